@@ -1,0 +1,66 @@
+"""Connections: how an owner task opens, greets and ends whatever carries a peer.
+
+A `Connector` is made for one incarnation of one address. Its `open` is an async context manager, entered and left by
+the actor's owner task and nobody else (leaving an SDK client in another task ends a whole trio run). Inside, the pumps
+run in a task group of the connection's own; a fault of the other side never comes out of it as an exception, it is told
+through `PeerHooks.on_lost`. Leaving the context, by whatever path, leaves nothing of the process tree behind: politely
+if `stop` was awaited, by force and synchronously if it was not.
+"""
+
+from __future__ import annotations
+
+from contextlib import AbstractAsyncContextManager
+from typing import Any, Protocol
+
+import attrs
+
+from ..protocol.catalogue import Raw
+from ._peer import Peer, PeerHooks
+
+
+@attrs.frozen(eq=False)
+class Hello:
+    """What the two sides agreed on."""
+
+    protocol_version: str
+    capabilities: Raw
+    server_info: Raw
+    instructions: str | None = None
+
+
+@attrs.frozen(eq=False)
+class Listing:
+    """What the server has. None: it does not have the capability, or the list failed (unknown)."""
+
+    tools: tuple[Raw, ...] | None
+    resources: tuple[Raw, ...] | None = None
+    templates: tuple[Raw, ...] | None = None
+    prompts: tuple[Raw, ...] | None = None
+    problems: tuple[str, ...] = ()  # lists that failed or were cut, in words
+
+
+class Connection(Protocol):
+    peer: Peer
+    pid: int | None
+
+    async def stop(self, grace: float) -> None:
+        """End the other side and everything it started, within about `grace` seconds; returns when nothing of the
+        tree is left. Idempotent. Call it shielded."""
+        ...
+
+    def kill_now(self) -> None:
+        """The same by force, at once, without waiting: for a `finally` that may not await. Idempotent."""
+        ...
+
+
+class Connector(Protocol):
+    def open(self, hooks: PeerHooks) -> AbstractAsyncContextManager[Connection]:
+        """Start the other side. Raises `ConnectFailed` when it cannot be started (the message says why and what to
+        do). No handshake yet: that is `shake_hands`, over the connection's peer."""
+        ...
+
+
+class ConnectorFactory(Protocol):
+    """Made by the room, called by the actor at each incarnation."""
+
+    def __call__(self, definition: Any, address: Any, incarnation: int) -> Connector: ...

@@ -1,0 +1,102 @@
+"""The peer: what a server actor sees of a connection, whatever carries it.
+
+Below this line are bytes, HTTP exchanges and SDK sessions; above it only `Exchange`s. The seam is plain functions and
+callbacks, not coroutines: a call on a connected server is written in its caller's own task and ended by whichever pump
+reads the answer, with no task and no queue in between. The rules both sides keep:
+
+* `Peer.request` never raises for a fault of the other side. Each exchange ends in exactly one `Exchange.end(...)`,
+  or is `abandon`ed by its owner and then never ends.
+* `Exchange.reach` becomes SENT in the step in which the first byte of it is accepted by a write, not before.
+* When the connection is over, `PeerHooks.on_lost` is called exactly once and *afterwards* nothing else is; exchanges
+  still open are not ended by the peer but left to the actor, which knows whether they may be replayed.
+* Nothing here waits, so nothing here can be cancelled half-way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+import attrs
+
+from ..protocol.errors import Reach
+
+
+@attrs.frozen(eq=False)
+class RpcError:
+    """A JSON-RPC error as the server sent it; or `fault=True` for an answer that is no JSON-RPC at all."""
+
+    code: int
+    message: str
+    data: Any = None
+    fault: bool = False
+
+
+class Exchange:
+    """One request and its one answer. Owners subclass it and override `end`, `sent`, `progress`.
+
+    `params` is a plain dict (without `_meta` of ours: the peer stamps that) or None. `result` arrives as the raw JSON
+    bytes of the result value; `decode_result` in `_wire` turns it into a dict when somebody wants to look.
+    """
+
+    __slots__ = ("method", "params", "reach", "rpc_id", "wants_progress")
+
+    def __init__(self, method: str, params: Mapping[str, Any] | None, *, wants_progress: bool = False) -> None:
+        self.method = method
+        self.params = params
+        self.reach = Reach.NOT_SENT
+        self.rpc_id = 0  # the peer's, while it is open
+        self.wants_progress = wants_progress
+
+    def sent(self) -> None:
+        """The first byte was accepted. `reach` is SENT already."""
+
+    def end(self, result: bytes | None, error: RpcError | None) -> None:
+        """The answer: exactly one of the two is not None. `reach` is ANSWERED already."""
+        raise NotImplementedError
+
+    def progress(self, params: Mapping[str, Any]) -> None:
+        """A notifications/progress for this exchange; `params` as the server sent them."""
+
+
+@attrs.frozen(eq=False)
+class LostReason:
+    """Why a connection is over, with what the other side left behind."""
+
+    text: str  # "exited with code 3", "closed its stdout", "broken pipe"
+    exit_code: int | None = None
+    stderr_tail: tuple[str, ...] = ()
+
+
+class PeerHooks(Protocol):
+    """What a peer tells its owner. Called from the pump, synchronously; must not block or raise."""
+
+    def on_lost(self, reason: LostReason) -> None: ...
+
+    def on_notification(self, method: str, params: Mapping[str, Any] | None) -> None: ...
+
+    def on_request(self, rpc_id: Any, method: str, params: Mapping[str, Any] | None) -> None:
+        """A request from the server. Answer with `Peer.reply`, now or later."""
+        ...
+
+    def on_note(self, text: str) -> None:
+        """Something odd that is worth an event: junk on stdout, an answer nobody asked for."""
+        ...
+
+
+class Peer(Protocol):
+    """One live connection's voice."""
+
+    last_heard: float  # room time of the last byte from the other side
+    protocol_version: str | None  # set by the handshake; decides how requests are stamped
+
+    def request(self, exchange: Exchange) -> None: ...
+
+    def abandon(self, exchange: Exchange, reason: str) -> None:
+        """Its owner no longer wants the answer. Tells the server (`notifications/cancelled`) if it was sent, takes it
+        out of the write queue if it was not; a late answer is dropped by id. Harmless when it has already ended."""
+        ...
+
+    def notify(self, method: str, params: Mapping[str, Any] | None = None) -> None: ...
+
+    def reply(self, rpc_id: Any, result: Mapping[str, Any] | None, error: RpcError | None = None) -> None: ...

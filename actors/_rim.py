@@ -1,0 +1,172 @@
+"""The rim to the event loop: the few places where trio and asyncio differ on the hot path.
+
+anyio is our API everywhere else. Three things are done for every call or every read, and there anyio's generality
+costs more than the work itself: waking exactly one waiting task, reading a descriptor until it is drained, and telling
+the time. So this file, and no other, talks to the two loops directly. Both rims have the same observable behaviour;
+`tests/test_rim.py` runs one body on both.
+
+A `Waiter` is a one-shot flag for one waiting task: `set` may be called before, during or after `wait`, any number of
+times. Cancelling the wait leaves the flag usable; nothing is lost, because the *value* lives in whoever owns the waiter.
+
+`read_forever` calls `on_readable` each time the descriptor has something to read, until that returns False. On trio it
+is a loop around `wait_readable`; on asyncio it is a loop callback, so that an answer is handled without waking a task
+for it. Rejected: anyio's byte streams (an intermediate buffer and two task switches a read) and one task per call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Protocol
+
+import anyio
+import sniffio
+
+if TYPE_CHECKING:
+    import asyncio
+
+
+class Waiter(Protocol):
+    def set(self) -> None:
+        """Wake the waiting task, now or when it comes. Idempotent; plain; never raises."""
+        ...
+
+    async def wait(self) -> None:
+        """Wait until `set`. At most one task waits. Always a checkpoint."""
+        ...
+
+
+class Rim(Protocol):
+    """One of two, chosen once per room by `current_rim`."""
+
+    backend: str
+
+    def now(self) -> float:
+        """The room's monotonic time, seconds."""
+        ...
+
+    def waiter(self) -> Waiter: ...
+
+    async def read_forever(self, fd: int, on_readable: Callable[[], bool]) -> None:
+        """Call `on_readable()` whenever `fd` is readable, until it returns False. It must read without blocking.
+
+        An exception out of `on_readable` ends the loop and is raised here.
+        """
+        ...
+
+    async def wait_writable(self, fd: int) -> None: ...
+
+
+def current_rim() -> Rim:
+    """The rim of the running loop."""
+    if sniffio.current_async_library() == "trio":
+        return _TrioRim()
+    return _AsyncioRim()
+
+
+class _TrioRim:
+    backend = "trio"
+
+    def __init__(self) -> None:
+        import trio
+
+        self._trio = trio
+        self.now: Callable[[], float] = trio.current_time
+
+    def waiter(self) -> Waiter:
+        return _TrioWaiter(self._trio)
+
+    async def read_forever(self, fd: int, on_readable: Callable[[], bool]) -> None:
+        wait_readable = self._trio.lowlevel.wait_readable
+        more = True
+        while more:
+            await wait_readable(fd)
+            more = on_readable()
+
+    async def wait_writable(self, fd: int) -> None:
+        await self._trio.lowlevel.wait_writable(fd)
+
+
+class _TrioWaiter:
+    __slots__ = ("_is_set", "_task", "_trio")
+
+    def __init__(self, trio: Any) -> None:
+        self._trio = trio
+        self._is_set = False
+        self._task: Any = None
+
+    def set(self) -> None:
+        self._is_set = True
+        task, self._task = self._task, None
+        if task is not None:
+            self._trio.lowlevel.reschedule(task)
+
+    async def wait(self) -> None:
+        lowlevel = self._trio.lowlevel
+        if self._is_set:
+            await lowlevel.checkpoint()
+            return
+        self._task = lowlevel.current_task()
+        await lowlevel.wait_task_rescheduled(self._abort)
+
+    def _abort(self, _raise_cancel: object) -> Any:
+        self._task = None
+        return self._trio.lowlevel.Abort.SUCCEEDED
+
+
+class _AsyncioRim:
+    backend = "asyncio"
+
+    def __init__(self) -> None:
+        import asyncio
+
+        self._loop: asyncio.AbstractEventLoop = asyncio.get_running_loop()
+        self.now: Callable[[], float] = self._loop.time
+
+    def waiter(self) -> Waiter:
+        return _AsyncioWaiter(self._loop)
+
+    async def read_forever(self, fd: int, on_readable: Callable[[], bool]) -> None:
+        done: asyncio.Future[None] = self._loop.create_future()
+
+        def ready() -> None:
+            if done.done():
+                return
+            try:
+                if not on_readable():
+                    done.set_result(None)
+            except BaseException as error:
+                done.set_exception(error)
+
+        self._loop.add_reader(fd, ready)
+        try:
+            await done
+        finally:
+            self._loop.remove_reader(fd)
+
+    async def wait_writable(self, fd: int) -> None:
+        await anyio.wait_writable(fd)
+
+
+class _AsyncioWaiter:
+    __slots__ = ("_future", "_is_set", "_loop")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._is_set = False
+        self._future: asyncio.Future[None] | None = None
+
+    def set(self) -> None:
+        self._is_set = True
+        future = self._future
+        if future is not None and not future.done():
+            future.set_result(None)
+
+    async def wait(self) -> None:
+        if self._is_set:
+            await anyio.lowlevel.checkpoint()
+            return
+        self._future = self._loop.create_future()
+        try:
+            await self._future
+        finally:
+            self._future = None

@@ -1,0 +1,1 @@
+"""The doors to the outside: the `mcp` tool, the MCP endpoint, the command line."""

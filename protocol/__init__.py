@@ -1,0 +1,1 @@
+"""What may be said: the lifecycle table, messages, events, errors, configuration, names, records. Pure data."""

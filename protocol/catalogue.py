@@ -1,0 +1,41 @@
+"""Catalogue records: what is known of a server, apart from any connection to it.
+
+Records keep the server's own objects (`raw`), under their original names: changing a prefix never invalidates
+anything, and a client behind the gateway sees field by field what the server said. `None` means *unknown*, an empty
+tuple means *known to be empty*; the two are never confused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import attrs
+
+Raw = Mapping[str, Any]
+
+
+def _no_raw() -> Raw:
+    return {}
+
+
+@attrs.frozen(eq=False)
+class ServerEntry:
+    """What one server said of itself, at one moment, for one definition."""
+
+    server: str
+    definition_hash: str
+    tools: tuple[Raw, ...] | None = None
+    resources: tuple[Raw, ...] | None = None
+    templates: tuple[Raw, ...] | None = None
+    prompts: tuple[Raw, ...] | None = None
+    instructions: str | None = None
+    server_info: Raw = attrs.field(factory=_no_raw)
+    capabilities: Raw = attrs.field(factory=_no_raw)
+    protocol_version: str | None = None  # the era last negotiated: spares the probe next time
+    fetched_at: float = 0.0  # wall clock, seconds since the epoch: the one place it is used
+    revision: int = 0  # grows with every fetch begun; an older answer never overwrites a newer one
+
+    @property
+    def known(self) -> bool:
+        return self.tools is not None

@@ -1,0 +1,123 @@
+"""The configuration model: what a server entry and the settings may say.
+
+Keys in files are camelCase, as every MCP client writes them; attributes are snake_case. Durations are seconds here,
+whatever unit the file's key has (the unit is in the key's name, except `idleTimeout`: minutes). Parsing, checking and
+merging are in `config_parse`; reading files is the supervisor's.
+
+A definition has two halves. What decides *which process or endpoint it is* goes into `definition_hash`: changing it
+means a new incarnation and a new catalogue entry. The rest is policy and is applied live.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from typing import Any
+
+import attrs
+
+from .errors import Problem
+
+
+class Lifecycle(enum.Enum):
+    LAZY = "lazy"
+    EAGER = "eager"
+    KEEP_ALIVE = "keep-alive"
+
+
+class RestartPolicy(enum.Enum):
+    NEVER = "never"
+    ON_DEMAND = "on_demand"
+    ALWAYS = "always"
+
+
+class PrefixMode(enum.Enum):
+    SERVER = "server"
+    SHORT = "short"
+    NONE = "none"
+
+
+def _no_map() -> Mapping[str, Any]:
+    return {}
+
+
+@attrs.frozen(eq=True)
+class ServerDefinition:
+    """One entry of `mcpServers`. Exactly one of `command`, `url`, `socket`, `in_process` says where it is."""
+
+    name: str
+    # -- which server it is (hashed) --
+    command: str | None = None
+    args: tuple[str, ...] = ()
+    env: Mapping[str, str] = attrs.field(factory=_no_map, hash=False)
+    cwd: str | None = None
+    inherit_env: bool = False
+    url: str | None = None
+    headers: Mapping[str, str] = attrs.field(factory=_no_map, hash=False)
+    socket: str | None = None
+    in_process: Any = attrs.field(default=None, eq=False, hash=False)
+    expose_resources: bool = True
+    include_tools: tuple[str, ...] = ()
+    exclude_tools: tuple[str, ...] = ()
+    # -- policy (applied live) --
+    lifecycle: Lifecycle = Lifecycle.LAZY
+    restart_policy: RestartPolicy | None = None  # None: always for keep-alive, on_demand otherwise
+    idle_timeout: float | None = None  # seconds; 0 = never; None = the global one
+    tool_prefix: PrefixMode | None = None
+    connect_timeout: float | None = None
+    call_timeout: float | None = None
+    drain_timeout: float | None = None
+    stop_timeout: float | None = None
+    max_in_flight: int | None = None
+    max_queued: int | None = None
+    bootstrap: bool = True
+    disabled: bool = False
+    extra: Mapping[str, Any] = attrs.field(factory=_no_map, hash=False)  # keys of other programs, kept as read
+    sources: Mapping[str, str] = attrs.field(factory=_no_map, eq=False, hash=False)  # field -> file it came from
+
+
+@attrs.frozen
+class Settings:
+    """Room-wide numbers. Seconds unless said otherwise. Every one is settable (DESIGN, Policies)."""
+
+    tool_prefix: PrefixMode = PrefixMode.SERVER
+    idle_timeout: float = 600.0  # 0 = never
+    connect_timeout: float = 30.0
+    call_timeout: float = 60.0
+    call_total_timeout: float = 600.0  # however much progress restarts the clock
+    queue_timeout: float = 30.0  # waiting for a slot, the gate and connect
+    drain_timeout: float = 10.0
+    stop_timeout: float = 5.0
+    shutdown_timeout: float = 15.0  # the whole room, one deadline
+    start_permits: int = 10
+    max_in_flight: int = 256
+    max_queued: int = 1024
+    backoff_min: float = 1.0
+    backoff_max: float = 60.0
+    backoff_jitter: float = 0.2
+    failure_backoff: float | None = None  # a flat delay instead, as the originals have it
+    failure_threshold: int = 5
+    cooldown: float = 30.0
+    stable_after: float = 30.0  # an answer after this long connected resets the failure count
+    restart_intensity: int = 5
+    restart_period: float = 60.0
+    health_interval: float = 30.0
+    bootstrap: bool = True
+    max_line: int = 64 * 1024 * 1024
+    stderr_ring: int = 8 * 1024
+    max_pages: int = 100
+    probe_timeout: float = 5.0
+    cache_max_age: float = 7 * 86400.0
+    output_max_bytes: int = 51_200  # the `mcp` tool's guard; 0 = off
+    output_max_lines: int = 2_000
+
+
+@attrs.frozen
+class Config:
+    """Everything a room is made from. `problems` are the non-fatal ones: warnings and servers left out."""
+
+    servers: Mapping[str, ServerDefinition] = attrs.field(factory=_no_map, hash=False)
+    settings: Settings = attrs.field(factory=Settings)
+    problems: tuple[Problem, ...] = ()
+    broken: Mapping[str, Problem] = attrs.field(factory=_no_map, hash=False)  # name -> why it cannot be served
+    files: tuple[str, ...] = ()  # what was read, strongest first

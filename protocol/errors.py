@@ -1,0 +1,254 @@
+"""Errors, named by whose fault they are and what to do next.
+
+One root, `GreenroomError`. Every error has a `code` (the machine's word, stable, from the `mcp` tool's contract), the
+server it is about where there is one, and a message that tells a person the next step. An error that ends a call is a
+`CallError` and says how far the request got (`Reach`): that is what decides whether it may be sent again.
+
+Families: *yours* (`ConfigError`, `UsageError` and below), *not now* (`Unavailable`, `Busy`, `ServerDown`,
+`NeedsAuth`, `Drained`, `RoomClosed`), *theirs* (`ConnectFailed`, `ServerLost`, `CallTimeout`, `RemoteError`,
+`ProtocolFault`), *ours* (`Bug`). None of them is ever a traceback on a user's screen.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+import attrs
+
+
+class Reach(enum.IntEnum):
+    """How far a request got. Ordered: a call only ever moves forward."""
+
+    NOT_SENT = 0  # no byte of it was accepted by a write: it cannot have run
+    SENT = 1  # a byte was accepted, no answer came: it may have run
+    ANSWERED = 2  # the server answered
+
+    def __str__(self) -> str:
+        return self.name.lower()
+
+
+class GreenroomError(Exception):
+    """Root of everything Greenroom raises on purpose."""
+
+    code: ClassVar[str] = "error"
+
+    @property
+    def message(self) -> str:
+        """The text for a person, without the class name."""
+        return str(self)
+
+
+# ---- yours: something you wrote or asked for --------------------------------------------------------------------
+
+
+@attrs.frozen
+class Problem:
+    """One thing wrong with a configuration: where it stands, what is wrong, what to do."""
+
+    where: str  # "mcp.json: mcpServers.github.command"
+    what: str
+    fatal: bool = True  # a server with a fatal problem is not served; a non-fatal one is a warning
+
+    def __str__(self) -> str:
+        return f"{self.where}: {self.what}"
+
+
+class ConfigError(GreenroomError):
+    """The configuration cannot be used. `problems` names each place."""
+
+    code = "config_error"
+
+    def __init__(self, problems: Sequence[Problem]) -> None:
+        super().__init__("\n".join(str(problem) for problem in problems))
+        self.problems = tuple(problems)
+
+
+class UsageError(GreenroomError):
+    """The request itself is wrong; asking again the same way cannot help."""
+
+    code = "invalid_request"
+
+    def __init__(self, message: str, *, code: str | None = None) -> None:
+        super().__init__(message)
+        if code is not None:
+            self.code = code  # type: ignore[misc]
+
+
+class UnknownServer(UsageError):
+    """No server of that name is configured."""
+
+    code = "server_not_found"
+
+    def __init__(self, server: str, known: Sequence[str] = ()) -> None:
+        hint = f" Configured: {', '.join(known)}." if known else " No servers are configured."
+        super().__init__(f'Server "{server}" not found.{hint}')
+        self.server = server
+        self.known = tuple(known)
+
+
+class UnknownTool(UsageError):
+    """No tool answers to that name."""
+
+    code = "tool_not_found"
+
+    def __init__(self, tool: str, *, message: str | None = None, suggestions: Sequence[str] = ()) -> None:
+        hint = f" Did you mean: {', '.join(suggestions)}" if suggestions else ""
+        super().__init__((message or f'Tool "{tool}" not found.') + hint)
+        self.tool = tool
+        self.suggestions = tuple(suggestions)
+
+
+class AmbiguousTool(UsageError):
+    """More than one tool answers to that name; nothing was called."""
+
+    code = "ambiguous_tool"
+
+    def __init__(self, tool: str, candidates: Sequence[str]) -> None:
+        super().__init__(
+            f'Tool "{tool}" matches multiple servers. Specify a server. Candidates: {", ".join(candidates)}'
+        )
+        self.tool = tool
+        self.candidates = tuple(candidates)
+
+
+# ---- ends of a call ------------------------------------------------------------------------------------------------
+
+
+class CallError(GreenroomError):
+    """A call that was accepted or refused and has no result. `reach` says how far it got."""
+
+    code = "call_failed"
+
+    def __init__(self, message: str, *, server: str, reach: Reach = Reach.NOT_SENT, tool: str | None = None) -> None:
+        super().__init__(message)
+        self.server = server
+        self.reach = reach
+        self.tool = tool
+
+
+class Unavailable(CallError):
+    """The server failed recently and its gate is shut. Not sent; retry after `retry_in` seconds."""
+
+    code = "server_unavailable"
+
+    def __init__(self, server: str, *, failed_ago: float, retry_in: float, reason: str = "") -> None:
+        text = f'Server "{server}" not available (failed {round(failed_ago)}s ago)'
+        text += f": {reason}" if reason else ""
+        text += f". Retry in {max(1, round(retry_in))}s, or connect it explicitly."
+        super().__init__(text, server=server)
+        self.failed_ago = failed_ago
+        self.retry_in = retry_in
+        self.reason = reason
+
+
+class Busy(CallError):
+    """The server's bounds are full. Not sent; retry after `retry_after` seconds."""
+
+    code = "server_busy"
+
+    def __init__(
+        self, server: str, *, in_flight: int, queued: int, oldest_age: float, retry_after: float
+    ) -> None:
+        super().__init__(
+            f'Server "{server}" is busy: {in_flight} calls in flight, {queued} queued, the oldest for '
+            f"{oldest_age:.1f}s. Retry in {retry_after:.1f}s.",
+            server=server,
+        )
+        self.in_flight = in_flight
+        self.queued = queued
+        self.oldest_age = oldest_age
+        self.retry_after = retry_after
+
+
+class ServerDown(CallError):
+    """The server was stopped, disabled or removed, and a call does not bring it back. Not sent."""
+
+    code = "server_not_connected"
+
+
+class NeedsAuth(CallError):
+    """The server wants a login. Not sent; log in, then connect again."""
+
+    code = "auth_required"
+
+
+class Drained(CallError):
+    """The server was asked to drain and the call was not done at the deadline."""
+
+    code = "drained"
+
+
+class RoomClosed(CallError):
+    """The room has been closed, or is closing. Not sent."""
+
+    code = "server_not_connected"
+
+
+class ConnectFailed(CallError):
+    """The server could not be started or did not shake hands. Not sent."""
+
+    code = "connect_failed"
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        server: str,
+        exit_code: int | None = None,
+        stderr_tail: Sequence[str] = (),
+    ) -> None:
+        super().__init__(message, server=server)
+        self.exit_code = exit_code
+        self.stderr_tail = tuple(stderr_tail)
+
+
+class ServerLost(CallError):
+    """The connection ended under the call: EOF, exit, broken pipe, an expired session."""
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        server: str,
+        reach: Reach,
+        tool: str | None = None,
+        exit_code: int | None = None,
+        stderr_tail: Sequence[str] = (),
+    ) -> None:
+        super().__init__(message, server=server, reach=reach, tool=tool)
+        self.exit_code = exit_code
+        self.stderr_tail = tuple(stderr_tail)
+
+
+class CallTimeout(CallError):
+    """No answer in time. If it was sent, it may still have run."""
+
+    code = "timeout"
+
+    def __init__(self, message: str, *, server: str, reach: Reach, tool: str | None = None, timeout: float) -> None:
+        super().__init__(message, server=server, reach=reach, tool=tool)
+        self.timeout = timeout
+
+
+class RemoteError(CallError):
+    """The server answered with a JSON-RPC error. `rpc_code`, `rpc_message`, `data` are as it said them."""
+
+    def __init__(self, message: str, *, server: str, rpc_code: int, data: Any = None, tool: str | None = None) -> None:
+        super().__init__(message, server=server, reach=Reach.ANSWERED, tool=tool)
+        self.rpc_code = rpc_code
+        self.rpc_message = message
+        self.data = data
+
+
+class ProtocolFault(CallError):
+    """The server's answer to this call breaks the protocol (not JSON-RPC, over the line bound, not an object)."""
+
+    code = "protocol_error"
+
+
+class Bug(CallError):
+    """An error in Greenroom's own code. Please report it; the other servers serve on."""
+
+    code = "bug"

@@ -1,0 +1,235 @@
+"""The lifecycle: one table, and the step that walks it.
+
+Two rules, after h11's state file:
+
+1. Everything that affects a transition lives here, as data (`TABLE`) or as the one function that reads it
+   (`step`). An actor carries a `Life` and asks `step` what the next one is; it never assigns a state.
+2. This file knows no clock, no loop, no process and no policy. What has to *happen* comes back as effects; the
+   actor performs them at its rim. Who decides what follows `CLOSED` is the supervisor.
+
+There is one way out. Every ending, good or bad, passes through `DRAINING`, and `GONE` is announced only when
+nothing of the process tree is left; so a slot freed by `GONE` is truly free, and an incarnation is never
+half-dead. Draining with calls in flight waits for them until a deadline; draining without any goes straight to
+stopping the tree. `Life.stopping` records that the tree has been told, so it is told exactly once.
+
+Requests that *join* what is going on are no events and have no row: connecting while connecting waits for the same
+attempt. `READY` and `FAILED` of an attempt that is already being left are late news, not events: `is_late`
+names them and the actor drops them. Everything else the table lacks is a bug, and raises with nothing changed.
+
+The diagram in the docs, the exhaustive test and the model of the property tests are made from `TABLE`.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Final
+
+import attrs
+
+
+class State(enum.Enum):
+    """Where an incarnation is. The words are those of DESIGN, used everywhere: code, logs, metrics, docs."""
+
+    IDLE = "idle"
+    CONNECTING = "connecting"
+    CONNECTED = "connected"
+    DRAINING = "draining"
+    CLOSED = "closed"
+
+
+class Trigger(enum.Enum):
+    """What can happen to an incarnation."""
+
+    CONNECT = "connect"
+    READY = "ready"
+    FAILED = "failed"
+    DRAIN = "drain"
+    STOP = "stop"
+    LOST = "lost"
+    DEADLINE = "deadline"
+    GONE = "gone"
+
+
+class Cause(enum.Enum):
+    """Why an incarnation ends. Later members are stronger: while draining, the stronger cause wins."""
+
+    IDLE_TIMEOUT = "idle timeout"
+    EVICTED = "evicted"
+    CONNECT_FAILED = "failed to connect"
+    LOST = "lost"
+    NEEDS_AUTH = "needs auth"
+    RESTART = "restart"
+    RELOAD = "reload"
+    DRAINED = "drained"
+    STOPPED = "stopped"
+    DISABLED = "disabled"
+    REMOVED = "removed"
+    SCOPE_ENDED = "scope ended"
+    BUG = "failed: bug"
+    SHUTDOWN = "shutdown"
+
+
+_STRENGTH: Final = {cause: rank for rank, cause in enumerate(Cause)}
+
+
+class Effect(enum.Enum):
+    """What the actor must do after a step, in this order."""
+
+    OPEN = "open"  # start the owner task: spawn, shake hands, list
+    SERVE = "serve"  # hand the queued calls to the connection
+    ARM_DEADLINE = "arm deadline"  # post DEADLINE at `Life.deadline`
+    LOSE_CALLS = "lose calls"  # calls in flight end now: the connection is gone
+    EXPIRE_CALLS = "expire calls"  # calls in flight end now: the drain deadline has passed
+    STOP_TREE = "stop tree"  # close stdin, TERM, KILL, reap; then post GONE
+    ANNOUNCE = "announce"  # tell the supervisor: closed, and why
+
+
+_TABLE: Final[dict[State, dict[Trigger, State]]] = {
+    State.IDLE: {
+        Trigger.CONNECT: State.CONNECTING,
+        Trigger.STOP: State.CLOSED,
+    },
+    State.CONNECTING: {
+        Trigger.READY: State.CONNECTED,
+        Trigger.FAILED: State.DRAINING,
+        Trigger.STOP: State.DRAINING,
+    },
+    State.CONNECTED: {
+        Trigger.DRAIN: State.DRAINING,
+        Trigger.STOP: State.DRAINING,
+        Trigger.LOST: State.DRAINING,
+    },
+    State.DRAINING: {
+        Trigger.DRAIN: State.DRAINING,
+        Trigger.STOP: State.DRAINING,
+        Trigger.LOST: State.DRAINING,
+        Trigger.DEADLINE: State.DRAINING,
+        Trigger.GONE: State.CLOSED,
+    },
+    State.CLOSED: {},
+}
+TABLE: Final[Mapping[State, Mapping[Trigger, State]]] = MappingProxyType(
+    {state: MappingProxyType(row) for state, row in _TABLE.items()}
+)
+
+
+class IllegalTransition(AssertionError):
+    """An event the table lacks: a bug of ours, never a server's."""
+
+    def __init__(self, state: State, trigger: Trigger) -> None:
+        super().__init__(f"the lifecycle has no {trigger.value!r} in {state.value!r}")
+        self.state = state
+        self.trigger = trigger
+
+
+@attrs.frozen
+class Ending:
+    """Why an incarnation is being left, with words for a person."""
+
+    cause: Cause
+    detail: str = ""
+
+    def stronger(self, other: Ending | None) -> Ending:
+        """The one that outlives a meeting of two; the earlier one when they are equals."""
+        if other is None or _STRENGTH[self.cause] > _STRENGTH[other.cause]:
+            return self
+        return other
+
+    def __str__(self) -> str:
+        return f"{self.cause.value}: {self.detail}" if self.detail else self.cause.value
+
+
+@attrs.frozen
+class Life:
+    """Where one incarnation stands. Immutable: `step` returns the next one."""
+
+    incarnation: int = 1
+    state: State = State.IDLE
+    ending: Ending | None = None
+    deadline: float | None = None  # absolute time at which draining stops waiting for calls
+    stopping: bool = False  # the tree has been told to stop
+
+
+def is_late(life: Life, trigger: Trigger) -> bool:
+    """True for news of an attempt that is already being left: drop it, it is not an event."""
+    return trigger in (Trigger.READY, Trigger.FAILED) and life.state in (State.DRAINING, State.CLOSED)
+
+
+def step(
+    life: Life,
+    trigger: Trigger,
+    *,
+    ending: Ending | None = None,
+    deadline: float | None = None,
+    in_flight: int = 0,
+) -> tuple[Life, tuple[Effect, ...]]:
+    """One move: the next life, and what has to be done about it.
+
+    `ending` is required by every trigger that leaves (`STOP`, `DRAIN`, `LOST`, `FAILED`); `deadline` (absolute) by
+    `DRAIN`; `in_flight` is how many calls the connection still owes an answer. Raises `IllegalTransition` for what
+    the table lacks, with nothing changed.
+    """
+    target = TABLE[life.state].get(trigger)
+    if target is None:
+        raise IllegalTransition(life.state, trigger)
+    match target:
+        case State.CONNECTING:
+            return attrs.evolve(life, state=target), (Effect.OPEN,)
+        case State.CONNECTED:
+            return attrs.evolve(life, state=target), (Effect.SERVE,)
+        case State.CLOSED:
+            assert in_flight == 0, "gone is announced only when no call is in flight"
+            final = life.ending if trigger is Trigger.GONE else ending
+            assert final is not None, f"{trigger.value} needs an ending"
+            return attrs.evolve(life, state=target, ending=final, deadline=None), (Effect.ANNOUNCE,)
+        case _:
+            return _drain(life, trigger, ending, deadline, in_flight)
+
+
+def settle(life: Life) -> tuple[Life, tuple[Effect, ...]]:
+    """The last call in flight has ended. Draining goes on to stopping the tree; elsewhere nothing follows."""
+    if life.state is not State.DRAINING or life.stopping:
+        return life, ()
+    return attrs.evolve(life, stopping=True), (Effect.STOP_TREE,)
+
+
+def _drain(
+    life: Life, trigger: Trigger, ending: Ending | None, deadline: float | None, in_flight: int
+) -> tuple[Life, tuple[Effect, ...]]:
+    """Into `DRAINING`, or deeper into it: the stronger cause wins, the deadline only shrinks."""
+    if trigger is not Trigger.DEADLINE:
+        assert ending is not None, f"{trigger.value} needs an ending"
+        ending = ending.stronger(life.ending)
+    else:
+        ending = life.ending
+    patient = trigger is Trigger.DRAIN and in_flight > 0
+    effects: list[Effect] = []
+    if patient:
+        assert deadline is not None, "drain needs a deadline"
+        deadline = deadline if life.deadline is None else min(deadline, life.deadline)
+        if not life.stopping and deadline != life.deadline:
+            effects.append(Effect.ARM_DEADLINE)
+    else:
+        deadline = life.deadline
+        if in_flight:
+            effects.append(Effect.LOSE_CALLS if trigger is Trigger.LOST else Effect.EXPIRE_CALLS)
+        if not life.stopping:
+            effects.append(Effect.STOP_TREE)
+    stopping = life.stopping or Effect.STOP_TREE in effects
+    return (
+        attrs.evolve(life, state=State.DRAINING, ending=ending, deadline=deadline, stopping=stopping),
+        tuple(effects),
+    )
+
+
+def mermaid() -> str:
+    """The table as a Mermaid state diagram, for the docs."""
+    lines = ["stateDiagram-v2", "    [*] --> idle"]
+    for state, row in TABLE.items():
+        for target in dict.fromkeys(row.values()):
+            triggers = ", ".join(t.value for t, to in row.items() if to is target)
+            lines.append(f"    {state.value} --> {target.value}: {triggers}")
+    lines.append("    closed --> [*]")
+    return "\n".join(lines) + "\n"
