@@ -1,0 +1,11 @@
+"""Fixtures every test gets."""
+
+from __future__ import annotations
+
+import pytest
+
+
+@pytest.fixture(params=["trio", "asyncio"])
+def backend(request: pytest.FixtureRequest) -> str:
+    """Each test that asks for it runs once on trio and once on asyncio."""
+    return request.param
