@@ -72,8 +72,12 @@ class ServerDefinition:
     max_queued: int | None = None
     bootstrap: bool = True
     disabled: bool = False
-    extra: Mapping[str, Any] = attrs.field(factory=_no_map, hash=False)  # keys of other programs, kept as read
-    sources: Mapping[str, str] = attrs.field(factory=_no_map, eq=False, hash=False)  # field -> file it came from
+    extra: Mapping[str, Any] = attrs.field(
+        factory=_no_map, hash=False
+    )  # keys of other programs, kept as read
+    sources: Mapping[str, str] = attrs.field(
+        factory=_no_map, eq=False, hash=False
+    )  # field -> file it came from
 
 
 @attrs.frozen
@@ -119,5 +123,7 @@ class Config:
     servers: Mapping[str, ServerDefinition] = attrs.field(factory=_no_map, hash=False)
     settings: Settings = attrs.field(factory=Settings)
     problems: tuple[Problem, ...] = ()
-    broken: Mapping[str, Problem] = attrs.field(factory=_no_map, hash=False)  # name -> why it cannot be served
+    broken: Mapping[str, Problem] = attrs.field(
+        factory=_no_map, hash=False
+    )  # name -> why it cannot be served
     files: tuple[str, ...] = ()  # what was read, strongest first
