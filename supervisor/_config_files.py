@@ -74,10 +74,10 @@ def load_config(
 
 
 def read_json(path: Path) -> Any:
-    """The content of one JSON(C) file. Raises `ConfigError` naming the file, and the line where there is one."""
+    """The content of one JSON(C) file. Raises `ConfigError` naming the file, the line and column."""
     try:
         return _jsonc.loads(read_text(path))
-    except _jsonc.NotJson as error:
+    except _jsonc.NotJsonError as error:
         raise ConfigError([Problem(str(path), str(error))]) from None
 
 
