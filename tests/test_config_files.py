@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 from typing import Any
 
@@ -121,7 +120,7 @@ def test_a_named_file_may_be_at_home(place: Place) -> None:
         ),
         (
             '{\n  // a comment\n  "mcpServers": {}\n  "x": 1}',
-            "mine.json: is no valid JSON: expected comma or IterableEnd (line 4, column 3)",
+            "mine.json: is no valid JSON: expected comma or '}' (line 4, column 3)",
         ),
         ('{"a": ' + "[" * 100_000, "mine.json: is nested too deeply"),
         ('{"a": ' + "9" * 5_000 + "}", "mine.json: holds a number that is too long"),
@@ -138,21 +137,18 @@ def test_a_broken_named_file_is_an_error_that_says_where(place: Place, content: 
         place.write("project/mine.json", content)
     with pytest.raises(ConfigError) as caught:
         place.load("mine.json")
+    assert str(caught.value).startswith("mine.json: ")
     assert message in str(caught.value)
 
 
-def test_a_directory_or_a_nul_is_no_file(place: Place) -> None:
+def test_a_directory_or_a_bad_path_is_no_file(place: Place) -> None:
     with pytest.raises(ConfigError, match="is a directory: name the file in it"):
         place.load(".")
     with pytest.raises(ConfigError, match="cannot be read"):
         place.load("a\0b")
-
-
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
-def test_a_file_we_may_not_read_is_named(place: Place) -> None:
-    place.write("project/mine.json", "{}").chmod(0)
-    with pytest.raises(ConfigError, match="cannot be read"):
-        place.load("mine.json")
+    place.write("project/mine.json", "{}")
+    with pytest.raises(ConfigError, match=r"mine\.json/x: cannot be read \(Not a directory\)"):
+        place.load("mine.json/x")
 
 
 def test_a_broken_server_of_a_named_file_is_no_error(place: Place) -> None:

@@ -28,13 +28,13 @@ def shown(entry: Any) -> Any:
         ({"url": "http://h", "headers": {"A": "Bearer ${T}"}}, "headers", {"A": "Bearer ${T}"}),
         ({"url": "http://h", "headers": {"A": f"Bearer {SECRET}"}}, "headers", {"A": "***"}),
         ({"url": "http://h", "bearerToken": SECRET}, "headers", {"Authorization": "***"}),
-        ({"url": f"https://me:{SECRET}@h:1/mcp?k={SECRET}&a=${{A}}#{SECRET}"}, "url", "https://***@h:1/mcp?k=***&a=${A}#***"),
+        ({"url": f"https://me:{SECRET}@h:1/m?k={SECRET}&a=${{A}}#x"}, "url", "https://***@h:1/m?k=***&a=${A}#***"),
         ({"url": "https://${HOST}/mcp/v1"}, "url", "https://${HOST}/mcp/v1"),
         ({"url": "https://h/s/abcdef0123456789abcd/mcp"}, "url", "https://h/s/***/mcp"),
         ({"command": "x", "args": ["--token", SECRET, "-y"]}, "args", ["--token", "***", "-y"]),
         ({"command": "x", "args": [f"--api-key={SECRET}"]}, "args", ["--api-key=***"]),
         ({"command": "x", "args": [f"PASSWORD={SECRET}"]}, "args", ["PASSWORD=***"]),
-        ({"command": "x", "args": ["--header", f"Authorization: Bearer {SECRET}"]}, "args", ["--header", "Authorization: ***"]),
+        ({"command": "x", "args": ["-H", f"Auth: Bearer {SECRET}"]}, "args", ["-H", "Auth: ***"]),
         ({"command": "x", "args": [f"postgres://me:{SECRET}@h/db"]}, "args", ["postgres://***@h/db"]),
         ({"command": "x", "args": ["ghp_abcdefgh1234"]}, "args", ["***"]),
         ({"command": "x", "args": ["--token", "${T}"]}, "args", ["--token", "${T}"]),
@@ -59,12 +59,24 @@ def test_every_value_has_its_source() -> None:
     assert printed["mcpServers"] == {"s": {"command": "x", "idleTimeout": 1}}
     assert printed["sources"]["mcpServers"] == {"s": {"command": "m.json", "idleTimeout": "m.json"}}
     assert printed["settings"]["maxPages"] == 5
-    assert printed["settings"]["restartBackoff.minMs"] == 1000
+    assert printed["settings"]["restartBackoff"] == {"minMs": 1000, "maxMs": 60_000}
     assert printed["sources"]["settings"]["maxPages"] == "m.json"
     assert printed["sources"]["settings"]["idleTimeout"] == "default"
-    assert set(printed["sources"]["settings"]) == set(printed["settings"])
+    assert printed["sources"]["settings"]["restartBackoff.minMs"] == "default"
     assert printed["broken"]["b"].startswith("m.json: mcpServers.b: has neither")
     json.dumps(printed)
+
+
+def test_the_printed_configuration_is_one() -> None:
+    said = {
+        "s": {"command": "x", "args": ["-y"], "lifecycle": "eager", "idleTimeout": 0.5, "stopTimeoutMs": 1500}
+    }
+    settings = {"cooldownMs": 1234.5, "idleTimeout": 0.1, "toolPrefix": "none", "outputGuard": False}
+    config = parse_config({"mcpServers": said, "settings": settings})
+    printed = redacted(config)
+    again = parse_config({key: printed[key] for key in ("mcpServers", "settings")})
+    assert not again.problems
+    assert (again.servers, again.settings) == (config.servers, config.settings)
 
 
 _SECRET = st.sampled_from(["", "x-", "Bearer ", "!", "${A}", "${A:-"]).map(lambda before: f"{before}{SECRET}")
