@@ -50,7 +50,7 @@ def _loads_relaxed(text: str, strict: json.JSONDecodeError) -> Any:
         what, offset = strict.msg, strict.pos
     line = text.count("\n", 0, offset) + 1
     column = offset - (text.rfind("\n", 0, offset) + 1) + 1
-    raise NotJsonError(f"is no valid JSON: {_lower(what)} (line {line}, column {column})")
+    raise NotJsonError(f"is no valid JSON: {_lower(what).removesuffix(' at')} (line {line}, column {column})")
 
 
 def _what_and_where(error: Exception, text: str) -> tuple[str, int]:

@@ -67,6 +67,13 @@ def test_every_value_has_its_source() -> None:
     json.dumps(printed)
 
 
+def test_a_definition_in_a_log_line_shows_names_only() -> None:
+    entry = {"command": "x", "env": {"A": SECRET}, "headers": {"B": SECRET}, "zzz": SECRET}
+    text = repr(parse_config({"mcpServers": {"s": entry}}).servers["s"])
+    assert SECRET not in text
+    assert "'A': ***" in text
+
+
 def test_the_printed_configuration_is_one() -> None:
     said = {
         "s": {"command": "x", "args": ["-y"], "lifecycle": "eager", "idleTimeout": 0.5, "stopTimeoutMs": 1500}
