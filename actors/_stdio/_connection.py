@@ -182,6 +182,9 @@ class StdioConnection:
 
     # -- the ways it ends --
 
+    def stderr_tail(self) -> tuple[str, ...]:
+        return tuple(self._ring.tail())
+
     async def stop(self, grace: float) -> None:
         """Down the ladder, in about `grace` seconds. Idempotent; call it shielded.
 
