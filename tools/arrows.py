@@ -34,7 +34,7 @@ NOT_PURE = frozenset({
     "asyncio", "concurrent", "ctypes", "datetime", "fcntl", "glob", "http", "importlib", "io",
     "logging", "mmap", "multiprocessing", "os", "pathlib", "queue", "random", "sched", "secrets",
     "select", "selectors", "shutil", "signal", "socket", "socketserver", "sqlite3", "ssl", "subprocess",
-    "sys", "tempfile", "threading", "time", "urllib.request",
+    "tempfile", "threading", "time", "urllib.request",
 })
 # fmt: on
 PURE_ALL_THE_SAME = frozenset(
