@@ -325,7 +325,7 @@ class LinePeer:
 
 
 def _as_id(value: object) -> int:
-    """An id as we gave it: some servers send numbers back as strings or floats. 0, which we never give, if it is none."""
+    """An id as we gave it, also if it comes back as a string or a float. 0, which we never give, if it is none."""
     if isinstance(value, str):
         return int(value) if value.isascii() and value.isdigit() and len(value) < 19 else 0
     if isinstance(value, float):
