@@ -10,12 +10,13 @@ import time
 from pathlib import Path
 
 import anyio
+import anyio.lowlevel
 import pytest
+from tests.support import run
+from tests.support.stdio import SERVERS, definition_of, gone_within, lives, logged, on_stage, until
 
 from greenroom.actors._guard import Guard
 from greenroom.actors._rim import current_rim
-from tests.support import run
-from tests.support.stdio import SERVERS, definition_of, gone_within, lives, logged, on_stage
 
 ROOT = SERVERS.parents[1]
 SLEEPER = [sys.executable, "-I", "-S", "-c", "import time; time.sleep(600)"]
@@ -23,6 +24,16 @@ SLEEPER = [sys.executable, "-I", "-S", "-c", "import time; time.sleep(600)"]
 
 def _sleeper(**environ: str) -> subprocess.Popen[bytes]:
     return subprocess.Popen(SLEEPER, env=environ, start_new_session=True)
+
+
+def _has_begun(process: subprocess.Popen[bytes]) -> bool:
+    return b"TAG=" in Path(f"/proc/{process.pid}/environ").read_bytes()
+
+
+def _owner(backend: str, log: Path) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        [sys.executable, "-c", OWNER.format(root=str(ROOT), log=str(log), backend=backend)]
+    )
 
 
 # An owner for SIGKILL: it connects a child per faulty option and then only lives.
@@ -47,8 +58,7 @@ def test_t32_a_killed_owner_takes_everything_with_it_within_a_second(backend: st
     log = tmp_path / "log"
 
     async def body() -> None:
-        program = OWNER.format(root=str(ROOT), log=str(log), backend=backend)
-        owner = subprocess.Popen([sys.executable, "-c", program])
+        owner = _owner(backend, log)
         try:
             pids = await logged(log, "start", 3) + await logged(log, "child", 3)
             assert all(map(lives, pids))
@@ -68,9 +78,8 @@ def test_a_sweep_kills_what_carries_the_tag_and_nothing_else(backend: str) -> No
         mine, other = _sleeper(TAG="a:b#1"), _sleeper(TAG="a:b#12")
         try:
             guard.start()
-            with anyio.fail_after(5):  # until both have reached their program
-                while await guard.sweep("TAG=a:b#1", 2.0) != 1:
-                    await anyio.sleep(0.005)
+            assert await until(lambda: all(map(_has_begun, (mine, other))))
+            assert await guard.sweep("TAG=a:b#1", 2.0) == 1
             assert mine.wait(1) == -signal.SIGKILL
             assert other.poll() is None
             assert await guard.sweep("TAG=a:b#1", 2.0) == 0
@@ -132,11 +141,9 @@ def test_a_watched_guard_is_restarted_at_once(backend: str) -> None:
                 guard.start()
                 first = guard.pid
                 assert first is not None
-                await anyio.sleep(0)
+                await anyio.lowlevel.checkpoint()
                 os.kill(first, signal.SIGKILL)
-                with anyio.fail_after(2):
-                    while guard.pid in (None, first):
-                        await anyio.sleep(0.005)
+                assert await until(lambda: guard.pid not in (None, first))
                 tasks.cancel_scope.cancel()
         finally:
             guard.close()

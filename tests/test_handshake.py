@@ -6,12 +6,12 @@ import time
 from pathlib import Path
 
 import pytest
+from tests.support import run
+from tests.support.stdio import CLIENT, Stage, definition_of, on_stage
 
 from greenroom.actors._connection import Hello, Listing
 from greenroom.actors._handshake import RpcFailure, list_all, shake_hands
 from greenroom.protocol.config import Settings
-from tests.support import run
-from tests.support.stdio import CLIENT, Stage, definition_of, on_stage
 
 SETTINGS = Settings(probe_timeout=2.0, connect_timeout=5.0)
 

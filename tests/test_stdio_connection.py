@@ -11,6 +11,20 @@ from pathlib import Path
 
 import anyio
 import pytest
+from tests.support import run
+from tests.support.stdio import (
+    CLIENT,
+    RUN,
+    Call,
+    Recorder,
+    Stage,
+    definition_of,
+    gone_within,
+    logged,
+    on_stage,
+    tool,
+    until,
+)
 
 from greenroom.actors._guard import Guard
 from greenroom.actors._handshake import RpcFailure, ask, shake_hands
@@ -19,18 +33,6 @@ from greenroom.actors._stdio import StdioConnector, child_environment
 from greenroom.protocol.address import Address
 from greenroom.protocol.config import ServerDefinition, Settings
 from greenroom.protocol.errors import ConnectFailed, Reach
-from tests.support import run
-from tests.support.stdio import (
-    CLIENT,
-    RUN,
-    Call,
-    Recorder,
-    definition_of,
-    gone_within,
-    logged,
-    on_stage,
-    tool,
-)
 
 
 def test_a_call_goes_and_comes_back(backend: str) -> None:
@@ -65,6 +67,7 @@ def test_t05_initialize_never_answered_ends_at_its_deadline(backend: str) -> Non
                     stage.peer, stage.rim, settings=settings, client_info=CLIENT, capabilities={}
                 )
             assert caught.value.timed_out
+            await stage.connection.stop(0.3)
 
     run(backend, body)
 
@@ -189,11 +192,10 @@ def test_t15_full_pipes_both_ways_do_not_deadlock(backend: str) -> None:
             with anyio.fail_after(30):
                 async with anyio.create_task_group() as tasks:
                     for _ in range(2):
-                        tasks.start_soon(_both_ways, stage.call, size)
+                        tasks.start_soon(_both_ways, stage, size)
 
-    async def _both_ways(call: object, size: int) -> None:
-        assert callable(call)
-        assert len(await call("echo", size=size, ballast="b" * size)) == size
+    async def _both_ways(stage: Stage, size: int) -> None:
+        assert len(await stage.call("echo", size=size, ballast="b" * size)) == size
 
     run(backend, body)
 
@@ -391,8 +393,7 @@ def test_a_ping_of_the_server_is_answered_and_other_requests_are_passed_on(backe
             assert json.loads(await stage.call("ask")) == {"jsonrpc": "2.0", "id": "q1", "result": {}}
             call = tool("ask", method="roots/list")
             stage.peer.request(call)
-            while not stage.hooks.requests:
-                await anyio.sleep(0.005)
+            assert await until(lambda: bool(stage.hooks.requests))
             assert stage.hooks.requests == [("q1", "roots/list", None)]
             stage.peer.reply("q1", {"roots": []})
             await call.done.wait()

@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 import os
+from itertools import pairwise
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.support.stdio import Call
 
 from greenroom.actors._stdio._lines import LineSplitter
 from greenroom.actors._stdio._notes import Notes
 from greenroom.actors._stdio._outbox import Outbox
 from greenroom.actors._stdio._stderr import StderrRing
 from greenroom.protocol.errors import Reach
-from tests.support.stdio import Call
 
 
 def _chunks(data: bytes, cuts: list[int]) -> list[bytes]:
     places = sorted({cut % (len(data) + 1) for cut in cuts} | {0, len(data)})
-    return [data[a:b] for a, b in zip(places, places[1:], strict=False)]
+    return [data[a:b] for a, b in pairwise(places)]
 
 
 @given(

@@ -5,8 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
-import time
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -145,23 +144,28 @@ def lives(pid: int) -> bool:
     return stat.rpartition(b")")[2].split()[0] not in (b"Z", b"X")
 
 
+async def until(happened: Callable[[], bool], seconds: float = 5.0) -> bool:
+    """Look every 5 ms whether it happened; False when it has not within the time."""
+    with anyio.move_on_after(seconds):
+        while not happened():
+            await anyio.sleep(0.005)
+    return happened()
+
+
 async def gone_within(seconds: float, pids: list[int]) -> bool:
     """Whether all of them end within the time; what does not is ended here, so no test leaves anything."""
-    deadline = time.monotonic() + seconds
-    while any(map(lives, pids)) and time.monotonic() < deadline:
-        await anyio.sleep(0.005)
-    left = [pid for pid in pids if lives(pid)]
-    for pid in left:
+    gone = await until(lambda: not any(map(lives, pids)), seconds)
+    for pid in filter(lives, pids):
         os.kill(pid, signal.SIGKILL)
-    return not left
+    return gone
 
 
 async def logged(path: Path, word: str, count: int = 1) -> list[int]:
     """The pids that a faulty server logged under `word`, once there are `count` of them."""
-    with anyio.fail_after(5):
-        while True:
-            text = path.read_text() if path.exists() else ""
-            found = [int(line.split()[1]) for line in text.splitlines() if line.startswith(word + " ")]
-            if len(found) >= count:
-                return found
-            await anyio.sleep(0.005)
+    assert await until(lambda: len(_pids(path, word)) >= count)
+    return _pids(path, word)
+
+
+def _pids(path: Path, word: str) -> list[int]:
+    text = path.read_text() if path.exists() else ""
+    return [int(line.split()[1]) for line in text.splitlines() if line.startswith(word + " ")]
