@@ -41,7 +41,9 @@ class Exchange:
 
     __slots__ = ("method", "params", "reach", "rpc_id", "wants_progress")
 
-    def __init__(self, method: str, params: Mapping[str, Any] | None, *, wants_progress: bool = False) -> None:
+    def __init__(
+        self, method: str, params: Mapping[str, Any] | None, *, wants_progress: bool = False
+    ) -> None:
         self.method = method
         self.params = params
         self.reach = Reach.NOT_SENT

@@ -6,7 +6,7 @@ the time. So this file, and no other, talks to the two loops directly. Both rims
 `tests/test_rim.py` runs one body on both.
 
 A `Waiter` is a one-shot flag for one waiting task: `set` may be called before, during or after `wait`, any number of
-times. Cancelling the wait leaves the flag usable; nothing is lost, because the *value* lives in whoever owns the waiter.
+times. Cancelling the wait leaves the flag usable; nothing is lost: the *value* lives in whoever owns the waiter.
 
 `read_forever` calls `on_readable` each time the descriptor has something to read, until that returns False. On trio it
 is a loop around `wait_readable`; on asyncio it is a loop callback, so that an answer is handled without waking a task

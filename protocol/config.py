@@ -31,6 +31,21 @@ class RestartPolicy(enum.Enum):
     ALWAYS = "always"
 
 
+class Isolation(enum.Enum):
+    """Who shares a child: everybody, one session's calls, or nobody."""
+
+    PERSISTENT = "persistent"
+    PER_SESSION = "per_session"
+    PER_CALL = "per_call"
+
+
+class HttpTransport(enum.Enum):
+    """A transport the file insists on; without one Streamable HTTP is tried first, then SSE."""
+
+    STREAMABLE_HTTP = "streamable-http"
+    SSE = "sse"
+
+
 class PrefixMode(enum.Enum):
     SERVER = "server"
     SHORT = "short"
@@ -54,6 +69,7 @@ class ServerDefinition:
     inherit_env: bool = False
     url: str | None = None
     headers: Mapping[str, str] = attrs.field(factory=_no_map, hash=False)
+    http_transport: HttpTransport | None = None
     socket: str | None = None
     in_process: Any = attrs.field(default=None, eq=False, hash=False)
     expose_resources: bool = True
@@ -61,6 +77,7 @@ class ServerDefinition:
     exclude_tools: tuple[str, ...] = ()
     # -- policy (applied live) --
     lifecycle: Lifecycle = Lifecycle.LAZY
+    isolation: Isolation | None = None  # None: what the settings say, else the door's default
     restart_policy: RestartPolicy | None = None  # None: always for keep-alive, on_demand otherwise
     idle_timeout: float | None = None  # seconds; 0 = never; None = the global one
     tool_prefix: PrefixMode | None = None
@@ -72,8 +89,8 @@ class ServerDefinition:
     max_queued: int | None = None
     bootstrap: bool = True
     disabled: bool = False
-    extra: Mapping[str, Any] = attrs.field(factory=_no_map, hash=False)  # keys of other programs, kept as read
-    sources: Mapping[str, str] = attrs.field(factory=_no_map, eq=False, hash=False)  # field -> file it came from
+    extra: Mapping[str, Any] = attrs.field(factory=_no_map, hash=False)  # others' keys, kept as read
+    sources: Mapping[str, str] = attrs.field(factory=_no_map, eq=False, hash=False)  # attribute -> where from
 
 
 @attrs.frozen
@@ -81,6 +98,8 @@ class Settings:
     """Room-wide numbers. Seconds unless said otherwise. Every one is settable (DESIGN, Policies)."""
 
     tool_prefix: PrefixMode = PrefixMode.SERVER
+    isolation: Isolation | None = None  # None: persistent, or per session behind `serve --http`
+    restart_policy: RestartPolicy | None = None  # None: always for keep-alive, on_demand otherwise
     idle_timeout: float = 600.0  # 0 = never
     connect_timeout: float = 30.0
     call_timeout: float = 60.0
@@ -89,6 +108,11 @@ class Settings:
     drain_timeout: float = 10.0
     stop_timeout: float = 5.0
     shutdown_timeout: float = 15.0  # the whole room, one deadline
+    max_connections: int = 20  # the pool's slots
+    min_connections: int = 0  # live connections that no eviction goes below
+    reserve_connections: int = 0  # further slots, for a head waiter that has waited `reserve_timeout`
+    reserve_timeout: float = 5.0
+    acquire_timeout: float = 30.0  # waiting for a slot
     start_permits: int = 10
     max_in_flight: int = 256
     max_queued: int = 1024
@@ -118,6 +142,7 @@ class Config:
 
     servers: Mapping[str, ServerDefinition] = attrs.field(factory=_no_map, hash=False)
     settings: Settings = attrs.field(factory=Settings)
+    setting_sources: Mapping[str, str] = attrs.field(factory=_no_map, eq=False, hash=False)  # as `sources`
     problems: tuple[Problem, ...] = ()
-    broken: Mapping[str, Problem] = attrs.field(factory=_no_map, hash=False)  # name -> why it cannot be served
+    broken: Mapping[str, Problem] = attrs.field(factory=_no_map, hash=False)  # name -> why not served
     files: tuple[str, ...] = ()  # what was read, strongest first

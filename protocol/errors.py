@@ -121,7 +121,9 @@ class CallError(GreenroomError):
 
     code = "call_failed"
 
-    def __init__(self, message: str, *, server: str, reach: Reach = Reach.NOT_SENT, tool: str | None = None) -> None:
+    def __init__(
+        self, message: str, *, server: str, reach: Reach = Reach.NOT_SENT, tool: str | None = None
+    ) -> None:
         super().__init__(message)
         self.server = server
         self.reach = reach
@@ -227,7 +229,9 @@ class CallTimeout(CallError):
 
     code = "timeout"
 
-    def __init__(self, message: str, *, server: str, reach: Reach, tool: str | None = None, timeout: float) -> None:
+    def __init__(
+        self, message: str, *, server: str, reach: Reach, tool: str | None = None, timeout: float
+    ) -> None:
         super().__init__(message, server=server, reach=reach, tool=tool)
         self.timeout = timeout
 
@@ -235,7 +239,9 @@ class CallTimeout(CallError):
 class RemoteError(CallError):
     """The server answered with a JSON-RPC error. `rpc_code`, `rpc_message`, `data` are as it said them."""
 
-    def __init__(self, message: str, *, server: str, rpc_code: int, data: Any = None, tool: str | None = None) -> None:
+    def __init__(
+        self, message: str, *, server: str, rpc_code: int, data: Any = None, tool: str | None = None
+    ) -> None:
         super().__init__(message, server=server, reach=Reach.ANSWERED, tool=tool)
         self.rpc_code = rpc_code
         self.rpc_message = message

@@ -1,1 +1,1 @@
-"""What users and our own tests test with. Bundled demo and fake servers live here and are only ever run as processes."""
+"""What users and our own tests test with. Bundled servers live here and are only ever run as processes."""

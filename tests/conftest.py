@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+pytest_plugins = ("tests.support.leaks", "tests.support.seeds", "tests.support.gates")
+
 
 @pytest.fixture(params=["trio", "asyncio"])
 def backend(request: pytest.FixtureRequest) -> str:

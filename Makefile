@@ -1,0 +1,47 @@
+# What a person does here. `make demo` needs Python 3.11 or newer and make; `make test` also git, node and npm.
+# Each step leaves a stamp, so a second run does only what changed, and needs no network.
+
+PYTHON ?= python3
+BIN := .venv/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test check clean
+
+help:
+	@echo "make demo    see it work: bundled servers, about ten seconds"
+	@echo "make test    all tests, real servers included (ARGS='-k name' for some of them)"
+	@echo "make check   format, lint, types, import arrows, docs"
+	@echo "make clean   remove what the others made"
+
+demo: .venv/.installed
+	@$(BIN)/greenroom demo
+
+test: .venv/.developed
+	@$(BIN)/python tools/real_servers.py
+	$(BIN)/python -m pytest $(or $(ARGS),--every-torture-row)
+
+check: .venv/.developed
+	$(BIN)/ruff format --check --quiet .
+	$(BIN)/ruff check --quiet .
+	$(BIN)/pyright
+	$(BIN)/python tools/arrows.py
+	$(BIN)/python tools/docs.py
+
+clean:
+	rm -rf .venv .build .pytest_cache .ruff_cache .hypothesis src/greenroom.egg-info
+
+.venv/.created:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Greenroom needs Python 3.11 or newer; name one with: make PYTHON=python3.11 …")'
+	$(PYTHON) -m venv .venv
+	@touch $@
+
+.venv/.installed: .venv/.created pyproject.toml constraints.txt
+	$(PIP) install -c constraints.txt -e .
+	@touch $@
+
+# Dependency groups need a newer pip than the one Python 3.11 comes with.
+.venv/.developed: .venv/.installed
+	$(PIP) install -c constraints.txt pip
+	$(PIP) install -c constraints.txt --group dev
+	@touch $@

@@ -1,0 +1,222 @@
+"""What other programs write into the same file, in our words.
+
+A server entry is read by many clients, each with some keys of its own. Here one entry becomes a table of
+*givens* under our key names, each remembering where it stood, so that a complaint about `timeoutMs` says
+`timeoutMs`. It happens before files are laid over one another: the fences of merging know one name for one
+thing.
+
+Three ways for a foreign key, never a fourth: it means one of ours and is read as that; it is another
+program's and has no effect here, which is said; or nobody knows it, which is said with what it may have been
+meant to be. None is dropped silently, and whatever has no effect is kept as read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+import attrs
+
+from ._config_place import place
+from ._config_readers import is_object
+from .config import Isolation
+from .errors import Problem
+
+ALIASES: Final = {
+    "serverUrl": "url",
+    "httpUrl": "url",
+    "environment": "env",
+    "timeoutMs": "requestTimeoutMs",
+    "startupTimeoutMs": "connectTimeoutMs",
+    "disabledTools": "excludeTools",
+    "enabledTools": "includeTools",
+}
+
+NO_EFFECT: Final[Mapping[str, str]] = {
+    "timeout": 'clients disagree about its unit; write "requestTimeoutMs"',
+    "baseUrl": 'servers made from an HTTP API are not served; an MCP endpoint goes into "url"',
+    "spec": "servers made from an OpenAPI document are not served",
+    "literalEnv": "variables in its env are expanded",
+    **dict.fromkeys(
+        (
+            "alwaysAllow",
+            "approveTools",
+            "auth",
+            "autoApprove",
+            "bearerTokenStore",
+            "debug",
+            "description",
+            "directTools",
+            "envFile",
+            "gallery",
+            "icon",
+            "name",
+            "oauth",
+            "pluginDataDir",
+            "protocolVersion",
+            "requestHeadersCommand",
+            "searchKeywords",
+            "title",
+            "trace",
+            "trust",
+            "version",
+        ),
+        "",
+    ),
+}
+
+_HTTP_WORDS: Final = {"http", "streamable-http", "streamablehttp", "streamable_http", "remote", "sse"}
+_STDIO_WORDS: Final = {"stdio", "local"}
+_ISOLATIONS: Final = {each.value for each in Isolation}
+
+
+@attrs.frozen
+class Given:
+    """One value as one file gives it, and where: the source, then the path of keys as they were written."""
+
+    value: Any
+    source: str
+    path: tuple[str | int, ...]
+
+    def place(self, *inside: str | int) -> str:
+        return place(self.source, *self.path, *inside)
+
+    def problem(self, what: str, *inside: str | int, fatal: bool = False) -> Problem:
+        return Problem(self.place(*inside), what, fatal)
+
+
+Givens = dict[str, Given]
+Note = Callable[[Problem], object]
+
+
+def is_remark(key: str) -> bool:
+    """Whether a key is a note to the reader by common custom: `$schema`, `_comment`, `//`."""
+    return key.startswith(("$", "_", "//"))
+
+
+def givens(entry: Mapping[Any, Any], source: str, path: tuple[str | int, ...], note: Note) -> Givens:
+    """One server entry under our key names. What could not be read as meant goes to `note`."""
+    found: Givens = {}
+    for key, value in entry.items():
+        if not isinstance(key, str):
+            note(
+                Problem(
+                    place(source, *path), f"has a key that is no string ({type(key).__name__}); it is ignored"
+                )
+            )
+        elif not is_remark(key):
+            _put(found, ALIASES.get(key, key), Given(value, source, (*path, key)), note)
+    _read_type(found, note)
+    _read_enabled(found)
+    _read_lifecycle(found, note)
+    return found
+
+
+def _put(found: Givens, name: str, given: Given, note: Note) -> None:
+    if name in found:
+        note(given.problem(f'says the same as "{found[name].path[-1]}", which is used; remove one of them'))
+    else:
+        found[name] = given
+
+
+def _read_type(found: Givens, note: Note) -> None:
+    """`type` and its kin are hints; only SSE says more than what command or url say already."""
+    for key in ("type", "transport", "transportType"):
+        given = found.pop(key, None)
+        if given is None or given.value is None:
+            continue
+        word = given.value.lower() if isinstance(given.value, str) else ""
+        if word == "sse":
+            found.setdefault("httpTransport", attrs.evolve(given, value="sse"))
+        if wrong := _type_complaint(word, found):
+            note(given.problem(wrong))
+
+
+def _type_complaint(word: str, found: Givens) -> str | None:
+    if word not in _HTTP_WORDS | _STDIO_WORDS:
+        return 'is no transport we know; it is ignored, "command", "url" or "socket" decide'
+    if word in _HTTP_WORDS and "command" in found:
+        return f'"{word}" does not go with "command"; it is ignored, the command is started'
+    if word in _STDIO_WORDS and "url" in found:
+        return f'"{word}" does not go with "url"; it is ignored, the URL is called'
+    return None
+
+
+def _read_enabled(found: Givens) -> None:
+    given = found.get("enabled")
+    if given is not None and isinstance(given.value, bool):
+        del found["enabled"]
+        if not given.value:
+            found.setdefault("disabled", attrs.evolve(given, value=True))
+
+
+def _read_lifecycle(found: Givens, note: Note) -> None:
+    """What the originals put here: an isolation, `ephemeral`, `lazy-keep-alive`, `{mode, idleTimeoutMs}`."""
+    given = found.get("lifecycle")
+    if given is not None and is_object(given.value):
+        given = _open_lifecycle(found, given, note)
+    if given is None or not isinstance(given.value, str):
+        return
+    if given.value == "lazy-keep-alive":
+        found["lifecycle"] = attrs.evolve(given, value="lazy")
+        found.setdefault("idleTimeout", attrs.evolve(given, value=0))
+    elif given.value in _ISOLATIONS or given.value == "ephemeral":
+        del found["lifecycle"]
+        isolation = "per_call" if given.value == "ephemeral" else given.value
+        _put(found, "isolation", attrs.evolve(given, value=isolation), note)
+
+
+def _open_lifecycle(found: Givens, given: Given, note: Note) -> Given | None:
+    rest: dict[Any, Any] = {**given.value}
+    mode, idle = rest.pop("mode", None), rest.pop("idleTimeoutMs", None)
+    for key in rest:
+        note(given.problem("unknown key; it is ignored, mode and idleTimeoutMs are known", str(key)))
+    if isinstance(idle, int | float) and not isinstance(idle, bool):
+        minutes = attrs.evolve(given, value=_minutes(idle), path=(*given.path, "idleTimeoutMs"))
+        found.setdefault("idleTimeout", minutes)
+    elif idle is not None:
+        note(given.problem("must be a number of milliseconds; the default is used", "idleTimeoutMs"))
+    del found["lifecycle"]
+    if mode is None:
+        return None
+    found["lifecycle"] = attrs.evolve(given, value=mode, path=(*given.path, "mode"))
+    return found["lifecycle"]
+
+
+def _minutes(milliseconds: float) -> float:
+    try:
+        return milliseconds / 60_000
+    except OverflowError:  # an integer beyond every float
+        return float("inf")
+
+
+# ---- the adapter's file ------------------------------------------------------------------------------------
+
+_ADAPTER_SECONDS: Final = {"callTimeout": "requestTimeoutMs", "startupTimeout": "connectTimeoutMs"}
+_ADAPTER_AS_IS: Final = {"restartPolicy": "restartPolicy", "restartBackoff": "restartBackoff"}
+
+
+def adapter_settings(adapter: Mapping[Any, Any], source: str, note: Note) -> Givens:
+    """The `adapter` block of mcp-gateway's adapter as settings of ours."""
+    found: Givens = {}
+    for key, value in adapter.items():
+        given = Given(value, source, ("adapter", str(key)))
+        if key in _ADAPTER_SECONDS:
+            found[_ADAPTER_SECONDS[key]] = attrs.evolve(given, value=_milliseconds(value))
+        elif key == "stdioLifecycle":
+            found["isolation"] = given
+        elif key in _ADAPTER_AS_IS:
+            found[_ADAPTER_AS_IS[key]] = given
+        else:
+            note(given.problem("has no effect here"))
+    found.setdefault("isolation", Given("per_session", source, ("adapter",)))
+    return found
+
+
+def _milliseconds(seconds: Any) -> Any:
+    if isinstance(seconds, bool) or not isinstance(seconds, int | float):
+        return seconds
+    try:
+        return seconds * 1000.0
+    except OverflowError:
+        return float("inf")

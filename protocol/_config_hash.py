@@ -1,0 +1,76 @@
+"""Which server a definition is: its hash, and whether a change of it is policy only.
+
+The hash keys the catalogue's entries, so it covers what decides which tools there are, with references
+expanded: the same file with another token is another account with other tools. Policy is left out, or a new
+idle timeout would forget every tool. Secrets go into the digest and nowhere else.
+
+Isolation is neither: it changes no tool, so it is not hashed, but it changes who shares a process, so it
+cannot be applied to a live one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import enum
+import hashlib
+import json
+from collections.abc import Mapping
+from typing import Any, Final
+
+from ._config_readers import is_object
+from .config import ServerDefinition
+from .errors import ConfigError
+from .interpolate import expand_definition
+
+IDENTITY: Final = (
+    "command",
+    "args",
+    "env",
+    "cwd",
+    "inherit_env",
+    "url",
+    "headers",
+    "http_transport",
+    "socket",
+    "in_process",
+    "expose_resources",
+    "include_tools",
+    "exclude_tools",
+)
+_NEEDS_RESTART: Final = ("name", *IDENTITY, "isolation")
+_VERSION: Final = 1  # of this normal form; another one is another hash
+
+
+def definition_hash(definition: ServerDefinition, environ: Mapping[str, str]) -> str:
+    """SHA-256 (hex) of the normalised definition, the same for the same server in every process.
+
+    Total: a URL whose variables are not set is hashed as written, which no expanded URL is equal to.
+    """
+    with contextlib.suppress(ConfigError):  # it cannot be connected either; whoever tries is told why
+        definition = expand_definition(definition, environ).definition
+    normal = {name: _normal(name, getattr(definition, name)) for name in IDENTITY}
+    text = json.dumps([_VERSION, normal], sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def policy_only_change(old: ServerDefinition, new: ServerDefinition) -> bool:
+    """Whether going from `old` to `new` leaves the process as it is, so that it can be applied live."""
+    return all(_same(getattr(old, name), getattr(new, name)) for name in _NEEDS_RESTART)
+
+
+def _same(old: Any, new: Any) -> bool:
+    return old is new or (type(old) is type(new) and old == new)
+
+
+def _normal(name: str, value: Any) -> Any:
+    if name == "in_process" and value is not None:
+        return (
+            f"{getattr(value, '__module__', '')}.{getattr(value, '__qualname__', type(value).__qualname__)}"
+        )
+    if name == "headers" and value is not None:  # their names have no case
+        return {key.lower(): text for key, text in value.items()}
+    return value.value if isinstance(value, enum.Enum) else _plain(value)
+
+
+def _plain(value: Any) -> Any:
+    return dict(value) if is_object(value) else value

@@ -1,0 +1,298 @@
+"""Every key of a configuration file, as data: the parser, the JSON Schema, the printed configuration and the
+tables in docs/configuration.md are made from these two tables, so none of them can lag behind another.
+
+A key knows where its value goes in the model and what happens when the value is wrong. `vital` keys break
+their server: they say which program runs, with what, what it may show and whom it is shared with, and half of
+that is worse than none of it. The others are policy: their default is used and the problem listed, for a
+server that works with the wrong idle timeout beats a server that does not work. (A wrong setting has the same
+two ways: a file that was named is refused, one that was found is served with the default.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import attrs
+
+from ._config_readers import (
+    DAYS,
+    FLAG,
+    FRACTION,
+    MILLISECONDS,
+    MINUTES,
+    SECONDS,
+    TEXT,
+    TEXT_MAP,
+    TEXTS,
+    Reader,
+    count,
+    is_array,
+    is_object,
+    number,
+    word,
+)
+from .config import HttpTransport, Isolation, Lifecycle, PrefixMode, RestartPolicy
+
+
+@attrs.frozen
+class Key:
+    """One key of a file. A key with `parts` is an object whose keys these are; its own value goes nowhere."""
+
+    name: str
+    attribute: str
+    reader: Reader
+    meaning: str
+    vital: bool = False
+    default: str = ""  # in words, where the model's own default says too little
+    parts: tuple[Key, ...] = ()
+
+
+IMPORT_KINDS: Final = (
+    "cursor",
+    "claude-code",
+    "claude-desktop",
+    "vscode",
+    "windsurf",
+    "codex",
+    "opencode",
+    "pi",
+)
+
+_OBJECT: Final = Reader(dict, {"type": "object"}, "object")
+_CALLS: Final = count("calls")
+_MS_FROM_0: Final = number("milliseconds", scale=0.001, zero=True)
+
+SERVER_KEYS: Final = (
+    Key("command", "command", TEXT, "The program to start. `~` and variables are expanded.", True),
+    Key("args", "args", TEXTS, "Its arguments, one text each. Variables are expanded.", True),
+    Key("env", "env", TEXT_MAP, "Environment of the program, on top of the minimal one. Expanded.", True),
+    Key("cwd", "cwd", TEXT, "Its working directory. `~` and variables are expanded.", True, "ours"),
+    Key("inheritEnv", "inherit_env", FLAG, "Give it our whole environment, not the minimal one.", True),
+    Key("url", "url", TEXT, "The endpoint of an HTTP server. A missing variable is an error.", True),
+    Key("headers", "headers", TEXT_MAP, "HTTP headers to send. Variables are expanded.", True),
+    Key(
+        "httpTransport",
+        "http_transport",
+        word(HttpTransport),
+        "Insist on one HTTP transport.",
+        True,
+        "Streamable HTTP, then SSE",
+    ),
+    Key("socket", "socket", TEXT, "A unix socket path; JSON-RPC, one message a line. Expanded.", True),
+    Key("exposeResources", "expose_resources", FLAG, "Offer its resources as `get_…` tools.", True),
+    Key("includeTools", "include_tools", TEXTS, "Only these tools; `*` and `?` match.", True, "all"),
+    Key("excludeTools", "exclude_tools", TEXTS, "Never these tools; `*` and `?` match.", True, "none"),
+    Key("lifecycle", "lifecycle", word(Lifecycle), "When it is started, and whether it is kept."),
+    Key(
+        "isolation",
+        "isolation",
+        word(Isolation),
+        "Who shares one child of it.",
+        True,
+        "the setting `isolation`",
+    ),
+    Key(
+        "restartPolicy",
+        "restart_policy",
+        word(RestartPolicy),
+        "Whether it comes back after it was lost.",
+        default="the setting `restartPolicy`",
+    ),
+    Key(
+        "idleTimeout",
+        "idle_timeout",
+        MINUTES,
+        "Idle this long, it is stopped; fractions allowed, 0 = never.",
+        default="the setting `idleTimeout`; 0 for eager; never for keep-alive",
+    ),
+    Key(
+        "toolPrefix",
+        "tool_prefix",
+        word(PrefixMode),
+        "How its tools are named.",
+        default="the setting `toolPrefix`",
+    ),
+    Key(
+        "connectTimeoutMs",
+        "connect_timeout",
+        MILLISECONDS,
+        "One connect attempt, from its start permit.",
+        default="the setting",
+    ),
+    Key(
+        "requestTimeoutMs",
+        "call_timeout",
+        MILLISECONDS,
+        "One call, from when it is sent; progress restarts it.",
+        default="the setting",
+    ),
+    Key(
+        "drainTimeoutMs",
+        "drain_timeout",
+        _MS_FROM_0,
+        "Calls in flight may take this long to finish.",
+        default="the setting",
+    ),
+    Key(
+        "stopTimeoutMs",
+        "stop_timeout",
+        MILLISECONDS,
+        "From closing stdin to the last SIGKILL.",
+        default="the setting",
+    ),
+    Key("maxInFlight", "max_in_flight", _CALLS, "Calls sent and not answered.", default="the setting"),
+    Key("maxQueued", "max_queued", _CALLS, "Calls accepted and not sent.", default="the setting"),
+    Key("bootstrap", "bootstrap", FLAG, "Fetch its tools once in the background when none are known."),
+    Key("disabled", "disabled", FLAG, "The literal `true` takes it out of service."),
+)
+
+SETTING_KEYS: Final = (
+    Key(
+        "toolPrefix", "tool_prefix", word(PrefixMode), "How tools are named: server_tool, shortened, or bare."
+    ),
+    Key(
+        "isolation",
+        "isolation",
+        word(Isolation),
+        "Who shares one child of a server.",
+        True,
+        "`persistent`; `per_session` behind `serve --http`",
+    ),
+    Key(
+        "restartPolicy",
+        "restart_policy",
+        word(RestartPolicy),
+        "Whether a lost server comes back.",
+        default="`on_demand`; `always` for keep-alive",
+    ),
+    Key("idleTimeout", "idle_timeout", MINUTES, "Idle this long, a server is stopped; 0 = never."),
+    Key("connectTimeoutMs", "connect_timeout", MILLISECONDS, "One connect attempt, from its start permit."),
+    Key(
+        "requestTimeoutMs",
+        "call_timeout",
+        MILLISECONDS,
+        "One call, from when it is sent; progress restarts it.",
+    ),
+    Key(
+        "requestTotalTimeoutMs", "call_total_timeout", MILLISECONDS, "One call in all, however much progress."
+    ),
+    Key(
+        "queueTimeoutMs", "queue_timeout", MILLISECONDS, "A call waits this long for slot, gate and connect."
+    ),
+    Key("drainTimeoutMs", "drain_timeout", _MS_FROM_0, "Calls in flight may take this long to finish."),
+    Key("stopTimeoutMs", "stop_timeout", MILLISECONDS, "From closing stdin to the last SIGKILL."),
+    Key("shutdownTimeoutMs", "shutdown_timeout", MILLISECONDS, "The whole room, one deadline."),
+    Key("maxConnections", "max_connections", count("connections"), "The pool's slots."),
+    Key(
+        "minConnections",
+        "min_connections",
+        count("connections", least=0),
+        "Idle servers are kept up to this many; must be below `maxConnections`.",
+    ),
+    Key(
+        "reserveConnections",
+        "reserve_connections",
+        count("connections", least=0),
+        "Further slots for whoever has waited `reserveTimeoutMs`.",
+    ),
+    Key(
+        "reserveTimeoutMs",
+        "reserve_timeout",
+        _MS_FROM_0,
+        "The head of the queue waits this long for a reserve slot.",
+    ),
+    Key("acquireTimeoutMs", "acquire_timeout", MILLISECONDS, "Waiting for a slot."),
+    Key("startPermits", "start_permits", count("starts"), "Servers starting at the same time."),
+    Key("maxInFlight", "max_in_flight", _CALLS, "Calls of one server sent and not answered."),
+    Key("maxQueued", "max_queued", _CALLS, "Calls of one server accepted and not sent."),
+    Key(
+        "restartBackoff",
+        "",
+        _OBJECT,
+        "The delay after a failure, doubling from one to the other.",
+        parts=(
+            Key("minMs", "backoff_min", MILLISECONDS, "The first delay."),
+            Key("maxMs", "backoff_max", MILLISECONDS, "The longest delay."),
+        ),
+    ),
+    Key("backoffJitter", "backoff_jitter", FRACTION, "Share of the delay that is left to chance, 0 to 1."),
+    Key(
+        "failureBackoff",
+        "failure_backoff",
+        SECONDS,
+        "One flat delay, in place of `restartBackoff`.",
+        default="none",
+    ),
+    Key(
+        "failureThreshold",
+        "failure_threshold",
+        count("failures"),
+        "Failures in a row that shut the gate for longer.",
+    ),
+    Key("cooldownMs", "cooldown", MILLISECONDS, "For how long, before one probe may pass."),
+    Key(
+        "stableAfterMs",
+        "stable_after",
+        MILLISECONDS,
+        "An answer after this long connected forgets the failures.",
+    ),
+    Key(
+        "restartIntensity",
+        "restart_intensity",
+        count("restarts"),
+        "Restarts of one server in `restartPeriodMs`.",
+    ),
+    Key("restartPeriodMs", "restart_period", MILLISECONDS, "The window of `restartIntensity`."),
+    Key(
+        "healthIntervalMs", "health_interval", MILLISECONDS, "How often keep-alive servers are looked after."
+    ),
+    Key(
+        "bootstrap",
+        "bootstrap",
+        FLAG,
+        "Fetch the tools of servers nothing is known of, once, in the background.",
+    ),
+    Key("maxLineBytes", "max_line", count("bytes", least=1024), "The longest line a server may write."),
+    Key("stderrBytes", "stderr_ring", count("bytes", least=0), "What is kept of a server's stderr."),
+    Key("maxPages", "max_pages", count("pages"), "Pages asked for of one list."),
+    Key("probeTimeoutMs", "probe_timeout", MILLISECONDS, "The question which protocol era a server speaks."),
+    Key("cacheMaxAgeDays", "cache_max_age", DAYS, "Older entries of the catalogue count as absent."),
+    Key(
+        "outputGuard",
+        "",
+        _OBJECT,
+        "Cuts long output of the `mcp` tool; `false` = off, `true` = the defaults.",
+        parts=(
+            Key("maxBytes", "output_max_bytes", count("bytes", least=0), "0 = no limit."),
+            Key("maxLines", "output_max_lines", count("lines", least=0), "0 = no limit."),
+        ),
+    ),
+)
+
+SERVER_KEY: Final[Mapping[str, Key]] = {key.name: key for key in SERVER_KEYS}
+SETTING_KEY: Final[Mapping[str, Key]] = {key.name: key for key in SETTING_KEYS}
+
+
+def leaves(keys: tuple[Key, ...], prefix: str = "") -> list[tuple[str, Key]]:
+    """Every key that holds a value, with its dotted name: `restartBackoff.minMs`."""
+    found: list[tuple[str, Key]] = []
+    for key in keys:
+        found += leaves(key.parts, f"{prefix}{key.name}.") if key.parts else [(prefix + key.name, key)]
+    return found
+
+
+def in_file_units(key: Key, value: Any) -> Any:
+    """A value of the model as a file would say it: seconds in the key's unit, enums as their word."""
+    if value is None or isinstance(value, str | bool):
+        return value
+    if isinstance(value, int | float):
+        return _tidy(value / key.reader.scale)
+    if is_array(value):
+        return list(value)
+    return dict(value) if is_object(value) else value.value
+
+
+def _tidy(number: float) -> float | int:
+    rounded = round(number, 6)
+    return int(rounded) if rounded == int(rounded) else rounded

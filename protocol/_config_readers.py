@@ -1,0 +1,234 @@
+"""Readers: how one value of a configuration file becomes one value of the model.
+
+A reader is two faces of one rule, kept side by side so that they cannot part: `read` turns what the file says
+into what the model holds, or raises `BadValueError` with words that follow "key …"; `schema` says the same to
+an editor.
+
+Nothing is coerced. A number in quotes, a `true` where a number belongs or a bare number in `env` is named
+with what to write instead: a guess that is right today is a server that starts differently tomorrow. Numbers
+have bounds on both sides, so no NaN, no infinity and nothing that overflows a clock gets past here.
+
+Messages never repeat a value unless it had to be one of a few words: it might be a secret in the wrong place.
+"""
+
+from __future__ import annotations
+
+import difflib
+import enum
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Final, TypeGuard
+
+import attrs
+
+LONGEST: Final = 1e9  # seconds: some thirty years; beyond it a duration is a slip
+
+
+class BadValueError(ValueError):
+    """What is wrong with a value, in words that follow its place. `inside`: where in it."""
+
+    def __init__(self, what: str, *inside: str | int) -> None:
+        super().__init__(what)
+        self.what = what
+        self.inside = inside
+
+
+@attrs.frozen
+class Reader:
+    """One kind of value. `scale` is the model's units per file unit (seconds per minute: 60)."""
+
+    read: Callable[[Any], Any]
+    schema: Mapping[str, Any]
+    unit: str = ""
+    scale: float = 1
+
+
+def kind_of(value: Any) -> str:
+    """What a value is, in the words of a JSON file: "a string", "null", "an object"."""
+    match value:
+        case None:
+            return "null"
+        case bool():
+            return "true" if value else "false"
+        case str():
+            return "a string"
+        case int() | float():
+            return "a number"
+        case list() | tuple():
+            return "an array"
+        case Mapping():
+            return "an object"
+        case _:
+            return f"a Python {type(value).__name__}"
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """`; did you mean "…"?`, or nothing when no known word is close. Case, `-` and `_` do not count."""
+    folded = {_folded(candidate): candidate for candidate in known}
+    close = difflib.get_close_matches(_folded(word), folded, n=1, cutoff=0.75)
+    return f'; did you mean "{folded[close[0]]}"?' if close else ""
+
+
+def unknown(word: str, known: Iterable[str], then: str) -> str:
+    """`unknown key, did you mean "…"? It is ignored`, with `then` as what follows from it."""
+    hint = did_you_mean(word, known).removeprefix("; ")
+    return f"unknown key, {hint} {then[0].upper()}{then[1:]}" if hint else f"unknown key: {then}"
+
+
+def is_object(value: Any) -> TypeGuard[Mapping[Any, Any]]:
+    """Whether a value is what a file calls an object."""
+    return isinstance(value, Mapping)
+
+
+def is_array(value: Any) -> TypeGuard[Sequence[Any]]:
+    """Whether a value is what a file calls an array."""
+    return isinstance(value, list | tuple)
+
+
+def _folded(word: str) -> str:
+    return word.lower().replace("-", "").replace("_", "")
+
+
+# ---- texts -------------------------------------------------------------------------------------------------
+
+
+def _read_text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise BadValueError(f"must be a string, is {kind_of(value)}{_text_advice(value)}")
+    if not value.strip():
+        raise BadValueError("is empty: give it a value, or leave the key out")
+    return value
+
+
+def _text_advice(value: Any) -> str:
+    if isinstance(value, list):
+        return ': put the program in "command" and the rest in "args"'
+    return ""
+
+
+def _read_item(value: Any, *inside: str | int) -> str:
+    if isinstance(value, str):
+        if "\0" in value:
+            raise BadValueError("holds a NUL character, which no process can be given", *inside)
+        return value
+    advice = ": put it in quotes" if isinstance(value, int | float) else ""
+    raise BadValueError(f"must be a string, is {kind_of(value)}{advice}", *inside)
+
+
+def _read_texts(value: Any) -> tuple[str, ...]:
+    if not is_array(value):
+        advice = ': write ["…"]' if isinstance(value, str) else ""
+        raise BadValueError(f"must be an array of strings, is {kind_of(value)}{advice}")
+    return tuple(_read_item(item, position) for position, item in enumerate(value))
+
+
+def _read_text_map(value: Any) -> dict[str, str]:
+    if not is_object(value):
+        raise BadValueError(f"must be an object of strings, is {kind_of(value)}")
+    return {_read_name(key): _read_item(item, str(key)) for key, item in value.items()}
+
+
+def _read_name(key: Any) -> str:
+    if not isinstance(key, str) or not key or "\0" in key or "=" in key:
+        raise BadValueError(
+            "has a name that cannot be used: names are not empty and hold no '=' and no NUL", str(key)
+        )
+    return key
+
+
+TEXT: Final = Reader(_read_text, {"type": "string", "minLength": 1}, "text")
+TEXTS: Final = Reader(_read_texts, {"type": "array", "items": {"type": "string"}}, "list of texts")
+TEXT_MAP: Final = Reader(
+    _read_text_map, {"type": "object", "additionalProperties": {"type": "string"}}, "name → text"
+)
+
+
+# ---- words -------------------------------------------------------------------------------------------------
+
+
+def _read_flag(value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise BadValueError(f"must be true or false, is {kind_of(value)}")
+    return value
+
+
+FLAG: Final = Reader(_read_flag, {"type": "boolean"}, "true / false")
+
+
+def word(choices: type[enum.Enum]) -> Reader:
+    """One of an enum's values."""
+    words: dict[str, enum.Enum] = {member.value: member for member in choices}
+
+    def read(value: Any) -> enum.Enum:
+        if not isinstance(value, str):
+            raise BadValueError(f"must be one of {_quoted(words)}, is {kind_of(value)}")
+        if value not in words:
+            raise BadValueError(f'"{value[:40]}" is none of {_quoted(words)}{did_you_mean(value, words)}')
+        return words[value]
+
+    return Reader(read, {"enum": list(words)}, " / ".join(f"`{each}`" for each in words))
+
+
+def _quoted(words: Iterable[str]) -> str:
+    return ", ".join(f'"{each}"' for each in words)
+
+
+# ---- numbers -----------------------------------------------------------------------------------------------
+
+
+def number(unit: str, *, scale: float = 1, zero: bool = False, most: float = LONGEST) -> Reader:
+    """A finite number of `unit`s above 0 (or from 0), times `scale`; that is at most `most`."""
+    wanted = f"must be a number{f' of {unit}' if unit else ''} {'from 0' if zero else 'above 0'}"
+
+    def read(value: Any) -> float:
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise BadValueError(
+                f"{wanted}, is {kind_of(value)}{': leave out the quotes' if _is_digits(value) else ''}"
+            )
+        if value != value or value < 0 or (value == 0 and not zero):
+            raise BadValueError(f"{wanted}, is {_shown(value)}")
+        if value > most / scale:
+            raise BadValueError(f"is too large, {most / scale:g} is the most")
+        return float(value * scale)
+
+    bound = {"minimum": 0} if zero else {"exclusiveMinimum": 0}
+    return Reader(read, {"type": "number", **bound, "maximum": most / scale}, unit, scale)
+
+
+def count(unit: str, *, least: int = 1, most: int = 2**40) -> Reader:
+    """A whole number of `unit`s from `least` to `most`."""
+    wanted = f"must be a whole number of {unit} from {least}"
+
+    def read(value: Any) -> int:
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise BadValueError(
+                f"{wanted}, is {kind_of(value)}{': leave out the quotes' if _is_digits(value) else ''}"
+            )
+        if not _is_whole(value) or value < least:
+            raise BadValueError(f"{wanted}, is {_shown(value)}")
+        if value > most:
+            raise BadValueError(f"is too large, {most} is the most")
+        return int(value)
+
+    return Reader(read, {"type": "integer", "minimum": least, "maximum": most}, unit)
+
+
+def _is_whole(value: float) -> bool:
+    return isinstance(value, int) or value.is_integer()
+
+
+def _is_digits(value: Any) -> bool:
+    return isinstance(value, str) and value.strip().isdigit()
+
+
+def _shown(value: float) -> str:
+    try:
+        return f"{value:g}"
+    except OverflowError:
+        return "far out of range"
+
+
+MINUTES: Final = number("minutes", scale=60, zero=True)
+SECONDS: Final = number("seconds")
+MILLISECONDS: Final = number("milliseconds", scale=0.001)
+DAYS: Final = number("days", scale=86_400)
+FRACTION: Final = number("", zero=True, most=1)

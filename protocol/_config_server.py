@@ -1,0 +1,160 @@
+"""One server entry into its definition, with everything that is wrong with it.
+
+Reading goes on after the first mistake, so that one look at the list of problems is enough to mend an entry.
+The definition that comes back next to a fatal problem is not to be used; the caller lists the server as
+broken.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import attrs
+
+from ._config_dialects import NO_EFFECT, Given, Givens, Note
+from ._config_keys import SERVER_KEY, Key
+from ._config_merge import WHERE, WITH_COMMAND, WITH_URL
+from ._config_place import place
+from ._config_readers import BadValueError, is_array, is_object, kind_of, unknown
+from .config import Isolation, Lifecycle, ServerDefinition
+from .errors import ConfigError, Problem
+from .interpolate import expand_definition, has_reference, url_problem
+
+
+def read_server(name: str, entry: Givens) -> tuple[ServerDefinition, list[Problem]]:
+    found: list[Problem] = []
+    values: dict[str, Any] = {}
+    extra: dict[str, Any] = {}
+    sources: dict[str, str] = {}
+    for key, given in _with_bearer(entry, found.append).items():
+        if given.value is None:
+            continue
+        if key in SERVER_KEY:
+            read_value(SERVER_KEY[key], given, values, sources, found.append)
+        else:
+            extra[key] = given.value
+            sources[key] = given.source
+            found.append(given.problem(_stranger(key, SERVER_KEY)))
+    found += _check_where(entry)
+    found += _check_texts(entry)
+    definition = ServerDefinition(name=name, extra=extra, sources=sources, **values)
+    return _check_isolation(definition, entry, found), found
+
+
+def read_value(key: Key, given: Given, values: dict[str, Any], sources: dict[str, str], note: Note) -> None:
+    """One value into the model, or a problem: fatal for a vital key, a warning for policy."""
+    try:
+        values[key.attribute] = key.reader.read(given.value)
+        sources[key.attribute] = given.source
+    except BadValueError as wrong:
+        what = wrong.what if key.vital else f"{wrong.what}; the default is used"
+        note(given.problem(what, *wrong.inside, fatal=key.vital))
+
+
+def _stranger(key: str, known: Iterable[str]) -> str:
+    if key in NO_EFFECT:
+        return "has no effect here; it is kept as read" + (f" ({NO_EFFECT[key]})" if NO_EFFECT[key] else "")
+    return unknown(key, known, "it has no effect and is kept as read")
+
+
+def _with_bearer(entry: Givens, note: Note) -> Givens:
+    """`bearerToken` and `bearerTokenEnv` are one more header, unless it is there already."""
+    rest = dict(entry)
+    token, variable = rest.pop("bearerToken", None), rest.pop("bearerTokenEnv", None)
+    if rest.get("auth") is not None and rest["auth"].value == "bearer":
+        del rest["auth"]
+    for given, form in ((token, "Bearer {}"), (variable, "Bearer ${{{}}}")):
+        if given is None or given.value is None:
+            continue
+        if not isinstance(given.value, str) or not given.value:
+            note(given.problem(f"must be a non-empty string, is {kind_of(given.value)}", fatal=True))
+        else:
+            _add_header(rest, given, form.format(given.value))
+    return rest
+
+
+def _add_header(entry: Givens, token: Given, value: str) -> None:
+    headers = entry.get("headers", attrs.evolve(token, value={}))
+    given: Any = {} if headers.value is None else headers.value
+    if is_object(given) and "authorization" not in {str(name).lower() for name in given}:
+        entry["headers"] = attrs.evolve(headers, value={**given, "Authorization": value})
+
+
+def _check_where(entry: Givens) -> Iterable[Problem]:
+    """Exactly one of command, url, socket; a usable URL; nothing that belongs to another transport."""
+    said = [kind for kind in WHERE if kind in entry and entry[kind].value is not None]
+    first = next(iter(entry.values()))
+    server = place(first.source, *first.path[:2])
+    if not said:
+        yield Problem(
+            server, 'has neither command, url nor socket: add "command" to start it or "url" to reach it'
+        )
+    elif len(said) > 1:
+        what = f"must configure exactly one of command, url, or socket, has {' and '.join(said)}"
+        yield Problem(server, f"{what}: remove all but one")
+    else:
+        yield from _check_url(entry.get("url"))
+        yield from _check_belongings(said[0], entry)
+
+
+def _check_url(given: Given | None) -> Iterable[Problem]:
+    if given is None or not isinstance(given.value, str) or has_reference(given.value):
+        return
+    if given.value.strip() and (wrong := url_problem(given.value)) is not None:
+        yield given.problem(wrong, fatal=True)
+
+
+def _check_belongings(kind: str, entry: Givens) -> Iterable[Problem]:
+    foreign = {"command": WITH_URL, "url": WITH_COMMAND, "socket": WITH_COMMAND | WITH_URL}[kind]
+    for key in sorted(foreign & (entry.keys() - NO_EFFECT.keys())):
+        if entry[key].value is not None:
+            yield entry[key].problem(f'has no effect on a server with "{kind}"')
+
+
+def _check_texts(entry: Givens) -> Iterable[Problem]:
+    """Values that another program would run or ask for, and that would reach the server as bare text here."""
+    for key in ("command", "args", "env", "cwd", "url", "headers"):
+        if (given := entry.get(key)) is not None:
+            yield from (
+                each for inside, text in _texts(given.value) for each in _foreign(given, text, inside)
+            )
+
+
+def _texts(value: Any) -> Iterable[tuple[tuple[str | int, ...], str]]:
+    if isinstance(value, str):
+        yield (), value
+    pairs = value.items() if is_object(value) else enumerate(value) if is_array(value) else ()
+    for key, each in pairs:
+        if isinstance(each, str):
+            yield (key if isinstance(key, int) else str(key),), each
+
+
+def _foreign(given: Given, text: str, inside: tuple[str | int, ...]) -> Iterable[Problem]:
+    if "${input:" in text:
+        what = (
+            "asks for an ${input:…}, which is not asked for here: refer to a variable as ${NAME}, and set it"
+        )
+        yield given.problem(what, *inside, fatal=True)
+    elif text.startswith("!") and given.path[-1] in ("env", "headers"):
+        yield given.problem('starts with "!": commands are not run here, it is passed as text', *inside)
+
+
+def _check_isolation(definition: ServerDefinition, entry: Givens, found: list[Problem]) -> ServerDefinition:
+    """Eager and keep-alive mean one child that is there before anybody asks: persistent."""
+    if definition.lifecycle is Lifecycle.LAZY or definition.isolation in (None, Isolation.PERSISTENT):
+        return definition
+    word = definition.lifecycle.value
+    found.append(
+        entry["lifecycle"].problem(f'"{word}" needs the isolation "persistent"; it is read as "lazy"')
+    )
+    return attrs.evolve(definition, lifecycle=Lifecycle.LAZY)
+
+
+def check_environment(definition: ServerDefinition, environ: Mapping[str, str] | None) -> list[Problem]:
+    if environ is None or definition.disabled:
+        return []
+    try:
+        return list(expand_definition(definition, environ).problems)
+    except ConfigError as error:
+        return list(error.problems)

@@ -1,0 +1,103 @@
+"""The settings of one or several files into `Settings`.
+
+Settings are merged shallowly: a stronger file replaces single keys. A wrong value is fatal for a file that
+was named and a warning for one that was found; the caller knows which it is. Limits that contradict each
+other (`minConnections` not below `maxConnections`) fall back to their defaults together, for neither is to be
+trusted alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+import attrs
+
+from ._config_dialects import Given, Givens, Note, adapter_settings, is_remark
+from ._config_keys import SETTING_KEY, Key
+from ._config_place import place
+from ._config_readers import is_object, kind_of, unknown
+from ._config_server import read_value
+from .config import Settings
+from .errors import Problem
+
+
+def merged_settings(layers: Iterable[tuple[str, Any]], note: Note) -> Givens:
+    """The settings of `(source, content)` pairs, weakest first; the stronger replaces single keys."""
+    merged: Givens = {}
+    for source, raw in layers:
+        if is_object(raw):
+            merged |= _layer_settings(raw, source, note)
+    return merged
+
+
+def _layer_settings(raw: Mapping[Any, Any], source: str, note: Note) -> Givens:
+    found: Givens = {}
+    for block in ("adapter", "settings"):
+        said = raw.get(block)
+        if is_object(said):
+            found |= _block(block, said, source, note)
+        elif said is not None:
+            note(Problem(place(source, block), f"must be an object, is {kind_of(said)}"))
+    return found
+
+
+def _block(block: str, said: Mapping[Any, Any], source: str, note: Note) -> Givens:
+    if block == "adapter":
+        return adapter_settings(said, source, note)
+    return {str(key): Given(value, source, (block, str(key))) for key, value in said.items()}
+
+
+def read_settings(merged: Givens, note: Note) -> tuple[Settings, dict[str, str]]:
+    values: dict[str, Any] = {}
+    sources: dict[str, str] = {}
+    for name, given in merged.items():
+        if name in SETTING_KEY:
+            _read_setting(SETTING_KEY[name], given, values, sources, note)
+        elif not is_remark(name):
+            note(given.problem(unknown(name, SETTING_KEY, "it is ignored")))
+    _check_ranges(values, merged, note)
+    return Settings(**values), sources
+
+
+def _read_setting(
+    key: Key, given: Given, values: dict[str, Any], sources: dict[str, str], note: Note
+) -> None:
+    if given.value is None:
+        return
+    if key.parts:
+        _read_parts(key, given, values, sources, note)
+        return
+    read_value(attrs.evolve(key, vital=True), given, values, sources, note)
+
+
+def _read_parts(key: Key, given: Given, values: dict[str, Any], sources: dict[str, str], note: Note) -> None:
+    if key.name == "outputGuard" and isinstance(given.value, bool):
+        guard = {} if given.value else {"maxBytes": 0, "maxLines": 0}
+        given = attrs.evolve(given, value=guard)
+    if not is_object(given.value):
+        note(given.problem(f"must be an object, is {kind_of(given.value)}", fatal=True))
+        return
+    parts = {part.name: part for part in key.parts}
+    for name, value in given.value.items():
+        inner = Given(value, given.source, (*given.path, str(name)))
+        if name in parts:
+            _read_setting(parts[name], inner, values, sources, note)
+        else:
+            note(inner.problem(unknown(str(name), parts, "it is ignored")))
+
+
+_RANGES: Final = (
+    ("backoff_min", "backoff_max", "restartBackoff", "minMs must not be above maxMs", False),
+    ("min_connections", "max_connections", "minConnections", "must be below maxConnections", True),
+)
+
+
+def _check_ranges(values: dict[str, Any], merged: Givens, note: Note) -> None:
+    defaults = Settings()
+    for low, high, name, what, apart in _RANGES:
+        least, most = values.get(low, getattr(defaults, low)), values.get(high, getattr(defaults, high))
+        if least > most or (apart and least == most):
+            note(merged[name].problem(what, fatal=True))
+            values.pop(low, None)
+            values.pop(high, None)

@@ -1,0 +1,246 @@
+"""From what files say to one `Config`: reading, checking, merging. Pure; files are read by the supervisor.
+
+Every wrong thing becomes a `Problem` that names its place and the next step, and as little as possible falls
+with it. Three sizes of damage:
+
+- a *warning*: a key nobody knows (kept in `extra`), a policy value that cannot be read (its default is used);
+- a *broken server*: it cannot be said what to start or call, or with what. It is listed with the reason and
+  refused with it; all others are served;
+- an *unusable file*: not an object, or settings that contradict themselves. A file somebody named is refused
+  with `ConfigError` (`strict`); one that was only found is used as far as it goes, with warnings. What is
+  given as a dict counts as named.
+
+Layers are merged as they were written, before anything is read into the model, so that "not said" and "said
+the default" stay different things. Values keep their `${VAR}`: see `interpolate`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
+
+import attrs
+
+from ._config_dialects import Given, Givens, givens, is_remark
+from ._config_hash import definition_hash, policy_only_change
+from ._config_keys import IMPORT_KINDS
+from ._config_merge import lay_over
+from ._config_place import place
+from ._config_readers import did_you_mean, is_array, is_object, kind_of, unknown
+from ._config_redact import redacted
+from ._config_schema import config_schema
+from ._config_server import check_environment, read_server
+from ._config_settings import merged_settings, read_settings
+from .config import Config, ServerDefinition
+from .errors import ConfigError, Problem
+
+__all__ = [
+    "IMPORT_KINDS",
+    "Layer",
+    "config_schema",
+    "definition_hash",
+    "imports_of",
+    "is_array",
+    "is_object",
+    "merge",
+    "parse_config",
+    "policy_only_change",
+    "redacted",
+]
+
+_SECTIONS: Final = ("mcpServers", "mcp-servers", "servers")
+_TOP: Final = (*_SECTIONS, "settings", "imports", "adapter", "inputs")
+
+
+@attrs.frozen
+class Layer:
+    """What one file says, as it was decoded. Of an imported one only its servers are read."""
+
+    source: str
+    raw: Any
+    imported: bool = False
+
+
+class _Problems(list[Problem]):
+    """Collects what is wrong. Fatal ones end a strict reading and are warnings in a lenient one."""
+
+    def raise_fatal(self) -> None:
+        if fatal := [problem for problem in self if problem.fatal]:
+            raise ConfigError(fatal)
+
+    def as_warnings(self) -> list[Problem]:
+        return [_skipped(problem) if problem.fatal else problem for problem in self]
+
+
+def _skipped(problem: Problem) -> Problem:
+    return attrs.evolve(problem, what=f"{problem.what}; it is skipped", fatal=False)
+
+
+def parse_config(
+    raw: Any, *, source: str = "config", environ: Mapping[str, str] | None = None, strict: bool = True
+) -> Config:
+    """One file's (or dict's) content as a `Config`. Raises `ConfigError` when it is unusable as a whole.
+
+    With `environ`, references are checked too: see `merge`. `imports` are not followed here.
+    """
+    return merge([Layer(source, raw)], environ=environ, strict=strict)
+
+
+def merge(
+    layers: Sequence[Layer],
+    *,
+    environ: Mapping[str, str] | None = None,
+    strict: bool = False,
+    problems: Iterable[Problem] = (),
+) -> Config:
+    """One `Config` from layers, strongest first. Every field keeps its source; `problems` are passed on in
+    front.
+
+    A name in a file of ours takes nothing from imported layers, and of those the first to have a name has it
+    whole. With `environ`, a server whose URL needs variables that are not set is broken, and other references
+    to unset variables are warnings. Raises `ConfigError` when `strict` and a layer or a setting cannot be
+    used.
+    """
+    seen = _Problems(problems)
+    own: dict[str, Givens] = {}
+    imported: dict[str, Givens] = {}
+    strays: dict[str, Problem] = {}
+    for layer in reversed(layers):
+        if layer.imported:
+            imported |= _imported_entries(layer, seen)
+        else:
+            entries = _entries(layer, seen, strays)
+            own |= {name: lay_over(own.get(name, {}), entry) for name, entry in entries.items()}
+    unclaimed = {name: entry for name, entry in imported.items() if name not in strays}
+    own_files = [(layer.source, layer.raw) for layer in reversed(layers) if not layer.imported]
+    settings, sources = read_settings(merged_settings(own_files, seen.append), seen.append)
+    if strict:
+        seen.raise_fatal()
+    config = _config({**unclaimed, **own}, strays, seen.as_warnings(), environ)
+    files = tuple(dict.fromkeys(layer.source for layer in layers))
+    return attrs.evolve(config, settings=settings, setting_sources=sources, files=files)
+
+
+def _config(
+    entries: Mapping[str, Givens],
+    strays: Mapping[str, Problem],
+    warnings: list[Problem],
+    environ: Mapping[str, str] | None,
+) -> Config:
+    """The servers of all layers, each served or broken."""
+    servers: dict[str, ServerDefinition] = {}
+    broken = {name: problem for name, problem in strays.items() if name not in entries}
+    warnings += [attrs.evolve(problem, fatal=name in broken) for name, problem in strays.items()]
+    for name, entry in entries.items():
+        definition, found = read_server(name, entry)
+        found += check_environment(definition, environ)
+        warnings += found
+        if fatal := [problem for problem in found if problem.fatal]:
+            broken[name] = _summary(fatal)
+        else:
+            servers[name] = definition
+    return Config(servers=servers, problems=tuple(dict.fromkeys(warnings)), broken=broken)
+
+
+def _summary(fatal: Sequence[Problem]) -> Problem:
+    first, more = fatal[0], len(fatal) - 1
+    return attrs.evolve(first, what=f"{first.what} (and {more} more)") if more else first
+
+
+# ---- the shape of a file -----------------------------------------------------------------------------------
+
+
+def imports_of(raw: Any, source: str) -> tuple[tuple[str, ...], tuple[Problem, ...]]:
+    """The kinds a file's `imports` name, in its order, and what is wrong with them."""
+    wanted = raw.get("imports") if is_object(raw) else None
+    if wanted is None:
+        return (), ()
+    if not is_array(wanted):
+        what = f'must be an array like ["cursor"], is {kind_of(wanted)}; nothing is imported'
+        return (), (Problem(place(source, "imports"), what, fatal=False),)
+    wrong = [_bad_import(source, at, kind) for at, kind in enumerate(wanted) if kind not in IMPORT_KINDS]
+    return tuple(dict.fromkeys(kind for kind in wanted if kind in IMPORT_KINDS)), tuple(wrong)
+
+
+def _bad_import(source: str, position: int, kind: Any) -> Problem:
+    hint = did_you_mean(kind, IMPORT_KINDS) if isinstance(kind, str) else ""
+    known = ", ".join(IMPORT_KINDS)
+    return Problem(
+        place(source, "imports", position), f"is none of {known}{hint}; it is skipped", fatal=False
+    )
+
+
+def _entries(layer: Layer, seen: _Problems, strays: dict[str, Problem]) -> dict[str, Givens]:
+    """The server entries of one layer under our key names; entries that are no objects go to `strays`."""
+    if not is_object(layer.raw):
+        what = f'must be an object like {{"mcpServers": {{…}}}}, is {kind_of(layer.raw)}'
+        seen.append(Problem(layer.source, what))
+        return {}
+    raw = layer.raw
+    if not layer.imported:
+        seen += _unknown_top(raw, layer.source)
+    found: dict[str, Givens] = {}
+    for section in _SECTIONS:
+        for name, entry in _section(raw, section, layer.source, seen):
+            _add_entry(found, strays, layer.source, section, name, entry, seen)
+    return found
+
+
+def _imported_entries(layer: Layer, seen: _Problems) -> dict[str, Givens]:
+    """Another program's servers. What is wrong with its file is never fatal to ours."""
+    found, strays = _Problems(), dict[str, Problem]()
+    entries = _entries(layer, found, strays)
+    seen += found.as_warnings()
+    seen += (attrs.evolve(problem, fatal=False) for problem in strays.values())
+    return entries
+
+
+def _unknown_top(raw: Mapping[Any, Any], source: str) -> Iterable[Problem]:
+    for key in raw:
+        if key not in _TOP and not is_remark(str(key)):
+            what = unknown(str(key), _TOP[:1] + _TOP[3:5], "it is ignored")
+            yield Problem(place(source, str(key)), what, fatal=False)
+
+
+def _section(raw: Mapping[Any, Any], section: str, source: str, seen: _Problems) -> Iterable[tuple[Any, Any]]:
+    servers = raw.get(section)
+    if servers is None:
+        return ()
+    if not is_object(servers):
+        what = f'must be an object like {{"name": {{"command": "…"}}}}, is {kind_of(servers)}'
+        seen.append(Problem(place(source, section), what))
+        return ()
+    return servers.items()
+
+
+def _add_entry(
+    found: dict[str, Givens],
+    strays: dict[str, Problem],
+    source: str,
+    section: str,
+    name: Any,
+    entry: Any,
+    seen: _Problems,
+) -> None:
+    path = (section, str(name))
+    if not isinstance(name, str) or not name.strip():
+        seen.append(
+            Problem(place(source, section, name), "has no usable name: give it a non-empty one", fatal=False)
+        )
+    elif not is_object(entry):
+        what = f'must be an object like {{"command": "…"}}, is {kind_of(entry)}'
+        strays[name] = Problem(place(source, *path), what)
+    elif name in found:
+        what = f'is in "{_section_of(found[name])}" too, which is used; remove one of them'
+        seen.append(Problem(place(source, *path), what, fatal=False))
+    else:
+        found[name] = givens(entry, source, path, seen.append) or _empty(source, path)
+
+
+def _section_of(entry: Givens) -> str:
+    return str(next(iter(entry.values())).path[0])
+
+
+def _empty(source: str, path: tuple[str, ...]) -> Givens:
+    """An entry that says nothing still has a place to complain about."""
+    return {"": Given(None, source, path)}

@@ -1,0 +1,158 @@
+"""Environment references in configuration values: `${VAR}`, `${VAR:-default}`, `$env:VAR`, `{env:VAR}`, and
+`~`.
+
+The text in a file stays as it was written: a definition carries references, never what they stand for, so
+that a printed configuration, a log line or a cache entry cannot hold a secret of the environment. They are
+expanded where a process is started or a request is built (and for the hash), with the environment handed in.
+
+One pass, from left to right: what a variable holds is never read as a reference again, so a value cannot
+smuggle in another one. (Replacing one spelling after the other, as the originals do, allows just that.) As in
+a shell, the default of `${VAR:-default}` stands in for an unset and for an empty variable; it holds no `}`.
+
+An unset variable becomes the empty string and is reported. In a URL it is an error instead, naming all that
+lack, before any request is made: half a URL leads to somebody else's endpoint.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Final
+from urllib.parse import urlsplit
+
+import attrs
+
+from ._config_place import place
+from .config import ServerDefinition
+from .errors import ConfigError, Problem
+
+_REFERENCE: Final = re.compile(
+    r"\$\{(?:env:)?(?P<braced>\w+)(?::-(?P<default>[^}]*))?\}|\$env:(?P<dollar>\w+)|\{env:(?P<curly>\w+)\}"
+)
+
+
+@attrs.frozen
+class Expanded:
+    """A definition with nothing left to expand, and what was missing on the way (none of it fatal)."""
+
+    definition: ServerDefinition
+    problems: tuple[Problem, ...] = ()
+
+
+def has_reference(text: str) -> bool:
+    """Whether expanding `text` would look at the environment."""
+    return _REFERENCE.search(text) is not None
+
+
+def without_references(text: str) -> str:
+    """`text` with its references cut out; one with a default stays, for the default may be a secret."""
+    return _REFERENCE.sub(lambda match: "" if match["default"] is None else match[0], text)
+
+
+def missing_variables(text: str, environ: Mapping[str, str]) -> tuple[str, ...]:
+    """The names `text` refers to that are not set and have no default, in order, each once."""
+    names = (_name(match) for match in _REFERENCE.finditer(text) if match["default"] is None)
+    return tuple(dict.fromkeys(name for name in names if name not in environ))
+
+
+def expand(text: str, environ: Mapping[str, str]) -> str:
+    """`text` with every reference replaced; unset variables become the empty string."""
+    return _REFERENCE.sub(lambda match: environ.get(_name(match)) or match["default"] or "", text)
+
+
+def expand_path(text: str, environ: Mapping[str, str]) -> str:
+    """`expand`, and a leading `~` or `~/` becomes the home directory, if the environment knows one."""
+    expanded = expand(text, environ)
+    home = environ.get("HOME") or environ.get("USERPROFILE")
+    if home and (expanded == "~" or expanded.startswith(("~/", "~\\"))):
+        return home + expanded[1:]
+    return expanded
+
+
+def expand_definition(definition: ServerDefinition, environ: Mapping[str, str]) -> Expanded:
+    """The definition as its process is started or its endpoint is called.
+
+    Raises `ConfigError` when the URL refers to variables that are not set, or is no http(s) URL once
+    expanded.
+    """
+    url = None if definition.url is None else _expand_url(definition, definition.url, environ)
+    expanded = attrs.evolve(
+        definition,
+        url=url,
+        command=_path_or_none(definition.command, environ),
+        cwd=_path_or_none(definition.cwd, environ),
+        socket=_path_or_none(definition.socket, environ),
+        args=tuple(expand(arg, environ) for arg in definition.args),
+        env=_expand_values(definition.env, environ),
+        headers=_expand_values(definition.headers, environ),
+    )
+    return Expanded(expanded, tuple(_missing_problems(definition, environ)))
+
+
+def url_problem(url: str) -> str | None:
+    """What is wrong with a fully expanded URL, in words that do not repeat it; None when it can be used."""
+    try:
+        parts = urlsplit(url)
+        host, _port = parts.hostname, parts.port
+    except ValueError:  # its text quotes parts of the URL: passwords, for one
+        return "is not a URL: write http://host/path or https://host/path"
+    if parts.scheme not in ("http", "https"):
+        return "must start with http:// or https://"
+    return None if host else "names no host: write http://host/path or https://host/path"
+
+
+def _name(match: re.Match[str]) -> str:
+    return match["braced"] or match["dollar"] or match["curly"]
+
+
+def _path_or_none(text: str | None, environ: Mapping[str, str]) -> str | None:
+    return None if text is None else expand_path(text, environ)
+
+
+def _expand_values(values: Mapping[str, str], environ: Mapping[str, str]) -> dict[str, str]:
+    return {key: expand(value, environ) for key, value in values.items()}
+
+
+def _expand_url(definition: ServerDefinition, url: str, environ: Mapping[str, str]) -> str:
+    where = _place(definition, "url")
+    if missing := missing_variables(url, environ):
+        raise ConfigError([Problem(where, _missing_in_url(missing))])
+    expanded = expand(url, environ)
+    if (wrong := url_problem(expanded)) is not None:
+        raise ConfigError([Problem(where, f"after environment interpolation it {wrong}")])
+    return expanded
+
+
+def _missing_in_url(names: tuple[str, ...]) -> str:
+    return (
+        f"Missing environment variable(s) in MCP server URL: {', '.join(names)}. "
+        f"Set them, or give a default: ${{{names[0]}:-…}}"
+    )
+
+
+def _missing_problems(definition: ServerDefinition, environ: Mapping[str, str]) -> Iterable[Problem]:
+    for attribute, key, text in _texts(definition):
+        if missing := missing_variables(text, environ):
+            what = (
+                f"environment variable(s) not set, read as empty: {', '.join(missing)}. "
+                f"Set them, or give a default: ${{{missing[0]}:-…}}"
+            )
+            yield Problem(_place(definition, attribute, *key), what, fatal=False)
+
+
+def _place(definition: ServerDefinition, attribute: str, *inside: str | int) -> str:
+    return place(definition.sources.get(attribute, ""), "mcpServers", definition.name, attribute, *inside)
+
+
+def _texts(definition: ServerDefinition) -> Iterable[tuple[str, tuple[str | int, ...], str]]:
+    """Every text that may refer to the environment, but the URL: attribute, where inside it, text."""
+    for attribute in ("command", "cwd", "socket"):
+        text: str | None = getattr(definition, attribute)
+        if text is not None:
+            yield attribute, (), text
+    for position, arg in enumerate(definition.args):
+        yield "args", (position,), arg
+    for attribute in ("env", "headers"):
+        values: Mapping[str, str] = getattr(definition, attribute)
+        for key, value in values.items():
+            yield attribute, (key,), value

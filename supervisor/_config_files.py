@@ -1,0 +1,137 @@
+"""Which files make the configuration, and reading them.
+
+A file that was *named* stands alone and is trusted to be meant: when it is missing or broken, that is an
+error. Files that are *found* add up, the nearer over the farther, and a broken one is skipped with a warning,
+for it may be another program's and we must serve what the others say:
+
+    ./.greenroom/mcp.json  over  ./.mcp.json  over  $XDG_CONFIG_HOME/greenroom/mcp.json over
+    ~/.config/mcp/mcp.json  over  what they import
+
+Directory, home and environment are arguments, never looked up here, so that the same call gives the same
+answer. Reading is synchronous: it happens before the room is up, or in a worker thread when a running room
+reloads.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import attrs
+
+from ..protocol.config import Config
+from ..protocol.config_parse import Layer, imports_of, merge
+from ..protocol.errors import ConfigError, Problem
+from . import _jsonc
+from ._imports import Surroundings, imported_layers, skipped
+
+LARGEST: Final = 64 * 1024 * 1024  # bytes; beyond it, it is no configuration
+
+
+@attrs.frozen
+class _Read:
+    layers: tuple[Layer, ...]
+    problems: tuple[Problem, ...]
+
+
+def find_files(*, cwd: Path, home: Path, environ: Mapping[str, str]) -> list[Path]:
+    """The files of ours that exist, strongest first. One that cannot be looked at counts as there."""
+    user = Path(environ.get("XDG_CONFIG_HOME") or home / ".config")
+    candidates = (
+        cwd / ".greenroom" / "mcp.json",
+        cwd / ".mcp.json",
+        user / "greenroom" / "mcp.json",
+        home / ".config" / "mcp" / "mcp.json",
+    )
+    return [path for path in dict.fromkeys(candidates) if _is_there(path)]
+
+
+def load_config(
+    path: str | Path | None = None,
+    *,
+    cwd: Path,
+    home: Path,
+    environ: Mapping[str, str],
+    platform: str = sys.platform,
+) -> Config:
+    """The effective configuration: of the file at `path` (relative to `cwd`), or of all that are found.
+
+    `platform` is as `sys.platform` says it and decides where other programs keep their files. Raises
+    `ConfigError` only for a named file. References are checked against `environ` and stay as written.
+    """
+    around = Surroundings(cwd, home, environ, platform)
+    own = (
+        _read_found(find_files(cwd=cwd, home=home, environ=environ))
+        if path is None
+        else _read_named(path, around)
+    )
+    foreign = _read_imports(own.layers, around)
+    layers = (*own.layers, *foreign.layers)
+    problems = (*own.problems, *foreign.problems)
+    return merge(layers, environ=environ, strict=path is not None, problems=problems)
+
+
+def read_json(path: Path) -> Any:
+    """The content of one JSON(C) file. Raises `ConfigError` naming the file, and the line where there is one."""
+    try:
+        return _jsonc.loads(read_text(path))
+    except _jsonc.NotJson as error:
+        raise ConfigError([Problem(str(path), str(error))]) from None
+
+
+def read_text(path: Path) -> str:
+    """The text of one UTF-8 file, with or without a mark. Raises `ConfigError` with file and next step."""
+    try:
+        if path.is_file() and path.stat().st_size > LARGEST:
+            raise ConfigError([Problem(str(path), "is too large to be a configuration")])
+        return path.read_text(encoding="utf-8-sig")
+    except FileNotFoundError:
+        raise ConfigError([Problem(str(path), "does not exist: create it, or name another file")]) from None
+    except IsADirectoryError:
+        raise ConfigError([Problem(str(path), "is a directory: name the file in it")]) from None
+    except UnicodeDecodeError as error:
+        what = f"is not UTF-8 (byte {error.start}): save it as UTF-8"
+        raise ConfigError([Problem(str(path), what)]) from None
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else "bad path"
+        raise ConfigError([Problem(str(path), f"cannot be read ({reason})")]) from None
+
+
+def _is_there(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except OSError:
+        return True  # reading it will say why it cannot be
+
+
+def _read_named(path: str | Path, around: Surroundings) -> _Read:
+    return _Read((Layer(str(path), read_json(around.cwd / around.expand_home(path))),), ())
+
+
+def _read_found(paths: Iterable[Path]) -> _Read:
+    layers: list[Layer] = []
+    problems: list[Problem] = []
+    for path in paths:
+        try:
+            layers.append(Layer(str(path), read_json(path)))
+        except ConfigError as error:
+            problems += (skipped(problem) for problem in error.problems)
+    return _Read(tuple(layers), tuple(problems))
+
+
+def _read_imports(layers: Iterable[Layer], around: Surroundings) -> _Read:
+    """What all our files import, the stronger file's kinds first; each kind once."""
+    kinds: dict[str, None] = {}
+    problems: list[Problem] = []
+    for layer in layers:
+        wanted, wrong = imports_of(layer.raw, layer.source)
+        kinds |= dict.fromkeys(wanted)
+        problems += wrong
+    found: list[Layer] = []
+    for kind in kinds:
+        imported, wrong = imported_layers(kind, around, read_json=read_json, read_text=read_text)
+        found += imported
+        problems += wrong
+    return _Read(tuple(found), tuple(problems))

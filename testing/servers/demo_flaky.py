@@ -1,0 +1,45 @@
+"""`python -m greenroom.testing.servers.demo_flaky`: divides numbers, and crashes on command.
+
+The crash is a real one: the process ends in the middle of a call, with a last word on stderr and no answer.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import NoReturn
+
+from ._minimal import Json, Tool, ToolFailed, serve
+
+CRASH_CODE = 70
+
+
+def divide(arguments: Json) -> str:
+    """A quotient, or an error of the tool's own."""
+    try:
+        return f"{arguments['dividend'] / arguments['divisor']:g}"
+    except ZeroDivisionError:
+        raise ToolFailed("cannot divide by zero") from None
+    except TypeError:
+        raise ToolFailed("dividend and divisor must be numbers") from None
+
+
+def crash(_arguments: Json) -> NoReturn:
+    """End the process at once."""
+    print("demo_flaky: the set has collapsed", file=sys.stderr, flush=True)
+    os._exit(CRASH_CODE)
+
+
+TOOLS = {
+    "divide": Tool(
+        "Divide one number by another.",
+        {"dividend": {"type": "number"}, "divisor": {"type": "number"}},
+        divide,
+        required=("dividend", "divisor"),
+        read_only=True,
+    ),
+    "crash": Tool("Crash the server process, to see what happens then.", {}, crash),
+}
+
+if __name__ == "__main__":
+    serve("demo-flaky", TOOLS)

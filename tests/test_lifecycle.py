@@ -1,0 +1,240 @@
+"""The lifecycle, exhaustively: every state with every trigger, every effect for every combination of its inputs."""
+
+from __future__ import annotations
+
+import itertools
+
+import attrs
+import pytest
+
+from greenroom.protocol.lifecycle import (
+    TABLE,
+    Cause,
+    Effect,
+    Ending,
+    IllegalTransition,
+    Life,
+    State,
+    Trigger,
+    is_late,
+    mermaid,
+    settle,
+    step,
+)
+
+# The table of the design, written a second time on purpose: a change has to be made twice to pass.
+EXPECTED = {
+    ("idle", "connect"): "connecting",
+    ("idle", "stop"): "closed",
+    ("connecting", "ready"): "connected",
+    ("connecting", "failed"): "draining",
+    ("connecting", "stop"): "draining",
+    ("connected", "drain"): "draining",
+    ("connected", "stop"): "draining",
+    ("connected", "lost"): "draining",
+    ("draining", "drain"): "draining",
+    ("draining", "stop"): "draining",
+    ("draining", "lost"): "draining",
+    ("draining", "deadline"): "draining",
+    ("draining", "gone"): "closed",
+}
+NEEDS_ENDING = {Trigger.STOP, Trigger.DRAIN, Trigger.LOST, Trigger.FAILED}
+WEAK, STRONG = Ending(Cause.IDLE_TIMEOUT), Ending(Cause.SHUTDOWN)
+ENDS_CALLS = {Effect.LOSE_CALLS, Effect.EXPIRE_CALLS}
+
+legal = [(state, trigger) for state, row in TABLE.items() for trigger in row]
+illegal = [pair for pair in itertools.product(State, Trigger) if pair not in legal]
+
+
+def a_life(
+    state: State, *, stopping: bool = False, ending: Ending = WEAK, deadline: float | None = 50.0
+) -> Life:
+    if state in (State.DRAINING, State.CLOSED):
+        return Life(state=state, ending=ending, deadline=deadline, stopping=stopping)
+    return Life(state=state)
+
+
+def move(
+    life: Life, trigger: Trigger, *, in_flight: int = 0, deadline: float = 40.0, ending: Ending = STRONG
+):
+    return step(
+        life,
+        trigger,
+        ending=ending if trigger in NEEDS_ENDING else None,
+        deadline=deadline if trigger is Trigger.DRAIN else None,
+        in_flight=in_flight,
+    )
+
+
+def ids(value: object) -> str:
+    return value.value if isinstance(value, State | Trigger | Cause) else str(value)
+
+
+def test_the_table_is_the_one_of_the_design() -> None:
+    assert {(s.value, t.value): to.value for s, row in TABLE.items() for t, to in row.items()} == EXPECTED
+
+
+@pytest.mark.parametrize(("state", "trigger"), legal, ids=ids)
+def test_a_legal_move_goes_where_the_table_says(state: State, trigger: Trigger) -> None:
+    life, effects = move(a_life(state), trigger)
+
+    assert life.state is TABLE[state][trigger]
+    assert len(effects) == len(set(effects))
+    assert life.incarnation == 1
+
+
+@pytest.mark.parametrize(("state", "trigger"), illegal, ids=ids)
+def test_what_the_table_lacks_raises_and_nothing_happens(state: State, trigger: Trigger) -> None:
+    life = a_life(state)
+    before = attrs.evolve(life)
+
+    with pytest.raises(IllegalTransition) as raised:
+        move(life, trigger)
+
+    assert (raised.value.state, raised.value.trigger) == (state, trigger)
+    assert life == before
+
+
+def test_a_life_cannot_be_changed_in_place() -> None:
+    with pytest.raises(attrs.exceptions.FrozenInstanceError):
+        Life().state = State.CLOSED  # pyright: ignore[reportAttributeAccessIssue]
+
+
+@pytest.mark.parametrize("state", State, ids=ids)
+def test_closed_is_reachable_from_everywhere(state: State) -> None:
+    reached = {state}
+    while new := {to for at in reached for to in TABLE[at].values()} - reached:
+        reached |= new
+
+    assert State.CLOSED in reached
+
+
+def test_connected_ends_only_through_draining() -> None:
+    assert {*TABLE[State.CONNECTED].values()} == {State.DRAINING}
+    assert {*TABLE[State.CONNECTING].values()} == {State.CONNECTED, State.DRAINING}
+    assert not TABLE[State.CLOSED]
+
+
+@pytest.mark.parametrize("state", State, ids=ids)
+@pytest.mark.parametrize("trigger", Trigger, ids=ids)
+def test_late_news_is_that_of_an_attempt_being_left(state: State, trigger: Trigger) -> None:
+    expected = trigger in (Trigger.READY, Trigger.FAILED) and state in (State.DRAINING, State.CLOSED)
+
+    assert is_late(a_life(state), trigger) is expected
+    assert not (expected and trigger in TABLE[state])
+
+
+@pytest.mark.parametrize("in_flight", [0, 1])
+@pytest.mark.parametrize("stopping", [False, True])
+@pytest.mark.parametrize(
+    ("state", "trigger"), [p for p in legal if TABLE[p[0]][p[1]] is State.DRAINING], ids=ids
+)
+def test_every_way_into_and_through_draining(
+    state: State, trigger: Trigger, stopping: bool, in_flight: int
+) -> None:
+    stopping = stopping and state is State.DRAINING
+    life, effects = move(a_life(state, stopping=stopping), trigger, in_flight=in_flight)
+
+    waits = trigger is Trigger.DRAIN and in_flight > 0
+    assert (Effect.STOP_TREE in effects) == (not stopping and not waits), "told to stop exactly once"
+    assert life.stopping == (stopping or Effect.STOP_TREE in effects)
+    assert bool(ENDS_CALLS & set(effects)) == (in_flight > 0 and not waits)
+    assert (Effect.LOSE_CALLS in effects) == (in_flight > 0 and trigger is Trigger.LOST)
+    assert (Effect.ARM_DEADLINE in effects) == (waits and not stopping)
+    assert not {Effect.OPEN, Effect.SERVE, Effect.ANNOUNCE} & set(effects)
+    assert list(effects) == sorted(effects, key=list(Effect).index), "effects come in the order they are done"
+
+
+def test_effects_outside_draining() -> None:
+    assert move(a_life(State.IDLE), Trigger.CONNECT)[1] == (Effect.OPEN,)
+    assert move(a_life(State.CONNECTING), Trigger.READY)[1] == (Effect.SERVE,)
+    assert move(a_life(State.IDLE), Trigger.STOP)[1] == (Effect.ANNOUNCE,)
+    assert move(a_life(State.DRAINING, stopping=True), Trigger.GONE)[1] == (Effect.ANNOUNCE,)
+
+
+@pytest.mark.parametrize("first", Cause, ids=ids)
+@pytest.mark.parametrize("second", Cause, ids=ids)
+def test_the_stronger_cause_wins_and_the_first_of_equals_stays(first: Cause, second: Cause) -> None:
+    life = a_life(State.DRAINING, ending=Ending(first, "first"))
+
+    after, _ = move(life, Trigger.STOP, ending=Ending(second, "second"))
+
+    order = list(Cause)
+    winner = "second" if order.index(second) > order.index(first) else "first"
+    assert after.ending is not None
+    assert after.ending.detail == winner
+
+
+@pytest.mark.parametrize(
+    ("standing", "asked", "then"), [(None, 40.0, 40.0), (50.0, 40.0, 40.0), (30.0, 40.0, 30.0)]
+)
+def test_the_deadline_only_shrinks(standing: float | None, asked: float, then: float) -> None:
+    life, effects = move(
+        a_life(State.DRAINING, deadline=standing), Trigger.DRAIN, deadline=asked, in_flight=1
+    )
+
+    assert life.deadline == then
+    assert (Effect.ARM_DEADLINE in effects) == (standing != then)
+
+
+def test_the_deadline_keeps_the_cause() -> None:
+    life, _ = step(a_life(State.DRAINING, ending=STRONG), Trigger.DEADLINE, in_flight=1)
+
+    assert life.ending == STRONG
+
+
+@pytest.mark.parametrize("trigger", [Trigger.STOP, Trigger.LOST, Trigger.DRAIN], ids=ids)
+def test_leaving_needs_a_reason(trigger: Trigger) -> None:
+    with pytest.raises(AssertionError, match="needs an ending"):
+        step(a_life(State.CONNECTED), trigger, deadline=1.0)
+
+
+def test_draining_with_calls_needs_a_deadline() -> None:
+    with pytest.raises(AssertionError, match="needs a deadline"):
+        step(a_life(State.CONNECTED), Trigger.DRAIN, ending=WEAK, in_flight=1)
+
+
+def test_gone_is_not_announced_over_a_call_in_flight() -> None:
+    with pytest.raises(AssertionError, match="no call is in flight"):
+        step(a_life(State.DRAINING, stopping=True), Trigger.GONE, in_flight=1)
+
+
+@pytest.mark.parametrize("state", State, ids=ids)
+@pytest.mark.parametrize("stopping", [False, True])
+def test_the_last_call_ends_a_drain_and_nothing_else(state: State, stopping: bool) -> None:
+    life = a_life(state, stopping=stopping)
+
+    after, effects = settle(life)
+
+    starts = state is State.DRAINING and not stopping
+    assert effects == ((Effect.STOP_TREE,) if starts else ())
+    assert after == (attrs.evolve(life, stopping=True) if starts else life)
+
+
+def test_a_whole_life_of_a_drained_server() -> None:
+    life = Life()
+    life, _ = step(life, Trigger.CONNECT)
+    life, _ = step(life, Trigger.READY)
+    life, draining = step(life, Trigger.DRAIN, ending=Ending(Cause.DRAINED), deadline=10.0, in_flight=2)
+    life, settled = settle(life)
+    life, closed = step(life, Trigger.GONE)
+
+    assert draining == (Effect.ARM_DEADLINE,)
+    assert settled == (Effect.STOP_TREE,)
+    assert closed == (Effect.ANNOUNCE,)
+    assert str(life.ending) == "drained"
+    assert life.deadline is None
+
+
+def test_the_diagram_has_every_arrow_once() -> None:
+    lines = mermaid().splitlines()
+
+    arrows = [line.strip().split(": ") for line in lines if ": " in line]
+    drawn = {
+        (route.split(" --> ")[0], trigger): route.split(" --> ")[1]
+        for route, names in arrows
+        for trigger in names.split(", ")
+    }
+
+    assert lines[0] == "stateDiagram-v2"
+    assert drawn == EXPECTED

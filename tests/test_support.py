@@ -1,0 +1,198 @@
+"""The test infrastructure itself: it sees what it is there to see."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import anyio
+import pytest
+import trio
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.support import run, run_virtual
+from tests.support.gates import ROWS, missing_rows, rows_of
+from tests.support.leaks import ROOT, leaks_since, snapshot
+from tests.support.seeds import seed_schedule
+
+
+def test_virtual_time_jumps_and_keeps_order(backend: str) -> None:
+    seen: list[tuple[str, float]] = []
+
+    async def after(name: str, seconds: float) -> None:
+        await anyio.sleep(seconds)
+        seen.append((name, round(anyio.current_time(), 6)))
+
+    async def body() -> None:
+        async with anyio.create_task_group() as group:
+            for name, seconds in (("day", 86_400.0), ("hour", 3_600.0), ("tick", 0.001)):
+                group.start_soon(after, name, seconds)
+
+    run_virtual(backend, body)
+
+    assert seen == [("tick", 0.001), ("hour", 3_600.0), ("day", 86_400.0)]
+
+
+def test_virtual_deadline_fires_at_its_instant(backend: str) -> None:
+    async def body() -> float:
+        with anyio.move_on_after(20):
+            await anyio.sleep_forever()
+        return anyio.current_time()
+
+    assert run_virtual(backend, body) == pytest.approx(20.0)
+
+
+def test_virtual_asyncio_reports_a_wait_that_cannot_end() -> None:
+    async def body() -> None:
+        await anyio.Event().wait()
+
+    with pytest.raises(RuntimeError, match="every task waits"):
+        run_virtual("asyncio", body)
+
+
+def test_a_task_left_on_asyncio_is_named() -> None:
+    kept: list[object] = []  # the loop itself holds tasks weakly
+
+    async def body() -> None:
+        kept.append(asyncio.create_task(asyncio.sleep(3600), name="forgotten"))
+
+    with pytest.raises(AssertionError, match="tasks left running: forgotten"):
+        run("asyncio", body)
+
+
+def test_a_system_task_left_on_trio_is_named() -> None:
+    async def body() -> None:
+        trio.lowlevel.spawn_system_task(trio.sleep_forever, name="forgotten")
+
+    with pytest.raises(AssertionError, match="tasks left running: forgotten"):
+        run("trio", body)
+
+
+def _order_of_tasks() -> list[int]:
+    order: list[int] = []
+
+    async def note(number: int) -> None:
+        order.append(number)
+
+    async def body() -> None:
+        async with trio.open_nursery() as nursery:
+            for number in range(8):
+                nursery.start_soon(note, number)
+
+    trio.run(body)
+    return order
+
+
+def _order_with(seed: int) -> list[int]:
+    seed_schedule(seed)
+    return _order_of_tasks()
+
+
+def test_one_seed_gives_one_schedule_and_others_give_others() -> None:
+    assert len({tuple(_order_with(7)) for _ in range(20)}) == 1
+    assert len({tuple(_order_with(seed)) for seed in range(20)}) > 10
+
+
+@given(st.integers())
+def test_hypothesis_gets_along_with_the_fixtures_of_every_test(number: int) -> None:
+    assert isinstance(number, int)
+
+
+needs_proc = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+
+
+@needs_proc
+def test_an_open_descriptor_is_a_leak(tmp_path: Path) -> None:
+    before = snapshot()
+    fd = os.open(tmp_path, os.O_RDONLY)
+
+    assert leaks_since(before) == [f"descriptor {fd} -> {tmp_path}"]
+
+    os.close(fd)
+    assert leaks_since(before) == []
+
+
+def _sleeper(code: str, env: dict[str, str] | None = None) -> subprocess.Popen[bytes]:
+    body = f"{code}\nprint(flush=True)\nimport time; time.sleep(60)"
+    process = subprocess.Popen([sys.executable, "-S", "-c", body], stdout=subprocess.PIPE, env=env)
+    assert process.stdout is not None
+    process.stdout.readline()
+    process.stdout.close()
+    return process
+
+
+@needs_proc
+def test_a_child_and_its_child_are_leaks_and_are_ended() -> None:
+    before = snapshot()
+    child = _sleeper("import os; os.fork()")
+
+    left = leaks_since(before)
+
+    assert len(left) == 2
+    assert str(child.pid) in left[0]
+    assert leaks_since(before) == []
+    child.returncode = -signal.SIGKILL  # reaped above
+
+
+@needs_proc
+def test_a_zombie_is_a_leak() -> None:
+    before = snapshot()
+    child = subprocess.Popen([sys.executable, "-S", "-c", ""])
+    os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
+
+    assert leaks_since(before) == [f"process {child.pid} (zombie)"]
+
+    child.returncode = 0  # reaped above
+
+
+@needs_proc
+def test_a_process_that_left_the_tree_is_found_by_its_tag() -> None:
+    before = snapshot()
+    escape = "import os\nif os.fork(): os._exit(0)\nos.setsid()\nif os.fork(): os._exit(0)"
+    child = _sleeper(escape, env={"GREENROOM_ROOM": "test"})
+    child.wait()
+
+    left = leaks_since(before)
+
+    assert len(left) == 1
+    assert "time.sleep" in left[0]
+
+
+def test_torture_rows_are_read_from_test_names() -> None:
+    assert rows_of("tests/test_x.py::test_t05_t32_both[trio]") == ["T05"]
+    assert rows_of("tests/test_x.py::test_t5_short") == []
+    assert missing_rows(ROWS.read_text().split()) == []
+    assert "T01" in missing_rows(["T03"])
+
+
+def _pytest(test: Path, *options: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "tests.support.gates", "-c", os.devnull]
+    environment = {**os.environ, "CI": "true"}
+    return subprocess.run(
+        [*command, *options, test], cwd=ROOT, env=environment, capture_output=True, text=True
+    )
+
+
+def test_in_ci_a_skip_fails_the_run(tmp_path: Path) -> None:
+    test = tmp_path / "test_one.py"
+    test.write_text("import pytest\ndef test_a(): pytest.skip('no node here')\n")
+
+    done = _pytest(test)
+
+    assert done.returncode == 1
+    assert "CI allows no skip" in done.stdout
+
+
+def test_a_torture_row_without_a_test_fails_the_run(tmp_path: Path) -> None:
+    test = tmp_path / "test_one.py"
+    test.write_text("def test_t03_a(): pass\n")
+
+    done = _pytest(test, "--every-torture-row")
+
+    assert done.returncode == 1
+    assert "torture row T01 had no test that ran" in done.stdout
+    assert "row T03 " not in done.stdout

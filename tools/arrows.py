@@ -1,0 +1,208 @@
+"""Import arrows: gateway → supervisor → actors → protocol, and nothing the other way.
+
+Every import statement counts, wherever it stands: inside a function, under `TYPE_CHECKING`, or as the literal
+argument of `importlib.import_module`. That is why this is a script of our own over the syntax trees: the usual tools
+look at what runs at import time, and a layer that is only reached lazily is reached all the same.
+
+The rules:
+
+* A room imports itself and the rooms below it. `testing` stands on top of all of them, so nobody imports it: what it
+  holds is only ever run as a process.
+* Inside the rooms imports of ourselves are relative. The front door (`greenroom` itself) may be imported by the gateway
+  and by `testing`; its version by everyone.
+* The supervisor does not speak MCP, so it does not import the SDK.
+* `protocol` is pure: the standard library without its clocks and its I/O, attrs, cattrs; no `async`, no `await`, no
+  `open`, no `print`.
+
+An exception has to be named in `EXCEPTIONS`, with its reason, and is itself a finding when nothing needs it any more.
+"""
+
+from __future__ import annotations
+
+import ast
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+ROOMS = ("protocol", "actors", "supervisor", "gateway", "testing")  # lowest first
+RANK = {room: rank for rank, room in enumerate(ROOMS)}
+
+PURE_LIBRARIES = frozenset({"attr", "attrs", "cattrs"})
+# fmt: off
+NOT_PURE = frozenset({
+    "asyncio", "concurrent", "ctypes", "datetime", "fcntl", "glob", "http", "importlib", "io",
+    "logging", "mmap", "multiprocessing", "os", "pathlib", "queue", "random", "sched", "secrets",
+    "select", "selectors", "shutil", "signal", "socket", "socketserver", "sqlite3", "ssl", "subprocess",
+    "sys", "tempfile", "threading", "time", "urllib.request",
+})
+# fmt: on
+PURE_ALL_THE_SAME = frozenset(
+    {"os.PathLike", "pathlib.PurePath", "pathlib.PurePosixPath", "pathlib.PureWindowsPath"}
+)
+NOT_PURE_CALLS = frozenset({"open", "print", "input", "__import__"})
+SPEAKS_MCP = frozenset({"mcp", "mcp_types"})
+
+EXCEPTIONS: Mapping[tuple[str, str], str] = {
+    ("protocol/result.py", "mcp_types"): "to_mcp() builds the SDK's own type for an embedder who asks for it",
+}
+
+
+class Finding(NamedTuple):
+    """One arrow that points the wrong way: where, and what to do about it."""
+
+    path: str
+    line: int
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.path}:{self.line}: {self.text}"
+
+
+class Import(NamedTuple):
+    """One imported thing: `target` is absolute and dotted; `relative` says how it was written."""
+
+    target: str
+    line: int
+    relative: bool
+
+
+def main(root: Path) -> int:
+    """Check the tree at `root`; print each finding; 1 when there is one."""
+    findings = check_tree(root)
+    for finding in findings:
+        print(finding)
+    return 1 if findings else 0
+
+
+def check_tree(root: Path, exceptions: Mapping[tuple[str, str], str] = EXCEPTIONS) -> list[Finding]:
+    """All findings of the rooms below `root`, unused exceptions included."""
+    used: set[tuple[str, str]] = set()
+    findings: list[Finding] = []
+    for room in ROOMS:
+        for file in sorted((root / room).rglob("*.py")):
+            path = file.relative_to(root).as_posix()
+            allowed = {target for where, target in exceptions if where == path}
+            for finding, target in check_source(path, file.read_text(encoding="utf-8")):
+                if target in allowed:
+                    used.add((path, target))
+                else:
+                    findings.append(finding)
+    findings += [
+        Finding(path, 0, f"the exception for {target} is not needed")
+        for path, target in exceptions
+        if (path, target) not in used
+    ]
+    return findings
+
+
+def check_source(path: str, source: str) -> Iterator[tuple[Finding, str]]:
+    """Each finding of one file, with what it is about (the imported top-level name, or the construct)."""
+    room = path.split("/", 1)[0]
+    tree = ast.parse(source, path)
+    for item in imports(path, tree):
+        complaint = judge(room, item)
+        if complaint:
+            yield Finding(path, item.line, complaint), item.target.split(".", 1)[0]
+    if room == "protocol":
+        for line, construct in impure(tree):
+            yield Finding(path, line, f"protocol is pure: no `{construct}` here"), construct
+
+
+def judge(room: str, item: Import) -> str | None:
+    """What is wrong with `room` importing this, in words; None when nothing is."""
+    head, _, rest = item.target.partition(".")
+    if head == "greenroom":
+        return _judge_own(room, rest.split(".", 1)[0], item.relative)
+    if room == "protocol":
+        return _judge_pure(item.target)
+    if room == "supervisor" and head in SPEAKS_MCP:
+        return f"the supervisor does not speak MCP: move what needs `{head}` into actors"
+    return None
+
+
+def _judge_own(room: str, name: str, relative: bool) -> str | None:
+    if not relative:
+        return (
+            "inside the packages imports of ourselves are relative: write `from ..<room>.<module> import …`"
+        )
+    if name == "__version__":
+        return None
+    if name not in RANK:
+        return (
+            None
+            if RANK[room] >= RANK["gateway"]
+            else f"the front door stands above {room}: import the room you mean"
+        )
+    if RANK[name] <= RANK[room]:
+        return None
+    if name == "testing":
+        return "testing is never imported by the others, only run as a process"
+    return f"{room} may not import {name}: arrows go {' → '.join(reversed(ROOMS[:4]))}"
+
+
+def _judge_pure(target: str) -> str | None:
+    head = target.split(".", 1)[0]
+    prefixes = {target[:end] for end, letter in enumerate(target) if letter == "."} | {target}
+    if prefixes & PURE_ALL_THE_SAME:
+        return None
+    if prefixes & NOT_PURE:
+        return f"protocol is pure: `{head}` has a clock, a source of chance or I/O; pass its value in"
+    if head in sys.stdlib_module_names or head in PURE_LIBRARIES:
+        return None
+    return f"protocol may import only the standard library, attrs and cattrs, not `{head}`"
+
+
+def imports(path: str, tree: ast.AST) -> Iterator[Import]:
+    """Every imported name, at whatever depth, made absolute. `path` is relative to the folder of the rooms."""
+    package = ["greenroom", *path.removesuffix(".py").split("/")][:-1]
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (Import(alias.name, node.lineno, False) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            base = _absolute(package, node.module or "", node.level)
+            yield from (Import(f"{base}.{alias.name}", node.lineno, node.level > 0) for alias in node.names)
+        elif isinstance(node, ast.Call) and _named(node.func) == "import_module":
+            yield _dynamic(package, node)
+
+
+def _absolute(package: list[str], module: str, level: int) -> str:
+    parents = package[: len(package) - level + 1] if level else []
+    return ".".join([*parents, *([module] if module else [])])
+
+
+def _dynamic(package: list[str], call: ast.Call) -> Import:
+    """`import_module("..x")`: a literal is judged as an import; what cannot be read is judged as the front door."""
+    name = call.args[0].value if call.args and isinstance(call.args[0], ast.Constant) else None
+    if not isinstance(name, str):
+        return Import("greenroom.?", call.lineno, True)
+    level = len(name) - len(name.lstrip("."))
+    return Import(_absolute(package, name[level:], level), call.lineno, level > 0)
+
+
+def impure(tree: ast.AST) -> Iterator[tuple[int, str]]:
+    """What a pure module may not contain besides imports."""
+    for node in ast.walk(tree):
+        match node:
+            case ast.AsyncFunctionDef() | ast.AsyncFor() | ast.AsyncWith():
+                yield node.lineno, "async"
+            case ast.Await():
+                yield node.lineno, "await"
+            case ast.comprehension(is_async=1):
+                yield node.iter.lineno, "async for"
+            case ast.Call(func=ast.Name(id=name)) if name in NOT_PURE_CALLS:
+                yield node.lineno, f"{name}()"
+            case _:
+                pass
+
+
+def _named(node: ast.expr) -> str:
+    match node:
+        case ast.Name(id=name) | ast.Attribute(attr=name):
+            return name
+        case _:
+            return ""
+
+
+if __name__ == "__main__":
+    sys.exit(main(Path(__file__).resolve().parent.parent))
