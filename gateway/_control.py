@@ -66,7 +66,7 @@ def socket_path(config: str, pid: int) -> Path:
     return control_directory() / f"{config}-{pid}.sock"
 
 
-# ---- the gateway's half ------------------------------------------------------------------------------------------------
+# ---- the gateway's half ----------------------------------------------------------------------------------------
 
 Handler = Callable[[Mapping[str, Any]], Any]  # returns an awaitable; raises GreenroomError
 
@@ -75,15 +75,23 @@ async def serve_control(path: Path, methods: Mapping[str, Handler], *, task_stat
     """Listen on `path` until cancelled; the socket is removed at the end. `started` is called once it listens."""
     import anyio
 
-    make_private(path.parent)
-    path.unlink(missing_ok=True)
+    _make_way(path)
     listener = await anyio.create_unix_listener(path, mode=0o600)
     try:
         async with listener:
             task_status.started()
             await listener.serve(lambda stream: _serve_client(stream, methods))
     finally:
-        path.unlink(missing_ok=True)
+        _remove(path)  # synchronous: it must happen under cancellation too
+
+
+def _make_way(path: Path) -> None:
+    make_private(path.parent)
+    _remove(path)
+
+
+def _remove(path: Path) -> None:
+    path.unlink(missing_ok=True)
 
 
 async def _serve_client(stream: Any, methods: Mapping[str, Handler]) -> None:
@@ -135,7 +143,7 @@ def _error(code: str, message: str) -> dict[str, Any]:
     return {"error": {"code": code, "message": message}}
 
 
-# ---- the command's half ----------------------------------------------------------------------------------------------
+# ---- the command's half ----------------------------------------------------------------------------------------
 
 
 class GatewayError(GreenroomError):

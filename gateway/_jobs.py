@@ -8,14 +8,15 @@ runs is cancelled with it, and a late answer goes nowhere.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, Protocol
 
 import anyio
 
 from ._room import CallLike
 
-Spawn = Callable[[Callable[[], Awaitable[None]]], object]
+Work = Callable[[], Coroutine[Any, Any, None]]
+Spawn = Callable[[Work], object]
 
 
 class Sink(Protocol):
@@ -83,7 +84,7 @@ class Job:
         if not self._ended:
             self._call = call
 
-    def run(self, work: Callable[[], Awaitable[None]]) -> None:
+    def run(self, work: Work) -> None:
         """Do `work` in a task of the job's own; it must end the job."""
         self._scope = anyio.CancelScope()
         self._spawn(lambda: self._contained(work))
@@ -106,7 +107,7 @@ class Job:
         self._ended = True
         return True
 
-    async def _contained(self, work: Callable[[], Awaitable[None]]) -> None:
+    async def _contained(self, work: Work) -> None:
         """A job's task takes nobody down: its bug ends the job and is reported."""
         assert self._scope is not None
         with self._scope:

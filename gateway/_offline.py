@@ -1,4 +1,4 @@
-"""A library without a room: what the configuration and the catalogue on disk know. Starts nothing, waits for nothing."""
+"""A library without a room: what the configuration and the catalogue on disk know. Starts nothing."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractAsyncContextManager, ExitStack
 from functools import partial
 from pathlib import Path
-from typing import IO, Any, Final
+from typing import Any, Final
 
 import anyio
 import anyio.abc
@@ -189,7 +189,7 @@ def _events_file(path: Path | None, stack: ExitStack) -> list[Hear]:
     if path is None:
         return []
     try:
-        file: IO[str] = stack.enter_context(open(path, "a", encoding="utf-8"))
+        file = stack.enter_context(path.open("a", encoding="utf-8"))
     except OSError as error:
         raise UsageError(f"--events {path}: {error.strerror}. Name a file that can be written.") from None
     return [to_file(file)]

@@ -15,7 +15,7 @@ import contextlib
 import os
 import stat
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from typing import Final
 
 import anyio
@@ -30,7 +30,7 @@ _CHUNK: Final = 1 << 18
 
 
 @contextlib.contextmanager
-def taken_over_stdio() -> Iterator[tuple[int, int]]:
+def taken_over_stdio() -> Generator[tuple[int, int]]:
     """Private duplicates of standard input and output; given back at the end."""
     sys.stdout.flush()
     stdin, stdout = os.dup(0), os.dup(1)
@@ -67,7 +67,7 @@ class StdioDoor:
         return self._writer.congested
 
     @contextlib.contextmanager
-    def opened(self) -> Iterator[None]:
+    def opened(self) -> Generator[None]:
         """While open, the descriptors do not block; afterwards they are as they were."""
         changed = [fd for fd in (self._stdin, self._stdout) if _is_pipe(fd) and os.get_blocking(fd)]
         for fd in changed:

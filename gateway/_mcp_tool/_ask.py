@@ -20,16 +20,16 @@ class _Once:
         self.result: Mapping[str, Any] = {}
         self.error: CallError | None = None
 
-    def job_done(self, _job: Job, result: Mapping[str, Any] | None, error: RpcFault | None) -> None:
+    def job_done(self, job: Job, result: Mapping[str, Any] | None, error: RpcFault | None) -> None:
         self.result = result or {}
         if error is not None:
             self.error = CallError(error.message, server="", reach=Reach.NOT_SENT)
         self.done.set()
 
-    def job_progress(self, _job: Job, params: Mapping[str, Any]) -> None:
+    def job_progress(self, job: Job, params: Mapping[str, Any]) -> None:
         pass
 
-    def job_broke(self, _job: Job, error: Exception) -> None:
+    def job_broke(self, job: Job, error: Exception) -> None:
         text = f"A bug in Greenroom, please report it: {type(error).__name__}: {error}"
         self.error = Bug(text, server="")
         self.done.set()
