@@ -85,7 +85,7 @@ async def serve(config: Config, open_room: OpenRoom, options: Options) -> None:
     for problem in (*config.problems, *config.broken.values()):
         log.line(str(problem))
     with ExitStack() as stack:
-        hearers = [to_log(log), *_events_file(options.events, stack)]
+        hearers = [to_log(log), *events_file(options.events, stack)]
         stdin, stdout = stack.enter_context(taken_over_stdio())
         door = StdioDoor(current_rim(), stdin, stdout, max_line=config.settings.max_line)
         stack.enter_context(door.opened())
@@ -112,8 +112,8 @@ async def _serve_room(
             conversation = Endpoint(exposure_of(options.expose, room), options.version, note=log.line).open(
                 door, outer.start_soon
             )
-            outer.start_soon(_read_client, door, conversation, leaving)
             await inner.start(_serve_commands, config, room, options, log)
+            outer.start_soon(_read_client, door, conversation, leaving)
             await leaving.asked.wait()
             conversation.refuse_new()
             inner.cancel_scope.cancel()
@@ -185,7 +185,7 @@ def commands(room: Room, version: str) -> Mapping[str, control.Handler]:
     return {"hello": hello, "status": status, "tools": tools, "mcp": mcp, "reconnect": reconnect}
 
 
-def _events_file(path: Path | None, stack: ExitStack) -> list[Hear]:
+def events_file(path: Path | None, stack: ExitStack) -> list[Hear]:
     if path is None:
         return []
     try:

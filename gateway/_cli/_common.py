@@ -53,8 +53,10 @@ def read_config(path: Path | None) -> Config:
 
 
 def running_gateway(config: Config, pid: int | None) -> control.Gateway | None:
-    """The gateway to ask, if one runs. Raises `UsageError` when there is none of that `pid`."""
-    return control.find_gateway(control.identity(config.files), pid)
+    """The gateway to ask, if one runs; it is hung up on when the command ends. Raises `UsageError` when there is none
+    of that `pid`."""
+    gateway = control.find_gateway(control.identity(config.files), pid)
+    return None if gateway is None else click.get_current_context().with_resource(gateway)
 
 
 class Source(Protocol):
