@@ -1,1 +1,70 @@
-"""Who acts: the actor kernel, the server actor, the router, the catalogue writer, and the connections."""
+"""Who acts: the actor kernel, the server actor, the router, the catalogue writer, and the connections.
+
+The kernel: `Mailbox`, `Ref`, `Reply`, `CoreActor`, `Timers`, `EventStream`, over the two loops' `Rim`.
+A server: `ServerActor` (its calls: `CallDesk`, its owner task: `Incarnation`), asking its `Director`.
+Below it: `Peer`, `Connection`, `Connector` are the seam to whatever carries the bytes.
+"""
+
+from ._call import Call, Tally
+from ._catalogue_writer import CatalogueWriter, Flush, Save, Store
+from ._connection import Connection, Connector, ConnectorFactory, Hello, Listing
+from ._core import CoreActor
+from ._desk import CallDesk
+from ._guard import Guard
+from ._mailbox import Mailbox
+from ._peer import Exchange, LostReason, Peer, PeerHooks, RpcError
+from ._ref import MailboxFull, Ref, Reply
+from ._rim import Rim, Waiter, current_rim
+from ._router import Define, Learn, Router, Sync
+from ._server import ServerActor
+from ._stage import Director, Record, Stage, Then, Verdict
+from ._stdio import StdioConnector
+from ._stream import EventStream, Subscription
+from ._timers import Timer, Timers
+from ._wire import WireFault, decode_result
+
+__all__ = [
+    "Call",
+    "CallDesk",
+    "CatalogueWriter",
+    "Connection",
+    "Connector",
+    "ConnectorFactory",
+    "CoreActor",
+    "Define",
+    "Director",
+    "EventStream",
+    "Exchange",
+    "Flush",
+    "Guard",
+    "Hello",
+    "Learn",
+    "Listing",
+    "LostReason",
+    "Mailbox",
+    "MailboxFull",
+    "Peer",
+    "PeerHooks",
+    "Record",
+    "Ref",
+    "Reply",
+    "Rim",
+    "Router",
+    "RpcError",
+    "Save",
+    "ServerActor",
+    "Stage",
+    "StdioConnector",
+    "Store",
+    "Subscription",
+    "Sync",
+    "Tally",
+    "Then",
+    "Timer",
+    "Timers",
+    "Verdict",
+    "Waiter",
+    "WireFault",
+    "current_rim",
+    "decode_result",
+]

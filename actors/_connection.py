@@ -40,8 +40,17 @@ class Listing:
 
 
 class Connection(Protocol):
-    peer: Peer
-    pid: int | None
+    @property
+    def peer(self) -> Peer: ...
+
+    @property
+    def pid(self) -> int | None:
+        """Of the process it is, where it is one."""
+        ...
+
+    def stderr_tail(self) -> tuple[str, ...]:
+        """The last lines of its stderr, for an error message; empty where there is no such thing."""
+        ...
 
     async def stop(self, grace: float) -> None:
         """End the other side and everything it started, within about `grace` seconds; returns when nothing of the

@@ -91,6 +91,8 @@ class Peer(Protocol):
 
     last_heard: float  # room time of the last byte from the other side
     protocol_version: str | None  # set by the handshake; decides how requests are stamped
+    client_info: Mapping[str, Any]  # who a stamp says we are, and
+    client_capabilities: Mapping[str, Any]  # what we can do: set before `protocol_version`
 
     def request(self, exchange: Exchange) -> None: ...
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 import attrs
 
@@ -32,7 +32,7 @@ class Reach(enum.IntEnum):
 class GreenroomError(Exception):
     """Root of everything Greenroom raises on purpose."""
 
-    code: ClassVar[str] = "error"
+    code: str = "error"  # the machine's word; a class default, refined on an instance where one class has two
 
     @property
     def message(self) -> str:
@@ -73,7 +73,7 @@ class UsageError(GreenroomError):
     def __init__(self, message: str, *, code: str | None = None) -> None:
         super().__init__(message)
         if code is not None:
-            self.code = code  # type: ignore[misc]
+            self.code = code
 
 
 class UnknownServer(UsageError):
@@ -128,6 +128,22 @@ class CallError(GreenroomError):
         self.server = server
         self.reach = reach
         self.tool = tool
+
+    def twin(self, reach: Reach | None = None) -> CallError:
+        """The same error for one more call: each gets its own object, so tool names and tracebacks do not mix."""
+        twin = self.__class__.__new__(self.__class__, *self.args)
+        twin.args = self.args
+        twin.__dict__.update(self.__dict__)
+        twin.tool = None
+        if reach is not None:
+            twin.reach = reach
+        return twin
+
+
+class BadArguments(CallError):
+    """The arguments cannot be sent at all: they are no JSON. Not sent."""
+
+    code = "invalid_request"
 
 
 class Unavailable(CallError):

@@ -1,0 +1,153 @@
+"""Calls: one request of a user, and its exactly one outcome.
+
+A `Call` is the exchange itself, so a call on a connected server costs one object and one wait. Whoever started it owns
+its end: a waiter for a task that sits in `wait`, or a callback for a door that has no task per call. `finish` is
+first-write-wins; everything that can end a call (the answer, a timeout, a lost connection, the drain deadline, the
+caller leaving) goes through it, so the outcome is one by construction, and the tally that the drain report is made of
+is counted in the same step.
+
+While it is open a call is in one place at a time: queued in a mailbox, or in flight at a peer. `reach` only grows
+while it is there; a call that is replayed after a lost connection starts again at NOT_SENT.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import attrs
+
+from ..protocol.errors import CallError, Reach
+from ._peer import Exchange, RpcError
+
+if TYPE_CHECKING:
+    from ._desk import CallDesk
+    from ._rim import Waiter
+
+Progress = Callable[[Mapping[str, Any]], None]
+
+
+@attrs.define
+class Tally:
+    """What the drain report says: every accepted call is in exactly one of the other three."""
+
+    accepted: int = 0
+    completed: int = 0  # an answer with a result, also one the tool calls an error
+    failed: int = 0  # a typed error
+    cancelled: int = 0  # the caller left first
+    refused: int = 0  # never accepted: not part of the sum
+
+    @property
+    def open(self) -> int:
+        return self.accepted - self.completed - self.failed - self.cancelled
+
+
+class Call(Exchange):
+    """One accepted (or refused) request. Read `result`, `error` and `cancelled` once `ended` is true."""
+
+    __slots__ = (
+        "accepted_at", "actor", "cancelled", "deadline", "ended", "error", "is_probe", "lost_before", "number",
+        "on_end", "on_progress", "queue_deadline", "replayable", "result", "sent_at", "timeout", "tool",
+        "total_deadline", "waiter",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        method: str,
+        params: Mapping[str, Any] | None,
+        *,
+        tool: str | None = None,
+        timeout: float | None = None,
+        replayable: bool = False,
+        on_end: Callable[[Call], None] | None = None,
+        on_progress: Progress | None = None,
+    ) -> None:
+        super().__init__(method, params, wants_progress=on_progress is not None)
+        self.tool = tool
+        self.timeout = timeout  # seconds from being sent; None: the server's
+        self.replayable = replayable  # the tool declares that running it twice is harmless
+        self.on_end = on_end
+        self.on_progress = on_progress
+        self.actor: CallDesk | None = None
+        self.waiter: Waiter | None = None
+        self.result: bytes | None = None
+        self.error: CallError | None = None
+        self.ended = False
+        self.cancelled = False
+        self.lost_before = False
+        self.is_probe = False
+        self.number = 0
+        self.accepted_at = 0.0
+        self.sent_at = 0.0
+        self.queue_deadline = 0.0
+        self.deadline = 0.0
+        self.total_deadline = 0.0
+
+    # ---- the peer's side --------------------------------------------------------------------------------------------
+
+    def sent(self) -> None:
+        assert self.actor is not None
+        self.actor.call_sent(self)
+
+    def end(self, result: bytes | None, error: RpcError | None) -> None:
+        assert self.actor is not None
+        self.actor.call_answered(self, result, error)
+
+    def progress(self, params: Mapping[str, Any]) -> None:
+        assert self.actor is not None
+        self.actor.call_progressed(self, params)
+
+    # ---- the caller's side ------------------------------------------------------------------------------------------
+
+    def cancel(self, reason: str = "cancelled by the caller") -> None:
+        """The caller leaves. Queued: it is forgotten. Sent: the server is told. Ended: nothing."""
+        if not self.ended and self.actor is not None:
+            self.actor.cancel(self, reason)
+
+    async def wait(self) -> bytes:
+        """The raw JSON of the result. Raises the call's `CallError`; leaving by cancellation cancels the call."""
+        if not self.ended:
+            assert self.waiter is not None
+            try:
+                await self.waiter.wait()
+            except BaseException:
+                self.cancel()
+                raise
+        if self.error is not None:
+            raise self.error
+        assert self.result is not None
+        return self.result
+
+    # ---- the one end ------------------------------------------------------------------------------------------------
+
+    def finish(self, tally: Tally, *, result: bytes | None = None, error: CallError | None = None) -> bool:
+        """The outcome, once; with neither, the caller has left. False when there was one already."""
+        if self.ended:
+            return False
+        self.ended = True
+        self.result, self.error = result, error
+        if result is not None:
+            tally.completed += 1
+        elif error is not None:
+            error.tool = error.tool or self.tool
+            tally.failed += 1
+        else:
+            self.cancelled = True
+            tally.cancelled += 1
+        if self.waiter is not None:
+            self.waiter.set()
+        if self.on_end is not None:
+            self.on_end(self)
+        return True
+
+    @property
+    def outcome(self) -> str:
+        """One word for the event stream."""
+        if self.cancelled:
+            return "cancelled"
+        return self.error.code if self.error is not None else "result"
+
+    def back_to_queue(self) -> None:
+        """Its connection was lost: as if it had never been sent."""
+        self.lost_before = True
+        self.reach = Reach.NOT_SENT

@@ -1,0 +1,85 @@
+"""The catalogue writer: the one actor that writes the catalogue's file.
+
+Entries told in one batch are one write, done in a worker thread because it locks, reads, merges and syncs a file. A
+write that fails costs nothing but the cache: it is noted, and the entries stay here for the next try. `Flush` is
+answered when everything told before it has been written or has failed to be.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Protocol
+
+import anyio.to_thread
+import attrs
+
+from ..protocol.catalogue import ServerEntry
+from ..protocol.events import Kind
+from ._core import CoreActor
+from ._ref import Reply
+from ._rim import Rim
+from ._stream import EventStream
+
+
+class Store(Protocol):
+    """Where entries are kept: the file of this user, or a test's memory."""
+
+    blocks: bool  # its functions do I/O: call them in a thread
+
+    def save(self, entries: Mapping[str, ServerEntry]) -> None:
+        """Merge `entries` (by server) into what is there. Raises OSError."""
+        ...
+
+
+@attrs.frozen(eq=False)
+class Save:
+    entry: ServerEntry
+
+
+@attrs.frozen(eq=False)
+class Flush:
+    reply: Reply[None]
+
+
+WriterMessage = Save | Flush
+
+
+class CatalogueWriter(CoreActor[WriterMessage]):
+    name = "catalogue writer"
+
+    def __init__(self, rim: Rim, events: EventStream, store: Store) -> None:
+        super().__init__(rim)
+        self._events = events
+        self._store = store
+        self._pending: dict[str, ServerEntry] = {}
+        self._waiting: list[Reply[None]] = []
+
+    def step(self, message: WriterMessage) -> None:
+        match message:
+            case Save(entry):
+                self._pending[entry.server] = entry
+            case Flush(reply):
+                self._waiting.append(reply)
+
+    async def after_batch(self) -> None:
+        pending, self._pending = self._pending, {}
+        if pending:
+            try:
+                await self._write(pending)
+            except (OSError, TimeoutError) as error:
+                self._pending = {**pending, **self._pending}
+                self._events.emit(Kind.NOTE, detail=f"the catalogue could not be saved: {error}")
+        waiting, self._waiting = self._waiting, []
+        for reply in waiting:
+            reply.send(None)
+
+    def close(self, error: Exception) -> None:
+        super().close(error)
+        for reply in self._waiting:
+            reply.fail(error)
+
+    async def _write(self, pending: Mapping[str, ServerEntry]) -> None:
+        if self._store.blocks:
+            await anyio.to_thread.run_sync(self._store.save, pending)
+        else:
+            self._store.save(pending)

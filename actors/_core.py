@@ -1,0 +1,80 @@
+"""Core actors: the few that every server depends on (router, catalogue writer), each with a task of its own.
+
+The owner task drains the mailbox in batches: every message of a batch is one synchronous step, then `after_batch` may
+wait (publish an index, write a file), so a burst of a thousand messages costs one publication. Between batches there is
+a checkpoint, so a chatty sender starves nobody.
+
+The mailbox outlives a crash of the step; the message that crashed it is gone and its reply is failed, never retried.
+Whether the actor may go on is the supervisor's decision (OTP restart intensity): `run` raises out and is called again.
+"""
+
+from __future__ import annotations
+
+from typing import Generic, TypeVar
+
+import anyio.lowlevel
+
+from ._mailbox import Mailbox
+from ._ref import Ref, Reply
+from ._rim import Rim
+
+M = TypeVar("M")
+
+BATCH = 64
+
+
+class CoreActor(Generic[M]):
+    """Subclass and give it `step`; `reset` is called before each (re)start, `after_batch` after each batch."""
+
+    name = "core"
+    bound = 65_536
+
+    def __init__(self, rim: Rim) -> None:
+        self.rim = rim
+        self.mailbox: Mailbox[M, M] = Mailbox(self.bound, self._ring)
+        self.ref: Ref[M] = Ref(self.name, self.mailbox, rim)
+        self._bell = rim.waiter()
+
+    def step(self, message: M) -> None:
+        """Handle one message. Must not wait."""
+        raise NotImplementedError
+
+    def reset(self) -> None:
+        """Bring volatile state to where a fresh start needs it; the mailbox is kept."""
+
+    async def after_batch(self) -> None:
+        """Effects that are worth doing once per batch."""
+
+    async def run(self) -> None:
+        """The owner task. Ends by cancellation; raises what a step or `after_batch` raised."""
+        self.reset()
+        while True:
+            if not len(self.mailbox):
+                await self._bell.wait()
+            # A fresh bell before looking: what rings from here on is not missed.
+            self._bell = self.rim.waiter()
+            for message in self.mailbox.take(BATCH):
+                self._step_or_fail(message)
+            await self.after_batch()
+            await anyio.lowlevel.checkpoint()
+
+    def close(self, error: Exception) -> None:
+        """Answer everybody who still waits; the actor is not coming back."""
+        for message in self.mailbox.take(len(self.mailbox)):
+            _fail_reply(message, error)
+
+    def _ring(self) -> None:
+        self._bell.set()
+
+    def _step_or_fail(self, message: M) -> None:
+        try:
+            self.step(message)
+        except Exception as error:
+            _fail_reply(message, error)
+            raise
+
+
+def _fail_reply(message: object, error: Exception) -> None:
+    reply = getattr(message, "reply", None)
+    if isinstance(reply, Reply):
+        reply.fail(error)

@@ -1,0 +1,360 @@
+"""Meeting a server, whatever carries it: which era it speaks, who it is, what it has.
+
+The newer era is tried first with one short probe (`server/discover`); whatever is no proof of it falls back to
+`initialize`. A hint from last time saves the probe, and is only a hint: when it proves wrong the other way is tried. A
+server that took the probe after we had given up on it refuses `initialize` by naming its versions, which is proof too.
+
+Lists are followed page by page, with a cap and a guard against a cursor that comes back. The tools are what a server is
+for, so their list must succeed; another list that fails is unknown, and says so; a broken item costs only itself.
+
+Nothing here decides what a failure means: it is raised as `RpcFailure`, and the actor knows the server's name, the gate
+and the rest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, cast
+
+import anyio
+import attrs
+
+from ..protocol.catalogue import Raw
+from ..protocol.config import Settings
+from ..protocol.errors import GreenroomError
+from ._connection import Hello, Listing
+from ._peer import Exchange, Peer, RpcError
+from ._rim import Rim
+from ._wire import (
+    HANDSHAKE_VERSIONS,
+    MODERN_VERSIONS,
+    SERVER_INFO_KEY,
+    UNSUPPORTED_VERSION,
+    WireFault,
+    decode_result,
+    fault,
+)
+
+_LEAST_TIME = 1.0  # what `initialize` is given even when the probe used everything up
+
+
+class RpcFailure(GreenroomError):
+    """A request to a server that brought no result: its error, a broken answer, or none in time.
+
+    `error` is what it said (None: nothing at all, `timed_out`).
+    """
+
+    code = "rpc_failed"
+
+    def __init__(self, method: str, text: str, *, error: RpcError | None = None) -> None:
+        super().__init__(f"{method}: {text}")
+        self.method = method
+        self.error = error
+
+    @property
+    def timed_out(self) -> bool:
+        return self.error is None
+
+
+class _Ask(Exchange):
+    """An exchange that one task waits for."""
+
+    __slots__ = ("answer", "waiter")
+
+    def __init__(self, rim: Rim, method: str, params: Mapping[str, Any] | None) -> None:
+        super().__init__(method, params)
+        self.waiter = rim.waiter()
+        self.answer: bytes | RpcError | None = None
+
+    def end(self, result: bytes | None, error: RpcError | None) -> None:
+        self.answer = error if result is None else result
+        self.waiter.set()
+
+
+async def ask(
+    peer: Peer, rim: Rim, method: str, params: Mapping[str, Any] | None, timeout: float
+) -> dict[str, Any]:
+    """Ask the server and wait at most `timeout` seconds for the result, every field as it said them.
+
+    Raises `RpcFailure`. A cancelled or timed-out request is abandoned. When the connection is lost under it, it is its
+    owner who hears of that (`PeerHooks.on_lost`) and cancels this.
+    """
+    exchange = _Ask(rim, method, params)
+    peer.request(exchange)
+    try:
+        with anyio.move_on_after(timeout):
+            await exchange.waiter.wait()
+    finally:
+        if exchange.answer is None:
+            peer.abandon(exchange, "timed out")
+    return _read_answer(method, exchange.answer, timeout)
+
+
+def _read_answer(method: str, answer: bytes | RpcError | None, timeout: float) -> dict[str, Any]:
+    if answer is None:
+        raise RpcFailure(method, f"no answer within {timeout:g}s")
+    if isinstance(answer, RpcError):
+        text = answer.message if answer.fault else f"{answer.message} ({answer.code})"
+        raise RpcFailure(method, text, error=answer)
+    try:
+        return decode_result(answer)
+    except WireFault as problem:
+        raise RpcFailure(method, str(problem), error=fault(str(problem))) from None
+
+
+# ---- the greeting --------------------------------------------------------------------------------------------------
+
+
+async def shake_hands(
+    peer: Peer,
+    rim: Rim,
+    *,
+    settings: Settings,
+    client_info: Mapping[str, Any],
+    capabilities: Mapping[str, Any],
+    era_hint: str | None = None,
+) -> Hello:
+    """Agree on a protocol version and learn who the server is, within `settings.connect_timeout` seconds.
+
+    `era_hint` is the version negotiated last time. On return `peer.protocol_version` is set, so that what follows is
+    stamped as its era wants. Raises `RpcFailure` when the server answers neither era, or speaks no version we know.
+    """
+    peer.client_info = client_info
+    peer.client_capabilities = capabilities
+    greeting = _Greeting(peer, rim, settings, era_hint, deadline=rim.now() + settings.connect_timeout)
+    return await greeting.run()
+
+
+@attrs.define(eq=False)
+class _Greeting:
+    """One handshake: the two ways to greet, and when to change from one to the other."""
+
+    peer: Peer
+    rim: Rim
+    settings: Settings
+    hint: str | None
+    deadline: float
+
+    async def run(self) -> Hello:
+        if self.hint in HANDSHAKE_VERSIONS:
+            return await self._initialize_first()
+        hello = await self._discover(self._probe_time())
+        if hello is not None:
+            return hello
+        try:
+            return await self._initialize()
+        except RpcFailure as refusal:
+            return await self._discover_after(refusal)
+
+    async def _initialize_first(self) -> Hello:
+        try:
+            return await self._initialize()
+        except RpcFailure as refusal:
+            if refusal.error is None or refusal.error.fault:
+                raise
+            return await self._discover_after(refusal)
+
+    async def _discover_after(self, refusal: RpcFailure) -> Hello:
+        """`initialize` was refused. Unless the server now proves to be of the newer era, that refusal is the answer."""
+        hello = None if refusal.timed_out else await self._discover(self._probe_time())
+        if hello is None:
+            raise refusal
+        return hello
+
+    async def _discover(self, timeout: float) -> Hello | None:
+        """Greet in the newer era. None: no proof that the server speaks it.
+
+        Raises `RpcFailure` when it proves to speak only versions that we do not.
+        """
+        self.peer.protocol_version = MODERN_VERSIONS[-1]
+        try:
+            result = await ask(self.peer, self.rim, "server/discover", None, timeout)
+        except RpcFailure as failure:
+            supported = _supported_by(failure)
+        else:
+            supported = _versions(result.get("supportedVersions"))
+            if version := _newest(MODERN_VERSIONS, supported):
+                self.peer.protocol_version = version
+                return _hello(version, result, _mapping(_mapping(result.get("_meta")).get(SERVER_INFO_KEY)))
+        self.peer.protocol_version = None
+        if supported and not _newest(HANDSHAKE_VERSIONS, supported):
+            raise _no_common_version("server/discover", ", ".join(supported))
+        return None
+
+    async def _initialize(self) -> Hello:
+        """Greet in the handshake era: offer the newest version, take any that we know."""
+        self.peer.protocol_version = None
+        params = {
+            "protocolVersion": HANDSHAKE_VERSIONS[-1],
+            "capabilities": self.peer.client_capabilities,
+            "clientInfo": self.peer.client_info,
+        }
+        result = await ask(self.peer, self.rim, "initialize", params, self._time_left())
+        version = result.get("protocolVersion")
+        if version not in HANDSHAKE_VERSIONS:
+            raise _no_common_version("initialize", repr(version))
+        self.peer.protocol_version = version
+        self.peer.notify("notifications/initialized")
+        return _hello(version, result, _mapping(result.get("serverInfo")))
+
+    def _probe_time(self) -> float:
+        """A server that spoke the newer era last time is given longer: it may only be slow to start."""
+        known = self.hint in MODERN_VERSIONS
+        probe = max(self.settings.probe_timeout, self.settings.connect_timeout / 2) if known else None
+        return min(probe or self.settings.probe_timeout, self._time_left())
+
+    def _time_left(self) -> float:
+        return max(self.deadline - self.rim.now(), _LEAST_TIME)
+
+
+def _supported_by(refusal: RpcFailure) -> tuple[str, ...]:
+    """The versions a server names when it refuses ours; none when it refused for another reason."""
+    error = refusal.error
+    if error is None or error.code != UNSUPPORTED_VERSION:
+        return ()
+    return _versions(_mapping(error.data).get("supported"))
+
+
+def _versions(value: object) -> tuple[str, ...]:
+    items = cast("list[object]", value) if isinstance(value, list) else []
+    return tuple(item for item in items if isinstance(item, str))
+
+
+def _newest(ours: tuple[str, ...], theirs: tuple[str, ...]) -> str | None:
+    return next((version for version in reversed(ours) if version in theirs), None)
+
+
+def _no_common_version(method: str, theirs: str) -> RpcFailure:
+    known = ", ".join((*HANDSHAKE_VERSIONS, *MODERN_VERSIONS))
+    text = f"the server speaks protocol version {theirs}; we know {known}. Update the server, or us."
+    return RpcFailure(method, text, error=fault(text))
+
+
+def _hello(version: str, result: Mapping[str, Any], server_info: Raw) -> Hello:
+    instructions = result.get("instructions")
+    return Hello(
+        protocol_version=version,
+        capabilities=_mapping(result.get("capabilities")),
+        server_info=server_info,
+        instructions=instructions if isinstance(instructions, str) else None,
+    )
+
+
+def _mapping(value: object) -> Raw:
+    return cast("Raw", value) if isinstance(value, dict) else {}
+
+
+# ---- the lists -----------------------------------------------------------------------------------------------------
+
+
+@attrs.frozen
+class _Kind:
+    """One list a server may have."""
+
+    method: str
+    field: str  # of the result, and of `Listing` where that is not told otherwise
+    capability: str
+    key: str  # what an item cannot be used without
+
+
+_TOOLS = _Kind("tools/list", "tools", "tools", "name")
+_RESOURCES = _Kind("resources/list", "resources", "resources", "uri")
+_TEMPLATES = _Kind("resources/templates/list", "resourceTemplates", "resources", "uriTemplate")
+_PROMPTS = _Kind("prompts/list", "prompts", "prompts", "name")
+_KINDS = (_TOOLS, _RESOURCES, _TEMPLATES, _PROMPTS)
+
+
+async def list_all(peer: Peer, rim: Rim, hello: Hello, settings: Settings) -> Listing:
+    """Everything the server has, of the kinds it declares, side by side, each within `settings.connect_timeout`.
+
+    Raises `RpcFailure` when the list of tools fails; what else went wrong is told in `Listing.problems`.
+    """
+    lists = {
+        kind: _List(kind, settings.max_pages)
+        for kind in _KINDS
+        if hello.capabilities.get(kind.capability) is not None
+    }
+    async with anyio.create_task_group() as tasks:
+        for each in lists.values():
+            tasks.start_soon(each.fetch, _asker(peer, rim, settings.connect_timeout))
+    tools = lists.get(_TOOLS)
+    if tools is not None and tools.failure is not None:
+        raise tools.failure
+    found = {kind: each.found for kind, each in lists.items()}
+    problems = tuple(problem for each in lists.values() for problem in each.problems)
+    return Listing(
+        found.get(_TOOLS), found.get(_RESOURCES), found.get(_TEMPLATES), found.get(_PROMPTS), problems
+    )
+
+
+_Asker = Callable[[str, Mapping[str, Any] | None], Awaitable[dict[str, Any]]]
+
+
+def _asker(peer: Peer, rim: Rim, timeout: float) -> _Asker:
+    """Ask with one deadline over all pages."""
+    deadline = rim.now() + timeout
+
+    async def ask_in_time(method: str, params: Mapping[str, Any] | None) -> dict[str, Any]:
+        return await ask(peer, rim, method, params, max(deadline - rim.now(), 0.0))
+
+    return ask_in_time
+
+
+@attrs.define(eq=False)
+class _List:
+    """One list on its way in."""
+
+    kind: _Kind
+    max_pages: int
+    items: list[Raw] = attrs.field(factory=list[Raw])
+    problems: list[str] = attrs.field(factory=list[str])
+    failure: RpcFailure | None = None
+
+    @property
+    def found(self) -> tuple[Raw, ...] | None:
+        return tuple(self.items) if self.failure is None else None
+
+    async def fetch(self, ask_page: _Asker) -> None:
+        """Follow the pages. A failure is kept, not raised: the other lists go on."""
+        try:
+            await self._follow(ask_page)
+        except RpcFailure as failure:
+            self.failure = failure
+            self.problems.append(str(failure))
+
+    async def _follow(self, ask_page: _Asker) -> None:
+        seen: set[str] = set()
+        cursor: str | None = None
+        for _ in range(self.max_pages):
+            page = await ask_page(self.kind.method, {"cursor": cursor} if cursor else None)
+            self._take(page)
+            cursor = self._next_cursor(page)
+            if cursor is None:
+                return
+            if cursor in seen:
+                self._say(f"the server repeats its cursor {cursor[:40]!r}; what came until then is kept")
+                return
+            seen.add(cursor)
+        self._say(f"cut after {self.max_pages} pages")
+
+    def _take(self, page: Mapping[str, Any]) -> None:
+        items = page.get(self.kind.field)
+        if not isinstance(items, list):
+            text = f'the result has no array "{self.kind.field}"'
+            raise RpcFailure(self.kind.method, text, error=fault(text))
+        for item in cast("list[object]", items):
+            usable = _mapping(item)
+            if isinstance(usable.get(self.kind.key), str) and usable[self.kind.key]:
+                self.items.append(usable)
+            else:
+                self._say(f'an item without a "{self.kind.key}" was left out')
+
+    def _next_cursor(self, page: Mapping[str, Any]) -> str | None:
+        cursor = page.get("nextCursor")
+        if cursor is not None and not isinstance(cursor, str):
+            self._say("its nextCursor is no string; what came until then is kept")
+            return None
+        return cursor or None
+
+    def _say(self, problem: str) -> None:
+        self.problems.append(f"{self.kind.method}: {problem}")

@@ -1,0 +1,170 @@
+"""The owner task of one incarnation: opens the connection, greets, lists, and sees it to its end.
+
+Everything that must be entered and left in one task is entered and left here. The task decides nothing and touches no
+state: it tells the actor `Ready`, `Failed`, `Lost`, `Gone`, and is told one thing, `leave`, which cancels whatever it
+is doing inside the connection; then it stops the tree, shielded, within the stop time. `Gone` is told in a plain
+`finally`, so an actor hears it also when the loop cancels this task natively; the connector's own `finally` has killed
+the tree by then.
+
+It is also the peer's `PeerHooks`. Those are called from a pump (on asyncio: from a loop callback, where there is no
+current task), so they only tell, or set a flag.
+
+When the server says that one of its lists changed, they are read again here, after a pause that lets a burst end; a
+change announced while reading is read after that, so none is lost and one change is one reading.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+import anyio
+
+from ..protocol.errors import Bug, CallError, ConnectFailed
+from ..protocol.events import Kind
+from ._connection import Connection, Hello
+from ._handshake import RpcFailure, list_all, shake_hands
+from ._news import Failed, Gone, Listed, Lost, Ready, describe
+from ._peer import LostReason, Peer, RpcError
+
+if TYPE_CHECKING:
+    from ._server import ServerActor
+
+DEBOUNCE: Final = 0.1
+LISTS: Final = frozenset(
+    {
+        "notifications/tools/list_changed",
+        "notifications/resources/list_changed",
+        "notifications/prompts/list_changed",
+    }
+)
+
+
+class Incarnation:
+    def __init__(self, actor: ServerActor, number: int) -> None:
+        self.actor = actor
+        self.number = number
+        self.lost: LostReason | None = None
+        self._connection: Connection | None = None
+        self._scope: anyio.CancelScope | None = None
+        self._leaving = False
+        self._bell = actor.stage.rim.waiter()
+
+    # ---- what the actor uses ----------------------------------------------------------------------------------------
+
+    @property
+    def peer(self) -> Peer:
+        assert self._connection is not None
+        return self._connection.peer
+
+    @property
+    def pid(self) -> int | None:
+        return self._connection.pid if self._connection is not None else None
+
+    def leave(self) -> None:
+        """Stop the tree. Idempotent; before the task has begun, too."""
+        self._leaving = True
+        if self._scope is not None:
+            self._scope.cancel()
+
+    def give_up(self, why: str) -> LostReason:
+        """The actor declares the connection lost."""
+        self.lost = LostReason(why, stderr_tail=self.stderr_tail())
+        return self.lost
+
+    def stderr_tail(self) -> tuple[str, ...]:
+        return self._connection.stderr_tail() if self._connection is not None else ()
+
+    # ---- the owner task ---------------------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        actor, number = self.actor, self.number
+        try:
+            if not self._leaving:
+                await self._live()
+        except CallError as error:
+            actor.tell(Failed(number, error))
+        except Exception as error:
+            bug = Bug(
+                f'Connecting "{actor.address}" failed in Greenroom itself: {error!r}',
+                server=actor.address.server,
+            )
+            bug.__cause__ = error
+            actor.note_bug(error)
+            actor.tell(Failed(number, bug))
+        finally:
+            actor.tell(Gone(number))
+
+    async def _live(self) -> None:
+        stage, address = self.actor.stage, self.actor.address
+        connector = stage.connect(self.actor.definition, address, self.number)
+        async with connector.open(self) as connection:
+            self._connection = connection
+            with anyio.CancelScope() as self._scope:
+                if self._leaving:
+                    self._scope.cancel()
+                await self._serve(connection)
+            with anyio.CancelScope(shield=True):
+                await connection.stop(self.actor.stop_time())
+
+    async def _serve(self, connection: Connection) -> None:
+        """Greet and list within the connect time, then stay until `leave`."""
+        stage, actor = self.actor.stage, self.actor
+        limit = actor.definition.connect_timeout or stage.settings.connect_timeout
+        try:
+            with anyio.fail_after(limit):
+                hello = await shake_hands(
+                    connection.peer,
+                    stage.rim,
+                    settings=stage.settings,
+                    client_info=stage.client_info,
+                    capabilities={},
+                    era_hint=actor.record.era_hint,
+                )
+                revision = stage.next_revision()
+                listing = await list_all(connection.peer, stage.rim, hello, stage.settings)
+        except TimeoutError:
+            actor.tell(Failed(self.number, self._failure(f"no answer to the handshake within {limit:g}s")))
+        except RpcFailure as error:
+            actor.tell(Failed(self.number, self._failure(str(error))))
+        else:
+            actor.tell(Ready(self.number, hello, listing, revision))
+            await self._stay(connection, hello)
+        await anyio.sleep_forever()  # until `leave`, which every ending brings
+
+    async def _stay(self, connection: Connection, hello: Hello) -> None:
+        stage = self.actor.stage
+        while True:
+            await self._bell.wait()
+            await anyio.sleep(DEBOUNCE)
+            self._bell = stage.rim.waiter()
+            revision = stage.next_revision()
+            try:
+                with anyio.fail_after(stage.settings.call_timeout):
+                    listing = await list_all(connection.peer, stage.rim, hello, stage.settings)
+            except (TimeoutError, RpcFailure) as error:
+                self.on_note(f"its lists changed, but reading them failed: {error or 'no answer in time'}")
+            else:
+                self.actor.tell(Listed(self.number, hello, listing, revision))
+
+    def _failure(self, text: str) -> ConnectFailed:
+        server, tail = self.actor.address.server, self.stderr_tail()
+        words = describe(LostReason(text, stderr_tail=tail))
+        return ConnectFailed(f'Failed to connect to "{server}": {words}', server=server, stderr_tail=tail)
+
+    # ---- PeerHooks --------------------------------------------------------------------------------------------------
+
+    def on_lost(self, reason: LostReason) -> None:
+        if self.lost is None:
+            self.lost = reason
+            self.actor.tell(Lost(self.number, reason))
+
+    def on_notification(self, method: str, params: Mapping[str, Any] | None) -> None:
+        if method in LISTS:
+            self._bell.set()
+
+    def on_request(self, rpc_id: Any, method: str, params: Mapping[str, Any] | None) -> None:
+        self.peer.reply(rpc_id, None, RpcError(-32601, f"Method not found: {method}"))
+
+    def on_note(self, text: str) -> None:
+        self.actor.stage.events.emit(Kind.NOTE, self.actor.address, self.number, detail=text)

@@ -1,0 +1,73 @@
+"""What is told to a server actor: the messages of its system lane.
+
+All but `Leave` carry the number of the incarnation they are about, so a late one is recognised and dropped.
+"""
+
+from __future__ import annotations
+
+import attrs
+
+from ..protocol.errors import CallError
+from ..protocol.lifecycle import Cause, Ending
+from ._connection import Hello, Listing
+from ._peer import LostReason
+
+
+@attrs.frozen(eq=False)
+class Ready:
+    """The handshake is done and the lists are in."""
+
+    incarnation: int
+    hello: Hello
+    listing: Listing
+    revision: int  # when the reading began, in the room's count: an older answer never overwrites a newer one
+
+
+@attrs.frozen(eq=False)
+class Listed:
+    """It said that its lists changed, and they have been read again."""
+
+    incarnation: int
+    hello: Hello
+    listing: Listing
+    revision: int  # when the reading began, in the room's count: an older answer never overwrites a newer one
+
+
+@attrs.frozen(eq=False)
+class Failed:
+    """The attempt to connect is over."""
+
+    incarnation: int
+    error: CallError
+    cause: Cause = Cause.CONNECT_FAILED
+
+
+@attrs.frozen(eq=False)
+class Lost:
+    """The connection is over, unasked."""
+
+    incarnation: int
+    reason: LostReason
+
+
+@attrs.frozen(eq=False)
+class Gone:
+    """The owner task has ended; nothing of the tree is left."""
+
+    incarnation: int
+
+
+@attrs.frozen(eq=False)
+class Leave:
+    """Somebody asked for the end: idle, evicted, drained, restarted, shut down …"""
+
+    ending: Ending
+    patience: float  # seconds that calls in flight may still take; 0 = none
+
+
+News = Ready | Listed | Failed | Lost | Gone | Leave
+
+
+def describe(reason: LostReason) -> str:
+    """A lost connection in one line, the last words of its stderr included."""
+    return f"{reason.text} ({' — '.join(reason.stderr_tail)})" if reason.stderr_tail else reason.text

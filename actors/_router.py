@@ -1,0 +1,122 @@
+"""The router: owns the catalogue's index and publishes it.
+
+The index is immutable and replaced whole, so resolving a name is a dict look-up in whatever task needs it, with no hop.
+What is learned of servers arrives as messages; a batch of them costs one new index. An entry that is older than the one
+it would replace (by revision) is dropped, so a slow answer never overwrites a newer one; one that says the same is
+kept but announced to nobody. `Sync` is answered once everything told before it is in the published index: that is how
+a caller that has just connected a server resolves its tool again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import attrs
+
+from ..protocol.catalogue import ServerEntry
+from ..protocol.config import ServerDefinition, Settings
+from ..protocol.events import Kind
+from ..protocol.index import Index
+from ._core import CoreActor
+from ._ref import Reply
+from ._rim import Rim
+from ._stream import EventStream
+
+
+@attrs.frozen(eq=False)
+class Learn:
+    """What a server said of itself."""
+
+    entry: ServerEntry
+
+
+@attrs.frozen(eq=False)
+class Define:
+    """The configured servers have changed. Entries that no longer fit their definition are unknown again."""
+
+    servers: Mapping[str, ServerDefinition]
+    entries: Mapping[str, ServerEntry]
+    settings: Settings
+
+
+@attrs.frozen(eq=False)
+class Sync:
+    reply: Reply[Index]
+
+
+RouterMessage = Learn | Define | Sync
+
+
+class Router(CoreActor[RouterMessage]):
+    name = "router"
+
+    def __init__(
+        self,
+        rim: Rim,
+        events: EventStream,
+        servers: Mapping[str, ServerDefinition],
+        entries: Mapping[str, ServerEntry],
+        settings: Settings,
+        on_change: Callable[[ServerEntry], None],
+    ) -> None:
+        super().__init__(rim)
+        self._events = events
+        self._on_change = on_change
+        self._servers = dict(servers)
+        self._entries: dict[str, ServerEntry | None] = {name: entries.get(name) for name in servers}
+        self._settings = settings
+        self._waiting: list[Reply[Index]] = []
+        self._is_stale = False
+        self.index = Index.build(self._servers, self._entries, settings)
+
+    def entry(self, server: str) -> ServerEntry | None:
+        """What is known of a server now; published or about to be."""
+        return self._entries.get(server)
+
+    def step(self, message: RouterMessage) -> None:
+        match message:
+            case Learn(entry):
+                self._learn(entry)
+            case Define(servers, entries, settings):
+                self._servers = dict(servers)
+                self._entries = {name: entries.get(name) for name in servers}
+                self._settings = settings
+                self._is_stale = True
+            case Sync(reply):
+                self._waiting.append(reply)
+
+    async def after_batch(self) -> None:
+        if self._is_stale:
+            self._is_stale = False
+            self.index = Index.build(self._servers, self._entries, self._settings)
+        waiting, self._waiting = self._waiting, []
+        for reply in waiting:
+            reply.send(self.index)
+
+    def close(self, error: Exception) -> None:
+        super().close(error)
+        for reply in self._waiting:
+            reply.fail(error)
+
+    def _learn(self, entry: ServerEntry) -> None:
+        if entry.server not in self._servers:
+            return
+        known = self._entries.get(entry.server)
+        if known is not None and entry.revision < known.revision:
+            return
+        self._entries[entry.server] = entry
+        self._on_change(entry)
+        if known is None or not same_content(known, entry):
+            self._is_stale = True
+            self._events.emit(Kind.CATALOGUE, detail=entry.server)
+
+
+def same_content(one: ServerEntry, other: ServerEntry) -> bool:
+    """Whether two entries say the same to whoever reads the catalogue."""
+    return (
+        one.tools == other.tools
+        and one.resources == other.resources
+        and one.templates == other.templates
+        and one.prompts == other.prompts
+        and one.instructions == other.instructions
+    )

@@ -1,0 +1,353 @@
+"""The server actor: everything of one address, in steps that do not wait.
+
+An actor is a record with a mailbox. Its state is a `Life`, moved only by `lifecycle.step`; the effects that come back
+are performed here, at once, by whoever brought the news: a caller, a pump, a timer. Nobody wakes up to read a mailbox,
+so a call on a connected server is admitted and written in its caller's own task, and an idle actor has no task at all.
+From connecting to closed there is one task, `Incarnation.run`, which owns the connection and nothing else; it and the
+pumps only *tell*: `Ready`, `Failed`, `Lost`, `Gone`, each with its incarnation's number, so late news of incarnation n
+never touches n + 1.
+
+Two lanes. System messages are handled in the order they came, one at a time, also when handling one brings the next.
+Calls wait in the user lane while there is no connection (or all its places are taken) and outlive incarnations there.
+
+What an actor may not do is decide: whether to connect, what follows an ending, how long to idle is asked of the
+`Director`. An exception in a step is a bug: it ends this incarnation as `failed: bug`, and the other servers serve on.
+"""
+
+from __future__ import annotations
+
+import math
+import traceback
+from collections.abc import Callable
+
+from ..protocol.address import Address
+from ..protocol.errors import Bug, CallError, ConnectFailed, Reach
+from ..protocol.events import Kind
+from ..protocol.lifecycle import Cause, Effect, Ending, Life, State, Trigger, is_late, settle, step
+from ._desk import CallDesk
+from ._incarnation import Incarnation
+from ._news import Failed, Gone, Leave, Listed, Lost, News, Ready, describe
+from ._peer import LostReason
+from ._stage import Director, Record, Stage, Then
+
+Watcher = Callable[[CallError | None], None]
+
+
+class ServerActor(CallDesk):
+    __slots__ = (
+        "_incarnation",
+        "_stepping",
+        "_watchers",
+        "connected_at",
+        "failed_at",
+        "failure",
+        "waiting_for",
+        "was_hung",
+    )
+
+    def __init__(self, address: Address, record: Record, stage: Stage, director: Director) -> None:
+        super().__init__(address, record, stage, director)
+        self.waiting_for: str | None = None  # while idle: gate, permit …
+        self.connected_at = -math.inf
+        self.failure: CallError | None = None  # why it last failed, until it connects again
+        self.failed_at = -math.inf
+        self.was_hung = False  # this incarnation was declared unresponsive
+        self._watchers: list[Watcher] = []
+        self._incarnation: Incarnation | None = None
+        self._stepping = False
+
+    @property
+    def is_awaited(self) -> bool:
+        """Calls or watchers wait for a connection."""
+        return bool(self.mailbox.user or self._watchers)
+
+    @property
+    def is_connected(self) -> bool:
+        return self.life.state is State.CONNECTED
+
+    @property
+    def pid(self) -> int | None:
+        return self._incarnation.pid if self._incarnation is not None else None
+
+    def __repr__(self) -> str:
+        return f"<ServerActor {self.address} {self.life.state.value} #{self.life.incarnation}>"
+
+    # ---- what is asked of it ----------------------------------------------------------------------------------------
+
+    def connect(self) -> None:
+        """The supervisor's cue: gate, slot and permit are had. Joins an attempt under way."""
+        if self.life.state is State.IDLE:
+            self.waiting_for = None
+            self._move(Trigger.CONNECT)
+
+    def tell(self, news: News) -> None:
+        """Put it in the system lane: handled now, or right after what is being handled."""
+        self.mailbox.put_system(news)
+
+    def leave(self, ending: Ending, patience: float | None = None) -> None:
+        """Ask this incarnation to end. `patience` None: the server's drain time. An idle actor closes at once."""
+        if patience is None:
+            patience = self.definition.drain_timeout or self.stage.settings.drain_timeout
+        self.tell(Leave(ending, patience))
+
+    def watch(self, watcher: Watcher) -> Callable[[], None]:
+        """Call `watcher(None)` when it is next connected, `watcher(error)` when that fails. Returns how to stop."""
+        self._watchers.append(watcher)
+
+        def forget() -> None:
+            if watcher in self._watchers:
+                self._watchers.remove(watcher)
+
+        return forget
+
+    def want_connection(self) -> None:
+        """Somebody other than a call wants it connected: a watcher, its keep-alive policy."""
+        self._want()
+
+    def stop_time(self) -> float:
+        """Seconds the process tree has for its end."""
+        limit = self.definition.stop_timeout or self.stage.settings.stop_timeout
+        return max(0.1, min(limit, self.stage.stop_by - self.stage.rim.now()))
+
+    def abort(self, error: CallError) -> None:
+        """The room has ended under it: whatever is still open fails, at once. Nothing is sent."""
+        self._fail_open(error)
+        self._fail_queued(error)
+        self._notify(error)
+
+    def rearm(self) -> None:
+        """The idle time of its definition changed: look again."""
+        self._wake_by(self._life_deadline())
+
+    def note_bug(self, error: BaseException) -> None:
+        """The traceback of an error of ours, into the event stream."""
+        text = "".join(traceback.format_exception(error))
+        self.stage.events.emit(Kind.NOTE, self.address, self.life.incarnation, cause=Cause.BUG, detail=text)
+
+    # ---- steps ------------------------------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        """The bell of the mailbox: handle what is in the system lane, one step after the other."""
+        if self._stepping:
+            return
+        self._stepping = True
+        try:
+            while self.mailbox.system:
+                news = self.mailbox.system.popleft()
+                try:
+                    self._handle(news)
+                except Exception as error:
+                    self._park(error)
+        finally:
+            self._stepping = False
+
+    def _handle(self, news: News) -> None:
+        if isinstance(news, Leave):
+            self._on_leave(news)
+            return
+        if news.incarnation != self.life.incarnation:
+            return  # of an earlier incarnation
+        match news:
+            case Ready():
+                self._on_ready(news)
+            case Failed():
+                self._on_failed(news)
+            case Lost():
+                self._on_lost(news.reason)
+            case Gone():
+                self._on_gone()
+            case Listed() if self.life.state is State.CONNECTED:
+                self.director.listed(self, news.hello, news.listing, news.revision)
+            case Listed():
+                pass
+
+    def _on_ready(self, news: Ready) -> None:
+        if is_late(self.life, Trigger.READY):
+            return
+        assert self._incarnation is not None
+        self.peer = self._incarnation.peer
+        self.connected_at = self.stage.rim.now()
+        self.failure = None
+        self.was_hung = False
+        self.director.ready(self, news.hello, news.listing, news.revision)
+        self._move(Trigger.READY)
+        self._notify(None)
+        if self.is_resting:
+            self._rest()
+
+    def _on_failed(self, news: Failed) -> None:
+        if is_late(self.life, Trigger.FAILED):
+            return
+        if self.life.state is State.CONNECTED:  # the owner task itself broke: as good as lost
+            self._on_lost(LostReason(str(news.error)))
+            return
+        self._remember(news.error)
+        cause = Cause.BUG if isinstance(news.error, Bug) else news.cause
+        self._move(Trigger.FAILED, Ending(cause, str(news.error)))
+
+    def _on_lost(self, reason: LostReason) -> None:
+        state = self.life.state
+        if state is State.CONNECTING:
+            server = self.address.server
+            error = ConnectFailed(
+                f'Failed to connect to "{server}": {describe(reason)}',
+                server=server,
+                exit_code=reason.exit_code,
+                stderr_tail=reason.stderr_tail,
+            )
+            self._remember(error)
+            self._move(Trigger.FAILED, Ending(Cause.CONNECT_FAILED, str(error)))
+        elif state is State.CONNECTED or (state is State.DRAINING and not self.life.stopping):
+            self._remember(self._lost_error(reason, Reach.NOT_SENT))
+            self._move(Trigger.LOST, Ending(Cause.LOST, describe(reason)))
+        # Else we are stopping it: that it goes is no news.
+
+    def _on_leave(self, news: Leave) -> None:
+        state = self.life.state
+        if state is State.CLOSED:
+            return
+        if state in (State.IDLE, State.CONNECTING) or news.patience <= 0:
+            self._move(Trigger.STOP, news.ending)
+        else:
+            self._move(Trigger.DRAIN, news.ending, self.stage.rim.now() + news.patience)
+
+    def _on_gone(self) -> None:
+        """The owner task has ended. It said why before, unless it was cancelled from outside: then say it here."""
+        if self.life.state is State.CONNECTING:
+            self._move(Trigger.FAILED, Ending(Cause.CONNECT_FAILED, "the attempt was cancelled"))
+        elif self.life.state is State.CONNECTED:
+            self._move(Trigger.LOST, Ending(Cause.LOST, "its owner task was cancelled"))
+        self._lose_all(LostReason("the connection is gone"))
+        self._incarnation = None
+        self.peer = None
+        self._move(Trigger.GONE)
+
+    def _remember(self, error: CallError) -> None:
+        self.failure = error
+        self.failed_at = self.stage.rim.now()
+
+    def _park(self, error: Exception) -> None:
+        """A bug of ours. This server stops here; the event carries the traceback."""
+        server = self.address.server
+        self.note_bug(error)
+        bug = Bug(f'Server "{server}" was parked by an error in Greenroom itself: {error!r}', server=server)
+        self._remember(bug)
+        self._fail_open(bug)
+        self._fail_queued(bug)
+        self._notify(bug)
+        if self.life.state in (State.IDLE, State.CONNECTING, State.CONNECTED):
+            self._move(Trigger.STOP, Ending(Cause.BUG, repr(error)))
+        elif self._incarnation is not None:
+            self._incarnation.leave()
+
+    # ---- moves and their effects ------------------------------------------------------------------------------------
+
+    def _move(self, trigger: Trigger, ending: Ending | None = None, deadline: float | None = None) -> None:
+        before = self.life
+        self.life, effects = step(
+            before, trigger, ending=ending, deadline=deadline, in_flight=len(self._open)
+        )
+        if self.life.state is not before.state:
+            self._tell_transition(before.state)
+        self._perform(effects)
+
+    def _perform(self, effects: tuple[Effect, ...]) -> None:
+        for effect in effects:
+            match effect:
+                case Effect.OPEN:
+                    self._incarnation = Incarnation(self, self.life.incarnation)
+                    self.stage.spawn(self._incarnation.run)
+                case Effect.SERVE:
+                    self._serve()
+                case Effect.ARM_DEADLINE:
+                    assert self.life.deadline is not None
+                    self._wake_by(self.life.deadline)
+                case Effect.LOSE_CALLS:
+                    lost = self._incarnation.lost if self._incarnation is not None else None
+                    self._lose_all(lost or LostReason("the connection was lost"))
+                case Effect.EXPIRE_CALLS:
+                    self._expire_all()
+                case Effect.STOP_TREE:
+                    if self._incarnation is not None:
+                        self._incarnation.leave()
+                case Effect.ANNOUNCE:
+                    self._announce()
+
+    def _announce(self) -> None:
+        """Closed. The supervisor says what follows; calls that may not wait for it fail now."""
+        ending = self.life.ending
+        assert ending is not None
+        self.waiting_for = None
+        verdict = self.director.closed(self, ending)
+        if verdict.then is not Then.GONE:
+            self.life = Life(incarnation=self.life.incarnation + 1)
+            self._tell_transition(State.CLOSED)
+        if verdict.error is not None:
+            self._fail_queued(verdict.error)
+            self._notify(verdict.error)
+        if verdict.then is Then.CONNECT or (verdict.then is Then.IDLE and self.is_awaited):
+            self._want()
+
+    def _notify(self, error: CallError | None) -> None:
+        watchers, self._watchers = self._watchers, []
+        for watcher in watchers:
+            watcher(error)
+
+    def _tell_transition(self, before: State) -> None:
+        life = self.life
+        self.stage.events.emit(
+            Kind.TRANSITION,
+            self.address,
+            life.incarnation,
+            before=before,
+            after=life.state,
+            cause=life.ending.cause if life.ending else None,
+            detail=life.ending.detail if life.ending else "",
+            in_flight=len(self._open),
+            queued=len(self.mailbox.user),
+        )
+
+    # ---- hooks of the desk ------------------------------------------------------------------------------------------
+
+    def _want(self) -> None:
+        if self.life.state is State.IDLE and self.waiting_for is None:
+            self.waiting_for = "permit"
+            self.director.want(self)
+
+    def _rest(self) -> None:
+        """The last call is over: begin to idle, or go on draining."""
+        if self.life.state is State.CONNECTED:
+            self._idle_since = self.stage.rim.now()
+            self._wake_by(self._life_deadline())
+        elif self.life.state is State.DRAINING:
+            self.life, effects = settle(self.life)
+            self._perform(effects)
+
+    def _unresponsive(self) -> None:
+        assert self._incarnation is not None
+        self.was_hung = True
+        self.tell(Lost(self.life.incarnation, self._incarnation.give_up("unresponsive")))
+
+    def _doing(self) -> str:
+        if self.life.state is State.IDLE:
+            return f"waiting for {self.waiting_for or 'a cue'}"
+        tail = self._incarnation.stderr_tail() if self._incarnation is not None else ()
+        return f"still {self.life.state.value}" + (f"; stderr: {' — '.join(tail)}" if tail else "")
+
+    def _expire_life(self, now: float) -> None:
+        if now < self._life_deadline():
+            return
+        if self.life.state is State.DRAINING:
+            self._move(Trigger.DEADLINE)
+        elif self.life.state is State.CONNECTED:
+            patience = self.director.idle_timeout(self)
+            self._move(Trigger.DRAIN, Ending(Cause.IDLE_TIMEOUT, f"no call for {patience:g}s"), now)
+
+    def _life_deadline(self) -> float:
+        """When draining has waited long enough, or idling."""
+        life = self.life
+        if life.state is State.DRAINING and not life.stopping:
+            return life.deadline if life.deadline is not None else math.inf
+        if life.state is State.CONNECTED and self.is_resting:
+            return self._idle_since + self.director.idle_timeout(self)
+        return math.inf

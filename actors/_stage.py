@@ -1,0 +1,119 @@
+"""The stage: what all actors of one room share, and what an actor may ask of those who decide.
+
+`Stage` is the room's plumbing (loop rim, timers, events, tally, the way to start an owner task). `Director` is the seam
+to the supervisor: an actor never decides whether it may connect, how long it may idle or what comes after its end, it
+asks, and is answered in the same step. Nothing in a `Director` waits. `Record` is what the actors of one server have in
+common, whatever their scope: its bounds, and whether its gate wants to hear of every answer.
+"""
+
+from __future__ import annotations
+
+import enum
+import math
+from collections.abc import Callable, Coroutine
+from contextvars import Context
+from typing import TYPE_CHECKING, Any, Protocol
+
+import attrs
+from anyio.abc import TaskGroup
+
+from ..protocol.config import ServerDefinition, Settings
+from ..protocol.errors import CallError
+from ..protocol.lifecycle import Ending
+from ._call import Tally
+from ._connection import ConnectorFactory, Hello, Listing
+from ._rim import Rim
+from ._stream import EventStream
+from ._timers import Timers
+
+if TYPE_CHECKING:
+    from ._call import Call
+    from ._desk import CallDesk
+    from ._server import ServerActor
+
+
+@attrs.define(eq=False)
+class Record:
+    """One configured server, over all its scopes."""
+
+    definition: ServerDefinition
+    in_flight: int = 0
+    queued: int = 0
+    era_hint: str | None = None  # the protocol version it spoke last: spares the probe
+    guarded: bool = False  # the gate has something to decide: ask before each call, report each answer
+
+
+class Then(enum.Enum):
+    """What follows a closed incarnation."""
+
+    IDLE = "idle"  # the next incarnation waits for a cue; queued calls are one
+    CONNECT = "connect"  # it asks for its connection by itself
+    DOWN = "down"  # queued calls fail; only an explicit connect, restart or reload brings it back
+    GONE = "gone"  # the address is gone
+
+
+@attrs.frozen
+class Verdict:
+    then: Then
+    error: CallError | None = None  # for queued calls, when they are to fail
+
+
+class Director(Protocol):
+    """What the supervisor answers. Plain functions; called from inside an actor's step."""
+
+    def refusal(self, actor: CallDesk, call: Call) -> CallError | None:
+        """Why this call may not be accepted now, or None. May mark the call as the gate's probe."""
+        ...
+
+    def want(self, actor: ServerActor) -> None:
+        """The idle actor has a reason to connect. Ends in `actor.connect()`, at once or later, or in `unwant`."""
+        ...
+
+    def unwant(self, actor: CallDesk) -> None:
+        """The reason is gone (its last waiting call left). Harmless when there was none."""
+        ...
+
+    def ready(self, actor: ServerActor, hello: Hello, listing: Listing, revision: int) -> None: ...
+
+    def listed(self, actor: ServerActor, hello: Hello, listing: Listing, revision: int) -> None:
+        """A later look at what the server has: it said that its lists changed."""
+        ...
+
+    def answered(self, actor: CallDesk, call: Call) -> None: ...
+
+    def timed_out(self, actor: CallDesk, call: Call, *, silent: bool) -> bool:
+        """A call got no answer in time; `silent`: nothing at all was heard meanwhile. True: the server is hung."""
+        ...
+
+    def left(self, actor: CallDesk, call: Call) -> None:
+        """The gate's probe was cancelled by its caller."""
+        ...
+
+    def closed(self, actor: ServerActor, ending: Ending) -> Verdict: ...
+
+    def idle_timeout(self, actor: ServerActor) -> float:
+        """Seconds without a call after which it may go; `inf` for never."""
+        ...
+
+
+@attrs.define(eq=False)
+class Stage:
+    rim: Rim
+    timers: Timers
+    events: EventStream
+    settings: Settings
+    connect: ConnectorFactory
+    tasks: TaskGroup
+    client_info: dict[str, Any]
+    tally: Tally = attrs.field(factory=Tally)
+    calls: int = 0
+    revisions: int = 0
+    stop_by: float = math.inf  # the room's own deadline, once it is closing
+
+    def next_revision(self) -> int:
+        self.revisions += 1
+        return self.revisions
+
+    def spawn(self, body: Callable[[], Coroutine[Any, Any, object]]) -> None:
+        """Start an owner task in an empty context: it belongs to the room, not to whoever's call came first."""
+        Context().run(self.tasks.start_soon, body)

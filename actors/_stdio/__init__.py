@@ -1,0 +1,15 @@
+"""stdio: a server that is a child of ours, and the line protocol on its pipes."""
+
+from ._connection import StdioConnection, StdioConnector
+from ._environment import INHERITED_POSIX, INHERITED_WINDOWS, child_environment, incarnation_tag
+from ._line_peer import LinePeer
+
+__all__ = [
+    "INHERITED_POSIX",
+    "INHERITED_WINDOWS",
+    "LinePeer",
+    "StdioConnection",
+    "StdioConnector",
+    "child_environment",
+    "incarnation_tag",
+]

@@ -1,0 +1,204 @@
+"""A child process and its group: started plainly, watched by its pid, never signalled by a recycled id.
+
+The child leads a session and a group of its own. Its end is seen through a pidfd, because end of file on its pipe may
+never come while a grandchild holds it. A dead leader is left a zombie until its group has been killed: while the zombie
+owns the id, nobody else can have it, so a signal to the group hits the group or nothing.
+
+It is a synchronous `subprocess.Popen` with raw pipes: neither loop's process class lets a leader stay unreaped, and
+both start threads or watchers that this does not need.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from contextlib import closing, suppress
+
+import anyio
+import anyio.to_thread
+
+from ...protocol.config import ServerDefinition
+from ...protocol.errors import ConnectFailed
+from .._rim import Rim
+
+_FIRST_LOOK = 0.001  # between two looks at a group that is being torn down, doubling up to
+_LAST_LOOK = 0.02
+
+
+class Child:
+    """One running (or dead but unreaped) leader and its group. Use `start_child`."""
+
+    def __init__(self, popen: subprocess.Popen[bytes]) -> None:
+        assert popen.stdin is not None
+        assert popen.stdout is not None
+        assert popen.stderr is not None
+        self._popen = popen
+        self.pid = popen.pid
+        self.stdin, self.stdout, self.stderr = popen.stdin, popen.stdout, popen.stderr
+        self._seen_dead = False
+        self._pidfd = _open_pidfd(popen.pid)
+        for pipe in (self.stdin, self.stdout, self.stderr):
+            os.set_blocking(pipe.fileno(), False)
+
+    @property
+    def is_reaped(self) -> bool:
+        return self._popen.returncode is not None
+
+    @property
+    def exit_code(self) -> int | None:
+        """The leader's exit code, or minus the signal that ended it; None while it runs, or where it cannot be known
+        before it is reaped."""
+        if self.is_reaped:
+            return self._popen.returncode
+        return _peek_exit_code(self.pid)
+
+    @property
+    def is_dead(self) -> bool:
+        """Whether the leader has ended; reaped or not."""
+        return self._seen_dead or self.exit_code is not None
+
+    async def wait_exit(self, rim: Rim) -> None:
+        """Wait until the leader is dead; it stays a zombie."""
+        if self._pidfd is not None:
+            await rim.read_forever(self._pidfd, lambda: False)
+        else:
+            await anyio.to_thread.run_sync(_block_until_exit, self.pid, abandon_on_cancel=True)
+        self._seen_dead = True
+
+    def signal_group(self, number: int) -> None:
+        """Signal the whole group. Nothing happens once the leader has been reaped: the id may be anybody's then."""
+        if not self.is_reaped:
+            with suppress(ProcessLookupError, PermissionError):
+                os.killpg(self.pid, number)
+
+    def reap(self) -> None:
+        """Reap the leader if it is dead. Its group was killed before, and whoever may signal the group was told."""
+        self._popen.poll()
+
+    def block_until_dead(self, seconds: float) -> None:
+        """Wait, blocking, for a killed leader: for a `finally` that may not await. It stays a zombie."""
+        if self._pidfd is not None:
+            poll = select.poll()
+            poll.register(self._pidfd, select.POLLIN)
+            poll.poll(seconds * 1000)
+            return
+        deadline = time.monotonic() + seconds
+        while not self.is_dead and time.monotonic() < deadline:
+            time.sleep(_LAST_LOOK)
+
+    async def wait_group_gone(self) -> None:
+        """Wait until no member of the group is left but zombies (pid 1 may take its time to reap those). Call it when
+        the group was killed and the leader reaped."""
+        look = _FIRST_LOOK
+        while _group_lives(self.pid):
+            await anyio.sleep(look)
+            look = min(2 * look, _LAST_LOOK)
+
+    def close(self) -> None:
+        """Close every descriptor. Idempotent."""
+        for pipe in (self.stdin, self.stdout, self.stderr):
+            pipe.close()
+        if self._pidfd is not None:
+            os.close(self._pidfd)
+            self._pidfd = None
+
+
+def start_child(definition: ServerDefinition, environment: Mapping[str, str]) -> Child:
+    """Start what the definition names. Raises `ConnectFailed` that says why it cannot and what to do."""
+    assert definition.command is not None
+    try:
+        popen = subprocess.Popen(
+            [definition.command, *definition.args],
+            bufsize=0,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            cwd=definition.cwd,
+            env=dict(environment),
+            start_new_session=True,
+        )
+    except (OSError, ValueError) as error:
+        raise ConnectFailed(_why_not(definition, error), server=definition.name) from None
+    return Child(popen)
+
+
+def _why_not(definition: ServerDefinition, error: OSError | ValueError) -> str:
+    start = f'Server "{definition.name}" could not be started: '
+    command, cwd = definition.command, definition.cwd
+    if cwd is not None and not os.path.isdir(cwd):
+        return f'{start}its working directory "{cwd}" does not exist. Create it, or change "cwd".'
+    if isinstance(error, FileNotFoundError):
+        if os.path.exists(command or ""):
+            return (
+                f'{start}the interpreter named in the first line of "{command}" does not exist. Install it.'
+            )
+        return f'{start}command "{command}" was not found. Install it, or give its full path in "command".'
+    if isinstance(error, PermissionError):
+        return f'{start}"{command}" may not be executed. Make it executable (chmod +x), or correct "command".'
+    if isinstance(error, OSError) and error.errno == errno.ENOEXEC:
+        return f'{start}"{command}" is no program. Name its interpreter in "command" and the file in "args".'
+    return f'{start}{error}. Check its "command", "args" and "env".'
+
+
+def _open_pidfd(pid: int) -> int | None:
+    try:
+        return os.pidfd_open(pid)
+    except (AttributeError, OSError):  # not Linux, or a kernel before 5.3, or out of descriptors
+        return None
+
+
+def _peek_exit_code(pid: int) -> int | None:
+    if not hasattr(os, "waitid"):
+        return None
+    with suppress(ChildProcessError):
+        info = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+        if info is not None:
+            return info.si_status if info.si_code == os.CLD_EXITED else -info.si_status
+    return None
+
+
+def _block_until_exit(pid: int) -> None:
+    """Where there is no pidfd: a thread that waits, and leaves the zombie alone."""
+    if sys.platform == "darwin":  # `os.waitid` is there since Python 3.13 only
+        with closing(select.kqueue()) as queue, suppress(ProcessLookupError):
+            event = select.kevent(pid, select.KQ_FILTER_PROC, select.KQ_EV_ADD, select.KQ_NOTE_EXIT)
+            queue.control([event], 1)
+    else:
+        with suppress(ChildProcessError):
+            os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+
+
+def _group_lives(pgid: int) -> bool:
+    """Whether a member that is no zombie is left. The cheap question first: nearly always nobody is left at all."""
+    try:
+        os.killpg(pgid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return not os.path.isdir("/proc/self") or any(_lives_in(pgid, name) for name in os.listdir("/proc"))
+
+
+def _lives_in(pgid: int, name: str) -> bool:
+    if not name.isdigit():
+        return False
+    try:
+        with open(f"/proc/{name}/stat", "rb") as file:
+            state, _, group = file.read().rpartition(b")")[2].split()[:3]
+    except (OSError, ValueError):
+        return False
+    return int(group) == pgid and state not in (b"Z", b"X")
+
+
+def signal_name(number: int) -> str:
+    """`SIGKILL` for 9; the number itself where it has no name."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"

@@ -1,0 +1,248 @@
+"""A stdio server's connection: its child, its peer, and the ways they end.
+
+Three things tell that it is over (end of file, a broken pipe, the leader's exit) and they come in any order, or alone.
+The first of them starts the end: the exit code is given a moment to arrive, what the child wrote before it died is read,
+and then `on_lost` is told, once. An ending that was asked for (`stop`, `kill_now`) is no loss and tells nothing.
+
+The stop ladder: close stdin; SIGTERM to the group; SIGKILL to the group. Each rung waits for its share of the grace and
+the last one is always taken, because a leader that left politely may have left others behind. Then the leader is reaped,
+the group is seen to be empty, and the guard sweeps for what had left it.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+
+import anyio
+import anyio.abc
+
+from ...protocol.address import Address
+from ...protocol.config import ServerDefinition, Settings
+from ...protocol.errors import ConnectFailed
+from .._guard import Guard
+from .._peer import LostReason, PeerHooks
+from .._rim import Rim
+from ._child import Child, signal_name, start_child
+from ._environment import child_environment, incarnation_tag
+from ._line_peer import LinePeer
+from ._stderr import StderrRing
+
+_POLITE = 0.4  # of the grace: for the end of its stdin to be understood, and again for SIGTERM
+_FORCED = 0.2  # for the kernel to tear down what was killed
+_SWEEP_WITHIN = 1.0
+_EXIT_WITHIN = 0.25  # after end of file or a broken pipe: usually the child is on its way out
+_BLOCK_AT_MOST = 0.5  # a `finally` waits this long for a killed leader, so as not to leave a zombie
+_LAST_WORDS = 32  # chunks read after the exit; a pipe holds less, and a grandchild may go on writing for ever
+_CHUNK = 65_536
+
+
+class StdioConnector:
+    """Starts one incarnation of a stdio server. Made by the room, called by the actor."""
+
+    def __init__(
+        self,
+        definition: ServerDefinition,
+        address: Address,
+        incarnation: int,
+        *,
+        rim: Rim,
+        guard: Guard,
+        settings: Settings,
+        run_id: str,
+    ) -> None:
+        self._definition = definition
+        self._tag = incarnation_tag(run_id, address, incarnation)
+        self._rim = rim
+        self._guard = guard
+        self._settings = settings
+        self._run_id = run_id
+
+    @asynccontextmanager
+    async def open(self, hooks: PeerHooks) -> AsyncGenerator[StdioConnection]:
+        """Start the child and its pumps. Raises `ConnectFailed` when it cannot be started.
+
+        Leaving the context kills, at once and without awaiting, whatever `stop` has not ended before.
+        """
+        connection = self._start(hooks)
+        try:
+            async with anyio.create_task_group() as pumps:
+                try:
+                    connection.pump(pumps)
+                    yield connection
+                finally:
+                    connection.kill_now()
+                    pumps.cancel_scope.cancel()
+        except BaseExceptionGroup as group:
+            if (
+                len(group.exceptions) == 1
+            ):  # the body's own error, or a bug in a pump: either comes out as itself
+                raise group.exceptions[0] from None
+            raise
+        finally:
+            connection.close()
+
+    def _start(self, hooks: PeerHooks) -> StdioConnection:
+        name = self._definition.name
+        if sys.platform == "win32":
+            raise ConnectFailed(
+                f'Server "{name}": stdio servers need Linux or macOS. Use its "url".', server=name
+            )
+        try:
+            self._guard.start()
+        except OSError as error:
+            text = f'Server "{name}" was not started: the guard process cannot run ({error}). Check {sys.executable}.'
+            raise ConnectFailed(text, server=name) from None
+        child = start_child(self._definition, child_environment(self._definition, self._tag, self._run_id))
+        return StdioConnection(
+            child, hooks, rim=self._rim, guard=self._guard, settings=self._settings, tag=self._tag
+        )
+
+
+class StdioConnection:
+    """A running child and its peer. `peer` and `pid` are for its actor."""
+
+    def __init__(
+        self, child: Child, hooks: PeerHooks, *, rim: Rim, guard: Guard, settings: Settings, tag: str
+    ) -> None:
+        self.pid: int | None = child.pid
+        self._child = child
+        self._hooks = hooks
+        self._rim = rim
+        self._guard = guard
+        self._tag = tag
+        self._ring = StderrRing(settings.stderr_ring)
+        self._over = rim.waiter()
+        self._how = ""  # the first sign of the end, in words
+        self._exited = anyio.Event()
+        self._stopping = anyio.Lock()
+        self._is_gone = False
+        guard.add(child.pid)
+        self.peer = LinePeer(
+            rim,
+            hooks,
+            read_fd=child.stdout.fileno(),
+            write_fd=child.stdin.fileno(),
+            max_line=settings.max_line,
+            on_over=self._see_end,
+        )
+
+    # -- the pumps --
+
+    def pump(self, tasks: anyio.abc.TaskGroup) -> None:
+        """Start the tasks of this connection: none of them is per call."""
+        tasks.start_soon(self._rim.read_forever, self._child.stdout.fileno(), self.peer.read)
+        tasks.start_soon(self._rim.read_forever, self._child.stderr.fileno(), self._read_stderr)
+        tasks.start_soon(self.peer.write_forever)
+        tasks.start_soon(self._watch_exit)
+        tasks.start_soon(self._watch_end)
+
+    def _read_stderr(self) -> bool:
+        try:
+            chunk = os.read(self._child.stderr.fileno(), _CHUNK)
+        except BlockingIOError:
+            return True
+        except OSError:
+            return False
+        self._ring.feed(chunk)
+        return bool(chunk)
+
+    async def _watch_exit(self) -> None:
+        await self._child.wait_exit(self._rim)
+        self._exited.set()
+        self._see_end("exited")
+
+    def _see_end(self, how: str) -> None:
+        self._how = self._how or how
+        self._over.set()
+
+    async def _watch_end(self) -> None:
+        await self._over.wait()
+        with anyio.move_on_after(_EXIT_WITHIN):
+            await self._exited.wait()
+        if not self.peer.is_silent:
+            self._hear_last_words()
+        if not self.peer.is_silent:
+            self.peer.silence()
+            self._hooks.on_lost(self._reason())
+
+    def _hear_last_words(self) -> None:
+        """Read what was written before the end: an answer may be among it, and the reason is."""
+        for read in (self.peer.read, self._read_stderr):
+            for _ in range(_LAST_WORDS):
+                if not read():
+                    break
+
+    def _reason(self) -> LostReason:
+        code = self._child.exit_code
+        return LostReason(_in_words(code, self._how), code, self._ring.tail())
+
+    # -- the ways it ends --
+
+    def stderr_tail(self) -> tuple[str, ...]:
+        return tuple(self._ring.tail())
+
+    async def stop(self, grace: float) -> None:
+        """Down the ladder, in about `grace` seconds. Idempotent; call it shielded.
+
+        Returns when no member of the group is left, and what had left the group has been swept.
+        """
+        async with self._stopping:
+            if self._is_gone:
+                return
+            await self._end_leader(grace)
+            with anyio.move_on_after(grace * _FORCED):
+                await self._child.wait_group_gone()
+            await self._guard.sweep(self._tag, _SWEEP_WITHIN)
+            self._is_gone = True
+
+    def kill_now(self) -> None:
+        """SIGKILL to the group, at once and without waiting. Idempotent."""
+        self._silence()
+        if not self._is_gone:
+            self._child.signal_group(signal.SIGKILL)
+            self._reap()
+            self._guard.sweep_soon(self._tag)
+
+    def close(self) -> None:
+        """The last step, when the pumps have ended: no zombie and no descriptor stays."""
+        if not self._child.is_reaped:
+            self._child.block_until_dead(_BLOCK_AT_MOST)
+            self._reap()
+        self._child.close()
+
+    async def _end_leader(self, grace: float) -> None:
+        self._silence()
+        if not await self._exits_within(grace * _POLITE):
+            self._child.signal_group(signal.SIGTERM)
+            await self._exits_within(grace * _POLITE)
+        self._child.signal_group(signal.SIGKILL)
+        await self._exits_within(grace * _FORCED)
+        self._reap()
+
+    async def _exits_within(self, seconds: float) -> bool:
+        with anyio.move_on_after(seconds):
+            await self._exited.wait()
+        return self._exited.is_set()
+
+    def _silence(self) -> None:
+        """Hear nothing more of it, and close its stdin."""
+        self.peer.silence()
+        if not self._child.stdin.closed:
+            anyio.notify_closing(self._child.stdin.fileno())
+            self._child.stdin.close()
+
+    def _reap(self) -> None:
+        """The guard is told first: from here on the group's id may be anybody's."""
+        if self._child.is_dead and not self._child.is_reaped:
+            self._guard.remove(self._child.pid)
+            self._child.reap()
+
+
+def _in_words(code: int | None, how: str) -> str:
+    if code is None:
+        return how
+    return f"exited with code {code}" if code >= 0 else f"was ended by {signal_name(-code)}"

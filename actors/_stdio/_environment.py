@@ -1,0 +1,58 @@
+"""What a child may see of our environment: a short list, unless its definition says otherwise.
+
+A server is somebody else's program; our environment is full of tokens that are none of its business. It gets what a
+program needs to run at all, what its definition gives it, and two tags by which the guard finds its descendants.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from urllib.parse import quote
+
+from ...protocol.address import Address
+from ...protocol.config import ServerDefinition
+from .._guard import INCARNATION_KEY, ROOM_KEY
+
+INHERITED_POSIX = ("HOME", "LANG", "LANGUAGE", "LOGNAME", "PATH", "SHELL", "TERM", "TMPDIR", "TZ", "USER")
+INHERITED_WINDOWS = (
+    "APPDATA",
+    "COMSPEC",
+    "HOMEDRIVE",
+    "HOMEPATH",
+    "LOCALAPPDATA",
+    "PATH",
+    "PATHEXT",
+    "PROCESSOR_ARCHITECTURE",
+    "PROGRAMFILES",
+    "SYSTEMDRIVE",
+    "SYSTEMROOT",
+    "TEMP",
+    "TMP",
+    "USERNAME",
+    "USERPROFILE",
+    "WINDIR",
+)
+_LOCALE = "LC_"
+
+
+def child_environment(definition: ServerDefinition, incarnation_tag: str, run_id: str) -> dict[str, str]:
+    """The whole environment of a child: the inherited part, the definition's `env` over it, our tags over both."""
+    inherited = dict(os.environ) if definition.inherit_env else _minimal()
+    key, _, value = incarnation_tag.partition("=")
+    return {**inherited, **definition.env, ROOM_KEY: run_id, key: value}
+
+
+def incarnation_tag(run_id: str, address: Address, incarnation: int) -> str:
+    """`GREENROOM_INCARNATION=<run id>:<address>#<n>`, the address quoted: a session may be named anything."""
+    return f"{INCARNATION_KEY}={run_id}:{quote(str(address), safe='[]:')}#{incarnation}"
+
+
+def _minimal() -> dict[str, str]:
+    names = INHERITED_WINDOWS if sys.platform == "win32" else INHERITED_POSIX
+    return {
+        name: value
+        for name, value in os.environ.items()
+        if (name in names or name.startswith(_LOCALE))
+        and not value.startswith("()")  # "()": an exported function
+    }

@@ -1,0 +1,142 @@
+"""The event stream: one ordered sequence that everything observable reads.
+
+`emit` is a plain function on the path of every call, so it does no more than it must: the sequence number always
+advances, an `Event` is built only when somebody subscribed to its kind. A subscriber has a bounded buffer; one that
+does not keep up loses the oldest events of its own buffer and is told how many (`Lagged`), it never slows the room.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Iterable
+from types import TracebackType
+from typing import Final
+
+from ..protocol.address import Address
+from ..protocol.events import Event, Kind, Lagged
+from ..protocol.lifecycle import Cause, State
+from ._rim import Rim
+
+BUFFER: Final = 10_000
+
+
+class EventStream:
+    def __init__(self, rim: Rim) -> None:
+        self._rim = rim
+        self.seq = 0
+        self.closed = False
+        self._subscribers: dict[Kind, list[Subscription]] = {kind: [] for kind in Kind}
+
+    def wants(self, kind: Kind) -> bool:
+        """Whether an event of this kind has a reader: spares callers the words for a detail nobody reads."""
+        return bool(self._subscribers[kind])
+
+    def emit(
+        self,
+        kind: Kind,
+        address: Address | None = None,
+        incarnation: int = 0,
+        *,
+        before: State | None = None,
+        after: State | None = None,
+        cause: Cause | None = None,
+        detail: str = "",
+        in_flight: int = 0,
+        queued: int = 0,
+        call: int | None = None,
+        outcome: str | None = None,
+    ) -> None:
+        self.seq += 1
+        readers = self._subscribers[kind]
+        if not readers:
+            return
+        event = Event(
+            self.seq, self._rim.now(), kind, address, incarnation,
+            before, after, cause, detail, in_flight, queued, call, outcome,
+        )  # fmt: skip
+        for reader in tuple(readers):
+            reader.push(event)
+
+    def subscribe(self, kinds: Iterable[Kind] | None = None, *, buffer: int = BUFFER) -> Subscription:
+        """A reader of `kinds` (all by default), from now on. Enter it with `async with`, or `close` it."""
+        subscription = Subscription(self, tuple(kinds) if kinds is not None else tuple(Kind), buffer)
+        for kind in subscription.kinds:
+            self._subscribers[kind].append(subscription)
+        return subscription
+
+    def listen(self, callback: Callable[[Event], None], kinds: Iterable[Kind] | None = None) -> Subscription:
+        """Call `callback(event)` in the emitting step. For readers that cannot lag: a log file, a counter."""
+        subscription = self.subscribe(kinds, buffer=0)
+        subscription.callback = callback
+        return subscription
+
+    def unsubscribe(self, subscription: Subscription) -> None:
+        for kind in subscription.kinds:
+            if subscription in self._subscribers[kind]:
+                self._subscribers[kind].remove(subscription)
+
+    def close(self) -> None:
+        """No more events will come: readers finish what they have, then end."""
+        self.closed = True
+        for readers in self._subscribers.values():
+            for reader in tuple(readers):
+                reader.wake()
+
+    @property
+    def rim(self) -> Rim:
+        return self._rim
+
+
+class Subscription:
+    """An async iterator of `Event | Lagged`; one task reads it."""
+
+    def __init__(self, stream: EventStream, kinds: tuple[Kind, ...], buffer: int) -> None:
+        self.kinds = kinds
+        self.callback: Callable[[Event], None] | None = None
+        self._stream = stream
+        self._bound = buffer
+        self._events: deque[Event] = deque()
+        self._missed = 0
+        self._waiter = stream.rim.waiter()
+        self._closed = False
+
+    def push(self, event: Event) -> None:
+        if self.callback is not None:
+            self.callback(event)
+            return
+        if len(self._events) >= self._bound:
+            self._events.popleft()
+            self._missed += 1
+        self._events.append(event)
+        self.wake()
+
+    def wake(self) -> None:
+        self._waiter.set()
+
+    def close(self) -> None:
+        self._closed = True
+        self._stream.unsubscribe(self)
+        self.wake()
+
+    async def __aenter__(self) -> Subscription:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __aiter__(self) -> AsyncIterator[Event | Lagged]:
+        return self
+
+    async def __anext__(self) -> Event | Lagged:
+        while True:
+            if self._missed:
+                missed, self._missed = self._missed, 0
+                return Lagged(missed)
+            if self._events:
+                return self._events.popleft()
+            if self._closed or self._stream.closed:
+                raise StopAsyncIteration
+            await self._waiter.wait()
+            self._waiter = self._stream.rim.waiter()

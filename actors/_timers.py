@@ -1,0 +1,105 @@
+"""One timer for the whole room: a heap of deadlines and one task that sleeps until the earliest.
+
+Every deadline of every actor hangs here, so a thousand idle servers cost no task and no wake-up. The sleeping task is
+not woken when a deadline is added: its sleep is a cancel scope whose own deadline is moved forward. Cancelled timers
+stay in the heap until they come up or outnumber the live ones; then the heap is rebuilt, so memory is bounded by the
+timers that are live.
+
+Timers that fall on the same instant fire in the order they were set. A callback is a step: it must not wait, and an
+exception out of it is a bug that is reported to `on_bug` and does not stop the others.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections.abc import Callable
+
+import anyio
+
+
+class Timer:
+    """A deadline that was set. `cancel` is idempotent."""
+
+    __slots__ = ("_timers", "callback", "order", "when")
+
+    def __init__(self, when: float, order: int, callback: Callable[[], None], timers: Timers) -> None:
+        self.when = when
+        self.order = order
+        self.callback: Callable[[], None] | None = callback
+        self._timers = timers
+
+    def __lt__(self, other: Timer) -> bool:
+        return (self.when, self.order) < (other.when, other.order)
+
+    def cancel(self) -> None:
+        if self.callback is not None:
+            self.callback = None
+            self._timers.forget()
+
+
+class Timers:
+    def __init__(self, now: Callable[[], float], on_bug: Callable[[BaseException], None]) -> None:
+        self._now = now
+        self._on_bug = on_bug
+        self._heap: list[Timer] = []
+        self._cancelled = 0
+        self._order = 0
+        self._sleep: anyio.CancelScope | None = None
+
+    def __len__(self) -> int:
+        return len(self._heap) - self._cancelled
+
+    def at(self, when: float, callback: Callable[[], None]) -> Timer:
+        """Call `callback()` at room time `when` (seconds); never inside this call, even when `when` has passed."""
+        self._order += 1
+        timer = Timer(when, self._order, callback, self)
+        heapq.heappush(self._heap, timer)
+        if self._sleep is not None and when < self._sleep.deadline:
+            self._sleep.deadline = when
+        return timer
+
+    def forget(self) -> None:
+        """A timer was cancelled; rebuild when the dead outnumber the living."""
+        self._cancelled += 1
+        if self._cancelled > 64 and self._cancelled * 2 > len(self._heap):
+            self._heap = [timer for timer in self._heap if timer.callback is not None]
+            heapq.heapify(self._heap)
+            self._cancelled = 0
+
+    async def run(self) -> None:
+        """The sleeping task; ends by cancellation."""
+        try:
+            while True:
+                with anyio.CancelScope(deadline=self._next()) as self._sleep:
+                    await anyio.sleep_forever()
+                self._sleep = None
+                self._fire()
+        finally:
+            self._sleep = None
+
+    def _next(self) -> float:
+        while self._heap and self._heap[0].callback is None:
+            heapq.heappop(self._heap)
+            self._cancelled -= 1
+        return self._heap[0].when if self._heap else math.inf
+
+    def _fire(self) -> None:
+        """Fire what is due now; what a callback sets for this very instant waits for the next round."""
+        now, last = self._now(), self._order
+        held: list[Timer] = []
+        while self._heap and self._heap[0].when <= now:
+            timer = heapq.heappop(self._heap)
+            callback, timer.callback = timer.callback, None
+            if callback is None:
+                self._cancelled -= 1
+            elif timer.order > last:
+                timer.callback = callback
+                held.append(timer)
+            else:
+                try:
+                    callback()
+                except Exception as error:
+                    self._on_bug(error)
+        for timer in held:
+            heapq.heappush(self._heap, timer)

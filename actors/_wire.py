@@ -1,0 +1,248 @@
+"""The envelope: JSON-RPC as bytes, read once and written once.
+
+A line is decoded only as far as its envelope; `params`, `result` and `error` stay the bytes the server sent, so nothing
+of them can be lost, renamed or validated on the way, and whoever wants to look decodes then (`decode_result`). A line
+that is no JSON-RPC is told apart by how much of it can still be used: an *answer* that is broken names the exchange it
+belongs to and ends that one alone; anything else is junk.
+
+Requests of the 2026-07-28 era carry who we are in `_meta` of each; that part is encoded once per connection and spliced
+into the encoded params, which is why `Stamp` holds bytes. Rejected: the SDK's models (80-100 µs a call, and unknown
+fields vanish) and decoding into dicts to encode them again.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from typing import Any, cast
+
+import attrs
+import msgspec
+
+from ..protocol.errors import UsageError
+from ._peer import RpcError
+
+MODERN_VERSIONS = ("2026-07-28",)
+HANDSHAKE_VERSIONS = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25")
+
+METHOD_NOT_FOUND = -32601
+UNSUPPORTED_VERSION = -32022
+FAULT = -32700  # an answer that cannot be read; only ever seen with `RpcError.fault`
+
+_RESERVED_META = "io.modelcontextprotocol/"
+SERVER_INFO_KEY = _RESERVED_META + "serverInfo"
+
+HEAD = 256  # how much of a line is searched for the id of a broken answer
+
+
+class WireFault(ValueError):
+    """Bytes that are not what the protocol says they must be. The text is for people."""
+
+
+class Envelope(msgspec.Struct, gc=False):
+    """One message, its payloads still bytes (empty: absent)."""
+
+    id: int | str | float | None = None
+    method: str | None = None
+    params: msgspec.Raw = msgspec.Raw(b"")
+    result: msgspec.Raw = msgspec.Raw(b"")
+    error: msgspec.Raw = msgspec.Raw(b"")
+
+
+class _ErrorBody(msgspec.Struct, gc=False):
+    code: int
+    message: str = ""
+    data: Any = None
+
+
+_envelope = msgspec.json.Decoder(Envelope)
+_batch = msgspec.json.Decoder(list[Envelope])
+_error = msgspec.json.Decoder(_ErrorBody)
+_encode = msgspec.json.Encoder().encode
+
+# An id at the top level, before anything nested: what stands behind a nested value cannot be told from its inside.
+_HEAD_ID = re.compile(rb'\s*\{[^{}\[\]]*?"id"\s*:\s*"?(\d{1,18})"?\s*[,}]')
+
+
+# ---- reading -------------------------------------------------------------------------------------------------------
+
+
+def decode_line(line: bytes) -> list[Envelope]:
+    """The messages of one line: one, or several when the line is a JSON-RPC batch (2025-03-26 had them).
+
+    Raises `WireFault` when it is no JSON-RPC.
+    """
+    try:
+        return [_envelope.decode(line)]
+    except (msgspec.MsgspecError, RecursionError, UnicodeError) as error:
+        if not line.lstrip().startswith(b"["):
+            raise WireFault(str(error)) from None
+    try:
+        return _batch.decode(line)
+    except (msgspec.MsgspecError, RecursionError, UnicodeError) as error:
+        raise WireFault(str(error)) from None
+
+
+def repair_utf8(line: bytes) -> bytes:
+    """The line with every byte that is not UTF-8 replaced; the very same object when there is none."""
+    if line.isascii():
+        return line
+    try:
+        line.decode()
+    except UnicodeDecodeError:
+        return line.decode(errors="replace").encode()
+    return line
+
+
+def answer_id_in(head: bytes) -> int | None:
+    """The id of an answer of which only the head can be read; None when it has none, or is no answer."""
+    if b'"method"' in head[:HEAD]:
+        return None
+    found = _HEAD_ID.match(head[:HEAD])
+    return int(found[1]) if found else None
+
+
+def decode_result(result: bytes) -> dict[str, Any]:
+    """The result as a dict, every field as the server sent it. Raises `WireFault` when it is not a JSON object."""
+    value = _decode(result)
+    if not isinstance(value, dict):
+        raise WireFault(f"the result is not an object but {_kind(value)}")
+    return cast("dict[str, Any]", value)
+
+
+def decode_params(params: msgspec.Raw) -> dict[str, Any] | None:
+    """The params of a request or notification; None when there are none. Raises `WireFault`."""
+    raw = bytes(params)
+    if not raw or raw == b"null":
+        return None
+    value = _decode(raw)
+    if not isinstance(value, dict):
+        raise WireFault(f"the params are not an object but {_kind(value)}")
+    return cast("dict[str, Any]", value)
+
+
+def decode_error(error: bytes) -> RpcError:
+    """A JSON-RPC error as the server sent it, or a fault when it is not one."""
+    try:
+        body = _error.decode(error)
+    except (msgspec.MsgspecError, RecursionError, UnicodeError) as problem:
+        return fault(f"the error of the answer is malformed ({problem})")
+    return RpcError(body.code, body.message, body.data)
+
+
+def fault(text: str) -> RpcError:
+    """An answer that is no JSON-RPC, in words."""
+    return RpcError(FAULT, text, fault=True)
+
+
+def _decode(raw: bytes) -> Any:
+    try:
+        return msgspec.json.decode(raw)
+    except (msgspec.MsgspecError, RecursionError, UnicodeError) as error:
+        raise WireFault(f"not JSON: {error}") from None
+
+
+def _kind(value: object) -> str:
+    if value is None:
+        return "null"
+    return {"list": "an array", "str": "a string", "bool": "a boolean"}.get(type(value).__name__, "a number")
+
+
+# ---- writing -------------------------------------------------------------------------------------------------------
+
+
+@attrs.frozen(eq=False)
+class Stamp:
+    """What each request of the 2026-07-28 era says of us, encoded once: the inside of its `_meta`, without braces."""
+
+    meta: bytes = b""
+
+    @classmethod
+    def of(
+        cls, version: str | None, client_info: Mapping[str, Any], capabilities: Mapping[str, Any]
+    ) -> Stamp:
+        """The stamp for `version`: empty for the handshake era, where the handshake said it once."""
+        if version not in MODERN_VERSIONS:
+            return cls()
+        said = {"protocolVersion": version, "clientInfo": client_info, "clientCapabilities": capabilities}
+        return cls(_inside(encode_json({_RESERVED_META + key: value for key, value in said.items()})))
+
+
+NO_STAMP = Stamp()
+
+
+def encode_request(
+    rpc_id: int,
+    method: str,
+    params: Mapping[str, Any] | None,
+    stamp: Stamp = NO_STAMP,
+    *,
+    progress: bool = False,
+) -> bytes:
+    """One request line. `progress` asks for progress notifications under the request's own id.
+
+    Raises `UsageError` when `params` cannot be said in JSON.
+    """
+    meta = stamp.meta
+    if progress:
+        meta = _joined(meta, b'"progressToken":%d' % rpc_id)
+    if params is None and not meta:
+        return b'{"jsonrpc":"2.0","id":%d,"method":%b}\n' % (rpc_id, encode_json(method))
+    body = _with_meta(params or {}, meta) if meta else encode_json(params)
+    return b'{"jsonrpc":"2.0","id":%d,"method":%b,"params":%b}\n' % (rpc_id, encode_json(method), body)
+
+
+def encode_notification(method: str, params: Mapping[str, Any] | None) -> bytes:
+    """One notification line. Raises `UsageError` as `encode_request` does."""
+    if params is None:
+        return b'{"jsonrpc":"2.0","method":%b}\n' % encode_json(method)
+    return b'{"jsonrpc":"2.0","method":%b,"params":%b}\n' % (encode_json(method), encode_json(params))
+
+
+def encode_reply(rpc_id: Any, result: Mapping[str, Any] | None, error: RpcError | None = None) -> bytes:
+    """The answer to a request of the other side. Raises `UsageError` as `encode_request` does."""
+    if error is None:
+        return b'{"jsonrpc":"2.0","id":%b,"result":%b}\n' % (encode_json(rpc_id), encode_json(result or {}))
+    body: dict[str, Any] = {"code": error.code, "message": error.message}
+    if error.data is not None:
+        body["data"] = error.data
+    return b'{"jsonrpc":"2.0","id":%b,"error":%b}\n' % (encode_json(rpc_id), encode_json(body))
+
+
+def encode_json(value: Any) -> bytes:
+    """`value` as JSON bytes. Raises `UsageError`: what cannot be said in JSON is the caller's to mend."""
+    try:
+        return _encode(value)
+    except (TypeError, ValueError, OverflowError, RecursionError) as error:
+        raise UsageError(
+            f"This cannot be sent as JSON: {error}. Use objects, arrays, strings and numbers."
+        ) from None
+
+
+def _with_meta(params: Mapping[str, Any], meta: bytes) -> bytes:
+    """The params with our part of `_meta` in them; the caller's own keys stay, but it cannot speak for us."""
+    own = params.get("_meta")
+    if isinstance(own, Mapping):
+        theirs = {key: value for key, value in cast("Mapping[str, Any]", own).items() if not _is_ours(key)}
+        params = {key: value for key, value in params.items() if key != "_meta"}
+        meta = _joined(_inside(encode_json(theirs)), meta)
+    return b"{%b}" % _joined(b'"_meta":{%b}' % meta, _inside(encode_json(params)))
+
+
+def _is_ours(key: str) -> bool:
+    return key.startswith(_RESERVED_META) or key == "progressToken"
+
+
+def _inside(encoded: bytes) -> bytes:
+    return encoded[1:-1]
+
+
+def _joined(first: bytes, second: bytes) -> bytes:
+    return b"%b,%b" % (first, second) if first and second else first or second
+
+
+def excerpt(line: bytes, limit: int = 80) -> str:
+    """The beginning of a line as people may see it: printable, on one line, cut."""
+    text = json.dumps(line[:limit].decode(errors="replace"), ensure_ascii=False)
+    return text if len(line) <= limit else f"{text}… ({len(line):,} bytes)"

@@ -1,0 +1,225 @@
+"""Namespaces: many servers' names merged into one, and looked up.
+
+A `Household` is what one server brings, settled among its own: that is the part worth keeping when another
+server changes. A `Namespace` merges households. Its meaning is simple: settle all claims together. The
+merge is quick because it rarely has to: when no household ever touched a name of another, settling each
+alone gives the same names, and one pass of dict updates proves that nobody did.
+
+Look-ups go from certain to lenient, and stop at the first level that knows the name: the exposed name; a
+contested one (ambiguous); hyphen equals underscore; a server's prefix followed by the name as that server
+says it. More than one answer on a level is never decided by us.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from functools import cached_property
+from typing import Any, Literal
+
+import attrs
+
+from ._ranking import Document
+from .catalogue import Raw
+from .names import Seat, normal, settle
+
+Kind = Literal["tool", "resource", "prompt"]
+Identity = tuple[Kind, str]  # what a server knows it by: the kind, and the original name or URI
+
+
+@attrs.frozen(eq=False)
+class Target:
+    """What an exposed name stands for. `original` is the server's own name for it, a resource's URI.
+
+    `record` is the server's own object, untouched. `description` and `input_schema` are read from it; they
+    are empty and None where it has none or nonsense.
+    """
+
+    name: str
+    server: str
+    kind: Kind
+    original: str
+    record: Raw
+    description: str
+    input_schema: Mapping[str, Any] | None
+
+    @cached_property
+    def document(self) -> Document:
+        """What search looks at."""
+        said = self.record["name"] if self.kind == "resource" else self.original
+        return Document.of(self.name, said, self.server, self.description)
+
+
+@attrs.frozen
+class Ambiguous:
+    """The name means more than one thing; nothing is chosen. `candidates` are exposed names to use."""
+
+    name: str
+    candidates: tuple[str, ...]
+    servers: tuple[str, ...]
+
+
+@attrs.frozen
+class Missing:
+    """Nothing known has that name. `servers` may still turn out to: their prefix matches, longest first."""
+
+    name: str
+    servers: tuple[str, ...] = ()
+
+
+@attrs.frozen(eq=False)
+class Household:
+    """What one server brings to a namespace. `first` are its claims unsettled, in step with `targets`."""
+
+    first: tuple[Seat, ...]
+    targets: tuple[Target, ...]
+    exact: Mapping[str, Target]
+    contested: Mapping[str, tuple[Target, ...]]
+
+    @classmethod
+    def of(cls, members: Iterable[tuple[Seat, Target]]) -> Household:
+        """Settle one server's claims, each on its first seat. What is listed twice counts once."""
+        unique: dict[Identity, tuple[Seat, Target]] = {}
+        for seat, target in members:
+            unique.setdefault((target.kind, target.original), (seat, target))
+        first = tuple(seat for seat, _ in unique.values())
+        return cls(first, *_settled(first, [target for _, target in unique.values()]))
+
+    @cached_property
+    def local(self) -> Mapping[str, tuple[Identity, ...]]:
+        """Who the server means by a name of its own, or by the normal form of one."""
+        found: dict[str, dict[Identity, None]] = {}
+        for seat, target in zip(self.first, self.targets, strict=True):
+            for spelling in (target.original, seat.claim.local):
+                for key in (spelling, normal(spelling)):
+                    found.setdefault(key, {})[target.kind, target.original] = None
+        return {key: tuple(who) for key, who in found.items()}
+
+
+def _settled(
+    first: Iterable[Seat], targets: list[Target]
+) -> tuple[tuple[Target, ...], dict[str, Target], dict[str, tuple[Target, ...]]]:
+    settled = settle(first)
+    named = tuple(
+        target if target.name == seat.name else attrs.evolve(target, name=seat.name)
+        for seat, target in zip(settled.seats, targets, strict=True)
+    )
+    contested = {name: tuple(named[i] for i in rivals) for name, rivals in settled.contested.items()}
+    return named, {target.name: target for target in named}, contested
+
+
+@attrs.frozen(eq=False)
+class Namespace:
+    """All servers' names of one sort. Immutable; what few look-ups need is made when first asked for."""
+
+    households: Mapping[str, Household]
+    prefixes: Mapping[str, tuple[str, ...]]  # normal form of a prefix -> the servers that have it
+    exact: Mapping[str, Target]
+    contested: Mapping[str, tuple[Target, ...]]
+
+    @classmethod
+    def merge(cls, households: Mapping[str, Household], prefixes: Mapping[str, tuple[str, ...]]) -> Namespace:
+        exact: dict[str, Target] = {}
+        contested: dict[str, tuple[Target, ...]] = {}
+        touched = 0
+        for household in households.values():
+            exact.update(household.exact)
+            touched += len(household.exact)
+            if household.contested:
+                contested.update(household.contested)
+                touched += len(household.contested)
+        if touched != len(exact) + len(contested) or not exact.keys().isdisjoint(contested):
+            everyone = households.values()
+            first = (seat for household in everyone for seat in household.first)
+            _, exact, contested = _settled(
+                first, [target for household in everyone for target in household.targets]
+            )
+        return cls(households, prefixes, exact, contested)
+
+    @cached_property
+    def sorted(self) -> tuple[Target, ...]:
+        """Everything, by name."""
+        return tuple(self.exact[name] for name in sorted(self.exact))
+
+    def of(self, server: str) -> tuple[Target, ...]:
+        """What `server` has, by name."""
+        return tuple(sorted(self._owned.get(server, {}).values(), key=lambda target: target.name))
+
+    def resolve(self, name: str, server: str | None = None) -> Target | Ambiguous | Missing:
+        """What `name` means, of all servers or of one. With a server, its own names count too."""
+        found = self.exact.get(name)
+        if found is not None and server in (None, found.server):
+            return found
+        levels = self._levels(name) if server is None else self._levels_at(name, server)
+        matches = next(filter(None, levels), None)
+        if matches:
+            return _only(name, matches)
+        if server is not None:
+            return Missing(name, (server,) if server in self.households else ())
+        return Missing(name, tuple(server for server, _ in self._prefixed(name)))
+
+    def _levels(self, name: str) -> Iterator[list[Target]]:
+        yield list(self.contested.get(name, ()))
+        yield self._alike(name)
+        yield [target for server, rest in self._prefixed(name) for target in self._said(server, rest)]
+
+    def _levels_at(self, name: str, server: str) -> Iterator[list[Target]]:
+        alike = [target for target in self._alike(name) if target.server == server]
+        yield self._said_by(server, name)
+        yield self._said_by(server, normal(name)) + alike
+        yield [
+            target
+            for owner, rest in self._prefixed(name)
+            if owner == server
+            for target in self._said(owner, rest)
+        ]
+
+    def _alike(self, name: str) -> list[Target]:
+        return list(self._loose.get(normal(name), ()))
+
+    def _said(self, server: str, name: str) -> list[Target]:
+        return self._said_by(server, name) or self._said_by(server, normal(name))
+
+    def _said_by(self, server: str, name: str) -> list[Target]:
+        """What `server` itself calls `name`."""
+        household = self.households.get(server)
+        return (
+            [] if household is None else [self._owned[server][who] for who in household.local.get(name, ())]
+        )
+
+    def _prefixed(self, name: str) -> Iterator[tuple[str, str]]:
+        """(server, rest of the name) for each server whose prefix `name` starts with, longest first."""
+        key = normal(name[: self._reach])
+        cut = key.rfind("_")
+        while cut >= 0:
+            for server in self.prefixes.get(key[:cut], ()):
+                yield server, name[cut + 1 :]
+            cut = key.rfind("_", 0, cut)
+
+    @cached_property
+    def _reach(self) -> int:
+        """How much of a name can be prefix, with its `_`."""
+        return max(map(len, self.prefixes), default=0) + 1
+
+    @cached_property
+    def _loose(self) -> Mapping[str, Iterable[Target]]:
+        found: dict[str, dict[Target, None]] = {}
+        for name, target in self.exact.items():
+            found.setdefault(normal(name), {})[target] = None
+        for name, rivals in self.contested.items():
+            found.setdefault(normal(name), {}).update(dict.fromkeys(rivals))
+        return found
+
+    @cached_property
+    def _owned(self) -> Mapping[str, Mapping[Identity, Target]]:
+        found: dict[str, dict[Identity, Target]] = {server: {} for server in self.households}
+        for target in self.exact.values():
+            found[target.server][target.kind, target.original] = target
+        return found
+
+
+def _only(name: str, matches: Iterable[Target]) -> Target | Ambiguous:
+    by_name = {target.name: target for target in matches}
+    if len(by_name) == 1:
+        return next(iter(by_name.values()))
+    candidates = sorted(by_name)
+    return Ambiguous(name, tuple(candidates), tuple(sorted({by_name[c].server for c in candidates})))

@@ -1,0 +1,240 @@
+"""The index: what every exposed name means, as one immutable value.
+
+The router publishes an index and everybody reads it: resolving a name is a dict look-up, with no mailbox
+between. It is a pure function of (definitions, entries, settings), so it cannot depend on who connected
+first. Rebuilding one is cheap because each server's own part is kept from the previous index unless its
+entry or its naming changed; only the merge is done again.
+
+A server whose entry is unknown is in the index too, with nothing in it: its prefix still says who to
+connect for a name nobody has. A disabled server is not in it at all.
+
+Tools and resources-as-tools share one namespace, prompts have their own under the same rules. Resource URIs
+are not names: they pass unchanged, and get a namespace of their own where a door needs one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from functools import cached_property
+from typing import Any, cast
+
+import attrs
+
+from ._namespace import Ambiguous, Household, Kind, Missing, Namespace, Target
+from ._ranking import Ranking
+from .catalogue import Raw, ServerEntry
+from .config import PrefixMode, ServerDefinition, Settings
+from .names import Claim, Seat, normal, prefix_of, resource_name, selector, spellings
+
+__all__ = ["Ambiguous", "Counts", "Index", "Kind", "Missing", "Target"]
+
+
+@attrs.frozen
+class Counts:
+    """How much of a server is exposed. `callable` is what a person calls its tools: resources included."""
+
+    tools: int
+    resources: int
+    prompts: int
+
+    @property
+    def callable(self) -> int:
+        return self.tools + self.resources
+
+
+@attrs.frozen
+class _Naming:
+    """What of a definition shapes its names."""
+
+    mode: PrefixMode
+    expose_resources: bool
+    include: tuple[str, ...]
+    exclude: tuple[str, ...]
+
+    @classmethod
+    def of(cls, definition: ServerDefinition, settings: Settings) -> _Naming:
+        return cls(
+            settings.tool_prefix if definition.tool_prefix is None else definition.tool_prefix,
+            definition.expose_resources,
+            definition.include_tools,
+            definition.exclude_tools,
+        )
+
+
+@attrs.frozen(eq=False)
+class _Part:
+    """One server's contribution, kept from index to index."""
+
+    server: str
+    entry: ServerEntry | None
+    naming: _Naming
+
+    def unless(self, other: _Part | None) -> _Part:
+        """`other`, with all it has worked out already, if it says the same; else this one."""
+        if other is not None and other.entry is self.entry and other.naming == self.naming:
+            return other
+        return self
+
+    @cached_property
+    def prefix(self) -> str:
+        """What its names start with; under `none`, what they start with when they have to be told apart."""
+        mode = self.naming.mode
+        return normal(prefix_of(self.server, PrefixMode.SERVER if mode is PrefixMode.NONE else mode))
+
+    @cached_property
+    def tools(self) -> Household:
+        found = [*self._read("tool", "tools"), *self._read("resource", "resources")]
+        if self.naming.include:
+            found = [one for one in found if self._chosen(one, self.naming.include)]
+        if self.naming.exclude:
+            found = [one for one in found if not self._chosen(one, self.naming.exclude)]
+        return Household.of(found)
+
+    @cached_property
+    def prompts(self) -> Household:
+        return Household.of(self._read("prompt", "prompts"))
+
+    @cached_property
+    def counts(self) -> Counts:
+        kinds = [target.kind for target in self.tools.targets]
+        return Counts(kinds.count("tool"), kinds.count("resource"), len(self.prompts.targets))
+
+    def _read(self, kind: Kind, field: str) -> Iterator[tuple[Seat, Target]]:
+        """Every usable record on its first seat; one without a name cannot be called and is passed over."""
+        if self.entry is None or (kind == "resource" and not self.naming.expose_resources):
+            return
+        records: tuple[Raw, ...] | None = getattr(self.entry, field)
+        for record in records or ():
+            name = _text(record, "name")
+            original = _text(record, "uri") if kind == "resource" else name
+            if original and name:
+                local = resource_name(name) if kind == "resource" else name
+                seat = Seat.first(Claim(self.server, kind, original, local, self.naming.mode))
+                yield seat, _target(seat.name, self.server, kind, original, record)
+
+    def _chosen(self, one: tuple[Seat, Target], patterns: tuple[str, ...]) -> bool:
+        matches = selector(patterns)
+        return any(matches(spelling) for spelling in spellings(self.server, one[0].claim.local))
+
+
+def _target(name: str, server: str, kind: Kind, original: str, record: Raw) -> Target:
+    description = _text(record, "description")
+    if kind == "resource":
+        return Target(name, server, kind, original, record, description or f"Read resource: {original}", None)
+    schema = record.get("inputSchema")
+    known = cast("Mapping[str, Any]", schema) if isinstance(schema, Mapping) else None
+    return Target(name, server, kind, original, record, description, known)
+
+
+def _text(record: Raw, key: str) -> str:
+    value = record.get(key)
+    return value if isinstance(value, str) else ""
+
+
+@attrs.frozen(eq=False)
+class Index:
+    """Every exposed name of a room. Make one with `build`."""
+
+    _parts: Mapping[str, _Part]  # in config order
+    _tools: Namespace
+
+    @classmethod
+    def build(
+        cls,
+        servers: Mapping[str, ServerDefinition],
+        entries: Mapping[str, ServerEntry | None],
+        settings: Settings,
+        *,
+        previous: Index | None = None,
+    ) -> Index:
+        """The index of `servers` (config order) and what is known of them.
+
+        `previous` only makes it quicker: parts are taken from it where the very same entry is named alike.
+        """
+        kept: Mapping[str, _Part] = {} if previous is None else previous._parts
+        parts: dict[str, _Part] = {}
+        for name, definition in servers.items():
+            if not definition.disabled:
+                part = _Part(name, entries.get(name), _Naming.of(definition, settings))
+                parts[name] = part.unless(kept.get(name))
+        return cls(
+            parts, Namespace.merge({name: part.tools for name, part in parts.items()}, _prefixes(parts))
+        )
+
+    # -- tools, and resources as tools --
+
+    def get(self, name: str) -> Target | None:
+        """What `name` means, if it is an exposed name, spelled exactly. The hot path: one dict look-up."""
+        return self._tools.exact.get(name)
+
+    def resolve(self, name: str, server: str | None = None) -> Target | Ambiguous | Missing:
+        """What `name` means, leniently: hyphen equals underscore; with a `server`, its own names count.
+
+        Never guesses: `Ambiguous` lists the candidates. `Missing` names the servers that are worth connecting
+        before giving up.
+        """
+        return self._tools.resolve(name, server)
+
+    def tools(self, server: str | None = None) -> tuple[Target, ...]:
+        """Everything callable, sorted by name; of one server, if given."""
+        return self._tools.sorted if server is None else self._tools.of(server)
+
+    # -- prompts --
+
+    def prompts(self, server: str | None = None) -> tuple[Target, ...]:
+        """Every prompt, sorted by name; of one server, if given."""
+        return self._prompts.sorted if server is None else self._prompts.of(server)
+
+    def resolve_prompt(self, name: str, server: str | None = None) -> Target | Ambiguous | Missing:
+        """`resolve`, for prompts."""
+        return self._prompts.resolve(name, server)
+
+    @cached_property
+    def _prompts(self) -> Namespace:
+        return Namespace.merge(
+            {name: part.prompts for name, part in self._parts.items()}, self._tools.prefixes
+        )
+
+    # -- servers --
+
+    @property
+    def servers(self) -> tuple[str, ...]:
+        """The servers in it, in config order."""
+        return tuple(self._parts)
+
+    @property
+    def unknown_servers(self) -> tuple[str, ...]:
+        """Those of which nothing is known yet, in config order."""
+        return tuple(name for name, part in self._parts.items() if part.entry is None or not part.entry.known)
+
+    def counts(self, server: str) -> Counts | None:
+        """How much of `server` is exposed; None when nothing is known of it."""
+        part = self._parts.get(server)
+        return None if part is None or part.entry is None or not part.entry.known else part.counts
+
+    # -- search --
+
+    @cached_property
+    def ranking(self) -> Ranking:
+        """The ranked index over `tools()`; `search` is its door. Made at the first search."""
+        return Ranking([target.document for target in self.tools()])
+
+    def suggest(self, name: str, limit: int = 5) -> tuple[str, ...]:
+        """Up to `limit` exposed names that a mistaken `name` may have meant, the likeliest first."""
+        hits = self.ranking.rank(self._unprefixed(name))
+        return tuple(self.tools()[number].name for number, _ in hits[:limit])
+
+    def _unprefixed(self, name: str) -> str:
+        """`name` without the longest server prefix it starts with, in whatever mode that is spelled."""
+        modes = (PrefixMode.SERVER, PrefixMode.SHORT)
+        prefixes = {normal(prefix_of(server, mode)) + "_" for server in self._parts for mode in modes}
+        key = normal(name)
+        longest = max((len(prefix) for prefix in prefixes if key.startswith(prefix)), default=0)
+        return name[longest:]
+
+
+def _prefixes(parts: Mapping[str, _Part]) -> dict[str, tuple[str, ...]]:
+    found: dict[str, list[str]] = {}
+    for name in sorted(parts):
+        found.setdefault(parts[name].prefix, []).append(name)
+    return {prefix: tuple(servers) for prefix, servers in found.items()}

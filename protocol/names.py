@@ -1,0 +1,234 @@
+"""Names: how one server's tool is called in a room of many servers.
+
+A name a model may use is `[A-Za-z0-9_-]{1,64}` and belongs to exactly one thing. What a server calls its
+tools is anything at all. So naming has two halves:
+
+1. *Spelling* turns (server, original name, prefix mode) into a legal name. It is total and looks at nothing
+   else: characters outside the alphabet become `_`, and what is too long is cut and ends in a hash of who
+   it is.
+2. *Settling* (`settle`) makes the names of a whole room unique. Every claimant has a ladder of spellings,
+   from the nicest to one that carries 128 bits of hash. Whoever shares a name with another server's
+   claimant climbs one rung, all of them at once, until nobody shares. Thus nothing depends on who was
+   first, nobody is dropped, and the name that was fought over belongs to nobody: it is remembered as
+   *contested*, and using it is answered with the candidates. A name that silently means another tool
+   tomorrow is worse than an error today.
+
+Within one server there is no stranger to be mistaken for, so there the better claim keeps the name: a tool
+before a resource dressed as a tool, a faithful spelling before a repaired one. Equal claims climb together.
+
+Names are one-way; the way back is the index. Rejected: reversible escapes (`_2d_`), which double the length
+of the names people have and are unreadable; and "first one wins", which makes a call's meaning depend on
+start-up order.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import cached_property, lru_cache
+from typing import Final
+
+import attrs
+
+from .config import PrefixMode
+
+MAX_LENGTH: Final = 64
+TAIL: Final = 8  # hex digits of the hash an over-long name ends in
+
+_ILLEGAL: Final = re.compile(r"[^A-Za-z0-9_-]")
+_SHORT: Final = re.compile(r"-?mcp$", re.IGNORECASE)
+_NOT_SLUG: Final = re.compile(r"[^a-z0-9]+")
+_TAILS: Final = (TAIL, 16, 32)  # hash digits on the last rungs of every ladder
+TOP: Final = 1 + len(_TAILS)
+
+
+# ---- spelling --------------------------------------------------------------------------------------------
+
+
+def legal(text: str) -> str:
+    """`text` with every character outside `[A-Za-z0-9_-]` replaced by `_`; never empty, any length."""
+    return _ILLEGAL.sub("_", text) or "_"
+
+
+def normal(name: str) -> str:
+    """The form in which names are compared in look-ups: hyphen equals underscore."""
+    return name.replace("-", "_")
+
+
+@lru_cache(maxsize=4096)
+def prefix_of(server: str, mode: PrefixMode) -> str:
+    """What names of `server` start with, without the joining `_`; empty under `none`.
+
+    `short` drops a trailing `-mcp` or `mcp`, whatever its case; a server called just `mcp` keeps it.
+    """
+    match mode:
+        case PrefixMode.NONE:
+            return ""
+        case PrefixMode.SHORT:
+            return legal(_SHORT.sub("", server) or "mcp")
+        case PrefixMode.SERVER:
+            return legal(server)
+
+
+def resource_name(name: str) -> str:
+    """What a resource called `name` is called as a tool, before the prefix: `get_<slug>`."""
+    slug = _NOT_SLUG.sub("_", name.lower()).strip("_")
+    if not slug:
+        slug = "resource"
+    elif slug[0].isdigit():
+        slug = f"resource_{slug}"
+    return f"get_{slug}"
+
+
+def join(prefix: str, name: str) -> str:
+    """`prefix_name`, or `name` alone where there is no prefix. Legal characters, any length."""
+    return f"{prefix}_{legal(name)}" if prefix else legal(name)
+
+
+def tagged(name: str, identity: str, digits: int) -> str:
+    """`name`, cut where it must be, ending in `digits` hex digits of the hash of `identity`."""
+    digest = hashlib.sha256(identity.encode("utf-8", "surrogatepass")).hexdigest()
+    return f"{name[: MAX_LENGTH - 1 - digits]}_{digest[:digits]}"
+
+
+@attrs.frozen(eq=False)
+class Claim:
+    """Somebody who needs a name: `original` of `server`, wanted as `local` (for a resource: `get_<slug>`)."""
+
+    server: str
+    kind: str
+    original: str
+    local: str
+    mode: PrefixMode
+
+    @property
+    def identity(self) -> str:
+        """Who this is, whatever it is called: differs for any two claims of a room."""
+        return repr((self.server, self.kind, self.original))
+
+    @property
+    def qualified(self) -> str:
+        """The spelling that names its server, also under `none`."""
+        mode = PrefixMode.SERVER if self.mode is PrefixMode.NONE else self.mode
+        return self._fit(join(prefix_of(self.server, mode), self.local))
+
+    def rung(self, level: int) -> str:
+        """The spelling at `level` (0 to `TOP`): the nicest, the qualified one, then with hash tails."""
+        if level == 0:
+            return self._fit(join(prefix_of(self.server, self.mode), self.local))
+        if level == 1:
+            return self.qualified
+        return tagged(self.qualified, self.identity, _TAILS[level - 2])
+
+    def _fit(self, name: str) -> str:
+        return name if len(name) <= MAX_LENGTH else tagged(name, self.identity, TAIL)
+
+    @property
+    def rank(self) -> int:
+        """How good the claim is among those of one server; lower is better."""
+        if self.kind == "resource":
+            return 2
+        return 0 if self.rung(0).endswith(self.local) else 1
+
+
+# ---- settling --------------------------------------------------------------------------------------------
+
+
+@attrs.frozen(eq=False)
+class Seat:
+    """A claim on one rung of its ladder, and the name it has there."""
+
+    claim: Claim
+    name: str
+    level: int = 0
+
+    @classmethod
+    def first(cls, claim: Claim) -> Seat:
+        return cls(claim, claim.rung(0))
+
+    @cached_property
+    def higher(self) -> Seat:
+        """The seat one rung up."""
+        return Seat(self.claim, self.claim.rung(self.level + 1), self.level + 1)
+
+
+@attrs.frozen
+class Settled:
+    """A name for everyone: `seats[i]` is where claim `i` ended; `contested`: the names nobody got."""
+
+    seats: list[Seat]
+    contested: Mapping[str, tuple[int, ...]]
+
+
+def settle(seats: Iterable[Seat]) -> Settled:
+    """Give every claim a name of its own, climbing from the seats given. Independent of their order.
+
+    The claims must differ in (server, kind, original). Ends because seats only ever climb, and two claims at
+    the top differ by 128 bits of hash.
+    """
+    seats = list(seats)
+    holders: dict[str, list[int]] = {}
+    contested: dict[str, set[int]] = {}
+    arrivals: Iterable[int] = range(len(seats))
+    while arrivals:
+        touched: dict[str, None] = {}
+        for i in arrivals:
+            touched[seats[i].name] = None
+            holders.setdefault(seats[i].name, []).append(i)
+        leaving = {name: _losers([seats[i] for i in holders[name]], name in contested) for name in touched}
+        arrivals = []
+        for name, losers in leaving.items():
+            present = holders.pop(name)
+            lost = [i for i in present if seats[i] in losers]
+            if len(lost) < len(present):
+                holders[name] = [i for i in present if seats[i] not in losers]
+            elif lost:
+                contested.setdefault(name, set()).update(lost)
+            for i in lost:
+                seats[i] = seats[i].higher
+            arrivals += lost
+    return Settled(seats, {name: tuple(sorted(rivals)) for name, rivals in contested.items()})
+
+
+def _losers(seats: list[Seat], contested: bool) -> set[Seat]:
+    """Who has to leave a name: nobody while it is undisputed, else all but the best claim, or everybody.
+
+    Whoever is at the top already stays; then it is the best claim that gives way.
+    """
+    if len(seats) < 2 and not contested:
+        return set()
+    best = None if contested else _best(seats)
+    climbing = {seat for seat in seats if seat.level < TOP}
+    return climbing - {best} or (climbing if len(seats) > 1 else set())
+
+
+def _best(seats: list[Seat]) -> Seat | None:
+    """The seat that keeps a name: the one best claim, if all are of one server."""
+    if len({seat.claim.server for seat in seats}) > 1:
+        return None
+    rank = min(seat.claim.rank for seat in seats)
+    best = [seat for seat in seats if seat.claim.rank == rank]
+    return best[0] if len(best) == 1 else None
+
+
+# ---- selecting -------------------------------------------------------------------------------------------
+
+
+def spellings(server: str, local: str) -> Iterator[str]:
+    """Every way a person may write one tool of `server` in `includeTools` and `excludeTools`."""
+    yield local
+    yield join(prefix_of(server, PrefixMode.SERVER), local)
+    yield join(prefix_of(server, PrefixMode.SHORT), local)
+
+
+@lru_cache(maxsize=256)
+def selector(patterns: tuple[str, ...]) -> Callable[[str], bool]:
+    """A test for "one of `patterns` is the whole name"; `*` and `?` are wild, hyphen equals underscore."""
+    alternatives = "|".join(_glob(normal(pattern)) for pattern in patterns)
+    matches = re.compile(alternatives or r"(?!)", re.DOTALL).fullmatch
+    return lambda name: matches(normal(name)) is not None
+
+
+def _glob(pattern: str) -> str:
+    return re.escape(pattern).replace(r"\*", ".*").replace(r"\?", ".")

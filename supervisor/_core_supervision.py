@@ -1,0 +1,38 @@
+"""Supervision of the core actors: one_for_one, with OTP restart intensity.
+
+A core actor whose step raised is started again on its old mailbox (the message that broke it is gone, its asker has the
+error). More than `LIMIT` restarts in `PERIOD` seconds mean that restarting does not help: the error is raised, and
+takes the room down loudly. A server can never cause this; it is our own bug.
+"""
+
+from __future__ import annotations
+
+import traceback
+from typing import Any, Final
+
+from ..actors import CoreActor, EventStream
+from ..protocol.events import Kind
+from ._restart import Intensity
+
+LIMIT: Final = 3
+PERIOD: Final = 60.0
+
+
+class CoreActorFailed(RuntimeError):
+    """A core actor of Greenroom kept failing. Please report it, with the traceback below."""
+
+
+async def keep_running(actor: CoreActor[Any], events: EventStream) -> None:
+    """Run it for ever, or until it fails too often. Ends by cancellation, or raises `CoreActorFailed`."""
+    intensity = Intensity()
+    while True:
+        try:
+            await actor.run()
+        except Exception as error:
+            text = "".join(traceback.format_exception(error))
+            events.emit(Kind.NOTE, detail=f"the {actor.name} failed and is restarted\n{text}")
+            intensity, too_often = intensity.restarted(actor.rim.now(), LIMIT, PERIOD)
+            if too_often:
+                failure = CoreActorFailed(f"the {actor.name} failed more than {LIMIT} times in {PERIOD:g}s")
+                actor.close(failure)
+                raise failure from error

@@ -1,0 +1,121 @@
+"""The gate: backoff and circuit breaker of one server, in one pure object.
+
+Rules (DESIGN, Policies). It counts connect failures, deaths, and timeouts during which nothing at all was heard; never
+an answer that says no, a 401, Busy, Drained or a wait for a slot. A connect failure shuts it for `min · 2ⁿ⁻¹` up to
+`max`, jittered; so does a death, except the first of a streak, which costs nothing. Timeouts do not shut it by
+themselves: below the threshold a connected server is never refused. At the threshold it *trips*: shut for at least the
+cooldown, then half-open, which passes exactly one probe. The probe's answer opens it; its failure shuts it again; a
+probe whose caller leaves is passed on to the next. An answer from a server that has been connected for `stable_after`
+forgives everything, a mere handshake nothing: a server that greets and dies must not reset its own backoff.
+
+`Gate` is immutable and knows no clock: `now` and the jitter draw come in. Rejected: two mechanisms (a backoff per
+connection and a breaker per call), which in the field fight each other and disagree about what a failure is.
+"""
+
+from __future__ import annotations
+
+import enum
+import math
+
+import attrs
+
+from ..protocol.config import Settings
+
+
+class Pass(enum.Enum):
+    OPEN = "open"
+    PROBE = "probe"  # half-open: this one, and no other
+    SHUT = "shut"
+
+
+@attrs.frozen
+class GatePolicy:
+    """Numbers of the gate; seconds."""
+
+    backoff_min: float = 1.0
+    backoff_max: float = 60.0
+    jitter: float = 0.2
+    flat: float | None = None
+    threshold: int = 5
+    cooldown: float = 30.0
+    stable_after: float = 30.0
+
+    @classmethod
+    def of(cls, settings: Settings) -> GatePolicy:
+        return cls(
+            settings.backoff_min,
+            settings.backoff_max,
+            settings.backoff_jitter,
+            settings.failure_backoff,
+            settings.failure_threshold,
+            settings.cooldown,
+            settings.stable_after,
+        )
+
+    def delay(self, failures: int, draw: float) -> float:
+        """Seconds after the n-th failure in a row; `draw` in [0, 1)."""
+        if self.flat is not None:
+            return self.flat
+        # 2**n overflows a float long before anybody has failed that often: cap the exponent.
+        delay = min(self.backoff_max, self.backoff_min * 2.0 ** min(failures - 1, 64))
+        return delay * (1.0 + self.jitter * (2.0 * draw - 1.0))
+
+
+@attrs.frozen
+class Gate:
+    failures: int = 0  # in a row
+    failed_at: float = -math.inf
+    reason: str = ""
+    shut_until: float = -math.inf
+    tripped: bool = False  # the threshold was reached; only an answer opens it
+    probing: bool = False  # half-open, and the one probe is on its way
+
+    @property
+    def is_troubled(self) -> bool:
+        """Whether calls and answers are any of the gate's business."""
+        return self.failures > 0 or self.tripped
+
+    def admit(self, now: float) -> tuple[Gate, Pass]:
+        """May one call (or one demand to connect) pass?"""
+        if now < self.shut_until or self.probing:
+            return self, Pass.SHUT
+        if self.tripped:
+            return attrs.evolve(self, probing=True), Pass.PROBE
+        return self, Pass.OPEN
+
+    def retry_in(self, now: float) -> float:
+        """Seconds until asking again can help; while a probe is out, a guess."""
+        return max(self.shut_until - now, 1.0 if self.probing else 0.0)
+
+    def connect_failed(self, policy: GatePolicy, now: float, reason: str, draw: float) -> Gate:
+        return self._failed(policy, now, reason, policy.delay(self.failures + 1, draw))
+
+    def died(self, policy: GatePolicy, now: float, reason: str, draw: float) -> Gate:
+        delay = policy.delay(self.failures, draw) if self.failures else 0.0
+        return self._failed(policy, now, reason, delay)
+
+    def timed_out(self, policy: GatePolicy, now: float, reason: str) -> Gate:
+        """A call was not answered, and nothing else was heard either."""
+        return self._failed(policy, now, reason, 0.0)
+
+    def answered(self, policy: GatePolicy, connected_for: float) -> Gate:
+        """An answer came over a connection that is `connected_for` seconds old."""
+        if self.tripped or connected_for >= policy.stable_after:
+            return Gate()
+        return self
+
+    def probe_left(self) -> Gate:
+        """The probe's caller has gone: the next one is the probe."""
+        return attrs.evolve(self, probing=False)
+
+    def quarantined(self, policy: GatePolicy, now: float, reason: str) -> Gate:
+        """Restart intensity was exceeded: as if the threshold had been reached. Never for ever."""
+        until = max(self.shut_until, now + policy.cooldown)
+        return attrs.evolve(self, failed_at=now, reason=reason, shut_until=until, tripped=True, probing=False)
+
+    def _failed(self, policy: GatePolicy, now: float, reason: str, delay: float) -> Gate:
+        failures = self.failures + 1
+        tripped = self.tripped or failures >= policy.threshold
+        if tripped:
+            delay = max(delay, policy.cooldown)
+        return Gate(failures, now, reason, max(self.shut_until, now + delay), tripped, False)

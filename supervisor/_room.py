@@ -1,0 +1,446 @@
+"""`Greenroom`, the public door: what an embedder, the gateway and the command line hold.
+
+It adds no mechanism. Names are resolved in the router's published index (a dict look-up in the caller's task), calls go
+to the server's actor in the same step, and everything that lives is in the `Runtime`'s owner task.
+
+How the owner task runs depends on the loop, because the two cancel differently. On trio, `async with` opens a task
+group around it in the caller's task; the runtime shields itself in there, and a watcher turns the caller's cancellation
+into a request to stop. On asyncio it is a task of its own in an empty context, so that cancelling the host (natively,
+twice, under `wait_for`) still ends the room in order. `start(task_group)` uses the caller's group; `aclose` ends both.
+
+An unknown name whose prefix is a server's connects that server (its gate respected), and is resolved again. That, and
+being asked for by name (`connect`, `restart`), is all that starts a server besides a call to a known tool.
+"""
+
+from __future__ import annotations
+
+import contextvars
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AsyncExitStack
+from types import TracebackType
+from typing import Any, cast
+
+import anyio
+import anyio.lowlevel
+import sniffio
+
+from ..actors import Call, ConnectorFactory, ServerActor, Subscription, Sync, decode_result
+from ..protocol.address import SHARED, Address
+from ..protocol.catalogue import ServerEntry
+from ..protocol.config import Config
+from ..protocol.errors import AmbiguousTool, CallError, RoomClosed, ServerDown, UnknownTool, UsageError
+from ..protocol.events import Kind
+from ..protocol.index import Ambiguous, Index, Missing, Target
+from ..protocol.lifecycle import Cause, Ending, State
+from ..protocol.result import ToolResult
+from ..protocol.search import SearchPage, search
+from ..protocol.version import VERSION
+from ._files import open_config, open_store
+from ._runtime import Runtime
+from ._status import DrainReport, ServerStatus
+
+ConfigSource = str | os.PathLike[str] | Mapping[str, Any] | Config
+
+
+class Greenroom:
+    """A room of supervised MCP servers. Make it with `Greenroom.open`, enter it with `async with`."""
+
+    def __init__(self, config: Config, runtime: Runtime) -> None:
+        self.config = config
+        self._runtime = runtime
+        self._stack: AsyncExitStack | None = None
+        self._ended: anyio.Event | None = None
+
+    @classmethod
+    def open(
+        cls,
+        config: ConfigSource,
+        *,
+        bootstrap: bool | None = None,
+        cache_path: str | os.PathLike[str] | None = None,
+        connectors: ConnectorFactory | None = None,
+    ) -> Greenroom:
+        """A room over `config`: a path, a dict of the same shape, or a `Config`. Nothing runs before it is entered.
+
+        `bootstrap` False: do not start servers in the background just to learn their tools (default: as configured).
+        `cache_path`: the catalogue's file; None = this user's, ":memory:" = none. `connectors` replaces how servers are
+        reached, for tests. Raises `ConfigError` when the configuration cannot be used at all.
+        """
+        loaded = open_config(config)
+        runtime = Runtime(
+            loaded,
+            open_store(cache_path, loaded.settings),
+            bootstrap=loaded.settings.bootstrap if bootstrap is None else bootstrap,
+            connectors=connectors,
+            client_info={"name": "greenroom", "version": VERSION},
+        )
+        return cls(loaded, runtime)
+
+    # ---- open and close ---------------------------------------------------------------------------------------------
+
+    async def __aenter__(self) -> Greenroom:
+        if sniffio.current_async_library() == "trio":
+            await self._enter_trio()
+        else:
+            await self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+    async def start(self, task_group: Any = None) -> None:
+        """Open the room in `task_group` (a trio nursery or an anyio task group). On asyncio it may be left out: the
+        room then has an owner task of its own. End it with `aclose`."""
+        self._check_unused()
+        self._ended = anyio.Event()
+        if task_group is not None:
+            await task_group.start(self._own)
+        elif sniffio.current_async_library() == "trio":
+            raise UsageError(
+                "On trio, start() needs a nursery: `await room.start(nursery)`, or use `async with`."
+            )
+        else:
+            await self._start_owner_task()
+
+    async def aclose(self, patience: float | None = None) -> None:
+        """End the room: calls in flight may take `patience` seconds more (default: the configured drain time), every
+        server is stopped, `drain_report` is set. Bounded; idempotent; finishes also when its caller is cancelled."""
+        if self._ended is None:
+            return
+        self._runtime.request_stop(patience)
+        interrupted = await self._wait_for_the_end()
+        if self._stack is not None:
+            stack, self._stack = self._stack, None
+            await stack.aclose()
+        if interrupted is not None:
+            raise interrupted
+        failure = self._runtime.failure
+        if failure is not None and not isinstance(failure, anyio.get_cancelled_exc_class()):
+            raise failure
+
+    async def _enter_trio(self) -> None:
+        self._check_unused()
+        self._ended = anyio.Event()
+        async with AsyncExitStack() as stack:
+            tasks = await stack.enter_async_context(anyio.create_task_group())
+            await tasks.start(self._own)
+            tasks.start_soon(self._stop_when_cancelled)
+            self._stack = stack.pop_all()
+
+    async def _stop_when_cancelled(self) -> None:
+        """The host is cancelled: end in order. (The runtime is shielded and would not notice.)"""
+        try:
+            assert self._ended is not None
+            await self._ended.wait()
+        finally:
+            self._runtime.request_stop()
+
+    async def _own(self, *, task_status: Any = anyio.TASK_STATUS_IGNORED) -> None:
+        assert self._ended is not None
+        try:
+            await self._runtime.run(task_status=task_status)
+        finally:
+            self._ended.set()
+
+    async def _start_owner_task(self) -> None:
+        import asyncio
+
+        started: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+        class Started:
+            def started(self, value: None = None) -> None:
+                if not started.done():
+                    started.set_result(None)
+
+        async def own() -> None:
+            try:
+                await self._own(task_status=cast("Any", Started()))
+            except BaseException as error:
+                if not started.done():
+                    started.set_exception(error)
+                # Else it is in `runtime.failure`, and `aclose` raises it.
+
+        # An empty context: the room belongs to nobody's request.
+        self._task = asyncio.get_running_loop().create_task(
+            own(), name="greenroom", context=contextvars.Context()
+        )
+        try:
+            await started
+        except asyncio.CancelledError:
+            await self.aclose(0)
+            raise
+
+    async def _wait_for_the_end(self) -> BaseException | None:
+        """Wait until the runtime has ended; it bounds itself. A cancellation meanwhile is held and returned."""
+        assert self._ended is not None
+        held: BaseException | None = None
+        with anyio.CancelScope(shield=True):
+            while self._runtime.is_running:
+                try:
+                    await self._ended.wait()
+                except anyio.get_cancelled_exc_class() as error:  # asyncio's own, which ignores the shield
+                    held = error
+                    self._runtime.request_stop(0)
+        return held
+
+    def _check_unused(self) -> None:
+        if self._ended is not None:
+            raise UsageError("A room can be opened once; make another with Greenroom.open().")
+
+    # ---- what is known ----------------------------------------------------------------------------------------------
+
+    @property
+    def index(self) -> Index:
+        """The published index of all names."""
+        return self._runtime.router.index
+
+    @property
+    def drain_report(self) -> DrainReport | None:
+        """How the calls of this room ended; None until it has closed."""
+        return self._runtime.report
+
+    async def ready(self) -> None:
+        """Wait until every eager and keep-alive server has connected, or failed to once."""
+        await self._runtime.ready()
+
+    async def catalogued(self) -> None:
+        """Wait until servers nobody knew anything of have been asked once (the first run's background visits)."""
+        await self._runtime.catalogued()
+
+    def entry(self, server: str) -> ServerEntry | None:
+        """What is known of a server, or None. Raises `UnknownServer`."""
+        self._runtime.root.record(server)
+        return self._runtime.router.entry(server)
+
+    def tools(self, server: str | None = None) -> tuple[Target, ...]:
+        """Every callable name (of one server), sorted. Starts nothing."""
+        if server is not None:
+            self._runtime.root.record(server)
+        return self.index.tools(server)
+
+    def search(
+        self, query: str, *, server: str | None = None, limit: int = 12, offset: int = 0
+    ) -> SearchPage:
+        """Ranked search over names and descriptions: any matching word lists a tool. Starts nothing."""
+        return search(self.index, query, server=server, limit=limit, offset=offset)
+
+    def describe(self, name: str, *, server: str | None = None) -> Target:
+        """One tool by name. Starts nothing. Raises `UnknownTool`, `AmbiguousTool`, `UnknownServer`."""
+        found = self._resolve(name, server)
+        if isinstance(found, Missing):
+            raise self._unknown(name)
+        return found
+
+    def status(self) -> list[ServerStatus]:
+        """One per configured server, and one per further live address."""
+        index = self.index
+        return self._runtime.root.status(
+            {
+                name: counts.callable if (counts := index.counts(name)) else None
+                for name in self._runtime.root.records
+            }
+        )
+
+    def events(self, kinds: Iterable[Kind] | None = None) -> Subscription:
+        """`async with room.events() as events: async for event in events: …`, from now on, in order."""
+        return self._runtime.stage.events.subscribe(kinds)
+
+    # ---- calls ------------------------------------------------------------------------------------------------------
+
+    async def call(
+        self,
+        tool: str,
+        arguments: Mapping[str, Any] | None = None,
+        *,
+        server: str | None = None,
+        timeout: float | None = None,
+        on_progress: Callable[[Mapping[str, Any]], None] | None = None,
+    ) -> ToolResult:
+        """Call a tool (or read a resource) by its name; connects its server when needed.
+
+        `timeout`: seconds from being sent, instead of the server's. `on_progress(params)` gets every progress
+        notification as the server sent it. Raises `CallError`s (each says how far the call got), `UnknownTool`,
+        `AmbiguousTool`, `UnknownServer`, `UsageError`. Cancelling it cancels the call.
+        """
+        target = self.index.get(tool) if server is None else None
+        if target is None:
+            target = await self.find(tool, server)
+        try:
+            call = self.start_call(target, arguments, None, timeout=timeout, on_progress=on_progress)
+        except CallError:
+            await (
+                anyio.lowlevel.checkpoint()
+            )  # a refusal costs a turn, so a loop around it cannot starve the rest
+            raise
+        return ToolResult(decode_result(await call.wait()))
+
+    def start_call(
+        self,
+        target: Target,
+        arguments: Mapping[str, Any] | None,
+        on_end: Callable[[Call], None] | None,
+        *,
+        scope: str = SHARED,
+        timeout: float | None = None,
+        on_progress: Callable[[Mapping[str, Any]], None] | None = None,
+    ) -> Call:
+        """Accept a call without waiting for it: it ends with `on_end(call)`, exactly once, possibly before this
+        returns. Raises `CallError` when it is refused. For doors that have no task per call."""
+        if arguments is not None and not isinstance(arguments, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise UsageError(
+                f"The arguments of {target.name} must be an object of named values, got {type(arguments).__name__}.",
+                code="invalid_args",
+            )
+        if not self._runtime.is_running:
+            raise RoomClosed("The room is not open; the call was not sent.", server=target.server)
+        if target.kind == "resource":
+            call = Call("resources/read", {"uri": target.original}, replayable=True)
+        else:
+            params = {"name": target.original, "arguments": arguments or {}}
+            call = Call("tools/call", params, replayable=_is_replayable(target))
+        call.tool = target.name
+        call.timeout = timeout
+        call.on_end = on_end
+        call.on_progress = on_progress
+        call.wants_progress = on_progress is not None
+        self._runtime.root.actor(target.server, scope).submit(call)
+        return call
+
+    async def find(self, name: str, server: str | None = None) -> Target:
+        """Resolve a name; connect the server it may belong to when it is not known yet, and resolve again.
+
+        Raises `UnknownTool`, `AmbiguousTool`, `UnknownServer`, and what kept the server from connecting.
+        """
+        found = self._resolve(name, server)
+        if not isinstance(found, Missing):
+            return found
+        refused: CallError | None = None
+        for candidate in found.servers:
+            try:
+                await self._connect(candidate, by_name=False)
+            except CallError as error:
+                refused = refused or error
+                continue
+            await self._runtime.router.ref.ask(Sync)
+            again = self._resolve(name, server)
+            if not isinstance(again, Missing):
+                return again
+        if refused is not None:
+            raise refused
+        raise self._unknown(name, found.servers)
+
+    def _resolve(self, name: str, server: str | None) -> Target | Missing:
+        if server is not None:
+            self._runtime.root.record(server)
+        found = self.index.resolve(name, server)
+        if isinstance(found, Ambiguous):
+            raise AmbiguousTool(name, found.candidates)
+        return found
+
+    def _unknown(self, name: str, servers: Sequence[str] = ()) -> UnknownTool:
+        index = self.index
+        names = [target.name for server in servers[:1] for target in index.tools(server)]
+        message = f'Tool "{name}" not found.'
+        message += f' Server "{servers[0]}" has: {", ".join(names)}.' if names else ""
+        return UnknownTool(name, message=message, suggestions=index.suggest(name))
+
+    # ---- servers ----------------------------------------------------------------------------------------------------
+
+    async def connect(self, server: str, *, force: bool = False) -> None:
+        """Connect a server now, whatever its gate says and although it was taken down. `force`: anew, if it is
+        connected. Raises `ConnectFailed`, `UnknownServer`, `ServerDown` (disabled, broken definition)."""
+        actor = self._runtime.root.actor(server)
+        if force and actor.is_connected:
+            await self.restart(server)
+        else:
+            await self._connect(server, by_name=True)
+        await self._runtime.router.ref.ask(Sync)
+
+    async def drain(self, server: str) -> None:
+        """Take a server down: calls in flight finish, new ones are refused, then its process is stopped. It stays
+        down until it is connected or restarted by name. Raises `UnknownServer`."""
+        actor = self._runtime.root.actor(server)
+        text = f'Server "{server}" was drained. Connect or restart it to use it again.'
+        closed = self._when_closed(actor)
+        self._runtime.root.take_down(actor, Ending(Cause.DRAINED), ServerDown(text, server=server))
+        await closed.wait()
+
+    async def restart(self, server: str) -> None:
+        """End the present incarnation (calls in flight finish) and connect the next. Raises as `connect` does."""
+        actor = self._runtime.root.actor(server)
+        if actor.life.state in (State.CONNECTING, State.CONNECTED, State.DRAINING):
+            actor.leave(Ending(Cause.RESTART))
+        await self._connect(server, by_name=True)
+        await self._runtime.router.ref.ask(Sync)
+
+    async def reconnect(self, server: str | None = None) -> list[tuple[str, CallError | None]]:
+        """Restart one server, or: restart the live ones and connect eager and keep-alive ones, in parallel. Idle lazy
+        servers are left alone. Returns each server with its error, or None."""
+        names = [server] if server is not None else self._runtime.root.to_reconnect()
+        outcomes: dict[str, CallError | None] = {}
+
+        async def one(name: str) -> None:
+            try:
+                await self.restart(name)
+            except CallError as error:
+                outcomes[name] = error
+            else:
+                outcomes[name] = None
+
+        async with anyio.create_task_group() as tasks:
+            for name in names:
+                self._runtime.root.record(name)
+                tasks.start_soon(one, name)
+        return [(name, outcomes[name]) for name in names]
+
+    async def _connect(self, server: str, *, by_name: bool) -> None:
+        """Wait until it is connected. By name: around the gate; else as a call would."""
+        root = self._runtime.root
+        actor = root.actor(server)
+        if actor.is_connected:
+            return
+        limit = self.config.settings.queue_timeout + self.config.settings.connect_timeout
+        waiter, box = self._runtime.stage.rim.waiter(), list[CallError | None]()
+
+        def connected(error: CallError | None) -> None:
+            box.append(error)
+            waiter.set()
+
+        forget = actor.watch(connected)
+        try:
+            root.demand(actor) if by_name else root.ask_for(actor)
+            with anyio.fail_after(limit):
+                await waiter.wait()
+        except TimeoutError:
+            doing = f"waiting for {actor.waiting_for or 'its answer'}"
+            text = f'Server "{server}" was not ready within {limit:g}s ({doing}).'
+            raise ServerDown(text, server=server) from None
+        finally:
+            forget()
+            root.leave_alone(actor)
+        if box[0] is not None:
+            raise box[0].twin()
+
+    def _when_closed(self, actor: ServerActor) -> anyio.Event:
+        event = anyio.Event()
+        if actor.life.state in (State.IDLE, State.CLOSED):
+            event.set()
+        else:
+            self._runtime.root.on_closed(actor, event.set)
+        return event
+
+
+def _is_replayable(target: Target) -> bool:
+    """Whether the tool says of itself that running it twice does no harm (DESIGN, Calls)."""
+    hints: Any = target.record.get("annotations")
+    return isinstance(hints, Mapping) and _is_harmless(cast("Mapping[str, Any]", hints))
+
+
+def _is_harmless(hints: Mapping[str, Any]) -> bool:
+    return hints.get("idempotentHint") is True or hints.get("readOnlyHint") is True
+
+
+__all__ = ["Address", "ConfigSource", "Greenroom"]

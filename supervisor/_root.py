@@ -1,0 +1,477 @@
+"""The root supervisor: makes actors, and answers what they may not decide.
+
+It is the `Director` of every server actor. All of it is plain functions called from inside an actor's step, so a
+decision is never out of date when it is acted on. The policies are pure objects next door (`_gate`, `_restart`,
+`_permits`); here is only the wiring: which policy is asked when, and what follows.
+
+From a reason to connect to the cue, an idle actor passes two doors in this order: its server's gate (waits for it to
+open; an explicit connect goes around it), then a start permit. It can leave the queue at either without a trace.
+
+One `ServerRecord` per configured server holds what outlives every address of it: the gate, the restart intensity,
+whether it was taken down on purpose. Actors are made when first needed: a configured server that nobody has called is
+a definition and a record.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable, Mapping
+from typing import Protocol
+
+import attrs
+
+from ..actors import Call, CallDesk, Hello, Listing, Record, ServerActor, Stage, Then, Verdict
+from ..protocol.address import SHARED, Address
+from ..protocol.config import Lifecycle, ServerDefinition
+from ..protocol.errors import CallError, NeedsAuth, RoomClosed, ServerDown, Unavailable, UnknownServer
+from ..protocol.events import Kind
+from ..protocol.lifecycle import Cause, Ending, State
+from ._gate import Gate, GatePolicy, Pass
+from ._permits import Permits
+from ._restart import Intensity, after
+from ._status import ServerStatus
+
+# Endings somebody asked for: from here on, calls are refused instead of queued for a next incarnation.
+_FINAL = (Cause.DRAINED, Cause.STOPPED, Cause.DISABLED, Cause.REMOVED, Cause.SCOPE_ENDED, Cause.SHUTDOWN)
+VISIT = "catalogue"
+
+
+class Learner(Protocol):
+    """Where the root puts what a server said of itself."""
+
+    def __call__(self, actor: ServerActor, hello: Hello, listing: Listing, revision: int) -> None: ...
+
+
+@attrs.define(eq=False)
+class ServerRecord(Record):
+    gate: Gate = attrs.field(factory=Gate)
+    intensity: Intensity = attrs.field(factory=Intensity)
+    down: CallError | None = None  # taken down on purpose, or parked
+    broken: CallError | None = None  # its definition cannot be used
+    at_gate: dict[ServerActor, None] = attrs.field(factory=dict[ServerActor, None])
+    wanted: set[ServerActor] = attrs.field(
+        factory=set[ServerActor]
+    )  # explicit connect: around the gate, and back from down
+    standing: set[ServerActor] = attrs.field(
+        factory=set[ServerActor]
+    )  # connects by policy: no caller leaving can undo it
+    restarting: set[ServerActor] = attrs.field(
+        factory=set[ServerActor]
+    )  # the next start follows a loss or a failure
+    last_start: float = -math.inf
+
+
+class Root:
+    """The `Director` of all server actors of one room."""
+
+    def __init__(self, stage: Stage, learn: Learner) -> None:
+        self.stage = stage
+        self.records: dict[str, ServerRecord] = {}
+        self.actors: dict[Address, ServerActor] = {}
+        self.closing: CallError | None = None
+        self._learn = learn
+        self._policy = GatePolicy.of(stage.settings)
+        self._permits: Permits[ServerActor] = Permits(stage.settings.start_permits)
+        self._random = random.Random()  # noqa: S311  # jitter, not secrets
+        self._closed_watchers: dict[ServerActor, list[Callable[[], None]]] = {}
+
+    # ---- servers and actors -----------------------------------------------------------------------------------------
+
+    def define(self, definition: ServerDefinition, broken: CallError | None = None) -> ServerRecord:
+        record = ServerRecord(definition, broken=broken)
+        if definition.disabled:
+            text = (
+                f'Server "{definition.name}" is disabled. Remove "disabled": true from its entry to use it.'
+            )
+            record.down = ServerDown(text, server=definition.name)
+            record.down.code = "server_disabled"
+        self.records[definition.name] = record
+        return record
+
+    def record(self, server: str) -> ServerRecord:
+        """Raises `UnknownServer`."""
+        found = self.records.get(server)
+        if found is None:
+            raise UnknownServer(server, tuple(self.records))
+        return found
+
+    def actor(self, server: str, scope: str = SHARED) -> ServerActor:
+        """The actor of an address, made on first use. Raises `UnknownServer`."""
+        address = Address(server, scope)
+        found = self.actors.get(address)
+        if found is None:
+            found = ServerActor(address, self.record(server), self.stage, self)
+            self.actors[address] = found
+        return found
+
+    # ---- what the room asks -----------------------------------------------------------------------------------------
+
+    def demand(self, actor: ServerActor) -> None:
+        """Connect it, whatever the gate says and although it was taken down: somebody asked by name."""
+        record = self._record(actor)
+        if record.broken is not None:
+            raise record.broken.twin()
+        if self.closing is not None:
+            raise self.closing.twin()
+        if record.definition.disabled:
+            assert record.down is not None
+            raise record.down.twin()
+        record.down = None
+        record.wanted.add(actor)
+        if actor.waiting_for is not None:  # it stands at the gate: go around
+            self._apply(actor)
+        else:
+            actor.want_connection()
+
+    def ask_for(self, actor: ServerActor) -> None:
+        """Connect it as a call would: raises what a call would be refused with. End it with `leave_alone`."""
+        record, now = self._record(actor), self.stage.rim.now()
+        standing = self.closing or record.broken or record.down
+        if standing is not None:
+            raise standing.twin()
+        if actor.life.state is State.IDLE and now < record.gate.shut_until:
+            raise self._unavailable(record, now)
+        actor.want_connection()
+
+    def leave_alone(self, actor: ServerActor) -> None:
+        """Somebody who asked for a connection has it, or no longer waits for it."""
+        self._record(actor).wanted.discard(actor)
+        if actor.life.state is State.IDLE and not actor.is_awaited:
+            self.unwant(actor)
+
+    def to_reconnect(self) -> list[str]:
+        """What reconnecting everything means: the live ones, and those that should be live."""
+        return [
+            name
+            for name, record in self.records.items()
+            if record.broken is None
+            and not record.definition.disabled
+            and (record.definition.lifecycle is not Lifecycle.LAZY or self._is_live(name))
+        ]
+
+    def _is_live(self, server: str) -> bool:
+        actor = self.actors.get(Address(server))
+        return actor is not None and actor.life.state in (State.CONNECTING, State.CONNECTED, State.DRAINING)
+
+    def take_down(self, actor: ServerActor, ending: Ending, error: CallError) -> None:
+        """End it on purpose; calls do not bring it back."""
+        record = self._record(actor)
+        record.down = error
+        record.wanted.discard(actor)
+        actor.leave(ending)
+
+    def start_standing(self) -> list[ServerActor]:
+        """Connect eager and keep-alive servers; the list of them."""
+        standing = [
+            self.actor(name)
+            for name, record in self.records.items()
+            if record.definition.lifecycle is not Lifecycle.LAZY
+            and record.broken is None
+            and record.down is None
+        ]
+        for actor in standing:
+            self._stand(actor)
+        return standing
+
+    def visit(self, server: str) -> ServerActor:
+        """Start a server once, for what it has to say, and let it go again."""
+        actor = self.actor(server, Address.of_call(server, VISIT).scope)
+        self._stand(actor)
+        return actor
+
+    def _stand(self, actor: ServerActor) -> None:
+        self._record(actor).standing.add(actor)
+        actor.want_connection()
+
+    def close_all(self, patience: float) -> list[ServerActor]:
+        """Every actor ends, in parallel; calls are refused from now on. The actors that are not closed yet."""
+        self.closing = RoomClosed("The room is closing; the call was not sent.", server="")
+        ending = Ending(Cause.SHUTDOWN)
+        for actor in tuple(self.actors.values()):
+            actor.leave(ending, patience)
+        return [actor for actor in self.actors.values() if actor.life.state is not State.CLOSED]
+
+    def on_closed(self, actor: ServerActor, callback: Callable[[], None]) -> None:
+        """Call it once, when the actor's incarnation has closed."""
+        self._closed_watchers.setdefault(actor, []).append(callback)
+
+    # ---- Director: before a call ------------------------------------------------------------------------------------
+
+    def refusal(self, actor: CallDesk, call: Call) -> CallError | None:
+        record = self._record(actor)
+        standing = self.closing or record.broken or record.down or self._leaving(actor)
+        if standing is not None:
+            refused = standing.twin()
+            refused.server = actor.address.server
+            return refused
+        state = actor.life.state
+        if not record.gate.tripped and state in (State.CONNECTED, State.CONNECTING):
+            return None
+        now = self.stage.rim.now()
+        gate, passed = record.gate.admit(now)
+        if passed is Pass.SHUT:
+            return self._unavailable(record, now)
+        if passed is Pass.PROBE:
+            call.is_probe = True
+            self._set_gate(record, gate, "half-open: one probe passes")
+        return None
+
+    def _leaving(self, actor: CallDesk) -> CallError | None:
+        ending = actor.life.ending
+        if ending is None or ending.cause not in _FINAL or actor in self._record(actor).wanted:
+            return None
+        server = actor.address.server
+        return ServerDown(f'Server "{server}" is {actor.life.state.value} ({ending}).', server=server)
+
+    def _unavailable(self, record: ServerRecord, now: float) -> Unavailable:
+        gate = record.gate
+        return Unavailable(
+            record.definition.name,
+            failed_ago=now - gate.failed_at,
+            retry_in=gate.retry_in(now),
+            reason=gate.reason,
+        )
+
+    # ---- Director: from a reason to the cue -------------------------------------------------------------------------
+
+    def want(self, actor: ServerActor) -> None:
+        self._apply(actor)
+
+    def unwant(self, actor: CallDesk) -> None:
+        assert isinstance(actor, ServerActor)
+        record = self._record(actor)
+        if actor in record.wanted or actor in record.standing:
+            return  # there is another reason
+        record.at_gate.pop(actor, None)
+        if actor.life.state is State.IDLE:
+            self._permits.release(actor)
+            actor.waiting_for = None
+
+    def _apply(self, actor: ServerActor) -> None:
+        """At the gate: pass, or wait for it."""
+        record, now = self._record(actor), self.stage.rim.now()
+        record.at_gate.pop(actor, None)
+        if actor not in record.wanted and not self._passes(record, actor, now):
+            actor.waiting_for = "gate"
+            record.at_gate[actor] = None
+            if record.gate.shut_until > now:
+                self.stage.timers.at(record.gate.shut_until, lambda: self._reopen(record))
+            return
+        actor.waiting_for = "permit"
+        self._permits.acquire(actor, lambda: self._cue(actor))
+
+    def _passes(self, record: ServerRecord, actor: ServerActor, now: float) -> bool:
+        if any(call.is_probe for call in actor.mailbox.user):
+            return True  # it was let through when it was accepted
+        gate, passed = record.gate.admit(now)
+        if passed is Pass.PROBE:
+            if actor.mailbox.user:
+                actor.mailbox.user[0].is_probe = True
+            self._set_gate(record, gate, "half-open: one attempt passes")
+        return passed is not Pass.SHUT
+
+    def _reopen(self, record: ServerRecord) -> None:
+        """The gate may have opened: whoever waits at it applies again."""
+        for actor in tuple(record.at_gate):
+            if actor.life.state is State.IDLE:
+                self._apply(actor)
+
+    def _cue(self, actor: ServerActor) -> None:
+        """A permit was granted."""
+        record, now = self._record(actor), self.stage.rim.now()
+        if self._visit_is_moot(actor):
+            self._permits.release(actor)
+            actor.leave(Ending(Cause.SCOPE_ENDED, "already known"), 0)
+            return
+        if actor in record.restarting:
+            record.restarting.discard(actor)
+            if self._is_too_intense(record, now) and actor not in record.wanted:
+                self._permits.release(actor)
+                self._apply(actor)
+                return
+        record.last_start = now
+        actor.connect()
+
+    def _is_too_intense(self, record: ServerRecord, now: float) -> bool:
+        settings = self.stage.settings
+        record.intensity, too_intense = record.intensity.restarted(
+            now, settings.restart_intensity, settings.restart_period
+        )
+        if too_intense:
+            reason = f"{len(record.intensity.times)} restarts in {settings.restart_period:g}s"
+            self._set_gate(
+                record, record.gate.quarantined(self._policy, now, reason), f"quarantined: {reason}"
+            )
+        return too_intense
+
+    def _visit_is_moot(self, actor: ServerActor) -> bool:
+        """A catalogue visit, while the server itself is up or coming up: that will tell the same."""
+        if actor.address.scope != Address.of_call("", VISIT).scope:
+            return False
+        shared = self.actors.get(Address(actor.address.server))
+        return shared is not None and shared.life.state in (State.CONNECTING, State.CONNECTED)
+
+    # ---- Director: while it lives -----------------------------------------------------------------------------------
+
+    def ready(self, actor: ServerActor, hello: Hello, listing: Listing, revision: int) -> None:
+        record = self._record(actor)
+        self._permits.release(actor)
+        record.wanted.discard(actor)
+        record.standing.discard(actor)
+        record.era_hint = hello.protocol_version
+        if record.gate.probing and not any(call.is_probe for call in actor.mailbox.user):
+            # The attempt itself was the probe. A handshake is no proof; the next call is.
+            self._set_gate(record, record.gate.probe_left(), "connected; the next call is the probe")
+        self._learn(actor, hello, listing, revision)
+        if actor.address.is_call:
+            actor.leave(Ending(Cause.SCOPE_ENDED, "the visit is over"), 0)
+
+    def listed(self, actor: ServerActor, hello: Hello, listing: Listing, revision: int) -> None:
+        self._learn(actor, hello, listing, revision)
+
+    def answered(self, actor: CallDesk, call: Call) -> None:
+        record = self._record(actor)
+        assert isinstance(actor, ServerActor)
+        gate = record.gate.answered(self._policy, self.stage.rim.now() - actor.connected_at)
+        if gate != record.gate:
+            self._set_gate(record, gate, "open: it answered")
+
+    def timed_out(self, actor: CallDesk, call: Call, *, silent: bool) -> bool:
+        if not silent:
+            if call.is_probe:
+                self.left(actor, call)
+            return False
+        record, now = self._record(actor), self.stage.rim.now()
+        gate = record.gate.timed_out(self._policy, now, "did not answer")
+        self._set_gate(record, gate, f"{gate.failures} timeouts or failures in a row")
+        return gate.tripped
+
+    def left(self, actor: CallDesk, call: Call) -> None:
+        record = self._record(actor)
+        call.is_probe = False
+        if record.gate.probing:
+            self._set_gate(
+                record, record.gate.probe_left(), "the probe's caller left: the next call is the probe"
+            )
+
+    def idle_timeout(self, actor: CallDesk) -> float:
+        definition = actor.record.definition
+        if definition.lifecycle is Lifecycle.KEEP_ALIVE:
+            return math.inf
+        seconds = definition.idle_timeout
+        if seconds is None:
+            seconds = 0.0 if definition.lifecycle is Lifecycle.EAGER else self.stage.settings.idle_timeout
+        return seconds or math.inf
+
+    # ---- Director: at the end ---------------------------------------------------------------------------------------
+
+    def closed(self, actor: ServerActor, ending: Ending) -> Verdict:
+        record = self._record(actor)
+        self._permits.release(actor)
+        record.at_gate.pop(actor, None)
+        record.standing.discard(actor)
+        self._count(record, actor, ending)
+        verdict = self._verdict(record, actor, ending)
+        if verdict.then is Then.GONE and self.closing is None:
+            self.actors.pop(actor.address, None)
+        if verdict.then is Then.CONNECT:
+            record.standing.add(actor)
+        if verdict.then is not Then.IDLE:
+            self._decided(actor, f"{ending.cause.value}: then {verdict.then.value}")
+        for callback in self._closed_watchers.pop(actor, ()):
+            callback()
+        return verdict
+
+    def _count(self, record: ServerRecord, actor: ServerActor, ending: Ending) -> None:
+        """The gate counts connect failures and deaths; a hang was counted when its calls timed out."""
+        now, draw = self.stage.rim.now(), self._random.random()
+        if ending.cause is Cause.CONNECT_FAILED:
+            gate = record.gate.connect_failed(self._policy, now, ending.detail, draw)
+        elif ending.cause is Cause.LOST and actor.was_hung:
+            gate = record.gate.probe_left()
+        elif ending.cause is Cause.LOST:
+            gate = record.gate.died(self._policy, now, ending.detail, draw)
+        else:
+            if record.gate.probing:
+                self._set_gate(record, record.gate.probe_left(), "the probe's incarnation ended")
+            return
+        record.restarting.add(actor)
+        self._set_gate(record, gate, f"failure {gate.failures}: {ending.detail}")
+
+    def _verdict(self, record: ServerRecord, actor: ServerActor, ending: Ending) -> Verdict:
+        server = actor.address.server
+        if self.closing is not None or ending.cause is Cause.SHUTDOWN:
+            return Verdict(
+                Then.GONE, RoomClosed("The room has closed; the call was not sent.", server=server)
+            )
+        if actor.address.is_call:
+            return Verdict(Then.GONE, actor.failure or ServerDown("its call is over", server=server))
+        if actor in record.wanted and ending.cause is not Cause.CONNECT_FAILED:
+            return Verdict(Then.CONNECT)
+        record.wanted.discard(actor)
+        what = after(ending.cause, record.definition)
+        error = self._queued_error(record, actor, ending) if what.fails_queued else None
+        if what.then is Then.DOWN:
+            record.down = error
+        return Verdict(what.then, error)
+
+    def _queued_error(self, record: ServerRecord, actor: ServerActor, ending: Ending) -> CallError:
+        server = actor.address.server
+        if ending.cause is Cause.NEEDS_AUTH:
+            return NeedsAuth(f'Server "{server}" needs a login: {ending.detail}', server=server)
+        if ending.cause in (Cause.CONNECT_FAILED, Cause.BUG) and actor.failure is not None:
+            return actor.failure
+        if record.down is not None:
+            return record.down
+        text = f'Server "{server}" is down ({ending}). Connect or restart it to use it again.'
+        return ServerDown(text, server=server)
+
+    # ---- helpers ----------------------------------------------------------------------------------------------------
+
+    def _record(self, actor: CallDesk) -> ServerRecord:
+        assert isinstance(actor.record, ServerRecord)
+        return actor.record
+
+    def _set_gate(self, record: ServerRecord, gate: Gate, why: str) -> None:
+        record.gate = gate
+        record.guarded = gate.is_troubled
+        self.stage.events.emit(Kind.DECISION, Address(record.definition.name), detail=f"gate: {why}")
+        if record.at_gate and not gate.probing and gate.shut_until <= self.stage.rim.now():
+            self._reopen(record)
+
+    def _decided(self, actor: ServerActor, what: str) -> None:
+        self.stage.events.emit(Kind.DECISION, actor.address, actor.life.incarnation, detail=what)
+
+    # ---- status -----------------------------------------------------------------------------------------------------
+
+    def status(self, tool_counts: Mapping[str, int | None]) -> list[ServerStatus]:
+        """One per configured server, in order, then one per further live address."""
+        shown = [self._status(Address(name), tool_counts) for name in self.records]
+        others = sorted(address for address in self.actors if not address.is_shared)
+        return shown + [self._status(address, tool_counts) for address in others]
+
+    def _status(self, address: Address, tool_counts: Mapping[str, int | None]) -> ServerStatus:
+        record, actor, now = self.records[address.server], self.actors.get(address), self.stage.rim.now()
+        gate, failure = record.gate, actor.failure if actor is not None else None
+        count = tool_counts.get(address.server)
+        return ServerStatus(
+            server=address.server,
+            scope=address.scope,
+            lifecycle=record.definition.lifecycle.value,
+            state=actor.life.state if actor is not None else State.IDLE,
+            incarnation=actor.life.incarnation if actor is not None else 1,
+            in_flight=actor.in_flight if actor is not None else 0,
+            queued=actor.queued if actor is not None else 0,
+            waiting_for=actor.waiting_for if actor is not None else None,
+            tool_count=count,
+            cached=count is not None,
+            pid=actor.pid if actor is not None else None,
+            failure=str(failure) if failure is not None else None,
+            failed_ago=now - actor.failed_at if actor is not None and failure is not None else None,
+            retry_in=gate.retry_in(now) if gate.shut_until > now else None,
+            needs_auth=isinstance(record.down, NeedsAuth),
+            disabled=record.definition.disabled,
+            broken=str(record.broken) if record.broken is not None else None,
+            down=str(record.down) if record.down is not None else None,
+        )

@@ -1,0 +1,312 @@
+"""The runtime: everything that runs while a room is open, in one owner task.
+
+`Runtime.run` builds the stage, starts the timers, the core actors (router, then catalogue writer) and the standing
+servers, says so through `started`, then waits to be told to stop and ends in order: servers in parallel under one
+deadline, then the writer (its file flushed), then the router, then the timers. The task runs shielded from its
+surroundings: on trio and anyio the only way to end it is `request_stop`, so a cancelled host still gets an ordered,
+bounded end. Native asyncio cancellation ignores shields; then the task group's own cancellation ends every owner task,
+and each connection's `finally` kills its tree synchronously.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import time
+from collections.abc import Mapping
+from typing import Any
+
+import anyio
+import attrs
+from anyio.abc import TaskStatus
+
+from ..actors import (
+    CatalogueWriter,
+    Connector,
+    ConnectorFactory,
+    EventStream,
+    Flush,
+    Guard,
+    Hello,
+    Learn,
+    Listing,
+    Router,
+    Save,
+    ServerActor,
+    Stage,
+    StdioConnector,
+    Sync,
+    Timers,
+    current_rim,
+)
+from ..protocol.address import Address
+from ..protocol.catalogue import ServerEntry
+from ..protocol.config import Config, Lifecycle, ServerDefinition
+from ..protocol.config_parse import definition_hash
+from ..protocol.errors import CallError, ConnectFailed, RoomClosed, ServerDown
+from ..protocol.events import Kind
+from ..protocol.interpolate import expand_definition
+from ._core_supervision import keep_running
+from ._root import Root
+from ._status import DrainReport
+from ._stores import CatalogueStore
+
+FLUSH_TIME = 2.0
+
+
+class Runtime:
+    """One room's machinery, from its start to its end. Made before the loop runs; `run` fills it."""
+
+    stage: Stage
+    root: Root
+    router: Router
+    writer: CatalogueWriter
+
+    def __init__(
+        self,
+        config: Config,
+        store: CatalogueStore,
+        *,
+        bootstrap: bool,
+        connectors: ConnectorFactory | None = None,
+        client_info: Mapping[str, Any],
+    ) -> None:
+        self.config = config
+        self.is_running = False
+        self.failure: BaseException | None = None
+        self.report: DrainReport | None = None
+        self._store = store
+        self._bootstrap = bootstrap
+        self._connectors = connectors
+        self._client_info = dict(client_info)
+        self._patience: float | None = None
+        self._hashes: dict[str, str] = {}
+        self._visits: set[ServerActor] = set()
+
+    # ---- from outside -----------------------------------------------------------------------------------------------
+
+    def request_stop(self, patience: float | None = None) -> None:
+        """Begin the end. `patience`: seconds for calls in flight; None = the configured drain time. The first wins,
+        unless a later one is less patient."""
+        if self._patience is None or (patience is not None and patience < self._patience):
+            self._patience = self.config.settings.drain_timeout if patience is None else patience
+        if self.is_running:
+            self._stop.set()
+
+    async def run(self, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
+        """The owner task: everything, from start to end."""
+        try:
+            with anyio.CancelScope(shield=True):
+                async with anyio.create_task_group() as tasks:
+                    self._build(tasks)
+                    self.is_running = True
+                    await self._start(tasks)
+                    task_status.started()
+                    await self._wait_for_stop()
+                    await self._end()
+                    tasks.cancel_scope.cancel()
+        except BaseException as error:
+            self.failure = error
+            raise
+        finally:
+            self._close()
+
+    # ---- start ------------------------------------------------------------------------------------------------------
+
+    def _build(self, tasks: anyio.abc.TaskGroup) -> None:
+        rim = current_rim()
+        settings = self.config.settings
+        self._stop = rim.waiter()
+        if self._patience is not None:
+            self._stop.set()
+        self._bootstrapped = anyio.Event()
+        events = EventStream(rim)
+        self.run_id = secrets.token_hex(8)
+        self.guard = Guard(rim, self.run_id)
+        self.stage = Stage(
+            rim=rim,
+            timers=Timers(rim.now, lambda error: events.emit(Kind.NOTE, detail=f"a timer failed: {error!r}")),
+            events=events,
+            settings=settings,
+            connect=self._connectors or self._connector,
+            tasks=tasks,
+            client_info=self._client_info,
+        )
+        self.root = Root(self.stage, self._learn)
+        entries = self._recall()
+        for name, definition in self.config.servers.items():
+            problem = self.config.broken.get(name)
+            broken = self._broken(name, str(problem)) if problem is not None else None
+            record = self.root.define(definition, broken)
+            known = entries.get(name)
+            record.era_hint = known.protocol_version if known is not None else None
+        self.router = Router(rim, events, self.config.servers, entries, settings, self._remember)
+        self.writer = CatalogueWriter(rim, events, self._store)
+
+    def _broken(self, name: str, problem: str) -> CallError:
+        error = ServerDown(f'Server "{name}" cannot be used: {problem}', server=name)
+        error.code = "config_error"
+        return error
+
+    def _recall(self) -> dict[str, ServerEntry]:
+        """What the cache knows of the servers as they are defined now."""
+        for name, definition in self.config.servers.items():
+            if name not in self.config.broken:
+                self._hashes[name] = definition_hash(definition, os.environ)
+        entries, warnings = self._store.load(self._hashes)
+        for warning in warnings:
+            self.stage.events.emit(Kind.NOTE, detail=warning)
+        # Whatever this run reads is newer than what an earlier one wrote.
+        return {name: attrs.evolve(entry, revision=0) for name, entry in entries.items()}
+
+    async def _start(self, tasks: anyio.abc.TaskGroup) -> None:
+        events = self.stage.events
+        tasks.start_soon(self.stage.timers.run, name="greenroom timers")
+        self._core_scopes: list[anyio.CancelScope] = []
+        for actor in (self.router, self.writer):
+            scope = anyio.CancelScope()
+            self._core_scopes.append(scope)
+            tasks.start_soon(self._run_core, actor, events, scope, name=f"greenroom {actor.name}")
+        self._standing = self.root.start_standing()
+        self._visit_the_unknown()
+
+    async def _run_core(
+        self, actor: Router | CatalogueWriter, events: EventStream, scope: anyio.CancelScope
+    ) -> None:
+        with scope:
+            await keep_running(actor, events)
+
+    def _visit_the_unknown(self) -> None:
+        """First run: a server nobody knows anything of is asked once, in the background."""
+        for name, record in self.root.records.items():
+            lazy = record.definition.lifecycle is Lifecycle.LAZY
+            usable = record.broken is None and record.down is None and record.definition.bootstrap
+            if self._bootstrap and lazy and usable and self.router.entry(name) is None:
+                visit = self.root.visit(name)
+                self._visits.add(visit)
+                self.root.on_closed(visit, lambda visit=visit: self._visited(visit))
+        if not self._visits:
+            self._bootstrapped.set()
+
+    def _visited(self, visit: ServerActor) -> None:
+        self._visits.discard(visit)
+        if not self._visits:
+            self._bootstrapped.set()
+
+    async def ready(self) -> None:
+        """Until every eager and keep-alive server has connected or failed to, once."""
+        for actor in self._standing:
+            while not actor.is_connected and actor.failure is None and self.root.closing is None:
+                waiter = self.stage.rim.waiter()
+                forget = actor.watch(lambda _error, waiter=waiter: waiter.set())
+                try:
+                    await waiter.wait()
+                finally:
+                    forget()
+
+    async def catalogued(self) -> None:
+        """Until the first-run visits are over and what they brought is in the index."""
+        await self._bootstrapped.wait()
+        await self.router.ref.ask(Sync)
+
+    # ---- what servers say -------------------------------------------------------------------------------------------
+
+    def _learn(self, actor: ServerActor, hello: Hello, listing: Listing, revision: int) -> None:
+        name = actor.address.server
+        for problem in listing.problems:
+            self.stage.events.emit(Kind.NOTE, actor.address, actor.life.incarnation, detail=problem)
+        self.router.ref.tell_system(
+            Learn(
+                ServerEntry(
+                    server=name,
+                    definition_hash=self._hashes.get(name, ""),
+                    tools=listing.tools,
+                    resources=listing.resources,
+                    templates=listing.templates,
+                    prompts=listing.prompts,
+                    instructions=hello.instructions,
+                    server_info=hello.server_info,
+                    capabilities=hello.capabilities,
+                    protocol_version=hello.protocol_version,
+                    fetched_at=time.time(),
+                    revision=revision,
+                )
+            )
+        )
+
+    def _remember(self, entry: ServerEntry) -> None:
+        self.writer.ref.tell_system(Save(entry))
+
+    def _connector(self, definition: ServerDefinition, address: Address, incarnation: int) -> Connector:
+        if definition.command is None:
+            raise ConnectFailed(
+                f'Failed to connect to "{address.server}": only servers with a "command" can be connected by this '
+                "version.",
+                server=address.server,
+            )
+        return StdioConnector(
+            expand_definition(definition, os.environ).definition,
+            address,
+            incarnation,
+            rim=self.stage.rim,
+            guard=self.guard,
+            settings=self.stage.settings,
+            run_id=self.run_id,
+        )
+
+    async def _wait_for_stop(self) -> None:
+        try:
+            await self._stop.wait()
+        except BaseException:
+            # The loop itself is being torn down (native cancellation): nothing may be started any more.
+            self.root.closing = RoomClosed("The room was cancelled; the call was not sent.", server="")
+            raise
+
+    # ---- end --------------------------------------------------------------------------------------------------------
+
+    async def _end(self) -> None:
+        """Servers in parallel, then the writer, then the router; one deadline for it all."""
+        settings, now = self.stage.settings, self.stage.rim.now()
+        patience = settings.drain_timeout if self._patience is None else self._patience
+        limit = settings.shutdown_timeout if patience > 0 else min(settings.shutdown_timeout, IMPATIENT)
+        self.stage.stop_by = now + limit
+        with anyio.move_on_after(limit):
+            await self._close_servers(max(0.0, min(patience, limit - settings.stop_timeout)))
+        with anyio.move_on_after(FLUSH_TIME if patience > 0 else 0.2):
+            await self.writer.ref.ask(Flush)
+        for scope in reversed(self._core_scopes):
+            scope.cancel()
+
+    async def _close_servers(self, patience: float) -> None:
+        remaining = set(self.root.close_all(patience))
+        done = anyio.Event()
+
+        def closed(actor: ServerActor) -> None:
+            remaining.discard(actor)
+            if not remaining:
+                done.set()
+
+        for actor in tuple(remaining):
+            self.root.on_closed(actor, lambda actor=actor: closed(actor))
+        if remaining:
+            await done.wait()
+
+    def _close(self) -> None:
+        """Synchronous: whatever happened, nothing is left running, waiting or uncounted."""
+        if not self.is_running:
+            return
+        self.is_running = False
+        closed = RoomClosed("The room has closed.", server="")
+        for actor in self.root.actors.values():
+            actor.abort(closed)
+        self.writer.close(closed)
+        self.router.close(closed)
+        self.guard.close()
+        self.stage.events.close()
+        tally = self.stage.tally
+        self.report = DrainReport(
+            tally.accepted, tally.completed, tally.failed, tally.cancelled, tally.refused
+        )
+
+
+IMPATIENT = 1.2  # seconds for everything, when the client has gone (SDK clients terminate us after 2)

@@ -1,0 +1,58 @@
+"""What a person may know of a server: one frozen object per address, read by the status page, the CLI and the tests."""
+
+from __future__ import annotations
+
+import attrs
+
+from ..protocol.lifecycle import State
+
+
+@attrs.frozen
+class ServerStatus:
+    server: str
+    scope: str
+    lifecycle: str
+    state: State
+    incarnation: int
+    in_flight: int = 0
+    queued: int = 0
+    waiting_for: str | None = None  # while idle with a reason to connect: gate, permit …
+    tool_count: int | None = None  # None: unknown
+    cached: bool = False  # something is known of it, from this run or from the cache
+    pid: int | None = None
+    failure: str | None = None  # why it last failed; cleared when it connects
+    failed_ago: float | None = None  # seconds
+    retry_in: float | None = None  # seconds until the gate passes again; None when it is open
+    needs_auth: bool = False
+    disabled: bool = False
+    broken: str | None = None  # its definition cannot be used: why
+    down: str | None = None  # stopped on purpose: a call does not bring it back
+
+    @property
+    def connecting(self) -> bool:
+        return self.state is State.CONNECTING
+
+    @property
+    def connected(self) -> bool:
+        return self.state is State.CONNECTED
+
+
+@attrs.frozen
+class DrainReport:
+    """The sum of a run: `completed + failed + cancelled == accepted`. `refused` calls were never accepted."""
+
+    accepted: int
+    completed: int
+    failed: int
+    cancelled: int
+    refused: int
+
+    @property
+    def adds_up(self) -> bool:
+        return self.completed + self.failed + self.cancelled == self.accepted
+
+    def __str__(self) -> str:
+        return (
+            f"{self.accepted} calls accepted: {self.completed} completed, {self.failed} failed, "
+            f"{self.cancelled} cancelled ({self.refused} refused)"
+        )

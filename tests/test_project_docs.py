@@ -1,0 +1,129 @@
+"""The docs checks bite, the example runs, and the build files say what they should."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+from tools import docs
+from tools.arrows import ROOMS
+
+ROOT = Path(__file__).resolve().parent.parent
+PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+
+
+@pytest.fixture
+def copy(tmp_path: Path) -> Path:
+    """The pages and what they are compared with, to be broken."""
+    for name in ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "pyproject.toml", "LICENSE"):
+        shutil.copy(ROOT / name, tmp_path)
+    for folder in ("docs", "examples"):
+        shutil.copytree(ROOT / folder, tmp_path / folder)
+    subprocess.run(["git", "init", "-q"], cwd=tmp_path, check=True)
+    return tmp_path
+
+
+def test_this_tree_passes() -> None:
+    assert [line for check in docs.CHECKS for line in check(ROOT)] == []
+
+
+def _edit(page: Path, old: str, new: str) -> None:
+    text = page.read_text()
+    assert old in text
+    page.write_text(text.replace(old, new, 1))
+
+
+def test_another_diagram_is_found(copy: Path) -> None:
+    _edit(copy / "docs/lifecycle.md", "idle --> closed: stop", "idle --> closed: nothing")
+
+    assert "diagram differs" in next(iter(docs.diagram(copy)))
+
+
+def test_another_example_is_found(copy: Path) -> None:
+    _edit(copy / "examples/embed.py", "clock_now", "clock_then")
+
+    assert "first python block differs" in next(iter(docs.example(copy)))
+
+
+def test_dependencies_are_compared_both_ways(copy: Path) -> None:
+    _edit(copy / "docs/dependencies.md", "| trio |", "| twisted |")
+
+    assert list(docs.dependencies(copy)) == [
+        "docs/dependencies.md: no line for trio",
+        "docs/dependencies.md: twisted is no dependency any more",
+    ]
+
+
+def test_a_dead_link_is_found(copy: Path) -> None:
+    _edit(copy / "docs/index.md", "(lifecycle.md)", "(afterlife.md)")
+
+    assert list(docs.links(copy)) == ["docs/index.md: the link to afterlife.md leads nowhere"]
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("see /" + "root/notes", "path of one machine"),
+        ("cd /" + "home/ada/greenroom", "path of one machine"),
+        ("https://" + "pypi" + ".org/simple", "host of a package index"),
+    ],
+)
+def test_addresses_are_found(line: str, said: str) -> None:
+    assert [said in found for found in docs.addresses("docs/x.md", line)] == [True]
+
+
+def test_ordinary_paths_are_no_addresses() -> None:
+    assert list(docs.addresses("docs/x.md", "~/.config/mcp.json /path/to/work/x ./root/ ${HOME}/work/")) == []
+
+
+def test_a_lock_file_is_found(copy: Path) -> None:
+    (copy / "uv.lock").write_text("")
+    subprocess.run(["git", "add", "uv.lock"], cwd=copy, check=True)
+
+    assert list(docs.tracked_files(copy)) == [
+        "uv.lock: lock files hold download addresses; pin versions in constraints.txt"
+    ]
+
+
+def test_every_feature_has_a_state_in_readme() -> None:
+    rows = re.findall(r"^\| (F\d\d) \| .+ \| (.+) \|$", (ROOT / "README.md").read_text(), re.MULTILINE)
+
+    ids = [row[0] for row in rows]
+    assert ids == [f"F{n:02}" for n in (*range(1, 46), *range(50, 63))]
+
+
+def test_the_type_checker_sees_every_room() -> None:
+    """It does not walk into links by itself, so each room must be named."""
+    included = PYPROJECT["tool"]["pyright"]["include"]
+
+    assert {f"src/greenroom/{room}" for room in ROOMS} <= set(included)
+
+
+def test_every_room_is_linked_into_the_package() -> None:
+    for room in ROOMS:
+        link = ROOT / "src/greenroom" / room
+        assert link.is_symlink()
+        assert link.resolve() == ROOT / room
+
+
+def test_every_dependency_is_pinned() -> None:
+    pins = (ROOT / "constraints.txt").read_text()
+
+    pinned = {line.partition("==")[0].lower() for line in pins.splitlines() if "==" in line}
+    assert set(docs.required(PYPROJECT)) <= pinned
+    assert "://" not in pins
+    assert "@" not in pins
+
+
+def test_importing_protocol_stays_light() -> None:
+    heavy = ["mcp", "mcp_types", "trio", "anyio", "asyncio", "pydantic", "rich", "click", "msgspec"]
+    code = f"import sys, greenroom.protocol.errors; print([m for m in {heavy!r} if m in sys.modules])"
+
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+
+    assert done.stdout.strip() == "[]"

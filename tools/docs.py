@@ -1,0 +1,113 @@
+"""Docs that cannot go stale: each claim here is compared with what it is about.
+
+* The diagram of `docs/lifecycle.md` is the one the table draws.
+* The Python example of README is `examples/embed.py`, word for word (a test runs that file).
+* `docs/dependencies.md` has one line for each dependency of `pyproject.toml`, and no other.
+* Relative links in our pages lead somewhere.
+* No tracked file names a path of one machine or the host of a package index, and none is a lock file full of addresses.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import tomllib
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from greenroom.protocol.lifecycle import mermaid
+
+ROOT = Path(__file__).resolve().parent.parent
+
+MACHINE_PATH = re.compile(r"(?<![\w.~$}])/(?:work|root|home/\w+|Users/\w+)/")
+INDEX_HOST = re.compile(r"pypi\.org|pythonhosted\.org|registry\.npmjs\.org|conda\.anaconda\.org")
+LOCK_FILE = re.compile(r"(^|/)(uv\.lock|poetry\.lock|pdm\.lock|package-lock\.json|pylock[^/]*\.toml)$")
+MAY_BE_ANYWHERE = ("tests/", "tools/")  # examples of bad input may look like somebody's path
+
+
+def main(root: Path) -> int:
+    """Run every check on the tree at `root`; print what is wrong; 1 when something is."""
+    wrong = [line for check in CHECKS for line in check(root)]
+    for line in wrong:
+        print(line)
+    return 1 if wrong else 0
+
+
+def diagram(root: Path) -> Iterator[str]:
+    """The lifecycle page shows the table's own diagram."""
+    if fenced(_text(root / "docs/lifecycle.md"), "mermaid") != mermaid():
+        yield "docs/lifecycle.md: the diagram differs; paste greenroom.protocol.lifecycle.mermaid() into it"
+
+
+def example(root: Path) -> Iterator[str]:
+    """The first Python block of README is the example that is run."""
+    if fenced(_text(root / "README.md"), "python") != _text(root / "examples/embed.py"):
+        yield "README.md: the first python block differs from examples/embed.py"
+
+
+def dependencies(root: Path) -> Iterator[str]:
+    """One table line per dependency, both ways."""
+    project = tomllib.loads(_text(root / "pyproject.toml"))
+    wanted = set(required(project))
+    explained = re.findall(r"^\| ([a-z0-9-]+) \|", _text(root / "docs/dependencies.md"), re.MULTILINE)
+    listed = {name for name in explained if name != "package"}
+    yield from (f"docs/dependencies.md: no line for {name}" for name in sorted(wanted - listed))
+    yield from (f"docs/dependencies.md: {name} is no dependency any more" for name in sorted(listed - wanted))
+
+
+def links(root: Path) -> Iterator[str]:
+    """Relative links of the pages exist."""
+    for page in [*root.glob("*.md"), *root.glob("docs/*.md")]:
+        for target in re.findall(r"\]\(([^)#\s]+)[^)]*\)", _text(page)):
+            if "://" not in target and not (page.parent / target).exists():
+                yield f"{page.relative_to(root)}: the link to {target} leads nowhere"
+
+
+def tracked_files(root: Path) -> Iterator[str]:
+    """Nothing tracked belongs to one machine or one index."""
+    listing = subprocess.run(["git", "ls-files"], cwd=root, capture_output=True, text=True, check=True)
+    for name in listing.stdout.splitlines():
+        if LOCK_FILE.search(name):
+            yield f"{name}: lock files hold download addresses; pin versions in constraints.txt"
+        path = root / name
+        if path.is_file() and not path.is_symlink():
+            yield from addresses(name, path.read_text(encoding="utf-8", errors="replace"))
+
+
+def addresses(name: str, text: str) -> Iterator[str]:
+    """Machine paths and index hosts in one file."""
+    for number, line in enumerate(text.splitlines(), 1):
+        if INDEX_HOST.search(line):
+            yield f"{name}:{number}: names the host of a package index"
+        if MACHINE_PATH.search(line) and not name.startswith(MAY_BE_ANYWHERE):
+            yield f"{name}:{number}: names a path of one machine"
+
+
+CHECKS: tuple[Callable[[Path], Iterable[str]], ...] = (diagram, example, dependencies, links, tracked_files)
+
+
+def required(project: Mapping[str, Any]) -> Iterator[str]:
+    """The names `pyproject.toml` depends on, groups included, without versions and extras."""
+    groups: Mapping[str, list[Any]] = project["dependency-groups"]
+    for entry in [
+        *project["project"]["dependencies"],
+        *(entry for group in groups.values() for entry in group),
+    ]:
+        if isinstance(entry, str):  # else an included group, listed itself
+            yield re.split(r"[^A-Za-z0-9-]", entry, maxsplit=1)[0].lower()
+
+
+def fenced(text: str, language: str) -> str:
+    """The contents of the first fenced block in `language`; empty when there is none."""
+    found = re.search(rf"^```{language}\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    return found.group(1) if found else ""
+
+
+def _text(path: Path) -> str:
+    return path.read_text(encoding="utf-8")
+
+
+if __name__ == "__main__":
+    sys.exit(main(ROOT))
