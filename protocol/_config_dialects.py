@@ -99,11 +99,8 @@ def givens(entry: Mapping[Any, Any], source: str, path: tuple[str | int, ...], n
     found: Givens = {}
     for key, value in entry.items():
         if not isinstance(key, str):
-            note(
-                Problem(
-                    place(source, *path), f"has a key that is no string ({type(key).__name__}); it is ignored"
-                )
-            )
+            what = f"has a key that is no string ({type(key).__name__}); it is ignored"
+            note(Problem(place(source, *path), what, fatal=False))
         elif not is_remark(key):
             _put(found, ALIASES.get(key, key), Given(value, source, (*path, key)), note)
     _read_type(found, note)

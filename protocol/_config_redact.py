@@ -31,8 +31,7 @@ _SCHEMES: Final = frozenset({"", "bearer", "basic", "token"})
 
 
 def redacted(config: Config) -> dict[str, Any]:
-    """The effective configuration as plain data, in the shape and units of a file, plus where each value is
-    from.
+    """The effective configuration as plain data, in the shape and units of a file, with its sources.
 
     Keys: `files` (strongest first), `mcpServers`, `settings`, `sources` (the same paths, holding file names
     or "default"), `broken` (name → reason), `problems`.
@@ -40,7 +39,7 @@ def redacted(config: Config) -> dict[str, Any]:
     return {
         "files": list(config.files),
         "mcpServers": {name: redacted_server(server) for name, server in config.servers.items()},
-        "settings": {name: value for name, _key, value in _settings(config.settings)},
+        "settings": _settings(SETTING_KEYS, config.settings),
         "sources": {
             "mcpServers": {name: _server_sources(server) for name, server in config.servers.items()},
             "settings": _setting_sources(config),
@@ -135,8 +134,14 @@ def _query(query: str) -> str:
     return "&".join(f"{name}={_hidden(value)}" if equals else REDACTED for name, equals, value in pairs)
 
 
-def _settings(settings: Settings) -> list[tuple[str, Key, Any]]:
-    return [(n, k, in_file_units(k, getattr(settings, k.attribute))) for n, k in leaves(SETTING_KEYS)]
+def _settings(keys: Sequence[Key], settings: Settings) -> dict[str, Any]:
+    return {key.name: _setting(key, settings) for key in keys}
+
+
+def _setting(key: Key, settings: Settings) -> Any:
+    if key.parts:
+        return _settings(key.parts, settings)
+    return in_file_units(key, getattr(settings, key.attribute))
 
 
 def _server_sources(definition: ServerDefinition) -> dict[str, str]:

@@ -30,8 +30,8 @@ Identity = tuple[Kind, str]  # what a server knows it by: the kind, and the orig
 class Target:
     """What an exposed name stands for. `original` is the server's own name for it, a resource's URI.
 
-    `record` is the server's own object, untouched. `description` and `input_schema` are read from it; they are empty
-    and None where it has none or nonsense.
+    `record` is the server's own object, untouched. `description` and `input_schema` are read from it; they
+    are empty and None where it has none or nonsense.
     """
 
     name: str
@@ -51,7 +51,7 @@ class Target:
 
 @attrs.frozen
 class Ambiguous:
-    """The name means more than one thing; nothing is chosen. `candidates` are the exposed names to use instead."""
+    """The name means more than one thing; nothing is chosen. `candidates` are exposed names to use."""
 
     name: str
     candidates: tuple[str, ...]
@@ -77,7 +77,7 @@ class Household:
 
     @classmethod
     def of(cls, members: Iterable[tuple[Seat, Target]]) -> Household:
-        """Settle one server's claims, each on its first seat. What is listed twice counts once, as listed first."""
+        """Settle one server's claims, each on its first seat. What is listed twice counts once."""
         unique: dict[Identity, tuple[Seat, Target]] = {}
         for seat, target in members:
             unique.setdefault((target.kind, target.original), (seat, target))
@@ -109,7 +109,7 @@ def _settled(
 
 @attrs.frozen(eq=False)
 class Namespace:
-    """All servers' names of one sort. Immutable; what only some look-ups need is made when first asked for."""
+    """All servers' names of one sort. Immutable; what few look-ups need is made when first asked for."""
 
     households: Mapping[str, Household]
     prefixes: Mapping[str, tuple[str, ...]]  # normal form of a prefix -> the servers that have it
@@ -187,7 +187,7 @@ class Namespace:
         )
 
     def _prefixed(self, name: str) -> Iterator[tuple[str, str]]:
-        """(server, rest of the name) for every server whose prefix `name` starts with, longest prefix first."""
+        """(server, rest of the name) for each server whose prefix `name` starts with, longest first."""
         key = normal(name[: self._reach])
         cut = key.rfind("_")
         while cut >= 0:

@@ -59,7 +59,7 @@ def tokens(text: str) -> list[str]:
 
 @attrs.frozen(eq=False)
 class Document:
-    """One text, prepared: its fields normalised, and for each of its tokens the fields it stands in (a bit each)."""
+    """One text, prepared: its fields normalised, and for each token a bit per field it stands in."""
 
     fields: tuple[str, ...]
     tokens: tuple[str, ...]

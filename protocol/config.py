@@ -56,6 +56,11 @@ def _no_map() -> Mapping[str, Any]:
     return {}
 
 
+def _names_only(values: Mapping[str, Any]) -> str:
+    """Values may be secrets, and a definition ends up in logs and assertion messages."""
+    return "{" + ", ".join(f"{name!r}: ***" for name in values) + "}"
+
+
 @attrs.frozen(eq=True)
 class ServerDefinition:
     """One entry of `mcpServers`. Exactly one of `command`, `url`, `socket`, `in_process` says where it is."""
@@ -64,11 +69,11 @@ class ServerDefinition:
     # -- which server it is (hashed) --
     command: str | None = None
     args: tuple[str, ...] = ()
-    env: Mapping[str, str] = attrs.field(factory=_no_map, hash=False)
+    env: Mapping[str, str] = attrs.field(factory=_no_map, hash=False, repr=_names_only)
     cwd: str | None = None
     inherit_env: bool = False
     url: str | None = None
-    headers: Mapping[str, str] = attrs.field(factory=_no_map, hash=False)
+    headers: Mapping[str, str] = attrs.field(factory=_no_map, hash=False, repr=_names_only)
     http_transport: HttpTransport | None = None
     socket: str | None = None
     in_process: Any = attrs.field(default=None, eq=False, hash=False)
@@ -89,7 +94,7 @@ class ServerDefinition:
     max_queued: int | None = None
     bootstrap: bool = True
     disabled: bool = False
-    extra: Mapping[str, Any] = attrs.field(factory=_no_map, hash=False)  # others' keys, kept as read
+    extra: Mapping[str, Any] = attrs.field(factory=_no_map, hash=False, repr=_names_only)  # others' keys
     sources: Mapping[str, str] = attrs.field(factory=_no_map, eq=False, hash=False)  # attribute -> where from
 
 

@@ -49,7 +49,8 @@ __all__ = [
 ]
 
 _SECTIONS: Final = ("mcpServers", "mcp-servers", "servers")
-_TOP: Final = (*_SECTIONS, "settings", "imports", "adapter", "inputs")
+_OURS: Final = ("mcpServers", "settings", "imports")
+_TOP: Final = {*_SECTIONS, *_OURS, "adapter", "inputs"}
 
 
 @attrs.frozen
@@ -198,7 +199,7 @@ def _imported_entries(layer: Layer, seen: _Problems) -> dict[str, Givens]:
 def _unknown_top(raw: Mapping[Any, Any], source: str) -> Iterable[Problem]:
     for key in raw:
         if key not in _TOP and not is_remark(str(key)):
-            what = unknown(str(key), _TOP[:1] + _TOP[3:5], "it is ignored")
+            what = unknown(str(key), _OURS, "it is ignored")
             yield Problem(place(source, str(key)), what, fatal=False)
 
 

@@ -149,7 +149,7 @@ class Index:
     ) -> Index:
         """The index of `servers` (config order) and what is known of them.
 
-        `previous` only makes it quicker: parts are taken from it where the very same entry is named the same way.
+        `previous` only makes it quicker: parts are taken from it where the very same entry is named alike.
         """
         kept: Mapping[str, _Part] = {} if previous is None else previous._parts
         parts: dict[str, _Part] = {}
@@ -168,10 +168,10 @@ class Index:
         return self._tools.exact.get(name)
 
     def resolve(self, name: str, server: str | None = None) -> Target | Ambiguous | Missing:
-        """What `name` means, leniently: hyphen equals underscore, and a server's own names count with a `server`.
+        """What `name` means, leniently: hyphen equals underscore; with a `server`, its own names count.
 
-        Never guesses: `Ambiguous` lists the candidates. `Missing` names the servers that are worth connecting before
-        giving up.
+        Never guesses: `Ambiguous` lists the candidates. `Missing` names the servers that are worth connecting
+        before giving up.
         """
         return self._tools.resolve(name, server)
 

@@ -114,7 +114,7 @@ class Claim:
         return self._fit(join(prefix_of(self.server, mode), self.local))
 
     def rung(self, level: int) -> str:
-        """The spelling at `level` (0 to `TOP`): the nicest, the qualified one, then ever longer hash tails."""
+        """The spelling at `level` (0 to `TOP`): the nicest, the qualified one, then with hash tails."""
         if level == 0:
             return self._fit(join(prefix_of(self.server, self.mode), self.local))
         if level == 1:
@@ -155,7 +155,7 @@ class Seat:
 
 @attrs.frozen
 class Settled:
-    """A name for everyone: `seats[i]` is where claim `i` ended; `contested` maps a name nobody got to its rivals."""
+    """A name for everyone: `seats[i]` is where claim `i` ended; `contested`: the names nobody got."""
 
     seats: list[Seat]
     contested: Mapping[str, tuple[int, ...]]
@@ -164,8 +164,8 @@ class Settled:
 def settle(seats: Iterable[Seat]) -> Settled:
     """Give every claim a name of its own, climbing from the seats given. Independent of their order.
 
-    The claims must differ in (server, kind, original). Ends because seats only ever climb, and two claims at the top
-    differ by 128 bits of hash.
+    The claims must differ in (server, kind, original). Ends because seats only ever climb, and two claims at
+    the top differ by 128 bits of hash.
     """
     seats = list(seats)
     holders: dict[str, list[int]] = {}
@@ -224,7 +224,7 @@ def spellings(server: str, local: str) -> Iterator[str]:
 
 @lru_cache(maxsize=256)
 def selector(patterns: tuple[str, ...]) -> Callable[[str], bool]:
-    """A test for "one of `patterns` matches the whole name"; `*` and `?` are wild, hyphen equals underscore."""
+    """A test for "one of `patterns` is the whole name"; `*` and `?` are wild, hyphen equals underscore."""
     alternatives = "|".join(_glob(normal(pattern)) for pattern in patterns)
     matches = re.compile(alternatives or r"(?!)", re.DOTALL).fullmatch
     return lambda name: matches(normal(name)) is not None

@@ -46,8 +46,8 @@ def search(
 ) -> SearchPage:
     """The tools that match any word of `query`, best first, equals by name; only those of `server`, if given.
 
-    A blank query finds nothing, but with a `server` lists all it has. A limit below 1 counts as 1, a negative offset
-    as 0.
+    A blank query finds nothing, but with a `server` lists all it has. A limit below 1 counts as 1, a
+    negative offset as 0.
     """
     if not query.strip():
         return _page(index.tools(server) if server is not None else (), Match, limit, offset)

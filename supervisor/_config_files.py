@@ -73,30 +73,36 @@ def load_config(
     return merge(layers, environ=environ, strict=path is not None, problems=problems)
 
 
-def read_json(path: Path) -> Any:
-    """The content of one JSON(C) file. Raises `ConfigError` naming the file, and the line where there is one."""
+def read_json(path: Path, label: str = "") -> Any:
+    """The content of one JSON(C) file. Raises `ConfigError` naming the file, the line and column."""
     try:
-        return _jsonc.loads(read_text(path))
-    except _jsonc.NotJson as error:
-        raise ConfigError([Problem(str(path), str(error))]) from None
+        return _jsonc.loads(read_text(path, label))
+    except _jsonc.NotJsonError as error:
+        raise ConfigError([Problem(label or str(path), str(error))]) from None
 
 
-def read_text(path: Path) -> str:
+def read_text(path: Path, label: str = "") -> str:
     """The text of one UTF-8 file, with or without a mark. Raises `ConfigError` with file and next step."""
     try:
         if path.is_file() and path.stat().st_size > LARGEST:
-            raise ConfigError([Problem(str(path), "is too large to be a configuration")])
+            raise ConfigError([Problem(label or str(path), "is too large to be a configuration")])
         return path.read_text(encoding="utf-8-sig")
-    except FileNotFoundError:
-        raise ConfigError([Problem(str(path), "does not exist: create it, or name another file")]) from None
-    except IsADirectoryError:
-        raise ConfigError([Problem(str(path), "is a directory: name the file in it")]) from None
-    except UnicodeDecodeError as error:
-        what = f"is not UTF-8 (byte {error.start}): save it as UTF-8"
-        raise ConfigError([Problem(str(path), what)]) from None
     except (OSError, ValueError) as error:
-        reason = error.strerror if isinstance(error, OSError) and error.strerror else "bad path"
-        raise ConfigError([Problem(str(path), f"cannot be read ({reason})")]) from None
+        raise ConfigError([Problem(label or str(path), _why_not_read(error))]) from None
+
+
+def _why_not_read(error: OSError | ValueError) -> str:
+    match error:
+        case FileNotFoundError():
+            return "does not exist: create it, or name another file"
+        case IsADirectoryError():
+            return "is a directory: name the file in it"
+        case UnicodeDecodeError():
+            return f"is not UTF-8 (byte {error.start}): save it as UTF-8"
+        case OSError():
+            return f"cannot be read ({error.strerror or 'system error'})"
+        case _:  # a NUL in the path
+            return "cannot be read (it is no path)"
 
 
 def _is_there(path: Path) -> bool:
@@ -107,7 +113,8 @@ def _is_there(path: Path) -> bool:
 
 
 def _read_named(path: str | Path, around: Surroundings) -> _Read:
-    return _Read((Layer(str(path), read_json(around.cwd / around.expand_home(path))),), ())
+    label = str(path)  # as the user wrote it
+    return _Read((Layer(label, read_json(around.cwd / around.expand_home(path), label)),), ())
 
 
 def _read_found(paths: Iterable[Path]) -> _Read:

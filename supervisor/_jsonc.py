@@ -17,6 +17,7 @@ from typing import Any, Final
 
 _NEAR: Final = re.compile(r"near (\d+)")
 _BYTES: Final = re.compile(r"b'(\w+)'")
+_CODE_POINT: Final = re.compile(r"U\+([0-9a-fA-F]{4,6})")
 
 
 class NotJsonError(ValueError):
@@ -49,7 +50,7 @@ def _loads_relaxed(text: str, strict: json.JSONDecodeError) -> Any:
         what, offset = strict.msg, strict.pos
     line = text.count("\n", 0, offset) + 1
     column = offset - (text.rfind("\n", 0, offset) + 1) + 1
-    raise NotJsonError(f"is no valid JSON: {_lower(what)} (line {line}, column {column})")
+    raise NotJsonError(f"is no valid JSON: {_lower(what).removesuffix(' at')} (line {line}, column {column})")
 
 
 def _what_and_where(error: Exception, text: str) -> tuple[str, int]:
@@ -57,7 +58,8 @@ def _what_and_where(error: Exception, text: str) -> tuple[str, int]:
     said = str(error.args[0]) if error.args else "cannot be read"
     found = _NEAR.search(said)
     offset = min(max(int(found[1]) - 1, 0), len(text)) if found else 0
-    return _BYTES.sub(r"\1", said.split(" near ")[0].split(" starting")[0]), offset
+    what = _BYTES.sub(r"\1", said.split(" near ")[0].split(" starting")[0])
+    return _CODE_POINT.sub(lambda code: repr(chr(int(code[1], 16))), what), offset
 
 
 def _lower(what: str) -> str:

@@ -1,0 +1,63 @@
+"""docs/configuration.md says what the code does: its tables are the key tables, its examples parse."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import attrs
+import pytest
+
+from greenroom.protocol._config_hash import IDENTITY
+from greenroom.protocol._config_keys import IMPORT_KINDS, SERVER_KEYS, SETTING_KEYS, Key, leaves
+from greenroom.protocol._config_schema import default_of
+from greenroom.protocol.config import ServerDefinition, Settings
+from greenroom.protocol.config_parse import parse_config
+
+PAGE = (Path(__file__).parents[1] / "docs" / "configuration.md").read_text(encoding="utf-8")
+
+
+def table(keys: tuple[Key, ...], model: type[Any]) -> str:
+    rows = [
+        f"| `{n}` | {k.reader.unit or '–'} | {default(k, model)} | {k.meaning} |" for n, k in leaves(keys)
+    ]
+    return "\n".join(["| key | unit | default | meaning |", "|---|---|---|---|", *rows])
+
+
+def default(key: Key, model: type[Any]) -> str:
+    value = default_of(key, model)
+    return key.default or ("none" if value in (None, [], {}) else f"`{json.dumps(value).strip(chr(34))}`")
+
+
+@pytest.mark.parametrize(("keys", "model"), [(SERVER_KEYS, ServerDefinition), (SETTING_KEYS, Settings)])
+def test_the_tables_are_the_key_tables(keys: tuple[Key, ...], model: type[Any]) -> None:
+    assert table(keys, model) in PAGE, f"docs/configuration.md should hold:\n\n{table(keys, model)}\n"
+
+
+def test_every_field_of_the_model_has_a_key_or_is_not_said_in_files() -> None:
+    unsaid = {"name", "in_process", "extra", "sources"}
+    fields = {field.name for field in attrs.fields(ServerDefinition)}
+    assert {key.attribute for _name, key in leaves(SERVER_KEYS)} == fields - unsaid
+    assert {key.attribute for _name, key in leaves(SETTING_KEYS)} == {
+        each.name for each in attrs.fields(Settings)
+    }
+    assert set(IDENTITY) < fields
+
+
+def test_vital_is_what_the_hash_covers_and_isolation() -> None:
+    vital = {key.attribute for key in SERVER_KEYS if key.vital}
+    assert vital == set(IDENTITY) - {"in_process"} | {"isolation"}
+
+
+def test_every_import_is_listed() -> None:
+    assert all(f"| `{kind}` |" in PAGE for kind in IMPORT_KINDS)
+
+
+@pytest.mark.parametrize("example", re.findall(r"```json\n(.*?)```", PAGE, re.DOTALL))
+def test_every_example_parses_without_a_word(example: str) -> None:
+    raw = json.loads(re.sub(r"^\s*//.*$", "", example, flags=re.MULTILINE))
+    config = parse_config(raw)
+    assert not config.problems
+    assert config.servers

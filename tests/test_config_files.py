@@ -1,0 +1,349 @@
+"""Which files are read, what JSON they may be, and what happens to a broken one: real files, no I/O pretended."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import attrs
+import pytest
+
+from greenroom.protocol.config import Config
+from greenroom.protocol.errors import ConfigError
+from greenroom.supervisor._config_files import find_files, load_config
+
+
+@attrs.frozen
+class Place:
+    """A project folder and a home folder, and the configuration as seen from there."""
+
+    root: Path
+
+    @property
+    def cwd(self) -> Path:
+        return self.root / "project"
+
+    @property
+    def home(self) -> Path:
+        return self.root / "home"
+
+    def write(self, path: str, content: Any) -> Path:
+        file = self.root / path
+        file.parent.mkdir(parents=True, exist_ok=True)
+        if isinstance(content, bytes):
+            file.write_bytes(content)
+        else:
+            file.write_text(content if isinstance(content, str) else json.dumps(content), encoding="utf-8")
+        return file
+
+    def load(self, path: str | Path | None = None, *, platform: str = "linux", **environ: str) -> Config:
+        return load_config(path, cwd=self.cwd, home=self.home, environ=environ, platform=platform)
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Place:
+    (tmp_path / "project").mkdir()
+    (tmp_path / "home").mkdir()
+    return Place(tmp_path)
+
+
+def one(command: str, **more: Any) -> dict[str, Any]:
+    return {"mcpServers": {"s": {"command": command, **more}}}
+
+
+# ---- discovery ---------------------------------------------------------------------------------------
+
+ORDER = (
+    "project/.greenroom/mcp.json",
+    "project/.mcp.json",
+    "xdg/greenroom/mcp.json",
+    "home/.config/mcp/mcp.json",
+)
+
+
+def test_files_are_found_in_order_and_the_nearest_wins(place: Place) -> None:
+    for path in reversed(ORDER):
+        place.write(path, one(path))
+        assert place.load(XDG_CONFIG_HOME=str(place.root / "xdg")).servers["s"].command == path
+    config = place.load(XDG_CONFIG_HOME=str(place.root / "xdg"))
+    assert config.files == tuple(str(place.root / path) for path in ORDER)
+    assert config.servers["s"].sources == {"command": str(place.root / ORDER[0])}
+
+
+def test_without_xdg_the_users_file_is_under_dot_config(place: Place) -> None:
+    file = place.write("home/.config/greenroom/mcp.json", one("x"))
+    assert find_files(cwd=place.cwd, home=place.home, environ={}) == [file]
+
+
+def test_nothing_to_find_is_an_empty_configuration(place: Place) -> None:
+    config = place.load()
+    assert (config.servers, config.problems, config.files) == ({}, (), ())
+
+
+def test_a_broken_file_that_was_found_is_skipped_with_a_warning(place: Place) -> None:
+    broken = place.write("project/.mcp.json", '{"mcpServers": {')
+    place.write("home/.config/mcp/mcp.json", one("x"))
+    config = place.load()
+    assert config.servers["s"].command == "x"
+    (problem,) = config.problems
+    assert str(problem).startswith(f"{broken}: is no valid JSON: ")
+    assert str(problem).endswith("(line 1, column 17); it is skipped")
+    assert not problem.fatal
+
+
+# ---- a named file ------------------------------------------------------------------------------------
+
+
+def test_a_named_file_stands_alone(place: Place) -> None:
+    place.write("project/.mcp.json", {"mcpServers": {"other": {"command": "x"}}})
+    place.write("project/mine.json", one("mine"))
+    assert set(place.load("mine.json").servers) == {"s"}
+    assert place.load("mine.json").files == ("mine.json",)
+
+
+def test_a_named_file_may_be_at_home(place: Place) -> None:
+    place.write("home/mine.json", one("mine"))
+    assert place.load("~/mine.json").servers["s"].command == "mine"
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (None, "mine.json: does not exist: create it, or name another file"),
+        ("", "mine.json: is empty: write {} for no servers"),
+        ("[1]", 'mine.json: must be an object like {"mcpServers": {…}}, is an array'),
+        ('{"mcpServers": 3}', "mine.json: mcpServers: must be an object"),
+        (
+            '{\n  "mcpServers": {}\n  "x": 1}',
+            "mine.json: is no valid JSON: expecting ',' delimiter (line 3, column 3)",
+        ),
+        (
+            '{\n  // a comment\n  "mcpServers": {}\n  "x": 1}',
+            "mine.json: is no valid JSON: expected comma or '}' (line 4, column 3)",
+        ),
+        ('{"a": ' + "[" * 100_000, "mine.json: is nested too deeply"),
+        ('{"a": ' + "9" * 5_000 + "}", "mine.json: holds a number that is too long"),
+        ('{"mcpServers": {', "mine.json: is no valid JSON"),
+        (b'{"a": "\xff"}', "is not UTF-8 (byte 7): save it as UTF-8"),
+        (
+            '{"settings": {"idleTimeout": -1}}',
+            "mine.json: settings.idleTimeout: must be a number of minutes from 0",
+        ),
+    ],
+)
+def test_a_broken_named_file_is_an_error_that_says_where(place: Place, content: Any, message: str) -> None:
+    if content is not None:
+        place.write("project/mine.json", content)
+    with pytest.raises(ConfigError) as caught:
+        place.load("mine.json")
+    assert str(caught.value).startswith("mine.json: ")
+    assert message in str(caught.value)
+
+
+def test_a_directory_or_a_bad_path_is_no_file(place: Place) -> None:
+    with pytest.raises(ConfigError, match="is a directory: name the file in it"):
+        place.load(".")
+    with pytest.raises(ConfigError, match="cannot be read"):
+        place.load("a\0b")
+    place.write("project/mine.json", "{}")
+    with pytest.raises(ConfigError, match=r"mine\.json/x: cannot be read \(Not a directory\)"):
+        place.load("mine.json/x")
+
+
+def test_a_broken_server_of_a_named_file_is_no_error(place: Place) -> None:
+    place.write("project/mine.json", {"mcpServers": {"s": {}, "good": {"command": "x"}}})
+    config = place.load("mine.json")
+    assert set(config.servers) == {"good"}
+    assert str(config.broken["s"]).startswith("mine.json: mcpServers.s: has neither command, url nor socket")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '\ufeff{"mcpServers": {"s": {"command": "x"}}}',
+        '{"mcpServers": {"s": {"command": "x",},},}',
+        '// first\n{"mcpServers": /* here */ {"s": {"command": "x" // there\n}}}',
+        '\ufeff// mark and comment\n{"mcpServers": {"s": {"command": "x"}}}',
+    ],
+)
+def test_comments_trailing_commas_and_a_byte_order_mark_are_welcome(place: Place, text: str) -> None:
+    place.write("project/mine.json", text)
+    assert place.load("mine.json").servers["s"].command == "x"
+
+
+def test_a_url_in_a_string_is_no_comment(place: Place) -> None:
+    place.write(
+        "project/mine.json",
+        '{"mcpServers": {"s": {"url": "http://h//x", /* y */ "headers": {"A": "/*,]*/"}}}}',
+    )
+    server = place.load("mine.json").servers["s"]
+    assert (server.url, server.headers) == ("http://h//x", {"A": "/*,]*/"})
+
+
+def test_references_are_checked_and_stay_as_written(place: Place) -> None:
+    place.write("project/mine.json", one("x", env={"K": "${SECRET}", "L": "${NOPE}"}))
+    config = place.load("mine.json", SECRET="hush")
+    assert config.servers["s"].env == {"K": "${SECRET}", "L": "${NOPE}"}
+    assert [problem.where for problem in config.problems] == ["mine.json: mcpServers.s.env.L"]
+    assert "hush" not in str(config)
+
+
+# ---- imports -----------------------------------------------------------------------------------------
+
+PLACES = [
+    ("cursor", "linux", "home/.cursor/mcp.json"),
+    ("cursor", "linux", "project/.cursor/mcp.json"),
+    ("claude-code", "linux", "home/.claude/mcp.json"),
+    ("claude-code", "linux", "home/.claude.json"),
+    ("claude-code", "linux", "home/.claude/claude_desktop_config.json"),
+    ("claude-desktop", "linux", "home/.config/Claude/claude_desktop_config.json"),
+    ("claude-desktop", "darwin", "home/Library/Application Support/Claude/claude_desktop_config.json"),
+    ("claude-desktop", "win32", "home/AppData/Roaming/Claude/claude_desktop_config.json"),
+    ("vscode", "linux", "project/.vscode/mcp.json"),
+    ("vscode", "darwin", "home/Library/Application Support/Code/User/mcp.json"),
+    ("windsurf", "linux", "home/.codeium/windsurf/mcp_config.json"),
+    ("windsurf", "linux", "home/.windsurf/mcp.json"),
+    ("codex", "linux", "home/.codex/config.json"),
+    ("pi", "linux", "project/.pi/mcp.json"),
+    ("pi", "linux", "home/.pi/agent/mcp.json"),
+]
+
+
+@pytest.mark.parametrize(("kind", "platform", "path"), PLACES)
+def test_each_program_is_read_where_it_keeps_its_file(
+    place: Place, kind: str, platform: str, path: str
+) -> None:
+    file = place.write(path, one("theirs"))
+    place.write("project/mine.json", {"imports": [kind]})
+    config = place.load("mine.json", platform=platform)
+    assert config.servers["s"].command == "theirs"
+    assert config.servers["s"].sources["command"] == str(file)
+    assert config.files == ("mine.json", str(file))
+    assert not config.problems
+
+
+@pytest.mark.parametrize(
+    "kind", ["cursor", "claude-code", "claude-desktop", "vscode", "windsurf", "codex", "opencode", "pi"]
+)
+def test_a_program_that_is_not_there_or_broken_is_a_warning(place: Place, kind: str) -> None:
+    place.write("project/mine.json", {"imports": [kind], **one("ours")})
+    (problem,) = place.load("mine.json").problems
+    assert str(problem).startswith(f"imports: {kind}: no file of it was found (looked for {place.root}")
+    assert not problem.fatal
+
+
+def test_a_broken_import_is_skipped_even_by_a_named_file(place: Place) -> None:
+    place.write("home/.cursor/mcp.json", "{")
+    place.write("project/.cursor/mcp.json", "3")
+    place.write("project/mine.json", {"imports": ["cursor"], **one("ours")})
+    config = place.load("mine.json")
+    assert config.servers["s"].command == "ours"
+    assert len(config.problems) == 2
+    assert all(str(problem).endswith("it is skipped") and not problem.fatal for problem in config.problems)
+
+
+def test_imports_of_all_files_add_up_below_all_of_them(place: Place) -> None:
+    place.write("project/.mcp.json", {"imports": ["windsurf"], "mcpServers": {"ours": {"command": "x"}}})
+    place.write("home/.config/mcp/mcp.json", {"imports": ["pi", "windsurf"]})
+    place.write(
+        "home/.windsurf/mcp.json", {"mcpServers": {"ours": {"args": ["bad"]}, "w": {"command": "windsurf"}}}
+    )
+    place.write("home/.pi/agent/mcp.json", {"mcpServers": {"w": {"command": "pi"}, "p": {"command": "pi"}}})
+    servers = place.load().servers
+    assert {name: each.command for name, each in servers.items()} == {"ours": "x", "w": "windsurf", "p": "pi"}
+    assert servers["ours"].args == ()
+
+
+def imported(place: Place, kind: str, path: str, content: Any, **environ: str) -> Config:
+    place.write(path, content)
+    place.write("project/mine.json", {"imports": [kind]})
+    return place.load("mine.json", **environ)
+
+
+def test_codex_toml_is_mapped_key_by_key(place: Place) -> None:
+    toml = """
+        model = "x"
+        [mcp_servers.local]
+        command = "npx"
+        args = ["-y"]
+        env_vars = ["PATH"]
+        startup_timeout_sec = 20
+        tool_timeout_sec = 1.5
+        enabled_tools = ["a"]
+        disabled_tools = ["b"]
+        [mcp_servers.local.env]
+        A = "1"
+        [mcp_servers.remote]
+        url = "https://h/mcp"
+        bearer_token_env_var = "PATH"
+        http_headers = { X = "1" }
+        env_http_headers = { X = "NOT", Y = "PATH" }
+        [mcp_servers.off]
+        command = "x"
+        enabled = false
+        surprise = 1
+    """
+    config = imported(place, "codex", "home/.codex/config.toml", toml, PATH="/bin")
+    local, remote, off = (config.servers[name] for name in ("local", "remote", "off"))
+    assert (local.command, local.args, local.env) == ("npx", ("-y",), {"PATH": "${PATH}", "A": "1"})
+    assert (local.connect_timeout, local.call_timeout) == (20.0, 1.5)
+    assert (local.include_tools, local.exclude_tools) == (("a",), ("b",))
+    assert remote.headers == {"X": "1", "Y": "$env:PATH", "Authorization": "Bearer ${PATH}"}
+    assert off.disabled
+    assert [problem.where.rsplit(": ")[-1] for problem in config.problems] == ["mcpServers.off.surprise"]
+
+
+def test_broken_toml_says_where(place: Place) -> None:
+    (problem, *_) = imported(place, "codex", "home/.codex/config.toml", "a = = 1").problems
+    assert "config.toml: is no valid TOML: " in str(problem)
+    assert "line 1" in str(problem)
+
+
+def test_opencode_is_merged_from_the_nearest_file_and_the_users(place: Place) -> None:
+    place.write("project/.git/HEAD", "")
+    place.write(
+        "project/opencode.json",
+        {"mcp": {"a": {"type": "local", "command": ["near", "-y"], "enabled": False}}},
+    )
+    users = {
+        "a": {"type": "local", "command": ["far"]},
+        "b": {"type": "remote", "url": "https://h", "headers": {"A": "b"}, "timeout": 5},
+        "c": {"type": "local", "command": ["c"], "environment": {"K": "{env:PATH}"}},
+    }
+    path = "home/.config/opencode/opencode.json"
+    config = imported(place, "opencode", path, {"$schema": "x", "mcp": users}, PATH="/bin")
+    a, b, c = (config.servers[name] for name in "abc")
+    assert (a.command, a.args, a.disabled) == ("near", ("-y",), True)
+    assert (b.url, b.headers) == ("https://h", {"A": "b"})
+    assert (c.command, c.args, c.env) == ("c", (), {"K": "{env:PATH}"})
+    assert ["b.timeout" in str(problem) for problem in config.problems] == [True]
+
+
+def test_vs_codes_section_and_variables_are_read_and_its_inputs_named(place: Place) -> None:
+    content = {
+        "inputs": [{"id": "key"}],
+        "servers": {
+            "a": {"command": "${userHome}/x", "args": ["${workspaceFolder}/y"], "env": {"K": "${env:PATH}"}},
+            "b": {"type": "http", "url": "https://h", "headers": {"K": "${input:key}"}},
+        },
+    }
+    config = imported(place, "vscode", "project/.vscode/mcp.json", content, PATH="/bin")
+    a = config.servers["a"]
+    assert (a.command, a.args, a.env) == (f"{place.home}/x", (f"{place.cwd}/y",), {"K": "${PATH}"})
+    assert "mcpServers.b.headers.K: asks for an ${input:…}" in str(config.broken["b"])
+    assert len(config.problems) == 1
+
+
+def test_claude_code_knows_servers_of_this_project_only(place: Place) -> None:
+    state = {
+        "mcpServers": {"all": {"command": "all"}, "s": {"command": "all"}},
+        "projects": {
+            str(place.cwd): {"mcpServers": {"s": {"type": "stdio", "command": "here"}}},
+            "/elsewhere": {"mcpServers": {"other": {"command": "x"}}},
+        },
+        "numStartups": 7,
+    }
+    config = imported(place, "claude-code", "home/.claude.json", state)
+    assert {name: each.command for name, each in config.servers.items()} == {"all": "all", "s": "here"}
+    assert not config.problems

@@ -1,0 +1,158 @@
+"""Several files over one another: single fields, fences around credentials, the source of every field."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from greenroom.protocol.config import Config, Lifecycle, ServerDefinition
+from greenroom.protocol.config_parse import Layer, definition_hash, merge, parse_config, policy_only_change
+
+
+def over(*entries: Any) -> Config:
+    """The same server in several files, strongest first, named `1`, `2`, …"""
+    return merge([Layer(f"{n}", {"mcpServers": {"s": entry}}) for n, entry in enumerate(entries, 1)])
+
+
+def merged(*entries: Any) -> ServerDefinition:
+    return over(*entries).servers["s"]
+
+
+def test_a_stronger_file_changes_single_fields_and_every_field_knows_its_file() -> None:
+    both = merged(
+        {"lifecycle": "eager"}, {"command": "x", "args": ["a"], "env": {"T": "t"}, "idleTimeout": 1}
+    )
+    assert (both.lifecycle, both.command, both.args, both.env) == (Lifecycle.EAGER, "x", ("a",), {"T": "t"})
+    assert both.sources == {"lifecycle": "1", "command": "2", "args": "2", "env": "2", "idle_timeout": "2"}
+
+
+STDIO = {"command": "x", "args": ["a"], "env": {"TOKEN": "t"}, "cwd": "/", "inheritEnv": True}
+HTTP = {"url": "http://h", "headers": {"Authorization": "t"}, "bearerToken": "t", "httpTransport": "sse"}
+
+
+@pytest.mark.parametrize("lower", [STDIO, HTTP, {"socket": "/s"}])
+@pytest.mark.parametrize("higher", [{"command": "other"}, {"url": "http://other"}, {"socket": "/other"}])
+def test_another_place_takes_nothing_that_belonged_to_the_old_one(lower: Any, higher: Any) -> None:
+    config = over(higher, {**lower, "lifecycle": "eager", "oauth": {"clientSecret": "t"}})
+    both = config.servers["s"]
+    assert (both.args, both.env, both.headers, both.cwd, both.inherit_env) == ((), {}, {}, None, False)
+    assert both.http_transport is None
+    assert [both.command, both.url, both.socket].count(None) == 2
+    assert both.lifecycle is Lifecycle.EAGER
+    assert "TOKEN" not in str(both)
+
+
+def test_a_repointed_url_takes_no_credential_but_keeps_the_refusal_of_oauth() -> None:
+    entry = {**HTTP, "oauth": {"clientSecret": "t"}}
+    assert merged({"url": "http://evil"}, entry).headers == {}
+    assert merged({"url": "http://evil"}, entry).extra == {}
+    assert merged({"url": "http://evil"}, {**HTTP, "oauth": False}).extra == {"oauth": False}
+
+
+def test_the_fence_holds_over_three_layers() -> None:
+    assert merged({"url": "http://evil"}, {"lifecycle": "eager"}, HTTP).headers == {}
+    assert merged({"lifecycle": "eager"}, {"url": "http://evil"}, HTTP).headers == {}
+    assert merged({"url": "http://h"}, {"url": "http://evil"}, HTTP).headers == {}
+
+
+@pytest.mark.parametrize(("same", "lower"), [({"url": "http://h"}, HTTP), ({"command": "x"}, STDIO)])
+def test_the_same_place_again_drops_nothing(same: Any, lower: Any) -> None:
+    assert merged(same, lower) == merged(lower)
+
+
+def test_null_takes_a_field_away_and_an_empty_entry_changes_nothing() -> None:
+    assert merged({"env": None}, STDIO).env == {}
+    assert merged({}, STDIO) == merged(STDIO)
+    assert merged({"url": "http://h", "command": None}, STDIO).url == "http://h"
+
+
+def test_a_name_of_ours_takes_nothing_from_imports_and_the_first_import_wins() -> None:
+    ours = Layer("ours", {"mcpServers": {"a": {"lifecycle": "eager"}, "n": 3}})
+    first = Layer("first", {"mcpServers": {"b": {"command": "first"}, "z": 1}, "settings": 3}, imported=True)
+    second = {"a": {"command": "x"}, "b": {"command": "second", "args": ["x"]}, "n": {"command": "n"}}
+    config = merge([ours, first, Layer("second", {"mcpServers": second}, imported=True)], strict=True)
+    assert set(config.servers) == {"b"}
+    assert (config.servers["b"].command, config.servers["b"].args) == ("first", ())
+    assert set(config.broken) == {"a", "n"}
+    assert config.files == ("ours", "first", "second")
+    assert "first: mcpServers.z: must be an object" in "\n".join(map(str, config.problems))
+
+
+def test_an_entry_that_is_no_object_loses_to_a_weaker_one_that_is() -> None:
+    config = over(3, {"command": "x"})
+    assert config.servers["s"].command == "x"
+    assert not config.broken
+    assert [(each.where, each.fatal) for each in config.problems] == [("1: mcpServers.s", False)]
+
+
+def test_settings_merge_shallowly_and_know_their_file() -> None:
+    strong = Layer("strong", {"settings": {"idleTimeout": 1, "restartBackoff": {"minMs": 500}}})
+    weak = Layer("weak", {"settings": {"idleTimeout": 5, "maxPages": 3, "restartBackoff": {"maxMs": 9000}}})
+    config = merge([strong, weak, Layer("import", {"settings": {"maxPages": 9}}, imported=True)])
+    settings = config.settings
+    assert (settings.idle_timeout, settings.max_pages) == (60.0, 3)
+    assert (settings.backoff_min, settings.backoff_max) == (0.5, 60.0)
+    assert config.setting_sources == {"idle_timeout": "strong", "max_pages": "weak", "backoff_min": "strong"}
+
+
+# ---- which server it is ------------------------------------------------------------------------------
+
+
+def definition(**entry: Any) -> ServerDefinition:
+    return parse_config({"mcpServers": {"s": {"command": "x", **entry}}}).servers["s"]
+
+
+BASE = definition(env={"A": "${T}", "B": "b"})
+
+
+@pytest.mark.parametrize(
+    "policy",
+    [{"lifecycle": "eager"}, {"idleTimeout": 3}, {"toolPrefix": "none"}, {"maxQueued": 3}, {"unknown": 1}],
+)
+def test_policy_is_not_in_the_hash_and_can_be_applied_live(policy: Any) -> None:
+    changed = definition(env={"B": "b", "A": "${T}"}, **policy)
+    assert definition_hash(changed, {"T": "1"}) == definition_hash(BASE, {"T": "1"})
+    assert policy_only_change(BASE, changed)
+
+
+@pytest.mark.parametrize(
+    "identity",
+    [
+        {"command": "y"},
+        {"args": ["a"]},
+        {"cwd": "/"},
+        {"inheritEnv": True},
+        {"exposeResources": False},
+        {"includeTools": ["a"]},
+        {"excludeTools": ["a"]},
+        {"env": {"A": "${T}", "B": "c"}},
+    ],
+)
+def test_what_decides_the_server_is_in_the_hash_and_needs_another_incarnation(identity: Any) -> None:
+    changed = definition(**{"env": dict(BASE.env), **identity})
+    assert definition_hash(changed, {"T": "1"}) != definition_hash(BASE, {"T": "1"})
+    assert not policy_only_change(BASE, changed)
+
+
+def test_isolation_is_not_hashed_but_cannot_be_applied_live() -> None:
+    changed = definition(env=dict(BASE.env), isolation="per_call")
+    assert definition_hash(changed, {}) == definition_hash(BASE, {})
+    assert not policy_only_change(BASE, changed)
+
+
+def test_the_hash_is_of_expanded_values_and_stays_the_same_for_ever() -> None:
+    assert definition_hash(BASE, {"T": "1"}) != definition_hash(BASE, {"T": "2"})
+    assert definition_hash(definition(env={"A": "1", "B": "b"}), {}) == definition_hash(BASE, {"T": "1"})
+    pinned = "bb44723dd107f8bc22b3d25ff90c3e17c65cd1c1fadae1e94bc18a4718fbaf23"
+    assert definition_hash(ServerDefinition("any", command="x", env={"A": "1"}), {}) == pinned
+
+
+def test_a_url_that_cannot_be_expanded_still_has_a_hash() -> None:
+    remote = ServerDefinition("s", url="http://${H}/")
+    assert definition_hash(remote, {}) != definition_hash(remote, {"H": "h"})
+
+
+def test_header_names_have_no_case_in_the_hash() -> None:
+    one, other = (ServerDefinition("s", url="http://h", headers={name: "v"}) for name in ("X-A", "x-a"))
+    assert definition_hash(one, {}) == definition_hash(other, {})

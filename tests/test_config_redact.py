@@ -1,0 +1,130 @@
+"""No secret of a configuration is ever printed, whatever its place; and what is printed can be read again."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from greenroom.protocol.config_parse import config_schema, parse_config, redacted
+
+SECRET = "hunter2hunter2"
+
+
+def shown(entry: Any) -> Any:
+    return redacted(parse_config({"mcpServers": {"s": entry}}))["mcpServers"]["s"]
+
+
+@pytest.mark.parametrize(
+    ("entry", "key", "expected"),
+    [
+        ({"command": "x", "env": {"A": SECRET}}, "env", {"A": "***"}),
+        ({"command": "x", "env": {"A": "${A}"}}, "env", {"A": "${A}"}),
+        ({"command": "x", "env": {"A": "${A:-" + SECRET + "}"}}, "env", {"A": "***"}),
+        ({"command": "x", "env": {"A": ""}}, "env", {"A": "***"}),
+        ({"url": "http://h", "headers": {"A": "Bearer ${T}"}}, "headers", {"A": "Bearer ${T}"}),
+        ({"url": "http://h", "headers": {"A": f"Bearer {SECRET}"}}, "headers", {"A": "***"}),
+        ({"url": "http://h", "bearerToken": SECRET}, "headers", {"Authorization": "***"}),
+        ({"url": f"https://me:{SECRET}@h:1/m?k={SECRET}&a=${{A}}#x"}, "url", "https://***@h:1/m?k=***&a=${A}#***"),
+        ({"url": "https://${HOST}/mcp/v1"}, "url", "https://${HOST}/mcp/v1"),
+        ({"url": "https://h/s/abcdef0123456789abcd/mcp"}, "url", "https://h/s/***/mcp"),
+        ({"command": "x", "args": ["--token", SECRET, "-y"]}, "args", ["--token", "***", "-y"]),
+        ({"command": "x", "args": [f"--api-key={SECRET}"]}, "args", ["--api-key=***"]),
+        ({"command": "x", "args": [f"PASSWORD={SECRET}"]}, "args", ["PASSWORD=***"]),
+        ({"command": "x", "args": ["-H", f"Auth: Bearer {SECRET}"]}, "args", ["-H", "Auth: ***"]),
+        ({"command": "x", "args": [f"postgres://me:{SECRET}@h/db"]}, "args", ["postgres://***@h/db"]),
+        ({"command": "x", "args": ["ghp_abcdefgh1234"]}, "args", ["***"]),
+        ({"command": "x", "args": ["--token", "${T}"]}, "args", ["--token", "${T}"]),
+        ({"command": "x", "args": ["-y", "@scope/server@1.2", "/tmp"]}, "args", ["-y", "@scope/server@1.2", "/tmp"]),
+        ({"command": "x", "oauth": {"clientSecret": SECRET}}, "oauth", "***"),
+        ({"command": "x", "idleTimeout": 0.5}, "idleTimeout", 0.5),
+        ({"command": "x", "lifecycle": "eager"}, "lifecycle", "eager"),
+    ],
+)  # fmt: skip
+def test_what_is_shown_of_a_value(entry: Any, key: str, expected: Any) -> None:
+    assert shown(entry)[key] == expected
+
+
+def test_every_value_has_its_source() -> None:
+    printed = redacted(
+        parse_config(
+            {"mcpServers": {"s": {"command": "x", "idleTimeout": 1}, "b": {}}, "settings": {"maxPages": 5}},
+            source="m.json",
+        )
+    )
+    assert printed["files"] == ["m.json"]
+    assert printed["mcpServers"] == {"s": {"command": "x", "idleTimeout": 1}}
+    assert printed["sources"]["mcpServers"] == {"s": {"command": "m.json", "idleTimeout": "m.json"}}
+    assert printed["settings"]["maxPages"] == 5
+    assert printed["settings"]["restartBackoff"] == {"minMs": 1000, "maxMs": 60_000}
+    assert printed["sources"]["settings"]["maxPages"] == "m.json"
+    assert printed["sources"]["settings"]["idleTimeout"] == "default"
+    assert printed["sources"]["settings"]["restartBackoff.minMs"] == "default"
+    assert printed["broken"]["b"].startswith("m.json: mcpServers.b: has neither")
+    json.dumps(printed)
+
+
+def test_a_definition_in_a_log_line_shows_names_only() -> None:
+    entry = {"command": "x", "env": {"A": SECRET}, "headers": {"B": SECRET}, "zzz": SECRET}
+    text = repr(parse_config({"mcpServers": {"s": entry}}).servers["s"])
+    assert SECRET not in text
+    assert "'A': ***" in text
+
+
+def test_the_printed_configuration_is_one() -> None:
+    said = {
+        "s": {"command": "x", "args": ["-y"], "lifecycle": "eager", "idleTimeout": 0.5, "stopTimeoutMs": 1500}
+    }
+    settings = {"cooldownMs": 1234.5, "idleTimeout": 0.1, "toolPrefix": "none", "outputGuard": False}
+    config = parse_config({"mcpServers": said, "settings": settings})
+    printed = redacted(config)
+    again = parse_config({key: printed[key] for key in ("mcpServers", "settings")})
+    assert not again.problems
+    assert (again.servers, again.settings) == (config.servers, config.settings)
+
+
+_SECRET = st.sampled_from(["", "x-", "Bearer ", "!", "${A}", "${A:-"]).map(lambda before: f"{before}{SECRET}")
+_PLACES = st.fixed_dictionaries(
+    {},
+    optional={
+        "env": st.dictionaries(st.text(max_size=4), _SECRET, max_size=2)
+        | _SECRET
+        | st.lists(_SECRET, max_size=1),
+        "headers": st.dictionaries(st.text(max_size=4), _SECRET, max_size=2) | _SECRET,
+        "bearerToken": _SECRET | st.lists(_SECRET, max_size=1),
+        "oauth": st.fixed_dictionaries({"clientSecret": _SECRET}),
+        "tokn": _SECRET | st.lists(_SECRET, max_size=2),
+        "args": st.lists(_SECRET, min_size=1, max_size=2).map(lambda secrets: ["--token", secrets[0]]),
+        "idleTimeout": _SECRET,
+        "disabled": _SECRET,
+        "type": _SECRET,
+        "url": _SECRET.map(lambda secret: f"https://u:{secret}@h/?k={secret}")
+        | _SECRET.map(lambda secret: f"https://h:{secret}/"),
+        "command": st.just("x"),
+    },
+)
+
+
+@given(_PLACES)
+def test_no_secret_leaves_in_the_printed_configuration_or_in_a_problem(entry: Any) -> None:
+    config = parse_config({"mcpServers": {"s": entry}}, environ={"A": "a"})
+    assert SECRET not in json.dumps(redacted(config))
+    assert SECRET not in "\n".join(map(str, [*config.problems, *config.broken.values()]))
+
+
+def test_the_schema_knows_every_key_and_is_plain_json() -> None:
+    schema = config_schema()
+    json.dumps(schema)
+    assert schema["$defs"]["server"]["properties"]["idleTimeout"] == {
+        "description": "Idle this long, it is stopped; fractions allowed, 0 = never. Unit: minutes.",
+        "type": "number",
+        "minimum": 0,
+        "maximum": 1e9 / 60,
+    }
+    settings = schema["properties"]["settings"]["properties"]
+    assert settings["idleTimeout"]["default"] == 10
+    assert settings["restartBackoff"]["properties"]["minMs"]["default"] == 1000
+    assert settings["toolPrefix"]["enum"] == ["server", "short", "none"]

@@ -1,0 +1,179 @@
+"""Names: total, legal, unique, independent of order."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from greenroom.protocol.config import PrefixMode
+from greenroom.protocol.names import (
+    MAX_LENGTH,
+    TOP,
+    Claim,
+    Seat,
+    join,
+    normal,
+    prefix_of,
+    resource_name,
+    selector,
+    settle,
+)
+
+LEGAL = re.compile(r"[A-Za-z0-9_-]{1,64}")
+MODES = st.sampled_from(list(PrefixMode))
+WORDS = st.text(alphabet="ab_-.é\ud800", max_size=4)
+
+
+def claim(server: str, original: str, mode: PrefixMode = PrefixMode.SERVER, kind: str = "tool") -> Claim:
+    local = resource_name(original) if kind == "resource" else original
+    return Claim(server, kind, original, local, mode)
+
+
+def names(claims: list[Claim]) -> list[str]:
+    return [seat.name for seat in settle(map(Seat.first, claims)).seats]
+
+
+CLAIMS = st.lists(
+    st.builds(claim, WORDS, WORDS, MODES, st.sampled_from(["tool", "resource"])),
+    unique_by=lambda c: (c.server, c.kind, c.original),
+    max_size=24,
+)
+
+
+@pytest.mark.parametrize(
+    ("server", "mode", "prefix"),
+    [
+        ("github", PrefixMode.SERVER, "github"),
+        ("github-mcp", PrefixMode.SERVER, "github-mcp"),
+        ("github-mcp", PrefixMode.SHORT, "github"),
+        ("githubMCP", PrefixMode.SHORT, "github"),
+        ("mcp", PrefixMode.SHORT, "mcp"),
+        ("mcp-server", PrefixMode.SHORT, "mcp-server"),
+        ("my server.v2", PrefixMode.SERVER, "my_server_v2"),
+        ("github", PrefixMode.NONE, ""),
+    ],
+)
+def test_prefix(server: str, mode: PrefixMode, prefix: str) -> None:
+    assert prefix == prefix_of(server, mode)
+
+
+@pytest.mark.parametrize(
+    ("name", "tool"),
+    [
+        ("README.md", "get_readme_md"),
+        ("  Project -- notes ", "get_project_notes"),
+        ("2024 report", "get_resource_2024_report"),
+        ("日本", "get_resource"),
+        ("", "get_resource"),
+    ],
+)
+def test_a_resource_is_named_by_its_slug(name: str, tool: str) -> None:
+    assert tool == resource_name(name)
+
+
+def test_nothing_is_joined_without_a_prefix() -> None:
+    assert join("", "read") == "read"
+    assert join("fs", "read") == "fs_read"
+
+
+def test_t17_an_over_long_name_is_cut_and_hashed() -> None:
+    long, longer = names([claim("server", "x" * 80), claim("server", "x" * 81)])
+
+    assert MAX_LENGTH == len(long) == len(longer)
+    assert re.fullmatch(r"server_x+_[0-9a-f]{8}", long)
+    assert long != longer
+
+
+@given(WORDS | st.text(max_size=200), st.text(max_size=200), MODES, st.integers(0, TOP))
+def test_t17_every_spelling_is_legal_whatever_the_server_says(
+    server: str, tool: str, mode: PrefixMode, level: int
+) -> None:
+    assert LEGAL.fullmatch(claim(server, tool, mode).rung(level))
+
+
+@given(CLAIMS)
+def test_t18_everybody_gets_a_legal_name_of_their_own(claims: list[Claim]) -> None:
+    found = names(claims)
+
+    assert len(claims) == len(set(found))
+    assert all(LEGAL.fullmatch(name) for name in found)
+
+
+@given(CLAIMS, st.randoms(use_true_random=False))
+def test_t18_names_do_not_depend_on_order(claims: list[Claim], random: object) -> None:
+    shuffled = list(claims)
+    random.shuffle(shuffled)  # type: ignore[attr-defined]
+
+    assert dict(zip(map(id, claims), names(claims), strict=True)) == dict(
+        zip(map(id, shuffled), names(shuffled), strict=True)
+    )
+
+
+@given(CLAIMS)
+def test_t18_a_contested_name_belongs_to_nobody(claims: list[Claim]) -> None:
+    settled = settle(map(Seat.first, claims))
+
+    assert not settled.contested.keys() & {seat.name for seat in settled.seats}
+
+
+def test_t18_servers_that_share_a_name_both_lose_it() -> None:
+    settled = settle(map(Seat.first, [claim("a", "b_c"), claim("a_b", "c"), claim("a", "d")]))
+
+    assert settled.contested == {"a_b_c": (0, 1)}
+    first, second, other = (seat.name for seat in settled.seats)
+    assert first.startswith("a_b_c_")
+    assert second.startswith("a_b_c_")
+    assert other == "a_d"
+
+
+def test_a_bare_name_exists_only_while_it_is_unique() -> None:
+    bare = [claim("a", "search", PrefixMode.NONE), claim("b", "find", PrefixMode.NONE)]
+    assert names(bare) == ["search", "find"]
+
+    assert names([*bare, claim("c", "search", PrefixMode.NONE)]) == ["a_search", "find", "c_search"]
+
+
+def test_a_tool_keeps_its_name_from_a_resource_of_the_same_server() -> None:
+    tool, resource = names([claim("fs", "get_readme"), claim("fs", "readme", kind="resource")])
+
+    assert tool == "fs_get_readme"
+    assert re.fullmatch(r"fs_get_readme_[0-9a-f]{8}", resource)
+
+
+def test_a_faithful_spelling_keeps_its_name_from_a_repaired_one() -> None:
+    repaired, faithful = names([claim("s", "a.b"), claim("s", "a_b")])
+
+    assert faithful == "s_a_b"
+    assert repaired != faithful
+
+
+def test_a_server_cannot_take_a_hashed_name_by_calling_a_tool_so() -> None:
+    victim = [claim("a", "b_c"), claim("a_b", "c")]
+    stolen = names(victim)[0]
+    found = names([*victim, claim("a", stolen.removeprefix("a_"))])
+
+    assert len(set(found)) == 3
+    assert stolen not in found
+
+
+def test_hyphen_and_underscore_are_equal() -> None:
+    assert normal("my-server_do-it") == normal("my_server-do_it")
+
+
+@pytest.mark.parametrize(
+    ("patterns", "name", "chosen"),
+    [
+        (("read_*",), "read_file", True),
+        (("read_*",), "unread_file", False),
+        (("read?file",), "read-file", True),
+        (("delete_repo",), "delete-repo", True),
+        (("a", "b"), "b", True),
+        (("[ab]",), "a", False),
+        ((), "a", False),
+    ],
+)
+def test_selectors_are_anchored_globs(patterns: tuple[str, ...], name: str, chosen: bool) -> None:
+    assert chosen is selector(patterns)(name)
