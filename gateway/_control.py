@@ -126,7 +126,7 @@ async def _answer(line: bytes, methods: Mapping[str, Handler]) -> dict[str, Any]
     try:
         request = json.loads(line)
         handler = methods.get(request["method"])
-        params = request.get("params") or {}
+        params: dict[str, Any] = request.get("params") or {}
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
         return _error("invalid_request", "The control socket takes one JSON object a line, with a method.")
     if handler is None:

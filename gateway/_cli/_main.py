@@ -97,9 +97,14 @@ def run(arguments: list[str] | None = None) -> int:
     return code if isinstance(code, int) else OK
 
 
+def _single(error: BaseException) -> BaseException:
+    """What a task group wrapped, when it is only one thing."""
+    inner: tuple[BaseException, ...] = getattr(error, "exceptions", ())
+    return _single(inner[0]) if len(inner) == 1 else error
+
+
 def _report(error: BaseException) -> int:
-    while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
-        error = error.exceptions[0]  # pyright: ignore[reportUnknownVariableType, reportUnknownMemberType]
+    error = _single(error)
     if isinstance(error, KeyboardInterrupt):
         return INTERRUPTED
     if isinstance(error, GreenroomError):
