@@ -90,8 +90,6 @@ def run(arguments: list[str] | None = None) -> int:
         return USAGE
     except (click.Abort, KeyboardInterrupt):
         return INTERRUPTED
-    except BrokenPipeError:
-        return _reader_left()
     except Exception as error:
         return _report(error)
     return code if isinstance(code, int) else OK
@@ -118,9 +116,3 @@ def _report(error: BaseException) -> int:
         err=True,
     )
     return FAILED
-
-
-def _reader_left() -> int:
-    """Whoever read our stdout closed it (`greenroom tools | head`): no fault, and nothing more to say."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    return OK
