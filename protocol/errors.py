@@ -153,7 +153,7 @@ class Unavailable(CallError):
 
     def __init__(self, server: str, *, failed_ago: float, retry_in: float, reason: str = "") -> None:
         text = f'Server "{server}" not available (failed {round(failed_ago)}s ago)'
-        text += f": {reason}" if reason else ""
+        text += f": {reason.rstrip('.')}" if reason else ""
         text += f". Retry in {max(1, round(retry_in))}s, or connect it explicitly."
         super().__init__(text, server=server)
         self.failed_ago = failed_ago

@@ -24,6 +24,7 @@ def test_this_tree_has_no_finding() -> None:
         ("protocol/x.py", "from .errors import Reach"),
         ("protocol/x.py", "import attrs, cattrs, enum, urllib.parse"),
         ("protocol/x.py", "from os import PathLike"),
+        ("protocol/x.py", "import sys\nsys.intern('x')"),
         ("actors/x.py", "from ..protocol import errors"),
         ("actors/_stdio/x.py", "from ...protocol.errors import Reach"),
         ("actors/_stdio/x.py", "from .._peer import Peer"),
@@ -64,6 +65,8 @@ def test_arrows_downwards_pass(path: str, source: str) -> None:
         ("protocol/x.py", "async def f(): ...", "no `async`"),
         ("protocol/x.py", "async def f():\n    await g()", "no `await`"),
         ("protocol/x.py", "def f(p):\n    return open(p)", "no `open()`"),
+        ("protocol/x.py", "import sys\nsys.stdout.write('x')", "no `sys.stdout`"),
+        ("protocol/x.py", "from sys import stdin", "protocol is pure"),
     ],
 )
 def test_everything_else_is_a_finding(path: str, source: str, said: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import subprocess
@@ -127,3 +128,19 @@ def test_importing_protocol_stays_light() -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
 
     assert done.stdout.strip() == "[]"
+
+
+def test_the_readme_example_runs_as_written(tmp_path: Path) -> None:
+    environment = {**os.environ, "XDG_CACHE_HOME": os.fspath(tmp_path)}
+
+    done = subprocess.run(
+        [sys.executable, ROOT / "examples/embed.py"],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=30,
+    )
+
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    assert '"weekday"' in done.stdout

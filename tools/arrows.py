@@ -34,13 +34,14 @@ NOT_PURE = frozenset({
     "asyncio", "concurrent", "ctypes", "datetime", "fcntl", "glob", "http", "importlib", "io",
     "logging", "mmap", "multiprocessing", "os", "pathlib", "queue", "random", "sched", "secrets",
     "select", "selectors", "shutil", "signal", "socket", "socketserver", "sqlite3", "ssl", "subprocess",
-    "sys", "tempfile", "threading", "time", "urllib.request",
+    "tempfile", "threading", "time", "urllib.request",
 })
 # fmt: on
 PURE_ALL_THE_SAME = frozenset(
     {"os.PathLike", "pathlib.PurePath", "pathlib.PurePosixPath", "pathlib.PureWindowsPath"}
 )
 NOT_PURE_CALLS = frozenset({"open", "print", "input", "__import__"})
+PURE_OF_SYS = frozenset({"byteorder", "intern", "maxsize", "version_info"})
 SPEAKS_MCP = frozenset({"mcp", "mcp_types"})
 
 EXCEPTIONS: Mapping[tuple[str, str], str] = {
@@ -146,7 +147,7 @@ def _judge_pure(target: str) -> str | None:
     prefixes = {target[:end] for end, letter in enumerate(target) if letter == "."} | {target}
     if prefixes & PURE_ALL_THE_SAME:
         return None
-    if prefixes & NOT_PURE:
+    if prefixes & NOT_PURE or (head == "sys" and target.removeprefix("sys.") not in {"sys", *PURE_OF_SYS}):
         return f"protocol is pure: `{head}` has a clock, a source of chance or I/O; pass its value in"
     if head in sys.stdlib_module_names or head in PURE_LIBRARIES:
         return None
@@ -192,6 +193,8 @@ def impure(tree: ast.AST) -> Iterator[tuple[int, str]]:
                 yield node.iter.lineno, "async for"
             case ast.Call(func=ast.Name(id=name)) if name in NOT_PURE_CALLS:
                 yield node.lineno, f"{name}()"
+            case ast.Attribute(value=ast.Name(id="sys"), attr=name) if name not in PURE_OF_SYS:
+                yield node.lineno, f"sys.{name}"
             case _:
                 pass
 

@@ -1,0 +1,157 @@
+"""What the demo looks like: on a terminal a live table of states under a running text, elsewhere plain lines.
+
+The story calls the same five methods on either. Colour and movement only where there is somebody to see them: a pipe
+gets text that reads well in a file.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Protocol
+
+from ...protocol.events import Event
+from ...protocol.lifecycle import State
+from ...supervisor import ServerStatus
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.live import Live
+    from rich.table import Table
+
+HEAD = ("server", "state", "incarnation", "tools", "pid", "waits for")
+COLOURS = {
+    State.IDLE: "dim",
+    State.CONNECTING: "yellow",
+    State.CONNECTED: "green",
+    State.DRAINING: "magenta",
+    State.CLOSED: "dim",
+}
+
+
+class Screen(Protocol):
+    """Where the demo is shown."""
+
+    pause: float  # seconds after each scene: what a person needs to read it
+
+    def scene(self, title: str) -> None: ...
+
+    def say(self, text: str) -> None: ...
+
+    def call(self, tool: str, arguments: dict[str, Any], outcome: str, took: float) -> None:
+        """One call and what came of it; `took` in milliseconds."""
+        ...
+
+    def transition(self, event: Event, rows: Sequence[ServerStatus]) -> None:
+        """One step of one incarnation; `rows` is how everything stands after it."""
+        ...
+
+    def table(self, rows: Sequence[ServerStatus]) -> None: ...
+
+
+@contextmanager
+def choose_screen() -> Generator[Screen]:
+    """The screen that fits stdout."""
+    if not sys.stdout.isatty():
+        yield PlainScreen()
+        return
+    from rich.console import Console
+    from rich.live import Live
+
+    console = Console(highlight=False)
+    with Live(console=console, auto_refresh=False) as live:
+        yield LiveScreen(console, live)
+
+
+class PlainScreen:
+    """Lines on stdout, as fast as they come."""
+
+    pause = 0.0
+
+    def scene(self, title: str) -> None:
+        print(f"\n== {title} ==", flush=True)
+
+    def say(self, text: str) -> None:
+        print(f"  {text}", flush=True)
+
+    def call(self, tool: str, arguments: dict[str, Any], outcome: str, took: float) -> None:
+        print(f"  call {tool} {json.dumps(arguments)}  [{took:.1f} ms]\n    -> {outcome}", flush=True)
+
+    def transition(self, event: Event, rows: Sequence[ServerStatus]) -> None:
+        print(f"    . {told(event)}", flush=True)
+
+    def table(self, rows: Sequence[ServerStatus]) -> None:
+        lines = [HEAD, *(cells(row) for row in rows)]
+        widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+        for line in lines:
+            print(
+                "  "
+                + "  ".join(f"{cell:<{width}}" for cell, width in zip(line, widths, strict=True)).rstrip()
+            )
+
+
+class LiveScreen:
+    """A terminal: the text runs above, the table of states stays below it and moves."""
+
+    pause = 0.6
+
+    def __init__(self, console: Console, live: Live) -> None:
+        self._console = console
+        self._live = live
+
+    def scene(self, title: str) -> None:
+        self._console.print(f"\n{title}", style="bold", markup=False)
+
+    def say(self, text: str) -> None:
+        self._console.print(f"  {text}", markup=False)
+
+    def call(self, tool: str, arguments: dict[str, Any], outcome: str, took: float) -> None:
+        self._console.print(
+            f"  call {tool} {json.dumps(arguments)}  [{took:.1f} ms]", style="cyan", markup=False
+        )
+        self._console.print(f"    -> {outcome}", markup=False)
+
+    def transition(self, event: Event, rows: Sequence[ServerStatus]) -> None:
+        self._console.print(f"    . {told(event)}", style="dim", markup=False)
+        self.table(rows)
+
+    def table(self, rows: Sequence[ServerStatus]) -> None:
+        self._live.update(_rich_table(rows), refresh=True)
+
+
+def told(event: Event) -> str:
+    """One transition as a line: `flaky #1: connected -> draining (lost: exited with code 70)`."""
+    line = f"{event.address} #{event.incarnation}: {_name(event.before)} -> {_name(event.after)}"
+    if event.after is not State.DRAINING or event.cause is None:
+        return line  # the reason is told once, where the way out begins
+    return f"{line} ({event.cause.value}{': ' if event.detail else ''}{event.detail})"
+
+
+def _name(state: State | None) -> str:
+    return state.value if state else "?"
+
+
+def cells(row: ServerStatus) -> tuple[str, ...]:
+    """One row of the table, as text under `HEAD`."""
+    name = row.server if row.scope == "shared" else f"{row.server} (visit)"
+    tools = "?" if row.tool_count is None else str(row.tool_count)
+    return (
+        name,
+        row.state.value,
+        str(row.incarnation),
+        tools,
+        str(row.pid or ""),
+        row.waiting_for or row.down or "",
+    )
+
+
+def _rich_table(rows: Sequence[ServerStatus]) -> Table:
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+
+    table = Table(*HEAD, box=SIMPLE_HEAD)
+    for row in rows:
+        table.add_row(*cells(row), style=COLOURS[row.state])
+    return table

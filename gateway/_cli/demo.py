@@ -1,0 +1,222 @@
+"""`greenroom demo`: the main job, on servers that come with the package.
+
+One story in scenes, told through the public door alone: whatever is shown here can be done with five lines of anybody's
+program. Nothing is staged: the servers are real child processes, the crash is a real crash, and the times are measured.
+The catalogue is kept in memory, so each run is a first run.
+
+A watcher task reads the room's event stream and hands every transition to the screen; the story waits for what it
+needs to see through the same stream, never by sleeping.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+import anyio
+
+from ...protocol.errors import CallError, GreenroomError
+from ...protocol.events import Event, Kind, Lagged
+from ...protocol.lifecycle import State
+from ...supervisor import Greenroom
+from ._demo_screens import Screen, choose_screen
+
+IDLE = 0.8  # seconds until an idle server goes back; long enough to be read, short enough to be waited for
+PATIENCE = 10.0  # seconds until the demo gives up on something it expects
+
+
+def run_demo() -> int:
+    """Play the demo on stdout. Returns the exit code: 0, or 1 when something it expected did not happen."""
+    code = 1
+    try:
+        with choose_screen() as screen:
+            code = anyio.run(_play, screen, backend="trio")
+    except* KeyboardInterrupt:
+        print("The demo was interrupted; everything it had started is gone.", file=sys.stderr)
+    return code
+
+
+def demo_config() -> dict[str, Any]:
+    """The configuration the demo runs on, as one would write it to `mcp.json`."""
+    return {
+        "mcpServers": {
+            **{name: _bundled(name) for name in ("clock", "notes", "flaky")},
+            "ghost": {"command": "greenroom-demo-no-such-program", "bootstrap": False},
+        },
+        "settings": {"idleTimeout": IDLE / 60},
+    }
+
+
+def _bundled(name: str) -> dict[str, Any]:
+    return {"command": sys.executable, "args": ["-m", f"greenroom.testing.servers.demo_{name}"]}
+
+
+async def _play(screen: Screen) -> int:
+    began = time.perf_counter()
+    room = Greenroom.open(demo_config(), cache_path=":memory:")
+    try:
+        async with room, _watching(room, screen) as watch:
+            story = _Story(room, screen, watch)
+            for scene in story.scenes:
+                await scene()
+                await watch.settle()
+                await anyio.sleep(screen.pause)
+        left = [pid for pid in sorted(watch.pids) if _is_alive(pid)]
+        screen.scene("Curtain")
+        screen.table(room.status())
+        screen.say(f"Drain report: {room.drain_report}.")
+        screen.say(f"Processes started: {len(watch.pids)}; left running: {len(left)}.")
+        screen.say(f"{time.perf_counter() - began:.1f} s in all.")
+    except (GreenroomError, TimeoutError) as error:
+        print(f"The demo stopped: {error}", file=sys.stderr)
+        return 1
+    return 1 if left else 0
+
+
+class _Story:
+    """The scenes, in order. Each says what is about to be seen, does it, and shows what came of it."""
+
+    def __init__(self, room: Greenroom, screen: Screen, watch: _Watch) -> None:
+        self._room = room
+        self._screen = screen
+        self._watch = watch
+
+    @property
+    def scenes(self) -> Sequence[Callable[[], Any]]:
+        return (
+            self.nobody_on_stage,
+            self.search_without_running,
+            self.first_call_starts,
+            self.idle_goes_back,
+            self.crash_and_recovery,
+            self.refused_clearly,
+            self.drain_and_bring_back,
+        )
+
+    async def nobody_on_stage(self) -> None:
+        self._screen.scene("Four servers are configured, none is running")
+        self._screen.table(self._room.status())
+        self._screen.say("Each one is visited once, in the background, to learn what it has:")
+        await self._watch.until(self._all_known, "the background visits to the servers")
+        self._screen.say("From here on that is cached. Nobody stays on stage for it.")
+
+    async def search_without_running(self) -> None:
+        self._screen.scene("Search and describe, with nothing running")
+        page = self._room.search("current time")
+        for match in page.matches[:3]:
+            self._screen.say(f"{match.target.name}: {match.target.description}")
+        target = self._room.describe("clock_now")
+        parameters = ", ".join((target.input_schema or {}).get("properties", {})) or "none"
+        self._screen.say(f"describe {target.name} -> server {target.server}, parameters: {parameters}")
+        self._screen.say(f"Running: {self._running()}.")
+
+    async def first_call_starts(self) -> None:
+        self._screen.scene("The first call starts a server, the next ones reuse it")
+        await self._call("clock_now", {"utc_offset": 1})
+        await self._call("clock_now", {"utc_offset": -5})
+        await self._call("notes_add", {"text": "Nobody waits on stage"})
+        await self._call("notes_find", {"word": "stage"})
+
+    async def idle_goes_back(self) -> None:
+        self._screen.scene(f"Idle for {IDLE:g} s: back to the green room")
+        await self._watch.until(lambda: self._running() == 0, "the idle servers to go back")
+        self._screen.say(
+            f"Running: {self._running()}. The next call brings one on again, as its next incarnation:"
+        )
+        await self._call("clock_now", {})
+
+    async def crash_and_recovery(self) -> None:
+        self._screen.scene("A crash, and recovery")
+        await self._call("flaky_divide", {"dividend": 7, "divisor": 2})
+        await self._call("flaky_crash", {})
+        self._screen.say("The next call does not have to know:")
+        await self._call("flaky_divide", {"dividend": 22, "divisor": 7})
+
+    async def refused_clearly(self) -> None:
+        self._screen.scene("What cannot work is refused, with what to do about it")
+        await self._call("clock_now", {"utc_offset": "noon"})
+        await self._call("clock_nwo", {})
+        await self._call("ghost_appear", {})
+        await self._call("ghost_appear", {})
+
+    async def drain_and_bring_back(self) -> None:
+        self._screen.scene("Asked to drain, a server stays down until it is asked back")
+        await self._call("notes_add", {"text": "Written before the drain"})
+        await self._room.drain("notes")
+        await self._call("notes_find", {})
+        await self._room.connect("notes")
+        await self._call("notes_find", {})
+        self._screen.table(self._room.status())
+
+    async def _call(self, tool: str, arguments: Mapping[str, Any]) -> None:
+        began = time.perf_counter()
+        try:
+            result = await self._room.call(tool, arguments)
+            outcome = f"error: {result.text}" if result.is_error else result.text
+        except CallError as error:
+            outcome = f"{error.code} ({error.reach}): {error.message}"
+        except GreenroomError as error:
+            outcome = f"{error.code}: {error.message}"
+        took = (time.perf_counter() - began) * 1000
+        await self._watch.settle()
+        self._screen.call(tool, dict(arguments), outcome, took)
+
+    def _all_known(self) -> bool:
+        known = {row.server for row in self._room.status() if row.tool_count is not None}
+        return known >= {"clock", "notes", "flaky"} and self._running() == 0
+
+    def _running(self) -> int:
+        return sum(row.state not in (State.IDLE, State.CLOSED) for row in self._room.status())
+
+
+class _Watch:
+    """Follows the room's events: tells the screen, remembers the processes, wakes whoever waits for something."""
+
+    def __init__(self, room: Greenroom, screen: Screen) -> None:
+        self.pids: set[int] = set()
+        self._room = room
+        self._screen = screen
+        self._news = anyio.Event()
+
+    async def follow(self, events: AsyncIterator[Event | Lagged]) -> None:
+        async for event in events:
+            rows = self._room.status()
+            self.pids.update(row.pid for row in rows if row.pid is not None)
+            if isinstance(event, Event) and event.kind is Kind.TRANSITION:
+                self._screen.transition(event, rows)
+            self._news.set()
+            self._news = anyio.Event()
+
+    async def until(self, condition: Callable[[], bool], what: str) -> None:
+        """Wait until `condition` holds; looks again at every event. Raises `TimeoutError` that names `what`."""
+        with anyio.move_on_after(PATIENCE):
+            while not condition():
+                await self._news.wait()
+            await self.settle()
+            return
+        raise TimeoutError(f"waited {PATIENCE:g} s for {what}")
+
+    async def settle(self) -> None:
+        """Until what has happened so far has been shown."""
+        await anyio.wait_all_tasks_blocked()
+
+
+@asynccontextmanager
+async def _watching(room: Greenroom, screen: Screen) -> AsyncGenerator[_Watch]:
+    watch = _Watch(room, screen)
+    async with room.events() as events, anyio.create_task_group() as group:
+        group.start_soon(watch.follow, events)
+        yield watch
+        group.cancel_scope.cancel()
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
