@@ -45,7 +45,7 @@ def control_directory() -> Path:
     directory of ours beside the temporary files."""
     import platformdirs
 
-    wanted = platformdirs.user_cache_path("greenroom") / "run"
+    wanted = platformdirs.user_cache_path("greenroom", appauthor=False) / "run"
     if len(os.fsencode(wanted)) + len("/0123456789ab-4194304.sock") <= _LONGEST_PATH:
         return wanted
     tag = hashlib.sha256(os.fsencode(wanted)).hexdigest()[:12]

@@ -7,21 +7,26 @@ import os
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support.rooms import FakeRoom
+from tests.support.rooms import NOW, FakeRoom
 
+from greenroom.actors._catalogue_file import CatalogueFile, default_cache_path
 from greenroom.gateway._cli._act import given_args, split_pairs, typed
 from greenroom.gateway._cli._main import COMMANDS, run
 from greenroom.gateway._cli._serve import override
 from greenroom.gateway._mcp_tool import FOR_PEOPLE, Librarian
 from greenroom.gateway._offline import OfflineLibrary
 from greenroom.gateway._views import status_view, tools_view
+from greenroom.protocol.catalogue import ServerEntry
 from greenroom.protocol.config import Config
+from greenroom.protocol.config_parse import definition_hash
 from greenroom.protocol.errors import UsageError
+from greenroom.supervisor._config_files import load_config
 
 HEAVY = ("mcp", "mcp_types", "trio", "pydantic", "rich", "asyncio")
 
@@ -78,6 +83,26 @@ def test_without_a_gateway_the_cache_answers_and_says_so(
     said = capsys.readouterr()
     assert said.out.splitlines()[0].startswith("○ clock  not connected")
     assert said.out.endswith("0 of 2 connected, 0 tools\n")
+
+
+def test_the_catalogue_on_disk_is_what_the_cache_means(
+    home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Two commands that find, and one that describes, with nothing running and nothing started."""
+    write(home / ".mcp.json", clock={"command": "no-such-clock"})
+    definition = load_config(cwd=home, home=home, environ=os.environ).servers["clock"]
+    entry = ServerEntry(
+        "clock", definition_hash(definition, os.environ), tools=(NOW,), fetched_at=time.time() - 60
+    )
+    assert CatalogueFile(default_cache_path()).save([entry], time.time()) is None
+    assert run(["status"]) == 0
+    assert "○ clock  cached, 1 tool" in capsys.readouterr().out
+    assert run(["search", "time"]) == 0
+    assert "- clock_now - The time" in capsys.readouterr().out
+    assert run(["describe", "clock-now"]) == 0
+    assert capsys.readouterr().out.startswith("clock_now\nServer: clock\n\nThe time")
+    assert run(["tools", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["tools"][0]["original"] == "now"
 
 
 def test_nothing_configured_is_no_fault(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
