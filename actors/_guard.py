@@ -112,7 +112,7 @@ class Guard:
             self._flush()
 
     def close(self) -> None:
-        """The room has ended: the guard kills what is left of it and goes. Blocks for some milliseconds, at most 1 s."""
+        """The room has ended: the guard kills what is left of it and goes. Blocks for milliseconds, at most 1 s."""
         self._closed = True
         process = self._process
         if self._lifeline is not None:

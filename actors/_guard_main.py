@@ -15,6 +15,7 @@ import select
 import signal
 import socket
 import sys
+import time
 from contextlib import suppress
 
 CHUNK = 65_536
@@ -22,6 +23,7 @@ FDS = 32
 ROUNDS = 50  # of one sweep: what is still being born then is a fork bomb, left to the last sweep
 QUIET = 3  # sweeps without a find, after the owner was killed: its children may be forking just then
 PAUSE = 0.05
+DEATH = 0.5  # seconds for what was killed to be dead
 
 
 def main(run_tag: bytes, owner: int) -> None:
@@ -105,9 +107,13 @@ def last_sweep(groups: set[int], run_tag: bytes, *, owner_is_gone: bool) -> None
 
 
 def sweep(tags: set[bytes]) -> dict[bytes, int]:
-    """Kill what carries one of the tags; look again at whatever was born meanwhile, until nothing was."""
+    """Kill what carries one of the tags; look again at whatever was born meanwhile, until nothing was.
+
+    Returns how many of each tag there were, when they are dead.
+    """
     killed: dict[bytes, int] = {}
     seen: set[str] = set()
+    dying: list[int] = []
     for _ in range(ROUNDS):
         born = processes() - seen
         if not born:
@@ -115,9 +121,18 @@ def sweep(tags: set[bytes]) -> dict[bytes, int]:
         seen |= born
         for name in born:
             tag = tag_of(name, tags)
-            if tag is not None and kill(name, tags):
+            if tag is not None and (fd := kill(name, tags)) is not None:
                 killed[tag] = killed.get(tag, 0) + 1
+                dying.append(fd)
+    wait_dead(dying)
     return killed
+
+
+def wait_dead(pidfds: list[int]) -> None:
+    deadline = time.monotonic() + DEATH
+    for fd in pidfds:
+        select.select([fd], [], [], max(0.0, deadline - time.monotonic()))
+        os.close(fd)
 
 
 def processes() -> set[str]:
@@ -139,20 +154,22 @@ def tag_of(name: str, tags: set[bytes]) -> bytes | None:
     return None
 
 
-def kill(name: str, tags: set[bytes]) -> bool:
-    """Kill it by a descriptor, so that a recycled pid is never hit: what is killed is what carries the tag."""
+def kill(name: str, tags: set[bytes]) -> int | None:
+    """Kill it by a descriptor, so that a recycled pid is never hit: what is killed is what carries the tag.
+
+    Returns the descriptor; None if it was not killed after all.
+    """
     fd = open_pidfd(int(name))
     if fd is None:
-        return False
+        return None
     try:
-        if tag_of(name, tags) is None:
-            return False
-        signal.pidfd_send_signal(fd, signal.SIGKILL)
-        return True
+        if tag_of(name, tags) is not None:
+            signal.pidfd_send_signal(fd, signal.SIGKILL)
+            return fd
     except OSError:
-        return False
-    finally:
-        os.close(fd)
+        pass  # it has ended by itself
+    os.close(fd)
+    return None
 
 
 def open_pidfd(pid: int) -> int | None:

@@ -1,1 +1,12 @@
-"""The doors to the outside: the `mcp` tool, the MCP endpoint, the command line."""
+"""The doors to the outside: the `mcp` tool, the MCP endpoint, the stdio door, the control socket, the command line.
+
+* `_mcp_tool`    the one tool a client sees: its modes, texts and error codes
+* `_exposure`    what a door shows (`proxy` now) and what it gives a tools/call to
+* `_endpoint`    one handler of the gateway's MCP methods, for every door
+* `_stdio_door`  the server end of stdio
+* `_control`     the socket by which commands reach a running gateway
+* `_serve`       `greenroom serve`: a room, its doors and its log
+* `_cli`         the command line
+
+Nothing is imported here: each door is paid for by whoever opens it.
+"""

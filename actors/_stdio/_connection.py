@@ -1,12 +1,12 @@
 """A stdio server's connection: its child, its peer, and the ways they end.
 
 Three things tell that it is over (end of file, a broken pipe, the leader's exit) and they come in any order, or alone.
-The first of them starts the end: the exit code is given a moment to arrive, what the child wrote before it died is read,
-and then `on_lost` is told, once. An ending that was asked for (`stop`, `kill_now`) is no loss and tells nothing.
+The first of them starts the end: the exit code is given a moment to arrive, what the child wrote before it died is
+read, and then `on_lost` is told, once. An ending that was asked for (`stop`, `kill_now`) is no loss and tells nothing.
 
-The stop ladder: close stdin; SIGTERM to the group; SIGKILL to the group. Each rung waits for its share of the grace and
-the last one is always taken, because a leader that left politely may have left others behind. Then the leader is reaped,
-the group is seen to be empty, and the guard sweeps for what had left it.
+The stop ladder: close stdin; SIGTERM to the group; SIGKILL to the group. Each rung waits for its share of the grace
+and the last one is always taken, because a leader that left politely may have left others behind. Then the leader is
+reaped, the group is seen to be empty, and the guard sweeps for what had left it.
 """
 
 from __future__ import annotations

@@ -63,6 +63,7 @@ class LinePeer:
         on_over: Callable[[str], None],
     ) -> None:
         self.last_heard = rim.now()
+        self.protocol_version: str | None = None
         self.client_info: Mapping[str, Any] = {}
         self.client_capabilities: Mapping[str, Any] = {}
         self.notes = Notes(hooks.on_note)
@@ -75,8 +76,8 @@ class LinePeer:
         self._lines = LineSplitter(max_line, self._take_overlong)
         self._outbox = Outbox(write_fd, max_line)
         self._wake_writer = rim.waiter()
-        self._version: str | None = None
         self._stamp = NO_STAMP
+        self._stamped: str | None = None  # the version `_stamp` was made for
         self._last_id = 0
         self._open: dict[int, Exchange] = {}
         self._letters: dict[int, Letter] = {}  # of the open exchanges not yet sent
@@ -85,20 +86,14 @@ class LinePeer:
 
     # -- what the owner of a call does --
 
-    @property
-    def protocol_version(self) -> str | None:
-        return self._version
-
-    @protocol_version.setter
-    def protocol_version(self, version: str | None) -> None:
-        self._version = version
-        self._stamp = Stamp.of(version, self.client_info, self.client_capabilities)
-
     def request(self, exchange: Exchange) -> None:
         """Send it, or queue it. On a peer that is over it stays open and unsent, for its owner to place elsewhere.
 
         Raises `UsageError` when its params cannot be said in JSON; nothing was sent then.
         """
+        if self.protocol_version != self._stamped:
+            self._stamped = self.protocol_version
+            self._stamp = Stamp.of(self._stamped, self.client_info, self.client_capabilities)
         rpc_id = self._last_id + 1
         line = encode_request(
             rpc_id, exchange.method, exchange.params, self._stamp, progress=exchange.wants_progress
@@ -325,7 +320,7 @@ class LinePeer:
 
 
 def _as_id(value: object) -> int:
-    """An id as we gave it: some servers send numbers back as strings or floats. 0, which we never give, if it is none."""
+    """An id as we gave it, also if it comes back as a string or a float. 0, which we never give, if it is none."""
     if isinstance(value, str):
         return int(value) if value.isascii() and value.isdigit() and len(value) < 19 else 0
     if isinstance(value, float):

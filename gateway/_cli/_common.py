@@ -1,0 +1,159 @@
+"""What the commands share: the configuration, where the answers come from, and printing them.
+
+A `Source` is whoever knows: a running gateway of the same configuration, or else the cache. Both give the same shapes,
+so a command neither knows nor cares, except for the line on stderr that says which it was.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+import click
+
+from .. import _control as control
+
+if TYPE_CHECKING:
+    from ...protocol.config import Config
+    from .._mcp_tool import Librarian
+    from .._offline import OfflineLibrary
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def config_option(command: F) -> F:
+    """`--config FILE`."""
+    return click.option(
+        "--config",
+        "config_path",
+        type=click.Path(path_type=Path),
+        help="Use this configuration and no other.",
+    )(command)
+
+
+def common_options(command: F) -> F:
+    """`--config`, `--pid` and `--json`."""
+    command = click.option("--json", "as_json", is_flag=True, help="Print JSON.")(command)
+    command = click.option("--pid", type=int, help="Ask the gateway that runs as this process.")(command)
+    return config_option(command)
+
+
+def read_config(path: Path | None) -> Config:
+    """The configuration; its warnings go to stderr. Raises `ConfigError` when a named file cannot be used."""
+    from ...supervisor._config_files import load_config
+
+    config = load_config(path, cwd=Path.cwd(), home=Path.home(), environ=os.environ, platform=sys.platform)
+    for problem in config.problems:
+        say(str(problem))
+    return config
+
+
+def running_gateway(config: Config, pid: int | None) -> control.Gateway | None:
+    """The gateway to ask, if one runs; it is hung up on when the command ends. Raises `UsageError` when there is none
+    of that `pid`."""
+    gateway = control.find_gateway(control.identity(config.files), pid)
+    return None if gateway is None else click.get_current_context().with_resource(gateway)
+
+
+class Source(Protocol):
+    """Whoever answers. `origin` says who it was, for `--json`."""
+
+    origin: Mapping[str, Any]
+
+    def status(self) -> dict[str, Any]: ...
+
+    def tools(self, server: str | None) -> dict[str, Any]: ...
+
+    def look(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """One of the looking requests of the `mcp` tool; its result."""
+        ...
+
+
+class FromGateway:
+    def __init__(self, gateway: control.Gateway) -> None:
+        self._gateway = gateway
+        self.origin: Mapping[str, Any] = {"source": "gateway", "pid": gateway.pid}
+
+    def status(self) -> dict[str, Any]:
+        return self._gateway.ask("status")
+
+    def tools(self, server: str | None) -> dict[str, Any]:
+        return self._gateway.ask("tools", server=server)
+
+    def look(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        return self._gateway.ask("mcp", arguments=dict(arguments))
+
+
+class FromCache:
+    def __init__(self, library: OfflineLibrary, librarian: Librarian) -> None:
+        self._library = library
+        self._librarian = librarian
+        self.origin: Mapping[str, Any] = {"source": "cache"}
+
+    def status(self) -> dict[str, Any]:
+        from .._views import status_view
+
+        return status_view(self._librarian, self._library)
+
+    def tools(self, server: str | None) -> dict[str, Any]:
+        from .._views import tools_view
+
+        return tools_view(self._librarian, self._library, server)
+
+    def look(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        from .._mcp_tool import parse_request
+
+        answer = self._librarian.answer(parse_request(arguments))
+        assert answer is not None  # the commands only ask what a librarian knows
+        return answer.as_result()
+
+
+def open_source(path: Path | None, pid: int | None) -> Source:
+    """The running gateway of this configuration, or the cache, which is said on stderr."""
+    config = read_config(path)
+    gateway = running_gateway(config, pid)
+    if gateway is not None:
+        return FromGateway(gateway)
+    from .._mcp_tool import FOR_PEOPLE, Librarian
+    from .._offline import open_library
+
+    say("no gateway runs for this configuration; this is what the cache knows.")
+    library = open_library(config)
+    return FromCache(library, Librarian(library, hints=FOR_PEOPLE))
+
+
+def show(text: str, details: Mapping[str, Any], as_json: bool) -> None:
+    """The answer, on stdout."""
+    click.echo(json.dumps(details, indent=2, ensure_ascii=False) if as_json else text)
+
+
+def show_result(result: Mapping[str, Any], origin: Mapping[str, Any], as_json: bool) -> bool:
+    """The result of the `mcp` tool, on stdout. True when it is not an error of any kind."""
+    details = {**result["structuredContent"], **origin}
+    failed = "error" in details
+    if failed and not as_json:
+        say(text_of(result))
+    else:
+        show(text_of(result), details, as_json)
+    return not failed
+
+
+def text_of(result: Mapping[str, Any]) -> str:
+    """The content as text: what is not text is named, with its size."""
+    return "\n".join(_block_text(block) for block in result["content"])
+
+
+def say(text: str) -> None:
+    """About the answer, on stderr."""
+    click.echo(f"greenroom: {text}", err=True)
+
+
+def _block_text(block: Mapping[str, Any]) -> str:
+    if block.get("type") == "text":
+        return str(block.get("text", ""))
+    size = len(str(block.get("data", "")))
+    return f"[{block.get('type')}: {block.get('mimeType', 'unknown type')}, {size} characters of base64]"

@@ -1,0 +1,23 @@
+"""`greenroom config`: what is in force, where each part came from, and the schema of what may be written."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import click
+
+from ._common import config_option, read_config
+
+
+@click.command("config")
+@click.option("--schema", is_flag=True, help="Print the JSON Schema of the configuration instead.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON (it always is).")
+@config_option
+def config_command(schema: bool, as_json: bool, config_path: Path | None) -> None:
+    """Show the effective configuration with its sources. Secrets are redacted."""
+    from ...protocol import config_parse
+
+    del as_json  # a configuration is JSON; the flag is there because every command has it
+    shown = config_parse.config_schema() if schema else config_parse.redacted(read_config(config_path))
+    click.echo(json.dumps(shown, indent=2, ensure_ascii=False))

@@ -1,0 +1,122 @@
+"""The commands that only look: `status`, `tools`, `search`, `describe`. They start nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import click
+
+from ._common import common_options, open_source, say, show, show_result
+
+_MARKS = {"connected": "✓", "failed": "✗", "broken": "✗", "needs-auth": "⚠", "disabled": "⊘"}
+
+
+@click.command("status")
+@common_options
+def status_command(config_path: Path | None, pid: int | None, as_json: bool) -> None:
+    """Show the configured servers and their states."""
+    source = open_source(config_path, pid)
+    details = source.status()
+    show("\n".join(_status_lines(details)), {**details, **source.origin}, as_json)
+
+
+@click.command("tools")
+@click.argument("server", required=False)
+@common_options
+def tools_command(server: str | None, config_path: Path | None, pid: int | None, as_json: bool) -> int:
+    """List the tools of all servers, or of SERVER."""
+    source = open_source(config_path, pid)
+    details = source.tools(server)
+    if "error" in details and not as_json:
+        say(details["message"])
+    else:
+        show("\n".join(_tool_lines(details)), {**details, **source.origin}, as_json)
+    return int("error" in details)
+
+
+@click.command("search")
+@click.argument("words", nargs=-1, required=True)
+@click.option("--regex", is_flag=True, help="WORDS is a pattern.")
+@click.option("--server", help="Only tools of this server.")
+@click.option("--limit", type=click.IntRange(1), default=12, show_default=True)
+@click.option("--offset", type=click.IntRange(0), default=0)
+@click.option("--schemas", is_flag=True, help="With each tool's parameters.")
+@common_options
+def search_command(
+    words: tuple[str, ...],
+    regex: bool,
+    server: str | None,
+    limit: int,
+    offset: int,
+    schemas: bool,
+    config_path: Path | None,
+    pid: int | None,
+    as_json: bool,
+) -> int:
+    """Find tools by WORDS, the best match first."""
+    source = open_source(config_path, pid)
+    request: dict[str, Any] = {"search": " ".join(words), "regex": regex, "includeSchemas": schemas}
+    request |= {"limit": limit, "offset": offset}
+    if server is not None:
+        request["server"] = server
+    return 0 if show_result(source.look(request), source.origin, as_json) else 1
+
+
+@click.command("describe")
+@click.argument("tool")
+@click.option("--server", help="The server it is of, when several have one of that name.")
+@common_options
+def describe_command(
+    tool: str, server: str | None, config_path: Path | None, pid: int | None, as_json: bool
+) -> int:
+    """Show TOOL and its parameters."""
+    source = open_source(config_path, pid)
+    request = {"describe": tool} | ({"server": server} if server is not None else {})
+    return 0 if show_result(source.look(request), source.origin, as_json) else 1
+
+
+def _status_lines(details: Mapping[str, Any]) -> Iterator[str]:
+    servers: list[Mapping[str, Any]] = details["servers"]
+    if not servers:
+        yield "No servers are configured."
+        return
+    width = max(len(server["name"]) for server in servers)
+    for server in servers:
+        mark = _MARKS.get(server["status"], "○")
+        yield f"{mark} {server['name']:<{width}}  {_state(server):<24}  {_notes(server)}".rstrip()
+    yield ""
+    enabled = len(servers) - details["disabledCount"]
+    yield f"{details['connectedCount']} of {enabled} connected, {details['totalTools']} tools"
+
+
+def _state(server: Mapping[str, Any]) -> str:
+    count = server["toolCount"]
+    tools = f"{count} tool{'' if count == 1 else 's'}"
+    if server["status"] == "connected":
+        return f"connected, {tools}"
+    return f"cached, {tools}" if server["status"] == "cached" else server["status"].replace("-", " ")
+
+
+def _notes(server: Mapping[str, Any]) -> str:
+    """What is worth knowing beyond the state, if anything."""
+    notes: list[str] = []
+    if server["state"] not in ("idle", "connected", "closed"):
+        notes.append(server["state"])
+    if server["pid"] is not None:
+        notes.append(f"pid {server['pid']}")
+    if server["inFlight"] or server["queued"]:
+        notes.append(f"{server['inFlight']} in flight, {server['queued']} queued")
+    if server["waitingFor"]:
+        notes.append(f"waiting for {server['waitingFor']}")
+    notes += [str(server[key]) for key in ("down", "failure") if server.get(key)]
+    if server["retryIn"] is not None:
+        notes.append(f"retry in {server['retryIn']:.0f}s")
+    return "; ".join(notes)
+
+
+def _tool_lines(details: Mapping[str, Any]) -> Iterator[str]:
+    for tool in details.get("tools", ()):
+        yield tool["name"]
+    yield f"Total: {details.get('count', 0)} tools"

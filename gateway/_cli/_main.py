@@ -1,0 +1,121 @@
+"""The group of commands. A table says where each is, so that help and the light commands import nothing else.
+
+Every error that is ours ends as one message on stderr and an exit code; what is not ours is a bug, and is told as one.
+`GREENROOM_DEBUG=1` shows its traceback.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from collections.abc import Mapping
+from typing import Any, Final, NoReturn
+
+import click
+
+from ...protocol.errors import ConfigError, GreenroomError, UsageError
+
+OK: Final = 0
+FAILED: Final = 1
+USAGE: Final = 2
+INTERRUPTED: Final = 130
+
+# name -> (module of this package, attribute, one line of help)
+COMMANDS: Final[Mapping[str, tuple[str, str, str]]] = {
+    "demo": ("_demo", "demo_command", "See it work: bundled servers called, evicted, crashed, recovered."),
+    "serve": ("_serve", "serve_command", "Run the gateway on standard input and output."),
+    "status": ("_look", "status_command", "Show the configured servers and their states."),
+    "tools": ("_look", "tools_command", "List the tools of all servers, or of one."),
+    "search": ("_look", "search_command", "Find tools by words or by a pattern."),
+    "describe": ("_look", "describe_command", "Show a tool and its parameters."),
+    "call": ("_act", "call_command", "Call a tool."),
+    "reconnect": ("_act", "reconnect_command", "Connect servers of a running gateway again."),
+    "config": ("_config", "config_command", "Show the effective configuration."),
+}
+
+
+class LazyGroup(click.Group):
+    """A group that knows its commands' names and help without importing them."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        module, attribute, _ = COMMANDS[cmd_name]
+        return getattr(importlib.import_module(f"{__package__}.{module}"), attribute)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, line) for name, (_, _, line) in COMMANDS.items()])
+
+
+def _print_version(ctx: click.Context, _param: click.Parameter, value: bool) -> None:
+    if value and not ctx.resilient_parsing:
+        from ... import __version__
+
+        click.echo(f"greenroom {__version__}")
+        ctx.exit()
+
+
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.option(
+    "--version",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_print_version,
+    help="Show the version and exit.",
+)
+def cli() -> None:
+    """Supervised MCP servers behind one door.
+
+    Without --config, the configuration is ./.greenroom/mcp.json over ./.mcp.json over the user's own.
+    """
+
+
+def main(arguments: list[str] | None = None) -> NoReturn:
+    """Run the command line and exit."""
+    sys.exit(run(arguments))
+
+
+def run(arguments: list[str] | None = None) -> int:
+    """Run the command line. Returns the exit code."""
+    try:
+        code: Any = cli.main(arguments, prog_name="greenroom", standalone_mode=False)
+    except click.ClickException as error:
+        error.show()
+        return USAGE
+    except (click.Abort, KeyboardInterrupt):
+        return INTERRUPTED
+    except BrokenPipeError:
+        return _reader_left()
+    except Exception as error:
+        return _report(error)
+    return code if isinstance(code, int) else OK
+
+
+def _report(error: BaseException) -> int:
+    while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
+        error = error.exceptions[0]  # pyright: ignore[reportUnknownVariableType, reportUnknownMemberType]
+    if isinstance(error, KeyboardInterrupt):
+        return INTERRUPTED
+    if isinstance(error, GreenroomError):
+        click.echo(f"greenroom: {error.message}", err=True)
+        return USAGE if isinstance(error, ConfigError | UsageError) else FAILED
+    if os.environ.get("GREENROOM_DEBUG"):
+        raise error
+    click.echo(
+        f"greenroom: a bug in Greenroom, please report it: {type(error).__name__}: {error}\n"
+        "Set GREENROOM_DEBUG=1 to see where.",
+        err=True,
+    )
+    return FAILED
+
+
+def _reader_left() -> int:
+    """Whoever read our stdout closed it (`greenroom tools | head`): no fault, and nothing more to say."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return OK

@@ -1,0 +1,68 @@
+"""`greenroom serve`: its options, and the loop it runs in."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import attrs
+import click
+
+from ._common import config_option, read_config
+
+if TYPE_CHECKING:
+    from ...protocol.config import Config
+
+
+@click.command("serve")
+@click.option(
+    "--expose",
+    type=click.Choice(["proxy"]),
+    default="proxy",
+    show_default=True,
+    help="What clients see: one mcp tool for everything.",
+)
+@click.option(
+    "--events", type=click.Path(path_type=Path), help="Append every event to this file, as JSON lines."
+)
+@click.option(
+    "--idle-timeout", type=click.IntRange(0), metavar="MS", help="Stop idle servers after this; 0: never."
+)
+@click.option(
+    "--failure-threshold", type=click.IntRange(1), metavar="N", help="Failures that shut a server's gate."
+)
+@click.option("--cooldown", type=click.IntRange(0), metavar="MS", help="How long the gate then stays shut.")
+@config_option
+def serve_command(
+    expose: str,
+    events: Path | None,
+    idle_timeout: int | None,
+    failure_threshold: int | None,
+    cooldown: int | None,
+    config_path: Path | None,
+) -> None:
+    """Run the gateway on standard input and output, for an MCP client to start."""
+    config = override(
+        read_config(config_path),
+        idle_timeout=_seconds(idle_timeout),
+        failure_threshold=failure_threshold,
+        cooldown=_seconds(cooldown),
+    )
+    import anyio
+
+    from ... import Greenroom, __version__
+    from .._serve import Options, serve
+
+    options = Options(expose=expose, events=events, version=__version__)
+    anyio.run(partial(serve, config, Greenroom.open, options), backend="trio")
+
+
+def override(config: Config, **settings: Any) -> Config:
+    """`config` with the settings that were given on the command line."""
+    given = {key: value for key, value in settings.items() if value is not None}
+    return attrs.evolve(config, settings=attrs.evolve(config.settings, **given))
+
+
+def _seconds(milliseconds: int | None) -> float | None:
+    return None if milliseconds is None else milliseconds / 1000

@@ -1,0 +1,251 @@
+"""The control socket: how `greenroom status`, `call` and the rest reach a gateway that is already running.
+
+Each running gateway listens on one socket of its own, `<config>-<pid>.sock`, mode 0600 in a directory of mode 0700
+that is ours: the file system says who may come in, nothing is ever heard from a network. `<config>` is a hash of the
+paths the configuration was read from, so a command finds the gateway of the configuration it would itself use; among
+several the newest, or the one asked for by pid. A socket whose process is gone is removed by whoever meets it.
+
+Messages are JSON, one a line: `{"method": …, "params": {…}}` in, `{"result": …}` or `{"error": {"code", "message"}}`
+out, one answer per request in order. When the command goes away, what it asked for is cancelled.
+
+The server half runs in the gateway's loop; the client half is plain blocking sockets, so a command pays for no loop.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import socket
+import stat
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import attrs
+
+from ..protocol.errors import GreenroomError, UsageError
+
+MAX_LINE: Final = 16 << 20
+_LONGEST_PATH: Final = 100  # what every system takes for a socket's path
+
+
+# ---- where -----------------------------------------------------------------------------------------------------------
+
+
+def identity(files: Sequence[str]) -> str:
+    """The name of a configuration: the files it was read from; without any, the directory we are in."""
+    places = [os.path.realpath(file) for file in files] or [os.getcwd()]
+    return hashlib.sha256("\0".join(places).encode("utf-8", "surrogateescape")).hexdigest()[:12]
+
+
+def control_directory() -> Path:
+    """Where the sockets are: `run/` in the user's cache directory, or, where its path is too long for a socket's, a
+    directory of ours beside the temporary files."""
+    import platformdirs
+
+    wanted = platformdirs.user_cache_path("greenroom") / "run"
+    if len(os.fsencode(wanted)) + len("/0123456789ab-4194304.sock") <= _LONGEST_PATH:
+        return wanted
+    tag = hashlib.sha256(os.fsencode(wanted)).hexdigest()[:12]
+    return Path(tempfile.gettempdir()) / f"greenroom-{os.getuid()}-{tag}"
+
+
+def make_private(directory: Path) -> None:
+    """Create `directory` for us alone. Raises `UsageError` when it is somebody else's or open to others."""
+    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    found = directory.lstat()
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o077:
+        raise UsageError(
+            f"{directory} must be a directory of mode 0700 of your own: remove it and try again."
+        )
+
+
+def socket_path(config: str, pid: int) -> Path:
+    return control_directory() / f"{config}-{pid}.sock"
+
+
+# ---- the gateway's half ----------------------------------------------------------------------------------------
+
+Handler = Callable[[Mapping[str, Any]], Any]  # returns an awaitable; raises GreenroomError
+
+
+async def serve_control(path: Path, methods: Mapping[str, Handler], *, task_status: Any) -> None:
+    """Listen on `path` until cancelled; the socket is removed at the end. `started` is called once it listens."""
+    import anyio
+
+    _make_way(path)
+    listener = await anyio.create_unix_listener(path, mode=0o600)
+    try:
+        async with listener:
+            task_status.started()
+            await listener.serve(lambda stream: _serve_client(stream, methods))
+    finally:
+        _remove(path)  # synchronous: it must happen under cancellation too
+
+
+def _make_way(path: Path) -> None:
+    make_private(path.parent)
+    _remove(path)
+
+
+def _remove(path: Path) -> None:
+    path.unlink(missing_ok=True)
+
+
+async def _serve_client(stream: Any, methods: Mapping[str, Handler]) -> None:
+    """One command. Its requests are answered one after another; when it hangs up, the one at work is cancelled."""
+    import anyio
+
+    send, receive = anyio.create_memory_object_stream[bytes](16)
+    async with stream, send, receive, anyio.create_task_group() as group:
+
+        async def read() -> None:
+            buffer = b""
+            try:
+                while len(buffer) <= MAX_LINE:
+                    buffer += await stream.receive()
+                    *lines, buffer = buffer.split(b"\n")
+                    for line in lines:
+                        await send.send(line)
+            except (anyio.EndOfStream, anyio.BrokenResourceError, anyio.ClosedResourceError):
+                pass
+            group.cancel_scope.cancel()
+
+        group.start_soon(read)
+        async for line in receive:
+            answer = await _answer(line, methods)
+            try:
+                await stream.send(json.dumps(answer).encode() + b"\n")
+            except (anyio.BrokenResourceError, anyio.ClosedResourceError):
+                group.cancel_scope.cancel()
+
+
+async def _answer(line: bytes, methods: Mapping[str, Handler]) -> dict[str, Any]:
+    try:
+        request = json.loads(line)
+        handler = methods.get(request["method"])
+        params = request.get("params") or {}
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        return _error("invalid_request", "The control socket takes one JSON object a line, with a method.")
+    if handler is None:
+        return _error("invalid_request", f"This gateway does not know {request['method']!r}; is it older?")
+    try:
+        return {"result": await handler(params)}
+    except GreenroomError as error:
+        return _error(error.code, error.message)
+    except Exception as error:
+        return _error("bug", f"A bug in Greenroom, please report it: {type(error).__name__}: {error}")
+
+
+def _error(code: str, message: str) -> dict[str, Any]:
+    return {"error": {"code": code, "message": message}}
+
+
+# ---- the command's half ----------------------------------------------------------------------------------------
+
+
+class GatewayError(GreenroomError):
+    """The running gateway refused a request, or went away over it."""
+
+    def __init__(self, message: str, code: str = "gateway_error") -> None:
+        super().__init__(message)
+        self.code = code  # type: ignore[misc]
+
+
+@attrs.frozen(eq=False)
+class Gateway:
+    """A running gateway, connected to. Use as a context manager."""
+
+    pid: int
+    connection: socket.socket
+
+    def ask(self, method: str, **params: Any) -> Any:
+        """One request and its answer. Raises `GatewayError`."""
+        request = json.dumps({"method": method, "params": params})
+        try:
+            self.connection.sendall(request.encode() + b"\n")
+            answer = self._read_line()
+        except OSError as error:
+            raise GatewayError(f"The gateway (pid {self.pid}) went away: {error}.") from None
+        if "error" in answer:
+            raise GatewayError(answer["error"]["message"], answer["error"]["code"])
+        return answer["result"]
+
+    def _read_line(self) -> dict[str, Any]:
+        parts: list[bytes] = []
+        while not parts or not parts[-1].endswith(b"\n"):
+            parts.append(self.connection.recv(1 << 18))
+            if not parts[-1]:
+                raise OSError("it closed the connection")
+        return json.loads(b"".join(parts))
+
+    def __enter__(self) -> Gateway:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.connection.close()
+
+
+def find_gateway(config: str, pid: int | None = None) -> Gateway | None:
+    """Connect to the newest gateway of `config`, or to that of `pid`; None when there is none.
+
+    Raises `UsageError` when `pid` is given and has no gateway of this configuration.
+    """
+    for found, path in _candidates(config):
+        if pid is None or found == pid:
+            connection = _connect(path, found)
+            if connection is not None:
+                return Gateway(found, connection)
+    if pid is not None:
+        text = f"No gateway of this configuration runs as process {pid}. Leave out --pid to use the newest."
+        raise UsageError(text)
+    return None
+
+
+def _candidates(config: str) -> Iterator[tuple[int, Path]]:
+    """Sockets of this configuration, newest first. Those of dead processes are removed."""
+    found: list[tuple[float, int, Path]] = []
+    for path in control_directory().glob(f"{config}-*.sock"):
+        pid = _pid_of(path)
+        if pid is None or not _alive(pid):
+            path.unlink(missing_ok=True)
+            continue
+        try:
+            found.append((path.lstat().st_mtime, pid, path))
+        except FileNotFoundError:
+            continue
+    for _, pid, path in sorted(found, reverse=True):
+        yield pid, path
+
+
+def _pid_of(path: Path) -> int | None:
+    digits = path.stem.rpartition("-")[2]
+    return int(digits) if digits.isdecimal() else None
+
+
+def _connect(path: Path, pid: int) -> socket.socket | None:
+    """None, and the socket removed, when nobody listens: its process id is some other program's by now."""
+    connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        connection.connect(os.fspath(path))
+    except ConnectionRefusedError:
+        connection.close()
+        if pid != os.getpid():
+            path.unlink(missing_ok=True)
+        return None
+    except OSError:
+        connection.close()
+        return None
+    return connection
+
+
+def _alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except (PermissionError, OverflowError):
+        return True
+    return True

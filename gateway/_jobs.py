@@ -1,0 +1,118 @@
+"""A job: one tools/call at a door, from its arrival to its one answer.
+
+An exposure (what a door shows) is handed a job and ends it with exactly one of `answer` and `fail`. Most
+jobs need no task: the exposure starts a call, lets the job `follow` it, and the call's callback answers. What has to
+wait for more than a call is given to `run`. Whoever made the job can cancel it at any moment; whatever it follows or
+runs is cancelled with it, and a late answer goes nowhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any, Protocol
+
+import anyio
+
+from ._room import CallLike
+
+Work = Callable[[], Coroutine[Any, Any, None]]
+Spawn = Callable[[Work], object]
+
+
+class Sink(Protocol):
+    """Where a job's answer goes: the one conversation it came from."""
+
+    def job_done(self, job: Job, result: Mapping[str, Any] | None, error: RpcFault | None) -> None: ...
+
+    def job_progress(self, job: Job, params: Mapping[str, Any]) -> None: ...
+
+    def job_broke(self, job: Job, error: Exception) -> None:
+        """Our own code raised; the sink answers and reports it."""
+        ...
+
+
+class RpcFault(Exception):
+    """A JSON-RPC error to answer with."""
+
+    def __init__(self, code: int, message: str, data: Any = None) -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
+        self.data = data
+
+
+class Job:
+    """One tools/call. `key` is the request's id as the client wrote it; `token` its progress token or None."""
+
+    __slots__ = ("_call", "_ended", "_scope", "_sink", "_spawn", "key", "modern", "token")
+
+    def __init__(
+        self, sink: Sink, spawn: Spawn, key: bytes, *, token: Any = None, modern: bool = False
+    ) -> None:
+        self.key = key
+        self.token = token
+        self.modern = modern
+        self._sink = sink
+        self._spawn = spawn
+        self._ended = False
+        self._call: CallLike | None = None
+        self._scope: anyio.CancelScope | None = None
+
+    # ---- for the exposure --------------------------------------------------------------------------------------
+
+    @property
+    def wants_progress(self) -> bool:
+        return self.token is not None
+
+    def answer(self, result: Mapping[str, Any]) -> None:
+        """End with a result."""
+        if self._end():
+            self._sink.job_done(self, result, None)
+
+    def fail(self, code: int, message: str, data: Any = None) -> None:
+        """End with a JSON-RPC error."""
+        if self._end():
+            self._sink.job_done(self, None, RpcFault(code, message, data))
+
+    def progress(self, params: Mapping[str, Any]) -> None:
+        """Tell the client how far it is. Not heard unless it asked, nor after the end."""
+        if self.token is not None and not self._ended:
+            self._sink.job_progress(self, params)
+
+    def follow(self, call: CallLike) -> None:
+        """Cancelling the job cancels `call`. The call may have ended already."""
+        if not self._ended:
+            self._call = call
+
+    def run(self, work: Work) -> None:
+        """Do `work` in a task of the job's own; it must end the job."""
+        self._scope = anyio.CancelScope()
+        self._spawn(lambda: self._contained(work))
+
+    # ---- for the conversation ----------------------------------------------------------------------------------
+
+    def cancel(self) -> None:
+        """The client no longer wants an answer. Idempotent."""
+        if not self._end():
+            return
+        call, self._call = self._call, None
+        if call is not None:
+            call.cancel()
+        if self._scope is not None:
+            self._scope.cancel()
+
+    def _end(self) -> bool:
+        if self._ended:
+            return False
+        self._ended = True
+        return True
+
+    async def _contained(self, work: Work) -> None:
+        """A job's task takes nobody down: its bug ends the job and is reported."""
+        assert self._scope is not None
+        with self._scope:
+            try:
+                await work()
+            except Exception as error:
+                if self._end():
+                    self._sink.job_broke(self, error)

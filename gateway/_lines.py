@@ -1,0 +1,178 @@
+"""Lines in, lines out, over raw descriptors, for a client that may be slow, silent, or gone.
+
+*In*: only new bytes are searched for a newline and the parts of a line are joined once, so a line of 60 MiB costs what
+its bytes cost. A line over the bound is dropped up to its newline, and counted.
+
+*Out*: a line is written in the step that made it when nothing is waiting; else it waits, and what waits is written
+together when the client reads again. Two marks bound what may wait. Over the low one the outlet is `congested`: the
+door stops reading requests. Over the high one a long line is refused (its sender answers something short instead), so
+memory is bounded by that mark and by the requests that were already in flight.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from collections.abc import Callable
+from typing import Final
+
+from ..actors._rim import Rim, Waiter
+
+_CHUNK: Final = 1 << 18
+_SHORT: Final = 4096
+CONGESTED: Final = 1 << 20
+FULL: Final = 128 << 20
+
+
+class LineSplitter:
+    """Cuts a stream of bytes into lines of at most `max_line` bytes, newline not counted."""
+
+    def __init__(self, max_line: int) -> None:
+        self._max = max_line
+        self._parts: list[bytes] = []
+        self._size = 0
+        self.too_long = 0  # lines dropped so far
+
+    def feed(self, data: bytes) -> list[bytes]:
+        """The lines that `data` completes, without their newlines."""
+        *whole, rest = data.split(b"\n")
+        lines = [line for line in map(self._complete, whole) if line is not None]
+        self._keep(rest)
+        return lines
+
+    def _complete(self, end: bytes) -> bytes | None:
+        if not self._parts and len(end) <= self._max:  # nearly always
+            return end
+        self._keep(end)
+        parts, self._parts = self._parts, []
+        size, self._size = self._size, 0
+        if size > self._max:
+            self.too_long += 1
+            return None
+        return b"".join(parts)
+
+    def _keep(self, part: bytes) -> None:
+        self._size += len(part)
+        if self._size > self._max:
+            self._parts = [b""]  # over the bound: remember that a line is open, not what was in it
+        elif part:
+            self._parts.append(part)
+
+
+class LineWriter:
+    """The way out. `send` from anywhere in the loop; `run` in a task of the door's."""
+
+    def __init__(
+        self,
+        rim: Rim,
+        fd: int,
+        *,
+        congested: int = CONGESTED,
+        full: int = FULL,
+        on_broken: Callable[[], object] = lambda: None,
+    ) -> None:
+        self._rim = rim
+        self._fd = fd
+        self._low, self._high = congested, full
+        self._on_broken = on_broken
+        self._queue: deque[bytes | memoryview] = deque()
+        self._wake = rim.waiter()
+        self._relief: Waiter | None = None
+        self._empty: Waiter | None = None
+        self.waiting = 0  # bytes
+        self.broken = False  # the other end is closed; everything sent from here on is dropped
+
+    @property
+    def congested(self) -> bool:
+        return self.waiting > self._low
+
+    def send(self, line: bytes) -> bool:
+        """Write `line`, now or in its turn. False: too much is waiting already, and it is not a short one."""
+        if self.broken:
+            return True
+        if self.waiting:
+            if self.waiting + len(line) > self._high and len(line) > _SHORT:
+                return False
+            self._queue.append(line)
+        else:
+            written = self._write(line)
+            if written == len(line) or self.broken:
+                return True
+            line_rest = memoryview(line)[written:]
+            self._queue.append(line_rest)
+            self.waiting -= written
+            self._wake.set()
+        self.waiting += len(line)
+        return True
+
+    async def run(self) -> None:
+        """Write what waits, as fast as the client reads. Runs until cancelled or broken."""
+        while not self.broken:
+            await self._wake.wait()
+            self._wake = self._rim.waiter()
+            while self._queue:
+                await self._rim.wait_writable(self._fd)
+                self._write_some()
+
+    async def relieved(self) -> None:
+        """Wait until no longer congested (or broken)."""
+        while self.congested and not self.broken:
+            self._relief = self._rim.waiter()
+            await self._relief.wait()
+
+    async def flushed(self) -> None:
+        """Wait until nothing waits (or broken)."""
+        while self.waiting and not self.broken:
+            self._empty = self._rim.waiter()
+            await self._empty.wait()
+
+    def _write_some(self) -> None:
+        """One write of up to a chunk, taken from as many lines as it holds."""
+        batch = self._batch()
+        written = self._write(batch)
+        if self.broken:
+            return
+        self.waiting -= written
+        while written:
+            head = self._queue[0]
+            if written < len(head):
+                self._queue[0] = memoryview(head)[written:]
+                break
+            written -= len(head)
+            self._queue.popleft()
+        self._tell()
+
+    def _batch(self) -> bytes | memoryview:
+        head = self._queue[0]
+        if len(head) >= _CHUNK or len(self._queue) == 1:
+            return head
+        size, parts = 0, list[bytes | memoryview]()
+        for part in self._queue:
+            parts.append(part)
+            size += len(part)
+            if size >= _CHUNK:
+                break
+        return b"".join(parts)
+
+    def _write(self, data: bytes | memoryview) -> int:
+        try:
+            return os.write(self._fd, data)
+        except BlockingIOError:
+            return 0
+        except OSError:
+            self._break()
+            return 0
+
+    def _break(self) -> None:
+        self.broken = True
+        self._queue.clear()
+        self.waiting = 0
+        self._wake.set()
+        self._tell()
+        self._on_broken()
+
+    def _tell(self) -> None:
+        if self._relief is not None and not self.congested:
+            self._relief.set()
+        if self._empty is not None and not self.waiting:
+            self._empty.set()

@@ -1,0 +1,53 @@
+"""The `mcp` tool asked from a program of ours: a request in, its result out, nothing of a client between."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import anyio
+
+from ...protocol.errors import Bug, CallError, Reach
+from .._jobs import Job, RpcFault
+from ._tool import McpTool
+
+
+class _Once:
+    """A sink for one job."""
+
+    def __init__(self) -> None:
+        self.done = anyio.Event()
+        self.result: Mapping[str, Any] = {}
+        self.error: CallError | None = None
+
+    def job_done(self, job: Job, result: Mapping[str, Any] | None, error: RpcFault | None) -> None:
+        self.result = result or {}
+        if error is not None:
+            self.error = CallError(error.message, server="", reach=Reach.NOT_SENT)
+        self.done.set()
+
+    def job_progress(self, job: Job, params: Mapping[str, Any]) -> None:
+        pass
+
+    def job_broke(self, job: Job, error: Exception) -> None:
+        text = f"A bug in Greenroom, please report it: {type(error).__name__}: {error}"
+        self.error = Bug(text, server="")
+        self.done.set()
+
+
+async def ask(tool: McpTool, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The result of one request to `tool`, as a client would get it. Cancelling cancels what was asked for.
+
+    Raises `Bug` for an error of our own.
+    """
+    sink = _Once()
+    async with anyio.create_task_group() as group:
+        job = Job(sink, group.start_soon, b"1")
+        tool.begin(arguments, job)
+        try:
+            await sink.done.wait()
+        finally:
+            job.cancel()
+    if sink.error is not None:
+        raise sink.error
+    return sink.result

@@ -1,0 +1,188 @@
+"""The `mcp` tool as a client sees it: its definition, and what a request to it means.
+
+The definition is a constant. It names no servers and carries no counts, so it costs the same context (under 250
+tokens) for one server or for a thousand, never changes while a client holds it, and needs no `list_changed`.
+
+A request's mode is decided by which parameters are there, the strongest first: tool, connect, describe, instructions,
+search, server, and status when there is none. Models like to fill in every parameter they are offered, so an empty
+string counts as absent; only `search` may be empty, where it means "everything of this server".
+
+`args` is declared an object because several clients refuse a list of types in a schema, and refuse every other tool
+with it; a JSON string is taken all the same.
+"""
+
+from __future__ import annotations
+
+import enum
+import json
+from collections.abc import Mapping
+from typing import Any, Final, cast
+
+import attrs
+
+from ...protocol.errors import UsageError
+
+NAME: Final = "mcp"
+PAGE: Final = 12
+MAX_REGEX: Final = 256
+
+_TEXT: Final = {"type": "string"}
+
+DEFINITION: Final[Mapping[str, Any]] = {
+    "name": NAME,
+    "description": (
+        "Find and use the tools of all MCP servers. Servers start by themselves when called. "
+        "The first parameter present decides: tool (calls it with args) > connect (a server) > describe (a tool) > "
+        "instructions (of a server) > search (words) > server (lists its tools) > none (status). "
+        'Typical: mcp({search:"create issue"}), then mcp({tool:"github_create_issue",args:{title:"x"}}).'
+    ),
+    "inputSchema": {
+        "type": "object",
+        "properties": {
+            "tool": _TEXT,
+            "args": {"type": "object", "description": "or a JSON string"},
+            "connect": _TEXT,
+            "describe": _TEXT,
+            "instructions": _TEXT,
+            "search": _TEXT,
+            "regex": {"type": "boolean"},
+            "includeSchemas": {"type": "boolean", "default": True},
+            "limit": {"type": "integer", "default": PAGE},
+            "offset": {"type": "integer"},
+            "server": _TEXT,
+        },
+    },
+}
+
+
+class Mode(enum.Enum):
+    """What a request asks for. The order is the priority."""
+
+    CALL = "call"
+    CONNECT = "connect"
+    DESCRIBE = "describe"
+    INSTRUCTIONS = "instructions"
+    SEARCH = "search"
+    LIST = "list"
+    STATUS = "status"
+
+
+_DECIDES: Final[tuple[tuple[str, Mode], ...]] = (
+    ("tool", Mode.CALL),
+    ("connect", Mode.CONNECT),
+    ("describe", Mode.DESCRIBE),
+    ("instructions", Mode.INSTRUCTIONS),
+    ("search", Mode.SEARCH),
+    ("server", Mode.LIST),
+)
+
+
+@attrs.frozen
+class Request:
+    """A request to the `mcp` tool, read. `subject` is what the deciding parameter says: a tool, a server, a query."""
+
+    mode: Mode
+    subject: str = ""
+    server: str | None = None
+    args: Mapping[str, Any] | None = None
+    regex: bool = False
+    include_schemas: bool = True
+    limit: int = PAGE
+    offset: int = 0
+
+
+def parse_request(arguments: Mapping[str, Any]) -> Request:
+    """Read the arguments of a call to `mcp`.
+
+    Raises `UsageError` (code `invalid_args`) naming the parameter that is wrong and what was expected.
+    """
+    mode, subject = _mode_of(arguments)
+    if mode is Mode.CALL:  # the hot path: nothing else of the request matters to a call
+        return Request(mode, subject, _text(arguments, "server"), parse_args(arguments.get("args")))
+    if mode is Mode.STATUS and arguments.get("args"):
+        raise _invalid(
+            "The parameters were nested inside `args`; pass them top-level, "
+            'for example mcp({ tool: "name", args: {...} }).'
+        )
+    return Request(
+        mode,
+        subject,
+        _text(arguments, "server"),
+        regex=_flag(arguments, "regex", False),
+        include_schemas=_flag(arguments, "includeSchemas", True),
+        limit=max(1, _number(arguments, "limit", PAGE)),
+        offset=max(0, _number(arguments, "offset", 0)),
+    )
+
+
+def parse_args(args: Any) -> Mapping[str, Any] | None:
+    """`args` as an object: given as one, or as its JSON. Empty text and null are no arguments.
+
+    Raises `UsageError`: `Invalid args JSON: …` or `Invalid args: expected a JSON object, got …`.
+    """
+    if args is None or args == "":
+        return None
+    if isinstance(args, str):
+        args = _decoded(args)
+    if isinstance(args, Mapping):
+        return cast("Mapping[str, Any]", args)
+    raise _invalid(f"Invalid args: expected a JSON object, got {kind_of(args)}.")
+
+
+def kind_of(value: Any) -> str:
+    """The JSON word for a value's type."""
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return "boolean"
+    if isinstance(value, str):
+        return "string"
+    if isinstance(value, int | float):
+        return "number"
+    return "object" if isinstance(value, Mapping) else "array"
+
+
+def _mode_of(arguments: Mapping[str, Any]) -> tuple[Mode, str]:
+    for key, mode in _DECIDES:
+        subject = _text(arguments, key)
+        if subject is not None:
+            return mode, subject
+    return Mode.STATUS, ""
+
+
+def _text(arguments: Mapping[str, Any], key: str) -> str | None:
+    value = arguments.get(key)
+    if value is None or (value == "" and key != "search"):
+        return None
+    if isinstance(value, str):
+        return value
+    raise _invalid(f"Invalid {key}: expected a string, got {kind_of(value)}.")
+
+
+def _flag(arguments: Mapping[str, Any], key: str, default: bool) -> bool:
+    value = arguments.get(key)
+    if value is None:
+        return default
+    if isinstance(value, bool):
+        return value
+    raise _invalid(f"Invalid {key}: expected true or false, got {kind_of(value)}.")
+
+
+def _number(arguments: Mapping[str, Any], key: str, default: int) -> int:
+    value = arguments.get(key)
+    if value is None:
+        return default
+    if isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 1e15:
+        return int(value)
+    raise _invalid(f"Invalid {key}: expected a whole number, got {kind_of(value)}.")
+
+
+def _decoded(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise _invalid(f"Invalid args JSON: {error}") from None
+
+
+def _invalid(message: str) -> UsageError:
+    return UsageError(message, code="invalid_args")

@@ -1,0 +1,103 @@
+"""From what a server answered to what the model reads.
+
+The content is transformed (`protocol/content`), images pass untouched, text beyond the guard is cut and kept in a file.
+What the content blocks do not carry (the server's `structuredContent` and `_meta`) goes along in `details.mcpResult`;
+the content itself does not, or every answer would be sent twice. A `mcpResult` over 16 KiB is left out and says so: a
+client that shows `structuredContent` to its model must not be flooded past the guard.
+
+`Outcome` is the pure half. Only an outcome with something to spill needs a thread; the others are answered in the step
+that read them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, cast
+
+import attrs
+import msgspec
+
+from ...protocol.content import Guarded, guard, to_blocks
+from ._answer import Answer
+from ._refusals import subject_of
+from ._texts import expected_parameters
+
+if TYPE_CHECKING:
+    from ...protocol.index import Target
+
+DETAILS_LIMIT: Final = 16_384
+_ELSEWHERE: Final = frozenset({"content", "contents", "resultType", "ttlMs", "cacheScope"})
+
+
+@attrs.frozen(eq=False)
+class Outcome:
+    """A call's answer but for the path of the file its long text goes to."""
+
+    guarded: Guarded
+    details: Mapping[str, Any]
+
+    @property
+    def spill_text(self) -> str | None:
+        return self.guarded.spill_text
+
+    def answer(self, path: Path | None = None, error: str | None = None) -> Answer:
+        """The finished answer. `path`: where the long text was saved, or `error`: why it was not."""
+        if self.guarded.spill_text is None:
+            return Answer(self.guarded.blocks, self.details)
+        where = {"fullOutputPath": str(path)} if path is not None else {"writeError": error}
+        report = {"truncated": True, **self.guarded.stats, **where}
+        blocks = self.guarded.with_notice(path, error)
+        return Answer(blocks, {**self.details, "outputGuard": report})
+
+
+def outcome_of(
+    server: str, target: Target | None, result: Mapping[str, Any], *, max_bytes: int, max_lines: int
+) -> Outcome:
+    """What becomes of a result. `max_bytes`, `max_lines`: the output guard; 0 = off."""
+    blocks = to_blocks(result)
+    details: dict[str, Any] = {"mode": "call", "server": server, **subject_of(target)}
+    rest = _rest_of(result)
+    if rest:
+        details["mcpResult"] = rest
+    if result.get("isError") is True:
+        blocks = _as_error(blocks, target)
+        details["error"] = "tool_error"
+    return Outcome(guard(blocks, max_bytes, max_lines), details)
+
+
+def decode_result(raw: bytes) -> Mapping[str, Any] | None:
+    """The result object, or None when the server's answer is not one."""
+    try:
+        result = msgspec.json.decode(raw)
+    except (msgspec.DecodeError, RecursionError):
+        return None
+    return cast("Mapping[str, Any]", result) if isinstance(result, dict) else None
+
+
+def _rest_of(result: Mapping[str, Any]) -> Mapping[str, Any]:
+    if result.keys() <= _ELSEWHERE:
+        return {}
+    rest = {key: value for key, value in result.items() if key not in _ELSEWHERE}
+    size = _size(rest)
+    if size <= DETAILS_LIMIT:
+        return rest
+    return {"omitted": True, "reason": f"larger than {DETAILS_LIMIT} bytes", "rawResultBytes": size}
+
+
+def _size(value: Any) -> int:
+    try:
+        return len(msgspec.json.encode(value))
+    except (OverflowError, RecursionError):  # numbers or depths msgspec will not write: too odd to send twice
+        return DETAILS_LIMIT + 1
+
+
+def _as_error(blocks: Sequence[Mapping[str, Any]], target: Target | None) -> list[dict[str, Any]]:
+    """`Error: …` with what was expected, then whatever else the tool sent."""
+    texts = [block["text"] for block in blocks if block.get("type") == "text"]
+    message = "\n".join(texts).strip()
+    if not message or message == "(empty result)":
+        message = "Tool execution failed"
+    text = f"Error: {message}{expected_parameters(target)}"
+    others = [dict(block) for block in blocks if block.get("type") != "text"]
+    return [{"type": "text", "text": text}, *others]

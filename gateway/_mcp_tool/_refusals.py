@@ -1,0 +1,125 @@
+"""The texts of requests that did not go well: names nobody answers to, and calls that failed.
+
+Pure, as `_texts`. The code in `details.error` is the error's own (`protocol/errors.py`), except that everything a
+server answered or a connection did to a call is `call_failed`, the one word agents know for it. `details.reach` says
+how far the call got; when it may have run without our knowing, the text says so, because a model decides from the text
+whether to try again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from ...protocol.errors import (
+    AmbiguousTool,
+    Busy,
+    CallError,
+    GreenroomError,
+    Reach,
+    Unavailable,
+)
+from ._answer import Answer
+from ._hints import Hints
+from ._texts import expected_parameters
+
+if TYPE_CHECKING:
+    from ...protocol.index import Target
+
+_TOLD_AS_THEY_ARE = frozenset(
+    {"server_unavailable", "server_not_connected", "server_busy", "auth_required", "connect_failed"}
+)
+
+
+def unknown_server(mode: str, server: str, hints: Hints) -> Answer:
+    text = f'Server "{server}" not found. {hints.see_servers}'
+    return Answer.of(text, mode=mode, server=server, error="server_not_found")
+
+
+def disabled_server(mode: str, server: str) -> Answer:
+    text = f'Server "{server}" is disabled. Remove "disabled" from its configuration to use it.'
+    return Answer.of(text, mode=mode, server=server, error="server_disabled")
+
+
+def broken_server(mode: str, server: str, reason: str) -> Answer:
+    text = f'Server "{server}" cannot be used: {reason}'
+    return Answer.of(text, mode=mode, server=server, error="config_error")
+
+
+def refused_request(mode: str, error: GreenroomError) -> Answer:
+    """A request that is wrong in itself."""
+    return Answer.of(error.message, mode=mode, error=error.code)
+
+
+def unknown_tool(
+    mode: str,
+    tool: str,
+    *,
+    server: str | None,
+    names: Sequence[str],
+    suggestions: Sequence[str],
+    connected_now: bool = False,
+    hints: Hints,
+) -> Answer:
+    """No tool of that name. `names`: what `server` has; `connected_now`: it was connected to make sure."""
+    details: dict[str, Any] = {"mode": mode, "requestedTool": tool, "error": "tool_not_found"}
+    if server is not None:
+        details["server"] = server
+    if server is not None and connected_now:
+        details["error"] = "tool_not_found_after_reconnect"
+        text = f'Tool "{tool}" not found on "{server}" after reconnect.'
+        text += f' Available tools on "{server}": {", ".join(names) or "none"}.'
+    else:
+        text = f'Tool "{tool}" not found.'
+        text += f' Server "{server}" has: {", ".join(names)}.' if server and names else f" {hints.search}"
+    if suggestions:
+        details["suggestions"] = list(suggestions)
+        text += f" Did you mean: {', '.join(suggestions)}"
+    return Answer.of(text, **details)
+
+
+def ambiguous_tool(mode: str, tool: str, candidates: Sequence[str]) -> Answer:
+    error = AmbiguousTool(tool, candidates)
+    return Answer.of(
+        error.message, mode=mode, requestedTool=tool, error=error.code, candidates=list(candidates)
+    )
+
+
+def failed_connect(server: str, error: CallError) -> Answer:
+    """An explicit connect that failed."""
+    code = error.code if error.code in _TOLD_AS_THEY_ARE else "connect_failed"
+    details = {"mode": "connect", "server": server, "error": code}
+    return Answer.of(f'Failed to connect to "{server}": {error.message}', **details)
+
+
+def failed_call(error: CallError, target: Target | None) -> Answer:
+    """A call that was refused, or was accepted and has no result."""
+    details = _call_details(error, target)
+    if error.code == "connect_failed":
+        return Answer.of(f'Failed to connect to "{error.server}": {error.message}', **details)
+    if error.code in _TOLD_AS_THEY_ARE:
+        return Answer.of(error.message, **details)
+    maybe = " It was sent and may have run." if error.reach is Reach.SENT else ""
+    text = f"Failed to call tool: {_sentence(error.message) if maybe else error.message}{maybe}"
+    return Answer.of(text + expected_parameters(target), **details)
+
+
+def _call_details(error: CallError, target: Target | None) -> dict[str, Any]:
+    details: dict[str, Any] = {"mode": "call", "server": error.server, **subject_of(target)}
+    details |= {"error": error.code, "message": error.message, "reach": str(error.reach)}
+    if isinstance(error, Unavailable):
+        details |= {"failedAgo": round(error.failed_ago), "retryIn": round(error.retry_in, 1)}
+    if isinstance(error, Busy):
+        details |= {"inFlight": error.in_flight, "queued": error.queued, "retryIn": error.retry_after}
+    return details
+
+
+def subject_of(target: Target | None) -> Mapping[str, str]:
+    """What was called, as `details` name it."""
+    if target is None:
+        return {}
+    return {"resourceUri": target.original} if target.kind == "resource" else {"tool": target.name}
+
+
+def _sentence(text: str) -> str:
+    return text if text.endswith((".", "!", "?")) else f"{text}."

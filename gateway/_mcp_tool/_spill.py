@@ -1,0 +1,63 @@
+"""Where the text goes that was too long for an answer: one private file each, kept for a while and then removed.
+
+The directory is the user's own (0700) under the cache directory, so the files outlive the gateway that wrote them: an
+agent may come back to one after a restart. What bounds them is age (24 h) and the sum of their sizes (100 MiB, oldest
+go first), enforced whenever one is written; there is no timer. Synchronous: writing megabytes is work for a thread.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+import attrs
+
+DAY = 24 * 3600.0
+MAX_TOTAL = 100 * 1024 * 1024
+
+
+def default_directory() -> Path:
+    """`output/` in the user's cache directory for Greenroom."""
+    import platformdirs
+
+    return platformdirs.user_cache_path("greenroom") / "output"
+
+
+@attrs.frozen
+class Spill:
+    """Files of long answers in one directory. `max_age` in seconds, `max_total` in bytes."""
+
+    directory: Path = attrs.field(factory=default_directory)
+    max_age: float = DAY
+    max_total: int = MAX_TOTAL
+    clock: Callable[[], float] = time.time  # file stamps are wall clock
+
+    def write(self, text: str) -> Path:
+        """Keep `text` in a new file, mode 0600, and remove what is due. Raises `OSError`."""
+        data = text.encode("utf-8", "replace")
+        self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        path = self.directory / f"output-{secrets.token_hex(8)}.txt"
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        with open(descriptor, "wb") as file:
+            file.write(data)
+        self._prune(keep=path)
+        return path
+
+    def _prune(self, keep: Path) -> None:
+        """Newest first: whatever is too old, or no longer fits, goes. Files others removed meanwhile are no news."""
+        room, oldest = self.max_total, self.clock() - self.max_age
+        for path, stamp, size in sorted(self._files(), key=lambda file: (file[0] != keep, -file[1])):
+            room -= size
+            if path != keep and (stamp < oldest or room < 0):
+                path.unlink(missing_ok=True)
+
+    def _files(self) -> Iterable[tuple[Path, float, int]]:
+        for path in self.directory.glob("output-*.txt"):
+            try:
+                stat = path.stat()
+            except FileNotFoundError:
+                continue
+            yield path, stat.st_mtime, stat.st_size

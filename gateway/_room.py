@@ -1,0 +1,120 @@
+"""What the doors use of a room.
+
+The doors are written against these protocols and not against `Greenroom` itself, for two reasons: a room that only has
+the cache (no actors, no loop) can stand behind the same `mcp` tool, and the list below is everything a door can do to a
+room. A door never reaches further in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
+
+from ..protocol.lifecycle import State
+
+if TYPE_CHECKING:
+    from ..protocol.catalogue import ServerEntry
+    from ..protocol.config import Config
+    from ..protocol.errors import CallError
+    from ..protocol.index import Index, Target
+    from ..protocol.result import ToolResult
+
+OnProgress = Callable[[Mapping[str, Any]], None]
+
+
+class CallLike(Protocol):
+    """A call that was accepted: ended exactly once, by callback."""
+
+    @property
+    def result(self) -> bytes | None:
+        """The raw JSON of the result, when it ended well."""
+        ...
+
+    @property
+    def error(self) -> CallError | None: ...
+
+    def cancel(self) -> object: ...
+
+
+class StatusRow(Protocol):
+    """One address, as `Greenroom.status` reports it. Times in seconds."""
+
+    @property
+    def server(self) -> str: ...
+    @property
+    def scope(self) -> str: ...
+    @property
+    def state(self) -> State: ...
+    @property
+    def incarnation(self) -> int: ...
+    @property
+    def in_flight(self) -> int: ...
+    @property
+    def queued(self) -> int: ...
+    @property
+    def waiting_for(self) -> str | None: ...
+    @property
+    def tool_count(self) -> int | None: ...
+    @property
+    def cached(self) -> bool: ...
+    @property
+    def failed_ago(self) -> float | None: ...
+    @property
+    def failure(self) -> str | None: ...
+    @property
+    def retry_in(self) -> float | None: ...
+    @property
+    def needs_auth(self) -> bool: ...
+    @property
+    def disabled(self) -> bool: ...
+    @property
+    def broken(self) -> str | None: ...
+    @property
+    def down(self) -> str | None: ...
+    @property
+    def pid(self) -> int | None: ...
+    @property
+    def lifecycle(self) -> str: ...
+    @property
+    def connecting(self) -> bool: ...
+
+
+class Library(Protocol):
+    """What is known without asking anybody: enough for status, list, search, describe and instructions."""
+
+    @property
+    def config(self) -> Config: ...
+    @property
+    def index(self) -> Index: ...
+
+    def status(self) -> Sequence[StatusRow]: ...
+
+    def entry(self, server: str) -> ServerEntry | None: ...
+
+
+class Room(Library, Protocol):
+    """A library whose servers can be called and connected."""
+
+    async def call(
+        self,
+        tool: str,
+        arguments: Mapping[str, Any] | None = None,
+        *,
+        server: str | None = None,
+        timeout: float | None = None,
+        on_progress: OnProgress | None = None,
+    ) -> ToolResult: ...
+
+    def start_call(
+        self,
+        target: Target,
+        arguments: Mapping[str, Any] | None,
+        on_end: Callable[[Any], None],
+        *,
+        timeout: float | None = None,
+        on_progress: OnProgress | None = None,
+    ) -> CallLike: ...
+
+    async def connect(self, server: str, *, force: bool = False) -> None: ...
+
+    async def reconnect(self, server: str | None = None) -> Sequence[tuple[str, Any]]: ...

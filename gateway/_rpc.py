@@ -1,0 +1,125 @@
+"""JSON-RPC as our doors read and write it: the envelope once, everything inside it only when somebody looks.
+
+An id is kept as the bytes the client wrote and echoed as such, so a number stays that number and a string that string.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any, Final
+
+import msgspec
+
+from ._jobs import RpcFault
+
+PARSE_ERROR: Final = -32700
+INVALID_REQUEST: Final = -32600
+METHOD_NOT_FOUND: Final = -32601
+INVALID_PARAMS: Final = -32602
+INTERNAL_ERROR: Final = -32603
+OVERLOADED: Final = -32000
+UNSUPPORTED_VERSION: Final = -32022
+
+_NONE: Final = msgspec.Raw(b"")
+_ID_STARTS: Final = b'"-0123456789'
+
+
+class Envelope(msgspec.Struct):
+    """One message from a client. A request has `method` and `id`, a notification only `method`."""
+
+    id: msgspec.Raw = _NONE
+    method: str | None = None
+    params: msgspec.Raw = _NONE
+    result: msgspec.Raw = _NONE
+    error: msgspec.Raw = _NONE
+
+
+class CallParams(msgspec.Struct):
+    """The params of a tools/call. `arguments` and `_meta` may be null; some clients send that."""
+
+    name: str
+    arguments: dict[str, Any] | None = None
+    meta: dict[str, Any] | None = msgspec.field(default=None, name="_meta")
+
+
+class CancelParams(msgspec.Struct):
+    request_id: msgspec.Raw = msgspec.field(default=_NONE, name="requestId")
+
+
+_envelope = msgspec.json.Decoder(Envelope)
+_call = msgspec.json.Decoder(CallParams)
+_cancel = msgspec.json.Decoder(CancelParams)
+_object = msgspec.json.Decoder(dict[str, Any])
+_encoder = msgspec.json.Encoder()
+_UNREADABLE: Final = (msgspec.DecodeError, RecursionError, UnicodeDecodeError)
+
+
+def read_envelope(line: bytes) -> Envelope:
+    """Raises `RpcFault`: parse error, or invalid request for JSON that is no message."""
+    try:
+        return _envelope.decode(line)
+    except msgspec.ValidationError:
+        what = (
+            "Batches are not supported: send" if line.lstrip()[:1] == b"[" else "Not a JSON-RPC message: send"
+        )
+        raise RpcFault(INVALID_REQUEST, f"{what} one JSON-RPC object per line.") from None
+    except _UNREADABLE as error:
+        raise RpcFault(PARSE_ERROR, f"Parse error: {_why(error)}") from None
+
+
+def read_id(envelope: Envelope) -> bytes:
+    """The id as written; empty for a notification. Raises `RpcFault` when it is no string and no number."""
+    key = bytes(envelope.id)
+    if key and key[0] not in _ID_STARTS:
+        raise RpcFault(INVALID_REQUEST, "Invalid request: the id must be a string or a number.")
+    return key
+
+
+def read_call(params: msgspec.Raw) -> CallParams:
+    return _read(_call, params)
+
+
+def read_cancel(params: msgspec.Raw) -> bytes:
+    return bytes(_read(_cancel, params).request_id)
+
+
+def read_object(params: msgspec.Raw) -> dict[str, Any]:
+    """Params as an object; absent and null are empty."""
+    raw = bytes(params)
+    return {} if raw in (b"", b"null") else _read(_object, params)
+
+
+def result_line(key: bytes, result: Mapping[str, Any]) -> bytes:
+    return b'{"jsonrpc":"2.0","id":%b,"result":%b}\n' % (key, encode(result))
+
+
+def error_line(key: bytes, fault: RpcFault) -> bytes:
+    """An error answer; an empty `key` becomes null, as JSON-RPC wants for a message whose id is unknown."""
+    error: dict[str, Any] = {"code": fault.code, "message": fault.message}
+    if fault.data is not None:
+        error["data"] = fault.data
+    return b'{"jsonrpc":"2.0","id":%b,"error":%b}\n' % (key or b"null", encode(error))
+
+
+def notification_line(method: str, params: Mapping[str, Any]) -> bytes:
+    return encode({"jsonrpc": "2.0", "method": method, "params": params}) + b"\n"
+
+
+def encode(value: Any) -> bytes:
+    """JSON bytes, on one line. Numbers beyond 64 bits, which msgspec refuses to write, are Python's to write."""
+    try:
+        return _encoder.encode(value)
+    except OverflowError:
+        return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode()
+
+
+def _read(decoder: msgspec.json.Decoder[Any], params: msgspec.Raw) -> Any:
+    try:
+        return decoder.decode(bytes(params) or b"{}")
+    except _UNREADABLE as error:
+        raise RpcFault(INVALID_PARAMS, f"Invalid params: {_why(error)}") from None
+
+
+def _why(error: BaseException) -> str:
+    return "nested too deeply" if isinstance(error, RecursionError) else str(error)

@@ -1,0 +1,195 @@
+"""`greenroom serve`: a room, the doors to it, and how it all ends.
+
+Two ways out. *Politely* (the first SIGTERM or SIGINT): no new calls are taken, the room drains, the answers of its last
+calls are written, and the client has a second to read them. *At once* (the client closed its end, or a second signal):
+whoever asked is gone or has run out of patience, so calls are cancelled and the room is left under cancellation, which
+means without draining. Clients kill a server that lingers two seconds after they closed its input, so leaving at once
+also sets an alarm: whatever may hold us up, after a second the process ends, and the guard ends what it started.
+
+What belongs to the client (reading, writing, jobs that wait) runs in the outer task group and outlives the room, or the
+room's last answers would have nobody to write them.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable, Mapping
+from contextlib import AbstractAsyncContextManager, ExitStack
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+import anyio
+import anyio.abc
+import attrs
+
+from ..actors._rim import current_rim
+from ..protocol.config import Config
+from ..protocol.errors import GreenroomError, UsageError
+from . import _control as control
+from ._endpoint import Conversation, Endpoint
+from ._event_log import Hear, Log, follow, to_file, to_log
+from ._exposure import Exposure, Proxy
+from ._mcp_tool import FOR_PEOPLE, Librarian, McpTool, ask
+from ._room import Room
+from ._stdio_door import StdioDoor, taken_over_stdio
+from ._views import status_view, tools_view
+
+_LAST_ANSWERS: Final = 1.0  # seconds the client has to read what the room's end left for it
+_LAST_WORDS: Final = 0.2  # the same for a client that is probably gone
+_LAST_RESORT: Final = 1.0  # seconds from leaving at once to the alarm
+
+OpenRoom = Callable[[Config], AbstractAsyncContextManager[Any]]
+
+
+@attrs.frozen
+class Options:
+    """What the command line decides beyond the configuration."""
+
+    expose: str = "proxy"
+    events: Path | None = None
+    version: str = "0"
+
+
+class Exit:
+    """When and how to leave. Asked by signals and by the client's end; obeyed by `serve`."""
+
+    def __init__(self, *, alarm: Callable[[float], None]) -> None:
+        self.asked = anyio.Event()
+        self.room = anyio.CancelScope()  # everything within it ends without draining once cancelled
+        self._alarm = alarm
+
+    def politely(self) -> None:
+        self.asked.set()
+
+    def at_once(self) -> None:
+        self._alarm(_LAST_RESORT)
+        self.room.cancel()  # before anybody wakes: the room is to be left cancelled, not left
+        self.asked.set()
+
+
+def set_alarm(seconds: float) -> None:
+    """End this process after `seconds`, whatever it is doing by then. No-op where there are no alarms."""
+    if hasattr(signal, "setitimer"):
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
+        signal.setitimer(signal.ITIMER_REAL, seconds)
+
+
+async def serve(config: Config, open_room: OpenRoom, options: Options) -> None:
+    """Serve `config` on standard input and output until the client or a signal ends it.
+
+    Raises `UsageError` when the events file cannot be written.
+    """
+    log = Log()
+    for problem in (*config.problems, *config.broken.values()):
+        log.line(str(problem))
+    with ExitStack() as stack:
+        hearers = [to_log(log), *events_file(options.events, stack)]
+        stdin, stdout = stack.enter_context(taken_over_stdio())
+        door = StdioDoor(current_rim(), stdin, stdout, max_line=config.settings.max_line)
+        stack.enter_context(door.opened())
+        async with anyio.create_task_group() as outer:
+            await _serve_room(config, open_room, options, door, outer, hearers, log)
+            outer.cancel_scope.cancel()
+
+
+async def _serve_room(
+    config: Config,
+    open_room: OpenRoom,
+    options: Options,
+    door: StdioDoor,
+    outer: anyio.abc.TaskGroup,
+    hearers: list[Hear],
+    log: Log,
+) -> None:
+    leaving = Exit(alarm=set_alarm)
+    outer.start_soon(door.write)
+    await outer.start(_heed_signals, leaving)
+    with leaving.room:
+        async with open_room(config) as room, anyio.create_task_group() as inner:
+            await outer.start(partial(follow, room, hearers))
+            conversation = Endpoint(exposure_of(options.expose, room), options.version, note=log.line).open(
+                door, outer.start_soon
+            )
+            await inner.start(_serve_commands, config, room, options, log)
+            outer.start_soon(_read_client, door, conversation, leaving)
+            await leaving.asked.wait()
+            conversation.refuse_new()
+            inner.cancel_scope.cancel()
+    await door.flush(_LAST_ANSWERS if not leaving.room.cancel_called else _LAST_WORDS)
+
+
+def exposure_of(name: str, room: Room) -> Exposure:
+    """What a door shows, by the name `--expose` has for it. Raises `UsageError` for one that is not known."""
+    if name != "proxy":
+        raise UsageError(f'Nothing is exposed as "{name}". Use --expose proxy.')
+    return Proxy(McpTool(room))
+
+
+async def _read_client(door: StdioDoor, conversation: Conversation, leaving: Exit) -> None:
+    await door.read(conversation.receive)
+    conversation.close()
+    leaving.at_once()
+
+
+async def _heed_signals(
+    leaving: Exit, *, task_status: anyio.abc.TaskStatus[None] = anyio.TASK_STATUS_IGNORED
+) -> None:
+    with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
+        task_status.started()
+        async for _ in signals:
+            if leaving.asked.is_set():
+                leaving.at_once()
+            leaving.politely()
+
+
+async def _serve_commands(
+    config: Config,
+    room: Room,
+    options: Options,
+    log: Log,
+    *,
+    task_status: anyio.abc.TaskStatus[None] = anyio.TASK_STATUS_IGNORED,
+) -> None:
+    """The control socket. A gateway serves its client without one, if it must."""
+    path = control.socket_path(control.identity(config.files), os.getpid())
+    try:
+        await control.serve_control(path, commands(room, options.version), task_status=task_status)
+    except (OSError, GreenroomError) as error:
+        log.line(f"no control socket, greenroom status and the like will not find this gateway: {error}")
+        task_status.started()
+
+
+def commands(room: Room, version: str) -> Mapping[str, control.Handler]:
+    """What the control socket offers. The answers are those of the `mcp` tool, in words for a person."""
+    librarian = Librarian(room, hints=FOR_PEOPLE)
+    tool = McpTool(room, hints=FOR_PEOPLE)
+
+    async def hello(_params: Mapping[str, Any]) -> Any:
+        return {"pid": os.getpid(), "version": version}
+
+    async def status(_params: Mapping[str, Any]) -> Any:
+        return status_view(librarian, room)
+
+    async def tools(params: Mapping[str, Any]) -> Any:
+        return tools_view(librarian, room, params.get("server"))
+
+    async def mcp(params: Mapping[str, Any]) -> Any:
+        return await ask(tool, params.get("arguments") or {})
+
+    async def reconnect(params: Mapping[str, Any]) -> Any:
+        ended = await room.reconnect(params.get("server"))
+        return {"servers": [{"name": name, "error": str(error) if error else None} for name, error in ended]}
+
+    return {"hello": hello, "status": status, "tools": tools, "mcp": mcp, "reconnect": reconnect}
+
+
+def events_file(path: Path | None, stack: ExitStack) -> list[Hear]:
+    if path is None:
+        return []
+    try:
+        file = stack.enter_context(path.open("a", encoding="utf-8"))
+    except OSError as error:
+        raise UsageError(f"--events {path}: {error.strerror}. Name a file that can be written.") from None
+    return [to_file(file)]

@@ -1,0 +1,133 @@
+"""The stdio door: one client, on our own standard input and output.
+
+The two descriptors are taken over before anything else runs: the protocol keeps private duplicates, standard input
+becomes the null device and standard output becomes standard error, so a stray `print` of any library lands in the log
+and can never corrupt the protocol.
+
+Reading waits in the loop, not in a thread, and can be cancelled at any moment: the door ends on a signal with standard
+input still open. What cannot be waited for (a file, the null device) is read as it is; it never blocks. While the
+client does not read its answers, we do not read its requests.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import stat
+import sys
+from collections.abc import Callable, Generator
+from typing import Final
+
+import anyio
+import anyio.lowlevel
+
+from ..actors._rim import Rim
+from ._jobs import RpcFault
+from ._lines import LineSplitter, LineWriter
+from ._rpc import INVALID_REQUEST, error_line
+
+_CHUNK: Final = 1 << 18
+
+
+@contextlib.contextmanager
+def taken_over_stdio() -> Generator[tuple[int, int]]:
+    """Private duplicates of standard input and output; given back at the end."""
+    sys.stdout.flush()
+    stdin, stdout = os.dup(0), os.dup(1)
+    null = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(null, 0)
+    os.close(null)
+    os.dup2(2, 1)
+    try:
+        yield stdin, stdout
+    finally:
+        sys.stdout.flush()
+        for private, standard in ((stdin, 0), (stdout, 1)):
+            os.dup2(private, standard)
+            os.close(private)
+
+
+class StdioDoor:
+    """One client on a pair of descriptors. It is its conversation's outlet: `send`, `congested`."""
+
+    def __init__(self, rim: Rim, stdin: int, stdout: int, *, max_line: int) -> None:
+        self._rim = rim
+        self._stdin = stdin
+        self._stdout = stdout
+        self._max_line = max_line
+        self._splitter = LineSplitter(max_line)
+        self._writer = LineWriter(rim, stdout, on_broken=self._client_gone)
+        self._reading: anyio.CancelScope | None = None
+        self._eof = False
+        self._receive: Callable[[bytes], None] = lambda _line: None
+        self.send = self._writer.send
+
+    @property
+    def congested(self) -> bool:
+        return self._writer.congested
+
+    @contextlib.contextmanager
+    def opened(self) -> Generator[None]:
+        """While open, the descriptors do not block; afterwards they are as they were."""
+        changed = [fd for fd in (self._stdin, self._stdout) if _is_pipe(fd) and os.get_blocking(fd)]
+        for fd in changed:
+            os.set_blocking(fd, False)
+        try:
+            yield
+        finally:
+            for fd in changed:
+                os.set_blocking(fd, True)
+
+    async def write(self) -> None:
+        """The pump out. Runs until cancelled or until the client is gone."""
+        await self._writer.run()
+
+    async def read(self, receive: Callable[[bytes], None]) -> None:
+        """Give each line of the client to `receive`. Returns when there will be no more: its end is closed, or it
+        has stopped listening."""
+        self._receive = receive
+        waits = _is_pipe(self._stdin) or os.isatty(self._stdin)
+        with anyio.CancelScope() as self._reading:
+            while not (self._eof or self._writer.broken):
+                if waits:
+                    await self._rim.read_forever(self._stdin, self._on_readable)
+                else:
+                    await anyio.lowlevel.checkpoint()
+                    self._on_readable()
+                await self._writer.relieved()
+
+    async def flush(self, within: float) -> None:
+        """Give the client up to `within` seconds to read what was sent."""
+        with anyio.move_on_after(within):
+            await self._writer.flushed()
+
+    def _on_readable(self) -> bool:
+        try:
+            data = os.read(self._stdin, _CHUNK)
+        except BlockingIOError:
+            return True
+        except OSError:
+            data = b""
+        if not data:
+            self._eof = True
+            return False
+        self._take(data)
+        return not (self._writer.congested or self._writer.broken)
+
+    def _take(self, data: bytes) -> None:
+        dropped = self._splitter.too_long
+        for line in self._splitter.feed(data):
+            if line and not line.isspace():
+                self._receive(line)
+        for _ in range(self._splitter.too_long - dropped):
+            text = f"A line over {self._max_line} bytes was dropped unread."
+            self.send(error_line(b"", RpcFault(INVALID_REQUEST, text)))
+
+    def _client_gone(self) -> None:
+        if self._reading is not None:
+            self._reading.cancel()
+
+
+def _is_pipe(fd: int) -> bool:
+    mode = os.fstat(fd).st_mode
+    return stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode)

@@ -1,0 +1,50 @@
+"""What commands and other programs see of a room: plain JSON, one function for a running room and for the cache alone.
+
+The shapes are those of the `mcp` tool's `details`, with more said of each server.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from ._mcp_tool import Librarian, Mode
+from ._mcp_tool._texts import tool_details
+
+if TYPE_CHECKING:
+    from ._room import Library, StatusRow
+
+
+def status_view(librarian: Librarian, library: Library) -> dict[str, Any]:
+    """Every server in the order of the configuration; further addresses of a server follow under `addresses`."""
+    details = dict(librarian.status().details)
+    rows = {row.server: row for row in librarian.rows()}
+    details["servers"] = [{**_row(rows[server["name"]]), **server} for server in details["servers"]]
+    others = [row for row in library.status() if row.scope != "shared"]
+    if others:
+        details["addresses"] = [{"name": row.server, "scope": row.scope, **_row(row)} for row in others]
+    return details
+
+
+def tools_view(librarian: Librarian, library: Library, server: str | None) -> dict[str, Any]:
+    """Every tool by name, or those of `server`; when it cannot be asked for, the `mcp` tool's refusal."""
+    refusal = librarian.refusal(Mode.LIST, server)
+    if refusal is not None:
+        return {**refusal.details, "mode": "tools", "message": refusal.text}
+    tools = [tool_details(target) for target in library.index.tools(server)]
+    return {"mode": "tools", "server": server, "tools": tools, "count": len(tools)}
+
+
+def _row(row: StatusRow) -> Mapping[str, Any]:
+    return {
+        "state": row.state.value,
+        "incarnation": row.incarnation,
+        "inFlight": row.in_flight,
+        "queued": row.queued,
+        "waitingFor": row.waiting_for,
+        "lifecycle": row.lifecycle,
+        "pid": row.pid,
+        "down": row.down,
+        "failure": row.failure,
+        "retryIn": None if row.retry_in is None else round(row.retry_in, 1),
+    }

@@ -1,0 +1,207 @@
+"""Content: a server's result as blocks a model can take, and no more of it than fits.
+
+Two pure steps for the `mcp` tool; the other doors pass results on as they are. `to_blocks` turns every kind
+of block into text or an image: images and text stay the very objects the server sent, the rest is said in
+words, and what we do not know is shown as JSON rather than dropped. `guard` then plans what to keep of a
+text that is too long. Neither writes a file: where bytes belong on disk the caller is asked (`save`), or
+told (`Guarded.spill`), and says how it went, because the text must name the file and still fit.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Final, cast
+
+import attrs
+
+Block = dict[str, Any]
+SaveBlob = Callable[[str, str], str]
+"""(base64, MIME type) -> one line on where it went, such as `Binary content saved to /tmp/x.bin`."""
+
+MAX_BYTES: Final = 51_200
+MAX_LINES: Final = 2_000
+_NO_BOUND: Final = sys.maxsize
+
+
+# ---- what a result says ----------------------------------------------------------------------------------
+
+
+def to_blocks(result: Mapping[str, Any], *, save: SaveBlob | None = None) -> list[Block]:
+    """The blocks of a tools/call result; `structuredContent` speaks only where there is no content.
+
+    `save` keeps binary data of embedded resources; without it a line says what kind there was.
+    """
+    content = _list(result.get("content"))
+    if content:
+        return [_block(block, save) for block in content]
+    structured = result.get("structuredContent")
+    return [_text("(empty result)" if structured is None else _json(structured, indent=2))]
+
+
+def to_resource_blocks(result: Mapping[str, Any], *, save: SaveBlob | None = None) -> list[Block]:
+    """The blocks of a resources/read result: text as it is, binary data as a line about it."""
+    contents = _list(result.get("contents"))
+    return [_text(_contents(one, save)) for one in contents] or [_text("(empty resource)")]
+
+
+def text_of(blocks: Iterable[Mapping[str, Any]]) -> str:
+    """All the text of `blocks`, joined by newlines."""
+    return "\n".join(block["text"] for block in blocks if _is_text(block))
+
+
+def _block(block: object, save: SaveBlob | None) -> Block:
+    if not isinstance(block, dict):
+        return _text(_json(block))
+    said = cast("Block", block)
+    match said:
+        case {"type": "text", "text": str()}:
+            return said
+        case {"type": "image", "data": str()}:
+            return said if isinstance(said.get("mimeType"), str) else {**said, "mimeType": "image/png"}
+        case {"type": "audio"}:
+            return _text(f"[Audio content: {_string(said, 'mimeType') or 'audio/*'}]")
+        case {"type": "resource", "resource": dict()}:
+            return _text(_resource(said["resource"], save))
+        case {"type": "resource_link"}:
+            uri = _string(said, "uri")
+            return _text(f"[Resource Link: {_string(said, 'name') or uri}]\nURI: {uri}")
+        case _:
+            return _text(_json(said))
+
+
+def _resource(resource: Block, save: SaveBlob | None) -> str:
+    uri = _string(resource, "uri")
+    match resource:
+        case {"text": str(text)}:
+            return f"[Resource: {uri}]\n{text}"
+        case {"blob": str(blob)}:
+            return f"[Resource: {uri}]\n{_binary(blob, _string(resource, 'mimeType'), save)}"
+        case _:
+            return _json(resource)
+
+
+def _contents(contents: object, save: SaveBlob | None) -> str:
+    """One of a read resource's contents. Its URI was asked for, so only saved bytes repeat it."""
+    match contents:
+        case {"text": str(text)}:
+            return text
+        case {"blob": str(blob)} if save is None:
+            return _binary(blob, _string(cast("Block", contents), "mimeType"), None)
+        case {"blob": str()}:
+            return _resource(cast("Block", contents), save)
+        case _:
+            return _json(contents)
+
+
+def _binary(blob: str, mime: str, save: SaveBlob | None) -> str:
+    mime = mime or "application/octet-stream"
+    return f"[Binary data: {mime}]" if save is None else f"{save(blob, mime)}\nMIME type: {mime}"
+
+
+def _text(text: str) -> Block:
+    return {"type": "text", "text": text}
+
+
+def _is_text(block: Mapping[str, Any]) -> bool:
+    return block.get("type") == "text" and isinstance(block.get("text"), str)
+
+
+def _string(block: Mapping[str, Any], key: str) -> str:
+    value = block.get(key)
+    return value if isinstance(value, str) else ""
+
+
+def _list(value: object) -> list[object]:
+    return cast("list[object]", value) if isinstance(value, list) else []
+
+
+def _json(value: object, indent: int | None = None) -> str:
+    try:
+        return json.dumps(value, ensure_ascii=False, indent=indent, default=str)
+    except RecursionError:
+        return "(content nested too deeply to show)"
+
+
+# ---- how much of it fits ---------------------------------------------------------------------------------
+
+
+@attrs.frozen
+class Stats:
+    """What the guard did, in bytes of UTF-8 and lines."""
+
+    truncated: bool
+    original_bytes: int
+    original_lines: int
+    returned_bytes: int
+    returned_lines: int
+    images: int  # passed through untouched
+
+
+@attrs.frozen(eq=False)
+class Guarded:
+    """Blocks within bounds, or the plan for those that are not.
+
+    When `spill` is None, `blocks` are the answer. Otherwise write `spill` to a file and take `cut` instead.
+    """
+
+    blocks: list[Block]
+    stats: Stats
+    spill: str | None = None
+    _max_bytes: int = 0
+    _max_lines: int = 0
+
+    def cut(self, *, path: str | None = None, error: str = "") -> Guarded:
+        """The answer once the full text is at `path`, or could not be saved because of `error`.
+
+        One text block, the head that fits and the notice, then the images. UTF-8 is never split. The notice
+        itself is always whole, even where it alone is over the bounds.
+        """
+        assert self.spill is not None, "nothing was cut"
+        notice = _notice(self.stats, path, error)
+        head = _head(self.spill, self._max_bytes, self._max_lines, f"\n\n{notice}")
+        text = f"{head}\n\n{notice}" if head else notice
+        images = [block for block in self.blocks if not _is_text(block)]
+        size, lines = _measure(text)
+        stats = attrs.evolve(self.stats, returned_bytes=size, returned_lines=lines)
+        return Guarded([_text(text), *images], stats)
+
+
+def guard(blocks: Sequence[Block], *, max_bytes: int = MAX_BYTES, max_lines: int = MAX_LINES) -> Guarded:
+    """Hold all text of `blocks` together within `max_bytes` of UTF-8 and `max_lines`; 0 turns a bound off."""
+    joined = text_of(blocks)
+    size, lines = _measure(joined)
+    images = sum(not _is_text(block) for block in blocks)
+    over = (0 < max_bytes < size) or (0 < max_lines < lines)
+    stats = Stats(over, size, lines, size, lines, images)
+    if not over:
+        return Guarded(list(blocks), stats)
+    return Guarded(
+        list(blocks), stats, _encode(joined).decode(), max_bytes or _NO_BOUND, max_lines or _NO_BOUND
+    )
+
+
+def _notice(stats: Stats, path: str | None, error: str) -> str:
+    what = f"original {stats.original_lines} lines / {stats.original_bytes / 1024:.1f} KiB"
+    if path is None:
+        return f"[MCP text output truncated: {what}. Full output could not be saved: {error}]"
+    hint = "use read with offset/limit or grep to inspect."
+    return f"[MCP text output truncated: {what}. Full text saved to: {path} — {hint}]"
+
+
+def _head(text: str, max_bytes: int, max_lines: int, tail: str) -> str:
+    """As much of `text` as leaves room for `tail`."""
+    size, breaks = len(_encode(tail)), tail.count("\n")
+    lines = text.split("\n", max(0, max_lines - breaks))[: max(0, max_lines - breaks)]
+    room = max(0, max_bytes - size)
+    return _encode("\n".join(lines))[:room].decode(errors="ignore")
+
+
+def _measure(text: str) -> tuple[int, int]:
+    return len(_encode(text)), text.count("\n") + 1 if text else 0
+
+
+def _encode(text: str) -> bytes:
+    """UTF-8; what a decoder let through and no encoder takes (half a surrogate pair) becomes `?`."""
+    return text.encode(errors="replace")

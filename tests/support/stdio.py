@@ -1,0 +1,171 @@
+"""Real children for the tests: a recorder for what a peer tells, and one connection from start to end."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import anyio
+
+from greenroom.actors._guard import Guard
+from greenroom.actors._handshake import ask, shake_hands
+from greenroom.actors._peer import Exchange, LostReason, RpcError
+from greenroom.actors._rim import Rim, current_rim
+from greenroom.actors._stdio import StdioConnection, StdioConnector
+from greenroom.protocol.address import Address
+from greenroom.protocol.config import ServerDefinition, Settings
+
+SERVERS = Path(__file__).resolve().parents[2] / "testing" / "servers"
+CLIENT = {"name": "tests", "version": "1"}
+RUN = f"test-{os.getpid()}"
+
+
+class Recorder:
+    """Peer hooks that remember. `lost` may be waited for."""
+
+    def __init__(self) -> None:
+        self.reasons: list[LostReason] = []
+        self.notifications: list[tuple[str, Any]] = []
+        self.requests: list[tuple[Any, str, Any]] = []
+        self.notes: list[str] = []
+        self.after_lost: list[str] = []
+        self.lost = anyio.Event()
+
+    def on_lost(self, reason: LostReason) -> None:
+        self.reasons.append(reason)
+        self.lost.set()
+
+    def on_notification(self, method: str, params: Mapping[str, Any] | None) -> None:
+        self.notifications.append((method, params))
+        self._check(method)
+
+    def on_request(self, rpc_id: Any, method: str, params: Mapping[str, Any] | None) -> None:
+        self.requests.append((rpc_id, method, params))
+        self._check(method)
+
+    def on_note(self, text: str) -> None:
+        self.notes.append(text)
+        self._check(text)
+
+    def _check(self, what: str) -> None:
+        if self.reasons:
+            self.after_lost.append(what)
+
+
+class Call(Exchange):
+    """An exchange that remembers how it went."""
+
+    def __init__(self, method: str, params: Mapping[str, Any] | None = None, *, wants_progress: bool = False):
+        super().__init__(method, params, wants_progress=wants_progress)
+        self.ends: list[tuple[bytes | None, RpcError | None]] = []
+        self.seen: list[Any] = []
+        self.sent_at: list[int] = []
+        self.done = anyio.Event()
+
+    def sent(self) -> None:
+        self.sent_at.append(int(self.reach))
+
+    def end(self, result: bytes | None, error: RpcError | None) -> None:
+        self.ends.append((result, error))
+        self.done.set()
+
+    def progress(self, params: Mapping[str, Any]) -> None:
+        self.seen.append(params["progress"])
+
+
+def tool(name: str, **arguments: Any) -> Call:
+    return Call("tools/call", {"name": name, "arguments": arguments})
+
+
+class Stage:
+    """One child under test, with what surrounds it."""
+
+    def __init__(self, connection: StdioConnection, hooks: Recorder, rim: Rim, guard: Guard) -> None:
+        self.connection = connection
+        self.peer = connection.peer
+        self.hooks = hooks
+        self.rim = rim
+        self.guard = guard
+
+    async def greet(self) -> None:
+        await shake_hands(
+            self.peer,
+            self.rim,
+            settings=Settings(),
+            client_info=CLIENT,
+            capabilities={},
+            era_hint="2025-11-25",
+        )
+
+    async def call(self, name: str, **arguments: Any) -> str:
+        params = {"name": name, "arguments": arguments}
+        result = await ask(self.peer, self.rim, "tools/call", params, 20)
+        return result["content"][0]["text"]
+
+
+def definition_of(script: str, *args: str, **more: Any) -> ServerDefinition:
+    command = ("-I", "-S", str(SERVERS / script), *args)
+    return ServerDefinition("child", command=sys.executable, args=command, **more)
+
+
+@asynccontextmanager
+async def on_stage(
+    definition: ServerDefinition, *, settings: Settings | None = None, stop: bool = True
+) -> AsyncGenerator[Stage]:
+    """Start it, greet nobody, and leave nothing: stopped at the end, or left for the context to kill."""
+    rim = current_rim()
+    guard = Guard(rim, RUN)
+    hooks = Recorder()
+    connector = StdioConnector(
+        definition, Address("child"), 1, rim=rim, guard=guard, settings=settings or Settings(), run_id=RUN
+    )
+    try:
+        async with connector.open(hooks) as connection:
+            yield Stage(connection, hooks, rim, guard)
+            if stop:
+                await connection.stop(5.0)
+    finally:
+        guard.close()
+    assert hooks.after_lost == []
+    assert len(hooks.reasons) <= 1
+
+
+def lives(pid: int) -> bool:
+    """Whether a process runs: neither gone nor a zombie."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_bytes()
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    return stat.rpartition(b")")[2].split()[0] not in (b"Z", b"X")
+
+
+async def until(happened: Callable[[], bool], seconds: float = 5.0) -> bool:
+    """Look every 5 ms whether it happened; False when it has not within the time."""
+    with anyio.move_on_after(seconds):
+        while not happened():
+            await anyio.sleep(0.005)
+    return happened()
+
+
+async def gone_within(seconds: float, pids: list[int]) -> bool:
+    """Whether all of them end within the time; what does not is ended here, so no test leaves anything."""
+    gone = await until(lambda: not any(map(lives, pids)), seconds)
+    for pid in filter(lives, pids):
+        os.kill(pid, signal.SIGKILL)
+    return gone
+
+
+async def logged(path: Path, word: str, count: int = 1) -> list[int]:
+    """The pids that a faulty server logged under `word`, once there are `count` of them."""
+    assert await until(lambda: len(_pids(path, word)) >= count)
+    return _pids(path, word)
+
+
+def _pids(path: Path, word: str) -> list[int]:
+    text = path.read_text() if path.exists() else ""
+    return [int(line.split()[1]) for line in text.splitlines() if line.startswith(word + " ")]

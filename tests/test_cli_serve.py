@@ -1,0 +1,140 @@
+"""`serve` as a process: how it answers, how it ends, and what it leaves on its streams."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import time
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.support.gateways import GatewayProcess, started
+
+from greenroom.gateway import _control as control
+from greenroom.gateway._cli._main import run
+from greenroom.gateway._serve import events_file
+from greenroom.protocol.errors import UsageError
+
+
+@pytest.fixture
+def places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A configuration file, and user directories of the test's own."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    config = tmp_path / "mcp.json"
+    config.write_text('{"mcpServers": {"clock": {"command": "clock"}}}')
+    return config
+
+
+def gateway(places: Path, *flags: str) -> Any:
+    return started("-m", "tests.support.fake_gateway", str(places), *flags)
+
+
+def ended(process: subprocess.Popen[bytes], within: float) -> str:
+    """Wait for the end; what it said on stderr."""
+    assert process.stderr is not None
+    process.wait(within)
+    return process.stderr.read().decode()
+
+
+def ready(one: GatewayProcess) -> None:
+    answer = one.ask("initialize", protocolVersion="2025-11-25")
+    assert answer["result"]["serverInfo"]["version"] == "9.9"
+
+
+def test_it_answers_and_is_gone_when_its_input_closes(places: Path) -> None:
+    with gateway(places) as one:
+        ready(one)
+        assert [tool["name"] for tool in one.ask("tools/list")["result"]["tools"]] == ["mcp"]
+        assert one.mcp(tool="clock_now")["content"] == [{"type": "text", "text": "noon"}]
+        one.send("tools/call", name="mcp", arguments={"tool": "github_list_issues"})
+        assert one.process.stdin is not None
+        began = time.monotonic()
+        one.process.stdin.close()
+        said = ended(one.process, 1.5)
+        assert time.monotonic() - began < 1.5
+        assert "room: at once" in said
+        assert one.process.returncode == 0
+        assert one.process.stdout is not None
+        assert one.process.stdout.read() == b""
+
+
+def test_a_room_that_hangs_does_not_keep_it_after_its_input_closes(places: Path) -> None:
+    with gateway(places, "--slow-exit") as one:
+        ready(one)
+        assert one.process.stdin is not None
+        one.process.stdin.close()
+        assert "room: at once" in ended(one.process, 1.5)
+        assert one.process.returncode == -signal.SIGALRM
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_drains_with_the_input_still_open(places: Path, number: signal.Signals) -> None:
+    with gateway(places) as one:
+        ready(one)
+        asked = one.send("tools/call", name="mcp", arguments={"tool": "github_list_issues"})
+        assert one.mcp(tool="clock_now")["content"][0]["text"] == "noon"
+        one.process.send_signal(number)
+        answer = one.read()
+        assert answer["id"] == asked
+        assert answer["result"]["content"][0]["text"] == "drained"
+        said = ended(one.process, 3)
+        assert "room: drained" in said
+        assert "Traceback" not in said
+        assert one.process.returncode == 0
+
+
+def test_commands_reach_it_over_a_private_socket_that_goes_with_it(
+    places: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with gateway(places) as one:
+        ready(one)
+        (socket,) = control.control_directory().glob("*.sock")
+        assert socket.stat().st_mode & 0o777 == 0o600
+        assert socket.parent.stat().st_mode & 0o777 == 0o700
+        where = ["--config", str(places)]
+        assert run(["status", "--json", *where]) == 0
+        status = json.loads(capsys.readouterr().out)
+        assert (status["source"], status["pid"]) == ("gateway", one.process.pid)
+        assert [server["name"] for server in status["servers"]] == ["github", "clock", "fresh", "off", "bad"]
+        assert run(["status", *where]) == 0
+        assert "✓ clock " in capsys.readouterr().out
+        assert run(["tools", "clock", *where]) == 0
+        assert capsys.readouterr().out == "clock_now\nTotal: 1 tools\n"
+        assert run(["search", "issue", "--limit", "1", *where]) == 0
+        assert "1 of 2 — offset: 1 for more" in capsys.readouterr().out
+        assert run(["describe", "github_create_issue", *where]) == 0
+        assert "title (string) *required*" in capsys.readouterr().out
+        assert run(["call", "clock_now", "zone=UTC", *where]) == 0
+        assert capsys.readouterr().out == "noon\n"
+        assert run(["call", "zebra", *where]) == 1
+        missing = capsys.readouterr()
+        assert missing.out == ""
+        assert "Use greenroom search WORDS to search." in missing.err
+        assert run(["reconnect", *where]) == 0
+        assert capsys.readouterr().out == "✓ clock\n"
+        assert run(["status", "--pid", "1", *where]) == 2
+        assert "No gateway of this configuration runs as process 1." in capsys.readouterr().err
+        one.process.terminate()
+        ended(one.process, 3)
+        assert not socket.exists()
+
+
+def test_a_gateway_that_was_killed_leaves_a_socket_that_the_next_command_removes(
+    places: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with gateway(places) as one:
+        ready(one)
+        one.process.kill()
+        one.process.wait()
+        (socket,) = control.control_directory().glob("*.sock")
+        assert run(["reconnect", "--config", str(places)]) == 1
+        assert "start greenroom serve" in capsys.readouterr().err
+        assert not socket.exists()
+
+
+def test_an_events_file_that_cannot_be_written_is_bad_usage(tmp_path: Path) -> None:
+    with ExitStack() as stack, pytest.raises(UsageError, match="Name a file that can be written"):
+        events_file(tmp_path / "no" / "file", stack)

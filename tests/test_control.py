@@ -1,0 +1,180 @@
+"""The control socket: who may come in, how a gateway is found, and requests that are wrong or abandoned."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import threading
+from collections.abc import Awaitable, Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import anyio
+import anyio.to_thread
+import pytest
+from tests.support import run
+
+from greenroom.gateway import _control as control
+from greenroom.protocol.errors import UnknownServer, UsageError
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+
+
+async def echo(params: Mapping[str, Any]) -> Any:
+    return dict(params)
+
+
+async def refuse(_params: Mapping[str, Any]) -> Any:
+    raise UnknownServer("x", ["a"])
+
+
+async def break_down(_params: Mapping[str, Any]) -> Any:
+    raise ZeroDivisionError("oh")
+
+
+METHODS: dict[str, control.Handler] = {"echo": echo, "refuse": refuse, "break": break_down}
+
+
+def mode_of(path: Path) -> int:
+    return path.stat().st_mode & 0o777
+
+
+def serving(backend: str, body: Callable[[Path], Awaitable[None]], methods: Any = METHODS) -> None:
+    async def main() -> None:
+        path = control.socket_path(control.identity(["a"]), os.getpid())
+        async with anyio.create_task_group() as group:
+
+            async def listen(*, task_status: Any) -> None:
+                await control.serve_control(path, methods, task_status=task_status)
+
+            await group.start(listen)
+            with anyio.fail_after(10):
+                await body(path)
+            group.cancel_scope.cancel()
+        assert not path.exists()
+
+    run(backend, main)
+
+
+def test_a_command_finds_it_and_is_answered(backend: str) -> None:
+    def command() -> None:
+        gateway = control.find_gateway(control.identity(["a"]))
+        assert gateway is not None
+        with gateway:
+            assert gateway.pid == os.getpid()
+            assert gateway.ask("echo", words="x" * 300_000) == {"words": "x" * 300_000}
+            with pytest.raises(
+                control.GatewayError, match=r'Server "x" not found. Configured: a.'
+            ) as refused:
+                gateway.ask("refuse")
+            assert refused.value.code == "server_not_found"
+            with pytest.raises(control.GatewayError, match="a bug in Greenroom") as broken:
+                gateway.ask("break")
+            assert broken.value.code == "bug"
+            with pytest.raises(control.GatewayError, match="does not know 'zebra'"):
+                gateway.ask("zebra")
+        assert control.find_gateway(control.identity(["another"])) is None
+
+    async def body(path: Path) -> None:
+        assert mode_of(path) == 0o600
+        assert mode_of(path.parent) == 0o700
+        await anyio.to_thread.run_sync(command)
+
+    serving(backend, body)
+
+
+def test_lines_that_are_no_requests_are_answered_and_the_next_is_served(backend: str) -> None:
+    def command(path: Path) -> list[Any]:
+        with socket.socket(socket.AF_UNIX) as connection:
+            connection.connect(os.fspath(path))
+            connection.sendall(b'nonsense\n[]\n{"method": "echo", "params": {"n": 1}}\n')
+            with connection.makefile("rb") as lines:
+                return [json.loads(lines.readline()) for _ in range(3)]
+
+    async def body(path: Path) -> None:
+        first, second, third = await anyio.to_thread.run_sync(command, path)
+        assert first["error"]["code"] == second["error"]["code"] == "invalid_request"
+        assert third == {"result": {"n": 1}}
+
+    serving(backend, body)
+
+
+def test_when_a_command_goes_away_what_it_asked_for_is_cancelled(backend: str) -> None:
+    state: list[str] = []
+
+    async def wait(_params: Mapping[str, Any]) -> Any:
+        state.append("began")
+        try:
+            await anyio.sleep_forever()
+        finally:
+            state.append("cancelled")
+
+    async def body(path: Path) -> None:
+        connection = socket.socket(socket.AF_UNIX)
+        connection.connect(os.fspath(path))
+        connection.sendall(b'{"method": "wait"}\n')
+        while state != ["began"]:
+            await anyio.lowlevel.checkpoint()
+        connection.close()
+        while state != ["began", "cancelled"]:
+            await anyio.lowlevel.checkpoint()
+
+    serving(backend, body, {"wait": wait})
+
+
+def test_a_gateway_that_dies_over_a_request_is_reported(tmp_path: Path) -> None:
+    path = control.socket_path("0123456789ab", os.getpid())
+    control.make_private(path.parent)
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(os.fspath(path))
+        listener.listen()
+
+        def accept() -> None:
+            connection, _ = listener.accept()
+            connection.recv(100)
+            connection.close()
+
+        thread = threading.Thread(target=accept)
+        thread.start()
+        gateway = control.find_gateway("0123456789ab")
+        assert gateway is not None
+        with gateway, pytest.raises(control.GatewayError, match="went away"):
+            gateway.ask("status")
+        thread.join()
+
+
+def test_sockets_of_dead_processes_and_strange_names_are_removed() -> None:
+    directory = control.control_directory()
+    control.make_private(directory)
+    for name in ("abc-99999999.sock", "abc-x.sock", f"abc-{os.getppid()}.sock"):
+        with socket.socket(socket.AF_UNIX) as unbound:
+            unbound.bind(os.fspath(directory / name))
+    assert control.find_gateway("abc") is None
+    assert list(directory.iterdir()) == []
+
+
+def test_a_directory_open_to_others_is_refused(tmp_path: Path) -> None:
+    directory = tmp_path / "run"
+    directory.mkdir(mode=0o755)
+    with pytest.raises(UsageError, match="mode 0700"):
+        control.make_private(directory)
+
+
+def test_a_long_home_still_has_a_socket(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", "/tmp/" + "x" * 200)
+    assert len(os.fspath(control.socket_path("0" * 12, 4194304))) <= 100
+    assert control.control_directory() == control.control_directory()
+
+
+def test_the_identity_is_that_of_the_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "a").touch()
+    (tmp_path / "link").symlink_to(tmp_path / "a")
+    one = control.identity([str(tmp_path / "a")])
+    assert one == control.identity([str(tmp_path / "link")])
+    assert one != control.identity([str(tmp_path / "b")])
+    monkeypatch.chdir(tmp_path)
+    assert control.identity([]) != one

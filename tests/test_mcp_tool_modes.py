@@ -1,0 +1,474 @@
+"""The modes of the `mcp` tool: what they say, and the `details` beside it."""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import Any
+
+import pytest
+from tests.support import run
+from tests.support.rooms import NOW, FakeRoom
+
+from greenroom.gateway._jobs import Job
+from greenroom.gateway._mcp_tool import DEFINITION, McpTool, Spill, ask
+from greenroom.protocol.errors import (
+    Busy,
+    CallTimeout,
+    ConnectFailed,
+    Reach,
+    RemoteError,
+    Unavailable,
+)
+from greenroom.protocol.lifecycle import State
+
+
+class Sink:
+    """Takes the answer of one job; spawning is refused, so a test that uses it proves that no task was needed."""
+
+    def __init__(self) -> None:
+        self.results: list[Any] = []
+        self.progress: list[Any] = []
+
+    def job_done(self, job: Job, result: Any, error: Any) -> None:
+        self.results.append(result if error is None else error)
+
+    def job_progress(self, job: Job, params: Any) -> None:
+        self.progress.append(params)
+
+    def job_broke(self, job: Job, error: Exception) -> None:
+        raise error
+
+
+def refuse_tasks(_work: Any) -> None:
+    raise AssertionError("this request must not need a task")
+
+
+def begin(room: FakeRoom, **arguments: Any) -> tuple[Sink, Job]:
+    sink = Sink()
+    job = Job(sink, refuse_tasks, b"1", token="t" if arguments.pop("_progress", False) else None)
+    McpTool(room).begin(arguments, job)
+    return sink, job
+
+
+def asked(room: FakeRoom, **arguments: Any) -> tuple[str, dict[str, Any]]:
+    (result,) = begin(room, **arguments)[0].results
+    return "\n".join(block.get("text", "") for block in result["content"]), result["structuredContent"]
+
+
+def test_the_definition_fits_in_250_tokens_and_names_no_server() -> None:
+    assert len(json.dumps(DEFINITION)) <= 1000
+    assert set(DEFINITION["inputSchema"]["properties"]) == {
+        *("tool", "args", "connect", "describe", "instructions", "search"),
+        *("regex", "includeSchemas", "limit", "offset", "server"),
+    }
+
+
+def test_status_has_a_line_for_every_server_in_config_order() -> None:
+    room = FakeRoom()
+    room.rows["fresh"] = {"failed_ago": 12.4, "failure": "exited with code 3"}
+    text, details = asked(room)
+    assert text.splitlines() == [
+        "MCP: 1/4 servers, 4 tools (1 disabled)",
+        "",
+        "○ github (3 tools, cached)",
+        "✓ clock (1 tool)",
+        "✗ fresh (failed 12s ago)",
+        "⊘ off (disabled)",
+        '✗ bad (broken: mcp.json: mcpServers.bad: needs "command" or "url")',
+        "",
+        'mcp({ server: "name" }) to list tools, mcp({ search: "..." }) to search',
+    ]
+    assert details["mode"] == "status"
+    assert [server["status"] for server in details["servers"]] == [
+        *("cached", "connected", "failed", "disabled", "broken")
+    ]
+    assert details["servers"][0] == {"name": "github", "status": "cached", "toolCount": 3}
+    assert details["servers"][2]["failedAgo"] == 12
+    assert (details["totalTools"], details["connectedCount"], details["disabledCount"]) == (4, 1, 1)
+
+
+def test_status_prefers_connected_over_trouble_and_trouble_over_the_cache() -> None:
+    room = FakeRoom()
+    room.rows["github"] = {"needs_auth": True, "failed_ago": 3.0}
+    room.rows["clock"] = {"state": State.CONNECTED, "failed_ago": 3.0}
+    text, _ = asked(room)
+    assert "⚠ github (needs auth)" in text
+    assert "✓ clock (1 tool)" in text
+
+
+def test_list_shows_names_short_descriptions_and_instructions() -> None:
+    text, details = asked(FakeRoom(), server="github")
+    assert text.startswith(
+        "github (3 tools (not connected, cached)):\n\n- github_create_issue - Create a new issue"
+    )
+    assert text.endswith("Server instructions:\nBe kind to maintainers.")
+    assert details["count"] == 3
+    assert details["tools"] == [tool.name for tool in FakeRoom().index.tools("github")]
+
+
+@pytest.mark.parametrize(
+    ("server", "code", "text"),
+    [
+        ("nope", "server_not_found", 'Server "nope" not found. Use mcp({}) to see available servers.'),
+        ("off", "server_disabled", 'Server "off" is disabled.'),
+        ("bad", "config_error", 'Server "bad" cannot be used: mcp.json: mcpServers.bad'),
+        (
+            "fresh",
+            "not_connected",
+            'Server "fresh" is configured but not connected. Use mcp({ connect: "fresh" })',
+        ),
+    ],
+)
+def test_list_of_a_server_that_cannot_be_listed_says_why(server: str, code: str, text: str) -> None:
+    said, details = asked(FakeRoom(), server=server)
+    assert said.startswith(text)
+    assert details["error"] == code
+
+
+def test_an_empty_server_is_told_from_an_unknown_one() -> None:
+    room = FakeRoom()
+    room.learn("fresh")
+    assert asked(room, server="fresh")[0] == 'Server "fresh" has no cached tools (not connected).'
+    room.rows["fresh"] = {"state": State.CONNECTED}
+    assert asked(room, server="fresh")[0] == 'Server "fresh" has no tools.'
+
+
+def test_search_shows_parameters_unless_asked_not_to() -> None:
+    text, details = asked(FakeRoom(), search="create issue")
+    assert text.startswith(
+        'Found 2 tools matching "create issue":\n\ngithub_create_issue\n  Create a new issue'
+    )
+    assert "  Parameters:\n    title (string) *required*" in text
+    assert details["matches"][0]["tool"] == "github_create_issue"
+    assert details["matches"][0]["server"] == "github"
+    assert (details["count"], details["hasMore"], details["nextOffset"]) == (2, False, None)
+    short, _ = asked(FakeRoom(), search="create issue", includeSchemas=False)
+    assert "- github_create_issue - Create a new issue in a repository" in short
+    assert "Parameters" not in short
+
+
+def test_search_pages() -> None:
+    text, details = asked(FakeRoom(), search="issue", limit=1)
+    assert text.endswith("1 of 2 — offset: 1 for more")
+    assert (details["hasMore"], details["nextOffset"]) == (True, 1)
+    assert asked(FakeRoom(), search="issue", limit=1, offset=1)[0].endswith("1 of 2")
+
+
+def test_search_by_pattern() -> None:
+    _, details = asked(FakeRoom(), search="^GITHUB_(create|list)_", regex=True)
+    assert {match["tool"] for match in details["matches"]} == {"github_create_issue", "github_list_issues"}
+
+
+@pytest.mark.parametrize(
+    ("query", "code", "text"),
+    [
+        ("(", "invalid_pattern", "Invalid regex: ("),
+        ("x" * 257, "query_too_long", "Regex query is too long; maximum length is 256 characters."),
+        (r"(a)\1", "unsafe_pattern", "Regex query rejected as unsafe ("),
+        ("(?=a)", "unsafe_pattern", "Regex query rejected as unsafe ("),
+        ("(x{1000}){1000}", "unsafe_pattern", "Regex query rejected as unsafe ("),
+    ],
+)
+def test_patterns_that_are_refused(query: str, code: str, text: str) -> None:
+    said, details = asked(FakeRoom(), search=query, regex=True)
+    assert said.startswith(text)
+    assert details["error"] == code
+
+
+def test_a_pattern_that_backtracks_for_ever_elsewhere_is_linear_here() -> None:
+    room = FakeRoom()
+    room.learn("fresh", {**NOW, "name": "a" * 60, "description": "a" * 50_000 + "!"})
+    assert asked(room, search="(a+)+$x", regex=True)[1]["count"] == 0
+
+
+def test_search_without_words() -> None:
+    assert asked(FakeRoom(), search="  ")[1]["error"] == "empty_query"
+    text, details = asked(FakeRoom(), search="", server="clock")
+    assert details["count"] == 1
+    assert text.startswith("1 tool:")
+
+
+def test_search_names_the_servers_that_may_yet_have_it() -> None:
+    room = FakeRoom()
+    room.rows["fresh"] = {"connecting": True}
+    text, details = asked(room, search="zebra")
+    assert text == 'No tools matching "zebra" Server "fresh" is still connecting; retry in a moment.'
+    assert details["connectingServers"] == ["fresh"]
+
+
+def test_describe() -> None:
+    text, details = asked(FakeRoom(), describe="github_create_issue")
+    assert text.startswith(
+        "github_create_issue\nServer: github\n\nCreate a new issue in a repository\n\nParameters:\n"
+    )
+    assert details["tool"]["inputSchema"]["required"] == ["title"]
+    resource, _ = asked(FakeRoom(), describe="github_get_read_me")
+    assert "Type: Resource (reads from file:///readme)" in resource
+    assert resource.endswith("No parameters required (resource tool).")
+
+
+def test_describe_of_an_unknown_tool_suggests() -> None:
+    text, details = asked(FakeRoom(), describe="github_create_issues")
+    assert text.startswith(
+        'Tool "github_create_issues" not found. Use mcp({ search: "..." }) to search. Did you mean: github_create_issue'
+    )
+    assert details["error"] == "tool_not_found"
+
+
+def test_instructions() -> None:
+    assert asked(FakeRoom(), instructions="github")[0] == "github instructions:\n\nBe kind to maintainers."
+    assert asked(FakeRoom(), instructions="clock")[1]["error"] == "no_instructions"
+    assert asked(FakeRoom(), instructions="fresh")[1]["error"] == "not_connected"
+
+
+def test_priority_and_empty_strings() -> None:
+    room = FakeRoom()
+    sink, _ = begin(room, tool="clock_now", connect="github", describe="x", search="y", server="")
+    room.calls[0].end({"content": []})
+    assert sink.results[0]["structuredContent"]["mode"] == "call"
+    assert (
+        asked(room, tool="", connect="", describe="github_list_issues", search="x")[1]["mode"] == "describe"
+    )
+
+
+# ---- calls ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_known_tool_is_called_without_a_task_whatever_form_its_args_have() -> None:
+    room = FakeRoom()
+    for args in ({"title": "x"}, '{"title": "x"}'):
+        sink, _ = begin(room, tool="github_create_issue", args=args)
+        assert room.calls[-1].arguments == {"title": "x"}
+        assert room.calls[-1].target.original == "create_issue"
+        assert not sink.results
+        image = {"type": "image", "data": "aGk=", "mimeType": "image/png"}
+        room.calls[-1].end(
+            {"content": [{"type": "text", "text": "done"}, image], "structuredContent": {"n": 1}}
+        )
+        (result,) = sink.results
+        assert result["content"] == [{"type": "text", "text": "done"}, image]
+        assert "isError" not in result
+        assert result["structuredContent"] == {
+            "mode": "call",
+            "server": "github",
+            "tool": "github_create_issue",
+            "mcpResult": {"structuredContent": {"n": 1}},
+        }
+
+
+@pytest.mark.parametrize(
+    ("args", "text"),
+    [
+        ("[1]", "Invalid args: expected a JSON object, got array."),
+        ("null", "Invalid args: expected a JSON object, got null."),
+        (7, "Invalid args: expected a JSON object, got number."),
+        ("{", "Invalid args JSON: "),
+        ("[" * 100_000, "Invalid args JSON: "),
+    ],
+)
+def test_args_that_are_no_object_are_refused_by_name(args: Any, text: str) -> None:
+    room = FakeRoom()
+    (result,) = begin(room, tool="clock_now", args=args)[0].results
+    assert result["content"][0]["text"].startswith(text)
+    assert result["isError"] is True
+    assert not room.calls
+
+
+def test_parameters_nested_in_args_are_pointed_out() -> None:
+    assert asked(FakeRoom(), args={"tool": "clock_now"})[0].startswith(
+        "The parameters were nested inside `args`"
+    )
+
+
+def test_a_tool_error_carries_the_expected_parameters() -> None:
+    room = FakeRoom()
+    sink, _ = begin(room, tool="github_create_issue")
+    room.calls[0].end({"content": [{"type": "text", "text": "title missing"}], "isError": True})
+    (result,) = sink.results
+    assert result["isError"] is True
+    assert result["structuredContent"]["error"] == "tool_error"
+    text = result["content"][0]["text"]
+    assert text.startswith("Error: title missing\n\nExpected parameters:\ntitle (string) *required*")
+
+
+def test_an_rpc_error_and_a_timeout_are_failed_calls_that_say_how_far_they_got() -> None:
+    room = FakeRoom()
+    sink, _ = begin(room, tool="github_create_issue")
+    room.calls[0].fail(RemoteError("Invalid arguments", server="github", rpc_code=-32602))
+    text = sink.results[0]["content"][0]["text"]
+    assert text.startswith("Failed to call tool: Invalid arguments\n\nExpected parameters:\ntitle")
+    assert sink.results[0]["structuredContent"]["error"] == "call_failed"
+    sink, _ = begin(room, tool="github_create_issue")
+    room.calls[1].fail(CallTimeout("No answer in 60s", server="github", reach=Reach.SENT, timeout=60))
+    text = sink.results[0]["content"][0]["text"]
+    assert text.startswith("Failed to call tool: No answer in 60s. It was sent and may have run.\n\nExpected")
+    assert sink.results[0]["structuredContent"]["reach"] == "sent"
+    assert sink.results[0]["isError"] is True
+
+
+def test_a_server_in_backoff_is_refused_as_unavailable() -> None:
+    room = FakeRoom()
+    room.refuse = Unavailable("clock", failed_ago=7, retry_in=23)
+    text, details = asked(room, tool="clock_now")
+    assert text.startswith('Server "clock" not available (failed 7s ago)')
+    assert (details["error"], details["failedAgo"], details["retryIn"]) == ("server_unavailable", 7, 23)
+
+
+def test_a_busy_server_explains_itself() -> None:
+    room = FakeRoom()
+    room.refuse = Busy("clock", in_flight=256, queued=1024, oldest_age=3.0, retry_after=1.5)
+    text, details = asked(room, tool="clock_now")
+    assert "256 calls in flight, 1024 queued" in text
+    assert (details["error"], details["retryIn"]) == ("server_busy", 1.5)
+
+
+def test_an_answer_that_is_no_object_fails_the_call() -> None:
+    for raw in (b"[1]", b"nonsense", b"[" * 100_000):
+        room = FakeRoom()
+        sink, _ = begin(room, tool="clock_now")
+        room.calls[0].end(raw)
+        assert sink.results[0]["structuredContent"]["error"] == "protocol_error"
+
+
+def test_a_tool_that_vanished_when_its_server_connected() -> None:
+    room = FakeRoom()
+    sink, _ = begin(room, tool="clock_now")
+    room.learn("clock", {**NOW, "name": "today"})
+    room.calls[0].fail(RemoteError("Unknown tool", server="clock", rpc_code=-32602))
+    (result,) = sink.results
+    assert result["structuredContent"]["error"] == "tool_not_found_after_reconnect"
+    assert result["content"][0]["text"].startswith(
+        'Tool "clock_now" not found on "clock" after reconnect. Available tools on "clock": clock_today.'
+    )
+
+
+def test_calls_that_name_no_tool_or_no_server() -> None:
+    room = FakeRoom()
+    assert asked(room, tool="zebra")[1]["error"] == "tool_not_found"
+    assert asked(room, tool="clock_now", server="nope")[1]["error"] == "server_not_found"
+    assert asked(room, tool="off_x", server="off")[1]["error"] == "server_disabled"
+
+
+def test_t18_an_ambiguous_name_is_refused_with_its_candidates() -> None:
+    room = FakeRoom()
+    room.learn("clock", {**NOW, "name": "a-b"}, {**NOW, "name": "a_b"})
+    exact, _ = begin(room, tool="clock_a_b")
+    assert not exact.results, "an exact name beats one that is equal but for a hyphen"
+    names = [target.name for target in room.index.tools("clock")]
+    assert len(set(names)) == 2
+
+
+def test_progress_is_passed_on_only_when_asked_for() -> None:
+    room = FakeRoom()
+    sink, _ = begin(room, tool="clock_now", _progress=True)
+    room.calls[0].on_progress({"progress": 1})
+    assert sink.progress == [{"progress": 1}]
+    begin(room, tool="clock_now")
+    assert room.calls[1].on_progress is None
+
+
+def test_t21_cancelling_a_job_cancels_its_call_and_drops_a_late_answer() -> None:
+    room = FakeRoom()
+    sink, job = begin(room, tool="clock_now")
+    job.cancel()
+    assert room.calls[0].cancelled
+    room.calls[0].end({"content": []})
+    assert not sink.results
+
+
+# ---- what needs a task ---------------------------------------------------------------------------------------------
+
+
+def ask_on(backend: str, room: FakeRoom, **arguments: Any) -> tuple[str, dict[str, Any]]:
+    async def body() -> Any:
+        return await ask(McpTool(room), arguments)
+
+    result = run(backend, body)
+    return result["content"][0]["text"], result["structuredContent"]
+
+
+def test_connect_lists_what_it_found(backend: str) -> None:
+    room = FakeRoom()
+    room.on_connect = lambda server: room.learn(server, {**NOW, "name": "hello"})
+    text, details = ask_on(backend, room, connect="fresh")
+    assert room.connected == ["fresh"]
+    assert text.startswith("fresh (1 tool")
+    assert details["tools"] == ["fresh_hello"]
+
+
+def test_a_failed_connect_says_why(backend: str) -> None:
+    room = FakeRoom()
+    room.refuse = ConnectFailed('command "x" not found. Install it or correct "command".', server="fresh")
+    text, details = ask_on(backend, room, connect="fresh")
+    assert text == 'Failed to connect to "fresh": command "x" not found. Install it or correct "command".'
+    assert details["error"] == "connect_failed"
+
+
+def test_an_unknown_name_connects_the_server_it_may_be_of(backend: str) -> None:
+    room = FakeRoom()
+    room.on_connect = lambda server: room.learn(server, {**NOW, "name": "hello"})
+    text, details = ask_on(backend, room, tool="fresh_hello")
+    assert text == "fresh_hello ran"
+    assert details["server"] == "fresh"
+
+
+def test_an_unknown_name_that_stays_unknown(backend: str) -> None:
+    room = FakeRoom()
+    room.on_connect = lambda server: room.learn(server, {**NOW, "name": "hello"})
+    text, details = ask_on(backend, room, tool="fresh_bye", server="fresh")
+    assert details["error"] == "tool_not_found_after_reconnect"
+    assert 'Available tools on "fresh": fresh_hello.' in text
+
+
+def test_t19_a_huge_text_is_cut_and_kept_in_a_private_file(backend: str, tmp_path: Any) -> None:
+    room = FakeRoom()
+    full = "line of text\n" * 40_000
+    room.answer = {
+        "content": [{"type": "text", "text": full}, {"type": "image", "data": "x", "mimeType": "image/png"}]
+    }
+
+    async def body() -> Any:
+        return await ask(McpTool(room, spill=Spill(tmp_path / "out")), {"tool": "clock_now"})
+
+    result = run(backend, body)
+    report = result["structuredContent"]["outputGuard"]
+    (kept,) = (tmp_path / "out").iterdir()
+    assert report["truncated"] is True
+    assert report["fullOutputPath"] == str(kept)
+    assert kept.read_text() == full
+    assert kept.stat().st_mode & 0o777 == 0o600
+    assert str(kept) in result["content"][0]["text"]
+    assert len(result["content"][0]["text"].encode()) <= 51_200
+    assert result["content"][-1] == {"type": "image", "data": "x", "mimeType": "image/png"}
+
+
+def test_a_spill_that_cannot_be_written_says_so(backend: str, tmp_path: Any) -> None:
+    room = FakeRoom()
+    room.answer = {"content": [{"type": "text", "text": "x" * 100_000}]}
+    (tmp_path / "out").write_text("a file where the directory should be")
+
+    async def body() -> Any:
+        return await ask(McpTool(room, spill=Spill(tmp_path / "out")), {"tool": "clock_now"})
+
+    result = run(backend, body)
+    assert "could not be saved" in result["content"][0]["text"]
+    assert result["structuredContent"]["outputGuard"]["writeError"]
+
+
+def test_spilled_files_go_by_age_and_by_size(tmp_path: Any) -> None:
+    spill = Spill(tmp_path, max_age=100, max_total=25, clock=lambda: 1000.0)
+    old, fits, too_much = (Spill(tmp_path).write(name * 10) for name in "abc")
+    for path, stamp in ((old, 890), (fits, 990), (too_much, 980)):
+        os.utime(path, (stamp, stamp))
+    newest = spill.write("d" * 10)
+    assert set(tmp_path.iterdir()) == {newest, fits}
+
+
+def test_a_fat_structured_result_is_left_out_of_the_details() -> None:
+    room = FakeRoom()
+    sink, _ = begin(room, tool="clock_now")
+    room.calls[0].end({"content": [{"type": "text", "text": "ok"}], "structuredContent": {"x": "y" * 20_000}})
+    rest = sink.results[0]["structuredContent"]["mcpResult"]
+    assert rest["omitted"] is True
+    assert rest["rawResultBytes"] > 20_000

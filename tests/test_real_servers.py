@@ -1,0 +1,99 @@
+"""Servers nobody here wrote, through the room, compared with what the SDK's own client gets from the same server.
+
+The main job on each of them, on both backends: status, search and describe with nothing running, a first call that
+starts it, the same answer as the SDK's client, nothing left at the end.
+"""
+
+from __future__ import annotations
+
+import os
+import warnings
+from pathlib import Path
+from typing import Any
+
+import pytest
+from greenroom.protocol.errors import RemoteError
+from greenroom.protocol.lifecycle import State
+from greenroom.supervisor import Greenroom
+from tests.support import run
+from tests.support.real_servers import REAL_SERVERS, RealServer, real_server
+
+# A call whose answer does not depend on the moment it is made.
+STEADY: dict[str, tuple[str, dict[str, Any]]] = {
+    "time": ("convert_time", {"source_timezone": "UTC", "time": "12:00", "target_timezone": "Asia/Tokyo"}),
+    "everything": ("get-sum", {"a": 2, "b": 40}),
+}
+
+
+async def _ask_the_sdk(server: RealServer, tool: str, arguments: dict[str, Any]) -> tuple[Any, Any]:
+    """What the SDK's own client lists and is answered."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        from mcp import Client, StdioServerParameters, stdio_client
+
+        entry = server.entry
+        parameters = StdioServerParameters(
+            command=entry["command"], args=list(entry["args"]), env=dict(entry.get("env", {}))
+        )
+        with open(os.devnull, "w") as errlog:  # noqa: ASYNC230  # not a wait
+            async with Client(stdio_client(parameters, errlog=errlog)) as client:
+                listed = await client.list_tools()
+                return listed.tools, await client.call_tool(tool, arguments)
+
+
+@pytest.mark.parametrize("name", REAL_SERVERS)
+def test_a_real_server_answers_as_it_answers_the_sdk(name: str, backend: str, tmp_path: Path) -> None:
+    server = real_server(name, tmp_path)
+    tool, arguments = STEADY.get(name, (server.tool, dict(server.arguments)))
+
+    async def main() -> None:
+        from mcp_types import Tool
+
+        cache = tmp_path / "catalogue.json"
+        async with Greenroom.open({"mcpServers": {name: server.entry}}, cache_path=cache) as room:
+            await room.catalogued()
+            assert [status.state for status in room.status()] == [State.IDLE]
+            assert len(room.tools(server=name)) >= server.tool_count
+            described = room.describe(f"{name}_{tool}")
+            assert room.search(tool.replace("_", " ").replace("-", " ")).matches[0].target.server == name
+
+            result = await room.call(described.name, arguments)
+
+            entry = room.entry(name)
+            assert entry is not None
+            assert entry.protocol_version == server.era
+            assert [status.state for status in room.status()] == [State.CONNECTED]
+        assert room.drain_report is not None
+        assert room.drain_report.adds_up
+        assert room.drain_report.completed == 1
+
+        theirs, answer = await _ask_the_sdk(server, tool, arguments)
+        assert [Tool.model_validate(record) for record in entry.tools or ()] == theirs
+        assert result.to_mcp().model_dump(exclude={"meta"}) == answer.model_dump(exclude={"meta"})
+
+        # A second boot knows all of it and starts nothing.
+        async with Greenroom.open({"mcpServers": {name: server.entry}}, cache_path=cache) as again:
+            assert [target.name for target in again.tools()] == [target.name for target in room.tools()]
+            assert again.describe(described.name).input_schema == described.input_schema
+            assert [status.pid for status in again.status()] == [None]
+
+    run(backend, main)
+
+
+def test_a_real_server_refuses_what_its_schema_does_not_allow(backend: str, tmp_path: Path) -> None:
+    """Arguments are the server's to check: we pass its own words on."""
+    server = real_server("everything", tmp_path)
+
+    async def main() -> None:
+        async with Greenroom.open(
+            {"mcpServers": {"everything": server.entry}}, cache_path=":memory:", bootstrap=False
+        ) as room:
+            try:
+                result = await room.call("everything_get-sum", {"a": "two"})
+            except RemoteError as error:
+                assert "a" in str(error)
+            else:
+                assert result.is_error
+                assert result.text
+
+    run(backend, main)

@@ -1,0 +1,475 @@
+"""A real child, from its start to the end of everything it started."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+import time
+from pathlib import Path
+
+import anyio
+import pytest
+from tests.support import run
+from tests.support.stdio import (
+    CLIENT,
+    RUN,
+    Call,
+    Recorder,
+    Stage,
+    definition_of,
+    gone_within,
+    logged,
+    on_stage,
+    tool,
+    until,
+)
+
+from greenroom.actors._guard import Guard
+from greenroom.actors._handshake import RpcFailure, ask, shake_hands
+from greenroom.actors._rim import current_rim
+from greenroom.actors._stdio import StdioConnector, child_environment
+from greenroom.protocol.address import Address
+from greenroom.protocol.config import ServerDefinition, Settings
+from greenroom.protocol.errors import ConnectFailed, Reach
+
+
+def test_a_call_goes_and_comes_back(backend: str) -> None:
+    async def body() -> None:
+        async with on_stage(definition_of("echo.py")) as stage:
+            await stage.greet()
+            assert await stage.call("echo", text="héllo") == "héllo"
+        assert stage.hooks.reasons == []  # an ending that was asked for is no loss
+        assert stage.hooks.notes == []
+
+    run(backend, body)
+
+
+def test_a_polite_child_is_gone_in_milliseconds(backend: str) -> None:
+    async def body() -> None:
+        async with on_stage(definition_of("echo.py"), stop=False) as stage:
+            await stage.greet()
+            start = time.perf_counter()
+            await stage.connection.stop(5.0)
+            assert time.perf_counter() - start < 0.5
+            await stage.connection.stop(5.0)  # idempotent
+
+    run(backend, body)
+
+
+def test_t05_initialize_never_answered_ends_at_its_deadline(backend: str) -> None:
+    async def body() -> None:
+        settings = Settings(connect_timeout=1.2, probe_timeout=0.1)
+        async with on_stage(definition_of("faulty.py", "--hang-at", "start")) as stage:
+            with pytest.raises(RpcFailure, match=r"initialize: no answer within") as caught:
+                await shake_hands(
+                    stage.peer, stage.rim, settings=settings, client_info=CLIENT, capabilities={}
+                )
+            assert caught.value.timed_out
+            await stage.connection.stop(0.3)
+
+    run(backend, body)
+
+
+def test_t05_a_crash_at_initialize_carries_exit_code_and_stderr(backend: str) -> None:
+    async def body() -> None:
+        async with on_stage(definition_of("faulty.py", "--crash-at", "initialize")) as stage:
+            stage.peer.request(Call("initialize", {}))
+            await stage.hooks.lost.wait()
+            reason = stage.hooks.reasons[0]
+            assert reason.text == "exited with code 3"
+            assert reason.exit_code == 3
+            assert reason.stderr_tail == ("cannot go on", "fatal: asked to crash at initialize")
+
+    run(backend, body)
+
+
+def test_t06_exit_is_an_event_while_a_grandchild_holds_the_pipe(backend: str) -> None:
+    async def body() -> None:
+        faults = ("--fork", "group", "--leave-at", "tools/call")
+        async with on_stage(definition_of("faulty.py", *faults)) as stage:
+            await stage.greet()
+            call = tool("echo")
+            start = time.perf_counter()
+            stage.peer.request(call)
+            await stage.hooks.lost.wait()
+            assert time.perf_counter() - start < 1.0
+            assert stage.hooks.reasons[0].exit_code == 7
+            assert call.reach is Reach.SENT
+            assert call.ends == []  # left to the actor
+
+    run(backend, body)
+
+
+@pytest.mark.parametrize("closed", ["stdin", "stdout"])
+def test_t06_a_closed_pipe_is_an_event_while_the_child_lives(backend: str, closed: str) -> None:
+    async def body() -> None:
+        async with on_stage(definition_of("faulty.py", f"--close-{closed}-at", "call:echo")) as stage:
+            await stage.greet()
+            stage.peer.request(tool("echo"))
+            while not stage.hooks.reasons:
+                stage.peer.notify("notifications/nothing")  # a broken pipe shows at a write
+                await anyio.sleep(0.01)
+            assert stage.hooks.reasons[0].text == f"closed its {closed}"
+            assert stage.hooks.reasons[0].exit_code is None
+            await stage.connection.stop(0.5)
+
+    run(backend, body)
+
+
+def test_an_answer_written_before_the_exit_is_heard(backend: str) -> None:
+    async def body() -> None:
+        script = 'import sys; sys.stdin.readline(); print(\'{"id":1,"result":{}}\', flush=True); sys.exit(4)'
+        async with on_stage(ServerDefinition("child", command=sys.executable, args=("-c", script))) as stage:
+            call = Call("ping")
+            stage.peer.request(call)
+            await stage.hooks.lost.wait()
+            assert call.ends == [(b"{}", None)]
+            assert stage.hooks.reasons[0].exit_code == 4
+
+    run(backend, body)
+
+
+@pytest.mark.parametrize("kind", ["group", "setsid", "double"])
+def test_t08_nothing_of_a_stubborn_tree_is_left(backend: str, kind: str, tmp_path: Path) -> None:
+    async def body() -> None:
+        log = tmp_path / "log"
+        faults = ("--ignore-eof", "--ignore-term", "--fork", kind, "--log", str(log))
+        async with on_stage(definition_of("faulty.py", *faults), stop=False) as stage:
+            await stage.greet()
+            pids = await logged(log, "start") + await logged(log, "child")
+            start = time.perf_counter()
+            await stage.connection.stop(0.5)
+            assert time.perf_counter() - start < 1.5
+            assert await gone_within(0, pids)
+
+    run(backend, body)
+
+
+@pytest.mark.parametrize("kind", ["group", "double"])
+def test_t08_leaving_without_a_stop_kills_the_tree(backend: str, kind: str, tmp_path: Path) -> None:
+    async def body() -> None:
+        log = tmp_path / "log"
+        faults = ("--ignore-eof", "--ignore-term", "--fork", kind, "--log", str(log))
+        async with on_stage(definition_of("faulty.py", *faults), stop=False) as stage:
+            await stage.greet()
+            pids = await logged(log, "start") + await logged(log, "child")
+        assert await gone_within(1.0, pids)
+
+    run(backend, body)
+
+
+def test_t08_native_cancellation_kills_the_tree(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+
+    async def owner() -> None:
+        async with on_stage(
+            definition_of("faulty.py", "--fork", "group", "--log", str(log)), stop=False
+        ) as stage:
+            await stage.greet()
+            with anyio.CancelScope(shield=True):  # which native cancellation does not heed
+                await anyio.sleep_forever()
+
+    async def body() -> None:
+        task = asyncio.ensure_future(owner())
+        pids = await logged(log, "start") + await logged(log, "child")
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert await gone_within(1.0, pids)
+
+    run("asyncio", body)
+
+
+def test_t15_full_pipes_both_ways_do_not_deadlock(backend: str) -> None:
+    size = 8 * 1024 * 1024
+
+    async def body() -> None:
+        faults = ("--stderr", str(1024 * 1024))
+        async with on_stage(definition_of("faulty.py", *faults)) as stage:
+            await stage.greet()
+            with anyio.fail_after(30):
+                async with anyio.create_task_group() as tasks:
+                    for _ in range(2):
+                        tasks.start_soon(_both_ways, stage, size)
+
+    async def _both_ways(stage: Stage, size: int) -> None:
+        assert len(await stage.call("echo", size=size, ballast="b" * size)) == size
+
+    run(backend, body)
+
+
+def test_t16_banners_and_junk_are_counted_and_never_fatal(backend: str) -> None:
+    async def body() -> None:
+        async with on_stage(definition_of("faulty.py", "--banner", "Welcome!", "--junk-before")) as stage:
+            await stage.greet()
+            for _ in range(20):
+                assert await stage.call("echo", text="a") == "a"
+            counts = stage.peer.notes.counts
+            assert counts["junk on stdout"] == 43  # the banner, and two before each of 21 answers
+            assert counts["bad UTF-8 on stdout"] == 21
+            assert counts["an answer nobody asked for"] == 21
+            assert len(stage.hooks.notes) < 15  # reported, not shouted
+            assert any("Welcome!" in note for note in stage.hooks.notes)
+
+    run(backend, body)
+
+
+def test_bad_utf8_in_an_answer_is_replaced(backend: str) -> None:
+    async def body() -> None:
+        async with on_stage(definition_of("faulty.py", "--bad-utf8")) as stage:
+            await stage.greet()
+            assert await stage.call("echo") == "\ufffd"
+
+    run(backend, body)
+
+
+def test_t19_a_line_over_the_bound_ends_only_its_call(backend: str) -> None:
+    async def body() -> None:
+        async with on_stage(definition_of("faulty.py"), settings=Settings(max_line=100_000)) as stage:
+            await stage.greet()
+            with pytest.raises(RpcFailure, match="over the bound of 100,000 bytes") as caught:
+                await stage.call("echo", size=1_000_000)
+            assert caught.value.error is not None
+            assert caught.value.error.fault
+            assert await stage.call("echo", text="still here") == "still here"
+
+    run(backend, body)
+
+
+def test_t19_huge_lines_take_linear_time(backend: str) -> None:
+    async def body() -> None:
+        async with on_stage(definition_of("faulty.py")) as stage:
+            await stage.greet()
+            took: list[float] = []
+            for size in (8 << 20, 32 << 20):
+                start = time.perf_counter()
+                assert len(await stage.call("echo", size=size)) == size
+                took.append(time.perf_counter() - start)
+            assert took[1] < 8 * took[0] + 0.5  # four times the bytes; quadratic would be sixteen
+
+    run(backend, body)
+
+
+def test_t21_abandoning_a_sent_call_tells_the_server_and_drops_the_late_answer(
+    backend: str, tmp_path: Path
+) -> None:
+    async def body() -> None:
+        log = tmp_path / "log"
+        async with on_stage(definition_of("faulty.py", "--late", "0.05", "--log", str(log))) as stage:
+            await stage.greet()
+            call = tool("echo", text="late")
+            stage.peer.request(call)
+            assert call.reach is Reach.SENT
+            stage.peer.abandon(call, "the caller left")
+            stage.peer.abandon(call, "twice")
+            assert await stage.call("echo", text="next") == "next"
+            assert call.ends == []
+            assert log.read_text().count("got notifications/cancelled") == 1
+            assert stage.peer.notes.counts["a late or second answer"] == 1
+
+    run(backend, body)
+
+
+def test_t21_abandoning_a_queued_call_takes_it_out(backend: str, tmp_path: Path) -> None:
+    async def body() -> None:
+        log = tmp_path / "log"
+        async with on_stage(
+            definition_of("faulty.py", "--deaf-after", "call:nothing", "--log", str(log))
+        ) as stage:
+            await stage.greet()
+            big, queued = tool("sleep", seconds=0.1, ballast="b" * 1_000_000), tool("crash")
+            stage.peer.request(big)
+            stage.peer.request(queued)
+            assert (big.reach, queued.reach) == (Reach.SENT, Reach.NOT_SENT)
+            stage.peer.abandon(queued, "the caller left")
+            assert await stage.call("echo", text="alive") == "alive"
+            assert big.ends
+            assert "call crash" not in log.read_text()
+            assert "cancelled" not in log.read_text()
+
+    run(backend, body)
+
+
+def test_t21_a_cancelled_ask_is_abandoned(backend: str, tmp_path: Path) -> None:
+    async def body() -> None:
+        log = tmp_path / "log"
+        async with on_stage(definition_of("faulty.py", "--log", str(log), "--hang-at", "call:echo")) as stage:
+            await stage.greet()
+            with anyio.move_on_after(0.05):
+                await ask(
+                    stage.peer, stage.rim, "tools/call", {"name": "sleep", "arguments": {"seconds": 0.1}}, 5
+                )
+            assert await stage.call("pid")
+            assert log.read_text().count("got notifications/cancelled") == 1
+
+    run(backend, body)
+
+
+def test_t31_a_child_sees_a_minimal_environment(backend: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SECRET_TOKEN", "hunter2")
+    monkeypatch.setenv("LC_TIME", "C")
+
+    async def body() -> None:
+        async with on_stage(definition_of("faulty.py", env={"OWN": "yes", "PATH": "/bin"})) as stage:
+            await stage.greet()
+            seen = json.loads(await stage.call("env"))
+            assert "SECRET_TOKEN" not in seen
+            assert (seen["OWN"], seen["PATH"], seen["LC_TIME"]) == ("yes", "/bin", "C")
+            assert seen["GREENROOM_ROOM"] == RUN
+            assert seen["GREENROOM_INCARNATION"] == f"{RUN}:child#1"
+
+    run(backend, body)
+
+
+def test_t31_inherit_env_opts_in(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SECRET_TOKEN", "hunter2")
+    definition = ServerDefinition("x", command="x", inherit_env=True, env={"GREENROOM_ROOM": "forged"})
+    seen = child_environment(definition, "GREENROOM_INCARNATION=r:x#1", "r")
+    assert seen["SECRET_TOKEN"] == "hunter2"
+    assert seen["GREENROOM_ROOM"] == "r"
+
+
+def _broken(tmp_path: Path) -> dict[str, tuple[ServerDefinition, str]]:
+    plain, headless = tmp_path / "plain", tmp_path / "headless"
+    plain.write_text("echo")
+    headless.write_text("#!/no/such/interpreter\n")
+    headless.chmod(0o755)
+    here, nul = str(tmp_path / "nowhere"), "a\0b"
+    return {
+        "missing": (
+            ServerDefinition("x", command="no-such-binary"),
+            'command "no-such-binary" was not found',
+        ),
+        "cwd": (
+            ServerDefinition("x", command=sys.executable, cwd=here),
+            f'directory "{here}" does not exist',
+        ),
+        "not executable": (ServerDefinition("x", command=str(plain)), r"chmod \+x"),
+        "interpreter": (
+            ServerDefinition("x", command=str(headless)),
+            "the interpreter named in the first line",
+        ),
+        "nul": (ServerDefinition("x", command=sys.executable, args=(nul,)), "null byte"),
+    }
+
+
+@pytest.mark.parametrize("case", ["missing", "cwd", "not executable", "interpreter", "nul"])
+def test_what_cannot_be_started_says_why_and_what_to_do(backend: str, case: str, tmp_path: Path) -> None:
+    definition, text = _broken(tmp_path)[case]
+
+    async def body() -> None:
+        with pytest.raises(ConnectFailed, match=text) as caught:
+            async with on_stage(definition):
+                raise AssertionError("it started")
+        assert caught.value.reach is Reach.NOT_SENT
+
+    run(backend, body)
+
+
+def test_progress_reaches_its_exchange_in_order(backend: str) -> None:
+    async def body() -> None:
+        async with on_stage(definition_of("faulty.py")) as stage:
+            await stage.greet()
+            params = {
+                "name": "progress",
+                "arguments": {"steps": 5},
+                "_meta": {"progressToken": "mine", "x": 1},
+            }
+            call = Call("tools/call", params, wants_progress=True)
+            stage.peer.request(call)
+            await call.done.wait()
+            assert call.seen == [1, 2, 3, 4, 5]
+            assert call.sent_at == [Reach.SENT]
+
+    run(backend, body)
+
+
+def test_a_ping_of_the_server_is_answered_and_other_requests_are_passed_on(backend: str) -> None:
+    async def body() -> None:
+        async with on_stage(definition_of("faulty.py")) as stage:
+            await stage.greet()
+            assert json.loads(await stage.call("ask")) == {"jsonrpc": "2.0", "id": "q1", "result": {}}
+            call = tool("ask", method="roots/list")
+            stage.peer.request(call)
+            assert await until(lambda: bool(stage.hooks.requests))
+            assert stage.hooks.requests == [("q1", "roots/list", None)]
+            stage.peer.reply("q1", {"roots": []})
+            await call.done.wait()
+            assert await stage.call("grow")
+            assert stage.hooks.notifications == [("notifications/tools/list_changed", None)]
+
+    run(backend, body)
+
+
+@pytest.mark.parametrize(
+    ("fault", "text"),
+    [("not-json", "not JSON-RPC"), ("not-object", "no result object"), ("malformed-error", "malformed")],
+)
+def test_an_answer_that_is_none_ends_its_call_as_a_fault(backend: str, fault: str, text: str) -> None:
+    async def body() -> None:
+        async with on_stage(definition_of("faulty.py", f"--{fault}")) as stage:
+            await stage.greet()
+            with pytest.raises(RpcFailure, match=text) as caught:
+                await stage.call("echo")
+            assert caught.value.error is not None
+            assert caught.value.error.fault
+
+    run(backend, body)
+
+
+def test_a_server_that_does_not_read_is_bounded(backend: str) -> None:
+    async def body() -> None:
+        settings = Settings(max_line=200_000)
+        async with on_stage(definition_of("faulty.py", "--hang-at", "start"), settings=settings) as stage:
+            calls = [tool("echo", ballast="b" * 90_000) for _ in range(6)]
+            for call in calls:
+                stage.peer.request(call)
+            with anyio.fail_after(5):
+                await calls[-1].done.wait()
+            assert calls[0].reach is Reach.SENT
+            assert calls[1].reach is Reach.NOT_SENT
+            ended = calls[-1].ends[0][1]
+            assert ended is not None
+            assert "does not read its stdin" in ended.message
+            assert calls[-1].reach is Reach.NOT_SENT
+            await stage.connection.stop(0.3)
+
+    run(backend, body)
+
+
+def test_without_a_pidfd_a_thread_sees_the_exit(backend: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(os, "pidfd_open")
+
+    async def body() -> None:
+        async with on_stage(definition_of("faulty.py", "--crash-at", "call:echo")) as stage:
+            await stage.greet()
+            stage.peer.request(tool("echo"))
+            await stage.hooks.lost.wait()
+            assert stage.hooks.reasons[0].exit_code == 3
+
+    run(backend, body)
+
+
+def test_the_bodys_error_comes_out_as_itself(backend: str) -> None:
+    async def body() -> None:
+        rim = current_rim()
+        guard = Guard(rim, RUN)
+        connector = StdioConnector(
+            definition_of("echo.py"),
+            Address("child"),
+            1,
+            rim=rim,
+            guard=guard,
+            settings=Settings(),
+            run_id=RUN,
+        )
+        try:
+            with pytest.raises(ZeroDivisionError):
+                async with connector.open(Recorder()):
+                    raise ZeroDivisionError
+        finally:
+            guard.close()
+
+    run(backend, body)

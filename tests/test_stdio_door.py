@@ -1,0 +1,247 @@
+"""The stdio door on real pipes: whole lines, slow clients, clients that leave."""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import anyio
+import anyio.lowlevel
+import anyio.to_thread
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.support import run
+
+from greenroom.actors._rim import current_rim
+from greenroom.gateway._lines import LineSplitter, LineWriter
+from greenroom.gateway._stdio_door import StdioDoor, taken_over_stdio
+
+
+@contextmanager
+def pipe() -> Iterator[tuple[int, int]]:
+    ends = os.pipe()
+    try:
+        yield ends
+    finally:
+        for fd in ends:
+            try:
+                os.close(fd)
+            except OSError:
+                continue
+
+
+@given(st.binary(max_size=200), st.lists(st.integers(1, 20)))
+def test_lines_are_the_same_however_the_bytes_arrive(data: bytes, cuts: list[int]) -> None:
+    splitter, got, rest = LineSplitter(1000), list[bytes](), data
+    for size in [*cuts, len(data)]:
+        got += splitter.feed(rest[:size])
+        rest = rest[size:]
+    assert got == data.split(b"\n")[:-1]
+
+
+@given(
+    st.lists(st.binary(max_size=12).map(lambda line: line.replace(b"\n", b"")), max_size=8), st.integers(1, 7)
+)
+def test_lines_over_the_bound_are_dropped_and_counted(lines: list[bytes], size: int) -> None:
+    splitter, got = LineSplitter(6), list[bytes]()
+    data = b"".join(line + b"\n" for line in lines)
+    for start in range(0, len(data), size):
+        got += splitter.feed(data[start : start + size])
+    assert got == [line for line in lines if len(line) <= 6]
+    assert splitter.too_long == len(lines) - len(got)
+
+
+def test_t19_a_fat_line_costs_linear_work() -> None:
+    splitter = LineSplitter(64 << 20)
+    for _ in range(512):
+        assert splitter.feed(b"x" * 65536) == []
+    (line,) = splitter.feed(b"\n")
+    assert len(line) == 32 << 20
+
+
+Body = Callable[[StdioDoor, int, int], Awaitable[None]]
+
+
+def with_door(backend: str, body: Body, **writer: Any) -> None:
+    """Run `body(door, to_it, from_it)` with the door's pump out running."""
+
+    async def main() -> None:
+        with pipe() as (stdin, to_it), pipe() as (from_it, stdout):
+            door = StdioDoor(current_rim(), stdin, stdout, max_line=1 << 20)
+            with door.opened():
+                async with anyio.create_task_group() as group:
+                    group.start_soon(door.write)
+                    await body(door, to_it, from_it)
+                    group.cancel_scope.cancel()
+
+    run(backend, main)
+
+
+async def settle() -> None:
+    """Give the loop a few turns: a readable descriptor is no task that could be waited for."""
+    for _ in range(20):
+        await anyio.lowlevel.checkpoint()
+
+
+def read_all(fd: int, size: int) -> bytes:
+    data = b""
+    while len(data) < size:
+        data += os.read(fd, 1 << 20)
+    return data
+
+
+def test_lines_come_in_until_the_client_closes(backend: str) -> None:
+    async def body(door: StdioDoor, to_it: int, _from_it: int) -> None:
+        got: list[bytes] = []
+        os.write(to_it, b"one\n\n  \r\ntw")
+        os.write(to_it, b"o\nnever finished")
+        os.close(to_it)
+        await door.read(got.append)
+        assert got == [b"one", b"two"]
+
+    with_door(backend, body)
+
+
+def test_a_line_over_the_bound_is_answered_and_the_next_is_served(backend: str) -> None:
+    async def body(door: StdioDoor, to_it: int, from_it: int) -> None:
+        got: list[bytes] = []
+
+        def write() -> None:
+            for _ in range(20):
+                os.write(to_it, b"x" * 65536)
+            os.write(to_it, b"\nping\n")
+            os.close(to_it)
+
+        async with anyio.create_task_group() as group:
+            group.start_soon(anyio.to_thread.run_sync, write)
+            await door.read(got.append)
+        assert got == [b"ping"]
+        assert b"A line over 1048576 bytes was dropped unread." in os.read(from_it, 4096)
+
+    with_door(backend, body)
+
+
+def test_t15_a_client_that_stops_reading_stops_being_read(backend: str) -> None:
+    """Each request makes an answer of 64 KiB that nobody reads: the door stops taking requests near its low mark."""
+
+    async def body(door: StdioDoor, to_it: int, from_it: int) -> None:
+        taken = 0
+        answer = b"y" * 65535 + b"\n"
+
+        def receive(_line: bytes) -> None:
+            nonlocal taken
+            taken += 1
+            door.send(answer)
+
+        os.set_blocking(to_it, False)
+        written = 0
+        async with anyio.create_task_group() as group:
+            group.start_soon(door.read, receive)
+            while True:  # one request at a time, until the door takes no more
+                os.write(to_it, b"ask\n")
+                written += 1
+                await settle()
+                if taken < written:
+                    break
+            assert door.congested
+            assert 16 <= taken <= 40
+            data = await anyio.to_thread.run_sync(read_all, from_it, written * len(answer))
+            await settle()
+            assert taken == written
+            assert data == answer * written
+            group.cancel_scope.cancel()
+
+    with_door(backend, body)
+
+
+def test_what_waits_is_bounded_and_short_lines_always_fit(backend: str) -> None:
+    async def body() -> None:
+        with pipe() as (_, stdout):
+            os.set_blocking(stdout, False)
+            writer = LineWriter(current_rim(), stdout, congested=1 << 20, full=4 << 20)
+            line = b"z" * (1 << 20)
+            refused = [writer.send(line) for _ in range(6)].count(False)
+            assert refused == 2
+            assert writer.waiting <= 4 << 20
+            assert writer.send(b"sorry\n")
+
+    run(backend, body)
+
+
+def test_order_is_kept_across_partial_writes(backend: str) -> None:
+    async def body(door: StdioDoor, _to_it: int, from_it: int) -> None:
+        lines = [b"%d" % number * (number % 700 + 1) + b"\n" for number in range(3000)]
+        for line in lines:
+            door.send(line)
+        whole = b"".join(lines)
+        assert await anyio.to_thread.run_sync(read_all, from_it, len(whole)) == whole
+        await door.flush(1.0)
+
+    with_door(backend, body)
+
+
+def test_a_client_that_closes_its_reading_end_is_gone(backend: str) -> None:
+    async def body(door: StdioDoor, _to_it: int, from_it: int) -> None:
+        os.close(from_it)
+        with anyio.fail_after(5):
+            async with anyio.create_task_group() as group:
+                group.start_soon(door.read, lambda _line: None)
+                await anyio.wait_all_tasks_blocked()
+                assert door.send(b"hello\n")
+        assert door.send(b"x" * 10_000_000)
+        await door.flush(5.0)
+
+    with_door(backend, body)
+
+
+def test_a_file_as_standard_input_is_read_to_its_end(backend: str, tmp_path: Any) -> None:
+    async def main() -> None:
+        (tmp_path / "in").write_bytes(b"one\ntwo\n")
+        got: list[bytes] = []
+        with (tmp_path / "in").open("rb") as source, (tmp_path / "out").open("wb") as sink:
+            door = StdioDoor(current_rim(), source.fileno(), sink.fileno(), max_line=100)
+            with door.opened():
+                await door.read(got.append)
+        assert got == [b"one", b"two"]
+
+    run(backend, main)
+
+
+def test_a_socket_serves_as_both_ends_and_is_given_back_blocking(backend: str) -> None:
+    async def main() -> None:
+        ours, theirs = socket.socketpair()
+        with ours, theirs:
+            door = StdioDoor(current_rim(), ours.fileno(), ours.fileno(), max_line=100)
+            with door.opened():
+                assert not os.get_blocking(ours.fileno())
+                theirs.sendall(b"hi\n")
+                theirs.shutdown(socket.SHUT_WR)
+                await door.read(lambda line: door.send(line + b"!\n") and None)
+            assert theirs.recv(10) == b"hi!\n"
+            assert os.get_blocking(ours.fileno())
+
+    run(backend, main)
+
+
+def test_stray_prints_cannot_reach_the_protocol() -> None:
+    """In a process of its own: standard descriptors are moved."""
+    import subprocess
+
+    script = (
+        "import os, sys\n"
+        "from greenroom.gateway._stdio_door import taken_over_stdio\n"
+        "with taken_over_stdio() as (stdin, stdout):\n"
+        "    print('stray', flush=True); os.system('echo stray child')\n"
+        "    os.write(stdout, os.read(stdin, 100)); assert sys.stdin.read() == ''\n"
+        "print('back')\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], input=b"protocol\n", capture_output=True, check=True
+    )
+    assert done.stdout == b"protocol\nback\n"
+    assert done.stderr == b"stray\nstray child\n"
+    assert taken_over_stdio is not None

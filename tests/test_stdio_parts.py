@@ -1,0 +1,122 @@
+"""The parts of the line protocol that need no child."""
+
+from __future__ import annotations
+
+import os
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.support.stdio import Call
+
+from greenroom.actors._stdio._lines import LineSplitter
+from greenroom.actors._stdio._notes import Notes
+from greenroom.actors._stdio._outbox import Outbox
+from greenroom.actors._stdio._stderr import StderrRing
+from greenroom.protocol.errors import Reach
+
+
+def _chunks(data: bytes, cuts: list[int]) -> list[bytes]:
+    places = sorted({cut % (len(data) + 1) for cut in cuts} | {0, len(data)})
+    return [data[a:b] for a, b in pairwise(places)]
+
+
+@given(
+    st.lists(st.binary(max_size=12).map(lambda line: line.replace(b"\n", b"")), max_size=8),
+    st.lists(st.integers(0)),
+)
+def test_lines_do_not_depend_on_how_they_are_cut(lines: list[bytes], cuts: list[int]) -> None:
+    limit, dropped = 8, list[bytes]()
+    splitter = LineSplitter(limit, dropped.append)
+    data = b"".join(line + b"\n" for line in lines)
+    found = [line for chunk in _chunks(data, cuts) for line in splitter.feed(chunk)]
+    assert found == [line for line in lines if len(line) <= limit]
+    assert len(dropped) == sum(len(line) > limit for line in lines)
+
+
+def test_an_endless_line_is_told_of_at_once_and_not_kept() -> None:
+    dropped: list[bytes] = []
+    splitter = LineSplitter(1000, dropped.append)
+    for _ in range(100):
+        assert splitter.feed(b"a" * 100) == []
+    assert dropped == [b"a" * 256]
+    assert splitter.feed(b"aa\nnext\n") == [b"next"]
+
+
+def test_notes_are_said_in_full_first_and_then_by_their_count() -> None:
+    said: list[str] = []
+    notes = Notes(said.append)
+    for at in range(1000):
+        notes.add("junk", str(at))
+    assert said == [
+        *(f"junk: {at}" for at in range(3)),
+        *(f"junk: {count} times so far" for count in ("10", "100", "1,000")),
+    ]
+
+
+def test_the_stderr_ring_quotes_the_last_lines_printable() -> None:
+    ring = StderrRing(64)
+    ring.feed(b"old\n" * 1000)
+    ring.feed("\x1b[31mred\x1b[0m\n\n  two  \r\nthr\xffee\n".encode("latin-1"))
+    assert ring.tail() == ("red", "two", "thr\ufffdee")
+    assert StderrRing(8).tail() == ()
+
+
+@pytest.fixture
+def pipe():
+    read, write = os.pipe()
+    os.set_blocking(write, False)
+    os.set_blocking(read, False)
+    yield read, write
+    os.close(read)
+    os.close(write)
+
+
+def _drain(read: int) -> bytes:
+    data = b""
+    while True:
+        try:
+            data += os.read(read, 1 << 20)
+        except BlockingIOError:
+            return data
+
+
+def test_a_message_is_sent_when_its_first_byte_is_accepted_and_then_completed(pipe: tuple[int, int]) -> None:
+    read, write = pipe
+    outbox = Outbox(write, 1 << 30)
+    calls = [Call(str(at)) for at in range(4)]
+    sizes = [10, 100_000, 20, 100_000]
+    for call, size in zip(calls, sizes, strict=True):
+        outbox.put(b"x" * (size - 1) + b"\n", call)
+    assert [call.reach for call in calls] == [Reach.SENT, Reach.SENT, Reach.NOT_SENT, Reach.NOT_SENT]
+    got = b""
+    while outbox.backlog:
+        got += _drain(read)
+        outbox.flush()
+    got += _drain(read)
+    assert [len(line) + 1 for line in got.split(b"\n")[:-1]] == sizes
+    assert all(call.sent_at == [Reach.SENT] for call in calls)
+
+
+def test_a_queued_message_can_be_withdrawn_and_a_begun_one_cannot(pipe: tuple[int, int]) -> None:
+    read, write = pipe
+    outbox = Outbox(write, 1 << 30)
+    begun = outbox.put(b"a" * 100_000)
+    queued = outbox.put(b"b" * 10)
+    assert begun is not None
+    assert queued is not None
+    assert not outbox.withdraw(begun)
+    assert outbox.withdraw(queued)
+    got = _drain(read)
+    outbox.flush()
+    assert got + _drain(read) == b"a" * 100_000
+    assert not outbox.backlog
+
+
+def test_the_queue_is_bounded_but_takes_any_one_message(pipe: tuple[int, int]) -> None:
+    _, write = pipe
+    outbox = Outbox(write, 1000)
+    assert outbox.put(b"a" * 200_000) is not None
+    with pytest.raises(BufferError):
+        outbox.put(b"b")
