@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import anyio
+import attrs
 import pytest
 import trio
 from hypothesis import given
@@ -149,17 +150,43 @@ def test_a_zombie_is_a_leak() -> None:
     child.returncode = 0  # reaped above
 
 
+ESCAPE = "import os\nif os.fork(): os._exit(0)\nos.setsid()\nif os.fork(): os._exit(0)"
+TAGGED = {"GREENROOM_ROOM": "test"}
+
+
 @needs_proc
 def test_a_process_that_left_the_tree_is_found_by_its_tag() -> None:
     before = snapshot()
-    escape = "import os\nif os.fork(): os._exit(0)\nos.setsid()\nif os.fork(): os._exit(0)"
-    child = _sleeper(escape, env={"GREENROOM_ROOM": "test"})
-    child.wait()
+    _sleeper(ESCAPE, env=TAGGED).wait()
 
-    left = leaks_since(before)
+    (left,) = leaks_since(before)
 
-    assert len(left) == 1
-    assert "time.sleep" in left[0]
+    assert "time.sleep" in left
+    assert leaks_since(before) == []
+
+
+@needs_proc
+def test_a_tagged_process_that_works_elsewhere_is_let_alone(tmp_path: Path) -> None:
+    before = snapshot()
+    _sleeper(f"import os; os.chdir({os.fspath(tmp_path)!r})\n{ESCAPE}", env=TAGGED).wait()
+
+    assert leaks_since(before) == []
+    assert len(leaks_since(attrs.evolve(before, homes=(os.fspath(tmp_path),)))) == 1
+
+
+@needs_proc
+def test_a_tagged_process_of_somebody_who_lives_is_let_alone() -> None:
+    before = snapshot()
+    child = "import os, time; print(os.getpgrp(), flush=True); os.close(1); time.sleep(60)"
+    spawn = f"subprocess.Popen([sys.executable, '-S', '-c', {child!r}], env={TAGGED})"
+    run_it = f"import subprocess, sys\nwith {spawn}: os.close(1)"
+    somebody = subprocess.run(
+        [sys.executable, "-c", f"{ESCAPE}\n{run_it}"], stdout=subprocess.PIPE, text=True
+    )
+    try:
+        assert leaks_since(before) == []
+    finally:
+        os.killpg(int(somebody.stdout), signal.SIGKILL)
 
 
 def test_torture_rows_are_read_from_test_names() -> None:

@@ -3,9 +3,10 @@
 A test that leaves something behind fails by itself, and what it left is ended, so the next one starts clean.
 
 * Children are read from `/proc/<pid>/task/*/children`, recursively; a zombie counts, it should have been reaped.
-* A process that left our tree (setsid and double fork) is found by what the room puts into every child's environment,
-  provided that it was born during the test and works in our folder or in a test's. That scan reads every process of the
-  machine, so it is made only when the test has reaped a child at all: its page faults show in our resource usage.
+* A process that left our tree (setsid and double fork) is found by what the room puts into every child's environment.
+  It counts only if it is an orphan, born during the test, that works in this checkout or in this session's temporary
+  folder: somebody else's room on the same machine must never be taken for ours, for what is found is killed. The scan
+  reads every process there is, so it is made only when the test has reaped a child: page faults of children show that.
 * Descriptors are compared by number and target. Garbage is collected before a difference is believed.
 
 Linux only: elsewhere nothing is watched.
@@ -18,7 +19,6 @@ import os
 import resource
 import signal
 import sys
-import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -29,6 +29,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 PROC = Path("/proc")
 TAG = b"GREENROOM_ROOM="
+ADOPTERS = (b"systemd", b"init")  # besides process 1: who becomes the parent of an orphan
 HARMLESS = ("/dev/urandom",)  # opened once by the interpreter, kept
 TICK = os.sysconf("SC_CLK_TCK")
 
@@ -41,27 +42,30 @@ class Snapshot:
     descriptors: dict[int, str]
     reaped_faults: int
     at: float  # seconds since boot
+    homes: tuple[str, ...]  # where a process of ours works
 
 
 @pytest.fixture(autouse=True)
-def nothing_left(request: pytest.FixtureRequest) -> Iterator[None]:
+def nothing_left(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Fails a test that leaves processes or descriptors behind, and ends them."""
     if sys.platform != "linux":
         yield
         return
-    before = snapshot()
+    before = snapshot(tmp_path_factory.getbasetemp())
     yield
     left = leaks_since(before)
     if left:
         pytest.fail(f"{request.node.name} left behind: " + "; ".join(left), pytrace=False)
 
 
-def snapshot() -> Snapshot:
+def snapshot(*homes: Path) -> Snapshot:
+    """How things stand. `homes`: folders, besides this checkout, that only tests of this session work in."""
     return Snapshot(
         children=frozenset(_descendants(os.getpid())),
         descriptors=_descriptors(),
         reaped_faults=resource.getrusage(resource.RUSAGE_CHILDREN).ru_minflt,
         at=time.clock_gettime(time.CLOCK_BOOTTIME),
+        homes=tuple(os.fspath(home) for home in (ROOT, *homes)),
     )
 
 
@@ -69,7 +73,7 @@ def leaks_since(before: Snapshot) -> list[str]:
     """What is there now and was not before, in words. Processes among it are killed and reaped."""
     processes = set(_descendants(os.getpid())) - before.children
     if processes or resource.getrusage(resource.RUSAGE_CHILDREN).ru_minflt != before.reaped_faults:
-        processes |= set(_escaped(before.at))
+        processes |= set(_escaped(before))
     left = [f"process {pid} ({_describe(pid)})" for pid in sorted(processes)]
     for pid in processes:
         _end(pid)
@@ -85,18 +89,41 @@ def _descendants(pid: int) -> Iterator[int]:
             yield from _descendants(int(child))
 
 
-def _escaped(since: float) -> Iterator[int]:
-    homes = (os.fspath(ROOT), tempfile.gettempdir())
+def _escaped(before: Snapshot) -> Iterator[int]:
     for entry in PROC.iterdir():
-        if not entry.name.isdigit() or TAG not in _read(entry / "environ"):
+        if not entry.name.isdigit() or not _is_tagged(entry):
             continue
-        if _born(entry) >= since - 2 / TICK and _cwd(entry).startswith(homes):
+        if (
+            _born(entry) >= before.at - 2 / TICK
+            and _cwd(entry).startswith(before.homes)
+            and _is_orphan(entry)
+        ):
             yield int(entry.name)
 
 
+def _is_tagged(entry: Path) -> bool:
+    return TAG in _read(entry / "environ")
+
+
+def _is_orphan(entry: Path) -> bool:
+    """Nobody but the system's adopter stands above it and what it came with."""
+    parent = _parent(entry)
+    while _is_tagged(parent):
+        parent = _parent(parent)
+    return parent.name in ("0", "1") or _read(parent / "comm").strip() in ADOPTERS
+
+
+def _parent(entry: Path) -> Path:
+    return PROC / (_stat(entry)[1].decode() if _stat(entry) else "0")
+
+
 def _born(entry: Path) -> float:
-    fields = _read(entry / "stat").rpartition(b") ")[2].split()
-    return int(fields[19]) / TICK if fields else 0.0
+    return int(_stat(entry)[19]) / TICK if _stat(entry) else 0.0
+
+
+def _stat(entry: Path) -> list[bytes]:
+    """The fields after the command's name: state, parent, …; empty when the process is gone."""
+    return _read(entry / "stat").rpartition(b") ")[2].split()
 
 
 def _cwd(entry: Path) -> str:
