@@ -147,8 +147,8 @@ def lives(pid: int) -> bool:
 async def until(happened: Callable[[], bool], seconds: float = 5.0) -> bool:
     """Look every 5 ms whether it happened; False when it has not within the time."""
     with anyio.move_on_after(seconds):
-        while not happened():
-            await anyio.sleep(0.005)
+        while not happened():  # noqa: ASYNC110  # what happens, happens in another process
+            await anyio.sleep(0.005)  # what happens, happens in another process
     return happened()
 
 
