@@ -40,7 +40,7 @@ from ..actors import (
     current_rim,
 )
 from ..protocol.address import Address
-from ..protocol.catalogue import ServerEntry
+from ..protocol.catalogue import Raw, ServerEntry
 from ..protocol.config import Config, Lifecycle, ServerDefinition
 from ..protocol.config_parse import definition_hash
 from ..protocol.errors import CallError, ConnectFailed, RoomClosed, ServerDown
@@ -161,6 +161,7 @@ class Runtime:
     async def _start(self, tasks: anyio.abc.TaskGroup) -> None:
         events = self.stage.events
         tasks.start_soon(self.stage.timers.run, name="greenroom timers")
+        tasks.start_soon(self.guard.watch, name="greenroom guard")
         self._core_scopes: list[anyio.CancelScope] = []
         for actor in (self.router, self.writer):
             scope = anyio.CancelScope()
@@ -219,10 +220,10 @@ class Runtime:
                 ServerEntry(
                     server=name,
                     definition_hash=self._hashes.get(name, ""),
-                    tools=listing.tools,
-                    resources=listing.resources,
-                    templates=listing.templates,
-                    prompts=listing.prompts,
+                    tools=_known(listing.tools, "tools", hello),
+                    resources=_known(listing.resources, "resources", hello),
+                    templates=_known(listing.templates, "resources", hello),
+                    prompts=_known(listing.prompts, "prompts", hello),
                     instructions=hello.instructions,
                     server_info=hello.server_info,
                     capabilities=hello.capabilities,
@@ -309,3 +310,8 @@ class Runtime:
 
 
 IMPATIENT = 1.2  # seconds for everything, when the client has gone (SDK clients terminate us after 2)
+
+
+def _known(listed: tuple[Raw, ...] | None, capability: str, hello: Hello) -> tuple[Raw, ...] | None:
+    """A server without the capability is known to have none; a list that failed is unknown."""
+    return () if listed is None and capability not in hello.capabilities else listed
