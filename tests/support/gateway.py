@@ -134,14 +134,10 @@ def serve(folder: Path, servers: dict[str, Any], *options: str, **settings: Any)
         "XDG_RUNTIME_DIR": os.fspath(folder),
     }
     command = [sys.executable, "-m", "greenroom", "serve", "--config", os.fspath(config), *options]
-    process = subprocess.Popen(
-        command,
-        env=environment,
-        cwd=folder,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=(folder / "stderr.txt").open("wb"),
-    )
+    with (folder / "stderr.txt").open("wb") as log:
+        process = subprocess.Popen(
+            command, env=environment, cwd=folder, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log
+        )
     try:
         yield Gateway(process)
     finally:
