@@ -123,6 +123,9 @@ def test_commands_reach_it_over_a_private_socket_that_goes_with_it(
         assert "title (string) *required*" in capsys.readouterr().out
         assert run(["call", "clock_now", "zone=UTC", *where]) == 0
         assert capsys.readouterr().out == "noon\n"
+        assert run(["call", "clock_now", "--json", *where]) == 0
+        called = json.loads(capsys.readouterr().out)
+        assert (called["content"], called["source"]) == ([{"type": "text", "text": "noon"}], "gateway")
         assert run(["call", "zebra", *where]) == 1
         missing = capsys.readouterr()
         assert missing.out == ""
