@@ -6,6 +6,7 @@ Below it: `Peer`, `Connection`, `Connector` are the seam to whatever carries the
 """
 
 from ._call import Call, Tally
+from ._catalogue_file import CatalogueFile, default_cache_path
 from ._catalogue_writer import CatalogueWriter, Flush, Save, Store
 from ._connection import Connection, Connector, ConnectorFactory, Hello, Listing
 from ._core import CoreActor
@@ -26,6 +27,7 @@ from ._wire import WireFault, decode_result
 __all__ = [
     "Call",
     "CallDesk",
+    "CatalogueFile",
     "CatalogueWriter",
     "Connection",
     "Connector",
@@ -67,4 +69,5 @@ __all__ = [
     "WireFault",
     "current_rim",
     "decode_result",
+    "default_cache_path",
 ]

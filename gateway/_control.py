@@ -45,7 +45,7 @@ def control_directory() -> Path:
     directory of ours beside the temporary files."""
     import platformdirs
 
-    wanted = platformdirs.user_cache_path("greenroom") / "run"
+    wanted = platformdirs.user_cache_path("greenroom", appauthor=False) / "run"
     if len(os.fsencode(wanted)) + len("/0123456789ab-4194304.sock") <= _LONGEST_PATH:
         return wanted
     tag = hashlib.sha256(os.fsencode(wanted)).hexdigest()[:12]
@@ -126,7 +126,7 @@ async def _answer(line: bytes, methods: Mapping[str, Handler]) -> dict[str, Any]
     try:
         request = json.loads(line)
         handler = methods.get(request["method"])
-        params = request.get("params") or {}
+        params: dict[str, Any] = request.get("params") or {}
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
         return _error("invalid_request", "The control socket takes one JSON object a line, with a method.")
     if handler is None:

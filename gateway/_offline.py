@@ -47,8 +47,11 @@ class OfflineRow:
 class OfflineLibrary:
     """See `Library`. Use `open_library`."""
 
-    def __init__(self, config: Config, entries: Mapping[str, ServerEntry | None]) -> None:
+    def __init__(
+        self, config: Config, entries: Mapping[str, ServerEntry | None], *, warning: str | None = None
+    ) -> None:
         self.config = config
+        self.warning = warning  # what was wrong with the catalogue's file, if anything
         self.index = Index.build(config.servers, entries, config.settings)
         self._entries = entries
 
@@ -82,4 +85,5 @@ def open_library(config: Config) -> OfflineLibrary:
     """The library of `config`, with what the catalogue on disk holds for its definitions."""
     wanted = {name: definition_hash(definition, os.environ) for name, definition in config.servers.items()}
     cache = CatalogueFile(default_cache_path(), max_age=config.settings.cache_max_age)
-    return OfflineLibrary(config, {**dict.fromkeys(wanted), **cache.load(wanted, time.time())})
+    loaded = cache.load(wanted, time.time())
+    return OfflineLibrary(config, {**dict.fromkeys(wanted), **loaded.entries}, warning=loaded.warning)

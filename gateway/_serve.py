@@ -82,7 +82,7 @@ async def serve(config: Config, open_room: OpenRoom, options: Options) -> None:
     Raises `UsageError` when the events file cannot be written.
     """
     log = Log()
-    for problem in (*config.problems, *config.broken.values()):
+    for problem in config.problems:
         log.line(str(problem))
     with ExitStack() as stack:
         hearers = [to_log(log), *events_file(options.events, stack)]

@@ -136,7 +136,7 @@ class Namespace:
         return cls(households, prefixes, exact, contested)
 
     @cached_property
-    def sorted(self) -> tuple[Target, ...]:
+    def everything(self) -> tuple[Target, ...]:
         """Everything, by name."""
         return tuple(self.exact[name] for name in sorted(self.exact))
 

@@ -159,9 +159,9 @@ class Ranking:
                 yield token, _EXACT
             else:
                 yield token, _BEGINS if token.startswith(word) else _INSIDE
-        for end in range(4, len(word)):
-            if word[:end] in self._postings:
-                yield word[:end], _BEGINS
+        for length in self._lengths:
+            if 4 <= length < len(word) and word[:length] in self._postings:
+                yield word[:length], _BEGINS
 
     def _containing(self, word: str) -> Iterator[str]:
         """Every token with `word` in it: looked for in one string, which is quicker than token by token."""
@@ -171,6 +171,11 @@ class Ranking:
             token = bisect_right(starts, at) - 1
             yield vocabulary[token]
             at = text.find(word, starts[token] + len(vocabulary[token]))
+
+    @cached_property
+    def _lengths(self) -> frozenset[int]:
+        """How long tokens are: fewer cuts to try than a long word has letters."""
+        return frozenset(map(len, self._postings))
 
     @cached_property
     def _text(self) -> tuple[str, list[int], list[str]]:

@@ -177,13 +177,13 @@ class Index:
 
     def tools(self, server: str | None = None) -> tuple[Target, ...]:
         """Everything callable, sorted by name; of one server, if given."""
-        return self._tools.sorted if server is None else self._tools.of(server)
+        return self._tools.everything if server is None else self._tools.of(server)
 
     # -- prompts --
 
     def prompts(self, server: str | None = None) -> tuple[Target, ...]:
         """Every prompt, sorted by name; of one server, if given."""
-        return self._prompts.sorted if server is None else self._prompts.of(server)
+        return self._prompts.everything if server is None else self._prompts.of(server)
 
     def resolve_prompt(self, name: str, server: str | None = None) -> Target | Ambiguous | Missing:
         """`resolve`, for prompts."""

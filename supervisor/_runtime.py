@@ -135,11 +135,11 @@ class Runtime:
         self.root = Root(self.stage, self._learn)
         entries = self._recall()
         for name, definition in self.config.servers.items():
-            problem = self.config.broken.get(name)
-            broken = self._broken(name, str(problem)) if problem is not None else None
-            record = self.root.define(definition, broken)
+            record = self.root.define(definition)
             known = entries.get(name)
             record.era_hint = known.protocol_version if known is not None else None
+        for name, problem in self.config.broken.items():
+            self.root.define(ServerDefinition(name), self._broken(name, str(problem)))
         self.router = Router(rim, events, self.config.servers, entries, settings, self._remember)
         self.writer = CatalogueWriter(rim, events, self._store)
 
@@ -151,8 +151,7 @@ class Runtime:
     def _recall(self) -> dict[str, ServerEntry]:
         """What the cache knows of the servers as they are defined now."""
         for name, definition in self.config.servers.items():
-            if name not in self.config.broken:
-                self._hashes[name] = definition_hash(definition, os.environ)
+            self._hashes[name] = definition_hash(definition, os.environ)
         entries, warnings = self._store.load(self._hashes)
         for warning in warnings:
             self.stage.events.emit(Kind.NOTE, detail=warning)

@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import signal
 import subprocess
+import tempfile
 import time
+from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -20,12 +22,13 @@ from greenroom.protocol.errors import UsageError
 
 
 @pytest.fixture
-def places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A configuration file, and user directories of the test's own."""
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    config = tmp_path / "mcp.json"
-    config.write_text('{"mcpServers": {"clock": {"command": "clock"}}}')
-    return config
+def places(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A configuration file, and a cache directory of the test's own with a path short enough for sockets."""
+    with tempfile.TemporaryDirectory(prefix="gr-") as folder:
+        monkeypatch.setenv("XDG_CACHE_HOME", folder)
+        config = Path(folder, "mcp.json")
+        config.write_text('{"mcpServers": {"clock": {"command": "clock"}}}')
+        yield config
 
 
 def gateway(places: Path, *flags: str) -> Any:

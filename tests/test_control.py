@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import os
 import socket
+import tempfile
 import threading
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +21,11 @@ from greenroom.protocol.errors import UnknownServer, UsageError
 
 
 @pytest.fixture(autouse=True)
-def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+def own_cache(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A cache directory of the test's own, with a path short enough for a socket in it."""
+    with tempfile.TemporaryDirectory(prefix="gr-") as folder:
+        monkeypatch.setenv("XDG_CACHE_HOME", folder)
+        yield
 
 
 async def echo(params: Mapping[str, Any]) -> Any:
@@ -72,7 +76,7 @@ def test_a_command_finds_it_and_is_answered(backend: str) -> None:
             ) as refused:
                 gateway.ask("refuse")
             assert refused.value.code == "server_not_found"
-            with pytest.raises(control.GatewayError, match="a bug in Greenroom") as broken:
+            with pytest.raises(control.GatewayError, match="bug in Greenroom") as broken:
                 gateway.ask("break")
             assert broken.value.code == "bug"
             with pytest.raises(control.GatewayError, match="does not know 'zebra'"):

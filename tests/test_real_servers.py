@@ -12,11 +12,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support import run
+from tests.support.real_servers import REAL_SERVERS, RealServer, real_server
+
 from greenroom.protocol.errors import RemoteError
 from greenroom.protocol.lifecycle import State
 from greenroom.supervisor import Greenroom
-from tests.support import run
-from tests.support.real_servers import REAL_SERVERS, RealServer, real_server
 
 # A call whose answer does not depend on the moment it is made.
 STEADY: dict[str, tuple[str, dict[str, Any]]] = {

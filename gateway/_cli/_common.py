@@ -123,6 +123,8 @@ def open_source(path: Path | None, pid: int | None) -> Source:
 
     say("no gateway runs for this configuration; this is what the cache knows.")
     library = open_library(config)
+    if library.warning is not None:
+        say(library.warning)
     return FromCache(library, Librarian(library, hints=FOR_PEOPLE))
 
 

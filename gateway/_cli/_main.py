@@ -90,16 +90,19 @@ def run(arguments: list[str] | None = None) -> int:
         return USAGE
     except (click.Abort, KeyboardInterrupt):
         return INTERRUPTED
-    except BrokenPipeError:
-        return _reader_left()
     except Exception as error:
         return _report(error)
     return code if isinstance(code, int) else OK
 
 
+def _single(error: BaseException) -> BaseException:
+    """What a task group wrapped, when it is only one thing."""
+    inner: tuple[BaseException, ...] = getattr(error, "exceptions", ())
+    return _single(inner[0]) if len(inner) == 1 else error
+
+
 def _report(error: BaseException) -> int:
-    while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
-        error = error.exceptions[0]  # pyright: ignore[reportUnknownVariableType, reportUnknownMemberType]
+    error = _single(error)
     if isinstance(error, KeyboardInterrupt):
         return INTERRUPTED
     if isinstance(error, GreenroomError):
@@ -113,9 +116,3 @@ def _report(error: BaseException) -> int:
         err=True,
     )
     return FAILED
-
-
-def _reader_left() -> int:
-    """Whoever read our stdout closed it (`greenroom tools | head`): no fault, and nothing more to say."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    return OK

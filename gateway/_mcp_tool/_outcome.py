@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 import attrs
 import msgspec
 
-from ...protocol.content import Guarded, guard, to_blocks
+from ...protocol.content import Guarded, Stats, guard, to_blocks, to_resource_blocks
 from ._answer import Answer
 from ._refusals import subject_of
 from ._texts import expected_parameters
@@ -39,23 +39,22 @@ class Outcome:
 
     @property
     def spill_text(self) -> str | None:
-        return self.guarded.spill_text
+        return self.guarded.spill
 
     def answer(self, path: Path | None = None, error: str | None = None) -> Answer:
         """The finished answer. `path`: where the long text was saved, or `error`: why it was not."""
-        if self.guarded.spill_text is None:
+        if self.guarded.spill is None:
             return Answer(self.guarded.blocks, self.details)
-        where = {"fullOutputPath": str(path)} if path is not None else {"writeError": error}
-        report = {"truncated": True, **self.guarded.stats, **where}
-        blocks = self.guarded.with_notice(path, error)
-        return Answer(blocks, {**self.details, "outputGuard": report})
+        cut = self.guarded.cut(path=None if path is None else str(path), error=error or "")
+        where = {"writeError": error} if path is None else {"fullOutputPath": str(path)}
+        return Answer(cut.blocks, {**self.details, "outputGuard": _report(cut.stats) | where})
 
 
 def outcome_of(
     server: str, target: Target | None, result: Mapping[str, Any], *, max_bytes: int, max_lines: int
 ) -> Outcome:
     """What becomes of a result. `max_bytes`, `max_lines`: the output guard; 0 = off."""
-    blocks = to_blocks(result)
+    blocks = to_resource_blocks(result) if _is_read(target, result) else to_blocks(result)
     details: dict[str, Any] = {"mode": "call", "server": server, **subject_of(target)}
     rest = _rest_of(result)
     if rest:
@@ -63,7 +62,7 @@ def outcome_of(
     if result.get("isError") is True:
         blocks = _as_error(blocks, target)
         details["error"] = "tool_error"
-    return Outcome(guard(blocks, max_bytes, max_lines), details)
+    return Outcome(guard(blocks, max_bytes=max_bytes, max_lines=max_lines), details)
 
 
 def decode_result(raw: bytes) -> Mapping[str, Any] | None:
@@ -73,6 +72,22 @@ def decode_result(raw: bytes) -> Mapping[str, Any] | None:
     except (msgspec.DecodeError, RecursionError):
         return None
     return cast("Mapping[str, Any]", result) if isinstance(result, dict) else None
+
+
+def _is_read(target: Target | None, result: Mapping[str, Any]) -> bool:
+    """A resource read as a tool. Where the target is not known, the result's own shape says it."""
+    return "contents" in result and "content" not in result if target is None else target.kind == "resource"
+
+
+def _report(stats: Stats) -> dict[str, Any]:
+    report: dict[str, Any] = {
+        "truncated": stats.truncated,
+        "originalBytes": stats.original_bytes,
+        "originalLines": stats.original_lines,
+        "returnedBytes": stats.returned_bytes,
+        "returnedLines": stats.returned_lines,
+    }
+    return report | ({"imageBlocksPassedThrough": stats.images} if stats.images else {})
 
 
 def _rest_of(result: Mapping[str, Any]) -> Mapping[str, Any]:

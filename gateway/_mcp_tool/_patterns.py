@@ -8,6 +8,7 @@ not available; a pattern that has them is told apart from one that is simply wro
 
 from __future__ import annotations
 
+import importlib
 import re
 from collections.abc import Callable
 from typing import Any
@@ -26,16 +27,16 @@ def matcher(pattern: str) -> Callable[[str], bool]:
     if len(pattern) > MAX_REGEX:
         text = f"Regex query is too long; maximum length is {MAX_REGEX} characters."
         raise UsageError(text, code="query_too_long")
-    import re2
-
-    engine: Any = re2  # it ships no types
+    engine: Any = importlib.import_module("re2")  # it ships no types
     options = engine.Options()
     options.case_sensitive = False
     options.log_errors = False
     options.max_mem = _MEMORY
     try:
         search = engine.compile(pattern, options).search
-    except (engine.error, UnicodeEncodeError) as error:
+    except UnicodeEncodeError:
+        raise UsageError(f"Invalid regex: {pattern!a}", code="invalid_pattern") from None
+    except engine.error as error:
         raise _refusal(pattern, error) from None
     return lambda text: search(text) is not None
 

@@ -23,7 +23,7 @@ def default_directory() -> Path:
     """`output/` in the user's cache directory for Greenroom."""
     import platformdirs
 
-    return platformdirs.user_cache_path("greenroom") / "output"
+    return platformdirs.user_cache_path("greenroom", appauthor=False) / "output"
 
 
 @attrs.frozen

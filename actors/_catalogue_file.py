@@ -1,0 +1,294 @@
+"""The catalogue on disk: what every server said of itself, so that nothing has to run to be searched.
+
+One file for all projects of a user. An entry is keyed by (definition hash, server), so two projects that
+call different things `github` neither see nor prune each other's. Reading takes no lock: the file is only
+ever replaced whole. Writing is read, merge, replace under a file lock, so that nobody's entry is lost, and
+of two answers the one fetched later stays. Entries go when they are too old to be used.
+
+The file is a cache, and behaves like one: whatever is wrong with it, the caller gets what could be read and
+a sentence for the log, never an exception. What is not ours (torn, or of another version) is set aside, not
+deleted. For the same reason there is no fsync: after a power failure an old, or an unreadable file costs
+one fetch per server, while an fsync would cost every save its disk.
+
+Entries stay undecoded until somebody wants them: merging copies the bytes of others, which is why a save
+costs about the same for one entry as for a thousand. Everything here blocks; call it from a thread.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Generator, Iterable, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, Final
+
+import attrs
+import msgspec
+
+from ..protocol.catalogue import Raw, ServerEntry
+
+VERSION: Final = 1
+MAX_AGE: Final = 7 * 86_400.0
+LOCK_TIMEOUT: Final = 5.0
+CLOCK_SLACK: Final = 300.0  # a stamp this far ahead is another process's, not a clock gone wrong
+MAX_BROKEN: Final = 5  # files set aside and kept; the last one is replaced
+
+
+def default_cache_path() -> Path:
+    """Where the catalogue is kept unless told otherwise: `catalogue.json` in the user's cache directory."""
+    import platformdirs
+
+    return platformdirs.user_cache_path("greenroom", appauthor=False) / "catalogue.json"
+
+
+@attrs.frozen
+class Loaded:
+    """The entries that were found fresh, by server, and what was wrong with the file, if anything."""
+
+    entries: dict[str, ServerEntry]
+    warning: str | None = None
+
+
+class _Body(msgspec.Struct, omit_defaults=True):
+    """An entry in the file. Absent is unknown, an empty list is known to be empty."""
+
+    tools: list[dict[str, Any]] | None = None
+    resources: list[dict[str, Any]] | None = None
+    templates: list[dict[str, Any]] | None = None
+    prompts: list[dict[str, Any]] | None = None
+    instructions: str | None = None
+    server_info: dict[str, Any] = {}
+    capabilities: dict[str, Any] = {}
+    protocol_version: str | None = None
+
+
+class _Kept(msgspec.Struct):
+    """An entry with what must be known without decoding it."""
+
+    fetched_at: float
+    revision: int
+    body: msgspec.Raw
+
+    def newer(self, other: _Kept | None) -> bool:
+        return other is None or (self.fetched_at, self.revision) >= (other.fetched_at, other.revision)
+
+
+class _File(msgspec.Struct):
+    version: int
+    entries: dict[str, _Kept]
+
+
+class _Version(msgspec.Struct):
+    version: int
+
+
+class _BrokenError(Exception):
+    """The file is not one of ours; says why. Never leaves this module."""
+
+
+_as_file: Final = msgspec.json.Decoder(_File)
+_as_version: Final = msgspec.json.Decoder(_Version)
+_as_body: Final = msgspec.json.Decoder(_Body)
+
+
+class CatalogueFile:
+    """The file at `path`.
+
+    Entries older than `max_age` seconds do not count (0: no limit); a writer waits at most `lock_timeout`
+    seconds for another. Nothing else is held between calls.
+    """
+
+    def __init__(self, path: Path, *, max_age: float = MAX_AGE, lock_timeout: float = LOCK_TIMEOUT) -> None:
+        self.path = path
+        self.max_age = max_age
+        self.lock_timeout = lock_timeout
+
+    def load(self, wanted: Mapping[str, str], now: float) -> Loaded:
+        """What is known of the servers in `wanted` (name to definition hash) at `now`, epoch seconds.
+
+        Absent are those never met, met with another definition, fetched too long ago or, by their stamp, in
+        the future. Never raises.
+        """
+        try:
+            kept, warning = _parse(self._read()), None
+        except OSError as error:
+            return Loaded({}, f"The catalogue cache cannot be read: {error}. Servers are asked again.")
+        except _BrokenError:
+            kept, warning = self._mend()
+        found: dict[str, ServerEntry] = {}
+        for server, definition_hash in wanted.items():
+            one = kept.get(_key(server, definition_hash))
+            if one is not None and self._fresh(one, now):
+                entry = _entry(server, definition_hash, one)
+                if entry is not None:
+                    found[server] = entry
+        return Loaded(found, warning)
+
+    def save(self, entries: Iterable[ServerEntry], now: float) -> str | None:
+        """Merge `entries` into the file and drop what is too old at `now`. Returns what went wrong, or None.
+
+        An entry replaces an older one of the same server and definition, never a newer one. Never raises.
+        """
+        fresh, warning = _encoded(entries)
+        try:
+            self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            with self._locked():
+                kept, broken = self._read_or_set_aside()
+                usable = {key: one for key, one in kept.items() if self._fresh(one, now)}
+                newer = {key: one for key, one in fresh.items() if one.newer(usable.get(key))}
+                self._replace({**usable, **newer})
+        except OSError as error:
+            return f"The catalogue cache was not written: {error}. Servers are asked again next time."
+        return broken or warning
+
+    def _fresh(self, one: _Kept, now: float) -> bool:
+        """Young enough; and not from the future, which must not hold its place for ever."""
+        age = now - one.fetched_at
+        return age >= -CLOCK_SLACK and (age <= self.max_age or self.max_age <= 0)
+
+    def _read(self) -> bytes:
+        try:
+            return self.path.read_bytes()
+        except FileNotFoundError:
+            return b""
+
+    def _mend(self) -> tuple[dict[str, _Kept], str | None]:
+        """What a reader does about a broken file: wait for the writers, look again, set it aside."""
+        try:
+            with self._locked():
+                return self._read_or_set_aside()
+        except OSError as error:
+            return (
+                {},
+                f"The catalogue cache {self.path} is broken and stays: {error}. Remove it.",
+            )
+
+    def _read_or_set_aside(self) -> tuple[dict[str, _Kept], str | None]:
+        """The file's entries; if it is broken, none, and a warning. Only under the lock."""
+        try:
+            return _parse(self._read()), None
+        except _BrokenError as broken:
+            aside = self._free_name()
+            os.replace(self.path, aside)
+            return (
+                {},
+                f"The catalogue cache {self.path} {broken}; set aside as {aside.name}, rebuilt.",
+            )
+
+    def _free_name(self) -> Path:
+        names = [self.path.with_name(f"{self.path.name}.broken-{n}") for n in range(1, MAX_BROKEN + 1)]
+        return next((name for name in names if not name.exists()), names[-1])
+
+    def _replace(self, kept: dict[str, _Kept]) -> None:
+        """Put a new file in the place of the old one, in one step, for its owner's eyes only."""
+        self._sweep()
+        data = msgspec.json.encode(_File(VERSION, kept))
+        descriptor, temporary = tempfile.mkstemp(".tmp", f".{self.path.name}.", self.path.parent)  # mode 0600
+        try:
+            with open(descriptor, "wb") as file:
+                file.write(data)
+            os.replace(temporary, self.path)
+        except BaseException:
+            with suppress(OSError):
+                os.unlink(temporary)
+            raise
+
+    def _sweep(self) -> None:
+        """Remove what a killed writer left. Under the lock no temporary file is anybody's."""
+        for leftover in self.path.parent.glob(f".{self.path.name}.*.tmp"):
+            with suppress(OSError):
+                leftover.unlink()
+
+    @contextmanager
+    def _locked(self) -> Generator[None]:
+        """Hold the writers' lock. Raises `TimeoutError`, an `OSError`, when it is not had in time."""
+        from filelock import FileLock
+
+        lock = FileLock(self.path.with_name(self.path.name + ".lock"), timeout=self.lock_timeout, mode=0o600)
+        with lock.acquire(poll_interval=0.01):
+            yield
+
+
+def _key(server: str, definition_hash: str) -> str:
+    return f"{definition_hash} {server}"
+
+
+def _parse(data: bytes) -> dict[str, _Kept]:
+    """The entries of a file's content; nothing of an empty one. Raises `_BrokenError`."""
+    if not data:
+        return {}
+    try:
+        file = _as_file.decode(data)
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+        raise _BrokenError(_version_problem(data) or f"cannot be understood ({error})") from error
+    if file.version != VERSION:
+        raise _BrokenError(_version_problem(data))
+    return file.entries
+
+
+def _version_problem(data: bytes) -> str:
+    """What to say of a file of another version; empty for one that states none or ours."""
+    with suppress(msgspec.MsgspecError, ValueError, RecursionError):
+        version = _as_version.decode(data).version
+        if version != VERSION:
+            return f"is of version {version}, not {VERSION}"
+    return ""
+
+
+def _encoded(entries: Iterable[ServerEntry]) -> tuple[dict[str, _Kept], str | None]:
+    """Entries as they are kept, and a warning about those that JSON cannot say."""
+    kept: dict[str, _Kept] = {}
+    warning = None
+    for entry in entries:
+        try:
+            kept[_key(entry.server, entry.definition_hash)] = _kept(entry)
+        except (ValueError, TypeError, RecursionError) as error:
+            warning = (
+                f'The catalogue of "{entry.server}" is not cached: {error}. It is asked again next time.'
+            )
+    return kept, warning
+
+
+def _kept(entry: ServerEntry) -> _Kept:
+    body = _Body(
+        tools=_plain(entry.tools),
+        resources=_plain(entry.resources),
+        templates=_plain(entry.templates),
+        prompts=_plain(entry.prompts),
+        instructions=entry.instructions,
+        server_info=dict(entry.server_info),
+        capabilities=dict(entry.capabilities),
+        protocol_version=entry.protocol_version,
+    )
+    return _Kept(entry.fetched_at, entry.revision, msgspec.Raw(msgspec.json.encode(body)))
+
+
+def _entry(server: str, definition_hash: str, kept: _Kept) -> ServerEntry | None:
+    """The entry as others know it; None when somebody wrote nonsense into it."""
+    try:
+        body = _as_body.decode(kept.body)
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        return None
+    return ServerEntry(
+        server=server,
+        definition_hash=definition_hash,
+        tools=_frozen(body.tools),
+        resources=_frozen(body.resources),
+        templates=_frozen(body.templates),
+        prompts=_frozen(body.prompts),
+        instructions=body.instructions,
+        server_info=body.server_info,
+        capabilities=body.capabilities,
+        protocol_version=body.protocol_version,
+        fetched_at=kept.fetched_at,
+        revision=kept.revision,
+    )
+
+
+def _plain(records: tuple[Raw, ...] | None) -> list[dict[str, Any]] | None:
+    return None if records is None else [dict(record) for record in records]
+
+
+def _frozen(records: list[dict[str, Any]] | None) -> tuple[Raw, ...] | None:
+    return None if records is None else tuple(records)

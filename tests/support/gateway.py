@@ -1,0 +1,152 @@
+"""A real `greenroom serve` as a child of the test, driven over its pipes as an MCP client would."""
+
+from __future__ import annotations
+
+import json
+import os
+import selectors
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+FAULTY = Path(__file__).resolve().parents[2] / "testing" / "servers" / "faulty.py"
+HELLO = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}}
+
+
+def faulty(folder: Path, name: str, *faults: str) -> dict[str, Any]:
+    """The entry of a faulty server that logs to `<name>.log` in `folder`."""
+    return {
+        "command": sys.executable,
+        "args": ["-S", os.fspath(FAULTY), "--log", os.fspath(folder / f"{name}.log"), *faults],
+    }
+
+
+def logged_pids(folder: Path) -> set[int]:
+    """Every process that any faulty server in `folder` started, itself included."""
+    pids: set[int] = set()
+    for log in folder.glob("*.log"):
+        for line in log.read_text().splitlines():
+            what, _, number = line.partition(" ")
+            if what in ("start", "child"):
+                pids.add(int(number))
+    return pids
+
+
+def alive(pids: set[int]) -> set[int]:
+    """Those that exist and are no zombies."""
+    found: set[int] = set()
+    for pid in pids:
+        try:
+            state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+        if state != "Z":
+            found.add(pid)
+    return found
+
+
+def gone_within(pids: set[int], seconds: float) -> set[int]:
+    """Wait until none of them is alive; those that still are, after `seconds`."""
+    deadline = time.monotonic() + seconds
+    while (left := alive(pids)) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    return left
+
+
+class Gateway:
+    def __init__(self, process: subprocess.Popen[bytes]) -> None:
+        self.process = process
+        self.answers: dict[int, dict[str, Any]] = {}
+        self.notifications: list[dict[str, Any]] = []
+        self._number = 0
+        self._rest = b""
+        self._selector = selectors.DefaultSelector()
+        assert process.stdout is not None
+        self._selector.register(process.stdout, selectors.EVENT_READ)
+
+    def send(self, method: str, params: dict[str, Any] | None = None) -> int:
+        """Send a request; returns its id."""
+        self._number += 1
+        self._write({"jsonrpc": "2.0", "id": self._number, "method": method, "params": params or {}})
+        return self._number
+
+    def notify(self, method: str, params: dict[str, Any] | None = None) -> None:
+        self._write({"jsonrpc": "2.0", "method": method, "params": params or {}})
+
+    def answer(self, number: int, within: float = 10.0) -> dict[str, Any]:
+        """The answer to a request. AssertionError when it does not come."""
+        deadline = time.monotonic() + within
+        while number not in self.answers:
+            assert self._selector.select(max(0.0, deadline - time.monotonic())), f"no answer to {number}"
+            assert self.process.stdout is not None
+            chunk = os.read(self.process.stdout.fileno(), 1 << 16)
+            assert chunk, "the gateway closed its output"
+            *lines, self._rest = (self._rest + chunk).split(b"\n")
+            for line in lines:
+                message = json.loads(line)
+                if "id" in message and "method" not in message:
+                    self.answers[message["id"]] = message
+                else:
+                    self.notifications.append(message)
+        return self.answers[number]
+
+    def greet(self) -> dict[str, Any]:
+        hello = self.answer(self.send("initialize", HELLO))
+        self.notify("notifications/initialized")
+        return hello["result"]
+
+    def mcp(self, **arguments: Any) -> dict[str, Any]:
+        """Call the `mcp` tool and wait for its result."""
+        return self.answer(self.start_mcp(**arguments))["result"]
+
+    def start_mcp(self, **arguments: Any) -> int:
+        return self.send("tools/call", {"name": "mcp", "arguments": arguments})
+
+    def end(self, how: int | None = None, within: float = 10.0) -> int:
+        """End it by a signal, or by closing its stdin; the exit code."""
+        if how is None:
+            assert self.process.stdin is not None
+            self.process.stdin.close()
+        else:
+            self.process.send_signal(how)
+        return self.process.wait(within)
+
+    def _write(self, message: dict[str, Any]) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.write(json.dumps(message).encode() + b"\n")
+        self.process.stdin.flush()
+
+
+@contextmanager
+def serve(folder: Path, servers: dict[str, Any], *options: str, **settings: Any) -> Iterator[Gateway]:
+    """A gateway over `servers`, with a cache and a control socket of its own in `folder`."""
+    config = folder / "mcp.json"
+    config.write_text(json.dumps({"mcpServers": servers, "settings": {"bootstrap": False, **settings}}))
+    environment = {
+        "PATH": os.environ["PATH"],
+        "HOME": os.fspath(folder),
+        "XDG_CACHE_HOME": os.fspath(folder / "cache"),
+        "XDG_RUNTIME_DIR": os.fspath(folder),
+    }
+    command = [sys.executable, "-m", "greenroom", "serve", "--config", os.fspath(config), *options]
+    with (folder / "stderr.txt").open("wb") as log:
+        process = subprocess.Popen(
+            command, env=environment, cwd=folder, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log
+        )
+    try:
+        yield Gateway(process)
+    finally:
+        if process.poll() is None:
+            process.send_signal(signal.SIGKILL)
+            process.wait()
+        for stream in (process.stdin, process.stdout):
+            if stream is not None:
+                try:
+                    stream.close()
+                except BrokenPipeError:
+                    pass

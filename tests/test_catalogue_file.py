@@ -1,0 +1,265 @@
+"""The catalogue on disk: nothing lost between writers, nothing torn for readers, nothing fatal."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import attrs
+import pytest
+from filelock import FileLock
+
+from greenroom.actors._catalogue_file import MAX_BROKEN, CatalogueFile, default_cache_path
+from greenroom.protocol.catalogue import ServerEntry
+
+NOW = 1_000_000_000.0
+DAY = 86_400.0
+
+
+def entry(server: str = "s", definition_hash: str = "h", **more: Any) -> ServerEntry:
+    said: dict[str, Any] = {"tools": ({"name": "t"},), "fetched_at": NOW, **more}
+    return ServerEntry(server, definition_hash, **said)
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> CatalogueFile:
+    return CatalogueFile(tmp_path / "cache" / "catalogue.json", lock_timeout=0.05)
+
+
+def same(left: ServerEntry, right: ServerEntry) -> bool:
+    return attrs.asdict(left) == attrs.asdict(right)
+
+
+def test_what_was_saved_is_loaded_field_by_field(file: CatalogueFile) -> None:
+    whole = entry(
+        tools=({"name": "t", "inputSchema": {"type": "object"}, "x-own": [1, None, "é"]},),
+        resources=(),
+        prompts=({"name": "p"},),
+        instructions="Be kind.",
+        server_info={"name": "S", "version": "1"},
+        capabilities={"tools": {"listChanged": True}},
+        protocol_version="2025-11-25",
+        revision=7,
+    )
+    assert file.save([whole], NOW) is None
+    loaded = file.load({"s": "h"}, NOW)
+
+    assert loaded.warning is None
+    assert same(whole, loaded.entries["s"])
+
+
+def test_unknown_is_not_empty(file: CatalogueFile) -> None:
+    file.save([entry("unknown", tools=None), entry("empty", tools=())], NOW)
+    loaded = file.load({"unknown": "h", "empty": "h"}, NOW).entries
+
+    assert loaded["unknown"].tools is None
+    assert loaded["unknown"].resources is None
+    assert loaded["empty"].tools == ()
+
+
+def test_nothing_is_there_at_first(file: CatalogueFile) -> None:
+    assert file.load({"s": "h"}, NOW).entries == {}
+    assert not file.path.parent.exists()
+
+
+@pytest.mark.parametrize(
+    ("fetched_at", "there"),
+    [(NOW, True), (NOW - 7 * DAY, True), (NOW - 7 * DAY - 1, False), (NOW + 60, True), (NOW + DAY, False)],
+)
+def test_stale_and_future_count_as_absent(file: CatalogueFile, fetched_at: float, there: bool) -> None:
+    file.save([entry(fetched_at=fetched_at)], fetched_at)
+
+    assert ("s" in file.load({"s": "h"}, NOW).entries) is there
+
+
+def test_another_definition_is_another_entry(file: CatalogueFile) -> None:
+    file.save([entry("github", "mine", instructions="mine")], NOW)
+    file.save([entry("github", "yours", instructions="yours")], NOW)
+
+    assert file.load({"github": "mine"}, NOW).entries["github"].instructions == "mine"
+    assert file.load({"github": "yours"}, NOW).entries["github"].instructions == "yours"
+    assert file.load({"github": "other"}, NOW).entries == {}
+
+
+def test_saving_prunes_what_is_too_old_and_nothing_else(file: CatalogueFile) -> None:
+    file.save([entry("old"), entry("young", fetched_at=NOW + 2 * DAY)], NOW + 2 * DAY)
+    file.save([entry("new", fetched_at=NOW + 8 * DAY)], NOW + 8 * DAY)
+
+    assert sorted(json.loads(file.path.read_bytes())["entries"]) == ["h new", "h young"]
+
+
+def test_an_older_answer_never_overwrites_a_newer_one(file: CatalogueFile) -> None:
+    file.save([entry(fetched_at=NOW, revision=2, instructions="newer")], NOW)
+    file.save([entry(fetched_at=NOW - 1, revision=9, instructions="earlier")], NOW)
+    file.save([entry(fetched_at=NOW, revision=1, instructions="begun before")], NOW)
+
+    assert file.load({"s": "h"}, NOW).entries["s"].instructions == "newer"
+
+
+def test_a_stamp_from_the_future_does_not_hold_its_place(file: CatalogueFile) -> None:
+    file.save([entry(fetched_at=NOW + 9 * DAY, instructions="clock was wrong")], NOW + 9 * DAY)
+    file.save([entry(instructions="now")], NOW)
+
+    assert file.load({"s": "h"}, NOW).entries["s"].instructions == "now"
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"{",
+        b"[]",
+        b"\xff\xfe",
+        b"\0" * 100,
+        b'{"version": 1}',
+        b'{"version": 1, "entries": {"h s": {}}}',
+        b'{"version": 999, "entries": {}}',
+        b'{"entries": {}}',
+        b"[" * 100_000,
+    ],
+)
+def test_what_is_not_ours_is_set_aside_and_rebuilt(file: CatalogueFile, content: bytes) -> None:
+    file.path.parent.mkdir()
+    file.path.write_bytes(content)
+    loaded = file.load({"s": "h"}, NOW)
+
+    assert loaded.entries == {}
+    assert loaded.warning is not None
+    assert "set aside as catalogue.json.broken-1" in loaded.warning
+    assert file.path.with_name("catalogue.json.broken-1").read_bytes() == content
+    assert file.save([entry()], NOW) is None
+    assert "s" in file.load({"s": "h"}, NOW).entries
+
+
+def test_a_writer_sets_aside_too(file: CatalogueFile) -> None:
+    file.path.parent.mkdir()
+    file.path.write_bytes(b"junk")
+    warning = file.save([entry()], NOW)
+
+    assert warning is not None
+    assert "broken-1" in warning
+    assert "s" in file.load({"s": "h"}, NOW).entries
+
+
+def test_what_is_set_aside_does_not_pile_up(file: CatalogueFile) -> None:
+    file.path.parent.mkdir()
+    for _ in range(MAX_BROKEN + 3):
+        file.path.write_bytes(b"junk")
+        file.load({}, NOW)
+
+    assert len(list(file.path.parent.glob("*.broken-*"))) == MAX_BROKEN
+
+
+def test_one_bad_entry_does_not_cost_the_others(file: CatalogueFile) -> None:
+    file.save([entry("good"), entry("bad")], NOW)
+    content = json.loads(file.path.read_bytes())
+    content["entries"]["h bad"]["body"] = {"tools": ["not an object"]}
+    file.path.write_text(json.dumps(content))
+
+    assert list(file.load({"good": "h", "bad": "h"}, NOW).entries) == ["good"]
+
+
+def test_it_is_for_its_owner_only(file: CatalogueFile) -> None:
+    file.save([entry()], NOW)
+
+    assert stat.S_IMODE(file.path.stat().st_mode) == 0o600
+    assert stat.S_IMODE(file.path.parent.stat().st_mode) == 0o700
+
+
+def test_a_killed_writers_leftovers_are_removed(file: CatalogueFile) -> None:
+    file.path.parent.mkdir()
+    leftover = file.path.parent / ".catalogue.json.abc.tmp"
+    leftover.write_bytes(b"half")
+    file.save([entry()], NOW)
+
+    assert {path.name for path in file.path.parent.iterdir()} <= {"catalogue.json", "catalogue.json.lock"}
+
+
+def test_a_lock_that_is_not_had_is_a_warning(file: CatalogueFile) -> None:
+    file.save([entry()], NOW)
+    with FileLock(f"{file.path}.lock"):
+        warning = file.save([entry("other")], NOW)
+        loaded = file.load({"s": "h"}, NOW)
+
+    assert warning is not None
+    assert "not written" in warning
+    assert list(loaded.entries) == ["s"]  # reading needs no lock
+
+
+def test_a_directory_that_cannot_be_had_is_a_warning(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+    file = CatalogueFile(tmp_path / "file" / "catalogue.json")
+
+    assert "not written" in (file.save([entry()], NOW) or "")
+    assert "cannot be read" in (file.load({"s": "h"}, NOW).warning or "")
+
+
+def test_what_json_cannot_say_is_a_warning(file: CatalogueFile) -> None:
+    half, junk = entry("half", tools=({"name": "\ud800"},)), entry("junk", tools=({"name": object()},))
+
+    assert 'of "half" is not cached' in (file.save([half, entry()], NOW) or "")
+    assert 'of "junk" is not cached' in (file.save([junk], NOW) or "")
+    assert list(file.load({"half": "h", "junk": "h", "s": "h"}, NOW).entries) == ["s"]
+
+
+def test_the_default_path_is_the_users(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+
+    assert default_cache_path().name == "catalogue.json"
+    if sys.platform.startswith("linux"):
+        assert default_cache_path() == tmp_path / "greenroom" / "catalogue.json"
+
+
+WRITER = """
+import sys
+from pathlib import Path
+from greenroom.actors._catalogue_file import CatalogueFile
+from greenroom.protocol.catalogue import ServerEntry
+
+path, writer, rounds = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
+file = CatalogueFile(path, lock_timeout=30)
+tools = tuple({"name": f"tool{n}", "description": "x" * 500} for n in range(20))
+for n in range(rounds):
+    own = ServerEntry(f"{writer}-{n}", "h", tools=tools, fetched_at=1e9)
+    shared = ServerEntry("shared", "h", tools=tools, fetched_at=1e9 + n, instructions=writer)
+    warning = file.save([own, shared], 1e9)
+    assert warning is None, warning
+    loaded = file.load({own.server: "h", "shared": "h"}, 1e9)
+    assert loaded.warning is None, loaded.warning
+    assert loaded.entries[own.server].tools == tools
+    assert loaded.entries["shared"].fetched_at >= shared.fetched_at
+"""
+
+
+def test_four_writing_processes_lose_nothing_and_tear_nothing(tmp_path: Path) -> None:
+    path, rounds = tmp_path / "catalogue.json", 15
+    wanted = {f"w{writer}-{n}": "h" for writer in range(4) for n in range(rounds)}
+    file = CatalogueFile(path)
+    writers = [
+        subprocess.Popen(
+            [sys.executable, "-c", WRITER, str(path), f"w{n}", str(rounds)], stderr=subprocess.PIPE
+        )
+        for n in range(4)
+    ]
+    try:
+        seen = 0
+        while any(writer.poll() is None for writer in writers):
+            loaded = file.load(wanted, NOW)
+            assert loaded.warning is None
+            assert len(loaded.entries) >= seen  # what was there once stays
+            seen = len(loaded.entries)
+            os.sched_yield()
+        errors = [writer.communicate(timeout=30)[1].decode() for writer in writers]
+    finally:
+        for writer in writers:
+            writer.kill()
+            writer.wait()
+
+    assert errors == [""] * 4
+    loaded = file.load({**wanted, "shared": "h"}, NOW)
+    assert set(loaded.entries) == {*wanted, "shared"}
+    assert loaded.entries["shared"].fetched_at == 1e9 + rounds - 1

@@ -1,0 +1,217 @@
+"""The commands without a gateway: light imports, answers from the cache, exit codes, arguments as they were meant."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.support.rooms import NOW, FakeRoom
+
+from greenroom.actors._catalogue_file import CatalogueFile, default_cache_path
+from greenroom.gateway._cli._act import given_args, split_pairs, typed
+from greenroom.gateway._cli._main import COMMANDS, run
+from greenroom.gateway._cli._serve import override
+from greenroom.gateway._mcp_tool import FOR_PEOPLE, Librarian
+from greenroom.gateway._offline import OfflineLibrary
+from greenroom.gateway._views import status_view, tools_view
+from greenroom.protocol.catalogue import ServerEntry
+from greenroom.protocol.config import Config
+from greenroom.protocol.config_parse import definition_hash
+from greenroom.protocol.errors import UsageError
+from greenroom.supervisor._config_files import load_config
+
+HEAVY = ("mcp", "mcp_types", "trio", "pydantic", "rich", "asyncio")
+
+
+@pytest.fixture
+def home(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A home and a working directory with nothing in them."""
+    with tempfile.TemporaryDirectory(prefix="gr-") as folder:
+        for name in ("HOME", "XDG_CACHE_HOME", "XDG_CONFIG_HOME"):
+            monkeypatch.setenv(name, folder)
+        monkeypatch.chdir(folder)
+        yield Path(folder)
+
+
+def write(path: Path, **servers: Any) -> str:
+    path.write_text(json.dumps({"mcpServers": servers}))
+    return str(path)
+
+
+@pytest.mark.parametrize(
+    "arguments", [["--help"], ["--version"], ["status"], ["search", "x"], ["tools", "--json"]]
+)
+def test_looking_imports_neither_the_sdk_nor_a_loop(home: Path, arguments: list[str]) -> None:
+    write(home / ".mcp.json", clock={"command": "clock"})
+    script = (
+        "import sys\nfrom greenroom.gateway._cli._main import run\n"
+        f"code = run({arguments!r})\n"
+        f"print('loaded', [name for name in {HEAVY!r} if name in sys.modules], code, file=sys.stderr)"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stderr.splitlines()[-1] == "loaded [] 0"
+
+
+def test_help_names_every_command_in_the_order_of_the_table(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["--help"]) == 0
+    said = capsys.readouterr().out
+    assert [name for name in COMMANDS if f"\n  {name} " in said] == list(COMMANDS)
+
+
+def test_without_a_gateway_the_cache_answers_and_says_so(
+    home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write(home / ".mcp.json", clock={"command": "clock"}, bad={})
+    assert run(["status", "--json"]) == 0
+    said = capsys.readouterr()
+    status = json.loads(said.out)
+    assert status["source"] == "cache"
+    assert {server["name"]: server["status"] for server in status["servers"]} == {
+        "clock": "not-connected",
+        "bad": "broken",
+    }
+    assert "no gateway runs for this configuration" in said.err
+    assert run(["status"]) == 0
+    said = capsys.readouterr()
+    assert said.out.splitlines()[0].startswith("○ clock  not connected")
+    assert said.out.endswith("0 of 2 connected, 0 tools\n")
+
+
+def test_the_catalogue_on_disk_is_what_the_cache_means(
+    home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Two commands that find, and one that describes, with nothing running and nothing started."""
+    write(home / ".mcp.json", clock={"command": "no-such-clock"})
+    definition = load_config(cwd=home, home=home, environ=os.environ).servers["clock"]
+    entry = ServerEntry(
+        "clock", definition_hash(definition, os.environ), tools=(NOW,), fetched_at=time.time() - 60
+    )
+    assert CatalogueFile(default_cache_path()).save([entry], time.time()) is None
+    assert run(["status"]) == 0
+    assert "○ clock  cached, 1 tool" in capsys.readouterr().out
+    assert run(["search", "time"]) == 0
+    assert "- clock_now - The time" in capsys.readouterr().out
+    assert run(["describe", "clock-now"]) == 0
+    assert capsys.readouterr().out.startswith("clock_now\nServer: clock\n\nThe time")
+    assert run(["tools", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["tools"][0]["original"] == "now"
+
+
+def test_nothing_configured_is_no_fault(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["status"]) == 0
+    assert capsys.readouterr().out == "No servers are configured.\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        (["zebra"], 2),
+        (["search"], 2),
+        (["search", "x", "--limit", "0"], 2),
+        (["status", "--config", "missing.json"], 2),
+        (["status", "--pid", "1"], 2),
+        (["call", "clock_now", "oops"], 2),
+        (["call", "clock_now", "--args", "[1]"], 2),
+        (["serve", "--expose", "everything"], 2),
+        (["tools", "zebra"], 1),
+        (["describe", "zebra"], 1),
+        (["reconnect"], 1),
+        (["search", "(", "--regex"], 1),
+        (["search", "zebra"], 0),
+    ],
+)
+def test_exit_codes_and_no_traceback(
+    home: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], code: int
+) -> None:
+    write(home / ".mcp.json", clock={"command": "clock"})
+    assert run(arguments) == code
+    said = capsys.readouterr()
+    assert "Traceback" not in said.err
+    assert not code or (said.err and not said.out)
+
+
+def test_a_broken_file_that_was_named_is_bad_usage_and_a_found_one_a_warning(
+    home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (home / ".mcp.json").write_text("{ nonsense")
+    assert run(["status"]) == 0
+    assert ".mcp.json" in capsys.readouterr().err
+    assert run(["status", "--config", str(home / ".mcp.json")]) == 2
+    assert ".mcp.json" in capsys.readouterr().err
+
+
+def test_a_reader_that_leaves_hears_no_more(home: Path) -> None:
+    write(home / ".mcp.json", **{f"s{number}": {"command": "x" * 50} for number in range(2000)})
+    reader, writer = os.pipe()
+    command = [sys.executable, "-m", "greenroom", "status", "--json"]
+    os.close(reader)
+    done = subprocess.run(command, stdout=writer, stderr=subprocess.PIPE, text=True, check=False)
+    os.close(writer)
+    assert done.returncode == 1  # click's answer to a closed pipe; what counts is that nothing is said of it
+    assert "Error" not in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_config_prints_what_is_in_force_without_its_secrets(
+    home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write(home / ".mcp.json", clock={"command": "clock", "env": {"API_TOKEN": "hush-hush"}})
+    assert run(["config"]) == 0
+    said = capsys.readouterr().out
+    assert "clock" in json.loads(said)["mcpServers"]
+    assert "hush-hush" not in said
+    assert run(["config", "--schema"]) == 0
+    assert "properties" in json.loads(capsys.readouterr().out)
+
+
+def test_what_the_cache_knows_is_shown_as_a_room_would() -> None:
+    room = FakeRoom()
+    library = OfflineLibrary(room.config, room.entries)
+    librarian = Librarian(library, hints=FOR_PEOPLE)
+    status = status_view(librarian, library)
+    assert [(server["name"], server["status"], server["toolCount"]) for server in status["servers"]] == [
+        ("github", "cached", 3),
+        ("clock", "cached", 1),
+        ("fresh", "not-connected", 0),
+        ("off", "disabled", 0),
+        ("bad", "broken", 0),
+    ]
+    assert status["servers"][0]["state"] == "idle"
+    assert [tool["name"] for tool in tools_view(librarian, library, "clock")["tools"]] == ["clock_now"]
+    assert tools_view(librarian, library, "nope")["error"] == "server_not_found"
+
+
+@pytest.mark.parametrize(
+    ("value", "meant"),
+    [("5", 5), ("true", True), ("[1, 2]", [1, 2]), ("null", None), ("x y", "x y"), ("007", "007"), ("", "")],
+)
+def test_values_are_json_where_they_are_json(value: str, meant: Any) -> None:
+    assert typed(value, "key", None) == meant
+
+
+def test_a_parameter_declared_a_string_stays_what_was_typed() -> None:
+    schema = {"properties": {"zip": {"type": "string"}, "n": {"type": "integer"}, "odd": 7}}
+    assert [typed("5", key, schema) for key in ("zip", "n", "odd", "other")] == ["5", 5, 5, 5]
+
+
+def test_pairs_and_args() -> None:
+    assert split_pairs(("a=1", "b=x=y", "c=")) == {"a": "1", "b": "x=y", "c": ""}
+    assert given_args('{"a": 1}') == {"a": 1}
+    with pytest.raises(UsageError, match="is not K=V"):
+        split_pairs(("=1",))
+    with pytest.raises(UsageError, match="expected a JSON object, got array"):
+        given_args("[]")
+
+
+def test_options_of_serve_override_the_configuration() -> None:
+    changed = override(Config(), idle_timeout=0.0, cooldown=None, failure_threshold=9)
+    assert (changed.settings.idle_timeout, changed.settings.failure_threshold) == (0.0, 9)
+    assert changed.settings.cooldown == Config().settings.cooldown

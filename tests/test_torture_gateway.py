@@ -1,0 +1,209 @@
+"""The whole thing under real violence: `greenroom serve` with real children, killed, flooded, hung and left.
+
+Each test ends by looking for every process the far ends say they started.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from pathlib import Path
+
+import pytest
+from tests.support.gateway import Gateway, alive, faulty, gone_within, logged_pids, serve
+
+KINDS = ("group", "setsid", "double")
+
+
+def _call(gateway: Gateway, server: str, tool: str = "echo", **arguments: object) -> dict[str, object]:
+    return gateway.mcp(tool=f"{server}_{tool}", args=arguments)
+
+
+@pytest.mark.parametrize("end", ["eof", "SIGTERM", "SIGINT"])
+def test_t08_no_process_of_any_tree_survives_the_end_of_the_gateway(tmp_path: Path, end: str) -> None:
+    """Stubborn children: they ignore EOF and SIGTERM, and have forked grandchildren in every way there is."""
+    servers = {
+        kind: faulty(tmp_path, kind, "--fork", kind, "--ignore-eof", "--ignore-term") for kind in KINDS
+    }
+    with serve(tmp_path, servers, drainTimeoutMs=2000, stopTimeoutMs=1500) as gateway:
+        gateway.greet()
+        for kind in KINDS:
+            assert not _call(gateway, kind, text="hello").get("isError")
+        pids = logged_pids(tmp_path)
+        assert len(alive(pids)) == 6
+
+        begun = time.monotonic()
+        gateway.end(None if end == "eof" else signal.Signals[end])
+
+        took = time.monotonic() - begun
+        # One deadline for all of them; and on EOF within the two seconds an SDK client gives us.
+        assert took < (1.8 if end == "eof" else 5.0), took
+        assert gone_within(pids, 0.5) == set()
+
+
+def test_t32_children_die_with_a_gateway_that_is_killed(tmp_path: Path) -> None:
+    servers = {
+        kind: faulty(tmp_path, kind, "--fork", kind, "--ignore-eof", "--ignore-term") for kind in KINDS
+    }
+    with serve(tmp_path, servers) as gateway:
+        gateway.greet()
+        for kind in KINDS:
+            _call(gateway, kind, text="hello")
+        pids = logged_pids(tmp_path)
+        assert len(alive(pids)) == 6
+
+        gateway.end(signal.SIGKILL)
+
+        assert gone_within(pids, 1.0) == set()
+
+
+def test_t32_a_kill_while_children_are_starting_leaves_none(tmp_path: Path) -> None:
+    """The guard may not even be up yet: what it was told is in its pipe."""
+    servers = {f"s{n}": faulty(tmp_path, f"s{n}", "--hang-at", "initialize") for n in range(5)}
+    with serve(tmp_path, servers) as gateway:
+        gateway.greet()
+        for name in servers:
+            gateway.start_mcp(tool=f"{name}_echo", args={})
+        deadline = time.monotonic() + 5
+        while not logged_pids(tmp_path) and time.monotonic() < deadline:
+            time.sleep(0.002)
+
+        gateway.end(signal.SIGKILL)
+
+        time.sleep(0.1)  # whoever was between fork and its first line has written it by now
+        assert gone_within(logged_pids(tmp_path), 1.0) == set()
+
+
+def test_t06_a_server_that_was_killed_comes_back_for_the_next_call(tmp_path: Path) -> None:
+    with serve(tmp_path, {"a": faulty(tmp_path, "a")}) as gateway:
+        gateway.greet()
+        _call(gateway, "a", text="one")
+        (first,) = logged_pids(tmp_path)
+        os.kill(first, signal.SIGKILL)
+
+        result = _call(gateway, "a", text="two")
+
+        assert result["content"][0]["text"] == "two"  # type: ignore[index]
+        assert len(logged_pids(tmp_path)) == 2
+        gateway.end()
+
+
+def test_t11_fifty_cold_callers_start_one_process(tmp_path: Path) -> None:
+    with serve(tmp_path, {"a": faulty(tmp_path, "a")}) as gateway:
+        gateway.greet()
+        numbers = [gateway.start_mcp(tool="a_echo", args={"text": str(n)}) for n in range(50)]
+
+        texts = [gateway.answer(number)["result"]["content"][0]["text"] for number in numbers]
+
+        assert texts == [str(n) for n in range(50)]
+        assert len(logged_pids(tmp_path)) == 1
+        gateway.end()
+
+
+def test_t13_listing_never_waits_for_a_server_that_does_not_answer(tmp_path: Path) -> None:
+    hung = {
+        f"s{n}": {**faulty(tmp_path, f"s{n}", "--hang-at", "initialize"), "lifecycle": "eager"}
+        for n in range(12)
+    }
+    with serve(tmp_path, {**hung, "good": faulty(tmp_path, "good")}, stopTimeoutMs=1000) as gateway:
+        gateway.greet()
+        begun = time.monotonic()
+        assert len(gateway.answer(gateway.send("tools/list"))["result"]["tools"]) == 1
+        status = gateway.mcp()
+        assert time.monotonic() - begun < 2
+        assert len(status["structuredContent"]["servers"]) == 13
+
+
+def test_t15_megabytes_each_way_at_once_do_not_deadlock(tmp_path: Path) -> None:
+    with serve(
+        tmp_path, {"a": faulty(tmp_path, "a", "--stderr", str(1 << 20))}, outputGuard=False
+    ) as gateway:
+        gateway.greet()
+        text = "x" * (4 << 20)
+
+        result = _call(gateway, "a", text=text)
+
+        assert result["content"][0]["text"] == text  # type: ignore[index]
+        gateway.end()
+
+
+def test_t16_banners_and_junk_are_not_fatal_to_the_gateway(tmp_path: Path) -> None:
+    with serve(tmp_path, {"a": faulty(tmp_path, "a", "--banner", "Welcome!", "--junk-before")}) as gateway:
+        gateway.greet()
+
+        assert _call(gateway, "a", text="hi")["content"][0]["text"] == "hi"  # type: ignore[index]
+        gateway.end()
+        assert "Traceback" not in (tmp_path / "stderr.txt").read_text()
+
+
+def test_t21_cancelling_a_call_reaches_the_server_and_nobody_else(tmp_path: Path) -> None:
+    with serve(tmp_path, {"a": faulty(tmp_path, "a")}) as gateway:
+        gateway.greet()
+        _call(gateway, "a", text="warm")
+        number = gateway.start_mcp(tool="a_sleep", args={"seconds": 0.3})
+        gateway.notify("notifications/cancelled", {"requestId": number, "reason": "enough"})
+
+        assert _call(gateway, "a", text="next")["content"][0]["text"] == "next"  # type: ignore[index]
+
+        assert number not in gateway.answers
+        assert "got notifications/cancelled" in (tmp_path / "a.log").read_text()
+        gateway.end()
+
+
+def test_t22_idle_eviction_leaves_a_busy_server_alone(tmp_path: Path) -> None:
+    servers = {"busy": faulty(tmp_path, "busy"), "idle": faulty(tmp_path, "idle")}
+    with serve(tmp_path, servers, "--idle-timeout", "200") as gateway:
+        gateway.greet()
+        _call(gateway, "idle", text="once")
+        number = gateway.start_mcp(tool="busy_sleep", args={"seconds": 1.0})
+
+        assert not gateway.answer(number)["result"].get("isError")
+
+        states = {row["name"]: row["status"] for row in gateway.mcp()["structuredContent"]["servers"]}
+        assert states == {"busy": "connected", "idle": "cached"}
+        gateway.end()
+
+
+def test_t26_one_server_that_floods_and_one_that_crashes_do_not_touch_the_third(tmp_path: Path) -> None:
+    servers = {
+        "floods": faulty(tmp_path, "floods", "--stderr", "200000", "--junk-before"),
+        "crashes": faulty(tmp_path, "crashes", "--crash-at", "call:echo"),
+        "good": faulty(tmp_path, "good"),
+    }
+    with serve(tmp_path, servers) as gateway:
+        gateway.greet()
+        numbers = [gateway.start_mcp(tool=f"{n}_echo", args={"text": n}) for n in ("crashes", "floods") * 5]
+        good = [gateway.start_mcp(tool="good_echo", args={"text": "fine"}) for _ in range(20)]
+
+        assert [gateway.answer(n)["result"]["content"][0]["text"] for n in good] == ["fine"] * 20
+        for number in numbers:
+            assert "result" in gateway.answer(number)
+        gateway.end()
+
+
+def test_t31_a_child_sees_no_secret_of_ours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GREENROOM_TEST_SECRET", "hush")
+    with serve(tmp_path, {"a": {**faulty(tmp_path, "a"), "env": {"GIVEN": "yes"}}}) as gateway:
+        gateway.greet()
+
+        text = str(_call(gateway, "a", "env"))
+
+        assert "GIVEN" in text
+        assert "hush" not in text
+        gateway.end()
+
+
+def test_a_client_that_is_killed_takes_the_gateway_and_its_children_with_it(tmp_path: Path) -> None:
+    """The client's death closes our stdin: everything is gone within two seconds."""
+    with serve(tmp_path, {"a": faulty(tmp_path, "a", "--ignore-eof", "--ignore-term")}) as gateway:
+        gateway.greet()
+        _call(gateway, "a", text="hello")
+        gateway.start_mcp(tool="a_sleep", args={"seconds": 60})
+        pids = logged_pids(tmp_path)
+
+        begun = time.monotonic()
+        gateway.end()
+
+        assert time.monotonic() - begun < 1.8
+        assert gone_within(pids, 0.2) == set()
