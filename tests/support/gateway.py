@@ -37,6 +37,17 @@ def logged_pids(folder: Path) -> set[int]:
     return pids
 
 
+def named_after(folder: Path) -> set[int]:
+    """Every process with `folder` in its command line: also those that had no time to log anything."""
+    needle = os.fsencode(folder) + b"/"
+    found: set[int] = set()
+    for pid in (int(name) for name in os.listdir("/proc") if name.isdigit()):
+        with suppress(OSError):
+            if needle in Path(f"/proc/{pid}/cmdline").read_bytes():
+                found.add(pid)
+    return found
+
+
 def alive(pids: set[int]) -> set[int]:
     """Those that exist and are no zombies."""
     found: set[int] = set()
