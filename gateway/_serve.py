@@ -30,7 +30,7 @@ from ..protocol.config import Config
 from ..protocol.errors import GreenroomError, UsageError
 from . import _control as control
 from ._endpoint import Conversation, Endpoint
-from ._event_log import Hear, Log, follow, to_file, to_log
+from ._event_log import TOLD, Hear, Log, follow, to_file, to_log
 from ._exposure import Exposure, Proxy
 from ._mcp_tool import FOR_PEOPLE, Librarian, McpTool, ask
 from ._room import Room
@@ -114,7 +114,7 @@ async def _serve_room(
     async with anyio.create_task_group() as owner:
         await room.start(owner)
         try:
-            await outer.start(partial(follow, room, hearers))
+            await outer.start(partial(follow, room, hearers, kinds=None if options.events else TOLD))
             await _until_asked(config, room, options, door, outer, leaving, log)
         finally:
             await room.aclose(leaving.patience)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 
-from greenroom.supervisor._pool import Evict, Grant, Pool, PoolLimits
 from hypothesis import given
 from hypothesis import strategies as st
+
+from greenroom.supervisor._pool import Evict, Grant, Pool, PoolLimits
 
 
 def _pool(slots: int = 2, reserve: int = 0, reserve_timeout: float = 5.0, minimum: int = 0) -> Pool[str]:
