@@ -111,7 +111,7 @@ async def follow(
     task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED,
 ) -> None:
     """Tell the events of `room` (of these `kinds`; None: all) to `hearers`, from the moment this has started, until
-    the stream ends. Events nobody subscribed to cost a call nothing, so only a file of events asks for those of calls."""
+    the stream ends. Events nobody asked for cost a call nothing, so only a file of events asks for those of calls."""
     told = tuple(hearers)
     async with room.events(kinds) as events:
         task_status.started()
