@@ -21,7 +21,7 @@ import traceback
 from collections.abc import Callable
 
 from ..protocol.address import Address
-from ..protocol.errors import Bug, CallError, ConnectFailed, Reach
+from ..protocol.errors import Bug, CallError, ConnectFailed, NeedsAuth, Reach
 from ..protocol.events import Kind
 from ..protocol.lifecycle import Cause, Effect, Ending, Life, State, Trigger, is_late, settle, step
 from ._desk import CallDesk
@@ -62,6 +62,11 @@ class ServerActor(CallDesk):
         return bool(self.mailbox.user or self._watchers)
 
     @property
+    def is_watched(self) -> bool:
+        """Somebody other than a call waits for a connection."""
+        return bool(self._watchers)
+
+    @property
     def is_connected(self) -> bool:
         return self.life.state is State.CONNECTED
 
@@ -78,7 +83,10 @@ class ServerActor(CallDesk):
         """The supervisor's cue: gate, slot and permit are had. Joins an attempt under way."""
         if self.life.state is State.IDLE:
             self.waiting_for = None
-            self._move(Trigger.CONNECT)
+            try:
+                self._move(Trigger.CONNECT)
+            except Exception as error:  # here, or it would be the bug of whoever freed the permit
+                self._park(error)
 
     def tell(self, news: News) -> None:
         """Put it in the system lane: handled now, or right after what is being handled."""
@@ -114,6 +122,10 @@ class ServerActor(CallDesk):
         self._fail_open(error)
         self._fail_queued(error)
         self._notify(error)
+
+    def serve(self) -> None:
+        """Queued calls that were held back may go."""
+        self._call_over()
 
     def rearm(self) -> None:
         """The idle time of its definition changed: look again."""
@@ -179,11 +191,13 @@ class ServerActor(CallDesk):
         if is_late(self.life, Trigger.FAILED):
             return
         if self.life.state is State.CONNECTED:  # the owner task itself broke: as good as lost
-            self._on_lost(LostReason(str(news.error)))
+            if isinstance(news.error, Bug):
+                self._stop_for(news.error)
+            else:
+                self._on_lost(LostReason(str(news.error)))
             return
         self._remember(news.error)
-        cause = Cause.BUG if isinstance(news.error, Bug) else news.cause
-        self._move(Trigger.FAILED, Ending(cause, str(news.error)))
+        self._move(Trigger.FAILED, Ending(_cause_of(news.error), str(news.error)))
 
     def _on_lost(self, reason: LostReason) -> None:
         state = self.life.state
@@ -230,15 +244,25 @@ class ServerActor(CallDesk):
         """A bug of ours. This server stops here; the event carries the traceback."""
         server = self.address.server
         self.note_bug(error)
-        bug = Bug(f'Server "{server}" was parked by an error in Greenroom itself: {error!r}', server=server)
+        self._stop_for(
+            Bug(f'Server "{server}" was parked by an error in Greenroom itself: {error!r}', server=server)
+        )
+
+    def _stop_for(self, bug: Bug) -> None:
+        """Nothing here waits for anything any more, whatever else is broken; the tree is stopped."""
         self._remember(bug)
+        self.director.parked(self, bug)
         self._fail_open(bug)
         self._fail_queued(bug)
         self._notify(bug)
-        if self.life.state in (State.IDLE, State.CONNECTING, State.CONNECTED):
-            self._move(Trigger.STOP, Ending(Cause.BUG, repr(error)))
-        elif self._incarnation is not None:
-            self._incarnation.leave()
+        if self.life.state is not State.CLOSED:
+            try:
+                self._move(Trigger.STOP, Ending(Cause.BUG, str(bug)))
+                return
+            except Exception as error:  # closing is what is broken
+                self.note_bug(error)
+        if self.life.state is State.CLOSED:
+            self.life = Life(incarnation=self.life.incarnation + 1)
 
     # ---- moves and their effects ------------------------------------------------------------------------------------
 
@@ -351,3 +375,14 @@ class ServerActor(CallDesk):
         if life.state is State.CONNECTED and self.is_resting:
             return self._idle_since + self.director.idle_timeout(self)
         return math.inf
+
+
+def _cause_of(error: CallError) -> Cause:
+    """What an attempt that ended with this error ends as."""
+    match error:
+        case Bug():
+            return Cause.BUG
+        case NeedsAuth():
+            return Cause.NEEDS_AUTH
+        case _:
+            return Cause.CONNECT_FAILED

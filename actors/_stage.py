@@ -81,12 +81,20 @@ class Director(Protocol):
 
     def answered(self, actor: CallDesk, call: Call) -> None: ...
 
-    def timed_out(self, actor: CallDesk, call: Call, *, silent: bool) -> bool:
-        """A call got no answer in time; `silent`: nothing at all was heard meanwhile. True: the server is hung."""
+    def may_send(self, actor: CallDesk, call: Call) -> bool:
+        """Whether a call that was queued may be sent now. May make it the gate's probe."""
+        ...
+
+    def silent(self, actor: CallDesk) -> bool:
+        """Calls got no answer in time, and nothing at all was heard meanwhile. True: the server is hung."""
         ...
 
     def left(self, actor: CallDesk, call: Call) -> None:
-        """The gate's probe was cancelled by its caller."""
+        """The gate's probe has ended without an answer: its caller left, or it was never sent."""
+        ...
+
+    def parked(self, actor: ServerActor, bug: CallError) -> None:
+        """A step of it raised. Calls are refused with `bug` from here on."""
         ...
 
     def closed(self, actor: ServerActor, ending: Ending) -> Verdict: ...

@@ -81,7 +81,7 @@ class Runtime:
         self._client_info = dict(client_info)
         self._patience: float | None = None
         self._hashes: dict[str, str] = {}
-        self._visits: set[ServerActor] = set()
+        self._visits: set[str] = set()  # servers being asked, once, what they have
 
     # ---- from outside -----------------------------------------------------------------------------------------------
 
@@ -178,18 +178,20 @@ class Runtime:
 
     def _visit_the_unknown(self) -> None:
         """First run: a server nobody knows anything of is asked once, in the background."""
+        unknown: list[str] = []
         for name, record in self.root.records.items():
             lazy = record.definition.lifecycle is Lifecycle.LAZY
             usable = record.broken is None and record.down is None and record.definition.bootstrap
             if self._bootstrap and lazy and usable and self.router.entry(name) is None:
-                visit = self.root.visit(name)
-                self._visits.add(visit)
-                self.root.on_closed(visit, lambda visit=visit: self._visited(visit))
+                unknown.append(name)
+        self._visits = set(unknown)
+        for name in unknown:
+            self.root.visit(name, self._visited)
         if not self._visits:
             self._bootstrapped.set()
 
     def _visited(self, visit: ServerActor) -> None:
-        self._visits.discard(visit)
+        self._visits.discard(visit.address.server)
         if not self._visits:
             self._bootstrapped.set()
 
