@@ -3,9 +3,9 @@
 Rules (DESIGN, Policies; the contract of the pool that the originals document and do not keep).
 
 * A slot is held from the grant until nothing of the process tree is left: a stopping child still counts.
-* Who finds no free slot waits, first come first served. For each that waits, one idle connection is asked to go: the
-  one that has been idle longest. The idle list is LIFO: what was just used goes to its head, victims come from its
-  tail.
+* Who finds no free slot waits, first come first served. For each that waits, one idle connection is asked to go:
+  the one that has been idle longest. The idle list is LIFO: what was just used goes to its head, victims come from
+  its tail.
 * The reserve opens only to the head of the queue, and only after it has waited `reserve_timeout`. While more than
   `slots` are live, whatever becomes idle goes at once, and the slot it frees is not handed on.
 * `minimum` guards idle and pressure eviction alike: no eviction takes the total to below it. A connection that has
