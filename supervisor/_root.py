@@ -178,28 +178,26 @@ class Root:
         record.wanted.discard(actor)
         actor.leave(ending)
 
-    def start_standing(self) -> list[ServerActor]:
-        """Connect eager and keep-alive servers; the list of them."""
-        standing = [
+    def standing(self) -> list[ServerActor]:
+        """The actors of the eager and keep-alive servers that can be used."""
+        return [
             self.actor(name)
             for name, record in self.records.items()
             if record.definition.lifecycle is not Lifecycle.LAZY
             and record.broken is None
             and record.down is None
         ]
-        for actor in standing:
-            self._stand(actor)
-        return standing
+
+    def stand(self, actor: ServerActor) -> None:
+        """Connect it by policy: no caller that leaves can undo it."""
+        self._record(actor).standing.add(actor)
+        actor.want_connection()
 
     def visit(self, server: str, over: Callable[[ServerActor], None]) -> None:
         """Start a server once, for what it has to say, and let it go again; then call `over(actor)`."""
         actor = self.actor(server, Address.of_call(server, VISIT).scope)
         self.on_closed(actor, lambda: over(actor))
-        self._stand(actor)
-
-    def _stand(self, actor: ServerActor) -> None:
-        self._record(actor).standing.add(actor)
-        actor.want_connection()
+        self.stand(actor)
 
     def close_all(self, patience: float) -> list[ServerActor]:
         """Every actor ends, in parallel; calls are refused from now on. The actors that are not closed yet."""
