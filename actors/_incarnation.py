@@ -3,8 +3,8 @@
 Everything that must be entered and left in one task is entered and left here. The task decides nothing and touches no
 state: it tells the actor `Ready`, `Failed`, `Lost`, `Gone`, and is told one thing, `leave`, which cancels whatever it
 is doing: opening the connection, or something inside it; then it stops the tree, shielded, within the stop time. One
-deadline covers opening, greeting and listing. `Gone` is told in a plain `finally`, so an actor hears it also when the loop cancels this task natively; the connector's own `finally` has killed
-the tree by then.
+deadline covers opening, greeting and listing. `Gone` is told in a plain `finally`, so an actor hears it also when the
+loop cancels this task natively; the connector's own `finally` has killed the tree by then.
 
 It is also the peer's `PeerHooks`. Those are called from a pump (on asyncio: from a loop callback, where there is no
 current task), so they only tell, or set a flag.

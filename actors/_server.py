@@ -21,7 +21,7 @@ import traceback
 from collections.abc import Callable
 
 from ..protocol.address import Address
-from ..protocol.errors import Bug, CallError, ConnectFailed, NeedsAuth, Reach
+from ..protocol.errors import Bug, CallError, CallTimeout, ConnectFailed, NeedsAuth, Reach
 from ..protocol.events import Kind
 from ..protocol.lifecycle import Cause, Effect, Ending, Life, State, Trigger, is_late, settle, step
 from ._desk import CallDesk
@@ -36,6 +36,7 @@ Watcher = Callable[[CallError | None], None]
 class ServerActor(CallDesk):
     __slots__ = (
         "_incarnation",
+        "_is_held",
         "_stepping",
         "_watchers",
         "connected_at",
@@ -53,8 +54,14 @@ class ServerActor(CallDesk):
         self.failed_at = -math.inf
         self.was_hung = False  # this incarnation was declared unresponsive
         self._watchers: list[Watcher] = []
+        self._is_held = False  # its idle time is over, and the pool's minimum keeps it
         self._incarnation: Incarnation | None = None
         self._stepping = False
+
+    @property
+    def idle_since(self) -> float:
+        """When its last call ended, or it connected."""
+        return self._idle_since
 
     @property
     def is_awaited(self) -> bool:
@@ -111,6 +118,15 @@ class ServerActor(CallDesk):
     def want_connection(self) -> None:
         """Somebody other than a call wants it connected: a watcher, its keep-alive policy."""
         self._want()
+
+    def refuse_waiting(self, why: str) -> None:
+        """What it waits for does not come: whoever waits for its connection is told so."""
+        server, waited = self.address.server, self.stage.settings.acquire_timeout
+        text = f'Server "{server}" was not started within {waited:g}s: {why}; the call was not sent.'
+        error = CallTimeout(text, server=server, reach=Reach.NOT_SENT, timeout=waited)
+        self._fail_queued(error)
+        self._notify(error)
+        self.director.unwant(self)
 
     def stop_time(self) -> float:
         """Seconds the process tree has for its end."""
@@ -342,7 +358,10 @@ class ServerActor(CallDesk):
         """The last call is over: begin to idle, or go on draining."""
         if self.life.state is State.CONNECTED:
             self._idle_since = self.stage.rim.now()
+            self._is_held = False
             self._wake_by(self._life_deadline())
+            if self.stage.pressed:
+                self.director.rested(self)
         elif self.life.state is State.DRAINING:
             self.life, effects = settle(self.life)
             self._perform(effects)
@@ -363,7 +382,9 @@ class ServerActor(CallDesk):
             return
         if self.life.state is State.DRAINING:
             self._move(Trigger.DEADLINE)
-        elif self.life.state is State.CONNECTED:
+        elif not self.director.may_expire(self):
+            self._is_held = True
+        else:
             patience = self.director.idle_timeout(self)
             self._move(Trigger.DRAIN, Ending(Cause.IDLE_TIMEOUT, f"no call for {patience:g}s"), now)
 
@@ -372,7 +393,7 @@ class ServerActor(CallDesk):
         life = self.life
         if life.state is State.DRAINING and not life.stopping:
             return life.deadline if life.deadline is not None else math.inf
-        if life.state is State.CONNECTED and self.is_resting:
+        if life.state is State.CONNECTED and self.is_resting and not self._is_held:
             return self._idle_since + self.director.idle_timeout(self)
         return math.inf
 

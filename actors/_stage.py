@@ -99,6 +99,14 @@ class Director(Protocol):
 
     def closed(self, actor: ServerActor, ending: Ending) -> Verdict: ...
 
+    def rested(self, actor: ServerActor) -> None:
+        """It has come to rest. Told only while `Stage.pressed`."""
+        ...
+
+    def may_expire(self, actor: ServerActor) -> bool:
+        """Its idle time is over: may it go? If not, it is asked to when it may."""
+        ...
+
     def idle_timeout(self, actor: ServerActor) -> float:
         """Seconds without a call after which it may go; `inf` for never."""
         ...
@@ -116,6 +124,7 @@ class Stage:
     tally: Tally = attrs.field(factory=Tally)
     calls: int = 0
     revisions: int = 0
+    pressed: bool = False  # somebody waits for a slot: who comes to rest says so
     stop_by: float = math.inf  # the room's own deadline, once it is closing
 
     def next_revision(self) -> int:

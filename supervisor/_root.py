@@ -31,8 +31,8 @@ from ..protocol.config import Lifecycle, ServerDefinition
 from ..protocol.errors import CallError, NeedsAuth, RoomClosed, ServerDown, Unavailable, UnknownServer
 from ..protocol.events import Kind
 from ..protocol.lifecycle import Cause, Ending, State
+from ._admission import Admission
 from ._gate import Gate, GatePolicy, Pass
-from ._permits import Permits
 from ._restart import Intensity, after
 from ._status import ServerStatus
 
@@ -91,7 +91,7 @@ class Root:
         self.closing: CallError | None = None
         self._learn = learn
         self._policy = GatePolicy.of(stage.settings)
-        self._permits: Permits[ServerActor] = Permits(stage.settings.start_permits)
+        self.admission = Admission(stage)
         self._random = random.Random()  # noqa: S311  # jitter, not secrets
         self._closed_watchers: dict[ServerActor, list[Callable[[], None]]] = {}
 
@@ -178,28 +178,26 @@ class Root:
         record.wanted.discard(actor)
         actor.leave(ending)
 
-    def start_standing(self) -> list[ServerActor]:
-        """Connect eager and keep-alive servers; the list of them."""
-        standing = [
+    def standing(self) -> list[ServerActor]:
+        """The actors of the eager and keep-alive servers that can be used."""
+        return [
             self.actor(name)
             for name, record in self.records.items()
             if record.definition.lifecycle is not Lifecycle.LAZY
             and record.broken is None
             and record.down is None
         ]
-        for actor in standing:
-            self._stand(actor)
-        return standing
+
+    def stand(self, actor: ServerActor) -> None:
+        """Connect it by policy: no caller that leaves can undo it."""
+        self._record(actor).standing.add(actor)
+        actor.want_connection()
 
     def visit(self, server: str, over: Callable[[ServerActor], None]) -> None:
         """Start a server once, for what it has to say, and let it go again; then call `over(actor)`."""
         actor = self.actor(server, Address.of_call(server, VISIT).scope)
         self.on_closed(actor, lambda: over(actor))
-        self._stand(actor)
-
-    def _stand(self, actor: ServerActor) -> None:
-        self._record(actor).standing.add(actor)
-        actor.want_connection()
+        self.stand(actor)
 
     def close_all(self, patience: float) -> list[ServerActor]:
         """Every actor ends, in parallel; calls are refused from now on. The actors that are not closed yet."""
@@ -274,7 +272,7 @@ class Root:
             return  # there is another reason
         record.at_gate.pop(actor, None)
         if actor.life.state is State.IDLE:
-            self._permits.release(actor)
+            self.admission.leave(actor)
             actor.waiting_for = None
         self._probe_over(record, actor)
 
@@ -287,8 +285,7 @@ class Root:
             record.at_gate[actor] = None
             self._watch_gate(record)
             return
-        actor.waiting_for = "permit"
-        self._permits.acquire(actor, lambda: self._cue(actor))
+        self.admission.enter(actor, lambda: self._cue(actor))
 
     def _passes(self, record: ServerRecord, actor: ServerActor, now: float) -> bool:
         if record.probe is actor or any(call is record.probe for call in actor.mailbox.user):
@@ -325,13 +322,13 @@ class Root:
         """A permit was granted."""
         record, now = self._record(actor), self.stage.rim.now()
         if self._visit_is_moot(actor):
-            self._permits.release(actor)
+            self.admission.leave(actor)
             actor.leave(Ending(Cause.SCOPE_ENDED, "already known"), 0)
             return
         if actor in record.restarting:
             record.restarting.discard(actor)
             if self._is_too_intense(record, now) and actor not in record.wanted:
-                self._permits.release(actor)
+                self.admission.leave(actor)
                 self._quarantine(record, now)
                 self._apply(actor)
                 return
@@ -360,7 +357,7 @@ class Root:
 
     def ready(self, actor: ServerActor, hello: Hello, listing: Listing, revision: int) -> None:
         record = self._record(actor)
-        self._permits.release(actor)
+        self.admission.started(actor)
         record.standing.discard(actor)
         record.era_hint = hello.protocol_version
         record.failure = None
@@ -409,8 +406,14 @@ class Root:
         record.wanted.discard(actor)
         record.standing.discard(actor)
         record.at_gate.pop(actor, None)
-        self._permits.release(actor)
+        self.admission.started(actor)
         self._probe_over(record, actor)
+
+    def rested(self, actor: ServerActor) -> None:
+        self.admission.rested(actor)
+
+    def may_expire(self, actor: ServerActor) -> bool:
+        return self.admission.may_expire(actor)
 
     def idle_timeout(self, actor: CallDesk) -> float:
         definition = actor.record.definition
@@ -432,7 +435,7 @@ class Root:
 
     def _after(self, actor: ServerActor, ending: Ending) -> Verdict:
         record = self._record(actor)
-        self._permits.release(actor)
+        self.admission.leave(actor)
         record.at_gate.pop(actor, None)
         record.standing.discard(actor)
         self._count(record, actor, ending)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from greenroom.protocol.config_parse import parse_config
-from greenroom.supervisor._reload import ReloadPlan, plan_reload
 from hypothesis import given
 from hypothesis import strategies as st
+
+from greenroom.protocol.config_parse import parse_config
+from greenroom.supervisor._reload import ReloadPlan, plan_reload
 
 
 def _config(**servers: dict[str, Any]) -> Any:
