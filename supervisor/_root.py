@@ -218,6 +218,13 @@ class Root:
         """Call it once, when the actor's incarnation has closed."""
         self._closed_watchers.setdefault(actor, []).append(callback)
 
+    def release_watchers(self) -> None:
+        """The room is over: whoever still waits for an actor to close waits in vain."""
+        watchers, self._closed_watchers = self._closed_watchers, {}
+        for callbacks in watchers.values():
+            for callback in callbacks:
+                callback()
+
     # ---- Director: before a call ------------------------------------------------------------------------------------
 
     def refusal(self, actor: CallDesk, call: Call) -> CallError | None:
