@@ -48,9 +48,6 @@ from ._stage import Director, Record, Stage
 if TYPE_CHECKING:
     from ._timers import Timer
 
-# What a peer raises for arguments that are no JSON.
-_NO_JSON = (UsageError, TypeError, ValueError, OverflowError, RecursionError)
-
 # Endings after which a call that never reached the server may wait for the next incarnation.
 _REQUEUEING = (Cause.LOST, Cause.RESTART, Cause.RELOAD)
 
@@ -209,7 +206,7 @@ class CallDesk:
         call.sent_at = self.stage.rim.now()  # if the pipe is full: since when it has heard nothing
         try:
             self.peer.request(call)
-        except _NO_JSON as error:
+        except UsageError as error:  # its arguments are no JSON
             self._take_off(call)
             self._end(call, BadArguments(str(error), server=self.address.server))
             self._call_over()
