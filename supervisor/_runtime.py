@@ -14,7 +14,7 @@ import os
 import secrets
 import time
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, cast
 
 import anyio
 import attrs
@@ -33,6 +33,7 @@ from ..actors import (
     Router,
     Save,
     ServerActor,
+    Spawner,
     Stage,
     StdioConnector,
     Sync,
@@ -139,7 +140,7 @@ class Runtime:
             events=events,
             settings=settings,
             connect=self._connectors or self._connector,
-            tasks=tasks,
+            spawner=Spawner(rim, tasks),
             client_info=self._client_info,
         )
         self.root = Root(self.stage, self._learn)
@@ -172,6 +173,7 @@ class Runtime:
         events = self.stage.events
         tasks.start_soon(self.stage.timers.run, name="greenroom timers")
         tasks.start_soon(self.guard.watch, name="greenroom guard")
+        tasks.start_soon(self.stage.spawner.run, name="greenroom spawner")
         self._core_scopes: list[anyio.CancelScope] = []
         for actor in (self.router, self.writer):
             scope = anyio.CancelScope()
@@ -329,6 +331,7 @@ class Runtime:
         self.root.closing = self.root.closing or closed
         for actor in self.root.actors.values():
             actor.abort(closed)
+        self.root.release_watchers()
         self._stood.set()
         self._bootstrapped.set()
         self.writer.close(closed)
@@ -346,7 +349,11 @@ def sole(group: BaseExceptionGroup[BaseException]) -> BaseException:
     first, *others = group.exceptions
     if others:
         return group
-    return sole(first) if isinstance(first, BaseExceptionGroup) else first
+    return (
+        sole(cast("BaseExceptionGroup[BaseException]", first))
+        if isinstance(first, BaseExceptionGroup)
+        else first
+    )
 
 
 IMPATIENT = 1.2  # seconds for everything, when the client has gone (SDK clients terminate us after 2)
