@@ -35,10 +35,12 @@ from ..protocol.errors import (
 from ..protocol.events import Kind
 from ..protocol.lifecycle import Cause, Life, State
 from ._call import Call
+from ._inputs import needs_input
 from ._mailbox import Mailbox
 from ._news import News, describe
 from ._peer import LostReason, Peer, RpcError
 from ._stage import Director, Record, Stage
+from ._wire import LOG_LEVEL_KEY, MODERN_VERSIONS
 
 if TYPE_CHECKING:
     from ._timers import Timer
@@ -101,6 +103,14 @@ class CallDesk:
 
     def _park(self, error: Exception) -> None:
         """A bug of ours came up in a step."""
+        raise NotImplementedError
+
+    def _find_input(self, call: Call, result: dict[str, Any]) -> None:
+        """The server wants more before it can answer; ends in `send_again` or `give_up`."""
+        raise NotImplementedError
+
+    def _is_asked(self) -> bool:
+        """The server waits for an answer of its client's."""
         raise NotImplementedError
 
     def _doing(self) -> str:
@@ -197,25 +207,52 @@ class CallDesk:
     # ---- at the peer ------------------------------------------------------------------------------------------------
 
     def _send(self, call: Call) -> None:
-        assert self.peer is not None
         self.record.in_flight += 1
         self._open[call] = None
+        if self.record.log_level is not None:
+            self._ask_for_logs(call)
+        self._request(call)
+
+    def _request(self, call: Call) -> None:
+        assert self.peer is not None
         try:
             self.peer.request(call)
         except UsageError as error:  # its arguments are no JSON
-            self._take_off(call)
-            self._end(call, BadArguments(str(error), server=self.address.server))
-            self._call_over()
+            self.give_up(call, BadArguments(str(error), server=self.address.server))
             return
         if call.reach is Reach.NOT_SENT and call in self._open:
             # The pipe is full: its clock starts when it is sent, so until then the queue's applies.
             call.deadline = self.stage.rim.now() + self.stage.settings.queue_timeout
             self._wake_by(call.deadline)
 
+    def _ask_for_logs(self, call: Call) -> None:
+        """From 2026-07-28 on the level is said with each request; what the caller said itself stays."""
+        assert self.peer is not None
+        if self.peer.protocol_version in MODERN_VERSIONS:
+            params = call.params or {}
+            said: Mapping[str, Any] = params.get("_meta") or {}
+            call.params = {**params, "_meta": {LOG_LEVEL_KEY: self.record.log_level, **said}}
+
+    def send_again(self, call: Call, more: Mapping[str, Any]) -> None:
+        """The input its server wanted has been found: the same call, with it."""
+        if call in self._open and self.peer is not None:
+            call.params = {**(call.params or {}), **more}
+            call.reach = Reach.NOT_SENT
+            self._request(call)
+
+    def give_up(self, call: Call, error: CallError) -> None:
+        """A call in flight ends for a reason of ours."""
+        if call in self._open:
+            self._take_off(call)
+            self._end(call, error)
+            self._call_over()
+
     def _take_off(self, call: Call) -> None:
         if call in self._open:
             del self._open[call]
             self.record.in_flight -= 1
+            if call.asking is not None:
+                call.asking.cancel()
 
     def call_sent(self, call: Call) -> None:
         """The first byte was accepted: the call's own clock starts (DESIGN, Calls)."""
@@ -229,6 +266,12 @@ class CallDesk:
         self._tell_call(call, "sent")
 
     def call_answered(self, call: Call, result: bytes | None, error: RpcError | None) -> None:
+        if result is not None and self.peer is not None:
+            wanting = needs_input(call, result, self.peer.protocol_version)
+            if wanting is not None:
+                call.deadline = call.total_deadline
+                self._find_input(call, wanting)
+                return
         self._take_off(call)
         if error is None:
             call.finish(self.stage.tally, result=result)
@@ -372,6 +415,9 @@ class CallDesk:
         for call in [call for call in self._open if call.deadline <= now]:
             if call.ended:
                 continue  # a hang declared for the one before ended this one too
+            if self._is_asked() and now < call.total_deadline:
+                call.deadline = min(now + (call.timeout or 0.0), call.total_deadline)
+                continue
             assert self.peer is not None
             silent = self.peer.last_heard <= call.sent_at
             self._take_off(call)
