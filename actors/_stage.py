@@ -83,15 +83,31 @@ class Director(Protocol):
 
     def answered(self, actor: CallDesk, call: Call) -> None: ...
 
-    def timed_out(self, actor: CallDesk, call: Call, *, silent: bool) -> bool:
-        """A call got no answer in time; `silent`: nothing at all was heard meanwhile. True: the server is hung."""
+    def may_send(self, actor: CallDesk, call: Call) -> bool:
+        """Whether a call that was queued may be sent now. May make it the gate's probe."""
+        ...
+
+    def silent(self, actor: CallDesk) -> bool:
+        """Calls got no answer in time, and nothing at all was heard meanwhile. True: the server is hung."""
         ...
 
     def left(self, actor: CallDesk, call: Call) -> None:
-        """The gate's probe was cancelled by its caller."""
+        """The gate's probe has ended without an answer: its caller left, or it was never sent."""
+        ...
+
+    def parked(self, actor: ServerActor, bug: CallError) -> None:
+        """A step of it raised. Calls are refused with `bug` from here on."""
         ...
 
     def closed(self, actor: ServerActor, ending: Ending) -> Verdict: ...
+
+    def rested(self, actor: ServerActor) -> None:
+        """It has come to rest. Told only while `Stage.pressed`."""
+        ...
+
+    def may_expire(self, actor: ServerActor) -> bool:
+        """Its idle time is over: may it go? If not, it is asked to when it may."""
+        ...
 
     def idle_timeout(self, actor: ServerActor) -> float:
         """Seconds without a call after which it may go; `inf` for never."""
@@ -111,6 +127,7 @@ class Stage:
     tally: Tally = attrs.field(factory=Tally)
     calls: int = 0
     revisions: int = 0
+    pressed: bool = False  # somebody waits for a slot: who comes to rest says so
     stop_by: float = math.inf  # the room's own deadline, once it is closing
 
     def next_revision(self) -> int:

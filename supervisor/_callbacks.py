@@ -13,7 +13,7 @@ from __future__ import annotations
 import os
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final, cast
+from typing import Any, Final
 
 import attrs
 
@@ -77,5 +77,5 @@ def as_root(root: Root) -> Mapping[str, Any]:
     """A root as the protocol writes it: a path becomes a `file://` URI, an object stays what it is."""
     if isinstance(root, Mapping):
         return root
-    text = os.fspath(cast("str | os.PathLike[str]", root))
+    text = os.fspath(root)
     return {"uri": text if "://" in text else Path(text).absolute().as_uri()}

@@ -3,9 +3,9 @@
 Rules (DESIGN, Policies; the contract of the pool that the originals document and do not keep).
 
 * A slot is held from the grant until nothing of the process tree is left: a stopping child still counts.
-* Who finds no free slot waits, first come first served. For each that waits, one idle connection is asked to go: the
-  one that has been idle longest. The idle list is LIFO: what was just used goes to its head, victims come from its
-  tail.
+* Who finds no free slot waits, first come first served. For each that waits, one idle connection is asked to go:
+  the one that has been idle longest. The idle list is LIFO: what was just used goes to its head, victims come from
+  its tail.
 * The reserve opens only to the head of the queue, and only after it has waited `reserve_timeout`. While more than
   `slots` are live, whatever becomes idle goes at once, and the slot it frees is not handed on.
 * `minimum` guards idle and pressure eviction alike: no eviction takes the total to below it. A connection that has
@@ -87,6 +87,15 @@ class Pool(Generic[K]):
         return len(self._waiting)
 
     @property
+    def holders(self) -> tuple[K, ...]:
+        return tuple(self._holders)
+
+    @property
+    def is_pressed(self) -> bool:
+        """Whether anybody's coming to rest would change anything."""
+        return bool(self._waiting or self._expired or self._shared_live > self.capacity)
+
+    @property
     def idle(self) -> tuple[K, ...]:
         """The idle list, its head (most recently used) first."""
         return tuple(reversed(self._idle))
@@ -98,6 +107,10 @@ class Pool(Generic[K]):
 
     def holds(self, who: K) -> bool:
         return who in self._holders
+
+    def is_held(self, who: K) -> bool:
+        """Its idle time is over, and the minimum keeps it."""
+        return who in self._expired
 
     # ---- what happens -----------------------------------------------------------------------------------------------
 
@@ -163,6 +176,7 @@ class Pool(Generic[K]):
         """Its idle time is over: may it go? If not, it goes as soon as the total exceeds the minimum."""
         if self._staying > self.limits.minimum:
             return True
+        self._idle[who] = None
         self._expired[who] = None
         return False
 

@@ -58,6 +58,7 @@ class FakeServer:
     call_latency: float = 0.0
     stop_latency: float = 0.0
     refuse_start: str | None = None  # why it cannot be started
+    start_error: Exception | None = None  # raised, as it is, when it is started
     refuse_greeting: str | None = None
     blocked: bool = False  # its pipe is full: requests are accepted by nobody
     # -- what happened --
@@ -126,7 +127,8 @@ class FakeConnection:
         return ()
 
     async def stop(self, grace: float) -> None:
-        await anyio.sleep(min(self.server.stop_latency, grace))
+        if self.server.stop_latency:
+            await anyio.sleep(min(self.server.stop_latency, grace))
         self.kill_now()
 
     def kill_now(self) -> None:
@@ -155,15 +157,15 @@ class FakeConnection:
         result: Mapping[str, Any] | RpcError
         match exchange.method:
             case "initialize":
-                await self._pause(self.server.greet_latency)
+                await self.pause(self.server.greet_latency)
                 result = self._greeting(exchange)
             case "tools/list":
-                await self._pause(self.server.list_latency)
+                await self.pause(self.server.list_latency)
                 result = {"tools": self.server.tools}
             case "tools/call":
                 params = exchange.params or {}
                 self.server.calls.append(params)
-                await self._pause(self.server.call_latency)
+                await self.pause(self.server.call_latency)
                 result = self.server.handler(params.get("arguments") or {})
             case other:
                 result = RpcError(-32601, f"Method not found: {other}")
@@ -178,7 +180,7 @@ class FakeConnection:
             "serverInfo": {"name": "fake", "version": "1"},
         }
 
-    async def _pause(self, seconds: float) -> None:
+    async def pause(self, seconds: float) -> None:
         if seconds == HANG:
             await anyio.sleep_forever()
         elif seconds:
@@ -209,14 +211,15 @@ class FakeConnector:
             raise ConnectFailed(
                 f'Failed to connect to "{self.name}": {server.refuse_start}', server=self.name
             )
+        if server.start_error is not None:
+            raise server.start_error
         server.live += 1
         server.most_live = max(server.most_live, server.live)
         async with anyio.create_task_group() as tasks:
             connection = FakeConnection(server, hooks, tasks)
             server.connections.append(connection)
             try:
-                if server.start_latency:
-                    await anyio.sleep(server.start_latency)
+                await connection.pause(server.start_latency)
                 yield connection
             finally:
                 connection.kill_now()

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support.rooms import NOW, FakeRoom
+from tests.support.door_rooms import NOW, FakeRoom
 
 from greenroom.actors._catalogue_file import CatalogueFile, default_cache_path
 from greenroom.gateway._cli._act import given_args, split_pairs, typed
