@@ -89,11 +89,6 @@ class CallDesk:
     def queued(self) -> int:
         return len(self.mailbox.user)
 
-    @property
-    def is_resting(self) -> bool:
-        """Nothing in flight, nothing queued."""
-        return not self._open and not self.mailbox.user
-
     # ---- hooks of the other half ------------------------------------------------------------------------------------
 
     def _run(self) -> None:

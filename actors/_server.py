@@ -41,6 +41,7 @@ class ServerActor(CallDesk):
     __slots__ = (
         "_incarnation",
         "_is_held",
+        "_leases",
         "_stepping",
         "_watchers",
         "connected_at",
@@ -60,9 +61,15 @@ class ServerActor(CallDesk):
         self.was_hung = False  # this incarnation was declared unresponsive
         self.wishes = Wishes()
         self._watchers: list[Watcher] = []
+        self._leases = 0
         self._is_held = False  # its idle time is over, and the pool's minimum keeps it
         self._incarnation: Incarnation | None = None
         self._stepping = False
+
+    @property
+    def is_resting(self) -> bool:
+        """Nothing in flight, nothing queued, and nobody holds a lease."""
+        return not self._open and not self.mailbox.user and not self._leases
 
     @property
     def idle_since(self) -> float:
@@ -166,6 +173,21 @@ class ServerActor(CallDesk):
     def serve(self) -> None:
         """Queued calls that were held back may go."""
         self._call_over()
+
+    def lease(self) -> Callable[[], None]:
+        """Somebody is about to call it, or decides whether to: until the returned function is called, it is in use, and
+        neither its idle time nor pressure ends it."""
+        self._leases += 1
+        over = False
+
+        def release() -> None:
+            nonlocal over
+            if not over:
+                over = True
+                self._leases -= 1
+                self._call_over()
+
+        return release
 
     def rearm(self) -> None:
         """The idle time of its definition changed: look again."""
@@ -380,7 +402,7 @@ class ServerActor(CallDesk):
 
     def _rest(self) -> None:
         """The last call is over: begin to idle, or go on draining."""
-        if self.life.state is State.CONNECTED:
+        if self.life.state is State.CONNECTED and not self._leases:
             self._idle_since = self.stage.rim.now()
             self._is_held = False
             self._wake_by(self._life_deadline())

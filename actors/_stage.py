@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import enum
 import math
+from collections import deque
 from collections.abc import Callable, Coroutine
 from contextvars import Context
 from typing import TYPE_CHECKING, Any, Protocol
@@ -23,7 +24,7 @@ from ..protocol.lifecycle import Ending
 from ._call import Tally
 from ._connection import ConnectorFactory, Hello, Listing
 from ._host import Host, NoHost
-from ._rim import Rim
+from ._rim import Rim, Waiter
 from ._stream import EventStream
 from ._timers import Timers
 
@@ -114,6 +115,35 @@ class Director(Protocol):
         ...
 
 
+Body = Callable[[], Coroutine[Any, Any, object]]
+
+
+class Spawner:
+    """Starts tasks for whoever is in a step, also where a step runs in no task at all.
+
+    On asyncio an answer is handled in a loop callback, and what it sets going (a call of its owner's callback, to a
+    server that is idle) may need an owner task there. A task group can only be used from a task, so this is one.
+    """
+
+    def __init__(self, rim: Rim, tasks: TaskGroup) -> None:
+        self._rim = rim
+        self._tasks = tasks
+        self._bodies: deque[Body] = deque()
+        self._bell: Waiter = rim.waiter()
+
+    def spawn(self, body: Body) -> None:
+        self._bodies.append(body)
+        self._bell.set()
+
+    async def run(self) -> None:
+        """Ends by cancellation. Each task gets an empty context: it is the room's, not that of whoever came first."""
+        while True:
+            await self._bell.wait()
+            self._bell = self._rim.waiter()
+            while self._bodies:
+                Context().run(self._tasks.start_soon, self._bodies.popleft())
+
+
 @attrs.define(eq=False)
 class Stage:
     rim: Rim
@@ -121,7 +151,7 @@ class Stage:
     events: EventStream
     settings: Settings
     connect: ConnectorFactory
-    tasks: TaskGroup
+    spawner: Spawner
     client_info: dict[str, Any]
     host: Host = attrs.field(factory=NoHost)
     tally: Tally = attrs.field(factory=Tally)
@@ -134,6 +164,6 @@ class Stage:
         self.revisions += 1
         return self.revisions
 
-    def spawn(self, body: Callable[[], Coroutine[Any, Any, object]]) -> None:
-        """Start an owner task in an empty context: it belongs to the room, not to whoever's call came first."""
-        Context().run(self.tasks.start_soon, body)
+    def spawn(self, body: Body) -> None:
+        """Start an owner task, within the next turn of the loop."""
+        self.spawner.spawn(body)

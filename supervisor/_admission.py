@@ -16,7 +16,7 @@ from collections.abc import Callable
 
 from ..actors import ServerActor, Stage, Timer
 from ..protocol.events import Kind
-from ..protocol.lifecycle import Cause, Ending, State
+from ..protocol.lifecycle import Cause, Ending
 from ._permits import Permits
 from ._pool import Evict, Grant, Pool, PoolLimits
 
@@ -78,12 +78,12 @@ class Admission:
 
     def rested(self, actor: ServerActor) -> None:
         """While somebody waits: it has come to rest, and may be asked to go."""
-        self._read_idle_list(but=actor)
+        self._read_idle_list()
         self._carry_out(self.pool.rested(actor, self._now(), is_victim=_is_victim(actor)))
 
     def may_expire(self, actor: ServerActor) -> bool:
         """Its idle time is over. False: the minimum holds it; it goes when the total exceeds that."""
-        self._read_idle_list(but=actor)
+        self._read_idle_list()
         return self.pool.may_expire(actor)
 
     # ---- carrying out -----------------------------------------------------------------------------------------------
@@ -114,22 +114,10 @@ class Admission:
         # Patient: if a call slips in before this is handled, it is finished first.
         actor.leave(Ending(Cause.EVICTED, detail))
 
-    def _read_idle_list(self, but: ServerActor | None = None) -> None:
-        """Bring the pool's idle list up to date; the decisions it brings are those it would have brought then."""
-        holders = [
-            actor for actor in self.pool.holders if actor is not but and actor.life.state is State.CONNECTED
-        ]
-        resting = [actor for actor in holders if actor.is_resting]
-        for actor in holders:
-            if not actor.is_resting:
-                self.pool.busy(actor)
-        listed = set(self.pool.idle)
-        decisions: _Decisions = []
-        for actor in sorted(resting, key=lambda actor: actor.idle_since):
-            if actor not in listed and not self.pool.is_held(actor):
-                decisions += self.pool.rested(actor, self._now(), is_victim=_is_victim(actor))
-        if decisions:
-            self._carry_out(decisions)
+    def _read_idle_list(self) -> None:
+        resting = [actor for actor in self.pool.holders if actor.is_connected and actor.is_resting]
+        resting.sort(key=lambda actor: actor.idle_since)
+        self.pool.see_idle({actor: _is_victim(actor) for actor in resting})
 
     def _watch(self) -> None:
         """Look again when time alone may open the reserve."""

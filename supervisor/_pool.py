@@ -22,7 +22,7 @@ inside the caller's acquire (the victim's process is not gone by then, and the b
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable
+from collections.abc import Hashable, Mapping
 from typing import Generic, TypeVar
 
 import attrs
@@ -164,6 +164,18 @@ class Pool(Generic[K]):
         """It has a call: off the idle list, in the same step."""
         self._idle.pop(who, None)
         self._expired.pop(who, None)
+
+    def see_idle(self, resting: Mapping[K, bool]) -> None:
+        """The idle list as it is now, for an owner that keeps it elsewhere: who rests, the longest first, and whether
+        it may be a victim. Decides nothing; what follows from it comes with the next event."""
+        self._idle = {who: None for who in resting if who in self._holders and not self._is_off_limits(who)}
+        self._expired = {who: None for who in self._expired if who in self._idle}
+        for who in self._idle:
+            self._holders[who].is_victim = resting[who]
+
+    def _is_off_limits(self, who: K) -> bool:
+        holder = self._holders[who]
+        return holder.is_leaving or holder.is_kept
 
     def leaving(self, who: K) -> None:
         """It is on its way out for a reason of its own; its slot comes with `free`."""

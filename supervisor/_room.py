@@ -19,7 +19,7 @@ from __future__ import annotations
 import contextvars
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, ExitStack
 from types import TracebackType
 from typing import Any, cast
 
@@ -325,15 +325,15 @@ class Greenroom(Requests):
         `AmbiguousTool`, `UnknownServer`, `UsageError`. Cancelling it cancels the call.
         """
         target = self.index.get(tool) if server is None else None
-        if target is None:
-            target = await self.find(tool, server)
-        try:
-            call = self.start_call(target, arguments, None, timeout=timeout, on_progress=on_progress)
-        except CallError:
-            await (
-                anyio.lowlevel.checkpoint()
-            )  # a refusal costs a turn, so a loop around it cannot starve the rest
-            raise
+        with ExitStack() as leases:
+            if target is None:
+                target = await self._find(tool, server, leases)
+            try:
+                call = self.start_call(target, arguments, None, timeout=timeout, on_progress=on_progress)
+            except CallError:
+                # A refusal costs a turn, so a loop around it cannot starve the rest.
+                await anyio.lowlevel.checkpoint()
+                raise
         return ToolResult(_decoded(await call.wait(), target))
 
     def start_call(
@@ -373,11 +373,17 @@ class Greenroom(Requests):
 
         Raises `UnknownTool`, `AmbiguousTool`, `UnknownServer`, and what kept the server from connecting.
         """
+        with ExitStack() as leases:
+            return await self._find(name, server, leases)
+
+    async def _find(self, name: str, server: str | None, leases: ExitStack) -> Target:
+        """`find`; a server that was connected for it stays leased until the caller has made its call."""
         found = self._resolve(name, server)
         if not isinstance(found, Missing):
             return found
         refused: CallError | None = None
         for candidate in found.servers:
+            leases.callback(self._live.root.actor(candidate).lease())
             try:
                 await self._connect(candidate, by_name=False)
             except CallError as error:

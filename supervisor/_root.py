@@ -106,7 +106,14 @@ class Root:
             record.down = ServerDown(text, server=definition.name)
             record.down.code = "server_disabled"
         self.records[definition.name] = record
+        self._set_aside(record)
         return record
+
+    def _set_aside(self, record: ServerRecord) -> None:
+        """A keep-alive server has a slot of its own. (That enough are left is seen to when configurations are read.)"""
+        definition = record.definition
+        if definition.lifecycle is Lifecycle.KEEP_ALIVE and record.broken is None and record.down is None:
+            self.admission.set_aside(self.actor(definition.name))
 
     def record(self, server: str) -> ServerRecord:
         """Raises `UnknownServer`."""
@@ -210,6 +217,13 @@ class Root:
     def on_closed(self, actor: ServerActor, callback: Callable[[], None]) -> None:
         """Call it once, when the actor's incarnation has closed."""
         self._closed_watchers.setdefault(actor, []).append(callback)
+
+    def release_watchers(self) -> None:
+        """The room is over: whoever still waits for an actor to close waits in vain."""
+        watchers, self._closed_watchers = self._closed_watchers, {}
+        for callbacks in watchers.values():
+            for callback in callbacks:
+                callback()
 
     # ---- Director: before a call ------------------------------------------------------------------------------------
 

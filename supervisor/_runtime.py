@@ -15,7 +15,7 @@ import secrets
 import time
 import traceback
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, cast
 
 import anyio
 import attrs
@@ -34,6 +34,7 @@ from ..actors import (
     Router,
     Save,
     ServerActor,
+    Spawner,
     Stage,
     StdioConnector,
     Sync,
@@ -146,7 +147,7 @@ class Runtime:
             events=events,
             settings=settings,
             connect=self._connectors or self._connector,
-            tasks=tasks,
+            spawner=Spawner(rim, tasks),
             client_info=self._client_info,
             host=self.reception,
         )
@@ -185,6 +186,7 @@ class Runtime:
         events = self.stage.events
         tasks.start_soon(self.stage.timers.run, name="greenroom timers")
         tasks.start_soon(self.guard.watch, name="greenroom guard")
+        tasks.start_soon(self.stage.spawner.run, name="greenroom spawner")
         self._core_scopes: list[anyio.CancelScope] = []
         for actor in (self.router, self.writer):
             scope = anyio.CancelScope()
@@ -342,6 +344,7 @@ class Runtime:
         self.root.closing = self.root.closing or closed
         for actor in self.root.actors.values():
             actor.abort(closed)
+        self.root.release_watchers()
         self._stood.set()
         self._bootstrapped.set()
         self.writer.close(closed)
@@ -359,7 +362,11 @@ def sole(group: BaseExceptionGroup[BaseException]) -> BaseException:
     first, *others = group.exceptions
     if others:
         return group
-    return sole(first) if isinstance(first, BaseExceptionGroup) else first
+    return (
+        sole(cast("BaseExceptionGroup[BaseException]", first))
+        if isinstance(first, BaseExceptionGroup)
+        else first
+    )
 
 
 IMPATIENT = 1.2  # seconds for everything, when the client has gone (SDK clients terminate us after 2)

@@ -60,6 +60,8 @@ class FakeServer:
     refuse_start: str | None = None  # why it cannot be started
     start_error: Exception | None = None  # raised, as it is, when it is started
     refuse_greeting: str | None = None
+    call_error: tuple[int, str] | None = None  # the JSON-RPC error every call gets
+    strict_json: bool = False  # encode arguments, as a real peer does: what is no JSON raises
     blocked: bool = False  # its pipe is full: requests are accepted by nobody
     # -- what happened --
     starts: int = 0
@@ -103,9 +105,13 @@ class FakeConnection:
     # ---- Peer -------------------------------------------------------------------------------------------------------
 
     def request(self, exchange: Exchange) -> None:
+        if self.server.strict_json:
+            json.dumps(exchange.params)
         self._open.add(exchange)
         if self.server.blocked:
             return
+        if exchange.method == "tools/call":
+            self.server.calls.append(exchange.params or {})
         exchange.reach = Reach.SENT
         exchange.sent()
         self._tasks.start_soon(self._answer, exchange)
@@ -164,9 +170,9 @@ class FakeConnection:
                 result = {"tools": self.server.tools}
             case "tools/call":
                 params = exchange.params or {}
-                self.server.calls.append(params)
                 await self.pause(self.server.call_latency)
-                result = self.server.handler(params.get("arguments") or {})
+                error = self.server.call_error
+                result = RpcError(*error) if error else self.server.handler(params.get("arguments") or {})
             case other:
                 result = RpcError(-32601, f"Method not found: {other}")
         self._end(exchange, result)

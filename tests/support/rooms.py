@@ -1,12 +1,12 @@
 """Rooms of fake servers, and what their calls came to.
 
-`open_room` is a room whose servers are `FakeServer`s: everything above the peer is the real thing. `Outcomes` runs calls
-side by side and keeps, for each, what it ended with: its text, its error, or "cancelled".
+`open_room` is a room whose servers are `FakeServer`s: everything above the peer is the real thing. `Outcomes` runs
+calls side by side and keeps, for each, what it ended with: its text, its error, or "cancelled".
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from types import TracebackType
 from typing import Any
 
@@ -14,7 +14,10 @@ import anyio
 import attrs
 
 from greenroom import CallError, Event, Greenroom, Kind
-from greenroom.testing._fake import FakeServer, fake_connectors
+from greenroom.actors import Learn, Sync
+from greenroom.protocol.catalogue import ServerEntry
+from greenroom.protocol.lifecycle import Cause, Ending
+from greenroom.testing._fake import FakeServer, fake_connectors, tool
 
 Outcome = str | CallError
 
@@ -95,17 +98,22 @@ class Outcomes:
 async def learn(room: Greenroom, server: str) -> None:
     """Make the room know what the server has, and let it go idle again: closed, nothing counted."""
     await room.connect(server)
-    actor: Any = room._runtime.root.actor(server)
-    await retire(actor)
+    await retire(room, server)
 
 
-async def retire(actor: Any) -> None:
+async def retire(room: Greenroom, server: str) -> None:
     """End an incarnation as eviction does: the next call brings it back."""
-    from greenroom.protocol.lifecycle import Cause, Ending, State
+    root, closed = room._runtime.root, anyio.Event()
+    root.on_closed(root.actor(server), closed.set)
+    root.actor(server).leave(Ending(Cause.EVICTED))
+    await closed.wait()
 
-    actor.leave(Ending(Cause.EVICTED))
-    while actor.life.state is not State.IDLE:
-        await anyio.sleep(0.001)
+
+async def teach(room: Greenroom, server: str, tools: Iterable[Mapping[str, Any]] = (tool("echo"),)) -> None:
+    """Make the index know what the server has, as a cache would: nothing is started."""
+    router = room._runtime.router.ref
+    router.tell(Learn(ServerEntry(server, "", tools=tuple(tools))))
+    await router.ask(Sync)
 
 
 def record_events(room: Greenroom, *kinds: Kind) -> list[Event]:
