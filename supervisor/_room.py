@@ -382,7 +382,8 @@ class Greenroom(Requests):
         if not isinstance(found, Missing):
             return found
         refused: CallError | None = None
-        for candidate in found.servers:
+        # A server named outright is asked even when the index has nothing of it: it may be disabled, and says so.
+        for candidate in found.servers or ((server,) if server is not None else ()):
             leases.callback(self._live.root.actor(candidate).lease())
             try:
                 await self._connect(candidate, by_name=False)
@@ -467,7 +468,8 @@ class Greenroom(Requests):
         actor = root.actor(server)
         if actor.is_connected:
             return
-        limit = self.config.settings.queue_timeout + self.config.settings.connect_timeout
+        settings = self.config.settings
+        limit = settings.queue_timeout + (actor.definition.connect_timeout or settings.connect_timeout)
         waiter, box = self._live.stage.rim.waiter(), list[CallError | None]()
 
         def connected(error: CallError | None) -> None:
