@@ -30,24 +30,25 @@ SERVERS = st.sampled_from(NAMES)
 MOMENTS = st.sampled_from([0.0, 0.5, 1.0, 3.0])
 TOOLS = [tool("echo"), tool("safe", annotations={"readOnlyHint": True})]
 
-# What a call may end as, whatever happens: code and how far it got.
+# What a call may end as, and what must have been done to its server (or to the room) for it to.
 ALLOWED = {
-    ("connect_failed", "not_sent"),
-    ("server_unavailable", "not_sent"),
-    ("server_not_connected", "not_sent"),
-    ("server_busy", "not_sent"),
-    ("timeout", "not_sent"),
-    ("timeout", "sent"),
-    ("call_failed", "not_sent"),
-    ("call_failed", "sent"),
-    ("drained", "not_sent"),
-    ("drained", "sent"),
+    ("connect_failed", "not_sent"): {"refused", "hung", "crashed"},
+    ("server_unavailable", "not_sent"): {"refused", "hung", "crashed"},
+    ("server_not_connected", "not_sent"): {"drained", "closed"},
+    ("server_busy", "not_sent"): {"bounded"},
+    ("timeout", "not_sent"): {"refused", "hung", "crashed", "bounded"},
+    ("timeout", "sent"): {"hung"},
+    ("call_failed", "not_sent"): {"crashed", "hung"},
+    ("call_failed", "sent"): {"crashed", "hung"},
+    ("drained", "not_sent"): {"drained", "closed"},
+    ("drained", "sent"): {"drained", "closed"},
 }
 
 
 class OneCall:
-    def __init__(self, number: int) -> None:
+    def __init__(self, number: int, server: str) -> None:
         self.number = number
+        self.server = server
         self.scope = trio.CancelScope()
         self.asked_to_leave = False
         self.outcomes: list[Any] = []
@@ -68,6 +69,7 @@ class Rooms(RuleBasedStateMachine):
         self.servers = {name: FakeServer(tools=TOOLS) for name in NAMES}
         self.events: list[Event] = []
         self.closed = False
+        self.done_to: dict[str, set[str]] = {"a": set(), "b": {"bounded"}, "k": set()}
         self.room = open_room(
             self.servers,
             entries={
@@ -75,6 +77,7 @@ class Rooms(RuleBasedStateMachine):
                 "k": {"lifecycle": "keep-alive"},
             },
             failureThreshold=threshold,
+            cooldownMs=3_000,
         )
 
         async def start() -> None:
@@ -111,7 +114,7 @@ class Rooms(RuleBasedStateMachine):
     def call(self, server: str, which: str, count: int) -> None:
         async def burst() -> None:
             for _ in range(count):
-                one = OneCall(len(self.calls))
+                one = OneCall(len(self.calls), server)
                 self.calls.append(one)
                 self.pump.nursery.start_soon(self._call, one, f"{server}_{which}")
 
@@ -141,28 +144,42 @@ class Rooms(RuleBasedStateMachine):
 
     @rule(server=SERVERS, delay=MOMENTS)
     def crash(self, server: str, delay: float) -> None:
+        self.done_to[server].add("crashed")
+
         async def later() -> None:
             await anyio.sleep(delay)
             self.servers[server].crash()
 
         self.background(later)
 
-    @rule(
-        server=SERVERS,
-        start=st.sampled_from([0.0, 0.5, HANG]),
-        call=st.sampled_from([0.0, 1.0, 3.0, 70.0, HANG]),
-        stop=st.sampled_from([0.0, 0.5, HANG]),
-        refuse=st.sampled_from([None, None, "start", "greeting"]),
-        blocked=st.booleans(),
-    )
-    def change(
-        self, server: str, start: float, call: float, stop: float, refuse: str | None, blocked: bool
-    ) -> None:
+    @rule(server=SERVERS, seconds=st.sampled_from([0.5, 1.0, 3.0, 8.0, 70.0, HANG]))
+    def answer_slowly(self, server: str, seconds: float) -> None:
+        self.servers[server].call_latency = seconds
+        if seconds > 10.0:
+            self.done_to[server].add("hung")
+
+    @rule(server=SERVERS, seconds=st.sampled_from([0.5, 3.0, HANG]), stop=st.booleans())
+    def start_or_stop_slowly(self, server: str, seconds: float, stop: bool) -> None:
+        setattr(self.servers[server], "stop_latency" if stop else "start_latency", seconds)
+        if seconds == HANG:
+            self.done_to[server].add("hung")
+
+    @rule(server=SERVERS, how=st.sampled_from(["refuse_start", "refuse_greeting"]))
+    def refuse(self, server: str, how: str) -> None:
+        setattr(self.servers[server], how, "no")
+        self.done_to[server].add("refused")
+
+    @rule(server=SERVERS)
+    def read_nothing(self, server: str) -> None:
+        self.servers[server].blocked = True
+        self.done_to[server].add("hung")
+
+    @rule(server=SERVERS)
+    def heal(self, server: str) -> None:
         fake = self.servers[server]
-        fake.start_latency, fake.call_latency, fake.stop_latency = start, call, stop
-        fake.refuse_start = "no" if refuse == "start" else None
-        fake.refuse_greeting = "no" if refuse == "greeting" else None
-        fake.blocked = blocked
+        fake.start_latency = fake.stop_latency = fake.call_latency = 0.0
+        fake.refuse_start = fake.refuse_greeting = None
+        fake.blocked = False
 
     @rule(server=SERVERS)
     def announce(self, server: str) -> None:
@@ -173,6 +190,9 @@ class Rooms(RuleBasedStateMachine):
 
     @rule(server=SERVERS, what=st.sampled_from(["connect", "drain", "restart", "find"]), patience=MOMENTS)
     def ask(self, server: str, what: str, patience: float) -> None:
+        if what in ("drain", "restart"):
+            self.done_to[server].add("drained")
+
         async def impatiently() -> None:
             with anyio.move_on_after(patience or 1_000):
                 await (
@@ -216,7 +236,8 @@ class Rooms(RuleBasedStateMachine):
         if end == "cancelled":
             assert call.asked_to_leave
         elif isinstance(end, CallError):
-            assert (end.code, str(end.reach)) in ALLOWED, repr(end)
+            done = self.done_to[call.server] | ({"closed"} if self.closed else set[str]())
+            assert ALLOWED[end.code, str(end.reach)] & done, repr(end)
         else:
             assert end == f'{{"n": {call.number}}}', "somebody else's answer"
 
@@ -231,9 +252,9 @@ class Rooms(RuleBasedStateMachine):
     def end(self) -> None:
         self.pump.advance(100.0)
         self.holds()
+        self.closed = True
         self.background(self.room.aclose)
         self.pump.advance(20.0)
-        self.closed = True
         report = self.room.drain_report
         assert report is not None, "the room did not end in time"
         assert report.adds_up
@@ -261,6 +282,6 @@ class Rooms(RuleBasedStateMachine):
 
 
 Rooms.TestCase.settings = settings(
-    max_examples=60, stateful_step_count=20, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+    max_examples=100, stateful_step_count=30, deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
 TestRooms = Rooms.TestCase
