@@ -18,17 +18,21 @@ from __future__ import annotations
 
 import math
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from ..protocol.address import Address
-from ..protocol.errors import Bug, CallError, ConnectFailed, NeedsAuth, Reach
+from ..protocol.errors import Bug, CallError, CallTimeout, ConnectFailed, NeedsAuth, Reach
 from ..protocol.events import Kind
 from ..protocol.lifecycle import Cause, Effect, Ending, Life, State, Trigger, is_late, settle, step
+from ._call import Call
 from ._desk import CallDesk
 from ._incarnation import Incarnation
+from ._inputs import answer_inputs
 from ._news import Failed, Gone, Leave, Listed, Lost, News, Ready, describe
 from ._peer import LostReason
 from ._stage import Director, Record, Stage, Then
+from ._wishes import Wishes
 
 Watcher = Callable[[CallError | None], None]
 
@@ -36,6 +40,8 @@ Watcher = Callable[[CallError | None], None]
 class ServerActor(CallDesk):
     __slots__ = (
         "_incarnation",
+        "_is_held",
+        "_leases",
         "_stepping",
         "_watchers",
         "connected_at",
@@ -43,6 +49,7 @@ class ServerActor(CallDesk):
         "failure",
         "waiting_for",
         "was_hung",
+        "wishes",
     )
 
     def __init__(self, address: Address, record: Record, stage: Stage, director: Director) -> None:
@@ -52,14 +59,27 @@ class ServerActor(CallDesk):
         self.failure: CallError | None = None  # why it last failed, until it connects again
         self.failed_at = -math.inf
         self.was_hung = False  # this incarnation was declared unresponsive
+        self.wishes = Wishes()
         self._watchers: list[Watcher] = []
+        self._leases = 0
+        self._is_held = False  # its idle time is over, and the pool's minimum keeps it
         self._incarnation: Incarnation | None = None
         self._stepping = False
 
     @property
+    def is_resting(self) -> bool:
+        """Nothing in flight, nothing queued, and nobody holds a lease."""
+        return not self._open and not self.mailbox.user and not self._leases
+
+    @property
+    def idle_since(self) -> float:
+        """When its last call ended, or it connected."""
+        return self._idle_since
+
+    @property
     def is_awaited(self) -> bool:
-        """Calls or watchers wait for a connection."""
-        return bool(self.mailbox.user or self._watchers)
+        """Calls, watchers or watched resources want a connection."""
+        return bool(self.mailbox.user or self._watchers or self.wishes.uris)
 
     @property
     def is_watched(self) -> bool:
@@ -108,9 +128,36 @@ class ServerActor(CallDesk):
 
         return forget
 
+    @property
+    def declared(self) -> Mapping[str, Any] | None:
+        """The client capabilities its server was told; None when it has not been met."""
+        return self._incarnation.declared if self._incarnation is not None else None
+
+    def wishes_changed(self) -> None:
+        """What it is to tell us has changed: a live server hears of it."""
+        listening = self._incarnation.listening if self._incarnation is not None else None
+        if listening is not None and self.is_connected:
+            listening.refresh()
+            listening.tell_level()
+        self.rearm()
+
+    def notify_server(self, method: str, params: Mapping[str, Any] | None = None) -> None:
+        """Tell a connected server something; nothing is queued for the next incarnation."""
+        if self.is_connected and self.peer is not None:
+            self.peer.notify(method, params)
+
     def want_connection(self) -> None:
         """Somebody other than a call wants it connected: a watcher, its keep-alive policy."""
         self._want()
+
+    def refuse_waiting(self, why: str) -> None:
+        """What it waits for does not come: whoever waits for its connection is told so."""
+        server, waited = self.address.server, self.stage.settings.acquire_timeout
+        text = f'Server "{server}" was not started within {waited:g}s: {why}; the call was not sent.'
+        error = CallTimeout(text, server=server, reach=Reach.NOT_SENT, timeout=waited)
+        self._fail_queued(error)
+        self._notify(error)
+        self.director.unwant(self)
 
     def stop_time(self) -> float:
         """Seconds the process tree has for its end."""
@@ -126,6 +173,21 @@ class ServerActor(CallDesk):
     def serve(self) -> None:
         """Queued calls that were held back may go."""
         self._call_over()
+
+    def lease(self) -> Callable[[], None]:
+        """Somebody is about to call it, or decides whether to: until the returned function is called, it is in use, and
+        neither its idle time nor pressure ends it."""
+        self._leases += 1
+        over = False
+
+        def release() -> None:
+            nonlocal over
+            if not over:
+                over = True
+                self._leases -= 1
+                self._call_over()
+
+        return release
 
     def rearm(self) -> None:
         """The idle time of its definition changed: look again."""
@@ -340,9 +402,12 @@ class ServerActor(CallDesk):
 
     def _rest(self) -> None:
         """The last call is over: begin to idle, or go on draining."""
-        if self.life.state is State.CONNECTED:
+        if self.life.state is State.CONNECTED and not self._leases:
             self._idle_since = self.stage.rim.now()
+            self._is_held = False
             self._wake_by(self._life_deadline())
+            if self.stage.pressed:
+                self.director.rested(self)
         elif self.life.state is State.DRAINING:
             self.life, effects = settle(self.life)
             self._perform(effects)
@@ -351,6 +416,21 @@ class ServerActor(CallDesk):
         assert self._incarnation is not None
         self.was_hung = True
         self.tell(Lost(self.life.incarnation, self._incarnation.give_up("unresponsive")))
+
+    def _find_input(self, call: Call, result: dict[str, Any]) -> None:
+        assert self._incarnation is not None
+        questions = self._incarnation.questions
+
+        async def find() -> None:
+            try:
+                await answer_inputs(self, call, result, questions)
+            except Exception as error:
+                self._park(error)
+
+        self.stage.spawn(find)
+
+    def _is_asked(self) -> bool:
+        return self._incarnation is not None and len(self._incarnation.questions) > 0
 
     def _doing(self) -> str:
         if self.life.state is State.IDLE:
@@ -363,7 +443,9 @@ class ServerActor(CallDesk):
             return
         if self.life.state is State.DRAINING:
             self._move(Trigger.DEADLINE)
-        elif self.life.state is State.CONNECTED:
+        elif not self.director.may_expire(self):
+            self._is_held = True
+        else:
             patience = self.director.idle_timeout(self)
             self._move(Trigger.DRAIN, Ending(Cause.IDLE_TIMEOUT, f"no call for {patience:g}s"), now)
 
@@ -372,7 +454,7 @@ class ServerActor(CallDesk):
         life = self.life
         if life.state is State.DRAINING and not life.stopping:
             return life.deadline if life.deadline is not None else math.inf
-        if life.state is State.CONNECTED and self.is_resting:
+        if life.state is State.CONNECTED and self.is_resting and not self._is_held:
             return self._idle_since + self.director.idle_timeout(self)
         return math.inf
 

@@ -23,6 +23,7 @@ from ..protocol.errors import CallError
 from ..protocol.lifecycle import Ending
 from ._call import Tally
 from ._connection import ConnectorFactory, Hello, Listing
+from ._host import Host, NoHost
 from ._rim import Rim, Waiter
 from ._stream import EventStream
 from ._timers import Timers
@@ -41,6 +42,7 @@ class Record:
     in_flight: int = 0
     queued: int = 0
     era_hint: str | None = None  # the protocol version it spoke last: spares the probe
+    log_level: str | None = None  # from which level on it shall log
     guarded: bool = False  # the gate has something to decide: ask before each call, report each answer
 
 
@@ -100,6 +102,14 @@ class Director(Protocol):
 
     def closed(self, actor: ServerActor, ending: Ending) -> Verdict: ...
 
+    def rested(self, actor: ServerActor) -> None:
+        """It has come to rest. Told only while `Stage.pressed`."""
+        ...
+
+    def may_expire(self, actor: ServerActor) -> bool:
+        """Its idle time is over: may it go? If not, it is asked to when it may."""
+        ...
+
     def idle_timeout(self, actor: ServerActor) -> float:
         """Seconds without a call after which it may go; `inf` for never."""
         ...
@@ -143,9 +153,11 @@ class Stage:
     connect: ConnectorFactory
     spawner: Spawner
     client_info: dict[str, Any]
+    host: Host = attrs.field(factory=NoHost)
     tally: Tally = attrs.field(factory=Tally)
     calls: int = 0
     revisions: int = 0
+    pressed: bool = False  # somebody waits for a slot: who comes to rest says so
     stop_by: float = math.inf  # the room's own deadline, once it is closing
 
     def next_revision(self) -> int:

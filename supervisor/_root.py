@@ -31,8 +31,8 @@ from ..protocol.config import Lifecycle, ServerDefinition
 from ..protocol.errors import CallError, NeedsAuth, RoomClosed, ServerDown, Unavailable, UnknownServer
 from ..protocol.events import Kind
 from ..protocol.lifecycle import Cause, Ending, State
+from ._admission import Admission
 from ._gate import Gate, GatePolicy, Pass
-from ._permits import Permits
 from ._restart import Intensity, after
 from ._status import ServerStatus
 
@@ -91,7 +91,7 @@ class Root:
         self.closing: CallError | None = None
         self._learn = learn
         self._policy = GatePolicy.of(stage.settings)
-        self._permits: Permits[ServerActor] = Permits(stage.settings.start_permits)
+        self.admission = Admission(stage)
         self._random = random.Random()  # noqa: S311  # jitter, not secrets
         self._closed_watchers: dict[ServerActor, list[Callable[[], None]]] = {}
 
@@ -106,7 +106,14 @@ class Root:
             record.down = ServerDown(text, server=definition.name)
             record.down.code = "server_disabled"
         self.records[definition.name] = record
+        self._set_aside(record)
         return record
+
+    def _set_aside(self, record: ServerRecord) -> None:
+        """A keep-alive server has a slot of its own. (That enough are left is seen to when configurations are read.)"""
+        definition = record.definition
+        if definition.lifecycle is Lifecycle.KEEP_ALIVE and record.broken is None and record.down is None:
+            self.admission.set_aside(self.actor(definition.name))
 
     def record(self, server: str) -> ServerRecord:
         """Raises `UnknownServer`."""
@@ -279,7 +286,7 @@ class Root:
             return  # there is another reason
         record.at_gate.pop(actor, None)
         if actor.life.state is State.IDLE:
-            self._permits.release(actor)
+            self.admission.leave(actor)
             actor.waiting_for = None
         self._probe_over(record, actor)
 
@@ -292,8 +299,7 @@ class Root:
             record.at_gate[actor] = None
             self._watch_gate(record)
             return
-        actor.waiting_for = "permit"
-        self._permits.acquire(actor, lambda: self._cue(actor))
+        self.admission.enter(actor, lambda: self._cue(actor))
 
     def _passes(self, record: ServerRecord, actor: ServerActor, now: float) -> bool:
         if record.probe is actor or any(call is record.probe for call in actor.mailbox.user):
@@ -330,13 +336,13 @@ class Root:
         """A permit was granted."""
         record, now = self._record(actor), self.stage.rim.now()
         if self._visit_is_moot(actor):
-            self._permits.release(actor)
+            self.admission.leave(actor)
             actor.leave(Ending(Cause.SCOPE_ENDED, "already known"), 0)
             return
         if actor in record.restarting:
             record.restarting.discard(actor)
             if self._is_too_intense(record, now) and actor not in record.wanted:
-                self._permits.release(actor)
+                self.admission.leave(actor)
                 self._quarantine(record, now)
                 self._apply(actor)
                 return
@@ -365,7 +371,7 @@ class Root:
 
     def ready(self, actor: ServerActor, hello: Hello, listing: Listing, revision: int) -> None:
         record = self._record(actor)
-        self._permits.release(actor)
+        self.admission.started(actor)
         record.standing.discard(actor)
         record.era_hint = hello.protocol_version
         record.failure = None
@@ -414,12 +420,18 @@ class Root:
         record.wanted.discard(actor)
         record.standing.discard(actor)
         record.at_gate.pop(actor, None)
-        self._permits.release(actor)
+        self.admission.started(actor)
         self._probe_over(record, actor)
 
-    def idle_timeout(self, actor: CallDesk) -> float:
+    def rested(self, actor: ServerActor) -> None:
+        self.admission.rested(actor)
+
+    def may_expire(self, actor: ServerActor) -> bool:
+        return self.admission.may_expire(actor)
+
+    def idle_timeout(self, actor: ServerActor) -> float:
         definition = actor.record.definition
-        if definition.lifecycle is Lifecycle.KEEP_ALIVE:
+        if definition.lifecycle is Lifecycle.KEEP_ALIVE or actor.wishes.uris:
             return math.inf
         seconds = definition.idle_timeout
         if seconds is None:
@@ -437,7 +449,7 @@ class Root:
 
     def _after(self, actor: ServerActor, ending: Ending) -> Verdict:
         record = self._record(actor)
-        self._permits.release(actor)
+        self.admission.leave(actor)
         record.at_gate.pop(actor, None)
         record.standing.discard(actor)
         self._count(record, actor, ending)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pty
 import re
@@ -36,7 +37,7 @@ def test_the_demo_tells_its_story_in_plain_lines() -> None:
     assert re.search(r"call flaky_divide .*\n.*-> 3\.14286", story)
     assert re.search(r'-> tool_not_found: Tool "clock_nwo" not found\. .*clock_now', story)
     assert 'Server "ghost" not available (failed 0s ago)' in story
-    assert re.search(r'server_not_connected \(not_sent\): Server "notes"', story)
+    assert re.search(r'server_not_connected: Server "notes" .* \[not_sent\]', story)
     assert "left running: 0" in story
     _assert_adds_up(story)
 
@@ -49,6 +50,41 @@ def _assert_adds_up(story: str) -> None:
     accepted, *outcomes = map(int, report.groups())
     assert accepted == sum(outcomes)
     assert accepted > 0
+
+
+def test_the_demo_as_json_is_one_document() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "greenroom", "demo", "--json"], capture_output=True, text=True, timeout=60
+    )
+
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout)
+    assert len(told["scenes"]) == SCENES + 1
+    steps = [step for scene in told["scenes"] for step in scene["steps"]]
+    assert {"clock #1: idle -> connecting"} <= {step.get("transition") for step in steps}
+    assert {"call": "flaky_divide", "args": {"dividend": 22, "divisor": 7}, "outcome": "3.14286"}.items() <= (
+        next(step for step in steps if step.get("args", {}).get("dividend") == 22).items()
+    )
+    report = told["drainReport"]
+    assert report["completed"] + report["failed"] + report["cancelled"] == report["accepted"] > 0
+    assert told["leftRunning"] == 0
+
+
+def test_a_reader_that_has_seen_enough_ends_the_demo_in_silence() -> None:
+    """`greenroom demo | head -2`."""
+    demo = subprocess.Popen(
+        [sys.executable, "-m", "greenroom", "demo"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    assert demo.stdout is not None
+    assert demo.stderr is not None
+    demo.stdout.readline()
+    demo.stdout.close()
+
+    with demo.stderr:
+        assert demo.stderr.read() == b""
+    assert demo.wait(timeout=30) == 0
 
 
 def test_on_a_terminal_the_demo_shows_a_table() -> None:
@@ -69,6 +105,20 @@ def test_on_a_terminal_the_demo_shows_a_table() -> None:
     assert "\x1b[" in shown
     assert "incarnation" in shown
     assert "Curtain" in shown
+
+
+def test_a_demo_that_goes_otherwise_says_so_and_fails() -> None:
+    """With a server that crashes where the story has it answer."""
+    sabotage = (
+        "import sys; from greenroom.gateway._cli import demo; whole = demo.demo_config;"
+        "config = whole(); config['mcpServers']['clock']['command'] = 'no-such-program';"
+        "demo.demo_config = lambda: config; demo.PATIENCE = 1.0; sys.exit(demo.run_demo())"
+    )
+
+    done = subprocess.run([sys.executable, "-c", sabotage], capture_output=True, text=True, timeout=60)
+
+    assert done.returncode == 1
+    assert done.stderr == "The demo stopped: waited 1 s for the background visits to the servers\n"
 
 
 def _read_all(leader: int) -> str:

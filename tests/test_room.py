@@ -79,7 +79,7 @@ def test_t13_thirty_slow_servers_start_in_parallel_and_listing_never_waits(backe
 
     async def body() -> None:
         entries = {name: {"lifecycle": "eager"} for name in servers}
-        async with open_room(servers, entries=entries) as room:
+        async with open_room(servers, entries=entries, maxConnections=40) as room:
             assert room.tools() == ()
             assert len(room.status()) == 30
             assert anyio.current_time() == 0.0
@@ -97,7 +97,8 @@ def test_t14_ten_start_at_once_first_come_first_served_and_the_deadline_counts_f
     servers = {f"s{n:02}": FakeServer(start_latency=20.0) for n in range(30)}
 
     async def body() -> None:
-        async with open_room(servers, entries={name: {"lifecycle": "eager"} for name in servers}) as room:
+        eager = {name: {"lifecycle": "eager"} for name in servers}
+        async with open_room(servers, entries=eager, maxConnections=40) as room:
             await anyio.sleep(10.0)
             assert [name for name, server in servers.items() if server.starts] == [
                 f"s{n:02}" for n in range(10)
@@ -124,7 +125,7 @@ def test_a_caller_that_leaves_while_its_server_waits_for_a_permit_leaves_no_trac
             assert [name for name, server in servers.items() if not server.starts] == ["s10"]
             root = room._runtime.root
             await anyio.sleep(30.0)
-            assert (root._permits.held, root._permits.waiting) == (0, 0)
+            assert (root.admission.permits.held, root.admission.permits.waiting) == (0, 0)
 
     limited(backend, body)
 
@@ -544,7 +545,7 @@ def test_many_connects_restarts_and_drains_at_once_end_and_agree(backend: str) -
             assert state(room) is State.CONNECTED
             assert server.most_live == 1
             root = room._runtime.root
-            assert (root._permits.held, root._permits.waiting) == (0, 0)
+            assert (root.admission.permits.held, root.admission.permits.waiting) == (0, 0)
 
     limited(backend, body)
 

@@ -25,9 +25,10 @@ from ...protocol.errors import (
     UsageError,
 )
 from ...protocol.index import Ambiguous, Missing, Target
+from ...protocol.names import has_prefix
 from ...protocol.search import search, search_matching
 from .._jobs import Job
-from .._room import CallLike, Library, Room, StatusRow
+from .._room import CallLike, Library, PlainRow, Room, StatusRow
 from . import _refusals as refusals
 from . import _texts as texts
 from ._answer import Answer
@@ -58,10 +59,16 @@ class Librarian:
         return answer(request) if answer is not None else None
 
     def rows(self) -> list[StatusRow]:
-        """One row per server, in the order of the configuration: that of its shared address where there is one."""
-        found: dict[str, StatusRow] = {}
+        """One row per server, in the order of the configuration: that of its shared address where there is one.
+
+        A server whose definition is broken has no actor to report it, and is shown all the same, after the others.
+        """
+        broken = self._library.config.broken
+        found: dict[str, StatusRow] = {
+            name: PlainRow(name, "lazy", broken=str(why)) for name, why in broken.items()
+        }
         for row in self._library.status():
-            if row.scope == "shared" or row.server not in found:
+            if row.server not in broken and (row.scope == "shared" or row.server not in found):
                 found[row.server] = row
         return [found[name] for name in self._names() if name in found]
 
@@ -81,7 +88,12 @@ class Librarian:
         return refusals.disabled_server(mode.value, server) if definition.disabled else None
 
     def missing(self, mode: Mode, tool: str, server: str | None, *, connected_now: bool = False) -> Answer:
-        """No such tool: what there is instead."""
+        """No such tool: whose it would be if that server could be used, or else what there is instead."""
+        unusable = self._unusable_owner(tool) if server is None else None
+        if unusable is not None:
+            refusal = self.refusal(mode, unusable)
+            assert refusal is not None
+            return refusal
         index = self._library.index
         names = [target.name for target in index.tools(server)] if server else []
         return refusals.unknown_tool(
@@ -92,6 +104,14 @@ class Librarian:
             suggestions=index.suggest(tool),
             connected_now=connected_now,
             hints=self._hints,
+        )
+
+    def _unusable_owner(self, tool: str) -> str | None:
+        """The disabled or broken server whose prefix `tool` has: the index knows nothing of either."""
+        config = self._library.config
+        disabled = (name for name, definition in config.servers.items() if definition.disabled)
+        return max(
+            (name for name in (*config.broken, *disabled) if has_prefix(tool, name)), key=len, default=None
         )
 
     def listing(self, server: str) -> Answer:
@@ -277,8 +297,12 @@ class McpTool:
         if isinstance(error, AmbiguousTool):
             return refusals.ambiguous_tool("call", error.tool, error.candidates)
         if isinstance(error, UnknownTool):
+            owners = found.servers if isinstance(found := self._resolve_again(request), Missing) else ()
             return self._librarian.missing(
-                Mode.CALL, request.subject, request.server, connected_now=request.server is not None
+                Mode.CALL,
+                request.subject,
+                request.server or next(iter(owners), None),
+                connected_now=request.server is not None,
             )
         if isinstance(error, UnknownServer):
             refusal = self._librarian.refusal(Mode.CALL, error.server)
