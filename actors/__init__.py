@@ -11,8 +11,10 @@ from ._connection import Connection, Connector, ConnectorFactory, Hello, Listing
 from ._core import CoreActor
 from ._desk import CallDesk
 from ._guard import Guard
+from ._http import AuthFor, HttpConnector
 from ._mailbox import Mailbox
-from ._peer import Exchange, LostReason, Peer, PeerHooks, RpcError
+from ._news import login_needed
+from ._peer import Exchange, Loss, LostReason, Peer, PeerHooks, RpcError
 from ._ref import MailboxFull, Ref, Reply
 from ._rim import Rim, Waiter, current_rim
 from ._router import Define, Learn, Router, Sync
@@ -24,6 +26,7 @@ from ._timers import Timer, Timers
 from ._wire import WireFault, decode_result
 
 __all__ = [
+    "AuthFor",
     "Call",
     "CallDesk",
     "CatalogueWriter",
@@ -38,8 +41,10 @@ __all__ = [
     "Flush",
     "Guard",
     "Hello",
+    "HttpConnector",
     "Learn",
     "Listing",
+    "Loss",
     "LostReason",
     "Mailbox",
     "MailboxFull",
@@ -67,4 +72,5 @@ __all__ = [
     "WireFault",
     "current_rim",
     "decode_result",
+    "login_needed",
 ]

@@ -165,6 +165,13 @@ class Conversation:
         if not self._end_by_head(line, f"the answer is not JSON-RPC: {why}"):
             self.notes.add(f"junk on {self.channel}", excerpt(line))
 
+    def take_overlong(self, head: bytes, bound: str) -> None:
+        """A message over the bound, of which only the head was kept."""
+        if self._silent:
+            return
+        if not self._end_by_head(head, f"the answer is over the bound of {bound}"):
+            self.notes.add(f"a message over the bound of {bound} was thrown away", excerpt(head))
+
     def _end_by_head(self, head: bytes, why: str) -> bool:
         """End, as a fault, the one exchange that a broken answer belongs to, if its head still says which."""
         exchange = self._close_exchange(answer_id_in(head))

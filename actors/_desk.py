@@ -35,8 +35,8 @@ from ..protocol.events import Kind
 from ..protocol.lifecycle import Cause, Life, State
 from ._call import Call
 from ._mailbox import Mailbox
-from ._news import News, describe
-from ._peer import LostReason, Peer, RpcError
+from ._news import News, describe, login_needed
+from ._peer import Loss, LostReason, Peer, RpcError
 from ._stage import Director, Record, Stage
 
 if TYPE_CHECKING:
@@ -232,11 +232,25 @@ class CallDesk:
         self._take_off(call)
         if error is None:
             call.finish(self.stage.tally, result=result)
+        elif error.broken:
+            self._broke(call, error)
+            return
         else:
             call.finish(self.stage.tally, error=self._remote_error(call, error))
         self._tell_call(call, "ended")
         if self.record.guarded:
             self.director.answered(self, call)
+        self._call_over()
+
+    def _broke(self, call: Call, error: RpcError) -> None:
+        """Its exchange broke and the connection lives on: send it once more if that is harmless, else it fails."""
+        if call.is_probe:
+            self.director.left(self, call)
+        if self._may_replay(call) and self.life.state is State.CONNECTED:
+            call.back_to_queue()
+            self._enqueue(call, first=True)
+        else:
+            self._end(call, self._lost_error(LostReason(error.message), call.reach))
         self._call_over()
 
     def call_progressed(self, call: Call, params: Mapping[str, Any]) -> None:
@@ -282,13 +296,18 @@ class CallDesk:
     def _lose(self, call: Call, reason: LostReason) -> None:
         """The connection is gone under it: replay, once, what cannot have run or may run twice; else it fails."""
         self._take_off(call)
-        harmless = call.reach is Reach.NOT_SENT or call.replayable
         ending = self.life.ending
-        if harmless and not call.lost_before and ending is not None and ending.cause in _REQUEUEING:
+        if self._may_replay(call) and ending is not None and ending.cause in _REQUEUEING:
             call.back_to_queue()
             self._enqueue(call, first=True)
+        elif reason.loss is Loss.NEEDS_AUTH and call.reach is Reach.NOT_SENT:
+            self._end(call, login_needed(self.address.server, reason.text))
         else:
             self._end(call, self._lost_error(reason, call.reach))
+
+    def _may_replay(self, call: Call) -> bool:
+        """Once, and only what did not run or may run twice."""
+        return not call.lost_before and (call.reach is Reach.NOT_SENT or call.replayable)
 
     def _lost_error(self, reason: LostReason, reach: Reach) -> ServerLost:
         words = "it was not sent" if reach is Reach.NOT_SENT else "the call was sent and may have run"

@@ -166,5 +166,8 @@ class Incarnation:
     def on_request(self, rpc_id: Any, method: str, params: Mapping[str, Any] | None) -> None:
         self.peer.reply(rpc_id, None, RpcError(-32601, f"Method not found: {method}"))
 
+    def on_gap(self) -> None:
+        self._bell.set()
+
     def on_note(self, text: str) -> None:
         self.actor.stage.events.emit(Kind.NOTE, self.actor.address, self.number, detail=text)

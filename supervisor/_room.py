@@ -25,7 +25,7 @@ import anyio
 import anyio.lowlevel
 import sniffio
 
-from ..actors import Call, ConnectorFactory, ServerActor, Subscription, Sync, decode_result
+from ..actors import AuthFor, Call, ConnectorFactory, ServerActor, Subscription, Sync, decode_result
 from ..protocol.address import SHARED, Address
 from ..protocol.catalogue import ServerEntry
 from ..protocol.config import Config
@@ -60,12 +60,14 @@ class Greenroom:
         bootstrap: bool | None = None,
         cache_path: str | os.PathLike[str] | None = None,
         connectors: ConnectorFactory | None = None,
+        auth: AuthFor | None = None,
     ) -> Greenroom:
         """A room over `config`: a path, a dict of the same shape, or a `Config`. Nothing runs before it is entered.
 
         `bootstrap` False: do not start servers in the background just to learn their tools (default: as configured).
         `cache_path`: the catalogue's file; None = this user's, ":memory:" = none. `connectors` replaces how servers are
-        reached, for tests. Raises `ConfigError` when the configuration cannot be used at all.
+        reached, for tests. `auth(definition)` makes the `httpx2.Auth` that logs in at an HTTP server (an
+        `OAuthClientProvider` of the SDK's is one), or returns None; it is asked at each incarnation. Raises `ConfigError` when the configuration cannot be used at all.
         """
         loaded = open_config(config)
         runtime = Runtime(
@@ -73,6 +75,7 @@ class Greenroom:
             open_store(cache_path, loaded.settings),
             bootstrap=loaded.settings.bootstrap if bootstrap is None else bootstrap,
             connectors=connectors,
+            auth=auth,
             client_info={"name": "greenroom", "version": VERSION},
         )
         return cls(loaded, runtime)

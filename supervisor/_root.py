@@ -21,7 +21,19 @@ from typing import Protocol
 
 import attrs
 
-from ..actors import Call, CallDesk, Hello, Listing, Record, ServerActor, Stage, Then, Verdict
+from ..actors import (
+    Call,
+    CallDesk,
+    Hello,
+    Listing,
+    Loss,
+    Record,
+    ServerActor,
+    Stage,
+    Then,
+    Verdict,
+    login_needed,
+)
 from ..protocol.address import SHARED, Address
 from ..protocol.config import Lifecycle, ServerDefinition
 from ..protocol.errors import CallError, NeedsAuth, RoomClosed, ServerDown, Unavailable, UnknownServer
@@ -384,11 +396,12 @@ class Root:
         return verdict
 
     def _count(self, record: ServerRecord, actor: ServerActor, ending: Ending) -> None:
-        """The gate counts connect failures and deaths; a hang was counted when its calls timed out."""
+        """The gate counts connect failures and deaths; a hang was counted when its calls timed out, and a server
+        that forgot our session has not died."""
         now, draw = self.stage.rim.now(), self._random.random()
         if ending.cause is Cause.CONNECT_FAILED:
             gate = record.gate.connect_failed(self._policy, now, ending.detail, draw)
-        elif ending.cause is Cause.LOST and actor.was_hung:
+        elif ending.cause is Cause.LOST and (actor.was_hung or actor.loss is Loss.EXPIRED):
             gate = record.gate.probe_left()
         elif ending.cause is Cause.LOST:
             gate = record.gate.died(self._policy, now, ending.detail, draw)
@@ -406,6 +419,8 @@ class Root:
                 Then.GONE, RoomClosed("The room has closed; the call was not sent.", server=server)
             )
         if actor.address.is_call:
+            if ending.cause is Cause.NEEDS_AUTH:
+                record.down = login_needed(server, ending.detail)
             return Verdict(Then.GONE, actor.failure or ServerDown("its call is over", server=server))
         if actor in record.wanted and ending.cause is not Cause.CONNECT_FAILED:
             return Verdict(Then.CONNECT)
@@ -419,7 +434,7 @@ class Root:
     def _queued_error(self, record: ServerRecord, actor: ServerActor, ending: Ending) -> CallError:
         server = actor.address.server
         if ending.cause is Cause.NEEDS_AUTH:
-            return NeedsAuth(f'Server "{server}" needs a login: {ending.detail}', server=server)
+            return login_needed(server, ending.detail)
         if ending.cause in (Cause.CONNECT_FAILED, Cause.BUG) and actor.failure is not None:
             return actor.failure
         if record.down is not None:

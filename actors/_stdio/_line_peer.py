@@ -18,7 +18,7 @@ from ...protocol.errors import Reach
 from .._conversation import NEVER_CANCELLED, Conversation
 from .._peer import Exchange, PeerHooks, RpcError
 from .._rim import Rim
-from .._wire import encode_notification, encode_reply, excerpt, fault
+from .._wire import encode_notification, encode_reply, fault
 from ._lines import LineSplitter
 from ._outbox import Letter, Outbox
 
@@ -165,8 +165,4 @@ class LinePeer(Conversation):
         )
 
     def _take_overlong(self, head: bytes) -> None:
-        if self._silent:
-            return
-        bound = f"over the bound of {self._max_line:,} bytes"
-        if not self._end_by_head(head, f"the answer is {bound} a line"):
-            self.notes.add(f"a line {bound} was thrown away", excerpt(head))
+        self.take_overlong(head, f"{self._max_line:,} bytes a line")
