@@ -6,6 +6,7 @@ Below it: `Peer`, `Connection`, `Connector` are the seam to whatever carries the
 """
 
 from ._call import Call, Tally
+from ._catalogue_file import CatalogueFile, default_cache_path
 from ._catalogue_writer import CatalogueWriter, Flush, Save, Store
 from ._connection import Connection, Connector, ConnectorFactory, Hello, Listing
 from ._core import CoreActor
@@ -29,6 +30,7 @@ __all__ = [
     "AuthFor",
     "Call",
     "CallDesk",
+    "CatalogueFile",
     "CatalogueWriter",
     "Connection",
     "Connector",
@@ -72,5 +74,6 @@ __all__ = [
     "WireFault",
     "current_rim",
     "decode_result",
+    "default_cache_path",
     "login_needed",
 ]

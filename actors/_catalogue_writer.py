@@ -26,8 +26,8 @@ class Store(Protocol):
 
     blocks: bool  # its functions do I/O: call them in a thread
 
-    def save(self, entries: Mapping[str, ServerEntry]) -> None:
-        """Merge `entries` (by server) into what is there. Raises OSError."""
+    def save(self, entries: Mapping[str, ServerEntry]) -> str | None:
+        """Merge `entries` (by server) into what is there; what went wrong, in words. Raises nothing."""
         ...
 
 
@@ -63,12 +63,10 @@ class CatalogueWriter(CoreActor[WriterMessage]):
 
     async def after_batch(self) -> None:
         pending, self._pending = self._pending, {}
-        if pending:
-            try:
-                await self._write(pending)
-            except (OSError, TimeoutError) as error:
-                self._pending = {**pending, **self._pending}
-                self._events.emit(Kind.NOTE, detail=f"the catalogue could not be saved: {error}")
+        problem = await self._write(pending) if pending else None
+        if problem is not None:
+            self._pending = {**pending, **self._pending}
+            self._events.emit(Kind.NOTE, detail=problem)
         waiting, self._waiting = self._waiting, []
         for reply in waiting:
             reply.send(None)
@@ -78,8 +76,7 @@ class CatalogueWriter(CoreActor[WriterMessage]):
         for reply in self._waiting:
             reply.fail(error)
 
-    async def _write(self, pending: Mapping[str, ServerEntry]) -> None:
+    async def _write(self, pending: Mapping[str, ServerEntry]) -> str | None:
         if self._store.blocks:
-            await anyio.to_thread.run_sync(self._store.save, pending)
-        else:
-            self._store.save(pending)
+            return await anyio.to_thread.run_sync(self._store.save, pending)
+        return self._store.save(pending)

@@ -30,6 +30,7 @@ from ..protocol.errors import (
     Reach,
     RemoteError,
     ServerLost,
+    UsageError,
 )
 from ..protocol.events import Kind
 from ..protocol.lifecycle import Cause, Life, State
@@ -201,10 +202,9 @@ class CallDesk:
         self._open[call] = None
         try:
             self.peer.request(call)
-        except (TypeError, ValueError, OverflowError, RecursionError) as error:  # its arguments are no JSON
+        except UsageError as error:  # its arguments are no JSON
             self._take_off(call)
-            text = f"The arguments cannot be sent as JSON: {error}"
-            self._end(call, BadArguments(text, server=self.address.server))
+            self._end(call, BadArguments(str(error), server=self.address.server))
             self._call_over()
             return
         if call.reach is Reach.NOT_SENT and call in self._open:
@@ -263,7 +263,7 @@ class CallDesk:
     def _remote_error(self, call: Call, error: RpcError) -> CallError:
         server = self.address.server
         if error.fault:
-            return ProtocolFault(error.message, server=server, reach=Reach.ANSWERED, tool=call.tool)
+            return ProtocolFault(error.message, server=server, reach=call.reach, tool=call.tool)
         return RemoteError(error.message, server=server, rpc_code=error.code, data=error.data, tool=call.tool)
 
     # ---- calls out --------------------------------------------------------------------------------------------------

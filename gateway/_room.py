@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
+import attrs
+
 from ..protocol.lifecycle import State
 
 if TYPE_CHECKING:
@@ -77,6 +79,31 @@ class StatusRow(Protocol):
     def lifecycle(self) -> str: ...
     @property
     def connecting(self) -> bool: ...
+
+
+@attrs.frozen
+class PlainRow:
+    """A server as far as it can be known without an actor of its own."""
+
+    server: str
+    lifecycle: str
+    tool_count: int | None = None
+    cached: bool = False
+    disabled: bool = False
+    broken: str | None = None
+    scope: str = "shared"
+    state: State = State.IDLE
+    incarnation: int = 0
+    in_flight: int = 0
+    queued: int = 0
+    waiting_for: str | None = None
+    failed_ago: float | None = None
+    failure: str | None = None
+    retry_in: float | None = None
+    needs_auth: bool = False
+    down: str | None = None
+    pid: int | None = None
+    connecting: bool = False
 
 
 class Library(Protocol):

@@ -2,12 +2,13 @@
 
 Two ways out. *Politely* (the first SIGTERM or SIGINT): no new calls are taken, the room drains, the answers of its last
 calls are written, and the client has a second to read them. *At once* (the client closed its end, or a second signal):
-whoever asked is gone or has run out of patience, so calls are cancelled and the room is left under cancellation, which
-means without draining. Clients kill a server that lingers two seconds after they closed its input, so leaving at once
-also sets an alarm: whatever may hold us up, after a second the process ends, and the guard ends what it started.
+whoever asked is gone or has run out of patience, so calls are cancelled and the room is closed with no patience left.
+Clients kill a server that lingers two seconds after they closed its input, so leaving at once also sets an alarm:
+whatever may hold us up, after a second the process ends, and the guard ends what it started.
 
 What belongs to the client (reading, writing, jobs that wait) runs in the outer task group and outlives the room, or the
-room's last answers would have nobody to write them.
+room's last answers would have nobody to write them. The room has an owner task beside it rather than a context around
+it, because the second signal must be able to hurry a close that is under way.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Callable, Mapping
-from contextlib import AbstractAsyncContextManager, ExitStack
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -29,7 +30,7 @@ from ..protocol.config import Config
 from ..protocol.errors import GreenroomError, UsageError
 from . import _control as control
 from ._endpoint import Conversation, Endpoint
-from ._event_log import Hear, Log, follow, to_file, to_log
+from ._event_log import TOLD, Hear, Log, follow, to_file, to_log
 from ._exposure import Exposure, Proxy
 from ._mcp_tool import FOR_PEOPLE, Librarian, McpTool, ask
 from ._room import Room
@@ -40,7 +41,7 @@ _LAST_ANSWERS: Final = 1.0  # seconds the client has to read what the room's end
 _LAST_WORDS: Final = 0.2  # the same for a client that is probably gone
 _LAST_RESORT: Final = 1.0  # seconds from leaving at once to the alarm
 
-OpenRoom = Callable[[Config], AbstractAsyncContextManager[Any]]
+OpenRoom = Callable[[Config], Any]  # Greenroom.open: something with `start`, `aclose` and what `Room` has
 
 
 @attrs.frozen
@@ -55,18 +56,18 @@ class Options:
 class Exit:
     """When and how to leave. Asked by signals and by the client's end; obeyed by `serve`."""
 
-    def __init__(self, *, alarm: Callable[[float], None]) -> None:
+    def __init__(self, hurry: Callable[[], object]) -> None:
         self.asked = anyio.Event()
-        self.room = anyio.CancelScope()  # everything within it ends without draining once cancelled
-        self._alarm = alarm
+        self.patience: float | None = None  # seconds for calls in flight; None: as configured
+        self._hurry = hurry
 
     def politely(self) -> None:
         self.asked.set()
 
     def at_once(self) -> None:
-        self._alarm(_LAST_RESORT)
-        self.room.cancel()  # before anybody wakes: the room is to be left cancelled, not left
+        self.patience = 0.0
         self.asked.set()
+        self._hurry()
 
 
 def set_alarm(seconds: float) -> None:
@@ -82,8 +83,6 @@ async def serve(config: Config, open_room: OpenRoom, options: Options) -> None:
     Raises `UsageError` when the events file cannot be written.
     """
     log = Log()
-    for problem in (*config.problems, *config.broken.values()):
-        log.line(str(problem))
     with ExitStack() as stack:
         hearers = [to_log(log), *events_file(options.events, stack)]
         stdin, stdout = stack.enter_context(taken_over_stdio())
@@ -103,21 +102,43 @@ async def _serve_room(
     hearers: list[Hear],
     log: Log,
 ) -> None:
-    leaving = Exit(alarm=set_alarm)
+    room = open_room(config)
+
+    def hurry() -> None:
+        set_alarm(_LAST_RESORT)
+        outer.start_soon(room.aclose, 0)
+
+    leaving = Exit(hurry)
     outer.start_soon(door.write)
     await outer.start(_heed_signals, leaving)
-    with leaving.room:
-        async with open_room(config) as room, anyio.create_task_group() as inner:
-            await outer.start(partial(follow, room, hearers))
-            conversation = Endpoint(exposure_of(options.expose, room), options.version, note=log.line).open(
-                door, outer.start_soon
-            )
-            await inner.start(_serve_commands, config, room, options, log)
-            outer.start_soon(_read_client, door, conversation, leaving)
-            await leaving.asked.wait()
-            conversation.refuse_new()
-            inner.cancel_scope.cancel()
-    await door.flush(_LAST_ANSWERS if not leaving.room.cancel_called else _LAST_WORDS)
+    async with anyio.create_task_group() as owner:
+        await room.start(owner)
+        try:
+            await outer.start(partial(follow, room, hearers, kinds=None if options.events else TOLD))
+            await _until_asked(config, room, options, door, outer, leaving, log)
+        finally:
+            await room.aclose(leaving.patience)
+    await door.flush(_LAST_ANSWERS if leaving.patience is None else _LAST_WORDS)
+
+
+async def _until_asked(
+    config: Config,
+    room: Room,
+    options: Options,
+    door: StdioDoor,
+    outer: anyio.abc.TaskGroup,
+    leaving: Exit,
+    log: Log,
+) -> None:
+    """Let clients and commands in, until it is time to leave."""
+    endpoint = Endpoint(exposure_of(options.expose, room), options.version, note=log.line)
+    conversation = endpoint.open(door, outer.start_soon)
+    async with anyio.create_task_group() as commanding:
+        await commanding.start(_serve_commands, config, room, options, log)
+        outer.start_soon(_read_client, door, conversation, leaving)
+        await leaving.asked.wait()
+        conversation.refuse_new()
+        commanding.cancel_scope.cancel()
 
 
 def exposure_of(name: str, room: Room) -> Exposure:

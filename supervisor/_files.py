@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
+from ..actors import CatalogueFile, default_cache_path
 from ..protocol.config import Config, Settings
 from ..protocol.config_parse import parse_config
 from ._config_files import load_config
@@ -28,8 +29,6 @@ def open_store(path: str | os.PathLike[str] | None, settings: Settings) -> Catal
     """The catalogue of this user (None), of a file, or of nobody (`:memory:`)."""
     if path == MEMORY:
         return MemoryStore()
-    from ..actors import CatalogueFile, default_cache_path
-
     return FileStore(
         CatalogueFile(default_cache_path() if path is None else Path(path), max_age=settings.cache_max_age)
     )

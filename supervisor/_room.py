@@ -67,7 +67,8 @@ class Greenroom:
         `bootstrap` False: do not start servers in the background just to learn their tools (default: as configured).
         `cache_path`: the catalogue's file; None = this user's, ":memory:" = none. `connectors` replaces how servers are
         reached, for tests. `auth(definition)` makes the `httpx2.Auth` that logs in at an HTTP server (an
-        `OAuthClientProvider` of the SDK's is one), or returns None; it is asked at each incarnation. Raises `ConfigError` when the configuration cannot be used at all.
+        `OAuthClientProvider` of the SDK's is one), or returns None; it is asked at each incarnation.
+        Raises `ConfigError` when the configuration cannot be used at all.
         """
         loaded = open_config(config)
         runtime = Runtime(

@@ -72,6 +72,8 @@ class ServerRecord(Record):
         factory=set[ServerActor]
     )  # the next start follows a loss or a failure
     last_start: float = -math.inf
+    failure: str | None = None  # why it last failed, in any scope; forgotten when it connects
+    failed_at: float = -math.inf
 
 
 class Root:
@@ -332,6 +334,7 @@ class Root:
         record.wanted.discard(actor)
         record.standing.discard(actor)
         record.era_hint = hello.protocol_version
+        record.failure = None
         if record.gate.probing and not any(call.is_probe for call in actor.mailbox.user):
             # The attempt itself was the probe. A handshake is no proof; the next call is.
             self._set_gate(record, record.gate.probe_left(), "connected; the next call is the probe")
@@ -389,7 +392,7 @@ class Root:
             self.actors.pop(actor.address, None)
         if verdict.then is Then.CONNECT:
             record.standing.add(actor)
-        if verdict.then is not Then.IDLE:
+        if verdict.then in (Then.CONNECT, Then.DOWN):
             self._decided(actor, f"{ending.cause.value}: then {verdict.then.value}")
         for callback in self._closed_watchers.pop(actor, ()):
             callback()
@@ -410,6 +413,7 @@ class Root:
                 self._set_gate(record, record.gate.probe_left(), "the probe's incarnation ended")
             return
         record.restarting.add(actor)
+        record.failure, record.failed_at = ending.detail, now
         self._set_gate(record, gate, f"failure {gate.failures}: {ending.detail}")
 
     def _verdict(self, record: ServerRecord, actor: ServerActor, ending: Ending) -> Verdict:
@@ -468,7 +472,7 @@ class Root:
 
     def _status(self, address: Address, tool_counts: Mapping[str, int | None]) -> ServerStatus:
         record, actor, now = self.records[address.server], self.actors.get(address), self.stage.rim.now()
-        gate, failure = record.gate, actor.failure if actor is not None else None
+        gate = record.gate
         count = tool_counts.get(address.server)
         return ServerStatus(
             server=address.server,
@@ -482,8 +486,8 @@ class Root:
             tool_count=count,
             cached=count is not None,
             pid=actor.pid if actor is not None else None,
-            failure=str(failure) if failure is not None else None,
-            failed_ago=now - actor.failed_at if actor is not None and failure is not None else None,
+            failure=record.failure,
+            failed_ago=now - record.failed_at if record.failure is not None else None,
             retry_in=gate.retry_in(now) if gate.shut_until > now else None,
             needs_auth=isinstance(record.down, NeedsAuth),
             disabled=record.definition.disabled,

@@ -42,7 +42,7 @@ from ..actors import (
     current_rim,
 )
 from ..protocol.address import Address
-from ..protocol.catalogue import ServerEntry
+from ..protocol.catalogue import Raw, ServerEntry
 from ..protocol.config import Config, Lifecycle, ServerDefinition
 from ..protocol.config_parse import definition_hash
 from ..protocol.errors import CallError, ConfigError, ConnectFailed, RoomClosed, ServerDown
@@ -139,11 +139,11 @@ class Runtime:
         self.root = Root(self.stage, self._learn)
         entries = self._recall()
         for name, definition in self.config.servers.items():
-            problem = self.config.broken.get(name)
-            broken = self._broken(name, str(problem)) if problem is not None else None
-            record = self.root.define(definition, broken)
+            record = self.root.define(definition)
             known = entries.get(name)
             record.era_hint = known.protocol_version if known is not None else None
+        for name, problem in self.config.broken.items():
+            self.root.define(ServerDefinition(name), self._broken(name, str(problem)))
         self.router = Router(rim, events, self.config.servers, entries, settings, self._remember)
         self.writer = CatalogueWriter(rim, events, self._store)
 
@@ -155,8 +155,7 @@ class Runtime:
     def _recall(self) -> dict[str, ServerEntry]:
         """What the cache knows of the servers as they are defined now."""
         for name, definition in self.config.servers.items():
-            if name not in self.config.broken:
-                self._hashes[name] = definition_hash(definition, os.environ)
+            self._hashes[name] = definition_hash(definition, os.environ)
         entries, warnings = self._store.load(self._hashes)
         for warning in warnings:
             self.stage.events.emit(Kind.NOTE, detail=warning)
@@ -166,6 +165,7 @@ class Runtime:
     async def _start(self, tasks: anyio.abc.TaskGroup) -> None:
         events = self.stage.events
         tasks.start_soon(self.stage.timers.run, name="greenroom timers")
+        tasks.start_soon(self.guard.watch, name="greenroom guard")
         self._core_scopes: list[anyio.CancelScope] = []
         for actor in (self.router, self.writer):
             scope = anyio.CancelScope()
@@ -224,10 +224,10 @@ class Runtime:
                 ServerEntry(
                     server=name,
                     definition_hash=self._hashes.get(name, ""),
-                    tools=listing.tools,
-                    resources=listing.resources,
-                    templates=listing.templates,
-                    prompts=listing.prompts,
+                    tools=_known(listing.tools, "tools", hello),
+                    resources=_known(listing.resources, "resources", hello),
+                    templates=_known(listing.templates, "resources", hello),
+                    prompts=_known(listing.prompts, "prompts", hello),
                     instructions=hello.instructions,
                     server_info=hello.server_info,
                     capabilities=hello.capabilities,
@@ -317,3 +317,8 @@ class Runtime:
 
 
 IMPATIENT = 1.2  # seconds for everything, when the client has gone (SDK clients terminate us after 2)
+
+
+def _known(listed: tuple[Raw, ...] | None, capability: str, hello: Hello) -> tuple[Raw, ...] | None:
+    """A server without the capability is known to have none; a list that failed is unknown."""
+    return () if listed is None and capability not in hello.capabilities else listed

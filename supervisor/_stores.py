@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Protocol
 
 import attrs
 
-from ..actors import Store
+from ..actors import CatalogueFile, Store
 from ..protocol.catalogue import ServerEntry
 
 
@@ -28,17 +28,19 @@ class MemoryStore:
     def load(self, wanted: Mapping[str, str]) -> tuple[dict[str, ServerEntry], list[str]]:
         return {name: e for name, e in self.entries.items() if wanted.get(name) == e.definition_hash}, []
 
-    def save(self, entries: Mapping[str, ServerEntry]) -> None:
+    def save(self, entries: Mapping[str, ServerEntry]) -> str | None:
         self.entries.update(entries)
+        return None
 
 
 @attrs.define
 class FileStore:
-    file: Any
+    file: CatalogueFile
     blocks: bool = True
 
     def load(self, wanted: Mapping[str, str]) -> tuple[dict[str, ServerEntry], list[str]]:
-        return self.file.load(wanted, time.time())
+        loaded = self.file.load(wanted, time.time())
+        return loaded.entries, [loaded.warning] if loaded.warning is not None else []
 
-    def save(self, entries: Mapping[str, ServerEntry]) -> None:
-        self.file.save(list(entries.values()), time.time())
+    def save(self, entries: Mapping[str, ServerEntry]) -> str | None:
+        return self.file.save(entries.values(), time.time())

@@ -89,6 +89,17 @@ def test_a_signal_drains_with_the_input_still_open(places: Path, number: signal.
         assert one.process.returncode == 0
 
 
+def test_a_second_signal_hurries_a_drain_that_takes_too_long(places: Path) -> None:
+    with gateway(places, "--slow-drain") as one:
+        ready(one)
+        one.process.terminate()
+        assert one.process.stderr is not None
+        assert one.process.stderr.readline() == b"room: draining\n"
+        one.process.terminate()
+        assert "room: at once" in ended(one.process, 1.5)
+        assert one.process.returncode == 0
+
+
 def test_commands_reach_it_over_a_private_socket_that_goes_with_it(
     places: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -112,6 +123,9 @@ def test_commands_reach_it_over_a_private_socket_that_goes_with_it(
         assert "title (string) *required*" in capsys.readouterr().out
         assert run(["call", "clock_now", "zone=UTC", *where]) == 0
         assert capsys.readouterr().out == "noon\n"
+        assert run(["call", "clock_now", "--json", *where]) == 0
+        called = json.loads(capsys.readouterr().out)
+        assert (called["content"], called["source"]) == ([{"type": "text", "text": "noon"}], "gateway")
         assert run(["call", "zebra", *where]) == 1
         missing = capsys.readouterr()
         assert missing.out == ""

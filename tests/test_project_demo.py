@@ -36,7 +36,7 @@ def test_the_demo_tells_its_story_in_plain_lines() -> None:
     assert re.search(r"call flaky_divide .*\n.*-> 3\.14286", story)
     assert re.search(r'-> tool_not_found: Tool "clock_nwo" not found\. .*clock_now', story)
     assert 'Server "ghost" not available (failed 0s ago)' in story
-    assert re.search(r'server_not_connected \(not_sent\): Server "notes"', story)
+    assert re.search(r'server_not_connected: Server "notes" .* \[not_sent\]', story)
     assert "left running: 0" in story
     _assert_adds_up(story)
 
@@ -69,6 +69,20 @@ def test_on_a_terminal_the_demo_shows_a_table() -> None:
     assert "\x1b[" in shown
     assert "incarnation" in shown
     assert "Curtain" in shown
+
+
+def test_a_demo_that_goes_otherwise_says_so_and_fails() -> None:
+    """With a server that crashes where the story has it answer."""
+    sabotage = (
+        "import sys; from greenroom.gateway._cli import demo; whole = demo.demo_config;"
+        "config = whole(); config['mcpServers']['clock']['command'] = 'no-such-program';"
+        "demo.demo_config = lambda: config; demo.PATIENCE = 1.0; sys.exit(demo.run_demo())"
+    )
+
+    done = subprocess.run([sys.executable, "-c", sabotage], capture_output=True, text=True, timeout=60)
+
+    assert done.returncode == 1
+    assert done.stderr == "The demo stopped: waited 1 s for the background visits to the servers\n"
 
 
 def _read_all(leader: int) -> str:

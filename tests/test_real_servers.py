@@ -15,7 +15,6 @@ import pytest
 from tests.support import run
 from tests.support.real_servers import REAL_SERVERS, RealServer, real_server
 
-from greenroom.protocol.errors import RemoteError
 from greenroom.protocol.lifecycle import State
 from greenroom.supervisor import Greenroom
 
@@ -89,12 +88,9 @@ def test_a_real_server_refuses_what_its_schema_does_not_allow(backend: str, tmp_
         async with Greenroom.open(
             {"mcpServers": {"everything": server.entry}}, cache_path=":memory:", bootstrap=False
         ) as room:
-            try:
-                result = await room.call("everything_get-sum", {"a": "two"})
-            except RemoteError as error:
-                assert "a" in str(error)
-            else:
-                assert result.is_error
-                assert result.text
+            result = await room.call("everything_get-sum", {"a": "two"})
+
+            assert result.is_error
+            assert "expected number" in result.text
 
     run(backend, main)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import socket
 import sys
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Generator
 from contextlib import contextmanager
 from typing import Any
 
@@ -22,7 +22,7 @@ from greenroom.gateway._stdio_door import StdioDoor, taken_over_stdio
 
 
 @contextmanager
-def pipe() -> Iterator[tuple[int, int]]:
+def pipe() -> Generator[tuple[int, int]]:
     ends = os.pipe()
     try:
         yield ends
@@ -220,7 +220,11 @@ def test_a_socket_serves_as_both_ends_and_is_given_back_blocking(backend: str) -
                 assert not os.get_blocking(ours.fileno())
                 theirs.sendall(b"hi\n")
                 theirs.shutdown(socket.SHUT_WR)
-                await door.read(lambda line: door.send(line + b"!\n") and None)
+
+                def answer(line: bytes) -> None:
+                    door.send(line + b"!\n")
+
+                await door.read(answer)
             assert theirs.recv(10) == b"hi!\n"
             assert os.get_blocking(ours.fileno())
 

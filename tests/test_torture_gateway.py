@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 
 import pytest
-from tests.support.gateway import Gateway, alive, faulty, gone_within, logged_pids, serve
+from tests.support.gateway import Gateway, alive, faulty, gone_within, logged_pids, named_after, serve
 
 KINDS = ("group", "setsid", "double")
 
@@ -23,7 +23,9 @@ def _call(gateway: Gateway, server: str, tool: str = "echo", **arguments: object
 @pytest.mark.parametrize("end", ["eof", "SIGTERM", "SIGINT"])
 def test_t08_no_process_of_any_tree_survives_the_end_of_the_gateway(tmp_path: Path, end: str) -> None:
     """Stubborn children: they ignore EOF and SIGTERM, and have forked grandchildren in every way there is."""
-    servers = {kind: faulty(tmp_path, kind, "--fork", kind, "--ignore-eof", "--ignore-term") for kind in KINDS}
+    servers = {
+        kind: faulty(tmp_path, kind, "--fork", kind, "--ignore-eof", "--ignore-term") for kind in KINDS
+    }
     with serve(tmp_path, servers, drainTimeoutMs=2000, stopTimeoutMs=1500) as gateway:
         gateway.greet()
         for kind in KINDS:
@@ -41,7 +43,9 @@ def test_t08_no_process_of_any_tree_survives_the_end_of_the_gateway(tmp_path: Pa
 
 
 def test_t32_children_die_with_a_gateway_that_is_killed(tmp_path: Path) -> None:
-    servers = {kind: faulty(tmp_path, kind, "--fork", kind, "--ignore-eof", "--ignore-term") for kind in KINDS}
+    servers = {
+        kind: faulty(tmp_path, kind, "--fork", kind, "--ignore-eof", "--ignore-term") for kind in KINDS
+    }
     with serve(tmp_path, servers) as gateway:
         gateway.greet()
         for kind in KINDS:
@@ -67,8 +71,8 @@ def test_t32_a_kill_while_children_are_starting_leaves_none(tmp_path: Path) -> N
 
         gateway.end(signal.SIGKILL)
 
-        time.sleep(0.1)  # whoever was between fork and its first line has written it by now
-        assert gone_within(logged_pids(tmp_path), 1.0) == set()
+        assert gone_within(named_after(tmp_path) | logged_pids(tmp_path), 1.0) == set()
+        assert named_after(tmp_path) == set()
 
 
 def test_t06_a_server_that_was_killed_comes_back_for_the_next_call(tmp_path: Path) -> None:
@@ -77,6 +81,8 @@ def test_t06_a_server_that_was_killed_comes_back_for_the_next_call(tmp_path: Pat
         _call(gateway, "a", text="one")
         (first,) = logged_pids(tmp_path)
         os.kill(first, signal.SIGKILL)
+        while gateway.mcp()["structuredContent"]["servers"][0]["status"] == "connected":
+            pass  # a call in this moment would be sent, and lost; that is another test
 
         result = _call(gateway, "a", text="two")
 
@@ -99,7 +105,8 @@ def test_t11_fifty_cold_callers_start_one_process(tmp_path: Path) -> None:
 
 def test_t13_listing_never_waits_for_a_server_that_does_not_answer(tmp_path: Path) -> None:
     hung = {
-        f"s{n}": {**faulty(tmp_path, f"s{n}", "--hang-at", "initialize"), "lifecycle": "eager"} for n in range(12)
+        f"s{n}": {**faulty(tmp_path, f"s{n}", "--hang-at", "initialize"), "lifecycle": "eager"}
+        for n in range(12)
     }
     with serve(tmp_path, {**hung, "good": faulty(tmp_path, "good")}, stopTimeoutMs=1000) as gateway:
         gateway.greet()
@@ -108,10 +115,13 @@ def test_t13_listing_never_waits_for_a_server_that_does_not_answer(tmp_path: Pat
         status = gateway.mcp()
         assert time.monotonic() - begun < 2
         assert len(status["structuredContent"]["servers"]) == 13
+        gateway.end()
 
 
 def test_t15_megabytes_each_way_at_once_do_not_deadlock(tmp_path: Path) -> None:
-    with serve(tmp_path, {"a": faulty(tmp_path, "a", "--stderr", str(1 << 20))}, outputGuard=False) as gateway:
+    with serve(
+        tmp_path, {"a": faulty(tmp_path, "a", "--stderr", str(1 << 20))}, outputGuard=False
+    ) as gateway:
         gateway.greet()
         text = "x" * (4 << 20)
 

@@ -136,6 +136,8 @@ def show(text: str, details: Mapping[str, Any], as_json: bool) -> None:
 def show_result(result: Mapping[str, Any], origin: Mapping[str, Any], as_json: bool) -> bool:
     """The result of the `mcp` tool, on stdout. True when it is not an error of any kind."""
     details = {**result["structuredContent"], **origin}
+    if details.get("mode") == "call":  # of the other modes the details say all that the text does
+        details["content"] = result["content"]
     failed = "error" in details
     if failed and not as_json:
         say(text_of(result))

@@ -5,7 +5,8 @@ program. Nothing is staged: the servers are real child processes, the crash is a
 The catalogue is kept in memory, so each run is a first run.
 
 A watcher task reads the room's event stream and hands every transition to the screen; the story waits for what it
-needs to see through the same stream, never by sleeping.
+needs to see through the same stream, never by sleeping. And it knows what it ought to see: a call that ends otherwise
+than the story says stops the demo with exit code 1.
 """
 
 from __future__ import annotations
@@ -21,12 +22,17 @@ import anyio
 
 from ...protocol.errors import CallError, GreenroomError
 from ...protocol.events import Event, Kind, Lagged
-from ...protocol.lifecycle import State
+from ...protocol.lifecycle import Cause, State
 from ...supervisor import Greenroom
 from ._demo_screens import Screen, choose_screen
 
 IDLE = 0.8  # seconds until an idle server goes back; long enough to be read, short enough to be waited for
 PATIENCE = 10.0  # seconds until the demo gives up on something it expects
+RESULT, TOOL_ERROR = "result", "tool error"  # how a call may end, besides the code of an error
+
+
+class Unexpected(GreenroomError):
+    """Something went another way than the story says."""
 
 
 def run_demo() -> int:
@@ -58,23 +64,29 @@ def _bundled(name: str) -> dict[str, Any]:
 async def _play(screen: Screen) -> int:
     began = time.perf_counter()
     room = Greenroom.open(demo_config(), cache_path=":memory:")
+    async with room, _watching(room, screen) as watch:
+        stopped_by = await _perform(room, screen, watch)
+    left = [pid for pid in sorted(watch.pids) if _is_alive(pid)]
+    screen.scene("Curtain")
+    screen.table(room.status())
+    screen.say(f"Drain report: {room.drain_report}.")
+    screen.say(f"Processes started: {len(watch.pids)}; left running: {len(left)}.")
+    screen.say(f"{time.perf_counter() - began:.1f} s in all.")
+    if stopped_by is not None:
+        print(f"The demo stopped: {stopped_by}", file=sys.stderr)
+    return 1 if left or stopped_by is not None else 0
+
+
+async def _perform(room: Greenroom, screen: Screen, watch: _Watch) -> Exception | None:
+    """Play every scene; what stopped the story, if something did. Caught here, before a task group wraps it."""
     try:
-        async with room, _watching(room, screen) as watch:
-            story = _Story(room, screen, watch)
-            for scene in story.scenes:
-                await scene()
-                await watch.settle()
-                await anyio.sleep(screen.pause)
-        left = [pid for pid in sorted(watch.pids) if _is_alive(pid)]
-        screen.scene("Curtain")
-        screen.table(room.status())
-        screen.say(f"Drain report: {room.drain_report}.")
-        screen.say(f"Processes started: {len(watch.pids)}; left running: {len(left)}.")
-        screen.say(f"{time.perf_counter() - began:.1f} s in all.")
+        for scene in _Story(room, screen, watch).scenes:
+            await scene()
+            await watch.settle()
+            await anyio.sleep(screen.pause)
     except (GreenroomError, TimeoutError) as error:
-        print(f"The demo stopped: {error}", file=sys.stderr)
-        return 1
-    return 1 if left else 0
+        return error
+    return None
 
 
 class _Story:
@@ -123,7 +135,7 @@ class _Story:
 
     async def idle_goes_back(self) -> None:
         self._screen.scene(f"Idle for {IDLE:g} s: back to the green room")
-        await self._watch.until(lambda: self._running() == 0, "the idle servers to go back")
+        await self._watch.until(self._all_idled, "the idle servers to go back")
         self._screen.say(
             f"Running: {self._running()}. The next call brings one on again, as its next incarnation:"
         )
@@ -132,52 +144,64 @@ class _Story:
     async def crash_and_recovery(self) -> None:
         self._screen.scene("A crash, and recovery")
         await self._call("flaky_divide", {"dividend": 7, "divisor": 2})
-        await self._call("flaky_crash", {})
+        await self._call("flaky_crash", {}, "call_failed")
         self._screen.say("The next call does not have to know:")
         await self._call("flaky_divide", {"dividend": 22, "divisor": 7})
 
     async def refused_clearly(self) -> None:
         self._screen.scene("What cannot work is refused, with what to do about it")
-        await self._call("clock_now", {"utc_offset": "noon"})
-        await self._call("clock_nwo", {})
-        await self._call("ghost_appear", {})
-        await self._call("ghost_appear", {})
+        await self._call("clock_now", {"utc_offset": "noon"}, TOOL_ERROR)
+        await self._call("clock_nwo", {}, "tool_not_found")
+        await self._call("ghost_appear", {}, "connect_failed")
+        await self._call("ghost_appear", {}, "server_unavailable")
 
     async def drain_and_bring_back(self) -> None:
         self._screen.scene("Asked to drain, a server stays down until it is asked back")
         await self._call("notes_add", {"text": "Written before the drain"})
         await self._room.drain("notes")
-        await self._call("notes_find", {})
+        await self._call("notes_find", {}, "server_not_connected")
         await self._room.connect("notes")
         await self._call("notes_find", {})
         self._screen.table(self._room.status())
 
-    async def _call(self, tool: str, arguments: Mapping[str, Any]) -> None:
+    async def _call(self, tool: str, arguments: Mapping[str, Any], expected: str = RESULT) -> None:
+        """Make one call and show it. Raises `Unexpected` unless it ends as `expected`."""
         began = time.perf_counter()
-        try:
-            result = await self._room.call(tool, arguments)
-            outcome = f"error: {result.text}" if result.is_error else result.text
-        except CallError as error:
-            outcome = f"{error.code} ({error.reach}): {error.message}"
-        except GreenroomError as error:
-            outcome = f"{error.code}: {error.message}"
+        ended, text = await self._outcome(tool, arguments)
         took = (time.perf_counter() - began) * 1000
         await self._watch.settle()
-        self._screen.call(tool, dict(arguments), outcome, took)
+        self._screen.call(tool, dict(arguments), text if ended == RESULT else f"{ended}: {text}", took)
+        if ended != expected:
+            raise Unexpected(f"the call of {tool} should have ended in {expected}, not in {ended}")
+
+    async def _outcome(self, tool: str, arguments: Mapping[str, Any]) -> tuple[str, str]:
+        """How a call ended, and the words for it."""
+        try:
+            result = await self._room.call(tool, arguments)
+        except CallError as error:
+            return error.code, f"{error.message} [{error.reach}]"
+        except GreenroomError as error:
+            return error.code, error.message
+        return TOOL_ERROR if result.is_error else RESULT, result.text
 
     def _all_known(self) -> bool:
         known = {row.server for row in self._room.status() if row.tool_count is not None}
         return known >= {"clock", "notes", "flaky"} and self._running() == 0
+
+    def _all_idled(self) -> bool:
+        idled = {(server, Cause.IDLE_TIMEOUT) for server in ("clock", "notes")}
+        return idled <= self._watch.endings and self._running() == 0
 
     def _running(self) -> int:
         return sum(row.state not in (State.IDLE, State.CLOSED) for row in self._room.status())
 
 
 class _Watch:
-    """Follows the room's events: tells the screen, remembers the processes, wakes whoever waits for something."""
+    """Follows the room's events: tells the screen, remembers processes and endings, wakes whoever waits."""
 
     def __init__(self, room: Greenroom, screen: Screen) -> None:
         self.pids: set[int] = set()
+        self.endings: set[tuple[str, Cause]] = set()
         self._room = room
         self._screen = screen
         self._news = anyio.Event()
@@ -188,6 +212,8 @@ class _Watch:
             self.pids.update(row.pid for row in rows if row.pid is not None)
             if isinstance(event, Event) and event.kind is Kind.TRANSITION:
                 self._screen.transition(event, rows)
+                if event.after is State.CLOSED and event.address and event.cause:
+                    self.endings.add((event.address.server, event.cause))
             self._news.set()
             self._news = anyio.Event()
 

@@ -27,7 +27,7 @@ from ...protocol.errors import (
 from ...protocol.index import Ambiguous, Missing, Target
 from ...protocol.search import search, search_matching
 from .._jobs import Job
-from .._room import CallLike, Library, Room, StatusRow
+from .._room import CallLike, Library, PlainRow, Room, StatusRow
 from . import _refusals as refusals
 from . import _texts as texts
 from ._answer import Answer
@@ -58,10 +58,16 @@ class Librarian:
         return answer(request) if answer is not None else None
 
     def rows(self) -> list[StatusRow]:
-        """One row per server, in the order of the configuration: that of its shared address where there is one."""
-        found: dict[str, StatusRow] = {}
+        """One row per server, in the order of the configuration: that of its shared address where there is one.
+
+        A server whose definition is broken has no actor to report it, and is shown all the same.
+        """
+        broken = self._library.config.broken
+        found: dict[str, StatusRow] = {
+            name: PlainRow(name, "lazy", broken=str(why)) for name, why in broken.items()
+        }
         for row in self._library.status():
-            if row.scope == "shared" or row.server not in found:
+            if row.server not in broken and (row.scope == "shared" or row.server not in found):
                 found[row.server] = row
         return [found[name] for name in self._names() if name in found]
 

@@ -3,17 +3,14 @@
     python -m tests.support.fake_gateway CONFIG [--slow-exit]
 
 The tool `clock_now` answers "noon"; `github_list_issues` never answers until the room drains, when it answers
-"drained". A room that is left under cancellation prints `room: at once` to stderr, else `room: drained`. With
-`--slow-exit` it also hangs for ever on its way out when left at once.
+"drained". A room closed without patience prints `room: at once` to stderr, else `room: drained`. With `--slow-exit` it
+also hangs when closed without patience; `--slow-drain` drains for ever.
 """
 
 from __future__ import annotations
 
 import sys
 import time
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -37,30 +34,45 @@ class Room(FakeRoom):
             call.end(text("noon"))
         return call
 
+    async def start(self, task_group: Any) -> None:
+        self.closed = anyio.Event()
 
-@asynccontextmanager
-async def open_room(config: Config, *, slow_exit: bool) -> AsyncIterator[Room]:
+    async def aclose(self, patience: float | None = None) -> None:
+        if self.closed.is_set():
+            return
+        if patience == 0:
+            self._give_up()
+        elif "--slow-drain" in sys.argv:
+            print("room: draining", file=sys.stderr, flush=True)
+            await self.closed.wait()
+        else:
+            self._drain()
+
+    def _give_up(self) -> None:
+        print("room: at once", file=sys.stderr, flush=True)
+        if "--slow-exit" in sys.argv:
+            time.sleep(30)
+        self.closed.set()
+
+    def _drain(self) -> None:
+        for call in self.calls:
+            if call.result is None:
+                call.end(text("drained"))
+        print("room: drained", file=sys.stderr, flush=True)
+        self.closed.set()
+
+
+def open_room(config: Config) -> Room:
     room = Room()
     room.config = attrs.evolve(room.config, files=config.files)
-    try:
-        yield room
-    except BaseException:
-        print("room: at once", file=sys.stderr, flush=True)
-        if slow_exit:
-            time.sleep(30)  # noqa: ASYNC251 - hangs the loop on purpose
-        raise
-    for call in room.calls:
-        if call.result is None:
-            call.end(text("drained"))
-    print("room: drained", file=sys.stderr, flush=True)
+    return room
 
 
-def main(path: str, *flags: str) -> None:
+def main(path: str) -> None:
     config = Config(files=(str(Path(path).absolute()),))
-    opened = partial(open_room, slow_exit="--slow-exit" in flags)
     options = Options(events=Path(path).with_suffix(".events"), version="9.9")
-    anyio.run(serve, config, opened, options, backend="trio")
+    anyio.run(serve, config, open_room, options, backend="trio")
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    main(sys.argv[1])

@@ -9,8 +9,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Generator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +35,17 @@ def logged_pids(folder: Path) -> set[int]:
             if what in ("start", "child"):
                 pids.add(int(number))
     return pids
+
+
+def named_after(folder: Path) -> set[int]:
+    """Every process with `folder` in its command line: also those that had no time to log anything."""
+    needle = os.fsencode(folder) + b"/"
+    found: set[int] = set()
+    for pid in (int(name) for name in os.listdir("/proc") if name.isdigit()):
+        with suppress(OSError):
+            if needle in Path(f"/proc/{pid}/cmdline").read_bytes():
+                found.add(pid)
+    return found
 
 
 def alive(pids: set[int]) -> set[int]:
@@ -116,6 +127,9 @@ class Gateway:
             self.process.send_signal(how)
         return self.process.wait(within)
 
+    def close(self) -> None:
+        self._selector.close()
+
     def _write(self, message: dict[str, Any]) -> None:
         assert self.process.stdin is not None
         self.process.stdin.write(json.dumps(message).encode() + b"\n")
@@ -123,7 +137,7 @@ class Gateway:
 
 
 @contextmanager
-def serve(folder: Path, servers: dict[str, Any], *options: str, **settings: Any) -> Iterator[Gateway]:
+def serve(folder: Path, servers: dict[str, Any], *options: str, **settings: Any) -> Generator[Gateway]:
     """A gateway over `servers`, with a cache and a control socket of its own in `folder`."""
     config = folder / "mcp.json"
     config.write_text(json.dumps({"mcpServers": servers, "settings": {"bootstrap": False, **settings}}))
@@ -134,23 +148,22 @@ def serve(folder: Path, servers: dict[str, Any], *options: str, **settings: Any)
         "XDG_RUNTIME_DIR": os.fspath(folder),
     }
     command = [sys.executable, "-m", "greenroom", "serve", "--config", os.fspath(config), *options]
-    process = subprocess.Popen(
-        command,
-        env=environment,
-        cwd=folder,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=(folder / "stderr.txt").open("wb"),
-    )
+    with (folder / "stderr.txt").open("wb") as log:
+        process = subprocess.Popen(
+            command, env=environment, cwd=folder, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log
+        )
+    gateway = Gateway(process)
     try:
-        yield Gateway(process)
+        yield gateway
     finally:
+        gateway.close()
         if process.poll() is None:
             process.send_signal(signal.SIGKILL)
             process.wait()
         for stream in (process.stdin, process.stdout):
             if stream is not None:
-                try:
+                with suppress(BrokenPipeError):
                     stream.close()
-                except BrokenPipeError:
-                    pass
+        gone_within(
+            logged_pids(folder), 1.0
+        )  # what was killed with the gateway is the guard's, within a second

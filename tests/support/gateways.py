@@ -6,7 +6,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -40,7 +40,7 @@ class GatewayProcess:
 
 
 @contextmanager
-def started(*command: str, env: dict[str, str] | None = None) -> Iterator[GatewayProcess]:
+def started(*command: str, env: dict[str, str] | None = None) -> Generator[GatewayProcess]:
     """A gateway started as `python command…`. Killed at the end if it still runs."""
     process = subprocess.Popen(
         [sys.executable, *command],

@@ -7,14 +7,14 @@ them ended at once.
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
 import anyio
 import attrs
 
-from greenroom.gateway._offline import OfflineRow
+from greenroom.gateway._room import PlainRow
 from greenroom.protocol.catalogue import ServerEntry
 from greenroom.protocol.config import Config, ServerDefinition, Settings
 from greenroom.protocol.errors import CallError, Problem, UnknownTool
@@ -103,13 +103,12 @@ class FakeRoom:
     def entry(self, server: str) -> ServerEntry | None:
         return self.entries.get(server)
 
-    def status(self) -> list[OfflineRow]:
-        rows = [self._row(name, definition) for name, definition in self.config.servers.items()]
-        return rows + [OfflineRow(name, "lazy", broken=str(why)) for name, why in self.config.broken.items()]
+    def status(self) -> list[PlainRow]:
+        return [self._row(name, definition) for name, definition in self.config.servers.items()]
 
-    def _row(self, name: str, definition: ServerDefinition) -> OfflineRow:
+    def _row(self, name: str, definition: ServerDefinition) -> PlainRow:
         known = self.entries.get(name) is not None
-        row = OfflineRow(
+        row = PlainRow(
             name,
             "lazy",
             tool_count=len(self.index.tools(name)) if known else None,
@@ -162,7 +161,7 @@ class FakeRoom:
         return [(server or "clock", None)]
 
     @asynccontextmanager
-    async def events(self, kinds: Any = None) -> AsyncIterator[Any]:
+    async def events(self, kinds: Any = None) -> AsyncGenerator[Any]:
         send, receive = anyio.create_memory_object_stream[Any](10)
         with send, receive:
             yield receive

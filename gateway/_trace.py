@@ -1,0 +1,184 @@
+"""An event log as a timeline: JSONL from `serve --events` into the Chrome trace format (chrome://tracing, Perfetto).
+
+A lane per address, a span per state an incarnation was in, a mark per policy decision and note. A call is a span of its
+own on its address's call track, from accepted to ended, with a flow from the moment it was sent into the incarnation
+that took it; so a call that waited for a start, or was replayed by a second incarnation, is seen to have.
+
+Pure: records in, trace events out. The log may be cut off (a gateway that was killed): what was open then ends with the
+last record. What is not a record is counted and left out, never fatal.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any, Final, cast
+
+import attrs
+
+_PROCESS: Final = 1
+_MICROSECONDS: Final = 1e6
+
+Record = Mapping[str, Any]
+TraceEvent = dict[str, Any]
+
+
+@attrs.frozen
+class Trace:
+    events: list[TraceEvent]
+    skipped: int  # lines that were no records
+
+    def to_json(self) -> str:
+        return json.dumps({"traceEvents": self.events, "displayTimeUnit": "ms"}, separators=(",", ":"))
+
+
+def trace_of(lines: Iterable[str]) -> Trace:
+    """The trace of an event log's lines."""
+    tracer = _Tracer()
+    skipped = 0
+    for line in lines:
+        record = _record(line)
+        if record is None:
+            skipped += bool(line.strip())
+        else:
+            tracer.take(record)
+    return Trace(tracer.finish(), skipped)
+
+
+def _record(line: str) -> Record | None:
+    try:
+        value = json.loads(line)
+    except ValueError:
+        return None
+    if not isinstance(value, dict) or not isinstance(cast("dict[str, Any]", value).get("at"), int | float):
+        return None
+    return cast("Record", value)
+
+
+@attrs.define
+class _Open:
+    """A state that has begun."""
+
+    state: str
+    since: float
+    incarnation: int
+    args: dict[str, Any]
+
+
+@attrs.define
+class _Tracer:
+    events: list[TraceEvent] = attrs.field(factory=list[TraceEvent])
+    lanes: dict[str, int] = attrs.field(factory=dict[str, int])
+    states: dict[str, _Open] = attrs.field(factory=lambda: dict[str, _Open]())
+    calls: dict[int, str] = attrs.field(factory=dict[int, str])  # open ones, with their address
+    last: float = 0.0
+
+    def take(self, record: Record) -> None:
+        self.last = float(record["at"])
+        kind = record.get("kind")
+        if kind == "transition":
+            self._transition(record)
+        elif kind == "call":
+            self._call(record)
+        else:
+            self._mark(record)
+
+    def finish(self) -> list[TraceEvent]:
+        for address in tuple(self.states):
+            self._end_state(address, self.last)
+        for call, address in tuple(self.calls.items()):
+            self._end_call(call, address, self.last, {"outcome": "open at the end of the log"})
+        names = [_name(0, "process_name", "greenroom")]
+        names += [_name(lane, "thread_name", address) for address, lane in self.lanes.items()]
+        return names + self.events
+
+    def _transition(self, record: Record) -> None:
+        address = _address(record)
+        self._end_state(address, self.last)
+        args = {k: record[k] for k in ("cause", "detail", "inFlight", "queued") if k in record}
+        if record.get("to") != "closed":
+            self.states[address] = _Open(
+                str(record.get("to")), self.last, int(record.get("incarnation", 0)), args
+            )
+
+    def _end_state(self, address: str, at: float) -> None:
+        opened = self.states.pop(address, None)
+        if opened is None or opened.state == "idle":
+            return  # an empty lane says idle best
+        self.events.append(
+            {
+                "name": opened.state,
+                "cat": "state",
+                "ph": "X",
+                "ts": _us(opened.since),
+                "dur": _us(at) - _us(opened.since),
+                "pid": _PROCESS,
+                "tid": self._lane(address),
+                "args": {"incarnation": opened.incarnation, **opened.args},
+            }
+        )
+
+    def _call(self, record: Record) -> None:
+        call, address, what = int(record.get("call", 0)), _address(record), record.get("detail")
+        if what == "accepted":
+            self.calls[call] = address
+            self.events.append(self._call_event("b", call, address, {}))
+            self.events.append(self._flow("s", call, address))
+        elif what == "sent":
+            self.events.append(
+                self._call_event("n", call, address, {"incarnation": record.get("incarnation")})
+            )
+            self.events.append({**self._flow("f", call, address), "bp": "e"})
+        elif what == "ended":
+            self.calls.pop(call, None)
+            self._end_call(call, address, self.last, {"outcome": record.get("outcome")})
+
+    def _call_event(self, phase: str, call: int, address: str, args: dict[str, Any]) -> TraceEvent:
+        return {
+            "name": f"call {call}",
+            "cat": "call",
+            "ph": phase,
+            "id": call,
+            "ts": _us(self.last),
+            "pid": _PROCESS,
+            "tid": self._lane(address),
+            "args": args,
+        }
+
+    def _flow(self, phase: str, call: int, address: str) -> TraceEvent:
+        return {**self._call_event(phase, call, address, {}), "name": "sent", "cat": "flow"}
+
+    def _end_call(self, call: int, address: str, at: float, args: dict[str, Any]) -> None:
+        self.last = at
+        self.events.append(self._call_event("e", call, address, args))
+
+    def _mark(self, record: Record) -> None:
+        self.events.append(
+            {
+                "name": str(record.get("detail") or record.get("kind")).partition("\n")[0],
+                "cat": str(record.get("kind")),
+                "ph": "i",
+                "s": "t",
+                "ts": _us(self.last),
+                "pid": _PROCESS,
+                "tid": self._lane(_address(record)),
+            }
+        )
+
+    def _lane(self, address: str) -> int:
+        return self.lanes.setdefault(address, len(self.lanes) + 1)
+
+
+def _address(record: Record) -> str:
+    server, scope = record.get("server"), record.get("scope", "shared")
+    if server is None:
+        return "room"
+    return str(server) if scope == "shared" else f"{server}[{scope}]"
+
+
+def _us(seconds: float) -> int:
+    return round(seconds * _MICROSECONDS)
+
+
+def _name(lane: int, what: str, name: str) -> TraceEvent:
+    return {"name": what, "ph": "M", "pid": _PROCESS, "tid": lane, "args": {"name": name}}

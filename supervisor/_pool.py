@@ -1,0 +1,241 @@
+"""The pool: at most so many live connections, whoever they belong to.
+
+Rules (DESIGN, Policies; the contract of the pool that the originals document and do not keep).
+
+* A slot is held from the grant until nothing of the process tree is left: a stopping child still counts.
+* Who finds no free slot waits, first come first served. For each that waits, one idle connection is asked to go: the
+  one that has been idle longest. The idle list is LIFO: what was just used goes to its head, victims come from its
+  tail.
+* The reserve opens only to the head of the queue, and only after it has waited `reserve_timeout`. While more than
+  `slots` are live, whatever becomes idle goes at once, and the slot it frees is not handed on.
+* `minimum` guards idle and pressure eviction alike: no eviction takes the total to below it. A connection that has
+  outstayed its idle time and is held by the guard goes, the oldest first, as soon as the total exceeds it.
+* A slot for each keep-alive server is set aside for good (`set_aside`), and at least one is left for the rest.
+* The sessions and calls of one server (a `group`) hold at most half the slots, so one server cannot fill the room.
+* A waiter that leaves, leaves no trace.
+
+`Pool` decides and does nothing: each method returns what is now to be done, as `Grant`s and `Evict`s, in order. It has
+no clock; `now` (seconds) comes in where time matters, and `next_look` says when to ask again. Rejected: evicting from
+inside the caller's acquire (the victim's process is not gone by then, and the bound is broken while it dies).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable
+from typing import Generic, TypeVar
+
+import attrs
+
+K = TypeVar("K", bound=Hashable)
+
+
+@attrs.frozen
+class Grant(Generic[K]):
+    """It holds a slot now."""
+
+    who: K
+
+
+@attrs.frozen
+class Evict(Generic[K]):
+    """Ask it to go; its slot is free once `free` is told."""
+
+    who: K
+
+
+@attrs.frozen
+class PoolLimits:
+    slots: int = 20
+    reserve: int = 0
+    reserve_timeout: float = 5.0
+    minimum: int = 0
+
+
+@attrs.define
+class _Waiter:
+    since: float
+    group: str | None
+
+
+@attrs.define
+class _Holder:
+    group: str | None
+    is_kept: bool = False  # in a slot set aside for it
+    is_victim: bool = True  # may be evicted to make room
+    is_leaving: bool = False
+
+
+class Pool(Generic[K]):
+    def __init__(self, limits: PoolLimits) -> None:
+        self.limits = limits
+        self._holders: dict[K, _Holder] = {}
+        self._idle: dict[K, None] = {}  # longest idle first: the tail of the LIFO list is its beginning
+        self._expired: dict[K, None] = {}  # held by the minimum although their idle time is over
+        self._waiting: dict[K, _Waiter] = {}
+        self._kept: set[K] = set()
+
+    # ---- what can be seen -------------------------------------------------------------------------------------------
+
+    @property
+    def live(self) -> int:
+        """Slots that are held, those of stopping children included."""
+        return len(self._holders)
+
+    @property
+    def waiting(self) -> int:
+        return len(self._waiting)
+
+    @property
+    def idle(self) -> tuple[K, ...]:
+        """The idle list, its head (most recently used) first."""
+        return tuple(reversed(self._idle))
+
+    @property
+    def capacity(self) -> int:
+        """Slots for those that have none set aside."""
+        return self.limits.slots - len(self._kept)
+
+    def holds(self, who: K) -> bool:
+        return who in self._holders
+
+    # ---- what happens -----------------------------------------------------------------------------------------------
+
+    def set_aside(self, who: K) -> bool:
+        """A slot for `who` alone, for good. False when only one would be left for the rest: it is one of them."""
+        if who not in self._kept and self.capacity <= 1:
+            return False
+        self._kept.add(who)
+        return True
+
+    def acquire(self, who: K, now: float, group: str | None = None) -> list[Grant[K] | Evict[K]]:
+        """Somebody wants a slot: granted now, or queued. `group`: the server, for a session's or a call's child."""
+        if who in self._holders or who in self._waiting:
+            return []
+        if who in self._kept:
+            self._holders[who] = _Holder(group, is_kept=True, is_victim=False)
+            return [Grant(who), *self._release_expired()]
+        self._waiting[who] = _Waiter(now, group)
+        return self._serve(now)
+
+    def abandon(self, who: K, now: float) -> list[Grant[K] | Evict[K]]:
+        """It no longer waits. Harmless when it did not."""
+        if self._waiting.pop(who, None) is None:
+            return []
+        return self._serve(now)
+
+    def free(self, who: K, now: float) -> list[Grant[K] | Evict[K]]:
+        """Nothing of it is left. Harmless when it held nothing."""
+        if self._holders.pop(who, None) is None:
+            return []
+        self._idle.pop(who, None)
+        self._expired.pop(who, None)
+        if self._shared_live >= self.capacity and self._waiting:
+            # It was one too many: its slot is not handed on, and the reserve must be earned anew.
+            next(iter(self._waiting.values())).since = now
+        return self._serve(now)
+
+    def rested(self, who: K, now: float, *, is_victim: bool = True) -> list[Grant[K] | Evict[K]]:
+        """Its last call is over: to the head of the idle list. `is_victim` False: only its own idle time ends it."""
+        holder = self._holders.get(who)
+        if holder is None or holder.is_leaving or holder.is_kept:
+            return []
+        self._idle.pop(who, None)
+        self._idle[who] = None
+        holder.is_victim = is_victim
+        if self._shared_live > self.capacity and is_victim:
+            return [self._evict(who)]
+        return self._serve(now)
+
+    def busy(self, who: K) -> None:
+        """It has a call: off the idle list, in the same step."""
+        self._idle.pop(who, None)
+        self._expired.pop(who, None)
+
+    def leaving(self, who: K) -> None:
+        """It is on its way out for a reason of its own; its slot comes with `free`."""
+        holder = self._holders.get(who)
+        if holder is not None:
+            holder.is_leaving = True
+            self.busy(who)
+
+    def may_expire(self, who: K) -> bool:
+        """Its idle time is over: may it go? If not, it goes as soon as the total exceeds the minimum."""
+        if self._staying > self.limits.minimum:
+            return True
+        self._expired[who] = None
+        return False
+
+    def look(self, now: float) -> list[Grant[K] | Evict[K]]:
+        """Time has passed: the reserve may open."""
+        return self._serve(now)
+
+    def next_look(self) -> float:
+        """When the reserve may open next; `inf` when time alone changes nothing."""
+        if not self._waiting or self._shared_live >= self.capacity + self.limits.reserve:
+            return math.inf
+        return next(iter(self._waiting.values())).since + self.limits.reserve_timeout
+
+    # ---- how it decides ---------------------------------------------------------------------------------------------
+
+    @property
+    def _shared_live(self) -> int:
+        return sum(not holder.is_kept for holder in self._holders.values())
+
+    @property
+    def _staying(self) -> int:
+        """The total once all who are on their way out are out."""
+        return sum(not holder.is_leaving for holder in self._holders.values())
+
+    def _serve(self, now: float) -> list[Grant[K] | Evict[K]]:
+        """Grants as far as there are slots, then one eviction for each that still waits."""
+        decisions: list[Grant[K] | Evict[K]] = []
+        for who in tuple(self._waiting):
+            if not self._is_over_half(self._waiting[who].group) and self._has_slot(who, now):
+                decisions.append(self._grant(who))
+        decisions += self._make_room()
+        return decisions + self._release_expired()
+
+    def _has_slot(self, who: K, now: float) -> bool:
+        if self._shared_live < self.capacity:
+            return True
+        is_head = next(iter(self._waiting)) == who
+        patient = now - self._waiting[who].since >= self.limits.reserve_timeout
+        return is_head and patient and self._shared_live < self.capacity + self.limits.reserve
+
+    def _grant(self, who: K) -> Grant[K]:
+        self._holders[who] = _Holder(self._waiting.pop(who).group)
+        return Grant(who)
+
+    def _is_over_half(self, group: str | None) -> bool:
+        if group is None:
+            return False
+        held = sum(holder.group == group for holder in self._holders.values())
+        return held >= max(1, self.limits.slots // 2)
+
+    def _make_room(self) -> list[Evict[K]]:
+        wanted = sum(not self._is_over_half(waiter.group) for waiter in self._waiting.values())
+        on_their_way = sum(holder.is_leaving and not holder.is_kept for holder in self._holders.values())
+        evictions: list[Evict[K]] = []
+        for who in tuple(self._idle):
+            # A waiter takes the victim's place: the total comes back, but in between it must not sink too low.
+            if on_their_way >= wanted or self._staying <= self.limits.minimum:
+                break
+            if self._holders[who].is_victim:
+                evictions.append(self._evict(who))
+                on_their_way += 1
+        return evictions
+
+    def _release_expired(self) -> list[Evict[K]]:
+        evictions: list[Evict[K]] = []
+        for who in tuple(self._expired):
+            if self._staying <= self.limits.minimum:
+                break
+            evictions.append(self._evict(who))
+        return evictions
+
+    def _evict(self, who: K) -> Evict[K]:
+        self._idle.pop(who, None)
+        self._expired.pop(who, None)
+        self._holders[who].is_leaving = True
+        return Evict(who)

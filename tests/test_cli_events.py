@@ -1,0 +1,84 @@
+"""The event stream as log lines and as JSON lines, and a log that nobody reads."""
+
+from __future__ import annotations
+
+import json
+import os
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from greenroom.gateway._event_log import Log, line_of, record_of
+from greenroom.gateway._serve import events_file
+from greenroom.protocol.address import Address
+from greenroom.protocol.events import Event, Kind, Lagged
+from greenroom.protocol.lifecycle import Cause, State
+
+if TYPE_CHECKING:
+    from greenroom import Greenroom
+    from greenroom.gateway._room import Room
+
+    def a_greenroom_is_a_room(room: Greenroom) -> Room:
+        """For the type checker: the doors are written against `Room`."""
+        return room
+
+
+CLOCK = Address("clock")
+IDLED = Event(
+    *(7, 1.5, Kind.TRANSITION, CLOCK, 2, State.CONNECTED, State.DRAINING),
+    cause=Cause.IDLE_TIMEOUT,
+    detail="10 min",
+)
+CALLED = Event(
+    8, 2.0, Kind.CALL, Address.of_session("clock", "a"), 2, detail="ended", call=3, outcome="result"
+)
+
+
+def test_a_transition_is_one_line_with_its_reasons() -> None:
+    assert line_of(IDLED) == "clock: connected → draining (idle timeout, 10 min)"
+    assert line_of(Event(9, 3.0, Kind.NOTE, None, 0, detail="odd")) == "room: odd"
+    assert line_of(Lagged(5)) == "5 events were dropped here"
+    assert line_of(CALLED) is None
+
+
+def test_every_event_is_one_json_object_in_the_file(tmp_path: Path) -> None:
+    with ExitStack() as stack:
+        (hear,) = events_file(tmp_path / "events.jsonl", stack)
+        for event in (IDLED, CALLED, Lagged(2)):
+            hear(event)
+    first, second, third = map(json.loads, (tmp_path / "events.jsonl").read_text().splitlines())
+    assert first == {
+        "seq": 7,
+        "at": 1.5,
+        "kind": "transition",
+        "server": "clock",
+        "scope": "shared",
+        "incarnation": 2,
+        "from": "connected",
+        "to": "draining",
+        "cause": "idle timeout",
+        "detail": "10 min",
+        "inFlight": 0,
+        "queued": 0,
+    }
+    assert (second["call"], second["outcome"], second["scope"]) == (3, "result", "session:a")
+    assert third == {"kind": "lagged", "missed": 2}
+    assert record_of(IDLED) == first
+
+
+def test_t15_a_log_that_nobody_reads_stops_nothing_and_says_what_it_left_out() -> None:
+    reader, writer = os.pipe()
+    try:
+        log = Log(writer)
+        for _ in range(2000):
+            log.line("x" * 200)
+        os.set_blocking(reader, False)
+        told = len(os.read(reader, 1 << 20).splitlines())
+        assert 0 < told < 2000
+        log.line("again")
+        assert os.read(reader, 1000).decode() == f"greenroom: ({2000 - told} lines left out) again\n"
+    finally:
+        os.close(reader)
+    log.line("to nobody at all")
+    os.close(writer)
+    log.line("to a closed descriptor")

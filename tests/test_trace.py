@@ -1,0 +1,92 @@
+"""The timeline that is made of an event log."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.support.gateway import faulty, serve
+
+from greenroom.gateway._event_log import record_of
+from greenroom.gateway._trace import trace_of
+from greenroom.protocol.address import Address
+from greenroom.protocol.events import Event, Kind
+from greenroom.protocol.lifecycle import State
+
+
+def _line(seq: int, at: float, kind: Kind, **fields: Any) -> str:
+    fields = {"address": Address("a"), "incarnation": 1, **fields}
+    return json.dumps(record_of(Event(seq=seq, at=at, kind=kind, **fields)))
+
+
+def _life() -> list[str]:
+    return [
+        _line(1, 0.0, Kind.CALL, detail="accepted", call=7),
+        _line(2, 0.0, Kind.TRANSITION, before=State.IDLE, after=State.CONNECTING),
+        _line(3, 0.5, Kind.TRANSITION, before=State.CONNECTING, after=State.CONNECTED),
+        _line(4, 0.5, Kind.CALL, detail="sent", call=7),
+        _line(5, 0.75, Kind.CALL, detail="ended", call=7, outcome="result"),
+        _line(6, 0.8, Kind.DECISION, detail="gate: open"),
+        _line(7, 2.0, Kind.TRANSITION, before=State.CONNECTED, after=State.DRAINING),
+        _line(8, 2.25, Kind.TRANSITION, before=State.DRAINING, after=State.CLOSED),
+    ]
+
+
+def test_each_state_is_a_span_in_the_lane_of_its_address() -> None:
+    trace = trace_of(_life())
+
+    spans = [(e["name"], e["ts"], e["dur"]) for e in trace.events if e["ph"] == "X"]
+    assert spans == [
+        ("connecting", 0, 500_000),
+        ("connected", 500_000, 1_500_000),
+        ("draining", 2_000_000, 250_000),
+    ]
+    assert {"name": "thread_name", "ph": "M", "pid": 1, "tid": 1, "args": {"name": "a"}} in trace.events
+
+
+def test_a_call_is_a_span_with_a_flow_into_its_incarnation() -> None:
+    trace = trace_of(_life())
+
+    call = [(e["ph"], e["ts"]) for e in trace.events if e.get("cat") == "call"]
+    flow = [(e["ph"], e["ts"]) for e in trace.events if e.get("cat") == "flow"]
+    assert call == [("b", 0), ("n", 500_000), ("e", 750_000)]
+    assert flow == [("s", 0), ("f", 500_000)]
+    assert [e["name"] for e in trace.events if e["ph"] == "i"] == ["gate: open"]
+
+
+def test_what_is_open_when_the_log_ends_is_closed_there() -> None:
+    trace = trace_of(_life()[:4])
+
+    assert [(e["name"], e["dur"]) for e in trace.events if e["ph"] == "X"] == [
+        ("connecting", 500_000),
+        ("connected", 0),
+    ]
+    assert [e["args"] for e in trace.events if e["ph"] == "e"] == [{"outcome": "open at the end of the log"}]
+
+
+@given(st.lists(st.one_of(st.text(), st.sampled_from(_life()))))
+def test_no_line_breaks_it(lines: list[str]) -> None:
+    json.loads(trace_of(lines).to_json())
+
+
+def test_the_log_of_a_real_gateway_becomes_a_timeline(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    from greenroom.gateway._cli._main import run
+
+    log = tmp_path / "events.jsonl"
+    with serve(tmp_path, {"a": faulty(tmp_path, "a")}, "--events", str(log)) as gateway:
+        gateway.greet()
+        for text in ("one", "two"):
+            gateway.mcp(tool="a_echo", args={"text": text})
+        gateway.end()
+
+    assert run(["trace", str(log)]) == 0
+
+    trace = json.loads(capfd.readouterr().out)["traceEvents"]
+    assert [e["name"] for e in trace if e["ph"] == "X"][:2] == ["connecting", "connected"]
+    assert sum(e["ph"] == "b" for e in trace) == sum(e["ph"] == "e" for e in trace) == 2
