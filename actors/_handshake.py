@@ -94,7 +94,7 @@ def _read_answer(method: str, answer: bytes | RpcError | None, timeout: float) -
     if answer is None:
         raise RpcFailure(method, f"no answer within {timeout:g}s")
     if isinstance(answer, RpcError):
-        text = answer.message if answer.fault else f"{answer.message} ({answer.code})"
+        text = answer.message if answer.fault or answer.broken else f"{answer.message} ({answer.code})"
         raise RpcFailure(method, text, error=answer)
     try:
         return decode_result(answer)
