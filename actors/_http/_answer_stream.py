@@ -10,12 +10,14 @@ of a body cannot be used again.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
 import anyio
 
 from .._peer import Exchange
+from ._client import chunks_of
 from ._events import EventParser
 from ._faults import BadAnswer, Broken
 from ._peer import HttpPeer
@@ -50,11 +52,12 @@ class AnswerStream:
     async def read(self, response: httpx2.Response) -> None:
         """Take what comes, until the stream ends or, a moment after the answer, we end it."""
         with anyio.CancelScope() as scope:
-            async for chunk in response.aiter_bytes():
-                self._peer.heard()
-                self._feed(chunk)
-                if not self._peer.is_open(self._exchange) and scope.deadline == float("inf"):
-                    scope.deadline = anyio.current_time() + _LINGER
+            async with chunks_of(response) as chunks:
+                async for chunk in chunks:
+                    self._peer.heard()
+                    self._feed(chunk)
+                    if not self._peer.is_open(self._exchange) and scope.deadline == math.inf:
+                        scope.deadline = anyio.current_time() + _LINGER
 
     async def resume(self, open_again: Callable[[AnswerStream], Awaitable[None]]) -> None:
         """Open the stream again and again, until the answer is there. Raises `Broken` when that cannot be."""

@@ -9,11 +9,14 @@ keep the origin and the method.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import ssl
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
+
+import anyio
 
 from ...protocol.config import ServerDefinition
 from ...protocol.version import VERSION
@@ -67,15 +70,34 @@ async def exchanged(client: httpx2.AsyncClient, request: httpx2.Request) -> Asyn
             await response.aclose()
 
 
+@asynccontextmanager
+async def chunks_of(response: httpx2.Response) -> AsyncGenerator[AsyncGenerator[bytes]]:
+    """The body as it comes; may be left in the middle.
+
+    The library's stream is a chain of generators of which one does not close the next, so a stream that is dropped
+    half-way is found by the garbage collector, with a warning. It is unwound from its inside instead: asked for more
+    under a cancellation, it ends by itself.
+    """
+    chunks = response.aiter_bytes()
+    try:
+        yield chunks
+    finally:
+        with anyio.CancelScope() as scope, contextlib.suppress(Exception):
+            scope.cancel()
+            async for _ in chunks:
+                pass
+
+
 async def read_bounded(response: httpx2.Response, limit: int) -> bytes:
     """The whole body. Raises `BadAnswer` when it is longer than `limit` bytes."""
     parts: list[bytes] = []
     length = 0
-    async for chunk in response.aiter_bytes():
-        parts.append(chunk)
-        length += len(chunk)
-        if length > limit:
-            raise BadAnswer(f"the answer is over the bound of {limit:,} bytes")
+    async with chunks_of(response) as chunks:
+        async for chunk in chunks:
+            parts.append(chunk)
+            length += len(chunk)
+            if length > limit:
+                raise BadAnswer(f"the answer is over the bound of {limit:,} bytes")
     return b"".join(parts)
 
 

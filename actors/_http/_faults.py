@@ -64,7 +64,9 @@ def in_words(error: Exception) -> str:
         case httpx2.ConnectTimeout():
             return "the connection was not accepted in time"
         case httpx2.ConnectError():
-            return f'no connection can be made ({detail or "refused"}). Start the server, or correct its "url".'
+            return (
+                f'no connection can be made ({detail or "refused"}). Start the server, or correct its "url".'
+            )
         case httpx2.ReadTimeout() | httpx2.WriteTimeout():
             return "the server fell silent"
         case httpx2.RemoteProtocolError() | httpx2.ReadError() | httpx2.WriteError():

@@ -16,7 +16,7 @@ import anyio.abc
 from ...protocol.errors import Reach
 from .._conversation import mark_sent
 from .._peer import Exchange, Loss, LostReason
-from ._client import exchanged, read_bounded
+from ._client import chunks_of, exchanged, read_bounded
 from ._events import EventParser, ServerEvent
 from ._faults import (
     BadAnswer,
@@ -119,10 +119,11 @@ class LegacySse:
         parser = EventParser(self._peer.max_size, self._overlong)
         async with exchanged(self._client, request) as response:
             await self._check(response)
-            async for chunk in response.aiter_bytes():
-                self._peer.heard()
-                for event in parser.feed(chunk):
-                    self._take(event)
+            async with chunks_of(response) as chunks:
+                async for chunk in chunks:
+                    self._peer.heard()
+                    for event in parser.feed(chunk):
+                        self._take(event)
 
     async def _check(self, response: httpx2.Response) -> None:
         if not response.is_success:

@@ -35,7 +35,7 @@ from .._wire import (
     encode_json,
 )
 from ._answer_stream import FIRST_RETRY, AnswerStream
-from ._client import exchanged, read_bounded
+from ._client import chunks_of, exchanged, read_bounded
 from ._events import EventParser
 from ._faults import (
     BadAnswer,
@@ -219,11 +219,12 @@ class StreamableHttp:
         return response.is_success and media_type(response) == "text/event-stream"
 
     async def _hear(self, response: httpx2.Response, parser: EventParser) -> None:
-        async for chunk in response.aiter_bytes():
-            self._peer.heard()
-            for event in parser.feed(chunk):
-                if event.name == "message":
-                    self._peer.take_line(event.data)
+        async with chunks_of(response) as chunks:
+            async for chunk in chunks:
+                self._peer.heard()
+                for event in parser.feed(chunk):
+                    if event.name == "message":
+                        self._peer.take_line(event.data)
 
     def _overlong(self, head: bytes) -> None:
         self._peer.take_overlong(head, f"{self._peer.max_size:,} bytes an event")

@@ -3,11 +3,13 @@
     python -m tests.support.sdk_app HOST KIND
 
 HOST is `uvicorn` (asyncio) or `hypercorn` (trio); KIND is `http` (streamable, event streams), `json` (streamable, JSON
-bodies), `stateless` or `sse` (2024-11-05). The port is printed, in a line, once it listens. It ends when its stdin does.
+bodies), `stateless`, `legacy` (as `http`, but knows nothing of 2026-07-28) or `sse` (2024-11-05). The port is printed,
+in a line, once it listens. It ends when its stdin does.
 """
 
 from __future__ import annotations
 
+import json
 import socket
 import sys
 import threading
@@ -80,7 +82,23 @@ def make_app(kind: str) -> Any:
     server = make_server()
     if kind == "sse":
         return server.sse_app()
-    return server.streamable_http_app(json_response=kind == "json", stateless_http=kind == "stateless")
+    app = server.streamable_http_app(json_response=kind == "json", stateless_http=kind == "stateless")
+    return _before_2026(app) if kind == "legacy" else app
+
+
+def _before_2026(app: Any) -> Any:
+    """The same application, answering requests of the newer era as servers did that had never heard of it."""
+
+    async def older(scope: Any, receive: Any, send: Any) -> None:
+        if (b"mcp-protocol-version", b"2026-07-28") not in scope.get("headers", ()):
+            await app(scope, receive, send)
+            return
+        error = {"jsonrpc": "2.0", "id": None, "error": {"code": -32600, "message": "Missing session ID"}}
+        headers = [(b"content-type", b"application/json")]
+        await send({"type": "http.response.start", "status": 400, "headers": headers})
+        await send({"type": "http.response.body", "body": json.dumps(error).encode()})
+
+    return older
 
 
 def main(host: str, kind: str) -> None:
