@@ -20,7 +20,7 @@ from ._ref import MailboxFull, Ref, Reply
 from ._rim import Rim, Waiter, current_rim
 from ._router import Define, Learn, Router, Sync
 from ._server import ServerActor
-from ._stage import Director, Record, Stage, Then, Verdict
+from ._stage import Director, Record, Spawner, Stage, Then, Verdict
 from ._stdio import StdioConnector
 from ._stream import EventStream, Subscription
 from ._timers import Timer, Timers
@@ -60,6 +60,7 @@ __all__ = [
     "RpcError",
     "Save",
     "ServerActor",
+    "Spawner",
     "Stage",
     "StdioConnector",
     "Store",

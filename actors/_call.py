@@ -121,7 +121,8 @@ class Call(Exchange):
     # ---- the one end ------------------------------------------------------------------------------------------------
 
     def finish(self, tally: Tally, *, result: bytes | None = None, error: CallError | None = None) -> bool:
-        """The outcome, once; with neither, the caller has left. False when there was one already."""
+        """The outcome, once; with neither, the caller has left. False when there was one already. Its desk then runs
+        the callback."""
         if self.ended:
             return False
         self.ended = True
@@ -136,8 +137,6 @@ class Call(Exchange):
             tally.cancelled += 1
         if self.waiter is not None:
             self.waiter.set()
-        if self.on_end is not None:
-            self.on_end(self)
         return True
 
     @property

@@ -5,7 +5,9 @@ wait (publish an index, write a file), so a burst of a thousand messages costs o
 a checkpoint, so a chatty sender starves nobody.
 
 The mailbox outlives a crash of the step; the message that crashed it is gone and its reply is failed, never retried.
-Whether the actor may go on is the supervisor's decision (OTP restart intensity): `run` raises out and is called again.
+What the rest of its batch still owes is done first thing after the restart. Whether the actor may go on is the
+supervisor's decision (OTP restart intensity): `run` raises out and is called again. Once closed, it answers whatever
+is still put to it with the error it was closed with: nobody waits for an actor that does not come back.
 """
 
 from __future__ import annotations
@@ -33,6 +35,7 @@ class CoreActor(Generic[M]):
         self.rim = rim
         self.mailbox: Mailbox[M, M] = Mailbox(self.bound, self._ring)
         self.ref: Ref[M] = Ref(self.name, self.mailbox, rim)
+        self.closed: Exception | None = None
         self._bell = rim.waiter()
 
     def step(self, message: M) -> None:
@@ -48,6 +51,7 @@ class CoreActor(Generic[M]):
     async def run(self) -> None:
         """The owner task. Ends by cancellation; raises what a step or `after_batch` raised."""
         self.reset()
+        await self.after_batch()  # what a batch that crashed half-way has left undone
         while True:
             if not len(self.mailbox):
                 await self._bell.wait()
@@ -59,11 +63,14 @@ class CoreActor(Generic[M]):
             await anyio.lowlevel.checkpoint()
 
     def close(self, error: Exception) -> None:
-        """Answer everybody who still waits; the actor is not coming back."""
+        """Answer everybody who still waits, and whoever comes later; the actor is not coming back."""
+        self.closed = error
         for message in self.mailbox.take(len(self.mailbox)):
             _fail_reply(message, error)
 
     def _ring(self) -> None:
+        if self.closed is not None:
+            self.close(self.closed)
         self._bell.set()
 
     def _step_or_fail(self, message: M) -> None:

@@ -7,6 +7,9 @@ Accepting, sending and ending are plain steps in the task of whoever brings the 
 `mailbox.user` (queued) or `_open` (in flight); `Record` counts both over all scopes of the server, and its bounds are
 checked before a call is accepted, never after.
 
+Ending a call may run its owner's callback, and that may do anything: call again, cancel another, raise. So a call is
+taken off before it is ended, loops look again after each end, and what a callback raises is a note, no bug of ours.
+
 One alarm. All deadlines of an actor (queued calls, sent calls, idling, draining) share one timer, set to the earliest
 of them; it is only ever moved forward, and looks again when it rings. So accepting or ending a call touches no timer
 in the common case, and an idle actor is woken at most once.
@@ -15,7 +18,9 @@ in the common case, and an idle actor is woken at most once.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+import traceback
+from collections import deque
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from ..protocol.address import Address
@@ -43,13 +48,17 @@ from ._stage import Director, Record, Stage
 if TYPE_CHECKING:
     from ._timers import Timer
 
+# What a peer raises for arguments that are no JSON.
+_NO_JSON = (UsageError, TypeError, ValueError, OverflowError, RecursionError)
+
 # Endings after which a call that never reached the server may wait for the next incarnation.
 _REQUEUEING = (Cause.LOST, Cause.RESTART, Cause.RELOAD)
 
 
 class CallDesk:
     __slots__ = (
-        "_alarm", "_idle_since", "_open", "address", "director", "life", "mailbox", "peer", "record", "stage",
+        "_alarm", "_idle_since", "_open", "_serving", "address", "director", "life", "mailbox", "peer", "record",
+        "stage",
     )  # fmt: skip
 
     def __init__(self, address: Address, record: Record, stage: Stage, director: Director) -> None:
@@ -62,6 +71,7 @@ class CallDesk:
         self.mailbox: Mailbox[News, Call] = Mailbox(1 << 60, self._run)
         self.peer: Peer | None = None
         self._open: dict[Call, None] = {}  # in flight, oldest first
+        self._serving = False
         self._idle_since = -math.inf
         self._alarm: Timer | None = None
 
@@ -76,11 +86,6 @@ class CallDesk:
     @property
     def queued(self) -> int:
         return len(self.mailbox.user)
-
-    @property
-    def is_resting(self) -> bool:
-        """Nothing in flight, nothing queued."""
-        return not self._open and not self.mailbox.user
 
     # ---- hooks of the other half ------------------------------------------------------------------------------------
 
@@ -132,17 +137,16 @@ class CallDesk:
 
     def cancel(self, call: Call, reason: str) -> None:
         """The caller has left; its call has its outcome now."""
-        if call in self._open:
-            assert self.peer is not None
-            self._take_off(call)
-            self.peer.abandon(call, reason)
-            self._end(call)
-        elif call in self.mailbox.user:
-            self._unqueue(call)
-            self._end(call)
-        if call.is_probe:
-            self.director.left(self, call)
-        self._call_over()
+        try:
+            if call in self._open:
+                self._abandon(call, reason)
+                self._end(call)
+            elif call in self.mailbox.user:
+                self._unqueue(call)
+                self._end(call)
+            self._call_over()
+        except Exception as error:
+            self._park(error)
 
     def _bounds(self) -> tuple[int, int]:
         definition, settings = self.record.definition, self.stage.settings
@@ -153,6 +157,8 @@ class CallDesk:
 
     def _refuse(self, call: Call, refusal: CallError) -> None:
         self.stage.tally.refused += 1
+        if call.is_probe:
+            self.director.left(self, call)
         refusal.tool = refusal.tool or call.tool
         raise refusal
 
@@ -200,17 +206,23 @@ class CallDesk:
         assert self.peer is not None
         self.record.in_flight += 1
         self._open[call] = None
+        call.sent_at = self.stage.rim.now()  # if the pipe is full: since when it has heard nothing
         try:
             self.peer.request(call)
-        except UsageError as error:  # its arguments are no JSON
+        except _NO_JSON as error:
             self._take_off(call)
             self._end(call, BadArguments(str(error), server=self.address.server))
             self._call_over()
             return
         if call.reach is Reach.NOT_SENT and call in self._open:
             # The pipe is full: its clock starts when it is sent, so until then the queue's applies.
-            call.deadline = self.stage.rim.now() + self.stage.settings.queue_timeout
+            call.deadline = call.sent_at + self.stage.settings.queue_timeout
             self._wake_by(call.deadline)
+
+    def _abandon(self, call: Call, reason: str) -> None:
+        assert self.peer is not None
+        self._take_off(call)
+        self.peer.abandon(call, reason)
 
     def _take_off(self, call: Call) -> None:
         if call in self._open:
@@ -220,7 +232,9 @@ class CallDesk:
     def call_sent(self, call: Call) -> None:
         """The first byte was accepted: the call's own clock starts (DESIGN, Calls)."""
         now, settings = self.stage.rim.now(), self.stage.settings
-        timeout = call.timeout or self.record.definition.call_timeout or settings.call_timeout
+        timeout = call.timeout
+        if timeout is None:
+            timeout = self.record.definition.call_timeout or settings.call_timeout
         call.timeout = timeout
         call.sent_at = now
         call.deadline = now + timeout
@@ -229,23 +243,22 @@ class CallDesk:
         self._tell_call(call, "sent")
 
     def call_answered(self, call: Call, result: bytes | None, error: RpcError | None) -> None:
-        self._take_off(call)
-        if error is None:
-            call.finish(self.stage.tally, result=result)
-        elif error.broken:
-            self._broke(call, error)
-            return
-        else:
-            call.finish(self.stage.tally, error=self._remote_error(call, error))
-        self._tell_call(call, "ended")
-        if self.record.guarded:
-            self.director.answered(self, call)
-        self._call_over()
+        if call not in self._open:
+            return  # it has its outcome already
+        try:
+            self._take_off(call)
+            if error is not None and error.broken:
+                self._broke(call, error)
+                return
+            if self.record.guarded:
+                self.director.answered(self, call)
+            self._finish(call, result, None if error is None else self._remote_error(call, error))
+            self._call_over()
+        except Exception as bug:
+            self._park(bug)
 
     def _broke(self, call: Call, error: RpcError) -> None:
         """Its exchange broke and the connection lives on: send it once more if that is harmless, else it fails."""
-        if call.is_probe:
-            self.director.left(self, call)
         if self._may_replay(call) and self.life.state is State.CONNECTED:
             call.back_to_queue()
             self._enqueue(call, first=True)
@@ -258,7 +271,8 @@ class CallDesk:
         if call.timeout is not None:
             call.deadline = min(self.stage.rim.now() + call.timeout, call.total_deadline)
         if call.on_progress is not None:
-            call.on_progress(params)
+            on_progress = call.on_progress
+            self._call_back(lambda: on_progress(params))
 
     def _remote_error(self, call: Call, error: RpcError) -> CallError:
         server = self.address.server
@@ -269,29 +283,63 @@ class CallDesk:
     # ---- calls out --------------------------------------------------------------------------------------------------
 
     def _end(self, call: Call, error: CallError | None = None) -> None:
-        if call.finish(self.stage.tally, error=error):
+        """The end of a call that was not answered."""
+        if call.is_probe:
+            self.director.left(self, call)
+        self._finish(call, None, error)
+
+    def _finish(self, call: Call, result: bytes | None, error: CallError | None) -> None:
+        if call.finish(self.stage.tally, result=result, error=error):
             self._tell_call(call, "ended")
+            on_end = call.on_end
+            if on_end is not None:
+                self._call_back(lambda: on_end(call))
+
+    def _call_back(self, callback: Callable[[], None]) -> None:
+        """Run a callback of the call's owner. What it raises is the owner's own affair, and worth a note."""
+        try:
+            callback()
+        except Exception as error:
+            text = "".join(traceback.format_exception(error))
+            self.stage.events.emit(
+                Kind.NOTE,
+                self.address,
+                self.life.incarnation,
+                detail=f"the callback of a call raised\n{text}",
+            )
 
     def _call_over(self) -> None:
-        """A call has left the connection or the queue: serve the next, or rest."""
-        if self.mailbox.user:
-            if self.life.state is State.CONNECTED:
-                self._serve()
-        elif not self._open:
+        """A call has left the connection or the queue: serve the next, rest, or go on draining."""
+        if self.life.state is State.CONNECTED and self.mailbox.user:
+            self._serve()
+        if not self._open and (self.life.state is State.DRAINING or not self.mailbox.user):
             self._rest()
 
     def _serve(self) -> None:
-        """Send what is queued, as far as there are places."""
-        queue, limit = self.mailbox.user, self._bounds()[0]
-        while queue and self.record.in_flight < limit and self.life.state is State.CONNECTED:
-            call = queue.popleft()
-            self.record.queued -= 1
-            self._send(call)
+        """Send what is queued, as far as there are places. What ends meanwhile leaves its place to this same loop."""
+        if self._serving:
+            return
+        self._serving = True
+        try:
+            while self._may_send_next():
+                call = self.mailbox.user.popleft()
+                self.record.queued -= 1
+                self._send(call)
+        finally:
+            self._serving = False
+
+    def _may_send_next(self) -> bool:
+        if not self.mailbox.user or self.life.state is not State.CONNECTED:
+            return False
+        if self.record.in_flight >= self._bounds()[0]:
+            return False
+        return not self.record.guarded or self.director.may_send(self, self.mailbox.user[0])
 
     def _lose_all(self, reason: LostReason) -> None:
         # The youngest first: each that is queued again goes to the head, so they stand there in their old order.
         for call in reversed(tuple(self._open)):
-            self._lose(call, reason)
+            if call in self._open:
+                self._lose(call, reason)
 
     def _lose(self, call: Call, reason: LostReason) -> None:
         """The connection is gone under it: replay, once, what cannot have run or may run twice; else it fails."""
@@ -323,22 +371,24 @@ class CallDesk:
         """The drain deadline: what is still in flight has had its time."""
         ending = self.life.ending
         for call in tuple(self._open):
-            assert self.peer is not None
-            self._take_off(call)
-            self.peer.abandon(call, ending.cause.value if ending else "drained")
+            if call not in self._open:
+                continue  # cancelled by the callback of one before it
+            self._abandon(call, ending.cause.value if ending else "drained")
             text = f'Server "{self.address.server}" was drained ({ending}) before the call was done.'
             self._end(call, Drained(text, server=self.address.server, reach=call.reach))
 
     def _fail_queued(self, error: CallError) -> None:
-        while self.mailbox.user:
-            call = self.mailbox.user.popleft()
-            self.record.queued -= 1
+        """Those queued now: what a callback queues meanwhile is a new call, accepted or refused on its own."""
+        failed, self.mailbox.user = self.mailbox.user, deque()
+        self.record.queued -= len(failed)
+        for call in failed:
             self._end(call, error.twin())
 
     def _fail_open(self, error: CallError) -> None:
         for call in tuple(self._open):
-            self._take_off(call)
-            self._end(call, error.twin(call.reach))
+            if call in self._open:
+                self._take_off(call)
+                self._end(call, error.twin(call.reach))
 
     def _tell_call(self, call: Call, what: str) -> None:
         self.stage.events.emit(
@@ -378,33 +428,43 @@ class CallDesk:
 
     def _expire_queued(self, now: float) -> None:
         for call in [call for call in self.mailbox.user if call.queue_deadline <= now]:
+            if call not in self.mailbox.user:
+                continue  # cancelled by the callback of one before it
             doing = self._doing()
             self._unqueue(call)
             waited = self.stage.settings.queue_timeout
             text = f'Server "{self.address.server}" was not ready within {waited:g}s ({doing}); the call was not sent.'
             server = self.address.server
             self._end(call, CallTimeout(text, server=server, reach=Reach.NOT_SENT, timeout=waited))
-            if call.is_probe:
-                self.director.left(self, call)
 
     def _expire_sent(self, now: float) -> None:
-        for call in [call for call in self._open if call.deadline <= now]:
-            if call.ended:
-                continue  # a hang declared for the one before ended this one too
-            assert self.peer is not None
-            silent = self.peer.last_heard <= call.sent_at
-            self._take_off(call)
-            self.peer.abandon(call, "timed out")
-            self._end(call, self._timeout_error(call))
-            if self.director.timed_out(self, call, silent=silent):
-                self._unresponsive()
-            self._call_over()
+        """Calls whose time is up. However many they are, a server that was silent meanwhile has failed once."""
+        expired = [call for call in self._open if call.deadline <= now]
+        if not expired:
+            return
+        assert self.peer is not None
+        heard = self.peer.last_heard
+        silent = any(heard <= call.sent_at for call in expired)
+        # First the gate, then the calls: a caller that tries again at once meets the gate as it is now.
+        hung = silent and self.director.silent(self)
+        for call in expired:
+            if call in self._open:
+                self._abandon(call, "timed out")
+                self._end(call, self._timeout_error(call))
+        if hung:
+            self._unresponsive()
+        self._call_over()
 
     def _timeout_error(self, call: Call) -> CallTimeout:
         server = self.address.server
         if call.reach is Reach.NOT_SENT:
             waited = self.stage.settings.queue_timeout
             text = f'Server "{server}" read nothing for {waited:g}s; the call was not sent.'
+        elif call.deadline == call.total_deadline > call.sent_at + (call.timeout or 0.0):
+            waited = call.total_deadline - call.sent_at
+            text = (
+                f'Server "{server}" was not done within {waited:g}s, for all its progress; the call was sent.'
+            )
         else:
             waited = call.timeout or 0.0
             text = f'Server "{server}" did not answer within {waited:g}s; the call was sent and may have run.'

@@ -2,9 +2,9 @@
 
 Everything that must be entered and left in one task is entered and left here. The task decides nothing and touches no
 state: it tells the actor `Ready`, `Failed`, `Lost`, `Gone`, and is told one thing, `leave`, which cancels whatever it
-is doing inside the connection; then it stops the tree, shielded, within the stop time. `Gone` is told in a plain
-`finally`, so an actor hears it also when the loop cancels this task natively; the connector's own `finally` has killed
-the tree by then.
+is doing: opening the connection, or something inside it; then it stops the tree, shielded, within the stop time. One
+deadline covers opening, greeting and listing. `Gone` is told in a plain `finally`, so an actor hears it also when the
+loop cancels this task natively; the connector's own `finally` has killed the tree by then.
 
 It is also the peer's `PeerHooks`. Those are called from a pump (on asyncio: from a loop callback, where there is no
 current task), so they only tell, or set a flag.
@@ -15,10 +15,12 @@ change announced while reading is read after that, so none is lost and one chang
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 import anyio
+import attrs
 
 from ..protocol.errors import Bug, CallError, ConnectFailed
 from ..protocol.events import Kind
@@ -48,6 +50,9 @@ class Incarnation:
         self._connection: Connection | None = None
         self._scope: anyio.CancelScope | None = None
         self._leaving = False
+        stage, definition = actor.stage, actor.definition
+        self._limit = definition.connect_timeout or stage.settings.connect_timeout
+        self._deadline = stage.rim.now() + self._limit
         self._bell = actor.stage.rim.waiter()
 
     # ---- what the actor uses ----------------------------------------------------------------------------------------
@@ -98,35 +103,43 @@ class Incarnation:
     async def _live(self) -> None:
         stage, address = self.actor.stage, self.actor.address
         connector = stage.connect(self.actor.definition, address, self.number)
-        async with connector.open(self) as connection:
-            self._connection = connection
-            with anyio.CancelScope() as self._scope:
-                if self._leaving:
-                    self._scope.cancel()
-                await self._serve(connection)
-            with anyio.CancelScope(shield=True):
-                await connection.stop(self.actor.stop_time())
+        with anyio.CancelScope(deadline=self._deadline) as opening:
+            self._scope = opening
+            async with connector.open(self) as connection:
+                opening.deadline = math.inf
+                self._connection = connection
+                await self._use(connection)
+        if opening.cancelled_caught:
+            self._fail("it could not be opened in time")
+
+    async def _use(self, connection: Connection) -> None:
+        with anyio.CancelScope() as self._scope:
+            if self._leaving:
+                self._scope.cancel()
+            await self._serve(connection)
+        with anyio.CancelScope(shield=True):
+            await connection.stop(self.actor.stop_time())
 
     async def _serve(self, connection: Connection) -> None:
         """Greet and list within the connect time, then stay until `leave`."""
         stage, actor = self.actor.stage, self.actor
-        limit = actor.definition.connect_timeout or stage.settings.connect_timeout
+        settings = attrs.evolve(stage.settings, connect_timeout=self._limit)
         try:
-            with anyio.fail_after(limit):
+            with anyio.fail_after(self._deadline - stage.rim.now()):
                 hello = await shake_hands(
                     connection.peer,
                     stage.rim,
-                    settings=stage.settings,
+                    settings=settings,
                     client_info=stage.client_info,
                     capabilities={},
                     era_hint=actor.record.era_hint,
                 )
                 revision = stage.next_revision()
-                listing = await list_all(connection.peer, stage.rim, hello, stage.settings)
+                listing = await list_all(connection.peer, stage.rim, hello, settings)
         except TimeoutError:
-            actor.tell(Failed(self.number, self._failure(f"no answer to the handshake within {limit:g}s")))
+            self._fail(f"no answer to the handshake within {self._limit:g}s")
         except RpcFailure as error:
-            actor.tell(Failed(self.number, self._failure(str(error))))
+            self._fail(str(error))
         else:
             actor.tell(Ready(self.number, hello, listing, revision))
             await self._stay(connection, hello)
@@ -147,10 +160,11 @@ class Incarnation:
             else:
                 self.actor.tell(Listed(self.number, hello, listing, revision))
 
-    def _failure(self, text: str) -> ConnectFailed:
+    def _fail(self, text: str) -> None:
         server, tail = self.actor.address.server, self.stderr_tail()
         words = describe(LostReason(text, stderr_tail=tail))
-        return ConnectFailed(f'Failed to connect to "{server}": {words}', server=server, stderr_tail=tail)
+        error = ConnectFailed(f'Failed to connect to "{server}": {words}', server=server, stderr_tail=tail)
+        self.actor.tell(Failed(self.number, error))
 
     # ---- PeerHooks --------------------------------------------------------------------------------------------------
 

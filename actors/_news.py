@@ -8,7 +8,7 @@ from __future__ import annotations
 import attrs
 
 from ..protocol.errors import CallError, NeedsAuth
-from ..protocol.lifecycle import Cause, Ending
+from ..protocol.lifecycle import Ending
 from ._connection import Hello, Listing
 from ._peer import LostReason
 
@@ -39,7 +39,6 @@ class Failed:
 
     incarnation: int
     error: CallError
-    cause: Cause = Cause.CONNECT_FAILED
 
 
 @attrs.frozen(eq=False)

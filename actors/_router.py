@@ -87,8 +87,8 @@ class Router(CoreActor[RouterMessage]):
 
     async def after_batch(self) -> None:
         if self._is_stale:
-            self._is_stale = False
             self.index = Index.build(self._servers, self._entries, self._settings, previous=self.index)
+            self._is_stale = False
         waiting, self._waiting = self._waiting, []
         for reply in waiting:
             reply.send(self.index)

@@ -21,7 +21,7 @@ import traceback
 from collections.abc import Callable
 
 from ..protocol.address import Address
-from ..protocol.errors import Bug, CallError, ConnectFailed, Reach
+from ..protocol.errors import Bug, CallError, CallTimeout, ConnectFailed, NeedsAuth, Reach
 from ..protocol.events import Kind
 from ..protocol.lifecycle import Cause, Effect, Ending, Life, State, Trigger, is_late, settle, step
 from ._desk import CallDesk
@@ -36,6 +36,8 @@ Watcher = Callable[[CallError | None], None]
 class ServerActor(CallDesk):
     __slots__ = (
         "_incarnation",
+        "_is_held",
+        "_leases",
         "_stepping",
         "_watchers",
         "connected_at",
@@ -55,13 +57,30 @@ class ServerActor(CallDesk):
         self.was_hung = False  # this incarnation was declared unresponsive
         self.loss = Loss.DIED  # how its connection was lost, if it was
         self._watchers: list[Watcher] = []
+        self._leases = 0
+        self._is_held = False  # its idle time is over, and the pool's minimum keeps it
         self._incarnation: Incarnation | None = None
         self._stepping = False
+
+    @property
+    def is_resting(self) -> bool:
+        """Nothing in flight, nothing queued, and nobody holds a lease."""
+        return not self._open and not self.mailbox.user and not self._leases
+
+    @property
+    def idle_since(self) -> float:
+        """When its last call ended, or it connected."""
+        return self._idle_since
 
     @property
     def is_awaited(self) -> bool:
         """Calls or watchers wait for a connection."""
         return bool(self.mailbox.user or self._watchers)
+
+    @property
+    def is_watched(self) -> bool:
+        """Somebody other than a call waits for a connection."""
+        return bool(self._watchers)
 
     @property
     def is_connected(self) -> bool:
@@ -80,7 +99,10 @@ class ServerActor(CallDesk):
         """The supervisor's cue: gate, slot and permit are had. Joins an attempt under way."""
         if self.life.state is State.IDLE:
             self.waiting_for = None
-            self._move(Trigger.CONNECT)
+            try:
+                self._move(Trigger.CONNECT)
+            except Exception as error:  # here, or it would be the bug of whoever freed the permit
+                self._park(error)
 
     def tell(self, news: News) -> None:
         """Put it in the system lane: handled now, or right after what is being handled."""
@@ -106,6 +128,15 @@ class ServerActor(CallDesk):
         """Somebody other than a call wants it connected: a watcher, its keep-alive policy."""
         self._want()
 
+    def refuse_waiting(self, why: str) -> None:
+        """What it waits for does not come: whoever waits for its connection is told so."""
+        server, waited = self.address.server, self.stage.settings.acquire_timeout
+        text = f'Server "{server}" was not started within {waited:g}s: {why}; the call was not sent.'
+        error = CallTimeout(text, server=server, reach=Reach.NOT_SENT, timeout=waited)
+        self._fail_queued(error)
+        self._notify(error)
+        self.director.unwant(self)
+
     def stop_time(self) -> float:
         """Seconds the process tree has for its end."""
         limit = self.definition.stop_timeout or self.stage.settings.stop_timeout
@@ -116,6 +147,25 @@ class ServerActor(CallDesk):
         self._fail_open(error)
         self._fail_queued(error)
         self._notify(error)
+
+    def serve(self) -> None:
+        """Queued calls that were held back may go."""
+        self._call_over()
+
+    def lease(self) -> Callable[[], None]:
+        """Somebody is about to call it, or decides whether to: until the returned function is called, it is in use, and
+        neither its idle time nor pressure ends it."""
+        self._leases += 1
+        over = False
+
+        def release() -> None:
+            nonlocal over
+            if not over:
+                over = True
+                self._leases -= 1
+                self._call_over()
+
+        return release
 
     def rearm(self) -> None:
         """The idle time of its definition changed: look again."""
@@ -182,11 +232,13 @@ class ServerActor(CallDesk):
         if is_late(self.life, Trigger.FAILED):
             return
         if self.life.state is State.CONNECTED:  # the owner task itself broke: as good as lost
-            self._on_lost(LostReason(str(news.error)))
+            if isinstance(news.error, Bug):
+                self._stop_for(news.error)
+            else:
+                self._on_lost(LostReason(str(news.error)))
             return
         self._remember(news.error)
-        cause = Cause.BUG if isinstance(news.error, Bug) else news.cause
-        self._move(Trigger.FAILED, Ending(cause, str(news.error)))
+        self._move(Trigger.FAILED, Ending(_cause_of(news.error), str(news.error)))
 
     def _on_lost(self, reason: LostReason) -> None:
         state, self.loss = self.life.state, reason.loss
@@ -241,15 +293,25 @@ class ServerActor(CallDesk):
         """A bug of ours. This server stops here; the event carries the traceback."""
         server = self.address.server
         self.note_bug(error)
-        bug = Bug(f'Server "{server}" was parked by an error in Greenroom itself: {error!r}', server=server)
+        self._stop_for(
+            Bug(f'Server "{server}" was parked by an error in Greenroom itself: {error!r}', server=server)
+        )
+
+    def _stop_for(self, bug: Bug) -> None:
+        """Nothing here waits for anything any more, whatever else is broken; the tree is stopped."""
         self._remember(bug)
+        self.director.parked(self, bug)
         self._fail_open(bug)
         self._fail_queued(bug)
         self._notify(bug)
-        if self.life.state in (State.IDLE, State.CONNECTING, State.CONNECTED):
-            self._move(Trigger.STOP, Ending(Cause.BUG, repr(error)))
-        elif self._incarnation is not None:
-            self._incarnation.leave()
+        if self.life.state is not State.CLOSED:
+            try:
+                self._move(Trigger.STOP, Ending(Cause.BUG, str(bug)))
+                return
+            except Exception as error:  # closing is what is broken
+                self.note_bug(error)
+        if self.life.state is State.CLOSED:
+            self.life = Life(incarnation=self.life.incarnation + 1)
 
     # ---- moves and their effects ------------------------------------------------------------------------------------
 
@@ -327,9 +389,12 @@ class ServerActor(CallDesk):
 
     def _rest(self) -> None:
         """The last call is over: begin to idle, or go on draining."""
-        if self.life.state is State.CONNECTED:
+        if self.life.state is State.CONNECTED and not self._leases:
             self._idle_since = self.stage.rim.now()
+            self._is_held = False
             self._wake_by(self._life_deadline())
+            if self.stage.pressed:
+                self.director.rested(self)
         elif self.life.state is State.DRAINING:
             self.life, effects = settle(self.life)
             self._perform(effects)
@@ -350,7 +415,9 @@ class ServerActor(CallDesk):
             return
         if self.life.state is State.DRAINING:
             self._move(Trigger.DEADLINE)
-        elif self.life.state is State.CONNECTED:
+        elif not self.director.may_expire(self):
+            self._is_held = True
+        else:
             patience = self.director.idle_timeout(self)
             self._move(Trigger.DRAIN, Ending(Cause.IDLE_TIMEOUT, f"no call for {patience:g}s"), now)
 
@@ -359,6 +426,17 @@ class ServerActor(CallDesk):
         life = self.life
         if life.state is State.DRAINING and not life.stopping:
             return life.deadline if life.deadline is not None else math.inf
-        if life.state is State.CONNECTED and self.is_resting:
+        if life.state is State.CONNECTED and self.is_resting and not self._is_held:
             return self._idle_since + self.director.idle_timeout(self)
         return math.inf
+
+
+def _cause_of(error: CallError) -> Cause:
+    """What an attempt that ended with this error ends as."""
+    match error:
+        case Bug():
+            return Cause.BUG
+        case NeedsAuth():
+            return Cause.NEEDS_AUTH
+        case _:
+            return Cause.CONNECT_FAILED

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import enum
 import math
+from collections import deque
 from collections.abc import Callable, Coroutine
 from contextvars import Context
 from typing import TYPE_CHECKING, Any, Protocol
@@ -22,7 +23,7 @@ from ..protocol.errors import CallError
 from ..protocol.lifecycle import Ending
 from ._call import Tally
 from ._connection import ConnectorFactory, Hello, Listing
-from ._rim import Rim
+from ._rim import Rim, Waiter
 from ._stream import EventStream
 from ._timers import Timers
 
@@ -81,19 +82,64 @@ class Director(Protocol):
 
     def answered(self, actor: CallDesk, call: Call) -> None: ...
 
-    def timed_out(self, actor: CallDesk, call: Call, *, silent: bool) -> bool:
-        """A call got no answer in time; `silent`: nothing at all was heard meanwhile. True: the server is hung."""
+    def may_send(self, actor: CallDesk, call: Call) -> bool:
+        """Whether a call that was queued may be sent now. May make it the gate's probe."""
+        ...
+
+    def silent(self, actor: CallDesk) -> bool:
+        """Calls got no answer in time, and nothing at all was heard meanwhile. True: the server is hung."""
         ...
 
     def left(self, actor: CallDesk, call: Call) -> None:
-        """The gate's probe was cancelled by its caller."""
+        """The gate's probe has ended without an answer: its caller left, or it was never sent."""
+        ...
+
+    def parked(self, actor: ServerActor, bug: CallError) -> None:
+        """A step of it raised. Calls are refused with `bug` from here on."""
         ...
 
     def closed(self, actor: ServerActor, ending: Ending) -> Verdict: ...
 
+    def rested(self, actor: ServerActor) -> None:
+        """It has come to rest. Told only while `Stage.pressed`."""
+        ...
+
+    def may_expire(self, actor: ServerActor) -> bool:
+        """Its idle time is over: may it go? If not, it is asked to when it may."""
+        ...
+
     def idle_timeout(self, actor: ServerActor) -> float:
         """Seconds without a call after which it may go; `inf` for never."""
         ...
+
+
+Body = Callable[[], Coroutine[Any, Any, object]]
+
+
+class Spawner:
+    """Starts tasks for whoever is in a step, also where a step runs in no task at all.
+
+    On asyncio an answer is handled in a loop callback, and what it sets going (a call of its owner's callback, to a
+    server that is idle) may need an owner task there. A task group can only be used from a task, so this is one.
+    """
+
+    def __init__(self, rim: Rim, tasks: TaskGroup) -> None:
+        self._rim = rim
+        self._tasks = tasks
+        self._bodies: deque[Body] = deque()
+        self._bell: Waiter = rim.waiter()
+
+    def spawn(self, body: Body) -> None:
+        self._bodies.append(body)
+        self._bell.set()
+
+    async def run(self) -> None:
+        """Ends by cancellation. Each task gets an empty context: it is the room's, not that of whoever came first."""
+        while True:
+            await self._bell.wait()
+            self._bell = self._rim.waiter()
+            while self._bodies:
+                Context().run(self._tasks.start_soon, self._bodies.popleft())
 
 
 @attrs.define(eq=False)
@@ -103,17 +149,18 @@ class Stage:
     events: EventStream
     settings: Settings
     connect: ConnectorFactory
-    tasks: TaskGroup
+    spawner: Spawner
     client_info: dict[str, Any]
     tally: Tally = attrs.field(factory=Tally)
     calls: int = 0
     revisions: int = 0
+    pressed: bool = False  # somebody waits for a slot: who comes to rest says so
     stop_by: float = math.inf  # the room's own deadline, once it is closing
 
     def next_revision(self) -> int:
         self.revisions += 1
         return self.revisions
 
-    def spawn(self, body: Callable[[], Coroutine[Any, Any, object]]) -> None:
-        """Start an owner task in an empty context: it belongs to the room, not to whoever's call came first."""
-        Context().run(self.tasks.start_soon, body)
+    def spawn(self, body: Body) -> None:
+        """Start an owner task, within the next turn of the loop."""
+        self.spawner.spawn(body)

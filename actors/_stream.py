@@ -3,6 +3,7 @@
 `emit` is a plain function on the path of every call, so it does no more than it must: the sequence number always
 advances, an `Event` is built only when somebody subscribed to its kind. A subscriber has a bounded buffer; one that
 does not keep up loses the oldest events of its own buffer and is told how many (`Lagged`), it never slows the room.
+A reader is not part of the room either: a callback that raises is taken off, with a note, and the step goes on.
 """
 
 from __future__ import annotations
@@ -58,15 +59,19 @@ class EventStream:
             reader.push(event)
 
     def subscribe(self, kinds: Iterable[Kind] | None = None, *, buffer: int = BUFFER) -> Subscription:
-        """A reader of `kinds` (all by default), from now on. Enter it with `async with`, or `close` it."""
-        subscription = Subscription(self, tuple(kinds) if kinds is not None else tuple(Kind), buffer)
+        """A reader of `kinds` (all by default), from now on. Enter it with `async with`, or `close` it.
+
+        `buffer`: how many events it may be behind, at least one.
+        """
+        chosen = tuple(dict.fromkeys(kinds)) if kinds is not None else tuple(Kind)
+        subscription = Subscription(self, chosen, max(buffer, 1))
         for kind in subscription.kinds:
             self._subscribers[kind].append(subscription)
         return subscription
 
     def listen(self, callback: Callable[[Event], None], kinds: Iterable[Kind] | None = None) -> Subscription:
         """Call `callback(event)` in the emitting step. For readers that cannot lag: a log file, a counter."""
-        subscription = self.subscribe(kinds, buffer=0)
+        subscription = self.subscribe(kinds)
         subscription.callback = callback
         return subscription
 
@@ -102,13 +107,21 @@ class Subscription:
 
     def push(self, event: Event) -> None:
         if self.callback is not None:
-            self.callback(event)
+            self._call_back(event)
             return
         if len(self._events) >= self._bound:
             self._events.popleft()
             self._missed += 1
         self._events.append(event)
         self.wake()
+
+    def _call_back(self, event: Event) -> None:
+        assert self.callback is not None
+        try:
+            self.callback(event)
+        except Exception as error:
+            self.close()
+            self._stream.emit(Kind.NOTE, detail=f"a reader of events raised {error!r} and is read to no more")
 
     def wake(self) -> None:
         self._waiter.set()

@@ -43,29 +43,30 @@ class Timers:
         self._now = now
         self._on_bug = on_bug
         self._heap: list[Timer] = []
-        self._cancelled = 0
+        self._live = 0  # set, not yet fired, not cancelled
         self._order = 0
         self._sleep: anyio.CancelScope | None = None
 
     def __len__(self) -> int:
-        return len(self._heap) - self._cancelled
+        return self._live
 
     def at(self, when: float, callback: Callable[[], None]) -> Timer:
         """Call `callback()` at room time `when` (seconds); never inside this call, even when `when` has passed."""
         self._order += 1
         timer = Timer(when, self._order, callback, self)
         heapq.heappush(self._heap, timer)
+        self._live += 1
         if self._sleep is not None and when < self._sleep.deadline:
             self._sleep.deadline = when
         return timer
 
     def forget(self) -> None:
         """A timer was cancelled; rebuild when the dead outnumber the living."""
-        self._cancelled += 1
-        if self._cancelled > 64 and self._cancelled * 2 > len(self._heap):
+        self._live -= 1
+        dead = len(self._heap) - self._live
+        if dead > 64 and dead > self._live:
             self._heap = [timer for timer in self._heap if timer.callback is not None]
             heapq.heapify(self._heap)
-            self._cancelled = 0
 
     async def run(self) -> None:
         """The sleeping task; ends by cancellation."""
@@ -81,7 +82,6 @@ class Timers:
     def _next(self) -> float:
         while self._heap and self._heap[0].callback is None:
             heapq.heappop(self._heap)
-            self._cancelled -= 1
         return self._heap[0].when if self._heap else math.inf
 
     def _fire(self) -> None:
@@ -90,16 +90,17 @@ class Timers:
         held: list[Timer] = []
         while self._heap and self._heap[0].when <= now:
             timer = heapq.heappop(self._heap)
-            callback, timer.callback = timer.callback, None
+            callback = timer.callback
             if callback is None:
-                self._cancelled -= 1
-            elif timer.order > last:
-                timer.callback = callback
+                continue
+            if timer.order > last:
                 held.append(timer)
-            else:
-                try:
-                    callback()
-                except Exception as error:
-                    self._on_bug(error)
+                continue
+            timer.callback = None
+            self._live -= 1
+            try:
+                callback()
+            except Exception as error:
+                self._on_bug(error)
         for timer in held:
             heapq.heappush(self._heap, timer)

@@ -191,7 +191,7 @@ SETTING_KEYS: Final = (
         "Idle servers are kept up to this many; must be below `maxConnections`.",
     ),
     Key(
-        "reserveConnections",
+        "reserve",
         "reserve_connections",
         count("connections", least=0),
         "Further slots for whoever has waited `reserveTimeoutMs`.",

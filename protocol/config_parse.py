@@ -31,7 +31,7 @@ from ._config_redact import redacted
 from ._config_schema import config_schema
 from ._config_server import check_environment, read_server
 from ._config_settings import merged_settings, read_settings
-from .config import Config, ServerDefinition
+from .config import Config, Lifecycle, ServerDefinition
 from .errors import ConfigError, Problem
 
 __all__ = [
@@ -39,6 +39,7 @@ __all__ = [
     "Layer",
     "config_schema",
     "definition_hash",
+    "fit_keep_alive",
     "imports_of",
     "is_array",
     "is_object",
@@ -119,7 +120,34 @@ def merge(
         seen.raise_fatal()
     config = _config({**unclaimed, **own}, strays, seen.as_warnings(), environ)
     files = tuple(dict.fromkeys(layer.source for layer in layers))
-    return attrs.evolve(config, settings=settings, setting_sources=sources, files=files)
+    return fit_keep_alive(attrs.evolve(config, settings=settings, setting_sources=sources, files=files))
+
+
+def fit_keep_alive(config: Config) -> Config:
+    """At least one slot of the pool is left for the rest: keep-alive servers beyond that run lazy, with a warning
+    (DESIGN, Policies: pool). In the order of the configuration."""
+    kept = [
+        name
+        for name, one in config.servers.items()
+        if one.lifecycle is Lifecycle.KEEP_ALIVE and not one.disabled
+    ]
+    beyond = kept[max(0, config.settings.max_connections - 1) :]
+    if not beyond:
+        return config
+    text = (
+        f"runs lazy: {len(kept)} keep-alive servers would leave none of the {config.settings.max_connections} "
+        'slots to the rest; raise "maxConnections"'
+    )
+    where = {
+        name: f"{config.servers[name].sources.get('lifecycle', 'config')}: mcpServers.{name}"
+        for name in beyond
+    }
+    return attrs.evolve(
+        config,
+        servers=dict(config.servers)
+        | {name: attrs.evolve(config.servers[name], lifecycle=Lifecycle.LAZY) for name in beyond},
+        problems=config.problems + tuple(Problem(where[name], text, fatal=False) for name in beyond),
+    )
 
 
 def _config(

@@ -108,6 +108,10 @@ class Gate:
         """The probe's caller has gone: the next one is the probe."""
         return attrs.evolve(self, probing=False)
 
+    def half_open(self) -> Gate:
+        """Somebody connected it by name, and that went well: the next call is the probe, without waiting."""
+        return attrs.evolve(self, shut_until=-math.inf, probing=False)
+
     def quarantined(self, policy: GatePolicy, now: float, reason: str) -> Gate:
         """Restart intensity was exceeded: as if the threshold had been reached. Never for ever."""
         until = max(self.shut_until, now + policy.cooldown)

@@ -3,9 +3,9 @@
 Rules (DESIGN, Policies; the contract of the pool that the originals document and do not keep).
 
 * A slot is held from the grant until nothing of the process tree is left: a stopping child still counts.
-* Who finds no free slot waits, first come first served. For each that waits, one idle connection is asked to go: the
-  one that has been idle longest. The idle list is LIFO: what was just used goes to its head, victims come from its
-  tail.
+* Who finds no free slot waits, first come first served. For each that waits, one idle connection is asked to go:
+  the one that has been idle longest. The idle list is LIFO: what was just used goes to its head, victims come from
+  its tail.
 * The reserve opens only to the head of the queue, and only after it has waited `reserve_timeout`. While more than
   `slots` are live, whatever becomes idle goes at once, and the slot it frees is not handed on.
 * `minimum` guards idle and pressure eviction alike: no eviction takes the total to below it. A connection that has
@@ -22,7 +22,7 @@ inside the caller's acquire (the victim's process is not gone by then, and the b
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable
+from collections.abc import Hashable, Mapping
 from typing import Generic, TypeVar
 
 import attrs
@@ -87,6 +87,15 @@ class Pool(Generic[K]):
         return len(self._waiting)
 
     @property
+    def holders(self) -> tuple[K, ...]:
+        return tuple(self._holders)
+
+    @property
+    def is_pressed(self) -> bool:
+        """Whether anybody's coming to rest would change anything."""
+        return bool(self._waiting or self._expired or self._shared_live > self.capacity)
+
+    @property
     def idle(self) -> tuple[K, ...]:
         """The idle list, its head (most recently used) first."""
         return tuple(reversed(self._idle))
@@ -98,6 +107,10 @@ class Pool(Generic[K]):
 
     def holds(self, who: K) -> bool:
         return who in self._holders
+
+    def is_held(self, who: K) -> bool:
+        """Its idle time is over, and the minimum keeps it."""
+        return who in self._expired
 
     # ---- what happens -----------------------------------------------------------------------------------------------
 
@@ -152,6 +165,18 @@ class Pool(Generic[K]):
         self._idle.pop(who, None)
         self._expired.pop(who, None)
 
+    def see_idle(self, resting: Mapping[K, bool]) -> None:
+        """The idle list as it is now, for an owner that keeps it elsewhere: who rests, the longest first, and whether
+        it may be a victim. Decides nothing; what follows from it comes with the next event."""
+        self._idle = {who: None for who in resting if who in self._holders and not self._is_off_limits(who)}
+        self._expired = {who: None for who in self._expired if who in self._idle}
+        for who in self._idle:
+            self._holders[who].is_victim = resting[who]
+
+    def _is_off_limits(self, who: K) -> bool:
+        holder = self._holders[who]
+        return holder.is_leaving or holder.is_kept
+
     def leaving(self, who: K) -> None:
         """It is on its way out for a reason of its own; its slot comes with `free`."""
         holder = self._holders.get(who)
@@ -163,6 +188,7 @@ class Pool(Generic[K]):
         """Its idle time is over: may it go? If not, it goes as soon as the total exceeds the minimum."""
         if self._staying > self.limits.minimum:
             return True
+        self._idle[who] = None
         self._expired[who] = None
         return False
 

@@ -4,9 +4,11 @@ It adds no mechanism. Names are resolved in the router's published index (a dict
 to the server's actor in the same step, and everything that lives is in the `Runtime`'s owner task.
 
 How the owner task runs depends on the loop, because the two cancel differently. On trio, `async with` opens a task
-group around it in the caller's task; the runtime shields itself in there, and a watcher turns the caller's cancellation
-into a request to stop. On asyncio it is a task of its own in an empty context, so that cancelling the host (natively,
-twice, under `wait_for`) still ends the room in order. `start(task_group)` uses the caller's group; `aclose` ends both.
+group around it in the caller's task. On asyncio it is a task of its own in an empty context, so that cancelling the
+host (natively, twice, under `wait_for`) still ends the room in order. `start(task_group)` uses the caller's group. In
+a group the runtime shields itself, and a watcher beside it turns the group's cancellation into a request to stop.
+`aclose`, from any task, asks for the end and waits for it; the group that `async with` opened is left by the task that
+entered it and no other.
 
 An unknown name whose prefix is a server's connects that server (its gate respected), and is resolved again. That, and
 being asked for by name (`connect`, `restart`), is all that starts a server besides a call to a known tool.
@@ -17,7 +19,7 @@ from __future__ import annotations
 import contextvars
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, ExitStack
 from types import TracebackType
 from typing import Any, cast
 
@@ -29,7 +31,16 @@ from ..actors import AuthFor, Call, ConnectorFactory, ServerActor, Subscription,
 from ..protocol.address import SHARED, Address
 from ..protocol.catalogue import ServerEntry
 from ..protocol.config import Config
-from ..protocol.errors import AmbiguousTool, CallError, RoomClosed, ServerDown, UnknownTool, UsageError
+from ..protocol.errors import (
+    AmbiguousTool,
+    CallError,
+    ProtocolFault,
+    Reach,
+    RoomClosed,
+    ServerDown,
+    UnknownTool,
+    UsageError,
+)
 from ..protocol.events import Kind
 from ..protocol.index import Ambiguous, Index, Missing, Target
 from ..protocol.lifecycle import Cause, Ending, State
@@ -37,7 +48,7 @@ from ..protocol.result import ToolResult
 from ..protocol.search import SearchPage, search
 from ..protocol.version import VERSION
 from ._files import open_config, open_store
-from ._runtime import Runtime
+from ._runtime import Runtime, sole
 from ._status import DrainReport, ServerStatus
 
 ConfigSource = str | os.PathLike[str] | Mapping[str, Any] | Config
@@ -50,6 +61,7 @@ class Greenroom:
         self.config = config
         self._runtime = runtime
         self._stack: AsyncExitStack | None = None
+        self._group: anyio.abc.TaskGroup | None = None  # the one in the stack
         self._ended: anyio.Event | None = None
 
     @classmethod
@@ -93,7 +105,17 @@ class Greenroom:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await self.aclose()
+        stack, self._stack = self._stack, None
+        if stack is None:
+            await self.aclose()
+            return
+        # The room ends in order whatever becomes of the host, and a cancellation must not replace the body's own error.
+        assert self._group is not None
+        self._group.cancel_scope.shield = True
+        try:
+            await self.aclose()
+        finally:
+            await _leave(stack)
 
     async def start(self, task_group: Any = None) -> None:
         """Open the room in `task_group` (a trio nursery or an anyio task group). On asyncio it may be left out: the
@@ -116,9 +138,6 @@ class Greenroom:
             return
         self._runtime.request_stop(patience)
         interrupted = await self._wait_for_the_end()
-        if self._stack is not None:
-            stack, self._stack = self._stack, None
-            await stack.aclose()
         if interrupted is not None:
             raise interrupted
         failure = self._runtime.failure
@@ -128,24 +147,30 @@ class Greenroom:
     async def _enter_trio(self) -> None:
         self._check_unused()
         self._ended = anyio.Event()
-        async with AsyncExitStack() as stack:
-            tasks = await stack.enter_async_context(anyio.create_task_group())
-            await tasks.start(self._own)
-            tasks.start_soon(self._stop_when_cancelled)
-            self._stack = stack.pop_all()
+        try:
+            async with AsyncExitStack() as stack:
+                self._group = await stack.enter_async_context(anyio.create_task_group())
+                await self._group.start(self._own)
+                self._stack = stack.pop_all()
+        except BaseExceptionGroup as group:
+            raise sole(group) from None
 
     async def _stop_when_cancelled(self) -> None:
-        """The host is cancelled: end in order. (The runtime is shielded and would not notice.)"""
+        """The group is cancelled: end in order. (The runtime is shielded and would not notice.)"""
         try:
-            assert self._ended is not None
-            await self._ended.wait()
+            await anyio.sleep_forever()
         finally:
             self._runtime.request_stop()
 
     async def _own(self, *, task_status: Any = anyio.TASK_STATUS_IGNORED) -> None:
         assert self._ended is not None
         try:
-            await self._runtime.run(task_status=task_status)
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(self._stop_when_cancelled)
+                await self._runtime.run(task_status=task_status)
+                tasks.cancel_scope.cancel()
+        except BaseExceptionGroup as group:
+            raise sole(group) from None
         finally:
             self._ended.set()
 
@@ -171,6 +196,11 @@ class Greenroom:
         self._task = asyncio.get_running_loop().create_task(
             own(), name="greenroom", context=contextvars.Context()
         )
+        ended = self._ended
+        assert ended is not None
+        self._task.add_done_callback(
+            lambda _: ended.set()
+        )  # also when it was cancelled before its first step
         try:
             await started
         except asyncio.CancelledError:
@@ -182,13 +212,22 @@ class Greenroom:
         assert self._ended is not None
         held: BaseException | None = None
         with anyio.CancelScope(shield=True):
-            while self._runtime.is_running:
+            while not self._ended.is_set():
                 try:
                     await self._ended.wait()
                 except anyio.get_cancelled_exc_class() as error:  # asyncio's own, which ignores the shield
                     held = error
                     self._runtime.request_stop(0)
         return held
+
+    @property
+    def _live(self) -> Runtime:
+        """The machinery. Raises `UsageError` before the room is opened."""
+        if not self._runtime.is_built:
+            raise UsageError(
+                "The room is not open yet: use `async with Greenroom.open(...) as room`, or `await room.start()`."
+            )
+        return self._runtime
 
     def _check_unused(self) -> None:
         if self._ended is not None:
@@ -199,7 +238,7 @@ class Greenroom:
     @property
     def index(self) -> Index:
         """The published index of all names."""
-        return self._runtime.router.index
+        return self._live.router.index
 
     @property
     def drain_report(self) -> DrainReport | None:
@@ -208,21 +247,21 @@ class Greenroom:
 
     async def ready(self) -> None:
         """Wait until every eager and keep-alive server has connected, or failed to once."""
-        await self._runtime.ready()
+        await self._live.ready()
 
     async def catalogued(self) -> None:
         """Wait until servers nobody knew anything of have been asked once (the first run's background visits)."""
-        await self._runtime.catalogued()
+        await self._live.catalogued()
 
     def entry(self, server: str) -> ServerEntry | None:
         """What is known of a server, or None. Raises `UnknownServer`."""
-        self._runtime.root.record(server)
-        return self._runtime.router.entry(server)
+        self._live.root.record(server)
+        return self._live.router.entry(server)
 
     def tools(self, server: str | None = None) -> tuple[Target, ...]:
         """Every callable name (of one server), sorted. Starts nothing."""
         if server is not None:
-            self._runtime.root.record(server)
+            self._live.root.record(server)
         return self.index.tools(server)
 
     def search(
@@ -241,16 +280,16 @@ class Greenroom:
     def status(self) -> list[ServerStatus]:
         """One per configured server, and one per further live address."""
         index = self.index
-        return self._runtime.root.status(
+        return self._live.root.status(
             {
                 name: counts.callable if (counts := index.counts(name)) else None
-                for name in self._runtime.root.records
+                for name in self._live.root.records
             }
         )
 
     def events(self, kinds: Iterable[Kind] | None = None) -> Subscription:
         """`async with room.events() as events: async for event in events: …`, from now on, in order."""
-        return self._runtime.stage.events.subscribe(kinds)
+        return self._live.stage.events.subscribe(kinds)
 
     # ---- calls ------------------------------------------------------------------------------------------------------
 
@@ -270,16 +309,16 @@ class Greenroom:
         `AmbiguousTool`, `UnknownServer`, `UsageError`. Cancelling it cancels the call.
         """
         target = self.index.get(tool) if server is None else None
-        if target is None:
-            target = await self.find(tool, server)
-        try:
-            call = self.start_call(target, arguments, None, timeout=timeout, on_progress=on_progress)
-        except CallError:
-            await (
-                anyio.lowlevel.checkpoint()
-            )  # a refusal costs a turn, so a loop around it cannot starve the rest
-            raise
-        return ToolResult(decode_result(await call.wait()))
+        with ExitStack() as leases:
+            if target is None:
+                target = await self._find(tool, server, leases)
+            try:
+                call = self.start_call(target, arguments, None, timeout=timeout, on_progress=on_progress)
+            except CallError:
+                # A refusal costs a turn, so a loop around it cannot starve the rest.
+                await anyio.lowlevel.checkpoint()
+                raise
+        return ToolResult(_decoded(await call.wait(), target))
 
     def start_call(
         self,
@@ -298,7 +337,7 @@ class Greenroom:
                 f"The arguments of {target.name} must be an object of named values, got {type(arguments).__name__}.",
                 code="invalid_args",
             )
-        if not self._runtime.is_running:
+        if not self._live.is_running:
             raise RoomClosed("The room is not open; the call was not sent.", server=target.server)
         if target.kind == "resource":
             call = Call("resources/read", {"uri": target.original}, replayable=True)
@@ -310,7 +349,7 @@ class Greenroom:
         call.on_end = on_end
         call.on_progress = on_progress
         call.wants_progress = on_progress is not None
-        self._runtime.root.actor(target.server, scope).submit(call)
+        self._live.root.actor(target.server, scope).submit(call)
         return call
 
     async def find(self, name: str, server: str | None = None) -> Target:
@@ -318,17 +357,23 @@ class Greenroom:
 
         Raises `UnknownTool`, `AmbiguousTool`, `UnknownServer`, and what kept the server from connecting.
         """
+        with ExitStack() as leases:
+            return await self._find(name, server, leases)
+
+    async def _find(self, name: str, server: str | None, leases: ExitStack) -> Target:
+        """`find`; a server that was connected for it stays leased until the caller has made its call."""
         found = self._resolve(name, server)
         if not isinstance(found, Missing):
             return found
         refused: CallError | None = None
         for candidate in found.servers:
+            leases.callback(self._live.root.actor(candidate).lease())
             try:
                 await self._connect(candidate, by_name=False)
             except CallError as error:
                 refused = refused or error
                 continue
-            await self._runtime.router.ref.ask(Sync)
+            await self._live.router.ref.ask(Sync)
             again = self._resolve(name, server)
             if not isinstance(again, Missing):
                 return again
@@ -338,7 +383,7 @@ class Greenroom:
 
     def _resolve(self, name: str, server: str | None) -> Target | Missing:
         if server is not None:
-            self._runtime.root.record(server)
+            self._live.root.record(server)
         found = self.index.resolve(name, server)
         if isinstance(found, Ambiguous):
             raise AmbiguousTool(name, found.candidates)
@@ -356,34 +401,35 @@ class Greenroom:
     async def connect(self, server: str, *, force: bool = False) -> None:
         """Connect a server now, whatever its gate says and although it was taken down. `force`: anew, if it is
         connected. Raises `ConnectFailed`, `UnknownServer`, `ServerDown` (disabled, broken definition)."""
-        actor = self._runtime.root.actor(server)
+        actor = self._live.root.actor(server)
         if force and actor.is_connected:
             await self.restart(server)
         else:
             await self._connect(server, by_name=True)
-        await self._runtime.router.ref.ask(Sync)
+        await self._live.router.ref.ask(Sync)
 
     async def drain(self, server: str) -> None:
         """Take a server down: calls in flight finish, new ones are refused, then its process is stopped. It stays
         down until it is connected or restarted by name. Raises `UnknownServer`."""
-        actor = self._runtime.root.actor(server)
+        actor = self._live.root.actor(server)
         text = f'Server "{server}" was drained. Connect or restart it to use it again.'
         closed = self._when_closed(actor)
-        self._runtime.root.take_down(actor, Ending(Cause.DRAINED), ServerDown(text, server=server))
+        self._live.root.take_down(actor, Ending(Cause.DRAINED), ServerDown(text, server=server))
         await closed.wait()
 
     async def restart(self, server: str) -> None:
         """End the present incarnation (calls in flight finish) and connect the next. Raises as `connect` does."""
-        actor = self._runtime.root.actor(server)
+        actor = self._live.root.actor(server)
         if actor.life.state in (State.CONNECTING, State.CONNECTED, State.DRAINING):
             actor.leave(Ending(Cause.RESTART))
         await self._connect(server, by_name=True)
-        await self._runtime.router.ref.ask(Sync)
+        await self._live.router.ref.ask(Sync)
 
     async def reconnect(self, server: str | None = None) -> list[tuple[str, CallError | None]]:
         """Restart one server, or: restart the live ones and connect eager and keep-alive ones, in parallel. Idle lazy
         servers are left alone. Returns each server with its error, or None."""
-        names = [server] if server is not None else self._runtime.root.to_reconnect()
+        root = self._live.root
+        names = [root.record(server).definition.name] if server is not None else root.to_reconnect()
         outcomes: dict[str, CallError | None] = {}
 
         async def one(name: str) -> None:
@@ -396,18 +442,17 @@ class Greenroom:
 
         async with anyio.create_task_group() as tasks:
             for name in names:
-                self._runtime.root.record(name)
                 tasks.start_soon(one, name)
         return [(name, outcomes[name]) for name in names]
 
     async def _connect(self, server: str, *, by_name: bool) -> None:
         """Wait until it is connected. By name: around the gate; else as a call would."""
-        root = self._runtime.root
+        root = self._live.root
         actor = root.actor(server)
         if actor.is_connected:
             return
         limit = self.config.settings.queue_timeout + self.config.settings.connect_timeout
-        waiter, box = self._runtime.stage.rim.waiter(), list[CallError | None]()
+        waiter, box = self._live.stage.rim.waiter(), list[CallError | None]()
 
         def connected(error: CallError | None) -> None:
             box.append(error)
@@ -433,8 +478,23 @@ class Greenroom:
         if actor.life.state in (State.IDLE, State.CLOSED):
             event.set()
         else:
-            self._runtime.root.on_closed(actor, event.set)
+            self._live.root.on_closed(actor, event.set)
         return event
+
+
+async def _leave(stack: AsyncExitStack) -> None:
+    try:
+        await stack.aclose()
+    except BaseExceptionGroup as group:
+        raise sole(group) from None
+
+
+def _decoded(result: bytes, target: Target) -> dict[str, Any]:
+    try:
+        return decode_result(result)
+    except ValueError as problem:
+        text = f'Server "{target.server}" answered with something that is no result: {problem}.'
+        raise ProtocolFault(text, server=target.server, reach=Reach.ANSWERED, tool=target.name) from None
 
 
 def _is_replayable(target: Target) -> bool:

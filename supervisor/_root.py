@@ -5,7 +5,11 @@ decision is never out of date when it is acted on. The policies are pure objects
 `_permits`); here is only the wiring: which policy is asked when, and what follows.
 
 From a reason to connect to the cue, an idle actor passes two doors in this order: its server's gate (waits for it to
-open; an explicit connect goes around it), then a start permit. It can leave the queue at either without a trace.
+open; an explicit connect goes around it, once a second), then a start permit. It can leave the queue at either without
+a trace.
+
+A half-open gate's one probe is a call, or an attempt to connect that no call asked for; the record holds which. Only
+its own end is the probe's end, and one that ends without an answer hands its turn to the next call that waits.
 
 One `ServerRecord` per configured server holds what outlives every address of it: the gate, the restart intensity,
 whether it was taken down on purpose. Actors are made when first needed: a configured server that nobody has called is
@@ -31,6 +35,7 @@ from ..actors import (
     ServerActor,
     Stage,
     Then,
+    Timer,
     Verdict,
     login_needed,
 )
@@ -39,14 +44,25 @@ from ..protocol.config import Lifecycle, ServerDefinition
 from ..protocol.errors import CallError, NeedsAuth, RoomClosed, ServerDown, Unavailable, UnknownServer
 from ..protocol.events import Kind
 from ..protocol.lifecycle import Cause, Ending, State
+from ._admission import Admission
 from ._gate import Gate, GatePolicy, Pass
-from ._permits import Permits
 from ._restart import Intensity, after
 from ._status import ServerStatus
 
 # Endings somebody asked for: from here on, calls are refused instead of queued for a next incarnation.
 _FINAL = (Cause.DRAINED, Cause.STOPPED, Cause.DISABLED, Cause.REMOVED, Cause.SCOPE_ENDED, Cause.SHUTDOWN)
+# Endings after which a connect that was asked for by name still stands: it came after them. The others end it, too.
+_SURVIVED = (
+    Cause.IDLE_TIMEOUT,
+    Cause.EVICTED,
+    Cause.LOST,
+    Cause.RESTART,
+    Cause.RELOAD,
+    Cause.DRAINED,
+    Cause.STOPPED,
+)
 VISIT = "catalogue"
+BYPASS_EVERY = 1.0  # seconds between two starts that go around a shut gate
 
 
 class Learner(Protocol):
@@ -61,6 +77,8 @@ class ServerRecord(Record):
     intensity: Intensity = attrs.field(factory=Intensity)
     down: CallError | None = None  # taken down on purpose, or parked
     broken: CallError | None = None  # its definition cannot be used
+    probe: Call | ServerActor | None = None  # whose turn it is, while the gate is half-open
+    gate_timer: Timer | None = None  # when those at the gate apply again
     at_gate: dict[ServerActor, None] = attrs.field(factory=dict[ServerActor, None])
     wanted: set[ServerActor] = attrs.field(
         factory=set[ServerActor]
@@ -86,7 +104,7 @@ class Root:
         self.closing: CallError | None = None
         self._learn = learn
         self._policy = GatePolicy.of(stage.settings)
-        self._permits: Permits[ServerActor] = Permits(stage.settings.start_permits)
+        self.admission = Admission(stage)
         self._random = random.Random()  # noqa: S311  # jitter, not secrets
         self._closed_watchers: dict[ServerActor, list[Callable[[], None]]] = {}
 
@@ -101,7 +119,14 @@ class Root:
             record.down = ServerDown(text, server=definition.name)
             record.down.code = "server_disabled"
         self.records[definition.name] = record
+        self._set_aside(record)
         return record
+
+    def _set_aside(self, record: ServerRecord) -> None:
+        """A keep-alive server has a slot of its own. (That enough are left is seen to when configurations are read.)"""
+        definition = record.definition
+        if definition.lifecycle is Lifecycle.KEEP_ALIVE and record.broken is None and record.down is None:
+            self.admission.set_aside(self.actor(definition.name))
 
     def record(self, server: str) -> ServerRecord:
         """Raises `UnknownServer`."""
@@ -124,13 +149,8 @@ class Root:
     def demand(self, actor: ServerActor) -> None:
         """Connect it, whatever the gate says and although it was taken down: somebody asked by name."""
         record = self._record(actor)
-        if record.broken is not None:
-            raise record.broken.twin()
-        if self.closing is not None:
-            raise self.closing.twin()
-        if record.definition.disabled:
-            assert record.down is not None
-            raise record.down.twin()
+        disabled = record.down if record.definition.disabled else None
+        self._check(actor, self.closing or record.broken or disabled)
         record.down = None
         record.wanted.add(actor)
         if actor.waiting_for is not None:  # it stands at the gate: go around
@@ -141,17 +161,20 @@ class Root:
     def ask_for(self, actor: ServerActor) -> None:
         """Connect it as a call would: raises what a call would be refused with. End it with `leave_alone`."""
         record, now = self._record(actor), self.stage.rim.now()
-        standing = self.closing or record.broken or record.down
-        if standing is not None:
-            raise standing.twin()
-        if actor.life.state is State.IDLE and now < record.gate.shut_until:
+        self._check(actor, self.closing or record.broken or record.down)
+        if actor.life.state is State.IDLE and record.gate.admit(now)[1] is Pass.SHUT:
             raise self._unavailable(record, now)
         actor.want_connection()
 
+    def _check(self, actor: CallDesk, refusal: CallError | None) -> None:
+        if refusal is not None:
+            raise _for(actor, refusal)
+
     def leave_alone(self, actor: ServerActor) -> None:
         """Somebody who asked for a connection has it, or no longer waits for it."""
-        self._record(actor).wanted.discard(actor)
-        if actor.life.state is State.IDLE and not actor.is_awaited:
+        if not actor.is_watched:
+            self._record(actor).wanted.discard(actor)
+        if actor.life.state is State.IDLE:
             self.unwant(actor)
 
     def to_reconnect(self) -> list[str]:
@@ -175,28 +198,26 @@ class Root:
         record.wanted.discard(actor)
         actor.leave(ending)
 
-    def start_standing(self) -> list[ServerActor]:
-        """Connect eager and keep-alive servers; the list of them."""
-        standing = [
+    def standing(self) -> list[ServerActor]:
+        """The actors of the eager and keep-alive servers that can be used."""
+        return [
             self.actor(name)
             for name, record in self.records.items()
             if record.definition.lifecycle is not Lifecycle.LAZY
             and record.broken is None
             and record.down is None
         ]
-        for actor in standing:
-            self._stand(actor)
-        return standing
 
-    def visit(self, server: str) -> ServerActor:
-        """Start a server once, for what it has to say, and let it go again."""
-        actor = self.actor(server, Address.of_call(server, VISIT).scope)
-        self._stand(actor)
-        return actor
-
-    def _stand(self, actor: ServerActor) -> None:
+    def stand(self, actor: ServerActor) -> None:
+        """Connect it by policy: no caller that leaves can undo it."""
         self._record(actor).standing.add(actor)
         actor.want_connection()
+
+    def visit(self, server: str, over: Callable[[ServerActor], None]) -> None:
+        """Start a server once, for what it has to say, and let it go again; then call `over(actor)`."""
+        actor = self.actor(server, Address.of_call(server, VISIT).scope)
+        self.on_closed(actor, lambda: over(actor))
+        self.stand(actor)
 
     def close_all(self, patience: float) -> list[ServerActor]:
         """Every actor ends, in parallel; calls are refused from now on. The actors that are not closed yet."""
@@ -210,15 +231,20 @@ class Root:
         """Call it once, when the actor's incarnation has closed."""
         self._closed_watchers.setdefault(actor, []).append(callback)
 
+    def release_watchers(self) -> None:
+        """The room is over: whoever still waits for an actor to close waits in vain."""
+        watchers, self._closed_watchers = self._closed_watchers, {}
+        for callbacks in watchers.values():
+            for callback in callbacks:
+                callback()
+
     # ---- Director: before a call ------------------------------------------------------------------------------------
 
     def refusal(self, actor: CallDesk, call: Call) -> CallError | None:
         record = self._record(actor)
         standing = self.closing or record.broken or record.down or self._leaving(actor)
         if standing is not None:
-            refused = standing.twin()
-            refused.server = actor.address.server
-            return refused
+            return _for(actor, standing)
         state = actor.life.state
         if not record.gate.tripped and state in (State.CONNECTED, State.CONNECTING):
             return None
@@ -227,9 +253,23 @@ class Root:
         if passed is Pass.SHUT:
             return self._unavailable(record, now)
         if passed is Pass.PROBE:
-            call.is_probe = True
-            self._set_gate(record, gate, "half-open: one probe passes")
+            self._let_probe(record, gate, call)
         return None
+
+    def may_send(self, actor: CallDesk, call: Call) -> bool:
+        record = self._record(actor)
+        if not record.gate.tripped or record.probe is call:
+            return True
+        gate, passed = record.gate.admit(self.stage.rim.now())
+        if passed is Pass.PROBE:
+            self._let_probe(record, gate, call)
+        return passed is not Pass.SHUT
+
+    def _let_probe(self, record: ServerRecord, gate: Gate, who: Call | ServerActor) -> None:
+        record.probe = who
+        if isinstance(who, Call):
+            who.is_probe = True
+        self._set_gate(record, gate, "half-open: one probe passes")
 
     def _leaving(self, actor: CallDesk) -> CallError | None:
         ending = actor.life.ending
@@ -255,35 +295,49 @@ class Root:
     def unwant(self, actor: CallDesk) -> None:
         assert isinstance(actor, ServerActor)
         record = self._record(actor)
-        if actor in record.wanted or actor in record.standing:
+        if actor in record.wanted or actor in record.standing or actor.is_awaited:
             return  # there is another reason
         record.at_gate.pop(actor, None)
         if actor.life.state is State.IDLE:
-            self._permits.release(actor)
+            self.admission.leave(actor)
             actor.waiting_for = None
+        self._probe_over(record, actor)
 
     def _apply(self, actor: ServerActor) -> None:
         """At the gate: pass, or wait for it."""
         record, now = self._record(actor), self.stage.rim.now()
         record.at_gate.pop(actor, None)
-        if actor not in record.wanted and not self._passes(record, actor, now):
+        if not self._passes(record, actor, now):
             actor.waiting_for = "gate"
             record.at_gate[actor] = None
-            if record.gate.shut_until > now:
-                self.stage.timers.at(record.gate.shut_until, lambda: self._reopen(record))
+            self._watch_gate(record)
             return
-        actor.waiting_for = "permit"
-        self._permits.acquire(actor, lambda: self._cue(actor))
+        self.admission.enter(actor, lambda: self._cue(actor))
 
     def _passes(self, record: ServerRecord, actor: ServerActor, now: float) -> bool:
-        if any(call.is_probe for call in actor.mailbox.user):
-            return True  # it was let through when it was accepted
+        if record.probe is actor or any(call is record.probe for call in actor.mailbox.user):
+            return True  # it was let through before
         gate, passed = record.gate.admit(now)
+        if actor in record.wanted:
+            return passed is not Pass.SHUT or now >= record.last_start + BYPASS_EVERY
         if passed is Pass.PROBE:
-            if actor.mailbox.user:
-                actor.mailbox.user[0].is_probe = True
-            self._set_gate(record, gate, "half-open: one attempt passes")
+            self._let_probe(record, gate, actor.mailbox.user[0] if actor.mailbox.user else actor)
         return passed is not Pass.SHUT
+
+    def _watch_gate(self, record: ServerRecord) -> None:
+        """See to it that those at the gate apply again: when it opens, or when going around it is allowed again."""
+        if record.gate_timer is not None:
+            record.gate_timer.cancel()
+            record.gate_timer = None
+        now, when = self.stage.rim.now(), record.gate.shut_until
+        if not record.wanted.isdisjoint(record.at_gate):
+            when = (
+                min(when, record.last_start + BYPASS_EVERY)
+                if when > now
+                else record.last_start + BYPASS_EVERY
+            )
+        if record.at_gate and when > now:
+            record.gate_timer = self.stage.timers.at(when, lambda: self._reopen(record))
 
     def _reopen(self, record: ServerRecord) -> None:
         """The gate may have opened: whoever waits at it applies again."""
@@ -295,13 +349,14 @@ class Root:
         """A permit was granted."""
         record, now = self._record(actor), self.stage.rim.now()
         if self._visit_is_moot(actor):
-            self._permits.release(actor)
+            self.admission.leave(actor)
             actor.leave(Ending(Cause.SCOPE_ENDED, "already known"), 0)
             return
         if actor in record.restarting:
             record.restarting.discard(actor)
             if self._is_too_intense(record, now) and actor not in record.wanted:
-                self._permits.release(actor)
+                self.admission.leave(actor)
+                self._quarantine(record, now)
                 self._apply(actor)
                 return
         record.last_start = now
@@ -312,12 +367,11 @@ class Root:
         record.intensity, too_intense = record.intensity.restarted(
             now, settings.restart_intensity, settings.restart_period
         )
-        if too_intense:
-            reason = f"{len(record.intensity.times)} restarts in {settings.restart_period:g}s"
-            self._set_gate(
-                record, record.gate.quarantined(self._policy, now, reason), f"quarantined: {reason}"
-            )
         return too_intense
+
+    def _quarantine(self, record: ServerRecord, now: float) -> None:
+        reason = f"{len(record.intensity.times)} restarts in {self.stage.settings.restart_period:g}s"
+        self._set_gate(record, record.gate.quarantined(self._policy, now, reason), f"quarantined: {reason}")
 
     def _visit_is_moot(self, actor: ServerActor) -> bool:
         """A catalogue visit, while the server itself is up or coming up: that will tell the same."""
@@ -330,14 +384,15 @@ class Root:
 
     def ready(self, actor: ServerActor, hello: Hello, listing: Listing, revision: int) -> None:
         record = self._record(actor)
-        self._permits.release(actor)
-        record.wanted.discard(actor)
+        self.admission.started(actor)
         record.standing.discard(actor)
         record.era_hint = hello.protocol_version
         record.failure = None
-        if record.gate.probing and not any(call.is_probe for call in actor.mailbox.user):
-            # The attempt itself was the probe. A handshake is no proof; the next call is.
-            self._set_gate(record, record.gate.probe_left(), "connected; the next call is the probe")
+        # A handshake is no proof: if the attempt itself was the probe, the next call is.
+        self._probe_over(record, actor)
+        if actor in record.wanted and record.gate.tripped and record.probe is None:
+            self._set_gate(record, record.gate.half_open(), "connected by name: the next call is the probe")
+        record.wanted.discard(actor)
         self._learn(actor, hello, listing, revision)
         if actor.address.is_call:
             actor.leave(Ending(Cause.SCOPE_ENDED, "the visit is over"), 0)
@@ -352,11 +407,7 @@ class Root:
         if gate != record.gate:
             self._set_gate(record, gate, "open: it answered")
 
-    def timed_out(self, actor: CallDesk, call: Call, *, silent: bool) -> bool:
-        if not silent:
-            if call.is_probe:
-                self.left(actor, call)
-            return False
+    def silent(self, actor: CallDesk) -> bool:
         record, now = self._record(actor), self.stage.rim.now()
         gate = record.gate.timed_out(self._policy, now, "did not answer")
         self._set_gate(record, gate, f"{gate.failures} timeouts or failures in a row")
@@ -364,11 +415,32 @@ class Root:
 
     def left(self, actor: CallDesk, call: Call) -> None:
         record = self._record(actor)
-        call.is_probe = False
-        if record.gate.probing:
-            self._set_gate(
-                record, record.gate.probe_left(), "the probe's caller left: the next call is the probe"
-            )
+        if record.probe is not call:
+            return
+        successor = next((waiting for waiting in actor.mailbox.user if waiting is not call), None)
+        if successor is not None:
+            self._let_probe(record, record.gate, successor)
+        else:
+            self._probe_over(record, call)
+
+    def _probe_over(self, record: ServerRecord, who: Call | ServerActor) -> None:
+        if record.probe is who:
+            self._set_gate(record, record.gate.probe_left(), "the probe has left: the next call is the probe")
+
+    def parked(self, actor: ServerActor, bug: CallError) -> None:
+        record = self._record(actor)
+        record.down = bug
+        record.wanted.discard(actor)
+        record.standing.discard(actor)
+        record.at_gate.pop(actor, None)
+        self.admission.started(actor)
+        self._probe_over(record, actor)
+
+    def rested(self, actor: ServerActor) -> None:
+        self.admission.rested(actor)
+
+    def may_expire(self, actor: ServerActor) -> bool:
+        return self.admission.may_expire(actor)
 
     def idle_timeout(self, actor: CallDesk) -> float:
         definition = actor.record.definition
@@ -382,8 +454,15 @@ class Root:
     # ---- Director: at the end ---------------------------------------------------------------------------------------
 
     def closed(self, actor: ServerActor, ending: Ending) -> Verdict:
+        try:
+            return self._after(actor, ending)
+        finally:
+            for callback in self._closed_watchers.pop(actor, ()):
+                callback()
+
+    def _after(self, actor: ServerActor, ending: Ending) -> Verdict:
         record = self._record(actor)
-        self._permits.release(actor)
+        self.admission.leave(actor)
         record.at_gate.pop(actor, None)
         record.standing.discard(actor)
         self._count(record, actor, ending)
@@ -394,8 +473,6 @@ class Root:
             record.standing.add(actor)
         if verdict.then in (Then.CONNECT, Then.DOWN):
             self._decided(actor, f"{ending.cause.value}: then {verdict.then.value}")
-        for callback in self._closed_watchers.pop(actor, ()):
-            callback()
         return verdict
 
     def _count(self, record: ServerRecord, actor: ServerActor, ending: Ending) -> None:
@@ -409,10 +486,10 @@ class Root:
         elif ending.cause is Cause.LOST:
             gate = record.gate.died(self._policy, now, ending.detail, draw)
         else:
-            if record.gate.probing:
-                self._set_gate(record, record.gate.probe_left(), "the probe's incarnation ended")
+            self._probe_over(record, actor)
             return
-        record.restarting.add(actor)
+        if not actor.address.is_call:
+            record.restarting.add(actor)
         record.failure, record.failed_at = ending.detail, now
         self._set_gate(record, gate, f"failure {gate.failures}: {ending.detail}")
 
@@ -426,7 +503,7 @@ class Root:
             if ending.cause is Cause.NEEDS_AUTH:
                 record.down = login_needed(server, ending.detail)
             return Verdict(Then.GONE, actor.failure or ServerDown("its call is over", server=server))
-        if actor in record.wanted and ending.cause is not Cause.CONNECT_FAILED:
+        if actor in record.wanted and ending.cause in _SURVIVED:
             return Verdict(Then.CONNECT)
         record.wanted.discard(actor)
         what = after(ending.cause, record.definition)
@@ -453,11 +530,23 @@ class Root:
         return actor.record
 
     def _set_gate(self, record: ServerRecord, gate: Gate, why: str) -> None:
-        record.gate = gate
+        was_tripped, record.gate = record.gate.tripped, gate
         record.guarded = gate.is_troubled
+        if not gate.probing:
+            record.probe = None
         self.stage.events.emit(Kind.DECISION, Address(record.definition.name), detail=f"gate: {why}")
         if record.at_gate and not gate.probing and gate.shut_until <= self.stage.rim.now():
             self._reopen(record)
+        else:
+            self._watch_gate(record)
+        if was_tripped and not gate.tripped:
+            self._serve_held(record)
+
+    def _serve_held(self, record: ServerRecord) -> None:
+        """The gate has opened: other scopes may have calls that were held back for the probe."""
+        for actor in tuple(self.actors.values()):
+            if actor.record is record and actor.is_connected and actor.queued:
+                actor.serve()
 
     def _decided(self, actor: ServerActor, what: str) -> None:
         self.stage.events.emit(Kind.DECISION, actor.address, actor.life.incarnation, detail=what)
@@ -494,3 +583,10 @@ class Root:
             broken=str(record.broken) if record.broken is not None else None,
             down=str(record.down) if record.down is not None else None,
         )
+
+
+def _for(actor: CallDesk, refusal: CallError) -> CallError:
+    """A standing refusal, made out to one more caller."""
+    refused = refusal.twin()
+    refused.server = actor.address.server
+    return refused

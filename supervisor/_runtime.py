@@ -14,7 +14,7 @@ import os
 import secrets
 import time
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, cast
 
 import anyio
 import attrs
@@ -35,6 +35,7 @@ from ..actors import (
     Router,
     Save,
     ServerActor,
+    Spawner,
     Stage,
     StdioConnector,
     Sync,
@@ -75,6 +76,7 @@ class Runtime:
         client_info: Mapping[str, Any],
     ) -> None:
         self.config = config
+        self.is_built = False  # the attributes above are there, and stay
         self.is_running = False
         self.failure: BaseException | None = None
         self.report: DrainReport | None = None
@@ -84,8 +86,10 @@ class Runtime:
         self._auth = auth
         self._client_info = dict(client_info)
         self._patience: float | None = None
+        self._ending: anyio.CancelScope | None = None  # the one deadline of the end, once it has begun
         self._hashes: dict[str, str] = {}
-        self._visits: set[ServerActor] = set()
+        self._standing: set[ServerActor] = set()  # connecting for the first time
+        self._visits: set[str] = set()  # servers being asked, once, what they have
 
     # ---- from outside -----------------------------------------------------------------------------------------------
 
@@ -94,6 +98,9 @@ class Runtime:
         unless a later one is less patient."""
         if self._patience is None or (patience is not None and patience < self._patience):
             self._patience = self.config.settings.drain_timeout if patience is None else patience
+            if self._ending is not None:
+                self._ending.deadline = self._stop_by()
+                self.root.close_all(self._patience_left())
         if self.is_running:
             self._stop.set()
 
@@ -103,12 +110,15 @@ class Runtime:
             with anyio.CancelScope(shield=True):
                 async with anyio.create_task_group() as tasks:
                     self._build(tasks)
-                    self.is_running = True
+                    self.is_built = self.is_running = True
                     await self._start(tasks)
                     task_status.started()
                     await self._wait_for_stop()
                     await self._end()
                     tasks.cancel_scope.cancel()
+        except BaseExceptionGroup as group:
+            self.failure = sole(group)
+            raise self.failure from None
         except BaseException as error:
             self.failure = error
             raise
@@ -123,6 +133,7 @@ class Runtime:
         self._stop = rim.waiter()
         if self._patience is not None:
             self._stop.set()
+        self._stood = anyio.Event()
         self._bootstrapped = anyio.Event()
         events = EventStream(rim)
         self.run_id = secrets.token_hex(8)
@@ -133,7 +144,7 @@ class Runtime:
             events=events,
             settings=settings,
             connect=self._connectors or self._connector,
-            tasks=tasks,
+            spawner=Spawner(rim, tasks),
             client_info=self._client_info,
         )
         self.root = Root(self.stage, self._learn)
@@ -166,12 +177,13 @@ class Runtime:
         events = self.stage.events
         tasks.start_soon(self.stage.timers.run, name="greenroom timers")
         tasks.start_soon(self.guard.watch, name="greenroom guard")
+        tasks.start_soon(self.stage.spawner.run, name="greenroom spawner")
         self._core_scopes: list[anyio.CancelScope] = []
         for actor in (self.router, self.writer):
             scope = anyio.CancelScope()
             self._core_scopes.append(scope)
             tasks.start_soon(self._run_core, actor, events, scope, name=f"greenroom {actor.name}")
-        self._standing = self.root.start_standing()
+        self._stand()
         self._visit_the_unknown()
 
     async def _run_core(
@@ -180,33 +192,43 @@ class Runtime:
         with scope:
             await keep_running(actor, events)
 
+    def _stand(self) -> None:
+        """Eager and keep-alive servers connect now, in parallel."""
+        standing = self.root.standing()
+        self._standing = set(standing)
+        for actor in standing:
+            actor.watch(lambda _error, actor=actor: self._settle(actor))
+            self.root.stand(actor)
+        if not standing:
+            self._stood.set()
+
+    def _settle(self, actor: ServerActor) -> None:
+        self._standing.discard(actor)
+        if not self._standing:
+            self._stood.set()
+
     def _visit_the_unknown(self) -> None:
         """First run: a server nobody knows anything of is asked once, in the background."""
+        unknown: list[str] = []
         for name, record in self.root.records.items():
             lazy = record.definition.lifecycle is Lifecycle.LAZY
             usable = record.broken is None and record.down is None and record.definition.bootstrap
             if self._bootstrap and lazy and usable and self.router.entry(name) is None:
-                visit = self.root.visit(name)
-                self._visits.add(visit)
-                self.root.on_closed(visit, lambda visit=visit: self._visited(visit))
+                unknown.append(name)
+        self._visits = set(unknown)
+        for name in unknown:
+            self.root.visit(name, self._visited)
         if not self._visits:
             self._bootstrapped.set()
 
     def _visited(self, visit: ServerActor) -> None:
-        self._visits.discard(visit)
+        self._visits.discard(visit.address.server)
         if not self._visits:
             self._bootstrapped.set()
 
     async def ready(self) -> None:
         """Until every eager and keep-alive server has connected or failed to, once."""
-        for actor in self._standing:
-            while not actor.is_connected and actor.failure is None and self.root.closing is None:
-                waiter = self.stage.rim.waiter()
-                forget = actor.watch(lambda _error, waiter=waiter: waiter.set())
-                try:
-                    await waiter.wait()
-                finally:
-                    forget()
+        await self._stood.wait()
 
     async def catalogued(self) -> None:
         """Until the first-run visits are over and what they brought is in the index."""
@@ -273,19 +295,28 @@ class Runtime:
 
     async def _end(self) -> None:
         """Servers in parallel, then the writer, then the router; one deadline for it all."""
-        settings, now = self.stage.settings, self.stage.rim.now()
-        patience = settings.drain_timeout if self._patience is None else self._patience
-        limit = settings.shutdown_timeout if patience > 0 else min(settings.shutdown_timeout, IMPATIENT)
-        self.stage.stop_by = now + limit
-        with anyio.move_on_after(limit):
-            await self._close_servers(max(0.0, min(patience, limit - settings.stop_timeout)))
-        with anyio.move_on_after(FLUSH_TIME if patience > 0 else 0.2):
+        with anyio.CancelScope(deadline=self._stop_by()) as self._ending:
+            await self._close_servers()
+        with anyio.move_on_after(FLUSH_TIME if self._patience else 0.2):
             await self.writer.ref.ask(Flush)
         for scope in reversed(self._core_scopes):
             scope.cancel()
 
-    async def _close_servers(self, patience: float) -> None:
-        remaining = set(self.root.close_all(patience))
+    def _stop_by(self) -> float:
+        """The one deadline, from now; a later, less patient request only brings it forward."""
+        limit = self.stage.settings.shutdown_timeout
+        if not self._patience:
+            limit = min(limit, IMPATIENT)
+        self.stage.stop_by = min(self.stage.stop_by, self.stage.rim.now() + limit)
+        return self.stage.stop_by
+
+    def _patience_left(self) -> float:
+        """Seconds for calls in flight: the trees need their stop time out of the same deadline."""
+        left = self.stage.stop_by - self.stage.rim.now() - self.stage.settings.stop_timeout
+        return max(0.0, min(self._patience or 0.0, left))
+
+    async def _close_servers(self) -> None:
+        remaining = set(self.root.close_all(self._patience_left()))
         done = anyio.Event()
 
         def closed(actor: ServerActor) -> None:
@@ -304,8 +335,12 @@ class Runtime:
             return
         self.is_running = False
         closed = RoomClosed("The room has closed.", server="")
+        self.root.closing = self.root.closing or closed
         for actor in self.root.actors.values():
             actor.abort(closed)
+        self.root.release_watchers()
+        self._stood.set()
+        self._bootstrapped.set()
         self.writer.close(closed)
         self.router.close(closed)
         self.guard.close()
@@ -314,6 +349,18 @@ class Runtime:
         self.report = DrainReport(
             tally.accepted, tally.completed, tally.failed, tally.cancelled, tally.refused
         )
+
+
+def sole(group: BaseExceptionGroup[BaseException]) -> BaseException:
+    """The one exception that task groups wrapped, or the group when there are more."""
+    first, *others = group.exceptions
+    if others:
+        return group
+    return (
+        sole(cast("BaseExceptionGroup[BaseException]", first))
+        if isinstance(first, BaseExceptionGroup)
+        else first
+    )
 
 
 IMPATIENT = 1.2  # seconds for everything, when the client has gone (SDK clients terminate us after 2)

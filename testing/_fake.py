@@ -58,7 +58,10 @@ class FakeServer:
     call_latency: float = 0.0
     stop_latency: float = 0.0
     refuse_start: str | None = None  # why it cannot be started
+    start_error: Exception | None = None  # raised, as it is, when it is started
     refuse_greeting: str | None = None
+    call_error: tuple[int, str] | None = None  # the JSON-RPC error every call gets
+    strict_json: bool = False  # encode arguments, as a real peer does: what is no JSON raises
     blocked: bool = False  # its pipe is full: requests are accepted by nobody
     # -- what happened --
     starts: int = 0
@@ -102,9 +105,13 @@ class FakeConnection:
     # ---- Peer -------------------------------------------------------------------------------------------------------
 
     def request(self, exchange: Exchange) -> None:
+        if self.server.strict_json:
+            json.dumps(exchange.params)
         self._open.add(exchange)
         if self.server.blocked:
             return
+        if exchange.method == "tools/call":
+            self.server.calls.append(exchange.params or {})
         exchange.reach = Reach.SENT
         exchange.sent()
         self._tasks.start_soon(self._answer, exchange)
@@ -126,7 +133,8 @@ class FakeConnection:
         return ()
 
     async def stop(self, grace: float) -> None:
-        await anyio.sleep(min(self.server.stop_latency, grace))
+        if self.server.stop_latency:
+            await anyio.sleep(min(self.server.stop_latency, grace))
         self.kill_now()
 
     def kill_now(self) -> None:
@@ -155,16 +163,16 @@ class FakeConnection:
         result: Mapping[str, Any] | RpcError
         match exchange.method:
             case "initialize":
-                await self._pause(self.server.greet_latency)
+                await self.pause(self.server.greet_latency)
                 result = self._greeting(exchange)
             case "tools/list":
-                await self._pause(self.server.list_latency)
+                await self.pause(self.server.list_latency)
                 result = {"tools": self.server.tools}
             case "tools/call":
                 params = exchange.params or {}
-                self.server.calls.append(params)
-                await self._pause(self.server.call_latency)
-                result = self.server.handler(params.get("arguments") or {})
+                await self.pause(self.server.call_latency)
+                error = self.server.call_error
+                result = RpcError(*error) if error else self.server.handler(params.get("arguments") or {})
             case other:
                 result = RpcError(-32601, f"Method not found: {other}")
         self._end(exchange, result)
@@ -178,7 +186,7 @@ class FakeConnection:
             "serverInfo": {"name": "fake", "version": "1"},
         }
 
-    async def _pause(self, seconds: float) -> None:
+    async def pause(self, seconds: float) -> None:
         if seconds == HANG:
             await anyio.sleep_forever()
         elif seconds:
@@ -209,14 +217,15 @@ class FakeConnector:
             raise ConnectFailed(
                 f'Failed to connect to "{self.name}": {server.refuse_start}', server=self.name
             )
+        if server.start_error is not None:
+            raise server.start_error
         server.live += 1
         server.most_live = max(server.most_live, server.live)
         async with anyio.create_task_group() as tasks:
             connection = FakeConnection(server, hooks, tasks)
             server.connections.append(connection)
             try:
-                if server.start_latency:
-                    await anyio.sleep(server.start_latency)
+                await connection.pause(server.start_latency)
                 yield connection
             finally:
                 connection.kill_now()

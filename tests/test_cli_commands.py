@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support.rooms import NOW, FakeRoom
+from tests.support.door_rooms import NOW, FakeRoom
 
 from greenroom.actors._catalogue_file import CatalogueFile, default_cache_path
 from greenroom.gateway._cli._act import given_args, split_pairs, typed
@@ -215,3 +215,55 @@ def test_options_of_serve_override_the_configuration() -> None:
     changed = override(Config(), idle_timeout=0.0, cooldown=None, failure_threshold=9)
     assert (changed.settings.idle_timeout, changed.settings.failure_threshold) == (0.0, 9)
     assert changed.settings.cooldown == Config().settings.cooldown
+
+
+def greenroom(home: Path, *arguments: str, stdout: Any = subprocess.PIPE, **environ: str) -> Any:
+    """Run the command line as a process of its own."""
+    return subprocess.run(
+        [sys.executable, "-m", "greenroom", *arguments],
+        cwd=home,
+        env={**os.environ, **environ},
+        stdout=stdout,
+        stderr=subprocess.PIPE,
+        timeout=60,
+        check=False,
+    )
+
+
+def test_a_terminal_without_the_letters_is_shown_their_numbers(home: Path) -> None:
+    config = write(home / ".mcp.json", 中={"command": "clock"})
+
+    told = greenroom(home, "status", "--config", config, PYTHONIOENCODING="latin-1")
+    data = greenroom(home, "status", "--json", "--config", config, PYTHONIOENCODING="latin-1")
+
+    assert told.returncode == 0, told.stderr
+    assert rb"\u25cb \u4e2d" in told.stdout
+    assert json.loads(data.stdout)["servers"][0]["name"] == "中"
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="only Linux has a device that is always full")
+def test_an_answer_that_cannot_be_written_is_no_bug_of_ours(home: Path) -> None:
+    write(home / ".mcp.json", clock={"command": "clock"})
+    with open("/dev/full", "wb") as full:
+        done = greenroom(home, "status", stdout=full)
+
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1] == b"greenroom: the system refused: No space left on device."
+
+
+def test_a_reader_that_has_seen_enough_is_no_error(home: Path) -> None:
+    """`greenroom tools | head -1`, with more than a pipe takes."""
+    write(home / ".mcp.json", **{f"{n}-{'x' * 500}": {"command": "clock"} for n in range(400)})
+    process = subprocess.Popen(
+        [sys.executable, "-m", "greenroom", "status"], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    assert process.stdout is not None
+    assert process.stderr is not None
+    process.stdout.readline()
+    process.stdout.close()
+
+    with process.stderr:
+        assert process.stderr.read().splitlines() == [
+            b"greenroom: no gateway runs for this configuration; this is what the cache knows."
+        ]
+    assert process.wait(timeout=30) == 0

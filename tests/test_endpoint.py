@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.support import run
-from tests.support.rooms import NOW, FakeRoom
+from tests.support.door_rooms import NOW, FakeRoom
 
 from greenroom.gateway._endpoint import HANDSHAKE_VERSIONS, Endpoint
 from greenroom.gateway._exposure import Proxy

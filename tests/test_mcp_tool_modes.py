@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from tests.support import run
-from tests.support.rooms import NOW, FakeRoom
+from tests.support.door_rooms import NOW, FakeRoom
 
 from greenroom.gateway._jobs import Job
 from greenroom.gateway._mcp_tool import DEFINITION, McpTool, Spill, ask

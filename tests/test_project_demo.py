@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pty
 import re
@@ -49,6 +50,41 @@ def _assert_adds_up(story: str) -> None:
     accepted, *outcomes = map(int, report.groups())
     assert accepted == sum(outcomes)
     assert accepted > 0
+
+
+def test_the_demo_as_json_is_one_document() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "greenroom", "demo", "--json"], capture_output=True, text=True, timeout=60
+    )
+
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout)
+    assert len(told["scenes"]) == SCENES + 1
+    steps = [step for scene in told["scenes"] for step in scene["steps"]]
+    assert {"clock #1: idle -> connecting"} <= {step.get("transition") for step in steps}
+    assert {"call": "flaky_divide", "args": {"dividend": 22, "divisor": 7}, "outcome": "3.14286"}.items() <= (
+        next(step for step in steps if step.get("args", {}).get("dividend") == 22).items()
+    )
+    report = told["drainReport"]
+    assert report["completed"] + report["failed"] + report["cancelled"] == report["accepted"] > 0
+    assert told["leftRunning"] == 0
+
+
+def test_a_reader_that_has_seen_enough_ends_the_demo_in_silence() -> None:
+    """`greenroom demo | head -2`."""
+    demo = subprocess.Popen(
+        [sys.executable, "-m", "greenroom", "demo"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    assert demo.stdout is not None
+    assert demo.stderr is not None
+    demo.stdout.readline()
+    demo.stdout.close()
+
+    with demo.stderr:
+        assert demo.stderr.read() == b""
+    assert demo.wait(timeout=30) == 0
 
 
 def test_on_a_terminal_the_demo_shows_a_table() -> None:

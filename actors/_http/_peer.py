@@ -16,7 +16,6 @@ for any reason, so the notification says it. The same era has no other notificat
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Mapping
-from contextvars import Context
 from typing import Any, Protocol
 
 import anyio
@@ -26,6 +25,7 @@ from ...protocol.errors import Reach
 from .._conversation import NEVER_CANCELLED, Conversation, as_id
 from .._peer import Exchange, Loss, LostReason, PeerHooks, RpcError
 from .._rim import Rim
+from .._stage import Spawner
 from .._wire import (
     FAULT,
     MODERN_VERSIONS,
@@ -64,7 +64,8 @@ class Carrier(Protocol):
 
 
 class HttpPeer(Conversation):
-    """A `Peer` whose carrier is `carrier` (set by its connection). Its tasks run in `tasks`."""
+    """A `Peer` whose carrier is `carrier` (set by its connection). Its tasks run in `tasks`, and it begins one there
+    that starts them: a request may be made where no task is running."""
 
     channel = "the event stream"
     carrier: Carrier
@@ -73,7 +74,8 @@ class HttpPeer(Conversation):
         super().__init__(rim, hooks)
         self.max_size = max_size
         self.fall_back: Callable[[WrongTransport], Carrier] | None = None
-        self._tasks = tasks
+        self._spawner = Spawner(rim, tasks)
+        tasks.start_soon(self._spawner.run)
         self._scopes: dict[int, anyio.CancelScope] = {}
         self._quiet = anyio.Event()  # while leaving: no exchange is under way any more
         self._leaving = False
@@ -172,9 +174,8 @@ class HttpPeer(Conversation):
     # -- the tasks --
 
     def _spawn(self, body: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        """In an empty context: it belongs to the connection, not to whoever's call came first."""
         if not self._silent:
-            Context().run(self._tasks.start_soon, body)
+            self._spawner.spawn(body)
 
     async def _run(self, exchange: Exchange, line: bytes, scope: anyio.CancelScope) -> None:
         try:

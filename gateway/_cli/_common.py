@@ -130,7 +130,16 @@ def open_source(path: Path | None, pid: int | None) -> Source:
 
 def show(text: str, details: Mapping[str, Any], as_json: bool) -> None:
     """The answer, on stdout."""
-    click.echo(json.dumps(details, indent=2, ensure_ascii=False) if as_json else text)
+    if as_json:
+        show_json(details)
+    else:
+        click.echo(text)
+
+
+def show_json(value: Any) -> None:
+    """`value` on stdout as JSON, in letters that it can take."""
+    encoding = sys.stdout.encoding or "" if sys.stdout is not None else ""
+    click.echo(json.dumps(value, indent=2, ensure_ascii=encoding.lower() not in ("utf-8", "utf8")))
 
 
 def show_result(result: Mapping[str, Any], origin: Mapping[str, Any], as_json: bool) -> bool:

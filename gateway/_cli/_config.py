@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import click
 
-from ._common import config_option, read_config
+from ._common import config_option, read_config, show_json
 
 
 @click.command("config")
@@ -20,4 +19,4 @@ def config_command(schema: bool, as_json: bool, config_path: Path | None) -> Non
 
     del as_json  # a configuration is JSON; the flag is there because every command has it
     shown = config_parse.config_schema() if schema else config_parse.redacted(read_config(config_path))
-    click.echo(json.dumps(shown, indent=2, ensure_ascii=False))
+    show_json(shown)

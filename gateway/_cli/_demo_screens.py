@@ -1,7 +1,7 @@
-"""What the demo looks like: on a terminal a live table of states under a running text, elsewhere plain lines.
+"""What the demo looks like: on a terminal a live table of states under a running text, elsewhere plain lines, or JSON.
 
-The story calls the same five methods on either. Colour and movement only where there is somebody to see them: a pipe
-gets text that reads well in a file.
+The story calls the same methods on each. Colour and movement only where there is somebody to see them: a pipe gets text
+that reads well in a file, and a program one JSON document when all is over.
 """
 
 from __future__ import annotations
@@ -12,9 +12,12 @@ from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Protocol
 
+import attrs
+
 from ...protocol.events import Event
 from ...protocol.lifecycle import State
-from ...supervisor import ServerStatus
+from ...supervisor import DrainReport, ServerStatus
+from ._common import show_json
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -29,6 +32,23 @@ COLOURS = {
     State.DRAINING: "magenta",
     State.CLOSED: "dim",
 }
+
+
+@attrs.frozen
+class Curtain:
+    """What is left to say when everything has ended. `seconds` is all it took."""
+
+    report: DrainReport
+    started: int  # processes
+    left: int  # those of them that still run
+    seconds: float
+
+    def lines(self) -> tuple[str, ...]:
+        return (
+            f"Drain report: {self.report}.",
+            f"Processes started: {self.started}; left running: {self.left}.",
+            f"{self.seconds:.1f} s in all.",
+        )
 
 
 class Screen(Protocol):
@@ -50,10 +70,17 @@ class Screen(Protocol):
 
     def table(self, rows: Sequence[ServerStatus]) -> None: ...
 
+    def curtain(self, curtain: Curtain) -> None: ...
+
 
 @contextmanager
-def choose_screen() -> Generator[Screen]:
+def choose_screen(*, as_json: bool = False) -> Generator[Screen]:
     """The screen that fits stdout."""
+    if as_json:
+        screen = JsonScreen()
+        yield screen
+        show_json(screen.document)
+        return
     if not sys.stdout.isatty():
         yield PlainScreen()
         return
@@ -91,6 +118,45 @@ class PlainScreen:
                 + "  ".join(f"{cell:<{width}}" for cell, width in zip(line, widths, strict=True)).rstrip()
             )
 
+    def curtain(self, curtain: Curtain) -> None:
+        for line in curtain.lines():
+            self.say(line)
+
+
+class JsonScreen:
+    """Everything as data: `scenes`, each with its `steps` in order, and how it all ended."""
+
+    pause = 0.0
+
+    def __init__(self) -> None:
+        self._scenes: list[dict[str, Any]] = []
+        self.document: dict[str, Any] = {"mode": "demo", "scenes": self._scenes}
+
+    def scene(self, title: str) -> None:
+        self._scenes.append({"scene": title, "steps": []})
+
+    def say(self, text: str) -> None:
+        self._step(said=text)
+
+    def call(self, tool: str, arguments: dict[str, Any], outcome: str, took: float) -> None:
+        self._step(call=tool, args=arguments, outcome=outcome, milliseconds=round(took, 1))
+
+    def transition(self, event: Event, rows: Sequence[ServerStatus]) -> None:
+        self._step(transition=told(event))
+
+    def table(self, rows: Sequence[ServerStatus]) -> None:
+        self._step(servers=[dict(zip(HEAD, cells(row), strict=True)) for row in rows])
+
+    def curtain(self, curtain: Curtain) -> None:
+        report = attrs.asdict(curtain.report)
+        self.document |= {"drainReport": report, "processesStarted": curtain.started}
+        self.document |= {"leftRunning": curtain.left, "seconds": round(curtain.seconds, 1)}
+
+    def _step(self, **step: Any) -> None:
+        """Before the first scene there is nothing to tell: the servers only become idle."""
+        if self._scenes:
+            self._scenes[-1]["steps"].append(step)
+
 
 class LiveScreen:
     """A terminal: the text runs above, the table of states stays below it and moves."""
@@ -119,6 +185,10 @@ class LiveScreen:
 
     def table(self, rows: Sequence[ServerStatus]) -> None:
         self._live.update(_rich_table(rows), refresh=True)
+
+    def curtain(self, curtain: Curtain) -> None:
+        for line in curtain.lines():
+            self.say(line)
 
 
 def told(event: Event) -> str:

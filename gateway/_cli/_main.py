@@ -1,15 +1,17 @@
 """The group of commands. A table says where each is, so that help and the light commands import nothing else.
 
-Every error that is ours ends as one message on stderr and an exit code; what is not ours is a bug, and is told as one.
-`GREENROOM_DEBUG=1` shows its traceback.
+Every error that is ours ends as one message on stderr and an exit code; so does a refusal of the system, such as a full
+disk. What is neither is a bug, and is told as one. `GREENROOM_DEBUG=1` shows its traceback. A reader that has seen
+enough (`greenroom tools | head`) ends a command in silence, and a terminal that lacks a letter is shown its number.
 """
 
 from __future__ import annotations
 
 import importlib
+import io
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Final, NoReturn
 
 import click
@@ -79,6 +81,7 @@ def cli() -> None:
 
 def main(arguments: list[str] | None = None) -> NoReturn:
     """Run the command line and exit."""
+    _never_fail_on_a_letter()
     sys.exit(run(arguments))
 
 
@@ -96,24 +99,56 @@ def run(arguments: list[str] | None = None) -> int:
     return code if isinstance(code, int) else OK
 
 
+def _never_fail_on_a_letter() -> None:
+    """Names and descriptions are Unicode; not every terminal is."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+
+
 def _single(error: BaseException) -> BaseException:
-    """What a task group wrapped, when it is only one thing."""
+    """What a task group wrapped, when it is only one thing, if perhaps many times."""
+    first, *others = _leaves(error)
+    return error if any(type(other) is not type(first) for other in others) else first
+
+
+def _leaves(error: BaseException) -> Iterator[BaseException]:
     inner: tuple[BaseException, ...] = getattr(error, "exceptions", ())
-    return _single(inner[0]) if len(inner) == 1 else error
+    for one in inner:
+        yield from _leaves(one)
+    if not inner:
+        yield error
 
 
 def _report(error: BaseException) -> int:
     error = _single(error)
     if isinstance(error, KeyboardInterrupt):
         return INTERRUPTED
+    if isinstance(error, BrokenPipeError):
+        _forget_stdout()
+        return OK
     if isinstance(error, GreenroomError):
         click.echo(f"greenroom: {error.message}", err=True)
         return USAGE if isinstance(error, ConfigError | UsageError) else FAILED
     if os.environ.get("GREENROOM_DEBUG"):
         raise error
+    if isinstance(error, OSError):
+        _forget_stdout()  # the commonest reason is that it cannot be written
+        click.echo(f"greenroom: the system refused: {error.strerror or error}.", err=True)
+        return FAILED
     click.echo(
         f"greenroom: a bug in Greenroom, please report it: {type(error).__name__}: {error}\n"
         "Set GREENROOM_DEBUG=1 to see where.",
         err=True,
     )
     return FAILED
+
+
+def _forget_stdout() -> None:
+    """Send what is still buffered nowhere, or the interpreter tries to write it once more on its way out."""
+    try:
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, sys.stdout.fileno())
+        os.close(nowhere)
+    except (OSError, ValueError, AttributeError):  # there is no stdout to forget
+        return

@@ -27,6 +27,9 @@ if TYPE_CHECKING:
     "--events", type=click.Path(path_type=Path), help="Append every event to this file, as JSON lines."
 )
 @click.option(
+    "--max-connections", type=click.IntRange(1), metavar="N", help="At most so many servers run at once."
+)
+@click.option(
     "--idle-timeout", type=click.IntRange(0), metavar="MS", help="Stop idle servers after this; 0: never."
 )
 @click.option(
@@ -37,6 +40,7 @@ if TYPE_CHECKING:
 def serve_command(
     expose: str,
     events: Path | None,
+    max_connections: int | None,
     idle_timeout: int | None,
     failure_threshold: int | None,
     cooldown: int | None,
@@ -45,6 +49,7 @@ def serve_command(
     """Run the gateway on standard input and output, for an MCP client to start."""
     config = override(
         read_config(config_path),
+        max_connections=max_connections,
         idle_timeout=_seconds(idle_timeout),
         failure_threshold=failure_threshold,
         cooldown=_seconds(cooldown),

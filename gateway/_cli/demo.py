@@ -24,7 +24,7 @@ from ...protocol.errors import CallError, GreenroomError
 from ...protocol.events import Event, Kind, Lagged
 from ...protocol.lifecycle import Cause, State
 from ...supervisor import Greenroom
-from ._demo_screens import Screen, choose_screen
+from ._demo_screens import Curtain, Screen, choose_screen
 
 IDLE = 0.8  # seconds until an idle server goes back; long enough to be read, short enough to be waited for
 PATIENCE = 10.0  # seconds until the demo gives up on something it expects
@@ -35,11 +35,11 @@ class Unexpected(GreenroomError):
     """Something went another way than the story says."""
 
 
-def run_demo() -> int:
+def run_demo(*, as_json: bool = False) -> int:
     """Play the demo on stdout. Returns the exit code: 0, or 1 when something it expected did not happen."""
     code = 1
     try:
-        with choose_screen() as screen:
+        with choose_screen(as_json=as_json) as screen:
             code = anyio.run(_play, screen, backend="trio")
     except* KeyboardInterrupt:
         print("The demo was interrupted; everything it had started is gone.", file=sys.stderr)
@@ -69,9 +69,8 @@ async def _play(screen: Screen) -> int:
     left = [pid for pid in sorted(watch.pids) if _is_alive(pid)]
     screen.scene("Curtain")
     screen.table(room.status())
-    screen.say(f"Drain report: {room.drain_report}.")
-    screen.say(f"Processes started: {len(watch.pids)}; left running: {len(left)}.")
-    screen.say(f"{time.perf_counter() - began:.1f} s in all.")
+    assert room.drain_report is not None  # the room has closed
+    screen.curtain(Curtain(room.drain_report, len(watch.pids), len(left), time.perf_counter() - began))
     if stopped_by is not None:
         print(f"The demo stopped: {stopped_by}", file=sys.stderr)
     return 1 if left or stopped_by is not None else 0

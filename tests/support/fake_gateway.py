@@ -20,7 +20,7 @@ import attrs
 from greenroom.gateway._serve import Options, serve
 from greenroom.protocol.config import Config
 
-from .rooms import FakeRoom
+from .door_rooms import FakeRoom
 
 
 def text(words: str) -> dict[str, Any]:

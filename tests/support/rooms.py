@@ -1,167 +1,129 @@
-"""A room for the doors to stand before: a real configuration, index and search; servers played by the test.
+"""Rooms of fake servers, and what their calls came to.
 
-`FakeRoom.calls` holds every call that was accepted; the test ends each with `end` or `fail`, or gives `answer` to have
-them ended at once.
+`open_room` is a room whose servers are `FakeServer`s: everything above the peer is the real thing. `Outcomes` runs
+calls side by side and keeps, for each, what it ended with: its text, its error, or "cancelled".
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import AsyncGenerator, Callable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Iterable, Mapping
+from types import TracebackType
 from typing import Any
 
 import anyio
 import attrs
 
-from greenroom.gateway._room import PlainRow
+from greenroom import CallError, Event, Greenroom, Kind
+from greenroom.actors import Learn, Sync
 from greenroom.protocol.catalogue import ServerEntry
-from greenroom.protocol.config import Config, ServerDefinition, Settings
-from greenroom.protocol.errors import CallError, Problem, UnknownTool
-from greenroom.protocol.index import Index, Target
-from greenroom.protocol.lifecycle import State
-from greenroom.protocol.result import ToolResult
+from greenroom.protocol.lifecycle import Cause, Ending
+from greenroom.testing._fake import FakeServer, fake_connectors, tool
 
-CREATE_ISSUE = {
-    "name": "create_issue",
-    "description": "Create a new issue in a repository",
-    "inputSchema": {
-        "type": "object",
-        "properties": {"title": {"type": "string"}, "count": {"type": "integer"}},
-        "required": ["title"],
-    },
-}
-LIST_ISSUES = {
-    "name": "list_issues",
-    "description": "List issues in a repository",
-    "inputSchema": {"type": "object", "properties": {}},
-}
-NOW = {"name": "now", "description": "The time", "inputSchema": {"type": "object", "properties": {}}}
-README = {"name": "Read Me", "uri": "file:///readme", "description": "What it is"}
+Outcome = str | CallError
 
 
-class FakeCall:
-    def __init__(
-        self, target: Target, arguments: Any, on_end: Callable[[FakeCall], None], on_progress: Any
-    ) -> None:
-        self.target = target
-        self.arguments = arguments
-        self.on_progress = on_progress
-        self.result: bytes | None = None
-        self.error: CallError | None = None
-        self.cancelled = False
-        self._on_end = on_end
+def open_room(
+    servers: Mapping[str, FakeServer],
+    *,
+    entries: Mapping[str, Mapping[str, Any]] | None = None,
+    bootstrap: bool = False,
+    connectors: Any = None,
+    **settings: Any,
+) -> Greenroom:
+    """A room over these servers; `entries` add keys to their `mcpServers` entries, `settings` to the settings."""
+    config = {
+        "mcpServers": {name: {"command": "fake", **(entries or {}).get(name, {})} for name in servers},
+        "settings": settings,
+    }
+    return Greenroom.open(
+        config,
+        cache_path=":memory:",
+        connectors=connectors or fake_connectors(servers),
+        bootstrap=bootstrap,
+    )
 
-    def end(self, result: Mapping[str, Any] | bytes) -> None:
-        self.result = result if isinstance(result, bytes) else json.dumps(result).encode()
-        self._on_end(self)
 
-    def fail(self, error: CallError) -> None:
-        self.error = error
-        self._on_end(self)
+@attrs.define(eq=False)
+class Running:
+    """One call on its way, and what became of it."""
+
+    scope: anyio.CancelScope
+    outcome: Outcome | None = None
+    at: float | None = None
 
     def cancel(self) -> None:
-        self.cancelled = True
+        self.scope.cancel()
+
+    @property
+    def error(self) -> CallError:
+        assert isinstance(self.outcome, CallError), self.outcome
+        return self.outcome
 
 
-class FakeRoom:
-    """Servers `github` (known, issues and a resource), `clock` (known), `fresh` (unknown), `off`, `bad`."""
+class Outcomes:
+    """`async with Outcomes() as calls: one = calls.start(room, "a_echo", {...})`; leaving waits for all of them."""
 
-    def __init__(self, **settings: Any) -> None:
-        names = ("github", "clock", "fresh", "off")
-        servers = {name: ServerDefinition(name, command="x", disabled=name == "off") for name in names}
-        broken = {"bad": Problem("mcp.json: mcpServers.bad", 'needs "command" or "url"')}
-        self.config = Config(servers=servers, settings=Settings(**settings), broken=broken)
-        self.entries: dict[str, ServerEntry | None] = {
-            "github": ServerEntry(
-                "github",
-                "h",
-                tools=(CREATE_ISSUE, LIST_ISSUES),
-                resources=(README,),
-                instructions="Be kind to maintainers.",
-            ),
-            "clock": ServerEntry("clock", "h", tools=(NOW,)),
-            "fresh": None,
-        }
-        self.rows: dict[str, dict[str, Any]] = {"clock": {"state": State.CONNECTED}}
-        self.calls: list[FakeCall] = []
-        self.connected: list[str] = []
-        self.answer: Mapping[str, Any] | None = None
-        self.refuse: Exception | None = None
-        self.on_connect: Callable[[str], None] = lambda _server: None
-        self.fresh_tools: tuple[Mapping[str, Any], ...] = ()
-        self.closed_by: str | None = None
-        self.reindex()
+    def __init__(self) -> None:
+        self.all: list[Running] = []
+        self._tasks = anyio.create_task_group()
 
-    def reindex(self) -> None:
-        self.index = Index.build(self.config.servers, self.entries, self.config.settings)
+    async def __aenter__(self) -> Outcomes:
+        await self._tasks.__aenter__()
+        return self
 
-    def learn(self, server: str, *tools: Mapping[str, Any]) -> None:
-        self.entries[server] = ServerEntry(server, "h", tools=tools)
-        self.reindex()
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._tasks.__aexit__(kind, error, trace)
 
-    def entry(self, server: str) -> ServerEntry | None:
-        return self.entries.get(server)
+    def start(self, room: Greenroom, tool: str, arguments: Any = None, **options: Any) -> Running:
+        running = Running(anyio.CancelScope())
+        self.all.append(running)
+        self._tasks.start_soon(self._run, running, room, tool, arguments, options)
+        return running
 
-    def status(self) -> list[PlainRow]:
-        return [self._row(name, definition) for name, definition in self.config.servers.items()]
+    async def _run(
+        self, running: Running, room: Greenroom, tool: str, arguments: Any, options: dict[str, Any]
+    ) -> None:
+        with running.scope:
+            try:
+                running.outcome = (await room.call(tool, arguments, **options)).text
+            except CallError as error:
+                running.outcome = error
+        if running.outcome is None:
+            running.outcome = "cancelled"
+        running.at = anyio.current_time()
 
-    def _row(self, name: str, definition: ServerDefinition) -> PlainRow:
-        known = self.entries.get(name) is not None
-        row = PlainRow(
-            name,
-            "lazy",
-            tool_count=len(self.index.tools(name)) if known else None,
-            cached=known,
-            disabled=definition.disabled,
-        )
-        return attrs.evolve(row, **self.rows.get(name, {}))
 
-    def start_call(
-        self,
-        target: Target,
-        arguments: Any,
-        on_end: Callable[[Any], None],
-        *,
-        timeout: float | None = None,
-        on_progress: Any = None,
-    ) -> FakeCall:
-        if self.refuse is not None:
-            raise self.refuse
-        call = FakeCall(target, arguments, on_end, on_progress)
-        self.calls.append(call)
-        if self.answer is not None:
-            call.end(self.answer)
-        return call
+async def learn(room: Greenroom, server: str) -> None:
+    """Make the room know what the server has, and let it go idle again: closed, nothing counted."""
+    await room.connect(server)
+    await retire(room, server)
 
-    async def call(
-        self,
-        tool: str,
-        arguments: Any = None,
-        *,
-        server: str | None = None,
-        timeout: float | None = None,
-        on_progress: Any = None,
-    ) -> ToolResult:
-        await self.connect(server or "fresh")
-        found = self.index.resolve(tool, server)
-        if not isinstance(found, Target):
-            raise UnknownTool(tool)
-        return ToolResult({"content": [{"type": "text", "text": f"{tool} ran"}]})
 
-    async def connect(self, server: str, *, force: bool = False) -> None:
+async def retire(room: Greenroom, server: str) -> None:
+    """End an incarnation as eviction does: the next call brings it back."""
+    root, closed = room._runtime.root, anyio.Event()
+    root.on_closed(root.actor(server), closed.set)
+    root.actor(server).leave(Ending(Cause.EVICTED))
+    await closed.wait()
+
+
+async def teach(room: Greenroom, server: str, tools: Iterable[Mapping[str, Any]] = (tool("echo"),)) -> None:
+    """Make the index know what the server has, as a cache would: nothing is started."""
+    router = room._runtime.router.ref
+    router.tell(Learn(ServerEntry(server, "", tools=tuple(tools))))
+    await router.ask(Sync)
+
+
+def record_events(room: Greenroom, *kinds: Kind) -> list[Event]:
+    """Every event from now on, as they come."""
+    events: list[Event] = []
+    room._runtime.stage.events.listen(events.append, kinds or None)
+    return events
+
+
+async def settle(ticks: int = 20) -> None:
+    """Let everything that is ready run, with no time passing."""
+    for _ in range(ticks):
         await anyio.lowlevel.checkpoint()
-        if self.refuse is not None:
-            raise self.refuse
-        self.connected.append(server)
-        self.on_connect(server)
-
-    async def reconnect(self, server: str | None = None) -> list[tuple[str, Exception | None]]:
-        await self.connect(server or "clock")
-        return [(server or "clock", None)]
-
-    @asynccontextmanager
-    async def events(self, kinds: Any = None) -> AsyncGenerator[Any]:
-        send, receive = anyio.create_memory_object_stream[Any](10)
-        with send, receive:
-            yield receive

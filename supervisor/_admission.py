@@ -1,0 +1,160 @@
+"""Admission: what stands between a reason to connect and the cue, after the gate: a slot, then a start permit.
+
+A slot first, so a permit is never held by somebody who waits for a slot. The pool and the permits decide; this is where
+their decisions are carried out: a grant goes on to the permits, an eviction asks the victim to leave. Its slot comes
+back with `closed`, when nothing of its tree is left, and not before.
+
+The idle list is read off the actors when the pool is about to decide, instead of being kept at every call: who is
+resting, longest first, is known to the actors anyway, and a call on a connected server must not pay for a pool that has
+room. Only while somebody waits (`Stage.pressed`) does an actor say so the moment it comes to rest.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+from ..actors import ServerActor, Stage, Timer
+from ..protocol.events import Kind
+from ..protocol.lifecycle import Cause, Ending
+from ._permits import Permits
+from ._pool import Evict, Grant, Pool, PoolLimits
+
+_Decisions = list[Grant[ServerActor] | Evict[ServerActor]]
+
+
+class Admission:
+    def __init__(self, stage: Stage) -> None:
+        settings = stage.settings
+        self._stage = stage
+        self._cues: dict[ServerActor, Callable[[], None]] = {}
+        self._deadlines: dict[ServerActor, Timer] = {}
+        self._look: Timer | None = None
+        self.permits: Permits[ServerActor] = Permits(settings.start_permits)
+        self.pool: Pool[ServerActor] = Pool(
+            PoolLimits(
+                settings.max_connections,
+                settings.reserve_connections,
+                settings.reserve_timeout,
+                settings.min_connections,
+            )
+        )
+
+    def set_aside(self, actor: ServerActor) -> bool:
+        """A slot for a keep-alive server, for good. False when the rest would be left without."""
+        return self.pool.set_aside(actor)
+
+    def enter(self, actor: ServerActor, cue: Callable[[], None]) -> None:
+        """Queue for a slot and a permit; `cue()` when both are had, at once or later."""
+        self._cues[actor] = cue
+        if self.pool.holds(actor):
+            self._granted(actor)
+            return
+        actor.waiting_for = "slot"
+        self._read_idle_list()
+        group = None if actor.address.is_shared else actor.address.server
+        self._carry_out(self.pool.acquire(actor, self._now(), group))
+        if actor.waiting_for == "slot":
+            self._bound_the_wait(actor)
+
+    def started(self, actor: ServerActor) -> None:
+        """The attempt to connect is over: its permit goes to the next."""
+        self.permits.release(actor)
+
+    def leave(self, actor: ServerActor) -> None:
+        """It is closed, or no longer wants to connect: nothing of it is held or queued any more."""
+        self._cues.pop(actor, None)
+        self._forget_deadline(actor)
+        self.permits.release(actor)
+        self._read_idle_list()
+        now = self._now()
+        self._carry_out(
+            self.pool.free(actor, now) if self.pool.holds(actor) else self.pool.abandon(actor, now)
+        )
+
+    def return_slot(self, actor: ServerActor) -> None:
+        """Its transport holds no connection: it is ready without a slot."""
+        self._carry_out(self.pool.free(actor, self._now()))
+
+    def rested(self, actor: ServerActor) -> None:
+        """While somebody waits: it has come to rest, and may be asked to go."""
+        self._read_idle_list()
+        self._carry_out(self.pool.rested(actor, self._now(), is_victim=_is_victim(actor)))
+
+    def may_expire(self, actor: ServerActor) -> bool:
+        """Its idle time is over. False: the minimum holds it; it goes when the total exceeds that."""
+        self._read_idle_list()
+        return self.pool.may_expire(actor)
+
+    # ---- carrying out -----------------------------------------------------------------------------------------------
+
+    def _carry_out(self, decisions: _Decisions) -> None:
+        for decision in decisions:
+            if isinstance(decision, Grant):
+                self._granted(decision.who)
+            else:
+                self._evicted(decision.who)
+        self._stage.pressed = self.pool.is_pressed
+        self._watch()
+
+    def _granted(self, actor: ServerActor) -> None:
+        self._forget_deadline(actor)
+        actor.waiting_for = "permit"
+        self.permits.acquire(actor, self._cues[actor])
+
+    def _evicted(self, actor: ServerActor) -> None:
+        detail = "to make room" if self.pool.waiting else "more are live than there are slots"
+        self._stage.events.emit(
+            Kind.DECISION,
+            actor.address,
+            actor.life.incarnation,
+            cause=Cause.EVICTED,
+            detail=f"pool: evicted {detail}",
+        )
+        # Patient: if a call slips in before this is handled, it is finished first.
+        actor.leave(Ending(Cause.EVICTED, detail))
+
+    def _read_idle_list(self) -> None:
+        resting = [actor for actor in self.pool.holders if actor.is_connected and actor.is_resting]
+        resting.sort(key=lambda actor: actor.idle_since)
+        self.pool.see_idle({actor: _is_victim(actor) for actor in resting})
+
+    def _watch(self) -> None:
+        """Look again when time alone may open the reserve."""
+        when = self.pool.next_look()
+        if self._look is not None:
+            self._look.cancel()
+            self._look = None
+        if when < math.inf:
+            self._look = self._stage.timers.at(when, self._look_again)
+
+    def _look_again(self) -> None:
+        self._look = None
+        self._read_idle_list()
+        self._carry_out(self.pool.look(self._now()))
+
+    # ---- the bound on waiting ---------------------------------------------------------------------------------------
+
+    def _bound_the_wait(self, actor: ServerActor) -> None:
+        """Whoever waits for a slot waits so long; calls have their own, shorter or longer, bound besides."""
+        when = self._now() + self._stage.settings.acquire_timeout
+        self._forget_deadline(actor)
+        self._deadlines[actor] = self._stage.timers.at(when, lambda: self._too_late(actor))
+
+    def _too_late(self, actor: ServerActor) -> None:
+        self._deadlines.pop(actor, None)
+        if actor.waiting_for == "slot":
+            actor.refuse_waiting(f"no slot of {self.pool.limits.slots} became free in time")
+
+    def _forget_deadline(self, actor: ServerActor) -> None:
+        timer = self._deadlines.pop(actor, None)
+        if timer is not None:
+            timer.cancel()
+
+    def _now(self) -> float:
+        return self._stage.rim.now()
+
+
+def _is_victim(actor: ServerActor) -> bool:
+    """Whether pressure may take it: a session's child is ended by its session's own limits only."""
+    return actor.address.is_shared

@@ -1,0 +1,67 @@
+"""Reload: from one configuration to the next, by the least that is needed.
+
+A plan is a comparison of two configurations, made before anything is touched, so it can be shown (`dry_run`). Each
+server is in exactly one of five groups: *kept* (the same: its actor, process and calls know nothing of a reload),
+*applied live* (only policy differs: the process is kept), *replaced* (another definition: it drains, calls in flight
+finish on the old incarnation, the next one starts on the new), *started* (new), *removed* (drains and goes).
+
+What a definition *is* decides its hash; what it may be used for is policy (`policy_only_change`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import attrs
+
+from ..protocol.config import Config, ServerDefinition
+from ..protocol.config_parse import policy_only_change
+
+
+@attrs.frozen
+class ReloadPlan:
+    """Names of servers, in the new configuration's order; removed ones in the old one's."""
+
+    keep: tuple[str, ...] = ()
+    live: tuple[str, ...] = ()
+    replace: tuple[str, ...] = ()
+    start: tuple[str, ...] = ()
+    remove: tuple[str, ...] = ()
+
+    @property
+    def is_empty(self) -> bool:
+        """Nothing would change."""
+        return not (self.live or self.replace or self.start or self.remove)
+
+    def __str__(self) -> str:
+        counts = {
+            "keep": len(self.keep),
+            "apply live": len(self.live),
+            "drain": len(self.replace) + len(self.remove),
+            "start": len(self.replace) + len(self.start),
+        }
+        return ", ".join(f"{what} {count}" for what, count in counts.items() if count) or "nothing to do"
+
+
+def plan_reload(old: Config, new: Config) -> ReloadPlan:
+    """How to get from `old` to `new`."""
+    groups: dict[str, list[str]] = {"keep": [], "live": [], "replace": [], "start": []}
+    before, after = _usable(old), _usable(new)
+    for name, definition in after.items():
+        groups[_group(before.get(name), definition)].append(name)
+    removed = tuple(name for name in before if name not in after)
+    return ReloadPlan(**{group: tuple(names) for group, names in groups.items()}, remove=removed)
+
+
+def _usable(config: Config) -> Mapping[str, ServerDefinition]:
+    return {name: definition for name, definition in config.servers.items() if name not in config.broken}
+
+
+def _group(old: ServerDefinition | None, new: ServerDefinition) -> str:
+    if old is None:
+        return "start"
+    if old == new:
+        return "keep"
+    if policy_only_change(old, new):
+        return "live"
+    return "replace"

@@ -1,0 +1,167 @@
+"""A room for the doors to stand before: a real configuration, index and search; servers played by the test.
+
+`FakeRoom.calls` holds every call that was accepted; the test ends each with `end` or `fail`, or gives `answer` to have
+them ended at once.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import asynccontextmanager
+from typing import Any
+
+import anyio
+import attrs
+
+from greenroom.gateway._room import PlainRow
+from greenroom.protocol.catalogue import ServerEntry
+from greenroom.protocol.config import Config, ServerDefinition, Settings
+from greenroom.protocol.errors import CallError, Problem, UnknownTool
+from greenroom.protocol.index import Index, Target
+from greenroom.protocol.lifecycle import State
+from greenroom.protocol.result import ToolResult
+
+CREATE_ISSUE = {
+    "name": "create_issue",
+    "description": "Create a new issue in a repository",
+    "inputSchema": {
+        "type": "object",
+        "properties": {"title": {"type": "string"}, "count": {"type": "integer"}},
+        "required": ["title"],
+    },
+}
+LIST_ISSUES = {
+    "name": "list_issues",
+    "description": "List issues in a repository",
+    "inputSchema": {"type": "object", "properties": {}},
+}
+NOW = {"name": "now", "description": "The time", "inputSchema": {"type": "object", "properties": {}}}
+README = {"name": "Read Me", "uri": "file:///readme", "description": "What it is"}
+
+
+class FakeCall:
+    def __init__(
+        self, target: Target, arguments: Any, on_end: Callable[[FakeCall], None], on_progress: Any
+    ) -> None:
+        self.target = target
+        self.arguments = arguments
+        self.on_progress = on_progress
+        self.result: bytes | None = None
+        self.error: CallError | None = None
+        self.cancelled = False
+        self._on_end = on_end
+
+    def end(self, result: Mapping[str, Any] | bytes) -> None:
+        self.result = result if isinstance(result, bytes) else json.dumps(result).encode()
+        self._on_end(self)
+
+    def fail(self, error: CallError) -> None:
+        self.error = error
+        self._on_end(self)
+
+    def cancel(self) -> None:
+        self.cancelled = True
+
+
+class FakeRoom:
+    """Servers `github` (known, issues and a resource), `clock` (known), `fresh` (unknown), `off`, `bad`."""
+
+    def __init__(self, **settings: Any) -> None:
+        names = ("github", "clock", "fresh", "off")
+        servers = {name: ServerDefinition(name, command="x", disabled=name == "off") for name in names}
+        broken = {"bad": Problem("mcp.json: mcpServers.bad", 'needs "command" or "url"')}
+        self.config = Config(servers=servers, settings=Settings(**settings), broken=broken)
+        self.entries: dict[str, ServerEntry | None] = {
+            "github": ServerEntry(
+                "github",
+                "h",
+                tools=(CREATE_ISSUE, LIST_ISSUES),
+                resources=(README,),
+                instructions="Be kind to maintainers.",
+            ),
+            "clock": ServerEntry("clock", "h", tools=(NOW,)),
+            "fresh": None,
+        }
+        self.rows: dict[str, dict[str, Any]] = {"clock": {"state": State.CONNECTED}}
+        self.calls: list[FakeCall] = []
+        self.connected: list[str] = []
+        self.answer: Mapping[str, Any] | None = None
+        self.refuse: Exception | None = None
+        self.on_connect: Callable[[str], None] = lambda _server: None
+        self.fresh_tools: tuple[Mapping[str, Any], ...] = ()
+        self.closed_by: str | None = None
+        self.reindex()
+
+    def reindex(self) -> None:
+        self.index = Index.build(self.config.servers, self.entries, self.config.settings)
+
+    def learn(self, server: str, *tools: Mapping[str, Any]) -> None:
+        self.entries[server] = ServerEntry(server, "h", tools=tools)
+        self.reindex()
+
+    def entry(self, server: str) -> ServerEntry | None:
+        return self.entries.get(server)
+
+    def status(self) -> list[PlainRow]:
+        return [self._row(name, definition) for name, definition in self.config.servers.items()]
+
+    def _row(self, name: str, definition: ServerDefinition) -> PlainRow:
+        known = self.entries.get(name) is not None
+        row = PlainRow(
+            name,
+            "lazy",
+            tool_count=len(self.index.tools(name)) if known else None,
+            cached=known,
+            disabled=definition.disabled,
+        )
+        return attrs.evolve(row, **self.rows.get(name, {}))
+
+    def start_call(
+        self,
+        target: Target,
+        arguments: Any,
+        on_end: Callable[[Any], None],
+        *,
+        timeout: float | None = None,
+        on_progress: Any = None,
+    ) -> FakeCall:
+        if self.refuse is not None:
+            raise self.refuse
+        call = FakeCall(target, arguments, on_end, on_progress)
+        self.calls.append(call)
+        if self.answer is not None:
+            call.end(self.answer)
+        return call
+
+    async def call(
+        self,
+        tool: str,
+        arguments: Any = None,
+        *,
+        server: str | None = None,
+        timeout: float | None = None,
+        on_progress: Any = None,
+    ) -> ToolResult:
+        await self.connect(server or "fresh")
+        found = self.index.resolve(tool, server)
+        if not isinstance(found, Target):
+            raise UnknownTool(tool)
+        return ToolResult({"content": [{"type": "text", "text": f"{tool} ran"}]})
+
+    async def connect(self, server: str, *, force: bool = False) -> None:
+        await anyio.lowlevel.checkpoint()
+        if self.refuse is not None:
+            raise self.refuse
+        self.connected.append(server)
+        self.on_connect(server)
+
+    async def reconnect(self, server: str | None = None) -> list[tuple[str, Exception | None]]:
+        await self.connect(server or "clock")
+        return [(server or "clock", None)]
+
+    @asynccontextmanager
+    async def events(self, kinds: Any = None) -> AsyncGenerator[Any]:
+        send, receive = anyio.create_memory_object_stream[Any](10)
+        with send, receive:
+            yield receive

@@ -1,0 +1,176 @@
+"""The gate by itself: every number and rule, with no clock but the one passed in."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from greenroom.protocol.config import Settings
+from greenroom.supervisor._gate import Gate, GatePolicy, Pass
+
+POLICY = GatePolicy(jitter=0.0)
+MIDDLE = 0.5  # the draw that jitters by nothing
+
+
+def fail(gate: Gate, now: float) -> Gate:
+    return gate.connect_failed(POLICY, now, "refused", MIDDLE)
+
+
+def trip(now: float = 0.0) -> Gate:
+    gate = Gate()
+    for _ in range(POLICY.threshold):
+        gate = fail(gate, now)
+    return gate
+
+
+def test_a_new_gate_is_open() -> None:
+    assert Gate().admit(0.0) == (Gate(), Pass.OPEN)
+    assert not Gate().is_troubled
+
+
+def test_connect_failures_double_the_delay_up_to_the_maximum() -> None:
+    delays = [POLICY.delay(failures, MIDDLE) for failures in range(1, 10)]
+
+    assert delays == [1, 2, 4, 8, 16, 32, 60, 60, 60]
+
+
+@pytest.mark.parametrize(("draw", "factor"), [(0.0, 0.8), (0.5, 1.0), (1.0, 1.2)])
+def test_jitter_spreads_by_a_fifth_either_way(draw: float, factor: float) -> None:
+    assert GatePolicy().delay(3, draw) == pytest.approx(4.0 * factor)
+
+
+def test_a_flat_backoff_replaces_the_doubling() -> None:
+    flat = GatePolicy(flat=60.0)
+
+    assert [flat.delay(failures, 0.0) for failures in (1, 2, 9)] == [60.0] * 3
+
+
+def test_a_delay_never_overflows() -> None:
+    assert POLICY.delay(10**9, MIDDLE) == 60.0
+
+
+def test_a_connect_failure_shuts_it_for_its_delay_exactly() -> None:
+    gate = fail(Gate(), 100.0)
+
+    assert gate.admit(100.999)[1] is Pass.SHUT
+    assert gate.retry_in(100.25) == pytest.approx(0.75)
+    assert gate.admit(101.0)[1] is Pass.OPEN
+
+
+def test_the_first_death_of_a_streak_costs_nothing_the_second_does() -> None:
+    once = Gate().died(POLICY, 0.0, "exited", MIDDLE)
+    twice = once.died(POLICY, 0.0, "exited", MIDDLE)
+    thrice = twice.died(POLICY, 0.0, "exited", MIDDLE)
+
+    assert [gate.shut_until for gate in (once, twice, thrice)] == [0.0, 1.0, 2.0]
+    assert once.admit(0.0)[1] is Pass.OPEN
+
+
+def test_timeouts_do_not_shut_it_below_the_threshold() -> None:
+    gate = Gate()
+    for _ in range(POLICY.threshold - 1):
+        gate = gate.timed_out(POLICY, 5.0, "silent")
+
+    assert gate.admit(5.0)[1] is Pass.OPEN
+
+    gate = gate.timed_out(POLICY, 5.0, "silent")
+    assert gate.tripped
+    assert gate.shut_until == 5.0 + POLICY.cooldown
+
+
+def test_at_the_threshold_it_shuts_for_the_cooldown_at_least() -> None:
+    assert trip(10.0).shut_until == 40.0
+    long = GatePolicy(jitter=0.0, flat=90.0, threshold=1)
+
+    assert Gate().connect_failed(long, 0.0, "", MIDDLE).shut_until == 90.0
+
+
+def test_half_open_passes_exactly_one_probe() -> None:
+    gate, first = trip().admit(30.0)
+    _, second = gate.admit(30.0)
+
+    assert (first, second) == (Pass.PROBE, Pass.SHUT)
+    assert gate.retry_in(30.0) == 1.0
+
+
+def test_the_probes_answer_opens_it() -> None:
+    gate, _ = trip().admit(30.0)
+
+    assert gate.answered(POLICY, connected_for=0.0) == Gate()
+
+
+def test_the_probes_failure_shuts_it_again() -> None:
+    gate, _ = trip().admit(30.0)
+    gate = fail(gate, 31.0)
+
+    assert not gate.probing
+    assert gate.admit(60.9)[1] is Pass.SHUT
+    assert gate.admit(63.0)[1] is Pass.PROBE
+
+
+def test_a_probe_that_left_is_passed_on() -> None:
+    gate, _ = trip().admit(30.0)
+
+    assert gate.probe_left().admit(30.0)[1] is Pass.PROBE
+
+
+def test_an_early_answer_forgives_nothing_a_late_one_everything() -> None:
+    gate = fail(fail(Gate(), 0.0), 5.0)
+
+    assert gate.answered(POLICY, connected_for=29.9) == gate
+    assert gate.answered(POLICY, connected_for=30.0) == Gate()
+
+
+def test_quarantine_is_a_trip_for_its_cooldown_and_never_for_ever() -> None:
+    gate = Gate().quarantined(POLICY, 7.0, "6 restarts in 60s")
+
+    assert gate.tripped
+    assert gate.admit(36.9)[1] is Pass.SHUT
+    assert gate.admit(37.0)[1] is Pass.PROBE
+
+
+def test_connected_by_name_it_is_half_open_at_once() -> None:
+    assert trip(0.0).half_open().admit(0.0)[1] is Pass.PROBE
+
+
+def test_the_policy_is_the_settings() -> None:
+    settings = Settings(
+        backoff_min=2.0, backoff_max=9.0, backoff_jitter=0.1, failure_backoff=3.0, failure_threshold=7, cooldown=11.0,
+        stable_after=13.0,
+    )  # fmt: skip
+
+    assert GatePolicy.of(settings) == GatePolicy(2.0, 9.0, 0.1, 3.0, 7, 11.0, 13.0)
+
+
+EVENTS = st.sampled_from(["connect failed", "died", "silent", "answered", "left", "quarantined", "admit"])
+
+
+@given(st.lists(st.tuples(EVENTS, st.floats(0, 100), st.floats(0, 1, exclude_max=True)), max_size=40))
+def test_it_never_shuts_for_ever_and_never_passes_two_probes(moves: list[tuple[str, float, float]]) -> None:
+    policy, gate, now, probes = GatePolicy(), Gate(), 0.0, 0
+    for event, step, draw in moves:
+        now += step
+        match event:
+            case "connect failed":
+                gate, probes = gate.connect_failed(policy, now, "", draw), 0
+            case "died":
+                gate, probes = gate.died(policy, now, "", draw), 0
+            case "silent":
+                gate, probes = gate.timed_out(policy, now, ""), 0
+            case "quarantined":
+                gate, probes = gate.quarantined(policy, now, ""), 0
+            case "answered":
+                gate, probes = gate.answered(policy, step), 0 if gate.tripped or step >= 30 else probes
+            case "left":
+                gate, probes = gate.probe_left(), 0
+            case _:
+                gate, passed = gate.admit(now)
+                probes += passed is Pass.PROBE
+        assert probes <= 1
+        assert gate.probing == (probes == 1)
+        assert gate.shut_until - now <= max(policy.backoff_max * 1.2, policy.cooldown)
+    assert gate.probe_left().admit(now + 73.0)[1] is not Pass.SHUT
+    assert not math.isnan(gate.shut_until)

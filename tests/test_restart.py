@@ -1,0 +1,97 @@
+"""What follows an ending: DESIGN's table, cell by cell, and the restart intensity."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from greenroom.actors import Then
+from greenroom.protocol.config import Lifecycle, RestartPolicy, ServerDefinition
+from greenroom.protocol.lifecycle import Cause
+from greenroom.supervisor._restart import AFTERMATH, Intensity, after, restart_policy
+
+I, C, D, G = Then.IDLE, Then.CONNECT, Then.DOWN, Then.GONE  # noqa: E741  # the table reads better so
+TABLE = {  # cause: (lazy, eager, keep-alive), and whether queued calls fail
+    Cause.IDLE_TIMEOUT: ((I, I, I), False),
+    Cause.EVICTED: ((I, I, I), False),
+    Cause.CONNECT_FAILED: ((I, I, C), True),
+    Cause.LOST: ((I, I, C), False),
+    Cause.RESTART: ((I, C, C), False),
+    Cause.RELOAD: ((I, C, C), False),
+    Cause.DRAINED: ((D, D, D), True),
+    Cause.STOPPED: ((D, D, D), True),
+    Cause.DISABLED: ((D, D, D), True),
+    Cause.NEEDS_AUTH: ((D, D, D), True),
+    Cause.BUG: ((D, D, D), True),
+    Cause.SHUTDOWN: ((D, D, D), True),
+    Cause.REMOVED: ((G, G, G), True),
+    Cause.SCOPE_ENDED: ((G, G, G), True),
+}
+
+
+def server(lifecycle: Lifecycle, policy: RestartPolicy | None = None) -> ServerDefinition:
+    return ServerDefinition("a", command="x", lifecycle=lifecycle, restart_policy=policy)
+
+
+@pytest.mark.parametrize("cause", list(Cause), ids=lambda cause: cause.value)
+def test_the_aftermath_is_the_design_s_table(cause: Cause) -> None:
+    then, fails = TABLE[cause]
+
+    found = [after(cause, server(lifecycle)) for lifecycle in Lifecycle]
+
+    assert tuple(one.then for one in found) == then
+    assert {one.fails_queued for one in found} == {fails}
+
+
+def test_every_cause_and_lifecycle_has_a_cell() -> None:
+    assert {(cause, lifecycle) for cause, row in AFTERMATH.items() for lifecycle in row} == {
+        (cause, lifecycle) for cause in Cause for lifecycle in Lifecycle
+    }
+
+
+@pytest.mark.parametrize(
+    ("policy", "then", "fails"),
+    [
+        (RestartPolicy.NEVER, Then.DOWN, True),
+        (RestartPolicy.ON_DEMAND, Then.IDLE, False),
+        (RestartPolicy.ALWAYS, Then.CONNECT, False),
+    ],
+)
+@pytest.mark.parametrize("lifecycle", list(Lifecycle))
+def test_the_restart_policy_refines_lost_and_nothing_else(
+    lifecycle: Lifecycle, policy: RestartPolicy, then: Then, fails: bool
+) -> None:
+    lost = after(Cause.LOST, server(lifecycle, policy))
+
+    assert (lost.then, lost.fails_queued) == (then, fails)
+    for cause in set(Cause) - {Cause.LOST}:
+        assert after(cause, server(lifecycle, policy)) == after(cause, server(lifecycle))
+
+
+def test_keep_alive_restarts_always_by_default_the_others_on_demand() -> None:
+    assert [restart_policy(server(lifecycle)) for lifecycle in Lifecycle] == [
+        RestartPolicy.ON_DEMAND,
+        RestartPolicy.ON_DEMAND,
+        RestartPolicy.ALWAYS,
+    ]
+
+
+def test_intensity_is_one_too_many_only_within_the_period() -> None:
+    intensity, verdicts = Intensity(), list[bool]()
+    for now in (0, 1, 2, 3, 4, 5, 64.5):
+        intensity, too_often = intensity.restarted(now, 5, 60.0)
+        verdicts.append(too_often)
+
+    assert verdicts == [False] * 5 + [True, False]
+    assert intensity.times == (5, 64.5)
+
+
+@given(st.lists(st.floats(0, 30), max_size=50), st.integers(1, 8))
+def test_intensity_says_so_exactly_when_a_window_holds_too_many(steps: list[float], limit: int) -> None:
+    intensity, now, times = Intensity(), 0.0, list[float]()
+    for step in steps:
+        now += step
+        times.append(now)
+        intensity, too_often = intensity.restarted(now, limit, 60.0)
+        assert too_often == (sum(time > now - 60.0 for time in times) > limit)

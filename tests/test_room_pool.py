@@ -1,0 +1,240 @@
+"""The pool as users meet it: a room with fewer slots than servers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import anyio
+import pytest
+from tests.support import run, run_virtual
+from tests.support.gateway import faulty, named_after, serve
+from tests.support.rooms import Outcomes, Running, open_room, record_events, settle
+
+from greenroom import Greenroom
+from greenroom.protocol.errors import CallTimeout, Reach
+from greenroom.protocol.events import Kind
+from greenroom.protocol.lifecycle import Cause, State
+from greenroom.testing._fake import FakeServer
+
+
+def _servers(count: int, **settings: float) -> dict[str, FakeServer]:
+    return {f"s{n}": FakeServer(**settings) for n in range(count)}  # type: ignore[arg-type]
+
+
+def _live(servers: dict[str, FakeServer]) -> int:
+    return sum(server.live for server in servers.values())
+
+
+def test_there_are_never_more_live_than_slots_and_the_longest_idle_makes_room(backend: str) -> None:
+    async def main() -> None:
+        servers = _servers(4)
+        async with open_room(servers, maxConnections=2) as room:
+            for name in ("s0", "s1"):
+                await room.call(f"{name}_echo")
+                await anyio.sleep(1)
+            await room.call("s0_echo")  # now s1 is the longest idle
+
+            await room.call("s2_echo")
+
+            states = {status.server: status.state for status in room.status()}
+            assert states["s1"] is State.IDLE
+            assert states["s0"] is states["s2"] is State.CONNECTED
+            assert _live(servers) == 2
+
+    run_virtual(backend, main)
+
+
+def test_a_stopping_child_keeps_its_slot_until_it_is_gone(backend: str) -> None:
+    async def main() -> None:
+        servers = _servers(2, stop_latency=3.0)
+        async with open_room(servers, maxConnections=1) as room:
+            await room.call("s0_echo")
+            begun = anyio.current_time()
+
+            await room.call("s1_echo")
+
+            assert anyio.current_time() - begun == pytest.approx(3.0)
+            assert max(server.most_live for server in servers.values()) == 1
+
+    run_virtual(backend, main)
+
+
+def test_a_busy_server_is_never_evicted_and_waiters_are_served_in_order(backend: str) -> None:
+    async def main() -> None:
+        servers = _servers(3, call_latency=5.0)
+        async with open_room(servers, maxConnections=1) as room, Outcomes() as calls:
+            running: list[Running] = []
+            for n in (0, 1, 2):
+                running.append(calls.start(room, f"s{n}_echo"))
+                await settle()
+            waiting = {status.server: status.waiting_for for status in room.status()}
+            assert sorted(filter(None, waiting.values())) == ["slot", "slot"]
+            for call in running:
+                while call.at is None:
+                    await anyio.sleep(1)
+
+            assert [call.at for call in running] == sorted(call.at or 0 for call in running)
+            assert all(isinstance(call.outcome, str) for call in running)
+
+    run_virtual(backend, main)
+
+
+def test_a_cancelled_waiter_leaves_the_queue_with_its_last_call(backend: str) -> None:
+    async def main() -> None:
+        servers = _servers(3, call_latency=10.0)
+        async with open_room(servers, maxConnections=1) as room, Outcomes() as calls:
+            first = calls.start(room, "s0_echo")
+            await settle()
+            gone, stays = calls.start(room, "s1_echo"), calls.start(room, "s2_echo")
+            await settle()
+            gone.cancel()
+            await settle()
+            assert room._runtime.root.admission.pool.waiting == 1
+            while stays.at is None:
+                await anyio.sleep(1)
+
+            assert (first.outcome, gone.outcome, stays.outcome) == ("{}", "cancelled", "{}")
+            assert servers["s1"].starts == 0
+
+    run_virtual(backend, main)
+
+
+def test_who_waits_too_long_is_told_and_nothing_was_sent(backend: str) -> None:
+    async def main() -> None:
+        servers = _servers(2, call_latency=20.0)
+        async with open_room(servers, maxConnections=1, acquireTimeoutMs=5000) as room, Outcomes() as calls:
+            calls.start(room, "s0_echo")
+            await settle()
+            late = calls.start(room, "s1_echo")
+            await anyio.sleep(6)
+
+            assert isinstance(late.error, CallTimeout)
+            assert late.error.reach is Reach.NOT_SENT
+            assert late.at == 5
+            assert "no slot of 1" in str(late.error)
+            assert room._runtime.root.admission.pool.waiting == 0
+
+    run_virtual(backend, main)
+
+
+def test_the_reserve_opens_after_its_time_and_closes_again(backend: str) -> None:
+    async def main() -> None:
+        servers = _servers(2, call_latency=20.0)
+        async with (
+            open_room(servers, maxConnections=1, reserve=1, reserveTimeoutMs=4000) as room,
+            Outcomes() as calls,
+        ):
+            calls.start(room, "s0_echo")
+            await settle()
+            second = calls.start(room, "s1_echo")
+            await anyio.sleep(3.9)
+            assert _live(servers) == 1
+            await anyio.sleep(0.2)
+            assert _live(servers) == 2
+            while second.at is None:
+                await anyio.sleep(1)
+
+            assert _live(servers) == 1  # the first that came to rest went at once
+
+    run_virtual(backend, main)
+
+
+def test_the_minimum_keeps_connections_that_have_outstayed_their_idle_time(backend: str) -> None:
+    async def main() -> None:
+        servers = _servers(3)
+        async with open_room(servers, maxConnections=3, minConnections=2, idleTimeout=0.1) as room:
+            for name in servers:
+                await room.call(f"{name}_echo")
+                await anyio.sleep(0.5)
+            await anyio.sleep(60)
+
+            assert [status.state for status in room.status()] == [
+                State.IDLE,
+                State.CONNECTED,
+                State.CONNECTED,
+            ]
+            await room.call("s0_echo")
+            await anyio.sleep(0.1)  # the total exceeds the minimum: the oldest it held goes
+            assert [status.state for status in room.status()] == [
+                State.CONNECTED,
+                State.IDLE,
+                State.CONNECTED,
+            ]
+
+    run_virtual(backend, main)
+
+
+def test_keep_alive_servers_keep_their_slots_and_leave_one_for_the_rest(backend: str) -> None:
+    async def main() -> None:
+        servers = _servers(3)
+        entries = {name: {"lifecycle": "keep-alive"} for name in ("s0", "s1")}
+        async with open_room(servers, entries=entries, maxConnections=2) as room:
+            assert "runs lazy" in str(room.config.problems[0])
+            await room.ready()
+            assert [status.lifecycle for status in room.status()] == ["keep-alive", "lazy", "lazy"]
+            await room.call("s1_echo")
+            await room.call("s2_echo")
+
+            assert [status.state for status in room.status()] == [
+                State.CONNECTED,
+                State.IDLE,
+                State.CONNECTED,
+            ]
+
+    run_virtual(backend, main)
+
+
+def test_evictions_are_told_with_their_cause(backend: str) -> None:
+    async def main() -> None:
+        servers = _servers(2)
+        async with open_room(servers, maxConnections=1) as room:
+            events = record_events(room, Kind.TRANSITION)
+            await room.call("s0_echo")
+            await room.call("s1_echo")
+
+            causes = [event.cause for event in events if event.after is State.DRAINING]
+            assert causes == [Cause.EVICTED]
+
+    run_virtual(backend, main)
+
+
+def test_sixty_calls_over_ten_real_servers_and_three_slots(backend: str, tmp_path: Path) -> None:
+    """Real processes: never over the bound, every call one outcome, nobody starves."""
+    folder = tmp_path
+    config = {
+        "mcpServers": {f"s{n}": faulty(folder, f"s{n}") for n in range(10)},
+        "settings": {"maxConnections": 3, "bootstrap": False},
+    }
+
+    async def main() -> None:
+        async with Greenroom.open(config, cache_path=":memory:") as room:
+            most = 0
+
+            async def one(number: int) -> None:
+                nonlocal most
+                result = await room.call(f"s{number % 10}_echo", {"text": str(number)})
+                assert result.text == str(number)
+                live = sum(status.pid is not None for status in room.status())
+                most = max(most, live)
+
+            async with anyio.create_task_group() as tasks:
+                for number in range(60):
+                    tasks.start_soon(one, number)
+            assert most <= 3
+        report = room.drain_report
+        assert report is not None
+        assert (report.accepted, report.completed) == (60, 60)
+
+    run(backend, main)
+    assert named_after(folder) == set()
+
+
+def test_serve_takes_the_bound_as_a_flag(tmp_path: Path) -> None:
+    folder = tmp_path
+    with serve(folder, {n: faulty(folder, n) for n in "abc"}, "--max-connections", "1") as gateway:
+        gateway.greet()
+        for name in "abc":
+            assert not gateway.mcp(tool=f"{name}_echo", args={"text": "x"}).get("isError")
+        states = [row["status"] for row in gateway.mcp()["structuredContent"]["servers"]]
+        assert states.count("connected") == 1
+        gateway.end()

@@ -1,0 +1,734 @@
+"""Calls: exactly one outcome each, whatever happens to whom, and at the very tick something else happens."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Callable
+from typing import Any
+
+import anyio
+import pytest
+from tests.support import run_virtual
+from tests.support.rooms import Outcomes, learn, open_room, record_events, settle, teach
+
+from greenroom import (
+    Busy,
+    CallTimeout,
+    ConnectFailed,
+    Drained,
+    Event,
+    Greenroom,
+    Kind,
+    Reach,
+    RemoteError,
+    ServerDown,
+    ServerLost,
+    Unavailable,
+    UsageError,
+)
+from greenroom.protocol.errors import BadArguments, CallError
+from greenroom.testing._fake import HANG, FakeServer, tool
+
+READ_ONLY = {"readOnlyHint": True}
+IDEMPOTENT = {"idempotentHint": True}
+
+
+def calls_of(server: FakeServer) -> list[Any]:
+    return [call["arguments"] for call in server.calls]
+
+
+# ---- starting -------------------------------------------------------------------------------------------
+
+
+def test_t11_fifty_cold_callers_start_one_server_and_half_of_them_leave(backend: str) -> None:
+    server = FakeServer(start_latency=2.0, call_latency=0.5)
+
+    async def body() -> None:
+        async with open_room({"a": server}) as room:
+            await learn(room, "a")
+            server.starts = 0
+            async with Outcomes() as calls:
+                fifty = [calls.start(room, "a_echo", {"n": n}) for n in range(50)]
+                await anyio.sleep(1.0)
+                for call in fifty[::2]:
+                    call.cancel()
+            assert [call.outcome for call in fifty[::2]] == ["cancelled"] * 25
+            assert [call.outcome for call in fifty[1::2]] == [f'{{"n": {n}}}' for n in range(1, 50, 2)]
+            assert server.starts == 1
+            assert len(server.calls) == 25, "a call that was cancelled while queued was sent"
+        assert room.drain_report is not None
+        assert str(room.drain_report) == "50 calls accepted: 25 completed, 0 failed, 25 cancelled (0 refused)"
+
+    run_virtual(backend, body)
+
+
+def test_when_all_fifty_leave_the_attempt_goes_on_and_serves_the_next(backend: str) -> None:
+    server = FakeServer(start_latency=2.0)
+
+    async def body() -> None:
+        async with open_room({"a": server}) as room:
+            await learn(room, "a")
+            async with Outcomes() as calls:
+                for n in range(50):
+                    calls.start(room, "a_echo", {"n": n})
+                await anyio.sleep(1.0)
+                for call in calls.all:
+                    call.cancel()
+            result = await room.call("a_echo", {"late": True})
+            assert result.text == '{"late": true}'
+            assert server.starts == 2  # the one it was learned from, and this one
+
+    run_virtual(backend, body)
+
+
+def test_queued_calls_are_sent_in_the_order_they_came(backend: str) -> None:
+    server = FakeServer(start_latency=1.0)
+
+    async def body() -> None:
+        async with open_room({"a": server}) as room:
+            await learn(room, "a")
+            target, ended = room.describe("a_echo"), list[int]()
+            for n in range(20):
+                room.start_call(target, {"n": n}, lambda _, n=n: ended.append(n))
+            await anyio.sleep(2.0)
+            assert [arguments["n"] for arguments in calls_of(server)] == list(range(20))
+            assert sorted(ended) == list(range(20))
+
+    run_virtual(backend, body)
+
+
+# ---- cancelling -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("delay", [0.0, 0.5, 1.0, 1.5, 2.0], ids=lambda delay: f"after {delay}s")
+def test_a_call_cancelled_at_any_moment_has_one_outcome_and_harms_nobody(backend: str, delay: float) -> None:
+    """Starting takes a second, answering another: 1.0 and 2.0 fall on the tick of being sent and of the answer."""
+    server = FakeServer(start_latency=1.0, call_latency=1.0)
+
+    async def body() -> None:
+        async with open_room({"a": server}) as room:
+            await learn(room, "a")
+            events = record_events(room, Kind.CALL)
+            async with Outcomes() as calls:
+                other = calls.start(room, "a_echo", {"other": 1})
+                leaver = calls.start(room, "a_echo", {"leaver": 1})
+                await anyio.sleep(delay)
+                leaver.cancel()
+            assert other.outcome == '{"other": 1}'
+            assert leaver.outcome in ("cancelled", '{"leaver": 1}')
+            if delay < 2.0:
+                assert leaver.outcome == "cancelled"
+            ends = [event.outcome for event in events if event.detail == "ended"]
+            assert len(ends) == 2
+            if delay != 2.0:  # on that tick the answer may reach the call before its caller's leaving does
+                assert sorted(map(str, ends)) == ["cancelled", "result"]
+            assert (server.cancelled == 1) == (1.0 < delay < 2.0) or delay in (1.0, 2.0)
+        assert room.drain_report is not None
+        assert room.drain_report.adds_up
+
+    run_virtual(backend, body)
+
+
+def test_t21_cancelling_a_sent_call_tells_the_server_once_and_a_late_answer_is_dropped(backend: str) -> None:
+    server = FakeServer(call_latency=5.0)
+
+    async def body() -> None:
+        async with open_room({"a": server}) as room:
+            await room.connect("a")
+            async with Outcomes() as calls:
+                call = calls.start(room, "a_echo")
+                await anyio.sleep(1.0)
+                call.cancel()
+            assert server.cancelled == 1
+            await anyio.sleep(10.0)  # the late answer comes, and nobody stumbles
+            server.call_latency = 0.0
+            assert (await room.call("a_echo", {"next": 1})).text == '{"next": 1}'
+            assert server.starts == 1
+
+    run_virtual(backend, body)
+
+
+# ---- clocks ---------------------------------------------------------------------------------------------
+
+
+def test_a_call_waits_thirty_seconds_for_its_connection_and_no_longer(backend: str) -> None:
+    server = FakeServer(start_latency=HANG)
+
+    async def body() -> None:
+        async with open_room({"a": server}, entries={"a": {"connectTimeout": 100_000}}) as room:
+            await teach(room, "a")
+            with pytest.raises(CallTimeout, match=r"was not ready within 30s \(still connecting\)") as caught:
+                await room.call("a_echo")
+            assert caught.value.reach is Reach.NOT_SENT
+            assert caught.value.code == "timeout"
+            assert anyio.current_time() == pytest.approx(30.0, abs=0.01)
+
+    run_virtual(backend, body)
+
+
+def test_the_calls_own_clock_starts_when_it_is_sent(backend: str) -> None:
+    server = FakeServer(start_latency=20.0, call_latency=HANG)
+
+    async def body() -> None:
+        async with open_room({"a": server}) as room:
+            await teach(room, "a")
+            with pytest.raises(CallTimeout, match="did not answer within 60s") as caught:
+                await room.call("a_echo")
+            assert caught.value.reach is Reach.SENT
+            assert anyio.current_time() == pytest.approx(80.0, abs=0.01)
+            assert server.cancelled == 1
+
+    run_virtual(backend, body)
+
+
+@pytest.mark.parametrize("timeout", [0.0, 0.25, 7.0])
+def test_a_caller_may_set_the_calls_timeout(backend: str, timeout: float) -> None:
+    server = FakeServer(call_latency=HANG)
+
+    async def body() -> None:
+        async with open_room({"a": server}) as room:
+            await room.connect("a")
+            start = anyio.current_time()
+            with pytest.raises(CallTimeout):
+                await room.call("a_echo", timeout=timeout)
+            assert anyio.current_time() - start == pytest.approx(timeout, abs=0.001)
+
+    run_virtual(backend, body)
+
+
+def test_progress_restarts_the_clock_up_to_ten_minutes_in_all(backend: str) -> None:
+    server = FakeServer(call_latency=HANG)
+    seen: list[Any] = []
+
+    async def keep_reporting() -> None:
+        while True:
+            await anyio.sleep(50.0)
+            for connection in server.connections:
+                connection.progress({"progress": 1})
+
+    async def body() -> None:
+        async with open_room({"a": server}) as room, anyio.create_task_group() as tasks:
+            await room.connect("a")
+            start = anyio.current_time()
+            tasks.start_soon(keep_reporting)
+            with pytest.raises(CallTimeout, match="was not done within 600s") as caught:
+                await room.call("a_echo", on_progress=seen.append)
+            assert anyio.current_time() - start == pytest.approx(600.0, abs=0.01)
+            assert caught.value.reach is Reach.SENT
+            assert len(seen) >= 11
+            assert seen[0] == {"progress": 1}
+            tasks.cancel_scope.cancel()
+
+    run_virtual(backend, body)
+
+
+def test_a_call_in_a_full_pipe_was_not_sent(backend: str) -> None:
+    server = FakeServer()
+
+    async def body() -> None:
+        async with open_room({"a": server}) as room:
+            await room.connect("a")
+            server.blocked = True
+            with pytest.raises(CallTimeout, match="read nothing for 30s; the call was not sent") as caught:
+                await room.call("a_echo")
+            assert caught.value.reach is Reach.NOT_SENT
+
+    run_virtual(backend, body)
+
+
+def test_an_answer_on_the_tick_of_the_timeout_is_one_outcome(backend: str) -> None:
+    server = FakeServer(call_latency=60.0)
+
+    async def body() -> None:
+        async with open_room({"a": server}) as room:
+            await room.connect("a")
+            async with Outcomes() as calls:
+                call = calls.start(room, "a_echo")
+            assert call.outcome == "{}" or isinstance(call.outcome, CallTimeout)
+        assert room.drain_report is not None
+        assert room.drain_report.accepted == 1
+        assert room.drain_report.adds_up
+
+    run_virtual(backend, body)
+
+
+# ---- losing the connection ------------------------------------------------------------------------------
+
+
+def test_a_sent_call_is_lost_with_its_server_and_says_that_it_may_have_run(backend: str) -> None:
+    server = FakeServer(call_latency=HANG)
+
+    async def body() -> None:
+        async with open_room({"a": server}) as room:
+            await room.connect("a")
+            async with Outcomes() as calls:
+                call = calls.start(room, "a_echo")
+                await anyio.sleep(1.0)
+                server.crash("exited with code 3", 3)
+            error = call.error
+            assert isinstance(error, ServerLost)
+            assert (error.code, error.reach, error.exit_code) == ("call_failed", Reach.SENT, 3)
+            assert (
+                str(error) == 'Server "a" was lost: exited with code 3; the call was sent and may have run.'
+            )
+            assert error.tool == "a_echo"
+            assert server.starts == 1, "nobody was waiting for it"
+
+    run_virtual(backend, body)
+
+
+@pytest.mark.parametrize("hints", [READ_ONLY, IDEMPOTENT], ids=["readOnlyHint", "idempotentHint"])
+def test_t30_a_sent_call_is_sent_again_once_when_the_tool_declares_it_harmless(
+    backend: str, hints: dict[str, Any]
+) -> None:
+    server = FakeServer(tools=[tool("echo", annotations=hints)], call_latency=10.0)
+
+    async def body() -> None:
+        async with open_room({"a": server}) as room:
+            await room.connect("a")
+            async with Outcomes() as calls:
+                call = calls.start(room, "a_echo", {"n": 1})
+                await anyio.sleep(1.0)
+                server.crash()
+            assert call.outcome == '{"n": 1}'
+            assert (server.starts, len(server.calls)) == (2, 2)
+
+            async with Outcomes() as calls:
+                call = calls.start(room, "a_echo", {"n": 2})
+                await anyio.sleep(1.0)
+                server.crash()
+                await anyio.sleep(5.0)
+                server.crash()
+            assert isinstance(call.error, ServerLost)
+            assert len(server.calls) == 4, "it was sent a third time"
+
+    run_virtual(backend, body)
+
+
+@pytest.mark.parametrize("hints", [{}, {"readOnlyHint": False}, {"idempotentHint": "yes"}, {"title": "x"}])
+def test_t30_a_sent_call_of_any_other_tool_is_never_sent_again(backend: str, hints: dict[str, Any]) -> None:
+    server = FakeServer(tools=[tool("echo", annotations=hints)], call_latency=10.0)
+
+    async def body() -> None:
+        async with open_room({"a": server}) as room:
+            await room.connect("a")
+            async with Outcomes() as calls:
+                call = calls.start(room, "a_echo")
+                await anyio.sleep(1.0)
+                server.crash()
+            assert isinstance(call.error, ServerLost)
+            assert len(server.calls) == 1
+
+    run_virtual(backend, body)
+
+
+def test_a_call_that_was_not_sent_survives_a_lost_incarnation(backend: str) -> None:
+    server = FakeServer()
+
+    async def body() -> None:
+        async with open_room({"a": server}) as room:
+            await room.connect("a")
+            server.blocked = True
+            async with Outcomes() as calls:
+                survivor = calls.start(room, "a_echo", {"n": 1})
+                await settle()
+                server.blocked = False
+                server.crash()
+            assert survivor.outcome == '{"n": 1}'
+            assert len(server.calls) == 1
+
+    run_virtual(backend, body)
+
+
+# ---- bounds ---------------------------------------------------------------------------------------------
+
+
+def test_beyond_the_bounds_a_call_is_refused_at_once_with_the_numbers(backend: str) -> None:
+    server = FakeServer(call_latency=5.0)
+
+    async def body() -> None:
+        async with open_room({"a": server}, entries={"a": {"maxInFlight": 3, "maxQueued": 2}}) as room:
+            await room.connect("a")
+            async with Outcomes() as calls:
+                five = [calls.start(room, "a_echo", {"n": n}) for n in range(5)]
+                await anyio.sleep(2.0)
+                assert len(server.calls) == 3
+                start = anyio.current_time()
+                with pytest.raises(Busy, match='Server "a" is busy: 3 calls in flight, 2 queued') as caught:
+                    await room.call("a_echo")
+                assert anyio.current_time() == start
+                busy = caught.value
+                assert (busy.in_flight, busy.queued, busy.reach, busy.code) == (
+                    3,
+                    2,
+                    Reach.NOT_SENT,
+                    "server_busy",
+                )
+                assert busy.oldest_age == pytest.approx(2.0, abs=0.01)
+                assert busy.retry_after > 0
+            assert all(call.outcome == f'{{"n": {n}}}' for n, call in enumerate(five))
+        assert str(room.drain_report) == "5 calls accepted: 5 completed, 0 failed, 0 cancelled (1 refused)"
+
+    run_virtual(backend, body)
+
+
+def test_a_thousand_queued_calls_with_unsendable_arguments_end_one_by_one(backend: str) -> None:
+    """Each end lets the next be sent: that must be a loop, not a recursion."""
+    server = FakeServer(start_latency=1.0)
+
+    async def body() -> None:
+        async with open_room({"a": server}) as room:
+            await learn(room, "a")
+            server.strict_json = True
+            target, ended = room.describe("a_echo"), list[Any]()
+            for _ in range(1000):
+                room.start_call(target, {"x": object()}, lambda call: ended.append(call.error))
+            await anyio.sleep(2.0)
+            assert len(ended) == 1000
+            assert {type(error) for error in ended} == {BadArguments}
+            assert room.status()[0].connected
+
+    run_virtual(backend, body)
+
+
+def test_arguments_that_are_no_json_are_refused_and_the_server_serves_on(backend: str) -> None:
+    server = FakeServer(strict_json=True)
+
+    async def body() -> None:
+        async with open_room({"a": server}) as room:
+            await room.connect("a")
+            with pytest.raises(BadArguments, match="cannot be sent as JSON") as caught:
+                await room.call("a_echo", {"x": {1, 2}})
+            assert (caught.value.code, caught.value.reach) == ("invalid_request", Reach.NOT_SENT)
+            with pytest.raises(UsageError, match="must be an object of named values, got list"):
+                await room.call("a_echo", [1])  # type: ignore[arg-type]
+            assert (await room.call("a_echo", {"x": 1})).text == '{"x": 1}'
+            assert server.starts == 1
+
+    run_virtual(backend, body)
+
+
+# ---- answers --------------------------------------------------------------------------------------------
+
+
+def test_a_json_rpc_error_is_an_answer_and_no_failure_of_the_server(backend: str) -> None:
+    server = FakeServer(call_error=(-32602, "no such tool"))
+
+    async def body() -> None:
+        async with open_room({"a": server}) as room:
+            await room.connect("a")
+            for _ in range(10):
+                with pytest.raises(RemoteError, match="no such tool") as caught:
+                    await room.call("a_echo")
+            assert (caught.value.rpc_code, caught.value.reach) == (-32602, Reach.ANSWERED)
+            assert room.status()[0].retry_in is None
+
+    run_virtual(backend, body)
+
+
+# ---- callbacks ------------------------------------------------------------------------------------------
+
+
+def test_a_callback_may_call_again_and_again(backend: str) -> None:
+    server = FakeServer()
+
+    async def body() -> None:
+        async with open_room({"a": server}) as room:
+            await learn(room, "a")
+            target, done = room.describe("a_echo"), anyio.Event()
+            left = [100]
+
+            def again(_: Any) -> None:
+                left[0] -= 1
+                if left[0]:
+                    room.start_call(target, {"left": left[0]}, again)
+                else:
+                    done.set()
+
+            room.start_call(target, None, again)
+            await done.wait()
+            assert len(server.calls) == 100
+
+    run_virtual(backend, body)
+
+
+@pytest.mark.parametrize("ending", ["crash", "drain", "cancel siblings", "fail to connect", "time out"])
+def test_a_callback_may_re_enter_the_room_from_any_ending(backend: str, ending: str) -> None:
+    server = FakeServer(call_latency=HANG)
+
+    async def body() -> None:
+        async with open_room({"a": server}) as room:
+            await learn(room, "a")
+            target, again, siblings = room.describe("a_echo"), list[str](), list[Any]()
+            if ending == "fail to connect":
+                server.refuse_start = "no"
+            elif ending != "cancel siblings":
+                await room.connect("a")
+
+            def on_end(_: Any) -> None:
+                for sibling in siblings:
+                    sibling.cancel()
+                try:
+                    room.start_call(target, {"again": 1}, lambda call: again.append(call.outcome))
+                except CallError as error:
+                    again.append(error.code)
+
+            siblings += [room.start_call(target, {}, on_end) for _ in range(5)]
+            await anyio.sleep(1.0)
+            if ending == "crash":
+                server.crash()
+            elif ending == "drain":
+                await room.drain("a")
+            elif ending == "cancel siblings":
+                siblings[0].cancel()
+            elif ending == "time out":
+                await anyio.sleep(60.0)
+            await anyio.sleep(1.0)
+            assert all(call.ended for call in siblings)
+        assert room.drain_report is not None
+        assert room.drain_report.adds_up
+        assert len(again) == 5
+
+    run_virtual(backend, body)
+
+
+@pytest.mark.parametrize("kind", ["on_end", "on_progress", "a reader of events"])
+def test_a_callback_that_raises_costs_a_note_and_nothing_else(backend: str, kind: str) -> None:
+    server = FakeServer(call_latency=2.0)
+
+    def bad(_: Any) -> None:
+        raise RuntimeError("the embedder's own mistake")
+
+    async def body() -> None:
+        async with open_room({"a": server}) as room:
+            await room.connect("a")
+            notes = record_events(room, Kind.NOTE)
+            target = room.describe("a_echo")
+            if kind == "a reader of events":
+                room._runtime.stage.events.listen(bad)
+            room.start_call(
+                target,
+                {},
+                bad if kind == "on_end" else lambda _: None,
+                on_progress=bad if kind == "on_progress" else None,
+            )
+            await anyio.sleep(1.0)
+            server.connections[0].progress({"progress": 1})
+            await anyio.sleep(2.0)
+            assert (await room.call("a_echo", {"next": 1})).text == '{"next": 1}'
+            assert any("the embedder's own mistake" in note.detail for note in notes)
+            assert server.starts == 1
+
+    run_virtual(backend, body)
+
+
+def test_on_asyncio_news_may_come_from_a_loop_callback_where_there_is_no_task() -> None:
+    """As the real reader brings it: answers, losses, and what they set going."""
+    server = FakeServer(call_latency=HANG)
+
+    async def body() -> None:
+        loop = asyncio.get_running_loop()
+        async with open_room({"a": server, "b": FakeServer()}) as room:
+            await learn(room, "b")
+            await room.connect("a")
+            a, b, ended = room.describe("a_echo"), room.describe("b_echo"), list[str]()
+
+            def then_start_b(_: Any) -> None:
+                room.start_call(b, {}, lambda call: ended.append(call.outcome))
+
+            room.start_call(a, {}, then_start_b)
+            await anyio.sleep(1.0)
+            loop.call_soon(server.crash)
+            await anyio.sleep(1.0)
+            assert ended == ["result"]
+
+            server.call_latency = 0.0
+            await room.connect("a")
+            loop.call_soon(server.announce_tools)
+            loop.call_soon(room.start_call, a, {}, lambda call: ended.append(call.outcome))
+            await anyio.sleep(1.0)
+            assert ended == ["result", "result"]
+
+            loop.call_soon(server.crash)
+            await anyio.sleep(0.0)
+            with anyio.fail_after(5):
+                assert (await room.call("a_echo", {"back": 1})).text == '{"back": 1}'
+
+    run_virtual("asyncio", body)
+
+
+# ---- leaving under calls --------------------------------------------------------------------------------
+
+
+def test_t22_draining_lets_calls_in_flight_finish_and_sends_nothing_new(backend: str) -> None:
+    server = FakeServer(call_latency=4.0)
+
+    async def body() -> None:
+        async with open_room({"a": server}, entries={"a": {"maxInFlight": 2}}) as room:
+            await room.connect("a")
+            async with Outcomes() as calls:
+                sent = [calls.start(room, "a_echo", {"n": n}) for n in range(2)]
+                await settle()
+                queued = calls.start(room, "a_echo", {"n": 2})
+                await anyio.sleep(1.0)
+                start = anyio.current_time()
+                await room.drain("a")
+                assert anyio.current_time() - start == pytest.approx(3.0, abs=0.1), (
+                    "it waited for its deadline"
+                )
+            assert [call.outcome for call in sent] == ['{"n": 0}', '{"n": 1}']
+            assert isinstance(queued.error, ServerDown)
+            assert queued.error.reach is Reach.NOT_SENT
+            assert len(server.calls) == 2
+
+    run_virtual(backend, body)
+
+
+def test_at_the_drain_deadline_what_is_in_flight_is_drained(backend: str) -> None:
+    server = FakeServer(call_latency=HANG)
+
+    async def body() -> None:
+        async with open_room({"a": server}) as room:
+            await room.connect("a")
+            async with Outcomes() as calls:
+                call = calls.start(room, "a_echo")
+                await settle()
+                start = anyio.current_time()
+                await room.drain("a")
+                assert anyio.current_time() - start == pytest.approx(10.0, abs=0.01)
+            assert isinstance(call.error, Drained)
+            assert (call.error.code, call.error.reach) == ("drained", Reach.SENT)
+            assert server.cancelled == 1
+
+    run_virtual(backend, body)
+
+
+@pytest.mark.parametrize("what", ["answer", "crash", "cancel"])
+def test_on_the_tick_of_the_drain_deadline_there_is_one_outcome(backend: str, what: str) -> None:
+    server = FakeServer(call_latency=10.0 if what == "answer" else HANG)
+
+    async def body() -> None:
+        async with open_room({"a": server}) as room, anyio.create_task_group() as tasks:
+            await room.connect("a")
+            async with Outcomes() as calls:
+                call = calls.start(room, "a_echo")
+                await settle()
+
+                async def then() -> None:
+                    await anyio.sleep(10.0)
+                    if what == "crash":
+                        server.crash()
+                    elif what == "cancel":
+                        call.cancel()
+
+                tasks.start_soon(then)
+                await room.drain("a")
+            assert call.outcome in ("{}", "cancelled") or isinstance(call.outcome, Drained | ServerLost)
+        assert room.drain_report is not None
+        assert (room.drain_report.accepted, room.drain_report.adds_up) == (1, True)
+
+    run_virtual(backend, body)
+
+
+Ask = Callable[[Greenroom], Any]
+
+
+@pytest.mark.parametrize(
+    ("ask", "expected"),
+    [
+        (lambda room: room.drain("a"), ServerDown),
+        (lambda room: room.restart("a"), '{"new": 1}'),
+    ],
+    ids=["drained", "restarted"],
+)
+def test_a_call_that_comes_while_draining_is_refused_or_waits_for_the_next_incarnation(
+    backend: str, ask: Ask, expected: Any
+) -> None:
+    server = FakeServer(call_latency=3.0)
+
+    async def body() -> None:
+        async with open_room({"a": server}) as room, anyio.create_task_group() as tasks:
+            await room.connect("a")
+            async with Outcomes() as calls:
+                old = calls.start(room, "a_echo", {"old": 1})
+                await anyio.sleep(1.0)
+                tasks.start_soon(ask, room)
+                await settle()
+                new = calls.start(room, "a_echo", {"new": 1})
+            assert old.outcome == '{"old": 1}'
+            assert new.outcome == expected or isinstance(new.outcome, expected)
+
+    run_virtual(backend, body)
+
+
+def test_the_queue_of_a_server_that_cannot_be_started_fails_at_once(backend: str) -> None:
+    server = FakeServer(start_latency=1.0)
+
+    async def body() -> None:
+        async with open_room({"a": server}) as room:
+            await learn(room, "a")
+            server.refuse_greeting = "not today"
+            async with Outcomes() as calls:
+                ten = [calls.start(room, "a_echo", {"n": n}) for n in range(10)]
+            assert {type(call.error) for call in ten} == {ConnectFailed}
+            assert {call.error.code for call in ten} == {"connect_failed"}
+            assert {call.error.reach for call in ten} == {Reach.NOT_SENT}
+            assert len({id(call.error) for call in ten}) == 10, "an error object was shared"
+            assert "not today" in str(ten[0].error)
+            start = anyio.current_time()
+            with pytest.raises(Unavailable, match=r'Server "a" not available \(failed 0s ago\)') as caught:
+                await room.call("a_echo")
+            assert anyio.current_time() == start
+            assert caught.value.retry_in <= 1.2
+            assert server.starts == 2
+
+    run_virtual(backend, body)
+
+
+def test_t12_calls_leave_a_tally_and_nothing_else(backend: str) -> None:
+    import gc
+    import tracemalloc
+
+    server = FakeServer()
+
+    async def burst(room: Greenroom, count: int) -> None:
+        for _ in range(count):
+            await room.call("a_echo")
+        server.calls.clear()
+
+    async def body() -> None:
+        async with open_room({"a": server}) as room:
+            await room.connect("a")
+            await burst(room, 200)
+            gc.collect()
+            tracemalloc.start()
+            before = tracemalloc.get_traced_memory()[0]
+            await burst(room, 500)
+            gc.collect()
+            grown = tracemalloc.get_traced_memory()[0] - before
+            tracemalloc.stop()
+            assert grown < 16 * 1024, f"{grown:,} bytes for 500 calls"
+            assert len(room._runtime.stage.timers._heap) < 200
+        assert room.drain_report is not None
+        assert room.drain_report.completed == 700
+
+    run_virtual(backend, body)
+
+
+def test_the_events_of_a_call_are_accepted_sent_ended_in_order(backend: str) -> None:
+    server = FakeServer(start_latency=1.0)
+
+    async def body() -> list[Event]:
+        async with open_room({"a": server}) as room:
+            await learn(room, "a")
+            events = record_events(room, Kind.CALL)
+            await room.call("a_echo")
+            return events
+
+    events = run_virtual(backend, body)
+
+    assert [event.detail for event in events] == ["accepted", "sent", "ended"]
+    assert {event.call for event in events} == {1}
+    assert events[-1].outcome == "result"
+    assert not math.isnan(events[0].at)
