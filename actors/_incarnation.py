@@ -21,13 +21,16 @@ from typing import TYPE_CHECKING, Any, Final
 
 import anyio
 import attrs
+from anyio.abc import TaskGroup
 
 from ..protocol.errors import Bug, CallError, ConnectFailed
 from ..protocol.events import Kind
 from ._connection import Connection, Hello
 from ._handshake import RpcFailure, list_all, shake_hands
+from ._listen import changes_told_by, listen_forever
 from ._news import Failed, Gone, Listed, Lost, Ready, describe
 from ._peer import LostReason, Peer, RpcError
+from ._pumps import pump_group
 
 if TYPE_CHECKING:
     from ._server import ServerActor
@@ -116,11 +119,12 @@ class Incarnation:
         with anyio.CancelScope() as self._scope:
             if self._leaving:
                 self._scope.cancel()
-            await self._serve(connection)
+            async with pump_group() as tasks:
+                await self._serve(connection, tasks)
         with anyio.CancelScope(shield=True):
             await connection.stop(self.actor.stop_time())
 
-    async def _serve(self, connection: Connection) -> None:
+    async def _serve(self, connection: Connection, tasks: TaskGroup) -> None:
         """Greet and list within the connect time, then stay until `leave`."""
         stage, actor = self.actor.stage, self.actor
         settings = attrs.evolve(stage.settings, connect_timeout=self._limit)
@@ -134,6 +138,10 @@ class Incarnation:
                     capabilities={},
                     era_hint=actor.record.era_hint,
                 )
+                if wanted := changes_told_by(
+                    hello
+                ):  # before the lists are read, so that no change falls between
+                    tasks.start_soon(listen_forever, connection.peer, stage.rim, wanted, self.on_gap)
                 revision = stage.next_revision()
                 listing = await list_all(connection.peer, stage.rim, hello, settings)
         except TimeoutError:

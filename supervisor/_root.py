@@ -385,6 +385,8 @@ class Root:
     def ready(self, actor: ServerActor, hello: Hello, listing: Listing, revision: int) -> None:
         record = self._record(actor)
         self.admission.started(actor)
+        if hello.is_stateless and record.definition.url is not None:
+            self.admission.return_slot(actor)
         record.standing.discard(actor)
         record.era_hint = hello.protocol_version
         record.failure = None

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager
 from typing import Any
 
 import anyio
@@ -103,24 +103,15 @@ def test_t04_a_server_that_is_gone_fails_calls_as_unsent_and_is_used_again_when_
     backend: str,
 ) -> None:
     async def body() -> None:
-        with raw_http(MODERN) as server:
-            port = server.port
-            room = Greenroom.open(
-                {"mcpServers": {"raw": {"url": server.url}}, "settings": {"toolPrefix": "none"}},
-                cache_path=":memory:",
-                bootstrap=False,
-            )
-            await room.__aenter__()
-            await room.connect("raw")
-        try:
-            with pytest.raises(ServerLost, match="no connection can be made") as caught:
-                await room.call("ok")
-            assert caught.value.reach is Reach.NOT_SENT
-            with raw_http(MODERN, port):
+        with ExitStack() as first, ExitStack() as second:
+            server = first.enter_context(raw_http(MODERN))
+            async with room_with(server) as room:
+                first.close()
+                with pytest.raises(ServerLost, match="no connection can be made") as caught:
+                    await room.call("ok")
+                assert caught.value.reach is Reach.NOT_SENT
+                second.enter_context(raw_http(MODERN, server.port))
                 assert (await room.call("ok")).text == "ok"
-                await room.aclose()
-        finally:
-            await room.aclose()
 
     run(backend, body)
 

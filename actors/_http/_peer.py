@@ -23,6 +23,7 @@ import anyio.abc
 
 from ...protocol.errors import Reach
 from .._conversation import NEVER_CANCELLED, Conversation, as_id
+from .._listen import LISTEN
 from .._peer import Exchange, Loss, LostReason, PeerHooks, RpcError
 from .._rim import Rim
 from .._stage import Spawner
@@ -94,8 +95,9 @@ class HttpPeer(Conversation):
         """
         line = self._opened(exchange)
         if not self._silent and not self._leaving:
-            self._scopes[exchange.rpc_id] = scope = anyio.CancelScope()
-            self._spawn(lambda: self._run(exchange, line, scope))
+            rpc_id = exchange.rpc_id
+            self._scopes[rpc_id] = anyio.CancelScope()
+            self._spawn(lambda: self._run(exchange, rpc_id, line))
 
     def abandon(self, exchange: Exchange, reason: str) -> None:
         rpc_id = exchange.rpc_id
@@ -167,6 +169,8 @@ class HttpPeer(Conversation):
         if self._leaving or self._silent:
             return
         self._leaving = True
+        for rpc_id in [rpc_id for rpc_id, each in self._open.items() if each.method == LISTEN]:
+            self._scopes[rpc_id].cancel()  # it never ends by itself
         if not self._scopes:
             self._quiet.set()
         self._spawn(lambda: self._see_off(reason))
@@ -177,14 +181,15 @@ class HttpPeer(Conversation):
         if not self._silent:
             self._spawner.spawn(body)
 
-    async def _run(self, exchange: Exchange, line: bytes, scope: anyio.CancelScope) -> None:
+    async def _run(self, exchange: Exchange, rpc_id: int, line: bytes) -> None:
+        """`rpc_id` is the exchange's now: one that broke may have been begun anew by the time this ends."""
         try:
-            with scope:
+            with self._scopes[rpc_id]:
                 if self._introduced is not None:
                     await self._introduced.wait()
                 await self._carry(exchange, line)
         finally:
-            del self._scopes[exchange.rpc_id]
+            del self._scopes[rpc_id]
             if self._leaving and not self._scopes:
                 self._quiet.set()
 
