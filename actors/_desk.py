@@ -263,7 +263,7 @@ class CallDesk:
             call.back_to_queue()
             self._enqueue(call, first=True)
         else:
-            self._end(call, self._lost_error(LostReason(error.message), call.reach))
+            self._end(call, self._lost_error(LostReason(error.message), call.reach, "gave no answer"))
         self._call_over()
 
     def call_progressed(self, call: Call, params: Mapping[str, Any]) -> None:
@@ -357,10 +357,10 @@ class CallDesk:
         """Once, and only what did not run or may run twice."""
         return not call.lost_before and (call.reach is Reach.NOT_SENT or call.replayable)
 
-    def _lost_error(self, reason: LostReason, reach: Reach) -> ServerLost:
+    def _lost_error(self, reason: LostReason, reach: Reach, what: str = "was lost") -> ServerLost:
         words = "it was not sent" if reach is Reach.NOT_SENT else "the call was sent and may have run"
         return ServerLost(
-            f'Server "{self.address.server}" was lost: {describe(reason)}; {words}.',
+            f'Server "{self.address.server}" {what}: {describe(reason)}; {words}.',
             server=self.address.server,
             reach=reach,
             exit_code=reason.exit_code,

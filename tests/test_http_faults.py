@@ -6,31 +6,19 @@ For each: what the call gets and how soon, that a call in flight beside it is an
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator
-from contextlib import ExitStack, asynccontextmanager
+from contextlib import ExitStack
 from typing import Any
 
 import anyio
 import pytest
 from tests.support import run
+from tests.support.http_rooms import room_at
 from tests.support.raw_http import FAULTS, MIB, MODERN, RawHttp, raw_http
 from tests.support.stdio import until
 
 from greenroom.protocol.errors import CallError, CallTimeout, ProtocolFault, Reach, RemoteError, ServerLost
-from greenroom.supervisor import Greenroom
 
 ERAS = ("2025-11-25", MODERN)
-
-
-@asynccontextmanager
-async def room_with(server: RawHttp, **entry: Any) -> AsyncIterator[Greenroom]:
-    config = {
-        "mcpServers": {"raw": {"url": server.url, **entry}},
-        "settings": {"maxLineBytes": MIB, "toolPrefix": "none"},
-    }
-    async with Greenroom.open(config, cache_path=":memory:", bootstrap=False) as room:
-        await room.connect("raw")
-        yield room
 
 
 ANSWERED, SENT = Reach.ANSWERED, Reach.SENT
@@ -65,9 +53,9 @@ def test_t04_a_fault_ends_its_own_call_and_no_other(fault: str, era: str, backen
     kind, reach, words = EXPECTED[fault]
 
     async def body() -> None:
+        beside: list[str] = []
         with raw_http(era) as server:
-            async with room_with(server) as room, anyio.create_task_group() as tasks:
-                beside: list[str] = []
+            async with room_at(server.url, {"maxLineBytes": MIB}) as room, anyio.create_task_group() as tasks:
 
                 async def sibling() -> None:
                     beside.append((await room.call("slow")).text)
@@ -105,7 +93,7 @@ def test_t04_a_server_that_is_gone_fails_calls_as_unsent_and_is_used_again_when_
     async def body() -> None:
         with ExitStack() as first, ExitStack() as second:
             server = first.enter_context(raw_http(MODERN))
-            async with room_with(server) as room:
+            async with room_at(server.url, {"maxLineBytes": MIB}) as room:
                 first.close()
                 with pytest.raises(ServerLost, match="no connection can be made") as caught:
                     await room.call("ok")
@@ -121,7 +109,7 @@ def test_a_harmless_call_whose_exchange_breaks_is_sent_once_more(backend: str) -
         with raw_http(MODERN) as server:
             for tool in server.tools:
                 tool["annotations"] = {"readOnlyHint": True}
-            async with room_with(server) as room:
+            async with room_at(server.url, {"maxLineBytes": MIB}) as room:
                 with pytest.raises(ServerLost):
                     await room.call("dropped")
             assert [_tool(seen) for seen in server.requests if _tool(seen)] == ["dropped", "dropped"]
@@ -133,7 +121,7 @@ def test_t21_cancelling_closes_the_stream_in_the_new_era_and_notifies_in_the_old
     async def body() -> None:
         for era, notified in (("2025-11-25", True), (MODERN, False)):
             with raw_http(era) as server:
-                async with room_with(server) as room:
+                async with room_at(server.url, {"maxLineBytes": MIB}) as room:
                     with anyio.move_on_after(0.2):
                         await room.call("slow")
                     assert (await room.call("ok")).text == "ok"

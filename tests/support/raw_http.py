@@ -12,10 +12,10 @@ import socket
 import struct
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any
+from typing import Any, cast
 
 import attrs
 
@@ -48,6 +48,7 @@ class RawHttp:
         self.tools: list[dict[str, Any]] = [_tool(name) for name in ("ok", "slow", *FAULTS)]
         self.hook: Callable[[Handler, Seen], bool] | None = None
         self.port = 0
+        self.asked = 0  # the id of a call, for a hook that answers it later
 
     @property
     def url(self) -> str:
@@ -66,7 +67,7 @@ class RawHttp:
 
 
 @contextmanager
-def raw_http(era: str = "2025-11-25", port: int = 0) -> Iterator[RawHttp]:
+def raw_http(era: str = "2025-11-25", port: int = 0) -> Generator[RawHttp]:
     """A server on loopback. Every connection is closed at the end."""
     stage = RawHttp(era)
     server = _Server(("127.0.0.1", port), Handler)
@@ -86,6 +87,7 @@ def raw_http(era: str = "2025-11-25", port: int = 0) -> Iterator[RawHttp]:
 
 class _Server(ThreadingHTTPServer):
     daemon_threads = False
+    request_queue_size = 128
     stage: RawHttp
 
     def __init__(self, *args: Any) -> None:
@@ -111,11 +113,10 @@ class _Server(ThreadingHTTPServer):
 
 class Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
-    server: _Server
 
     @property
     def stage(self) -> RawHttp:
-        return self.server.stage
+        return cast("_Server", self.server).stage
 
     def log_message(self, format: str, *args: Any) -> None:
         pass
