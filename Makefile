@@ -6,12 +6,13 @@ BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check clean
+.PHONY: help demo test check conformance clean
 
 help:
 	@echo "make demo    see it work: bundled servers, about ten seconds"
 	@echo "make test    all tests, real servers included (ARGS='-k name' for some of them)"
 	@echo "make check   format, lint, types, import arrows, docs"
+	@echo "make conformance   the official MCP conformance suite against our client (ARGS='--leg 0.2-modern')"
 	@echo "make clean   remove what the others made"
 
 demo: .venv/.installed
@@ -27,6 +28,9 @@ check: .venv/.developed
 	$(BIN)/pyright
 	$(BIN)/python tools/arrows.py
 	$(BIN)/python tools/docs.py
+
+conformance: .venv/.developed
+	@$(BIN)/python tools/conformance.py $(ARGS)
 
 clean:
 	rm -rf .venv .build .pytest_cache .ruff_cache .hypothesis src/greenroom.egg-info

@@ -145,6 +145,8 @@ class Incarnation:
                     capabilities=self.declared,
                     era_hint=actor.record.era_hint,
                 )
+                self.listening = Listening(self, hello)
+                self.listening.listen()  # before the lists are read, so that no change falls between
                 revision = stage.next_revision()
                 listing = await list_all(connection.peer, stage.rim, hello, settings)
         except TimeoutError:
@@ -152,7 +154,6 @@ class Incarnation:
         except RpcFailure as error:
             self._fail(str(error))
         else:
-            self.listening = Listening(self, hello)
             actor.tell(Ready(self.number, hello, listing, revision))
             if not self._leaving:
                 self.listening.start()
@@ -204,6 +205,9 @@ class Incarnation:
 
     def on_request(self, rpc_id: Any, method: str, params: Mapping[str, Any] | None) -> None:
         self.questions.take(rpc_id, method, params)
+
+    def on_gap(self) -> None:
+        self._bell.set()
 
     def on_note(self, text: str) -> None:
         self.actor.stage.events.emit(Kind.NOTE, self.actor.address, self.number, detail=text)
