@@ -50,9 +50,6 @@ from ._wire import LOG_LEVEL_KEY, MODERN_VERSIONS
 if TYPE_CHECKING:
     from ._timers import Timer
 
-# What a peer raises for arguments that are no JSON.
-_NO_JSON = (UsageError, TypeError, ValueError, OverflowError, RecursionError)
-
 # Endings after which a call that never reached the server may wait for the next incarnation.
 _REQUEUEING = (Cause.LOST, Cause.RESTART, Cause.RELOAD)
 
@@ -224,7 +221,7 @@ class CallDesk:
         assert self.peer is not None
         try:
             self.peer.request(call)
-        except _NO_JSON as error:
+        except UsageError as error:  # its arguments are no JSON
             self.give_up(call, BadArguments(str(error), server=self.address.server))
             return
         if call.reach is Reach.NOT_SENT and call in self._open:

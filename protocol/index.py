@@ -14,6 +14,7 @@ are not names: they pass unchanged, in a space of their own (`_uris`).
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Iterator, Mapping
 from functools import cached_property
 from typing import Any, Final, cast
@@ -21,14 +22,17 @@ from typing import Any, Final, cast
 import attrs
 
 from ._namespace import Ambiguous, Household, Kind, Missing, Namespace, Target
-from ._ranking import Ranking
+from ._ranking import Ranking, normalise, tokens
 from ._uris import Place, UriSpace
 from ._uris import resolve as resolve_uri
 from .catalogue import Raw, ServerEntry
 from .config import PrefixMode, ServerDefinition, Settings
-from .names import Claim, Seat, normal, prefix_of, resource_name, selector, spellings
+from .names import MAX_LENGTH, Claim, Seat, normal, prefix_of, resource_name, selector, spellings
 
 __all__ = ["Ambiguous", "Counts", "Index", "Kind", "Missing", "Place", "Target"]
+
+_ALIKE: Final = 0.8  # of 1: how much of two spellings must agree for one to suggest the other
+_COMPARED: Final = 1000  # tools whose spelling is compared for it: ten milliseconds
 
 
 @attrs.frozen
@@ -256,9 +260,20 @@ class Index:
         return Ranking([target.document for target in self.tools()])
 
     def suggest(self, name: str, limit: int = 5) -> tuple[str, ...]:
-        """Up to `limit` exposed names that a mistaken `name` may have meant, the likeliest first."""
-        hits = self.ranking.rank(self._unprefixed(name))
-        return tuple(self.tools()[number].name for number, _ in hits[:limit])
+        """Up to `limit` exposed names that a mistaken `name` may have meant, the likeliest first: those spelled
+        almost like it, then those that share words with it."""
+        bare = self._unprefixed(name)
+        words = " ".join(word for word in tokens(normalise(bare)) if len(word) > 1)
+        sharing = (self.tools()[number].name for number, _ in self.ranking.rank(words)[:limit])
+        likeliest = dict.fromkeys((*self._almost(name, limit), *self._almost(bare, limit), *sharing))
+        return tuple(likeliest)[:limit]
+
+    def _almost(self, name: str, limit: int) -> list[str]:
+        """The names of tools spelled almost like `name`. Of too many, none: comparing takes its time."""
+        if len(self.tools()) > _COMPARED or len(name) > 2 * MAX_LENGTH:
+            return []
+        names = {normal(said): tool.name for tool in self.tools() for said in (tool.original, tool.name)}
+        return [names[near] for near in difflib.get_close_matches(normal(name), names, limit, _ALIKE)]
 
     def _unprefixed(self, name: str) -> str:
         """`name` without the longest server prefix it starts with, in whatever mode that is spelled."""
