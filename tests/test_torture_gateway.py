@@ -34,11 +34,12 @@ def test_t08_no_process_of_any_tree_survives_the_end_of_the_gateway(tmp_path: Pa
         assert len(alive(pids)) == 6
 
         begun = time.monotonic()
-        gateway.end(None if end == "eof" else signal.Signals[end])
+        code = gateway.end(None if end == "eof" else signal.Signals[end])
 
         took = time.monotonic() - begun
-        # One deadline for all of them; and on EOF within the two seconds an SDK client gives us.
+        # One deadline for all of them; and on EOF within the two seconds an SDK client gives us, in good order.
         assert took < (1.8 if end == "eof" else 5.0), took
+        assert code == 0
         assert gone_within(pids, 0.5) == set()
 
 
