@@ -356,7 +356,9 @@ def sole(group: BaseExceptionGroup[BaseException]) -> BaseException:
     )
 
 
-IMPATIENT = 0.8  # seconds for every tree, when the client has gone (SDK clients terminate us two seconds after)
+IMPATIENT = (
+    0.8  # seconds for every tree, when the client has gone (SDK clients terminate us two seconds after)
+)
 
 
 def _known(listed: tuple[Raw, ...] | None, capability: str, hello: Hello) -> tuple[Raw, ...] | None:

@@ -148,10 +148,20 @@ def serve(folder: Path, servers: dict[str, Any], *options: str, **settings: Any)
         "XDG_RUNTIME_DIR": os.fspath(folder),
     }
     command = [sys.executable, "-m", "greenroom", "serve", "--config", os.fspath(config), *options]
-    with (folder / "stderr.txt").open("wb") as log:
-        process = subprocess.Popen(
-            command, env=environment, cwd=folder, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log
-        )
+    try:
+        with (
+            (folder / "stderr.txt").open("wb") as log,
+            started(*command, env=environment, cwd=folder, stderr=log) as gateway,
+        ):
+            yield gateway
+    finally:  # what was killed with the gateway is the guard's, within a second
+        gone_within(logged_pids(folder), 1.0)
+
+
+@contextmanager
+def started(*command: str, stderr: Any = subprocess.PIPE, **how: Any) -> Generator[Gateway]:
+    """`command` as a gateway. Killed at the end if it still runs; `how` is for `Popen`."""
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=stderr, **how)
     gateway = Gateway(process)
     try:
         yield gateway
@@ -160,10 +170,7 @@ def serve(folder: Path, servers: dict[str, Any], *options: str, **settings: Any)
         if process.poll() is None:
             process.send_signal(signal.SIGKILL)
             process.wait()
-        for stream in (process.stdin, process.stdout):
+        for stream in (process.stdin, process.stdout, process.stderr):
             if stream is not None:
                 with suppress(BrokenPipeError):
                     stream.close()
-        gone_within(
-            logged_pids(folder), 1.0
-        )  # what was killed with the gateway is the guard's, within a second
