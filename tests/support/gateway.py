@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -159,9 +159,16 @@ def serve(folder: Path, servers: dict[str, Any], *options: str, **settings: Any)
 
 
 @contextmanager
-def started(*command: str, stderr: Any = subprocess.PIPE, **how: Any) -> Generator[Gateway]:
-    """`command` as a gateway. Killed at the end if it still runs; `how` is for `Popen`."""
-    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=stderr, **how)
+def started(
+    *command: str,
+    env: Mapping[str, str] | None = None,
+    cwd: Path | None = None,
+    stderr: Any = subprocess.PIPE,
+) -> Generator[Gateway]:
+    """`command` as a gateway. Killed at the end if it still runs."""
+    process = subprocess.Popen(
+        command, env=env, cwd=cwd, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=stderr
+    )
     gateway = Gateway(process)
     try:
         yield gateway
