@@ -40,16 +40,15 @@ from ..protocol.errors import (
 from ..protocol.events import Kind
 from ..protocol.lifecycle import Cause, Life, State
 from ._call import Call
+from ._inputs import needs_input
 from ._mailbox import Mailbox
 from ._news import News, describe
 from ._peer import LostReason, Peer, RpcError
 from ._stage import Director, Record, Stage
+from ._wire import LOG_LEVEL_KEY, MODERN_VERSIONS
 
 if TYPE_CHECKING:
     from ._timers import Timer
-
-# What a peer raises for arguments that are no JSON.
-_NO_JSON = (UsageError, TypeError, ValueError, OverflowError, RecursionError)
 
 # Endings after which a call that never reached the server may wait for the next incarnation.
 _REQUEUEING = (Cause.LOST, Cause.RESTART, Cause.RELOAD)
@@ -106,6 +105,14 @@ class CallDesk:
 
     def _park(self, error: Exception) -> None:
         """A bug of ours came up in a step."""
+        raise NotImplementedError
+
+    def _find_input(self, call: Call, result: dict[str, Any]) -> None:
+        """The server wants more before it can answer; ends in `send_again` or `give_up`."""
+        raise NotImplementedError
+
+    def _is_asked(self) -> bool:
+        """The server waits for an answer of its client's."""
         raise NotImplementedError
 
     def _doing(self) -> str:
@@ -203,21 +210,46 @@ class CallDesk:
     # ---- at the peer ------------------------------------------------------------------------------------------------
 
     def _send(self, call: Call) -> None:
-        assert self.peer is not None
         self.record.in_flight += 1
         self._open[call] = None
         call.sent_at = self.stage.rim.now()  # if the pipe is full: since when it has heard nothing
+        if self.record.log_level is not None:
+            self._ask_for_logs(call)
+        self._request(call)
+
+    def _request(self, call: Call) -> None:
+        assert self.peer is not None
         try:
             self.peer.request(call)
-        except _NO_JSON as error:
-            self._take_off(call)
-            self._end(call, BadArguments(str(error), server=self.address.server))
-            self._call_over()
+        except UsageError as error:  # its arguments are no JSON
+            self.give_up(call, BadArguments(str(error), server=self.address.server))
             return
         if call.reach is Reach.NOT_SENT and call in self._open:
             # The pipe is full: its clock starts when it is sent, so until then the queue's applies.
             call.deadline = call.sent_at + self.stage.settings.queue_timeout
             self._wake_by(call.deadline)
+
+    def _ask_for_logs(self, call: Call) -> None:
+        """From 2026-07-28 on the level is said with each request; what the caller said itself stays."""
+        assert self.peer is not None
+        if self.peer.protocol_version in MODERN_VERSIONS:
+            params = call.params or {}
+            said: Mapping[str, Any] = params.get("_meta") or {}
+            call.params = {**params, "_meta": {LOG_LEVEL_KEY: self.record.log_level, **said}}
+
+    def send_again(self, call: Call, more: Mapping[str, Any]) -> None:
+        """The input its server wanted has been found: the same call, with it."""
+        if call in self._open and self.peer is not None:
+            call.params = {**(call.params or {}), **more}
+            call.reach = Reach.NOT_SENT
+            self._request(call)
+
+    def give_up(self, call: Call, error: CallError) -> None:
+        """A call in flight ends for a reason of ours."""
+        if call in self._open:
+            self._take_off(call)
+            self._end(call, error)
+            self._call_over()
 
     def _abandon(self, call: Call, reason: str) -> None:
         assert self.peer is not None
@@ -228,6 +260,8 @@ class CallDesk:
         if call in self._open:
             del self._open[call]
             self.record.in_flight -= 1
+            if call.asking is not None:
+                call.asking.cancel()
 
     def call_sent(self, call: Call) -> None:
         """The first byte was accepted: the call's own clock starts (DESIGN, Calls)."""
@@ -246,6 +280,8 @@ class CallDesk:
         if call not in self._open:
             return  # it has its outcome already
         try:
+            if result is not None and self._lacks_input(call, result):
+                return
             self._take_off(call)
             if self.record.guarded:
                 self.director.answered(self, call)
@@ -253,6 +289,16 @@ class CallDesk:
             self._call_over()
         except Exception as bug:
             self._park(bug)
+
+    def _lacks_input(self, call: Call, result: bytes) -> bool:
+        """The answer is not the end: the server wants more first. Then the call stays in flight."""
+        assert self.peer is not None
+        wanting = needs_input(call, result, self.peer.protocol_version)
+        if wanting is None:
+            return False
+        call.deadline = call.total_deadline
+        self._find_input(call, wanting)
+        return True
 
     def call_progressed(self, call: Call, params: Mapping[str, Any]) -> None:
         """Progress restarts the call's clock, up to its total."""
@@ -422,7 +468,7 @@ class CallDesk:
 
     def _expire_sent(self, now: float) -> None:
         """Calls whose time is up. However many they are, a server that was silent meanwhile has failed once."""
-        expired = [call for call in self._open if call.deadline <= now]
+        expired = [call for call in self._open if call.deadline <= now and not self._may_wait(call, now)]
         if not expired:
             return
         assert self.peer is not None
@@ -437,6 +483,13 @@ class CallDesk:
         if hung:
             self._unresponsive()
         self._call_over()
+
+    def _may_wait(self, call: Call, now: float) -> bool:
+        """While the server waits for its client, its calls do not time out: people take their time."""
+        if call.timeout is None or now >= call.total_deadline or not self._is_asked():
+            return False
+        call.deadline = min(now + call.timeout, call.total_deadline)
+        return True
 
     def _timeout_error(self, call: Call) -> CallTimeout:
         server = self.address.server

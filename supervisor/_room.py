@@ -47,14 +47,16 @@ from ..protocol.lifecycle import Cause, Ending, State
 from ..protocol.result import ToolResult
 from ..protocol.search import SearchPage, search
 from ..protocol.version import VERSION
+from ._callbacks import Answer, Callbacks, OnLog, OnNotification, Roots
 from ._files import open_config, open_store
+from ._requests import Requests
 from ._runtime import Runtime, sole
 from ._status import DrainReport, ServerStatus
 
 ConfigSource = str | os.PathLike[str] | Mapping[str, Any] | Config
 
 
-class Greenroom:
+class Greenroom(Requests):
     """A room of supervised MCP servers. Make it with `Greenroom.open`, enter it with `async with`."""
 
     def __init__(self, config: Config, runtime: Runtime) -> None:
@@ -72,12 +74,23 @@ class Greenroom:
         bootstrap: bool | None = None,
         cache_path: str | os.PathLike[str] | None = None,
         connectors: ConnectorFactory | None = None,
+        on_sampling: Answer | None = None,
+        on_elicitation: Answer | None = None,
+        roots: Roots | None = None,
+        on_log: OnLog | None = None,
+        on_notification: OnNotification | None = None,
+        capabilities: Mapping[str, Any] | None = None,
     ) -> Greenroom:
         """A room over `config`: a path, a dict of the same shape, or a `Config`. Nothing runs before it is entered.
 
         `bootstrap` False: do not start servers in the background just to learn their tools (default: as configured).
         `cache_path`: the catalogue's file; None = this user's, ":memory:" = none. `connectors` replaces how servers are
         reached, for tests. Raises `ConfigError` when the configuration cannot be used at all.
+
+        What servers ask of their client is answered by `on_sampling` and `on_elicitation` (`async (ServerRequest) ->
+        result`, which may raise `RpcRefusal`) and by `roots` (paths, URIs, root objects, or an async callable of them),
+        each declared to servers only when it is given; `capabilities` adds to what is declared. `on_log(address,
+        params)` hears log messages, `on_notification(address, method, params)` everything said unasked but progress.
         """
         loaded = open_config(config)
         runtime = Runtime(
@@ -86,6 +99,9 @@ class Greenroom:
             bootstrap=loaded.settings.bootstrap if bootstrap is None else bootstrap,
             connectors=connectors,
             client_info={"name": "greenroom", "version": VERSION},
+            callbacks=Callbacks(
+                on_sampling, on_elicitation, roots, on_log, on_notification, capabilities or {}
+            ),
         )
         return cls(loaded, runtime)
 
@@ -241,6 +257,10 @@ class Greenroom:
         """How the calls of this room ended; None until it has closed."""
         return self._runtime.report
 
+    async def settled(self) -> Index:
+        """Wait until all that servers have said of themselves so far is in the index; returns it."""
+        return await self._live.router.ref.ask(Sync)
+
     async def ready(self) -> None:
         """Wait until every eager and keep-alive server has connected, or failed to once."""
         await self._live.ready()
@@ -362,7 +382,8 @@ class Greenroom:
         if not isinstance(found, Missing):
             return found
         refused: CallError | None = None
-        for candidate in found.servers:
+        # A server named outright is asked even when the index has nothing of it: it may be disabled, and says so.
+        for candidate in found.servers or ((server,) if server is not None else ()):
             leases.callback(self._live.root.actor(candidate).lease())
             try:
                 await self._connect(candidate, by_name=False)
@@ -447,7 +468,8 @@ class Greenroom:
         actor = root.actor(server)
         if actor.is_connected:
             return
-        limit = self.config.settings.queue_timeout + self.config.settings.connect_timeout
+        settings = self.config.settings
+        limit = settings.queue_timeout + (actor.definition.connect_timeout or settings.connect_timeout)
         waiter, box = self._live.stage.rim.waiter(), list[CallError | None]()
 
         def connected(error: CallError | None) -> None:

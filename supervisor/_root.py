@@ -429,9 +429,9 @@ class Root:
     def may_expire(self, actor: ServerActor) -> bool:
         return self.admission.may_expire(actor)
 
-    def idle_timeout(self, actor: CallDesk) -> float:
+    def idle_timeout(self, actor: ServerActor) -> float:
         definition = actor.record.definition
-        if definition.lifecycle is Lifecycle.KEEP_ALIVE:
+        if definition.lifecycle is Lifecycle.KEEP_ALIVE or actor.wishes.uris:
             return math.inf
         seconds = definition.idle_timeout
         if seconds is None:
