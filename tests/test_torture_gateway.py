@@ -59,6 +59,21 @@ def test_t32_children_die_with_a_gateway_that_is_killed(tmp_path: Path) -> None:
         assert gone_within(pids, 1.0) == set()
 
 
+def test_t32_a_group_whose_environment_says_nothing_dies_too(tmp_path: Path) -> None:
+    """What the guard was told by id: a server that was started by `env -i` cannot be found by our mark."""
+    entry = faulty(tmp_path, "a", "--fork", "group", "--ignore-eof", "--ignore-term")
+    bare = {"command": "env", "args": ["-i", entry["command"], *entry["args"]]}
+    with serve(tmp_path, {"a": bare}) as gateway:
+        gateway.greet()
+        _call(gateway, "a", text="hello")
+        pids = logged_pids(tmp_path)
+        assert len(alive(pids)) == 2
+
+        gateway.end(signal.SIGKILL)
+
+        assert gone_within(pids, 1.0) == set()
+
+
 def test_t32_a_kill_while_children_are_starting_leaves_none(tmp_path: Path) -> None:
     """The guard may not even be up yet: what it was told is in its pipe."""
     servers = {f"s{n}": faulty(tmp_path, f"s{n}", "--hang-at", "initialize") for n in range(5)}
