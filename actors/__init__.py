@@ -19,7 +19,7 @@ from ._ref import MailboxFull, Ref, Reply
 from ._rim import Rim, Waiter, current_rim
 from ._router import Define, Learn, Router, Sync
 from ._server import ServerActor
-from ._stage import Director, Record, Spawner, Stage, Then, Verdict
+from ._stage import Director, Load, Record, Spawner, Stage, Then, Verdict
 from ._stdio import StdioConnector
 from ._stream import EventStream, Subscription
 from ._timers import Timer, Timers
@@ -47,6 +47,7 @@ __all__ = [
     "Host",
     "Learn",
     "Listing",
+    "Load",
     "LostReason",
     "Mailbox",
     "MailboxFull",

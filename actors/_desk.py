@@ -130,8 +130,8 @@ class CallDesk:
             if refusal is not None:
                 self._refuse(call, refusal)
         limit_in_flight, limit_queued = self._bounds()
-        direct = connected and not self.mailbox.user and record.in_flight < limit_in_flight
-        if not direct and record.queued >= limit_queued:
+        direct = connected and not self.mailbox.user and record.load.in_flight < limit_in_flight
+        if not direct and record.load.queued >= limit_queued:
             self._refuse(call, self._busy())
         self._accept(call)
         try:
@@ -174,8 +174,8 @@ class CallDesk:
         oldest = now - min((call.accepted_at for call in (*self._open, *self.mailbox.user)), default=now)
         return Busy(
             self.address.server,
-            in_flight=record.in_flight,
-            queued=record.queued,
+            in_flight=record.load.in_flight,
+            queued=record.load.queued,
             oldest_age=oldest,
             retry_after=max(0.1, min(5.0, oldest)),
         )
@@ -194,7 +194,7 @@ class CallDesk:
     def _enqueue(self, call: Call, *, first: bool = False) -> None:
         call.queue_deadline = self.stage.rim.now() + self.stage.settings.queue_timeout
         self._wake_by(call.queue_deadline)
-        self.record.queued += 1
+        self.record.load.queued += 1
         if first:
             self.mailbox.user.appendleft(call)
         else:
@@ -203,14 +203,14 @@ class CallDesk:
 
     def _unqueue(self, call: Call) -> None:
         self.mailbox.user.remove(call)
-        self.record.queued -= 1
+        self.record.load.queued -= 1
         if not self.mailbox.user:
             self.director.unwant(self)
 
     # ---- at the peer ------------------------------------------------------------------------------------------------
 
     def _send(self, call: Call) -> None:
-        self.record.in_flight += 1
+        self.record.load.in_flight += 1
         self._open[call] = None
         call.sent_at = self.stage.rim.now()  # if the pipe is full: since when it has heard nothing
         if self.record.log_level is not None:
@@ -259,7 +259,7 @@ class CallDesk:
     def _take_off(self, call: Call) -> None:
         if call in self._open:
             del self._open[call]
-            self.record.in_flight -= 1
+            self.record.load.in_flight -= 1
             if call.asking is not None:
                 call.asking.cancel()
 
@@ -357,7 +357,7 @@ class CallDesk:
         try:
             while self._may_send_next():
                 call = self.mailbox.user.popleft()
-                self.record.queued -= 1
+                self.record.load.queued -= 1
                 self._send(call)
         finally:
             self._serving = False
@@ -365,7 +365,7 @@ class CallDesk:
     def _may_send_next(self) -> bool:
         if not self.mailbox.user or self.life.state is not State.CONNECTED:
             return False
-        if self.record.in_flight >= self._bounds()[0]:
+        if self.record.load.in_flight >= self._bounds()[0]:
             return False
         return not self.record.guarded or self.director.may_send(self, self.mailbox.user[0])
 
@@ -409,7 +409,7 @@ class CallDesk:
     def _fail_queued(self, error: CallError) -> None:
         """Those queued now: what a callback queues meanwhile is a new call, accepted or refused on its own."""
         failed, self.mailbox.user = self.mailbox.user, deque()
-        self.record.queued -= len(failed)
+        self.record.load.queued -= len(failed)
         for call in failed:
             self._end(call, error.twin())
 

@@ -45,7 +45,7 @@ from ..protocol.address import Address
 from ..protocol.catalogue import Raw, ServerEntry
 from ..protocol.config import Config, Lifecycle, ServerDefinition
 from ..protocol.config_parse import definition_hash
-from ..protocol.errors import CallError, ConnectFailed, RoomClosed, ServerDown
+from ..protocol.errors import CallError, ConnectFailed, RoomClosed, ServerDown, UsageError
 from ..protocol.events import Kind
 from ..protocol.interpolate import expand_definition
 from ._callbacks import Callbacks
@@ -91,6 +91,7 @@ class Runtime:
         self._ending: anyio.CancelScope | None = None  # the one deadline of the end, once it has begun
         self._hashes: dict[str, str] = {}
         self._standing: set[ServerActor] = set()  # connecting for the first time
+        self.sessions: set[str] = set()
         self._visits: set[str] = set()  # servers being asked, once, what they have
 
     # ---- from outside -----------------------------------------------------------------------------------------------
@@ -243,6 +244,24 @@ class Runtime:
         """Until the first-run visits are over and what they brought is in the index."""
         await self._bootstrapped.wait()
         await self.router.ref.ask(Sync)
+
+    # ---- sessions ---------------------------------------------------------------------------------------------------
+
+    def open_session(self, name: str) -> None:
+        """Raises `UsageError` when there is a session of that name."""
+        if name in self.sessions:
+            raise UsageError(f"There is a session {name!r} already; a session is one caller's.")
+        self.sessions.add(name)
+
+    async def end_session(self, name: str) -> None:
+        """Its children go; returns when nothing of them is left."""
+        self.sessions.discard(name)
+        left = self.root.end_session(name) if self.is_running else []
+        gone = [anyio.Event() for _ in left]
+        for actor, event in zip(left, gone, strict=True):
+            self.root.on_closed(actor, event.set)
+        for event in gone:
+            await event.wait()
 
     # ---- what servers say -------------------------------------------------------------------------------------------
 

@@ -247,25 +247,20 @@ def test_whoever_waits_when_the_room_closes_is_told(backend: str) -> None:
     told: list[str] = []
 
     async def body() -> None:
-        async with anyio.create_task_group() as tasks:
-            async with open_room({"a": server}, entries={"a": {"lifecycle": "eager"}}) as room:
+        room = open_room({"a": server}, entries={"a": {"lifecycle": "eager"}})
 
-                async def wait(what: Callable[[], Awaitable[Any]]) -> None:
-                    try:
-                        await what()
-                    except CallError as error:
-                        told.append(error.code)
-                    else:
-                        told.append("done")
+        async def wait(what: Callable[[], Awaitable[Any]]) -> None:
+            try:
+                await what()
+            except CallError as error:
+                told.append(error.code)
+            else:
+                told.append("done")
 
-                for what in (
-                    lambda: room.connect("a"),
-                    lambda: room.call("a_x"),
-                    room.ready,
-                    room.catalogued,
-                ):
-                    tasks.start_soon(wait, what)
-                await anyio.sleep(1.0)
+        async with anyio.create_task_group() as tasks, room:
+            for what in (lambda: room.connect("a"), lambda: room.call("a_x"), room.ready, room.catalogued):
+                tasks.start_soon(wait, what)
+            await anyio.sleep(1.0)
         assert sorted(told) == ["done", "done", "server_not_connected", "server_not_connected"]
 
     with_time_limit(backend, body)
