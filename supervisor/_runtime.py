@@ -395,7 +395,9 @@ def sole(group: BaseExceptionGroup[BaseException]) -> BaseException:
     )
 
 
-IMPATIENT = 1.2  # seconds for everything, when the client has gone (SDK clients terminate us after 2)
+IMPATIENT = (
+    0.8  # seconds for every tree, when the client has gone (SDK clients terminate us two seconds after)
+)
 
 
 def _known(listed: tuple[Raw, ...] | None, capability: str, hello: Hello) -> tuple[Raw, ...] | None:

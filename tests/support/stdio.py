@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import anyio
+import attrs
 
 from greenroom.actors._guard import Guard
 from greenroom.actors._handshake import RpcFailure, ask, shake_hands
@@ -119,6 +120,12 @@ class Stage:
 def definition_of(script: str, *args: str, **more: Any) -> ServerDefinition:
     command = ("-I", "-S", str(SERVERS / script), *args)
     return ServerDefinition("child", command=sys.executable, args=command, **more)
+
+
+def unmarked(definition: ServerDefinition) -> ServerDefinition:
+    """The same, started in an empty environment: nothing but its group says whose process it is."""
+    assert definition.command is not None
+    return attrs.evolve(definition, command="env", args=("-i", definition.command, *definition.args))
 
 
 @asynccontextmanager
