@@ -108,6 +108,7 @@ class Incarnation:
             async with connector.open(self) as connection:
                 opening.deadline = math.inf
                 self._connection = connection
+                self._reached("started")
                 await self._use(connection)
         if opening.cancelled_caught:
             self._fail("it could not be opened in time")
@@ -134,6 +135,7 @@ class Incarnation:
                     capabilities={},
                     era_hint=actor.record.era_hint,
                 )
+                self._reached("greeted")
                 revision = stage.next_revision()
                 listing = await list_all(connection.peer, stage.rim, hello, settings)
         except TimeoutError:
@@ -159,6 +161,9 @@ class Incarnation:
                 self.on_note(f"its lists changed, but reading them failed: {error or 'no answer in time'}")
             else:
                 self.actor.tell(Listed(self.number, hello, listing, revision))
+
+    def _reached(self, step: str) -> None:
+        self.actor.stage.events.emit(Kind.STEP, self.actor.address, self.number, detail=step)
 
     def _fail(self, text: str) -> None:
         server, tail = self.actor.address.server, self.stderr_tail()
