@@ -10,8 +10,7 @@ from typing import Any
 
 import attrs
 
-
-TIMES = "×"  # noqa: RUF001  # the unit of a ratio
+TIMES = "×"  # the unit of a ratio
 
 
 class Verdict(enum.Enum):

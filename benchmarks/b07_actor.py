@@ -95,7 +95,7 @@ async def ask_ours(count: int) -> float:
     return count / elapsed
 
 
-# ---- a trio channel, the way one writes an actor with it --------------------------------------------------------------
+# ---- a trio channel, the way one writes an actor with it ------------------------------------------------------------
 
 
 async def tell_channel(count: int) -> float:
@@ -142,7 +142,7 @@ async def ask_channel(count: int) -> float:
     return count / (time.perf_counter() - start)
 
 
-# ---- pykka ------------------------------------------------------------------------------------------------------------
+# ---- pykka ----------------------------------------------------------------------------------------------------------
 
 
 class PykkaCounter(pykka.ThreadingActor):
