@@ -12,19 +12,23 @@ from ._connection import Connection, Connector, ConnectorFactory, Hello, Listing
 from ._core import CoreActor
 from ._desk import CallDesk
 from ._guard import Guard
+from ._host import Host, NoHost, ServerRequest, not_found
 from ._mailbox import Mailbox
 from ._peer import Exchange, LostReason, Peer, PeerHooks, RpcError
 from ._ref import MailboxFull, Ref, Reply
 from ._rim import Rim, Waiter, current_rim
 from ._router import Define, Learn, Router, Sync
 from ._server import ServerActor
-from ._stage import Director, Record, Spawner, Stage, Then, Verdict
+from ._stage import Director, Load, Record, Spawner, Stage, Then, Verdict
 from ._stdio import StdioConnector
 from ._stream import EventStream, Subscription
 from ._timers import Timer, Timers
-from ._wire import WireFault, decode_result
+from ._wire import MODERN_VERSIONS, WireFault, decode_result
+from ._wishes import UPDATED
 
 __all__ = [
+    "MODERN_VERSIONS",
+    "UPDATED",
     "Call",
     "CallDesk",
     "CatalogueFile",
@@ -40,11 +44,14 @@ __all__ = [
     "Flush",
     "Guard",
     "Hello",
+    "Host",
     "Learn",
     "Listing",
+    "Load",
     "LostReason",
     "Mailbox",
     "MailboxFull",
+    "NoHost",
     "Peer",
     "PeerHooks",
     "Record",
@@ -55,6 +62,7 @@ __all__ = [
     "RpcError",
     "Save",
     "ServerActor",
+    "ServerRequest",
     "Spawner",
     "Stage",
     "StdioConnector",
@@ -71,4 +79,5 @@ __all__ = [
     "current_rim",
     "decode_result",
     "default_cache_path",
+    "not_found",
 ]
