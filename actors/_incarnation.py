@@ -115,6 +115,7 @@ class Incarnation:
             async with connector.open(self) as connection:
                 opening.deadline = math.inf
                 self._connection = connection
+                self._reached("started")
                 await self._use(connection)
         if opening.cancelled_caught:
             self._fail("it could not be opened in time")
@@ -147,6 +148,7 @@ class Incarnation:
                 )
                 self.listening = Listening(self, hello)
                 self.listening.listen()  # before the lists are read, so that no change falls between
+                self._reached("greeted")
                 revision = stage.next_revision()
                 listing = await list_all(connection.peer, stage.rim, hello, settings)
         except TimeoutError:
@@ -174,6 +176,9 @@ class Incarnation:
                 self.on_note(f"its lists changed, but reading them failed: {error or 'no answer in time'}")
             else:
                 self.actor.tell(Listed(self.number, hello, listing, revision))
+
+    def _reached(self, step: str) -> None:
+        self.actor.stage.events.emit(Kind.STEP, self.actor.address, self.number, detail=step)
 
     def look_again(self) -> None:
         """Its lists may have changed."""
