@@ -13,6 +13,7 @@ from ._core import CoreActor
 from ._desk import CallDesk
 from ._guard import Guard
 from ._http import AuthFor, HttpConnector
+from ._in_process import InProcessConnector
 from ._mailbox import Mailbox
 from ._news import login_needed
 from ._peer import Exchange, Loss, LostReason, Peer, PeerHooks, RpcError
@@ -24,6 +25,7 @@ from ._stage import Director, Record, Spawner, Stage, Then, Verdict
 from ._stdio import StdioConnector
 from ._stream import EventStream, Subscription
 from ._timers import Timer, Timers
+from ._unix import UnixConnector
 from ._wire import WireFault, decode_result
 
 __all__ = [
@@ -44,6 +46,7 @@ __all__ = [
     "Guard",
     "Hello",
     "HttpConnector",
+    "InProcessConnector",
     "Learn",
     "Listing",
     "Loss",
@@ -70,6 +73,7 @@ __all__ = [
     "Then",
     "Timer",
     "Timers",
+    "UnixConnector",
     "Verdict",
     "Waiter",
     "WireFault",

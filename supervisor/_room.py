@@ -25,12 +25,13 @@ from typing import Any, cast
 
 import anyio
 import anyio.lowlevel
+import attrs
 import sniffio
 
 from ..actors import AuthFor, Call, ConnectorFactory, ServerActor, Subscription, Sync, decode_result
 from ..protocol.address import SHARED, Address
 from ..protocol.catalogue import ServerEntry
-from ..protocol.config import Config
+from ..protocol.config import Config, ServerDefinition
 from ..protocol.errors import (
     AmbiguousTool,
     CallError,
@@ -73,6 +74,7 @@ class Greenroom:
         cache_path: str | os.PathLike[str] | None = None,
         connectors: ConnectorFactory | None = None,
         auth: AuthFor | None = None,
+        in_process: Mapping[str, Any] | None = None,
     ) -> Greenroom:
         """A room over `config`: a path, a dict of the same shape, or a `Config`. Nothing runs before it is entered.
 
@@ -80,9 +82,11 @@ class Greenroom:
         `cache_path`: the catalogue's file; None = this user's, ":memory:" = none. `connectors` replaces how servers are
         reached, for tests. `auth(definition)` makes the `httpx2.Auth` that logs in at an HTTP server (an
         `OAuthClientProvider` of the SDK's is one), or returns None; it is asked at each incarnation.
+        `in_process`: further servers by name, each an `MCPServer` or `Server` of the SDK's, or a function that makes
+        one.
         Raises `ConfigError` when the configuration cannot be used at all.
         """
-        loaded = open_config(config)
+        loaded = _with_objects(open_config(config), in_process or {})
         runtime = Runtime(
             loaded,
             open_store(cache_path, loaded.settings),
@@ -495,6 +499,13 @@ def _decoded(result: bytes, target: Target) -> dict[str, Any]:
     except ValueError as problem:
         text = f'Server "{target.server}" answered with something that is no result: {problem}.'
         raise ProtocolFault(text, server=target.server, reach=Reach.ANSWERED, tool=target.name) from None
+
+
+def _with_objects(config: Config, servers: Mapping[str, Any]) -> Config:
+    """The configuration and the servers that were given in code, which win over entries of the same name."""
+    given = {name: ServerDefinition(name, in_process=server) for name, server in servers.items()}
+    broken = {name: problem for name, problem in config.broken.items() if name not in given}
+    return attrs.evolve(config, servers={**config.servers, **given}, broken=broken) if given else config
 
 
 def _is_replayable(target: Target) -> bool:
