@@ -47,8 +47,8 @@ def at_least(must: float, aim: float | None = None) -> Bound:
 
 @attrs.frozen
 class Figure:
-    """`value` in `unit` ("×" for a ratio), between `low` and `high` over the rounds. `seen` is what it was made of:
-    medians by side, in `seen_unit`."""
+    """`value` in `unit` (that of a ratio is the multiplication sign), between `low` and `high` over the rounds. `seen` is
+    what it was made of: medians by side, in `seen_unit`."""
 
     row: str
     what: str

@@ -30,8 +30,8 @@ def in_words(machine: dict[str, str]) -> str:
     """One sentence for under a table."""
     return (
         f"{machine['processor']}, {machine['cores']} cores, {machine['memory']}, {machine['system']}, "
-        f"{machine['python']}, load {machine['load']} at the start; mcp {machine['mcp']}, fastmcp {machine['fastmcp']}, "
-        f"pykka {machine['pykka']}, trio {machine['trio']}"
+        f"{machine['python']}, load {machine['load']} at the start; mcp {machine['mcp']}, "
+        f"fastmcp {machine['fastmcp']}, pykka {machine['pykka']}, trio {machine['trio']}"
     )
 
 

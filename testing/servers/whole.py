@@ -6,9 +6,10 @@ Until 2025-11-25 it asks its client by requests; with `--modern` it speaks 2026-
 input instead. Every object it sends carries a field that no version knows, so that whoever drops one is found out.
 
 Tools: `echo` (anything), `steps` (count: progress, one each), `sleep` (seconds, heeds its cancellation), `ask` (method,
-params: of the client; answers with what it said), `ask_and_leave` (asks, and cancels its own question), `state` (a round
-that needs no input), `log` (level, text), `touch` (uri: it has changed), `grow` and `same` (tools changed; tools changed,
-they say), `refuse` (a JSON-RPC error with data), `odd` (a result like no other), `heard` (all methods it has heard).
+params: of the client; answers with what it said), `ask_and_leave` (asks, and cancels its own question), `state` (a
+round that needs no input), `log` (level, text), `touch` (uri: it has changed), `grow` and `same` (tools changed; tools
+changed, they say), `refuse` (a JSON-RPC error with data), `odd` (a result like no other), `heard` (all methods it has
+heard).
 """
 
 from __future__ import annotations
