@@ -36,7 +36,7 @@ ALLOWED = {
     ("server_unavailable", "not_sent"): {"refused", "hung", "crashed"},
     ("server_not_connected", "not_sent"): {"drained", "closed"},
     ("server_busy", "not_sent"): {"bounded"},
-    ("timeout", "not_sent"): {"refused", "hung", "crashed", "bounded"},
+    ("timeout", "not_sent"): {"refused", "hung", "crashed", "bounded", "crowded"},
     ("timeout", "sent"): {"hung"},
     ("call_failed", "not_sent"): {"crashed", "hung"},
     ("call_failed", "sent"): {"crashed", "hung"},
@@ -60,29 +60,35 @@ class Rooms(RuleBasedStateMachine):
     room: Greenroom
 
     @initialize(
-        seed=st.integers(0, 2**16), permits=st.sampled_from([1, 10]), threshold=st.sampled_from([1, 2, 5])
+        seed=st.integers(0, 2**16),
+        permits=st.sampled_from([1, 10]),
+        threshold=st.sampled_from([1, 2, 5]),
+        slots=st.sampled_from([2, 20]),
     )
-    def open(self, seed: int, permits: int, threshold: int) -> None:
+    def open(self, seed: int, permits: int, threshold: int, slots: int) -> None:
         seed_schedule(seed)
         self.pump = Pump()
         self.calls: list[OneCall] = []
         self.servers = {name: FakeServer(tools=TOOLS) for name in NAMES}
         self.events: list[Event] = []
         self.closed = False
-        self.done_to: dict[str, set[str]] = {"a": set(), "b": {"bounded"}, "k": set()}
+        crowded = {"crowded"} if slots < len(NAMES) else set[str]()
+        self.done_to = {"a": crowded | set(), "b": crowded | {"bounded"}, "k": crowded | set()}
         self.room = open_room(
             self.servers,
             entries={
+                "a": {"idleTimeout": 0.05},
                 "b": {"maxInFlight": 1, "maxQueued": 3, "idleTimeout": 0.1},
                 "k": {"lifecycle": "keep-alive"},
             },
             failureThreshold=threshold,
             cooldownMs=3_000,
+            maxConnections=slots,
         )
 
         async def start() -> None:
             await self.room.start(self.pump.nursery)
-            self.room._runtime.root._permits.places = permits
+            self.room._runtime.root.admission.permits.places = permits
             self.events = record_events(self.room)
             for name in NAMES:
                 await teach(self.room, name, TOOLS)
@@ -213,20 +219,28 @@ class Rooms(RuleBasedStateMachine):
             return
         root = self.room._runtime.root
         assert all(server.most_live <= 1 for server in self.servers.values()), "two connections at once"
-        assert root._permits.held <= root._permits.places
-        for actor in root._permits._held:
+        permits, pool = root.admission.permits, root.admission.pool
+        assert permits.held <= permits.places
+        assert (
+            sum(server.live for server in self.servers.values())
+            <= len(tuple(pool.holders))
+            <= pool.limits.slots
+        )
+        for actor in permits._held:
             assert actor.life.state in (State.CONNECTING, State.DRAINING), f"{actor} holds a permit"
         for call in self.calls:
             self.check(call)
         for name, record in root.records.items():
             actors = [actor for actor in root.actors.values() if actor.address.server == name]
-            assert record.in_flight == sum(actor.in_flight for actor in actors)
-            assert record.queued == sum(actor.queued for actor in actors)
+            assert record.load.in_flight == sum(actor.in_flight for actor in actors)
+            assert record.load.queued == sum(actor.queued for actor in actors)
             if record.gate.probing:
                 assert record.probe is not None, "half-open for nobody"
                 assert not isinstance(record.probe, Call) or not record.probe.ended, "the probe has ended"
         tally = self.room._runtime.stage.tally
-        assert tally.open == sum(record.in_flight + record.queued for record in root.records.values())
+        assert tally.open == sum(
+            record.load.in_flight + record.load.queued for record in root.records.values()
+        )
 
     def check(self, call: OneCall) -> None:
         assert len(call.outcomes) <= 1, call.outcomes

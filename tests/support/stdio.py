@@ -34,6 +34,7 @@ class Recorder:
         self.notifications: list[tuple[str, Any]] = []
         self.requests: list[tuple[Any, str, Any]] = []
         self.notes: list[str] = []
+        self.gaps = 0
         self.after_lost: list[str] = []
         self.lost = anyio.Event()
 
@@ -48,6 +49,10 @@ class Recorder:
     def on_request(self, rpc_id: Any, method: str, params: Mapping[str, Any] | None) -> None:
         self.requests.append((rpc_id, method, params))
         self._check(method)
+
+    def on_gap(self) -> None:
+        self.gaps += 1
+        self._check("gap")
 
     def on_note(self, text: str) -> None:
         self.notes.append(text)
