@@ -13,8 +13,10 @@ from ._core import CoreActor
 from ._desk import CallDesk
 from ._guard import Guard
 from ._host import Host, NoHost, ServerRequest, not_found
+from ._http import AuthFor, HttpConnector
 from ._mailbox import Mailbox
-from ._peer import Exchange, LostReason, Peer, PeerHooks, RpcError
+from ._news import login_needed
+from ._peer import Exchange, Loss, LostReason, Peer, PeerHooks, RpcError
 from ._ref import MailboxFull, Ref, Reply
 from ._rim import Rim, Waiter, current_rim
 from ._router import Define, Learn, Router, Sync
@@ -29,6 +31,7 @@ from ._wishes import UPDATED
 __all__ = [
     "MODERN_VERSIONS",
     "UPDATED",
+    "AuthFor",
     "Call",
     "CallDesk",
     "CatalogueFile",
@@ -45,9 +48,11 @@ __all__ = [
     "Guard",
     "Hello",
     "Host",
+    "HttpConnector",
     "Learn",
     "Listing",
     "Load",
+    "Loss",
     "LostReason",
     "Mailbox",
     "MailboxFull",
@@ -79,5 +84,6 @@ __all__ = [
     "current_rim",
     "decode_result",
     "default_cache_path",
+    "login_needed",
     "not_found",
 ]

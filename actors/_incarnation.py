@@ -115,6 +115,7 @@ class Incarnation:
             async with connector.open(self) as connection:
                 opening.deadline = math.inf
                 self._connection = connection
+                self._reached("started")
                 await self._use(connection)
         if opening.cancelled_caught:
             self._fail("it could not be opened in time")
@@ -145,6 +146,9 @@ class Incarnation:
                     capabilities=self.declared,
                     era_hint=actor.record.era_hint,
                 )
+                self.listening = Listening(self, hello)
+                self.listening.listen()  # before the lists are read, so that no change falls between
+                self._reached("greeted")
                 revision = stage.next_revision()
                 listing = await list_all(connection.peer, stage.rim, hello, settings)
         except TimeoutError:
@@ -152,7 +156,6 @@ class Incarnation:
         except RpcFailure as error:
             self._fail(str(error))
         else:
-            self.listening = Listening(self, hello)
             actor.tell(Ready(self.number, hello, listing, revision))
             if not self._leaving:
                 self.listening.start()
@@ -173,6 +176,9 @@ class Incarnation:
                 self.on_note(f"its lists changed, but reading them failed: {error or 'no answer in time'}")
             else:
                 self.actor.tell(Listed(self.number, hello, listing, revision))
+
+    def _reached(self, step: str) -> None:
+        self.actor.stage.events.emit(Kind.STEP, self.actor.address, self.number, detail=step)
 
     def look_again(self) -> None:
         """Its lists may have changed."""
@@ -204,6 +210,9 @@ class Incarnation:
 
     def on_request(self, rpc_id: Any, method: str, params: Mapping[str, Any] | None) -> None:
         self.questions.take(rpc_id, method, params)
+
+    def on_gap(self) -> None:
+        self._bell.set()
 
     def on_note(self, text: str) -> None:
         self.actor.stage.events.emit(Kind.NOTE, self.actor.address, self.number, detail=text)

@@ -26,7 +26,7 @@ from typing import Any, cast
 import anyio
 import sniffio
 
-from ..actors import ConnectorFactory, ServerActor, Subscription, Sync
+from ..actors import AuthFor, ConnectorFactory, ServerActor, Subscription, Sync
 from ..protocol.address import Address
 from ..protocol.catalogue import ServerEntry
 from ..protocol.config import Config
@@ -68,6 +68,7 @@ class Greenroom(Calls):
         bootstrap: bool | None = None,
         cache_path: str | os.PathLike[str] | None = None,
         connectors: ConnectorFactory | None = None,
+        auth: AuthFor | None = None,
         on_sampling: Answer | None = None,
         on_elicitation: Answer | None = None,
         roots: Roots | None = None,
@@ -79,7 +80,9 @@ class Greenroom(Calls):
 
         `bootstrap` False: do not start servers in the background just to learn their tools (default: as configured).
         `cache_path`: the catalogue's file; None = this user's, ":memory:" = none. `connectors` replaces how servers are
-        reached, for tests. Raises `ConfigError` when the configuration cannot be used at all.
+        reached, for tests. `auth(definition)` makes the `httpx2.Auth` that logs in at an HTTP server (an
+        `OAuthClientProvider` of the SDK's is one), or returns None; it is asked at each incarnation.
+        Raises `ConfigError` when the configuration cannot be used at all.
 
         What servers ask of their client is answered by `on_sampling` and `on_elicitation` (`async (ServerRequest) ->
         result`, which may raise `RpcRefusal`) and by `roots` (paths, URIs, root objects, or an async callable of them),
@@ -92,6 +95,7 @@ class Greenroom(Calls):
             open_store(cache_path, loaded.settings),
             bootstrap=loaded.settings.bootstrap if bootstrap is None else bootstrap,
             connectors=connectors,
+            auth=auth,
             client_info={"name": "greenroom", "version": VERSION},
             callbacks=Callbacks(
                 on_sampling, on_elicitation, roots, on_log, on_notification, capabilities or {}

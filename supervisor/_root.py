@@ -25,7 +25,20 @@ from typing import Protocol
 
 import attrs
 
-from ..actors import Call, CallDesk, Hello, Listing, Record, ServerActor, Stage, Then, Timer, Verdict
+from ..actors import (
+    Call,
+    CallDesk,
+    Hello,
+    Listing,
+    Loss,
+    Record,
+    ServerActor,
+    Stage,
+    Then,
+    Timer,
+    Verdict,
+    login_needed,
+)
 from ..protocol.address import SHARED, Address
 from ..protocol.config import Isolation, Lifecycle, ServerDefinition
 from ..protocol.errors import (
@@ -461,6 +474,8 @@ class Root:
     def ready(self, actor: ServerActor, hello: Hello, listing: Listing, revision: int) -> None:
         record = self._record(actor)
         self.admission.started(actor)
+        if hello.is_stateless and record.definition.url is not None:
+            self.admission.return_slot(actor)
         record.standing.discard(actor)
         server = record.parent or record
         server.era_hint = hello.protocol_version
@@ -558,11 +573,12 @@ class Root:
         return verdict
 
     def _count(self, record: ServerRecord, actor: ServerActor, ending: Ending) -> None:
-        """The gate counts connect failures and deaths; a hang was counted when its calls timed out."""
+        """The gate counts connect failures and deaths; a hang was counted when its calls timed out, and a server
+        that forgot our session has not died."""
         now, draw = self.stage.rim.now(), self._random.random()
         if ending.cause is Cause.CONNECT_FAILED:
             gate = record.gate.connect_failed(self._policy, now, ending.detail, draw)
-        elif ending.cause is Cause.LOST and actor.was_hung:
+        elif ending.cause is Cause.LOST and (actor.was_hung or actor.loss is Loss.EXPIRED):
             gate = record.gate.probe_left()
         elif ending.cause is Cause.LOST:
             gate = record.gate.died(self._policy, now, ending.detail, draw)
@@ -585,6 +601,8 @@ class Root:
                 Then.GONE, RoomClosed("The room has closed; the call was not sent.", server=server)
             )
         if actor.address.is_call:
+            if ending.cause is Cause.NEEDS_AUTH:
+                record.down = login_needed(server, ending.detail)
             return Verdict(Then.GONE, actor.failure or ServerDown("its call is over", server=server))
         if actor in record.wanted and ending.cause in _SURVIVED:
             return Verdict(Then.CONNECT)
@@ -598,7 +616,7 @@ class Root:
     def _queued_error(self, record: ServerRecord, actor: ServerActor, ending: Ending) -> CallError:
         server = actor.address.server
         if ending.cause is Cause.NEEDS_AUTH:
-            return NeedsAuth(f'Server "{server}" needs a login: {ending.detail}', server=server)
+            return login_needed(server, ending.detail)
         if ending.cause in (Cause.CONNECT_FAILED, Cause.BUG) and actor.failure is not None:
             return actor.failure
         if record.down is not None:

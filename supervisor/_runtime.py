@@ -22,6 +22,7 @@ import attrs
 from anyio.abc import TaskStatus
 
 from ..actors import (
+    AuthFor,
     CatalogueWriter,
     Connector,
     ConnectorFactory,
@@ -29,6 +30,7 @@ from ..actors import (
     Flush,
     Guard,
     Hello,
+    HttpConnector,
     Learn,
     Listing,
     Router,
@@ -45,7 +47,7 @@ from ..protocol.address import Address
 from ..protocol.catalogue import Raw, ServerEntry
 from ..protocol.config import Config, Lifecycle, ServerDefinition
 from ..protocol.config_parse import definition_hash
-from ..protocol.errors import CallError, ConnectFailed, RoomClosed, ServerDown, UsageError
+from ..protocol.errors import CallError, ConfigError, ConnectFailed, RoomClosed, ServerDown, UsageError
 from ..protocol.events import Kind
 from ..protocol.interpolate import expand_definition
 from ._callbacks import Callbacks
@@ -74,6 +76,7 @@ class Runtime:
         *,
         bootstrap: bool,
         connectors: ConnectorFactory | None = None,
+        auth: AuthFor | None = None,
         client_info: Mapping[str, Any],
         callbacks: Callbacks | None = None,
     ) -> None:
@@ -85,6 +88,7 @@ class Runtime:
         self._store = store
         self._bootstrap = bootstrap
         self._connectors = connectors
+        self._auth = auth
         self._client_info = dict(client_info)
         self._callbacks = callbacks or Callbacks()
         self._patience: float | None = None
@@ -292,19 +296,22 @@ class Runtime:
         self.writer.ref.tell_system(Save(entry))
 
     def _connector(self, definition: ServerDefinition, address: Address, incarnation: int) -> Connector:
-        if definition.command is None:
+        try:
+            definition = expand_definition(definition, os.environ).definition
+        except ConfigError as error:
             raise ConnectFailed(
-                f'Failed to connect to "{address.server}": only servers with a "command" can be connected by this '
-                "version.",
-                server=address.server,
-            )
+                f'Failed to connect to "{address.server}": {error}', server=address.server
+            ) from None
+        rim, settings = self.stage.rim, self.stage.settings
+        if definition.url is not None:
+            return HttpConnector(definition, rim=rim, settings=settings, auth=self._auth)
         return StdioConnector(
-            expand_definition(definition, os.environ).definition,
+            definition,
             address,
             incarnation,
-            rim=self.stage.rim,
+            rim=rim,
             guard=self.guard,
-            settings=self.stage.settings,
+            settings=settings,
             run_id=self.run_id,
         )
 
@@ -388,7 +395,9 @@ def sole(group: BaseExceptionGroup[BaseException]) -> BaseException:
     )
 
 
-IMPATIENT = 1.2  # seconds for everything, when the client has gone (SDK clients terminate us after 2)
+IMPATIENT = (
+    0.8  # seconds for every tree, when the client has gone (SDK clients terminate us two seconds after)
+)
 
 
 def _known(listed: tuple[Raw, ...] | None, capability: str, hello: Hello) -> tuple[Raw, ...] | None:
