@@ -14,6 +14,7 @@ from ._desk import CallDesk
 from ._guard import Guard
 from ._host import Host, NoHost, ServerRequest, not_found
 from ._http import AuthFor, HttpConnector
+from ._in_process import InProcessConnector
 from ._mailbox import Mailbox
 from ._news import login_needed
 from ._peer import Exchange, Loss, LostReason, Peer, PeerHooks, RpcError
@@ -25,6 +26,7 @@ from ._stage import Director, Load, Record, Spawner, Stage, Then, Verdict
 from ._stdio import StdioConnector
 from ._stream import EventStream, Subscription
 from ._timers import Timer, Timers
+from ._unix import UnixConnector
 from ._wire import MODERN_VERSIONS, WireFault, decode_result
 from ._wishes import UPDATED
 
@@ -49,6 +51,7 @@ __all__ = [
     "Hello",
     "Host",
     "HttpConnector",
+    "InProcessConnector",
     "Learn",
     "Listing",
     "Load",
@@ -78,6 +81,7 @@ __all__ = [
     "Then",
     "Timer",
     "Timers",
+    "UnixConnector",
     "Verdict",
     "Waiter",
     "WireFault",

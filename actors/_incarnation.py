@@ -28,6 +28,7 @@ from ..protocol.errors import Bug, CallError, ConnectFailed
 from ..protocol.events import Kind
 from ._connection import Connection, Hello
 from ._handshake import RpcFailure, list_all, shake_hands
+from ._health import Pulse
 from ._news import Failed, Gone, Listed, Lost, Ready, describe
 from ._peer import LostReason, Peer
 from ._questions import Questions
@@ -61,6 +62,7 @@ class Incarnation:
         self.questions = Questions(self, actor.address)
         self.listening: Listening | None = None
         self.declared: Mapping[str, Any] = {}  # the client capabilities its server was told
+        self._pulse = Pulse(self)
 
     # ---- what the actor uses ----------------------------------------------------------------------------------------
 
@@ -83,6 +85,10 @@ class Incarnation:
         """The actor declares the connection lost."""
         self.lost = LostReason(why, stderr_tail=self.stderr_tail())
         return self.lost
+
+    def found_dead(self, why: str) -> None:
+        """Nobody said so, but it is lost."""
+        self.actor.tell(Lost(self.number, self.give_up(why)))
 
     def stderr_tail(self) -> tuple[str, ...]:
         return self._connection.stderr_tail() if self._connection is not None else ()
@@ -159,6 +165,7 @@ class Incarnation:
             actor.tell(Ready(self.number, hello, listing, revision))
             if not self._leaving:
                 self.listening.start()
+                self._pulse.start()
             await self._stay(connection, hello)
         await anyio.sleep_forever()  # until `leave`, which every ending brings
 
@@ -185,6 +192,7 @@ class Incarnation:
         self._bell.set()
 
     def _fall_silent(self) -> None:
+        self._pulse.stop()
         self.questions.close()
         if self.listening is not None:
             self.listening.stop()

@@ -33,7 +33,7 @@ from ._endpoint import Conversation, Endpoint
 from ._event_log import TOLD, Hear, Log, follow, to_file, to_log
 from ._exposure import Exposure, Proxy
 from ._mcp_tool import FOR_PEOPLE, Librarian, McpTool, ask
-from ._room import Room
+from ._room import Room, WholeRoom
 from ._stdio_door import StdioDoor, taken_over_stdio
 from ._views import status_view, tools_view
 
@@ -123,7 +123,7 @@ async def _serve_room(
 
 async def _until_asked(
     config: Config,
-    room: Room,
+    room: WholeRoom,
     options: Options,
     door: StdioDoor,
     outer: anyio.abc.TaskGroup,
@@ -131,9 +131,11 @@ async def _until_asked(
     log: Log,
 ) -> None:
     """Let clients and commands in, until it is time to leave."""
-    endpoint = Endpoint(exposure_of(options.expose, room), options.version, note=log.line)
+    exposure = exposure_of(options.expose, room)
+    endpoint = Endpoint(exposure, options.version, note=log.line)
     conversation = endpoint.open(door, outer.start_soon)
     async with anyio.create_task_group() as commanding:
+        await commanding.start(exposure.watch)
         await commanding.start(_serve_commands, config, room, options, log)
         outer.start_soon(_read_client, door, conversation, leaving)
         await leaving.asked.wait()
@@ -141,10 +143,14 @@ async def _until_asked(
         commanding.cancel_scope.cancel()
 
 
-def exposure_of(name: str, room: Room) -> Exposure:
+def exposure_of(name: str, room: WholeRoom) -> Exposure:
     """What a door shows, by the name `--expose` has for it. Raises `UsageError` for one that is not known."""
+    if name == "direct":
+        from ._direct import Direct
+
+        return Direct(room)
     if name != "proxy":
-        raise UsageError(f'Nothing is exposed as "{name}". Use --expose proxy.')
+        raise UsageError(f'Nothing is exposed as "{name}". Use --expose proxy, or --expose direct.')
     return Proxy(McpTool(room))
 
 

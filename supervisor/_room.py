@@ -24,12 +24,13 @@ from types import TracebackType
 from typing import Any, cast
 
 import anyio
+import attrs
 import sniffio
 
 from ..actors import AuthFor, ConnectorFactory, ServerActor, Subscription, Sync
 from ..protocol.address import Address
 from ..protocol.catalogue import ServerEntry
-from ..protocol.config import Config
+from ..protocol.config import Config, ServerDefinition
 from ..protocol.errors import (
     CallError,
     ServerDown,
@@ -69,6 +70,7 @@ class Greenroom(Calls):
         cache_path: str | os.PathLike[str] | None = None,
         connectors: ConnectorFactory | None = None,
         auth: AuthFor | None = None,
+        in_process: Mapping[str, Any] | None = None,
         on_sampling: Answer | None = None,
         on_elicitation: Answer | None = None,
         roots: Roots | None = None,
@@ -82,6 +84,8 @@ class Greenroom(Calls):
         `cache_path`: the catalogue's file; None = this user's, ":memory:" = none. `connectors` replaces how servers are
         reached, for tests. `auth(definition)` makes the `httpx2.Auth` that logs in at an HTTP server (an
         `OAuthClientProvider` of the SDK's is one), or returns None; it is asked at each incarnation.
+        `in_process`: further servers by name, each an `MCPServer` or `Server` of the SDK's, or a function that makes
+        one.
         Raises `ConfigError` when the configuration cannot be used at all.
 
         What servers ask of their client is answered by `on_sampling` and `on_elicitation` (`async (ServerRequest) ->
@@ -89,7 +93,7 @@ class Greenroom(Calls):
         each declared to servers only when it is given; `capabilities` adds to what is declared. `on_log(address,
         params)` hears log messages, `on_notification(address, method, params)` everything said unasked but progress.
         """
-        loaded = open_config(config)
+        loaded = _with_objects(open_config(config), in_process or {})
         runtime = Runtime(
             loaded,
             open_store(cache_path, loaded.settings),
@@ -373,6 +377,13 @@ async def _leave(stack: AsyncExitStack) -> None:
         await stack.aclose()
     except BaseExceptionGroup as group:
         raise sole(group) from None
+
+
+def _with_objects(config: Config, servers: Mapping[str, Any]) -> Config:
+    """The configuration and the servers that were given in code, which win over entries of the same name."""
+    given = {name: ServerDefinition(name, in_process=server) for name, server in servers.items()}
+    broken = {name: problem for name, problem in config.broken.items() if name not in given}
+    return attrs.evolve(config, servers={**config.servers, **given}, broken=broken) if given else config
 
 
 __all__ = ["Address", "ConfigSource", "Greenroom"]

@@ -537,6 +537,10 @@ class Root:
     def may_expire(self, actor: ServerActor) -> bool:
         return self.admission.may_expire(actor)
 
+    def health_interval(self, actor: ServerActor) -> float:
+        keeps = actor.record.definition.lifecycle is Lifecycle.KEEP_ALIVE and actor.address.is_shared
+        return (self.stage.settings.health_interval or math.inf) if keeps else math.inf
+
     def idle_timeout(self, actor: ServerActor) -> float:
         definition = actor.record.definition
         if definition.lifecycle is Lifecycle.KEEP_ALIVE or actor.wishes.uris:

@@ -31,6 +31,7 @@ from ..actors import (
     Guard,
     Hello,
     HttpConnector,
+    InProcessConnector,
     Learn,
     Listing,
     Router,
@@ -41,6 +42,7 @@ from ..actors import (
     StdioConnector,
     Sync,
     Timers,
+    UnixConnector,
     current_rim,
 )
 from ..protocol.address import Address
@@ -303,8 +305,12 @@ class Runtime:
                 f'Failed to connect to "{address.server}": {error}', server=address.server
             ) from None
         rim, settings = self.stage.rim, self.stage.settings
+        if definition.in_process is not None:
+            return InProcessConnector(definition, rim=rim)
         if definition.url is not None:
             return HttpConnector(definition, rim=rim, settings=settings, auth=self._auth)
+        if definition.socket is not None:
+            return UnixConnector(definition, rim=rim, settings=settings)
         return StdioConnector(
             definition,
             address,

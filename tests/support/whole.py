@@ -107,7 +107,7 @@ class RawClient:
         while not happened():
             left = deadline - time.monotonic()
             assert left > 0, f"waited for {what}; heard {self.told}"
-            self.read(left)
+            self.read(min(left, 0.1))  # what is waited for may not announce itself
 
     def read(self, within: float) -> None:
         """Take what comes within the time, if anything comes."""
