@@ -23,7 +23,7 @@ test: .venv/.developed
 	@$(BIN)/python tools/real_servers.py
 	$(BIN)/python -m pytest $(or $(ARGS),--every-torture-row)
 
-check: .venv/.developed
+check: .venv/.benched
 	$(BIN)/ruff format --check --quiet .
 	$(BIN)/ruff check --quiet .
 	$(BIN)/pyright
