@@ -9,7 +9,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 .PHONY: help demo test check conformance bench bench-smoke bench-readme bench-pictures clean
 
 help:
-	@echo "make demo    see it work: bundled servers, about ten seconds"
+	@echo "make demo    see it work: bundled servers, a few seconds"
 	@echo "make test    all tests, real servers included (ARGS='-k name' for some of them)"
 	@echo "make check   format, lint, types, import arrows, docs"
 	@echo "make conformance   the official MCP conformance suite against our client (ARGS='--leg 0.2-modern')"
@@ -23,7 +23,7 @@ test: .venv/.developed
 	@$(BIN)/python tools/real_servers.py
 	$(BIN)/python -m pytest $(or $(ARGS),--every-torture-row)
 
-check: .venv/.developed
+check: .venv/.benched
 	$(BIN)/ruff format --check --quiet .
 	$(BIN)/ruff check --quiet .
 	$(BIN)/pyright
