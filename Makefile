@@ -6,12 +6,14 @@ BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check clean
+.PHONY: help demo test check conformance bench bench-smoke bench-readme bench-pictures clean
 
 help:
 	@echo "make demo    see it work: bundled servers, about ten seconds"
 	@echo "make test    all tests, real servers included (ARGS='-k name' for some of them)"
 	@echo "make check   format, lint, types, import arrows, docs"
+	@echo "make conformance   the official MCP conformance suite against our client (ARGS='--leg 0.2-modern')"
+	@echo "make bench   what it costs, against other ways to do it (some minutes; leave the machine alone)"
 	@echo "make clean   remove what the others made"
 
 demo: .venv/.installed
@@ -27,6 +29,22 @@ check: .venv/.developed
 	$(BIN)/pyright
 	$(BIN)/python tools/arrows.py
 	$(BIN)/python tools/docs.py
+
+conformance: .venv/.developed
+	@$(BIN)/python tools/conformance.py $(ARGS)
+
+bench: .venv/.benched
+	$(BIN)/python -m benchmarks
+
+# Each row once with tiny counts: it works. Nothing is asserted about time.
+bench-smoke: .venv/.benched
+	$(BIN)/python -m benchmarks --quick
+
+bench-readme: .venv/.benched
+	$(BIN)/python -m benchmarks --readme
+
+bench-pictures: .venv/.benched
+	$(BIN)/python -m benchmarks.b13_growth --pictures
 
 clean:
 	rm -rf .venv .build .pytest_cache .ruff_cache .hypothesis src/greenroom.egg-info
@@ -44,4 +62,12 @@ clean:
 .venv/.developed: .venv/.installed
 	$(PIP) install -c constraints.txt pip
 	$(PIP) install -c constraints.txt --group dev
+	@touch $@
+
+# MetaMCP is measured where npm has it, and named as not measured where not.
+.venv/.benched: .venv/.developed
+	$(PIP) install -c constraints.txt --group bench
+	@mkdir -p .build/peers
+	@npm install --prefix .build/peers --no-audit --no-fund --no-package-lock --ignore-scripts --loglevel=silent \
+	  @mentu/metamcp@0.4.0 >/dev/null 2>&1 || echo "MetaMCP cannot be had from npm here: it is not measured."
 	@touch $@

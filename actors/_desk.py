@@ -42,8 +42,8 @@ from ..protocol.lifecycle import Cause, Life, State
 from ._call import Call
 from ._inputs import needs_input
 from ._mailbox import Mailbox
-from ._news import News, describe
-from ._peer import LostReason, Peer, RpcError
+from ._news import News, describe, login_needed
+from ._peer import Loss, LostReason, Peer, RpcError
 from ._stage import Director, Record, Stage
 from ._wire import LOG_LEVEL_KEY, MODERN_VERSIONS
 
@@ -130,8 +130,8 @@ class CallDesk:
             if refusal is not None:
                 self._refuse(call, refusal)
         limit_in_flight, limit_queued = self._bounds()
-        direct = connected and not self.mailbox.user and record.in_flight < limit_in_flight
-        if not direct and record.queued >= limit_queued:
+        direct = connected and not self.mailbox.user and record.load.in_flight < limit_in_flight
+        if not direct and record.load.queued >= limit_queued:
             self._refuse(call, self._busy())
         self._accept(call)
         try:
@@ -174,8 +174,8 @@ class CallDesk:
         oldest = now - min((call.accepted_at for call in (*self._open, *self.mailbox.user)), default=now)
         return Busy(
             self.address.server,
-            in_flight=record.in_flight,
-            queued=record.queued,
+            in_flight=record.load.in_flight,
+            queued=record.load.queued,
             oldest_age=oldest,
             retry_after=max(0.1, min(5.0, oldest)),
         )
@@ -194,7 +194,7 @@ class CallDesk:
     def _enqueue(self, call: Call, *, first: bool = False) -> None:
         call.queue_deadline = self.stage.rim.now() + self.stage.settings.queue_timeout
         self._wake_by(call.queue_deadline)
-        self.record.queued += 1
+        self.record.load.queued += 1
         if first:
             self.mailbox.user.appendleft(call)
         else:
@@ -203,14 +203,14 @@ class CallDesk:
 
     def _unqueue(self, call: Call) -> None:
         self.mailbox.user.remove(call)
-        self.record.queued -= 1
+        self.record.load.queued -= 1
         if not self.mailbox.user:
             self.director.unwant(self)
 
     # ---- at the peer ------------------------------------------------------------------------------------------------
 
     def _send(self, call: Call) -> None:
-        self.record.in_flight += 1
+        self.record.load.in_flight += 1
         self._open[call] = None
         call.sent_at = self.stage.rim.now()  # if the pipe is full: since when it has heard nothing
         if self.record.log_level is not None:
@@ -259,7 +259,7 @@ class CallDesk:
     def _take_off(self, call: Call) -> None:
         if call in self._open:
             del self._open[call]
-            self.record.in_flight -= 1
+            self.record.load.in_flight -= 1
             if call.asking is not None:
                 call.asking.cancel()
 
@@ -283,6 +283,9 @@ class CallDesk:
             if result is not None and self._lacks_input(call, result):
                 return
             self._take_off(call)
+            if error is not None and error.broken:
+                self._broke(call, error)
+                return
             if self.record.guarded:
                 self.director.answered(self, call)
             self._finish(call, result, None if error is None else self._remote_error(call, error))
@@ -299,6 +302,15 @@ class CallDesk:
         call.deadline = call.total_deadline
         self._find_input(call, wanting)
         return True
+
+    def _broke(self, call: Call, error: RpcError) -> None:
+        """Its exchange broke and the connection lives on: send it once more if that is harmless, else it fails."""
+        if self._may_replay(call) and self.life.state is State.CONNECTED:
+            call.back_to_queue()
+            self._enqueue(call, first=True)
+        else:
+            self._end(call, self._lost_error(LostReason(error.message), call.reach, "gave no answer"))
+        self._call_over()
 
     def call_progressed(self, call: Call, params: Mapping[str, Any]) -> None:
         """Progress restarts the call's clock, up to its total."""
@@ -357,7 +369,7 @@ class CallDesk:
         try:
             while self._may_send_next():
                 call = self.mailbox.user.popleft()
-                self.record.queued -= 1
+                self.record.load.queued -= 1
                 self._send(call)
         finally:
             self._serving = False
@@ -365,7 +377,7 @@ class CallDesk:
     def _may_send_next(self) -> bool:
         if not self.mailbox.user or self.life.state is not State.CONNECTED:
             return False
-        if self.record.in_flight >= self._bounds()[0]:
+        if self.record.load.in_flight >= self._bounds()[0]:
             return False
         return not self.record.guarded or self.director.may_send(self, self.mailbox.user[0])
 
@@ -378,18 +390,23 @@ class CallDesk:
     def _lose(self, call: Call, reason: LostReason) -> None:
         """The connection is gone under it: replay, once, what cannot have run or may run twice; else it fails."""
         self._take_off(call)
-        harmless = call.reach is Reach.NOT_SENT or call.replayable
         ending = self.life.ending
-        if harmless and not call.lost_before and ending is not None and ending.cause in _REQUEUEING:
+        if self._may_replay(call) and ending is not None and ending.cause in _REQUEUEING:
             call.back_to_queue()
             self._enqueue(call, first=True)
+        elif reason.loss is Loss.NEEDS_AUTH and call.reach is Reach.NOT_SENT:
+            self._end(call, login_needed(self.address.server, reason.text))
         else:
             self._end(call, self._lost_error(reason, call.reach))
 
-    def _lost_error(self, reason: LostReason, reach: Reach) -> ServerLost:
+    def _may_replay(self, call: Call) -> bool:
+        """Once, and only what did not run or may run twice."""
+        return not call.lost_before and (call.reach is Reach.NOT_SENT or call.replayable)
+
+    def _lost_error(self, reason: LostReason, reach: Reach, what: str = "was lost") -> ServerLost:
         words = "it was not sent" if reach is Reach.NOT_SENT else "the call was sent and may have run"
         return ServerLost(
-            f'Server "{self.address.server}" was lost: {describe(reason)}; {words}.',
+            f'Server "{self.address.server}" {what}: {describe(reason)}; {words}.',
             server=self.address.server,
             reach=reach,
             exit_code=reason.exit_code,
@@ -409,7 +426,7 @@ class CallDesk:
     def _fail_queued(self, error: CallError) -> None:
         """Those queued now: what a callback queues meanwhile is a new call, accepted or refused on its own."""
         failed, self.mailbox.user = self.mailbox.user, deque()
-        self.record.queued -= len(failed)
+        self.record.load.queued -= len(failed)
         for call in failed:
             self._end(call, error.twin())
 

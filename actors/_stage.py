@@ -35,12 +35,19 @@ if TYPE_CHECKING:
 
 
 @attrs.define(eq=False)
-class Record:
-    """One configured server, over all its scopes."""
+class Load:
+    """Calls of one server, over all its scopes: what its bounds are checked against."""
 
-    definition: ServerDefinition
     in_flight: int = 0
     queued: int = 0
+
+
+@attrs.define(eq=False)
+class Record:
+    """What the actors of one server have in common. A session's actor has one of its own, with its server's load."""
+
+    definition: ServerDefinition
+    load: Load = attrs.field(factory=Load)
     era_hint: str | None = None  # the protocol version it spoke last: spares the probe
     log_level: str | None = None  # from which level on it shall log
     guarded: bool = False  # the gate has something to decide: ask before each call, report each answer
@@ -108,6 +115,10 @@ class Director(Protocol):
 
     def may_expire(self, actor: ServerActor) -> bool:
         """Its idle time is over: may it go? If not, it is asked to when it may."""
+        ...
+
+    def health_interval(self, actor: ServerActor) -> float:
+        """Seconds of silence after which it is asked whether it is still there; `inf` for never."""
         ...
 
     def idle_timeout(self, actor: ServerActor) -> float:

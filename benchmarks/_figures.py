@@ -10,6 +10,8 @@ from typing import Any
 
 import attrs
 
+TIMES = "×"  # the unit of a ratio
+
 
 class Verdict(enum.Enum):
     REACHED = "aim"
@@ -47,7 +49,7 @@ def at_least(must: float, aim: float | None = None) -> Bound:
 
 @attrs.frozen
 class Figure:
-    """`value` in `unit` ("×" for a ratio), between `low` and `high` over the rounds. `seen` is what it was made of:
+    """`value` in `unit` (`TIMES` for a ratio), between `low` and `high` over the rounds. `seen` is what it was made of:
     medians by side, in `seen_unit`."""
 
     row: str
@@ -55,7 +57,7 @@ class Figure:
     value: float
     low: float
     high: float
-    unit: str = "×"
+    unit: str = TIMES
     bound: Bound | None = None
     seen: Mapping[str, float] = attrs.field(factory=dict[str, float])
     seen_unit: str = ""
@@ -71,8 +73,9 @@ class Figure:
 
     @classmethod
     def from_record(cls, record: Mapping[str, Any]) -> Figure:
-        bound = record["bound"]
-        return cls(**{**record, "bound": Bound(**bound) if bound is not None else None})
+        fields = dict(record)
+        bound: Any = fields.pop("bound")
+        return cls(**fields, bound=Bound(**bound) if bound is not None else None)
 
 
 def ratio(

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import attrs
+import click
 
 from ._far_end import COMMAND, TEXT, config_of, echo_server
 
@@ -68,5 +69,5 @@ def exposures() -> tuple[str, ...]:
     from greenroom.gateway._cli._serve import serve_command
 
     option = next(option for option in serve_command.params if option.name == "expose")
-    choices: tuple[str, ...] = tuple(getattr(option.type, "choices", ()))
+    choices = option.type.choices if isinstance(option.type, click.Choice) else ()
     return tuple(name for name in ("direct", "proxy") if name in choices)

@@ -28,11 +28,10 @@ def describe_machine() -> dict[str, str]:
 
 def in_words(machine: dict[str, str]) -> str:
     """One sentence for under a table."""
-    return (
-        f"{machine['processor']}, {machine['cores']} cores, {machine['memory']}, {machine['system']}, "
-        f"{machine['python']}, load {machine['load']} at the start; mcp {machine['mcp']}, fastmcp {machine['fastmcp']}, "
-        f"pykka {machine['pykka']}, trio {machine['trio']}"
-    )
+    where = ("processor", "memory", "system", "python")
+    versions = ", ".join(f"{name} {machine[name]}" for name in ("mcp", "fastmcp", "pykka", "trio"))
+    place = ", ".join(machine[key] for key in where)
+    return f"{place}, {machine['cores']} cores, load {machine['load']} at the start; {versions}"
 
 
 def _memory() -> str:

@@ -42,7 +42,7 @@ def print_table(figures: Iterable[Figure]) -> None:
 
 
 def amount(value: float, unit: str) -> str:
-    return f"{number(value)} ×" if unit == "×" else f"{number(value)} {unit}"
+    return f"{number(value)} {unit}"
 
 
 def seen(figure: Figure) -> str:

@@ -49,7 +49,7 @@ def _fill_cache(gateway: Gateway) -> None:
     """A first run asks every server once, in the background. Wait until none of its children is left."""
     with WireClient(gateway.command, env=gateway.env) as client:
         client.greet()
-        while f"{SERVERS} servers" not in (words := _status(client)) or "not cached" in words:
+        while f"{SERVERS} tools" not in _status(client):
             time.sleep(0.1)
 
 

@@ -4,7 +4,7 @@ Two ways out. *Politely* (the first SIGTERM or SIGINT): no new calls are taken, 
 calls are written, and the client has a second to read them. *At once* (the client closed its end, or a second signal):
 whoever asked is gone or has run out of patience, so calls are cancelled and the room is closed with no patience left.
 Clients kill a server that lingers two seconds after they closed its input, so leaving at once also sets an alarm:
-whatever may hold us up, after a second the process ends, and the guard ends what it started.
+whatever may hold us up, after 1.2 s the process ends, and the guard ends what it started.
 
 What belongs to the client (reading, writing, jobs that wait) runs in the outer task group and outlives the room, or the
 room's last answers would have nobody to write them. The room has an owner task beside it rather than a context around
@@ -39,7 +39,7 @@ from ._views import status_view, tools_view
 
 _LAST_ANSWERS: Final = 1.0  # seconds the client has to read what the room's end left for it
 _LAST_WORDS: Final = 0.2  # the same for a client that is probably gone
-_LAST_RESORT: Final = 1.0  # seconds from leaving at once to the alarm
+_LAST_RESORT: Final = 1.2  # seconds from leaving at once to the alarm; an orderly end takes 1.2 at most
 
 OpenRoom = Callable[[Config], Any]  # Greenroom.open: something with `start`, `aclose` and what `Room` has
 

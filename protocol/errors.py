@@ -226,6 +226,12 @@ class NeedsAuth(CallError):
     code = "auth_required"
 
 
+class SessionNeeded(CallError):
+    """The server is isolated per session, and the call came without one. Not sent."""
+
+    code = "session_needed"
+
+
 class Drained(CallError):
     """The server was asked to drain and the call was not done at the deadline."""
 

@@ -16,6 +16,9 @@ from .lifecycle import Cause, State
 
 class Kind(enum.Enum):
     TRANSITION = "transition"
+    STEP = (
+        "step"  # a connecting server got further; detail is started (there is somebody to talk to) or greeted
+    )
     DECISION = "decision"  # a policy decided: gate, restart, idle, pool
     CALL = "call"  # detail is accepted, sent or ended
     CATALOGUE = "catalogue"  # what is known of a server changed

@@ -20,7 +20,6 @@ import anyio
 import anyio.lowlevel
 
 from ..actors import MODERN_VERSIONS, Call, Host, ServerActor, Sync, WireFault, decode_result
-from ..protocol.address import SHARED
 from ..protocol.errors import (
     AmbiguousTool,
     CallError,
@@ -69,7 +68,7 @@ class Updates:
 class Requests:
     """What can be asked of servers besides calling tools, in one scope."""
 
-    _scope: str = SHARED
+    _session: str | None = None
 
     @property
     def _live(self) -> Runtime:
@@ -81,6 +80,12 @@ class Requests:
 
     async def _connect(self, server: str, *, by_name: bool) -> None:
         raise NotImplementedError
+
+    def _actor(self, server: str) -> ServerActor:
+        """The actor that a request from here goes to. Raises `UnknownServer`, `SessionNeeded`."""
+        root = self._live.root
+        address = root.address(server, self._session)
+        return root.actor(address.server, address.scope)
 
     # ---- what is known ----------------------------------------------------------------------------------------------
 
@@ -213,7 +218,7 @@ class Requests:
             on_progress=on_progress,
         )
         call.takes_inputs = takes_inputs
-        live.root.actor(server, self._scope).submit(call)
+        self._actor(server).submit(call)
         return call
 
     # ---- being told -------------------------------------------------------------------------------------------------
@@ -228,7 +233,7 @@ class Requests:
         """
         place = self.locate(uri, server)
         updates = Updates()
-        actor = self._live.root.actor(place.server, self._scope)
+        actor = self._actor(place.server)
 
         def heard(params: Mapping[str, Any]) -> None:
             if _is_about(params.get("uri"), place.original):
@@ -247,7 +252,7 @@ class Requests:
     async def watch_resource(self, place: Place) -> None:
         """Ask a server to tell when a resource changes. Counted: as many `unwatch_resource`s end it. For doors, which
         hear of updates through their host."""
-        actor = self._live.root.actor(place.server, self._scope)
+        actor = self._actor(place.server)
         await self._connect(place.server, by_name=False)
         if place.original not in actor.wishes.uris and not _is_modern(actor):
             await self.request(place.server, "resources/subscribe", {"uri": place.original})
@@ -256,7 +261,7 @@ class Requests:
 
     def unwatch_resource(self, place: Place) -> None:
         """The opposite; says so to the server when nobody watches any more, and does not wait."""
-        actor = self._live.root.actor(place.server, self._scope)
+        actor = self._actor(place.server)
         if not actor.wishes.drop(place.original) or not self._live.is_running:
             return
         if actor.is_connected and not _is_modern(actor):

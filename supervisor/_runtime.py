@@ -22,6 +22,7 @@ import attrs
 from anyio.abc import TaskStatus
 
 from ..actors import (
+    AuthFor,
     CatalogueWriter,
     Connector,
     ConnectorFactory,
@@ -29,6 +30,8 @@ from ..actors import (
     Flush,
     Guard,
     Hello,
+    HttpConnector,
+    InProcessConnector,
     Learn,
     Listing,
     Router,
@@ -39,13 +42,14 @@ from ..actors import (
     StdioConnector,
     Sync,
     Timers,
+    UnixConnector,
     current_rim,
 )
 from ..protocol.address import Address
 from ..protocol.catalogue import Raw, ServerEntry
 from ..protocol.config import Config, Lifecycle, ServerDefinition
 from ..protocol.config_parse import definition_hash
-from ..protocol.errors import CallError, ConnectFailed, RoomClosed, ServerDown
+from ..protocol.errors import CallError, ConfigError, ConnectFailed, RoomClosed, ServerDown, UsageError
 from ..protocol.events import Kind
 from ..protocol.interpolate import expand_definition
 from ._callbacks import Callbacks
@@ -74,6 +78,7 @@ class Runtime:
         *,
         bootstrap: bool,
         connectors: ConnectorFactory | None = None,
+        auth: AuthFor | None = None,
         client_info: Mapping[str, Any],
         callbacks: Callbacks | None = None,
     ) -> None:
@@ -85,12 +90,14 @@ class Runtime:
         self._store = store
         self._bootstrap = bootstrap
         self._connectors = connectors
+        self._auth = auth
         self._client_info = dict(client_info)
         self._callbacks = callbacks or Callbacks()
         self._patience: float | None = None
         self._ending: anyio.CancelScope | None = None  # the one deadline of the end, once it has begun
         self._hashes: dict[str, str] = {}
         self._standing: set[ServerActor] = set()  # connecting for the first time
+        self.sessions: set[str] = set()
         self._visits: set[str] = set()  # servers being asked, once, what they have
 
     # ---- from outside -----------------------------------------------------------------------------------------------
@@ -244,6 +251,24 @@ class Runtime:
         await self._bootstrapped.wait()
         await self.router.ref.ask(Sync)
 
+    # ---- sessions ---------------------------------------------------------------------------------------------------
+
+    def open_session(self, name: str) -> None:
+        """Raises `UsageError` when there is a session of that name."""
+        if name in self.sessions:
+            raise UsageError(f"There is a session {name!r} already; a session is one caller's.")
+        self.sessions.add(name)
+
+    async def end_session(self, name: str) -> None:
+        """Its children go; returns when nothing of them is left."""
+        self.sessions.discard(name)
+        left = self.root.end_session(name) if self.is_running else []
+        gone = [anyio.Event() for _ in left]
+        for actor, event in zip(left, gone, strict=True):
+            self.root.on_closed(actor, event.set)
+        for event in gone:
+            await event.wait()
+
     # ---- what servers say -------------------------------------------------------------------------------------------
 
     def _learn(self, actor: ServerActor, hello: Hello, listing: Listing, revision: int) -> None:
@@ -273,19 +298,26 @@ class Runtime:
         self.writer.ref.tell_system(Save(entry))
 
     def _connector(self, definition: ServerDefinition, address: Address, incarnation: int) -> Connector:
-        if definition.command is None:
+        try:
+            definition = expand_definition(definition, os.environ).definition
+        except ConfigError as error:
             raise ConnectFailed(
-                f'Failed to connect to "{address.server}": only servers with a "command" can be connected by this '
-                "version.",
-                server=address.server,
-            )
+                f'Failed to connect to "{address.server}": {error}', server=address.server
+            ) from None
+        rim, settings = self.stage.rim, self.stage.settings
+        if definition.in_process is not None:
+            return InProcessConnector(definition, rim=rim)
+        if definition.url is not None:
+            return HttpConnector(definition, rim=rim, settings=settings, auth=self._auth)
+        if definition.socket is not None:
+            return UnixConnector(definition, rim=rim, settings=settings)
         return StdioConnector(
-            expand_definition(definition, os.environ).definition,
+            definition,
             address,
             incarnation,
-            rim=self.stage.rim,
+            rim=rim,
             guard=self.guard,
-            settings=self.stage.settings,
+            settings=settings,
             run_id=self.run_id,
         )
 
@@ -369,7 +401,9 @@ def sole(group: BaseExceptionGroup[BaseException]) -> BaseException:
     )
 
 
-IMPATIENT = 1.2  # seconds for everything, when the client has gone (SDK clients terminate us after 2)
+IMPATIENT = (
+    0.8  # seconds for every tree, when the client has gone (SDK clients terminate us two seconds after)
+)
 
 
 def _known(listed: tuple[Raw, ...] | None, capability: str, hello: Hello) -> tuple[Raw, ...] | None:

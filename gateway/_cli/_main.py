@@ -34,6 +34,7 @@ COMMANDS: Final[Mapping[str, tuple[str, str, str]]] = {
     "call": ("_act", "call_command", "Call a tool."),
     "reconnect": ("_act", "reconnect_command", "Connect servers of a running gateway again."),
     "config": ("_config", "config_command", "Show the effective configuration."),
+    "bench": ("_bench", "bench_command", "Measure a server: what connecting it over and over costs."),
     "trace": ("_trace", "trace_command", "Turn an event log into a timeline."),
 }
 

@@ -1,0 +1,73 @@
+"""B8: memory for each configured server that nobody has called yet, and of the gateway against FastMCP's proxy.
+
+A room with many servers and a room with one, each in a process of its own; the difference, divided. The gateways are
+measured connected, after a call.
+"""
+
+from __future__ import annotations
+
+import gc
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import anyio
+
+from ._far_end import config_of, room_of
+from ._figures import Figure, at_most, quantity, ratio
+from ._gateways import Gateway, exposures, fastmcp, ours
+from ._processes import rss
+from ._rounds import Size, take_turns
+from ._run import run_alone
+from ._wire_client import WireClient
+
+SERVERS = 1000
+
+
+def measure(size: Size) -> Iterator[Figure]:
+    each, one = take_turns([lambda: per_server(SERVERS), lambda: room_rss(1) / 1024], size.of(5, 1))
+    beside = {"a room of one": one[0]}
+    yield quantity("B8", f"memory per idle server, of {SERVERS:,}", each, "KiB", at_most(8, 3), beside)
+    with tempfile.TemporaryDirectory() as folder:
+        gateway, peer = ours(Path(folder), expose=exposures()[0]), fastmcp()
+        mine, theirs = take_turns([lambda: gateway_rss(gateway), lambda: gateway_rss(peer)], size.of(5, 1))
+    yield ratio("B8", "gateway's memory ÷ FastMCP proxy", ("greenroom serve", mine), (peer.name, theirs), "MiB",
+                at_most(0.5, 0.35))  # fmt: skip
+
+
+def per_server(count: int) -> float:
+    """KiB for each of `count` servers."""
+    return (room_rss(count) - room_rss(1)) / (count - 1) / 1024
+
+
+def room_rss(count: int) -> int:
+    """Resident bytes of a process with a room of `count` servers."""
+    command = [sys.executable, "-m", "benchmarks.b08_memory", "probe", str(count)]
+    return int(subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout)
+
+
+def gateway_rss(gateway: Gateway) -> float:
+    """MiB, when it has connected its server and answered a call."""
+    with WireClient(gateway.command, gateway.tool, gateway.arguments, gateway.env) as client:
+        client.greet()
+        client.ask("tools/list", {})
+        client.check_call("hello")
+        return rss(client.pid) / 2**20
+
+
+async def probe(count: int) -> None:
+    config = config_of(count)
+    async with room_of(config) as room:
+        assert len(room.status()) == count
+        del config
+        gc.collect()
+        print(rss())
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["probe"]:
+        anyio.run(probe, int(sys.argv[2]), backend="trio")
+    else:
+        run_alone(measure)

@@ -1,0 +1,368 @@
+"""Connection churn: connect, list, call, close a server over and over, and see what each costs and what is left.
+
+It goes through a room like anybody else, so what is measured is what a user of this server pays: some workers, each
+with a clone of the server's definition under a name of its own, connect it, call one tool and take it down, again and
+again. The phases are not timed here; they are read off the room's event stream, whose clock is the room's.
+
+What leaks is looked for while the room is still open, because at its end everything is killed anyway: the processes,
+descriptors and memory after all cycles are compared with those after one warm-up cycle of each worker, when whatever is
+started once (the guard, imports, caches) is there.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from typing import Any, Final, Protocol
+
+import anyio
+import attrs
+
+from ..protocol.config import Config, Lifecycle, ServerDefinition
+from ..protocol.errors import CallError, GreenroomError, UnknownServer, UnknownTool
+from ..protocol.events import Event, Kind, Lagged
+from ..protocol.index import Target
+from ..protocol.lifecycle import State
+from ._event_log import follow
+from ._room import Room
+
+PHASES: Final = ("spawn", "handshake", "list", "call", "close")
+CYCLE: Final = "cycle"  # all of a cycle's phases together
+PERCENTILES: Final = (50, 90, 99)
+
+_KINDS: Final = (Kind.TRANSITION, Kind.STEP, Kind.CALL)
+
+OpenRoom = Callable[[Config], Any]  # a room that keeps nothing on disk and starts nothing by itself
+
+
+class ChurnRoom(Room, Protocol):
+    """A room whose servers can also be taken down."""
+
+    async def drain(self, server: str) -> None: ...
+
+
+@attrs.frozen
+class Plan:
+    """What to do: `cycles` in all, `concurrency` of them at a time. `tool` is the server's own name for it; None: one
+    that says it only reads and needs no arguments, or, when there is none, no call is made."""
+
+    cycles: int = 50
+    concurrency: int = 1
+    tool: str | None = None
+    arguments: Mapping[str, Any] = attrs.field(factory=dict[str, Any])
+
+
+@attrs.frozen
+class Holdings:
+    """What this process and its children held at one moment. None: it cannot be told here."""
+
+    processes: Mapping[int, str]  # pid -> command, of our descendants
+    descriptors: int | None
+    memory: int | None  # resident bytes, ours
+
+    @classmethod
+    def now(cls) -> Holdings:
+        return cls(_descendants(), _count_descriptors(), _resident())
+
+
+@attrs.frozen
+class Leaks:
+    """What was there after the last cycle and not after the warm-up."""
+
+    processes: tuple[str, ...]  # by their commands
+    descriptors: int | None
+    memory_per_cycle: float | None  # bytes; allocators make it noisy: judge it over many cycles
+
+    @classmethod
+    def between(cls, before: Holdings, after: Holdings, cycles: int) -> Leaks:
+        left = tuple(
+            f"{command} ({pid})" for pid, command in after.processes.items() if pid not in before.processes
+        )
+        descriptors = _difference(before.descriptors, after.descriptors)
+        memory = _difference(before.memory, after.memory)
+        return cls(left, descriptors, None if memory is None else memory / max(1, cycles))
+
+    @property
+    def found(self) -> bool:
+        """Something that must not be: a process or a descriptor."""
+        return bool(self.processes) or (self.descriptors or 0) > 0
+
+
+@attrs.frozen
+class Churned:
+    """What came of it. `samples` are seconds, by phase; a phase nobody went through has none."""
+
+    plan: Plan
+    tool: str | None
+    samples: Mapping[str, Sequence[float]]
+    failures: Sequence[str]
+    seconds: float  # for all measured cycles
+    leaks: Leaks
+
+    @property
+    def per_second(self) -> float:
+        return len(self.samples[CYCLE]) / self.seconds if self.seconds else 0.0
+
+    def as_record(self) -> dict[str, Any]:
+        """JSON-ready; milliseconds."""
+        return {
+            "cycles": len(self.samples[CYCLE]),
+            "concurrency": self.plan.concurrency,
+            "tool": self.tool,
+            "cyclesPerSecond": round(self.per_second, 2),
+            "milliseconds": {phase: _summary(found) for phase, found in self.samples.items() if found},
+            "failures": list(self.failures),
+            "leaks": {
+                "processes": list(self.leaks.processes),
+                "descriptors": self.leaks.descriptors,
+                "bytesPerCycle": None
+                if self.leaks.memory_per_cycle is None
+                else round(self.leaks.memory_per_cycle),
+            },
+        }
+
+
+def percentile(samples: Sequence[float], percent: float) -> float:
+    """The nearest-rank percentile; NaN of nothing."""
+    ordered = sorted(samples)
+    return ordered[max(0, math.ceil(percent / 100 * len(ordered)) - 1)] if ordered else math.nan
+
+
+async def churn(
+    config: Config,
+    server: str,
+    plan: Plan,
+    open_room: OpenRoom,
+    tell: Callable[[int], object] = lambda _done: None,
+) -> Churned:
+    """Carry out `plan`; `tell(n)` after each measured cycle, with how many are done.
+
+    Raises `UnknownServer`, `UnknownTool`, and the `CallError` of a server that cannot be connected at all; a cycle that
+    fails later is counted and told in the result.
+    """
+    if server not in config.servers:
+        raise UnknownServer(server, tuple(config.servers))
+    clones = _config_of_clones(config, config.servers[server], plan.concurrency)
+    watch = _Watch()
+    problem: GreenroomError | None = None
+    run: _Run | None = None
+    async with (
+        anyio.create_task_group() as watching
+    ):  # ends when the room's stream does: every event has been read
+        try:
+            async with open_room(clones) as room:
+                await watching.start(partial(follow, room, [watch.take], kinds=_KINDS))
+                run = _Run(
+                    room, plan, await _choose_tool(room, next(iter(clones.servers)), plan), watch, tell
+                )
+                await run.run(tuple(clones.servers))
+        except GreenroomError as error:
+            problem = error
+    if problem is not None:
+        raise problem
+    assert run is not None
+    return run.result()
+
+
+# ---- the workers ----------------------------------------------------------------------------------------------------
+
+
+@attrs.define(eq=False)
+class _Run:
+    room: ChurnRoom
+    plan: Plan
+    tool: str | None
+    watch: _Watch
+    tell: Callable[[int], object]
+    failures: list[str] = attrs.field(factory=list[str])
+    left: int = 0
+    done: int = 0
+    seconds: float = 0.0
+    leaks: Leaks = attrs.field(factory=lambda: Leaks((), None, None))
+
+    async def run(self, clones: Sequence[str]) -> None:
+        await self._work(clones, len(clones))  # the warm-up
+        self.failures.clear()
+        self.done = 0
+        before, start = Holdings.now(), self.watch.begin()
+        await self._work(clones, self.plan.cycles)
+        self.seconds = anyio.current_time() - start
+        self.leaks = Leaks.between(before, Holdings.now(), self.plan.cycles)
+
+    def result(self) -> Churned:
+        return Churned(self.plan, self.tool, self.watch.samples, self.failures, self.seconds, self.leaks)
+
+    async def _work(self, clones: Sequence[str], cycles: int) -> None:
+        self.left = cycles
+        async with anyio.create_task_group() as workers:
+            for clone in clones:
+                workers.start_soon(self._worker, clone)
+
+    async def _worker(self, clone: str) -> None:
+        while self.left:
+            self.left -= 1
+            try:
+                await self._cycle(clone)
+            except CallError as error:
+                self.failures.append(str(error))
+            self.done += 1
+            self.tell(self.done)
+
+    async def _cycle(self, clone: str) -> None:
+        try:
+            await self.room.connect(clone)
+            if self.tool is not None:
+                target = _tool_of(self.room, clone, self.tool)
+                await self.room.call(target.name, self.plan.arguments)
+        finally:
+            await self.room.drain(clone)
+
+
+async def _choose_tool(room: ChurnRoom, clone: str, plan: Plan) -> str | None:
+    await room.connect(clone)
+    chosen = (
+        _tool_of(room, clone, plan.tool).original if plan.tool is not None else _harmless_tool(room, clone)
+    )
+    await room.drain(clone)
+    return chosen
+
+
+def _tool_of(room: ChurnRoom, clone: str, original: str) -> Target:
+    tools = [target for target in room.index.tools(clone) if target.kind == "tool"]
+    found = next((target for target in tools if target.original == original), None)
+    if found is None:
+        names = ", ".join(target.original for target in tools)
+        raise UnknownTool(
+            original, message=f'The server has no tool "{original}". It has: {names or "none"}.'
+        )
+    return found
+
+
+def _harmless_tool(room: ChurnRoom, clone: str) -> str | None:
+    return next((target.original for target in room.index.tools(clone) if _is_harmless(target)), None)
+
+
+def _is_harmless(target: Target) -> bool:
+    """It says that it only reads, and nothing has to be given to it."""
+    hints: Any = target.record.get("annotations")
+    reads = isinstance(hints, Mapping) and hints.get("readOnlyHint") is True  # pyright: ignore[reportUnknownMemberType]
+    return target.kind == "tool" and reads and not (target.input_schema or {}).get("required")
+
+
+def _config_of_clones(config: Config, definition: ServerDefinition, count: int) -> Config:
+    """A configuration of `count` copies of one server, with room for all of them at once."""
+    plain = attrs.evolve(definition, lifecycle=Lifecycle.LAZY, isolation=None, disabled=False)
+    clones = {f"churn{number}": attrs.evolve(plain, name=f"churn{number}") for number in range(count)}
+    settings = attrs.evolve(
+        config.settings, max_connections=count, start_permits=count, min_connections=0, bootstrap=False
+    )
+    return attrs.evolve(config, servers=clones, settings=settings, broken={}, problems=())
+
+
+# ---- the phases, read off the events --------------------------------------------------------------------------------
+
+
+class _Watch:
+    """Follows every incarnation through its events. A cycle counts when it got connected, and began after `begin`."""
+
+    def __init__(self) -> None:
+        self.samples: dict[str, list[float]] = {phase: [] for phase in (*PHASES, CYCLE)}
+        self._since = math.inf
+        self._marks: dict[
+            str, dict[str, float]
+        ] = {}  # by server: when each point of the present cycle was reached
+
+    def begin(self) -> float:
+        """From here on cycles count. Returns the time."""
+        self._since = anyio.current_time()
+        return self._since
+
+    def take(self, event: Event | Lagged) -> None:
+        if isinstance(event, Lagged) or event.address is None:
+            return
+        marks = self._marks.setdefault(event.address.server, {})
+        point = _point_of(event)
+        if point == State.CONNECTING.value:
+            marks.clear()
+        marks[point] = event.at
+        if point == State.CLOSED.value:
+            self._count(marks)
+            marks.clear()
+
+    def _count(self, marks: Mapping[str, float]) -> None:
+        if "connected" not in marks or marks["connecting"] < self._since:
+            return
+        for phase, (begin, end) in _SPANS.items():
+            if begin in marks and end in marks:
+                self.samples[phase].append(marks[end] - marks[begin])
+
+
+_SPANS: Final = {
+    "spawn": ("connecting", "started"),
+    "handshake": ("started", "greeted"),
+    "list": ("greeted", "connected"),
+    "call": ("accepted", "ended"),
+    "close": ("draining", "closed"),
+    CYCLE: ("connecting", "closed"),
+}
+
+
+def _point_of(event: Event) -> str:
+    return event.after.value if event.kind is Kind.TRANSITION and event.after is not None else event.detail
+
+
+# ---- what is held ---------------------------------------------------------------------------------------------------
+
+
+def _descendants() -> dict[int, str]:
+    """Our children, theirs, and so on. Empty where there is no /proc."""
+    found: dict[int, str] = {}
+    waiting = [os.getpid()]
+    while waiting:
+        for child in _children(waiting.pop()):
+            found[child] = _command(child)
+            waiting.append(child)
+    return found
+
+
+def _children(pid: int) -> list[int]:
+    found: list[int] = []
+    for listing in Path(f"/proc/{pid}/task").glob("*/children"):
+        with suppress(OSError):  # that thread has ended
+            found += map(int, listing.read_text().split())
+    return found
+
+
+def _command(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()
+    except OSError:
+        return "ended meanwhile"
+
+
+def _count_descriptors() -> int | None:
+    try:
+        return len(os.listdir("/proc/self/fd"))
+    except OSError:
+        return None
+
+
+def _resident() -> int | None:
+    try:
+        pages = int(Path("/proc/self/statm").read_text().split()[1])
+    except (OSError, ValueError):
+        return None
+    return pages * os.sysconf("SC_PAGE_SIZE")
+
+
+def _difference(before: int | None, after: int | None) -> int | None:
+    return None if before is None or after is None else after - before
+
+
+def _summary(samples: Sequence[float]) -> dict[str, float]:
+    named = {f"p{percent}": percentile(samples, percent) for percent in PERCENTILES}
+    return {name: round(1000 * value, 3) for name, value in {**named, "max": max(samples)}.items()}
