@@ -7,13 +7,13 @@ import math
 import anyio
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.support import run_virtual
+from tests.support.rooms import open_room, record_events
 
 from greenroom.actors._health import Finding, Health
 from greenroom.protocol.events import Kind
 from greenroom.protocol.lifecycle import Cause, State
 from greenroom.testing._fake import FakeServer
-from tests.support import run_virtual
-from tests.support.rooms import open_room, record_events
 
 KEEP = {"a": {"lifecycle": "keep-alive"}}
 
