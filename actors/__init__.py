@@ -12,6 +12,7 @@ from ._connection import Connection, Connector, ConnectorFactory, Hello, Listing
 from ._core import CoreActor
 from ._desk import CallDesk
 from ._guard import Guard
+from ._host import Host, NoHost, ServerRequest, not_found
 from ._http import AuthFor, HttpConnector
 from ._in_process import InProcessConnector
 from ._mailbox import Mailbox
@@ -21,14 +22,17 @@ from ._ref import MailboxFull, Ref, Reply
 from ._rim import Rim, Waiter, current_rim
 from ._router import Define, Learn, Router, Sync
 from ._server import ServerActor
-from ._stage import Director, Record, Spawner, Stage, Then, Verdict
+from ._stage import Director, Load, Record, Spawner, Stage, Then, Verdict
 from ._stdio import StdioConnector
 from ._stream import EventStream, Subscription
 from ._timers import Timer, Timers
 from ._unix import UnixConnector
-from ._wire import WireFault, decode_result
+from ._wire import MODERN_VERSIONS, WireFault, decode_result
+from ._wishes import UPDATED
 
 __all__ = [
+    "MODERN_VERSIONS",
+    "UPDATED",
     "AuthFor",
     "Call",
     "CallDesk",
@@ -45,14 +49,17 @@ __all__ = [
     "Flush",
     "Guard",
     "Hello",
+    "Host",
     "HttpConnector",
     "InProcessConnector",
     "Learn",
     "Listing",
+    "Load",
     "Loss",
     "LostReason",
     "Mailbox",
     "MailboxFull",
+    "NoHost",
     "Peer",
     "PeerHooks",
     "Record",
@@ -63,6 +70,7 @@ __all__ = [
     "RpcError",
     "Save",
     "ServerActor",
+    "ServerRequest",
     "Spawner",
     "Stage",
     "StdioConnector",
@@ -81,4 +89,5 @@ __all__ = [
     "decode_result",
     "default_cache_path",
     "login_needed",
+    "not_found",
 ]

@@ -21,6 +21,8 @@ from ..protocol.errors import CallError, Reach
 from ._peer import Exchange, RpcError
 
 if TYPE_CHECKING:
+    from anyio import CancelScope
+
     from ._desk import CallDesk
     from ._rim import Waiter
 
@@ -46,9 +48,9 @@ class Call(Exchange):
     """One accepted (or refused) request. Read `result`, `error` and `cancelled` once `ended` is true."""
 
     __slots__ = (
-        "accepted_at", "actor", "cancelled", "deadline", "ended", "error", "is_probe", "lost_before", "number",
-        "on_end", "on_progress", "queue_deadline", "replayable", "result", "sent_at", "timeout", "tool",
-        "total_deadline", "waiter",
+        "accepted_at", "actor", "asking", "cancelled", "deadline", "ended", "error", "is_probe", "lost_before",
+        "number", "on_end", "on_progress", "pauses", "queue_deadline", "replayable", "result", "rounds", "sent_at",
+        "takes_inputs", "timeout", "tool", "total_deadline", "waiter",
     )  # fmt: skip
 
     def __init__(
@@ -68,6 +70,10 @@ class Call(Exchange):
         self.replayable = replayable  # the tool declares that running it twice is harmless
         self.on_end = on_end
         self.on_progress = on_progress
+        self.takes_inputs = False  # a result that asks for more input is the caller's to deal with
+        self.asking: CancelScope | None = None  # input for it is being found
+        self.rounds = 0
+        self.pauses = 0
         self.actor: CallDesk | None = None
         self.waiter: Waiter | None = None
         self.result: bytes | None = None
@@ -117,6 +123,12 @@ class Call(Exchange):
             raise self.error
         assert self.result is not None
         return self.result
+
+    @property
+    def protocol_version(self) -> str | None:
+        """What its server speaks. Ask while the call ends: afterwards the connection may be another."""
+        peer = self.actor.peer if self.actor is not None else None
+        return peer.protocol_version if peer is not None else None
 
     # ---- the one end ------------------------------------------------------------------------------------------------
 

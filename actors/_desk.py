@@ -40,16 +40,15 @@ from ..protocol.errors import (
 from ..protocol.events import Kind
 from ..protocol.lifecycle import Cause, Life, State
 from ._call import Call
+from ._inputs import needs_input
 from ._mailbox import Mailbox
 from ._news import News, describe, login_needed
 from ._peer import Loss, LostReason, Peer, RpcError
 from ._stage import Director, Record, Stage
+from ._wire import LOG_LEVEL_KEY, MODERN_VERSIONS
 
 if TYPE_CHECKING:
     from ._timers import Timer
-
-# What a peer raises for arguments that are no JSON.
-_NO_JSON = (UsageError, TypeError, ValueError, OverflowError, RecursionError)
 
 # Endings after which a call that never reached the server may wait for the next incarnation.
 _REQUEUEING = (Cause.LOST, Cause.RESTART, Cause.RELOAD)
@@ -108,6 +107,14 @@ class CallDesk:
         """A bug of ours came up in a step."""
         raise NotImplementedError
 
+    def _find_input(self, call: Call, result: dict[str, Any]) -> None:
+        """The server wants more before it can answer; ends in `send_again` or `give_up`."""
+        raise NotImplementedError
+
+    def _is_asked(self) -> bool:
+        """The server waits for an answer of its client's."""
+        raise NotImplementedError
+
     def _doing(self) -> str:
         """What a queued call is waiting for, in words."""
         raise NotImplementedError
@@ -123,8 +130,8 @@ class CallDesk:
             if refusal is not None:
                 self._refuse(call, refusal)
         limit_in_flight, limit_queued = self._bounds()
-        direct = connected and not self.mailbox.user and record.in_flight < limit_in_flight
-        if not direct and record.queued >= limit_queued:
+        direct = connected and not self.mailbox.user and record.load.in_flight < limit_in_flight
+        if not direct and record.load.queued >= limit_queued:
             self._refuse(call, self._busy())
         self._accept(call)
         try:
@@ -167,8 +174,8 @@ class CallDesk:
         oldest = now - min((call.accepted_at for call in (*self._open, *self.mailbox.user)), default=now)
         return Busy(
             self.address.server,
-            in_flight=record.in_flight,
-            queued=record.queued,
+            in_flight=record.load.in_flight,
+            queued=record.load.queued,
             oldest_age=oldest,
             retry_after=max(0.1, min(5.0, oldest)),
         )
@@ -187,7 +194,7 @@ class CallDesk:
     def _enqueue(self, call: Call, *, first: bool = False) -> None:
         call.queue_deadline = self.stage.rim.now() + self.stage.settings.queue_timeout
         self._wake_by(call.queue_deadline)
-        self.record.queued += 1
+        self.record.load.queued += 1
         if first:
             self.mailbox.user.appendleft(call)
         else:
@@ -196,28 +203,53 @@ class CallDesk:
 
     def _unqueue(self, call: Call) -> None:
         self.mailbox.user.remove(call)
-        self.record.queued -= 1
+        self.record.load.queued -= 1
         if not self.mailbox.user:
             self.director.unwant(self)
 
     # ---- at the peer ------------------------------------------------------------------------------------------------
 
     def _send(self, call: Call) -> None:
-        assert self.peer is not None
-        self.record.in_flight += 1
+        self.record.load.in_flight += 1
         self._open[call] = None
         call.sent_at = self.stage.rim.now()  # if the pipe is full: since when it has heard nothing
+        if self.record.log_level is not None:
+            self._ask_for_logs(call)
+        self._request(call)
+
+    def _request(self, call: Call) -> None:
+        assert self.peer is not None
         try:
             self.peer.request(call)
-        except _NO_JSON as error:
-            self._take_off(call)
-            self._end(call, BadArguments(str(error), server=self.address.server))
-            self._call_over()
+        except UsageError as error:  # its arguments are no JSON
+            self.give_up(call, BadArguments(str(error), server=self.address.server))
             return
         if call.reach is Reach.NOT_SENT and call in self._open:
             # The pipe is full: its clock starts when it is sent, so until then the queue's applies.
             call.deadline = call.sent_at + self.stage.settings.queue_timeout
             self._wake_by(call.deadline)
+
+    def _ask_for_logs(self, call: Call) -> None:
+        """From 2026-07-28 on the level is said with each request; what the caller said itself stays."""
+        assert self.peer is not None
+        if self.peer.protocol_version in MODERN_VERSIONS:
+            params = call.params or {}
+            said: Mapping[str, Any] = params.get("_meta") or {}
+            call.params = {**params, "_meta": {LOG_LEVEL_KEY: self.record.log_level, **said}}
+
+    def send_again(self, call: Call, more: Mapping[str, Any]) -> None:
+        """The input its server wanted has been found: the same call, with it."""
+        if call in self._open and self.peer is not None:
+            call.params = {**(call.params or {}), **more}
+            call.reach = Reach.NOT_SENT
+            self._request(call)
+
+    def give_up(self, call: Call, error: CallError) -> None:
+        """A call in flight ends for a reason of ours."""
+        if call in self._open:
+            self._take_off(call)
+            self._end(call, error)
+            self._call_over()
 
     def _abandon(self, call: Call, reason: str) -> None:
         assert self.peer is not None
@@ -227,7 +259,9 @@ class CallDesk:
     def _take_off(self, call: Call) -> None:
         if call in self._open:
             del self._open[call]
-            self.record.in_flight -= 1
+            self.record.load.in_flight -= 1
+            if call.asking is not None:
+                call.asking.cancel()
 
     def call_sent(self, call: Call) -> None:
         """The first byte was accepted: the call's own clock starts (DESIGN, Calls)."""
@@ -246,6 +280,8 @@ class CallDesk:
         if call not in self._open:
             return  # it has its outcome already
         try:
+            if result is not None and self._lacks_input(call, result):
+                return
             self._take_off(call)
             if error is not None and error.broken:
                 self._broke(call, error)
@@ -265,6 +301,16 @@ class CallDesk:
         else:
             self._end(call, self._lost_error(LostReason(error.message), call.reach, "gave no answer"))
         self._call_over()
+
+    def _lacks_input(self, call: Call, result: bytes) -> bool:
+        """The answer is not the end: the server wants more first. Then the call stays in flight."""
+        assert self.peer is not None
+        wanting = needs_input(call, result, self.peer.protocol_version)
+        if wanting is None:
+            return False
+        call.deadline = call.total_deadline
+        self._find_input(call, wanting)
+        return True
 
     def call_progressed(self, call: Call, params: Mapping[str, Any]) -> None:
         """Progress restarts the call's clock, up to its total."""
@@ -323,7 +369,7 @@ class CallDesk:
         try:
             while self._may_send_next():
                 call = self.mailbox.user.popleft()
-                self.record.queued -= 1
+                self.record.load.queued -= 1
                 self._send(call)
         finally:
             self._serving = False
@@ -331,7 +377,7 @@ class CallDesk:
     def _may_send_next(self) -> bool:
         if not self.mailbox.user or self.life.state is not State.CONNECTED:
             return False
-        if self.record.in_flight >= self._bounds()[0]:
+        if self.record.load.in_flight >= self._bounds()[0]:
             return False
         return not self.record.guarded or self.director.may_send(self, self.mailbox.user[0])
 
@@ -380,7 +426,7 @@ class CallDesk:
     def _fail_queued(self, error: CallError) -> None:
         """Those queued now: what a callback queues meanwhile is a new call, accepted or refused on its own."""
         failed, self.mailbox.user = self.mailbox.user, deque()
-        self.record.queued -= len(failed)
+        self.record.load.queued -= len(failed)
         for call in failed:
             self._end(call, error.twin())
 
@@ -439,7 +485,7 @@ class CallDesk:
 
     def _expire_sent(self, now: float) -> None:
         """Calls whose time is up. However many they are, a server that was silent meanwhile has failed once."""
-        expired = [call for call in self._open if call.deadline <= now]
+        expired = [call for call in self._open if call.deadline <= now and not self._may_wait(call, now)]
         if not expired:
             return
         assert self.peer is not None
@@ -454,6 +500,13 @@ class CallDesk:
         if hung:
             self._unresponsive()
         self._call_over()
+
+    def _may_wait(self, call: Call, now: float) -> bool:
+        """While the server waits for its client, its calls do not time out: people take their time."""
+        if call.timeout is None or now >= call.total_deadline or not self._is_asked():
+            return False
+        call.deadline = min(now + call.timeout, call.total_deadline)
+        return True
 
     def _timeout_error(self, call: Call) -> CallTimeout:
         server = self.address.server

@@ -9,6 +9,8 @@ loop cancels this task natively; the connector's own `finally` has killed the tr
 It is also the peer's `PeerHooks`. Those are called from a pump (on asyncio: from a loop callback, where there is no
 current task), so they only tell, or set a flag.
 
+What the server asks of its client is in `_questions`, what it is asked to tell in `_wishes`; both end with the task.
+
 When the server says that one of its lists changed, they are read again here, after a pause that lets a burst end; a
 change announced while reading is read after that, so none is lost and one change is one reading.
 """
@@ -21,16 +23,15 @@ from typing import TYPE_CHECKING, Any, Final
 
 import anyio
 import attrs
-from anyio.abc import TaskGroup
 
 from ..protocol.errors import Bug, CallError, ConnectFailed
 from ..protocol.events import Kind
 from ._connection import Connection, Hello
 from ._handshake import RpcFailure, list_all, shake_hands
-from ._listen import changes_told_by, listen_forever
 from ._news import Failed, Gone, Listed, Lost, Ready, describe
-from ._peer import LostReason, Peer, RpcError
-from ._pumps import pump_group
+from ._peer import LostReason, Peer
+from ._questions import Questions
+from ._wishes import Listening
 
 if TYPE_CHECKING:
     from ._server import ServerActor
@@ -57,6 +58,9 @@ class Incarnation:
         self._limit = definition.connect_timeout or stage.settings.connect_timeout
         self._deadline = stage.rim.now() + self._limit
         self._bell = actor.stage.rim.waiter()
+        self.questions = Questions(self, actor.address)
+        self.listening: Listening | None = None
+        self.declared: Mapping[str, Any] = {}  # the client capabilities its server was told
 
     # ---- what the actor uses ----------------------------------------------------------------------------------------
 
@@ -116,17 +120,20 @@ class Incarnation:
             self._fail("it could not be opened in time")
 
     async def _use(self, connection: Connection) -> None:
-        with anyio.CancelScope() as self._scope:
-            if self._leaving:
-                self._scope.cancel()
-            async with pump_group() as tasks:
-                await self._serve(connection, tasks)
+        try:
+            with anyio.CancelScope() as self._scope:
+                if self._leaving:
+                    self._scope.cancel()
+                await self._serve(connection)
+        finally:
+            self._fall_silent()
         with anyio.CancelScope(shield=True):
             await connection.stop(self.actor.stop_time())
 
-    async def _serve(self, connection: Connection, tasks: TaskGroup) -> None:
+    async def _serve(self, connection: Connection) -> None:
         """Greet and list within the connect time, then stay until `leave`."""
         stage, actor = self.actor.stage, self.actor
+        self.declared = stage.host.capabilities(actor.address)
         settings = attrs.evolve(stage.settings, connect_timeout=self._limit)
         try:
             with anyio.fail_after(self._deadline - stage.rim.now()):
@@ -135,13 +142,9 @@ class Incarnation:
                     stage.rim,
                     settings=settings,
                     client_info=stage.client_info,
-                    capabilities={},
+                    capabilities=self.declared,
                     era_hint=actor.record.era_hint,
                 )
-                if wanted := changes_told_by(
-                    hello
-                ):  # before the lists are read, so that no change falls between
-                    tasks.start_soon(listen_forever, connection.peer, stage.rim, wanted, self.on_gap)
                 revision = stage.next_revision()
                 listing = await list_all(connection.peer, stage.rim, hello, settings)
         except TimeoutError:
@@ -149,7 +152,10 @@ class Incarnation:
         except RpcFailure as error:
             self._fail(str(error))
         else:
+            self.listening = Listening(self, hello)
             actor.tell(Ready(self.number, hello, listing, revision))
+            if not self._leaving:
+                self.listening.start()
             await self._stay(connection, hello)
         await anyio.sleep_forever()  # until `leave`, which every ending brings
 
@@ -168,6 +174,15 @@ class Incarnation:
             else:
                 self.actor.tell(Listed(self.number, hello, listing, revision))
 
+    def look_again(self) -> None:
+        """Its lists may have changed."""
+        self._bell.set()
+
+    def _fall_silent(self) -> None:
+        self.questions.close()
+        if self.listening is not None:
+            self.listening.stop()
+
     def _fail(self, text: str) -> None:
         server, tail = self.actor.address.server, self.stderr_tail()
         words = describe(LostReason(text, stderr_tail=tail))
@@ -183,13 +198,15 @@ class Incarnation:
 
     def on_notification(self, method: str, params: Mapping[str, Any] | None) -> None:
         if method in LISTS:
-            self._bell.set()
+            self.look_again()
+        if not self.questions.heed(method, params):
+            self.actor.stage.host.heard(self.actor.address, method, params)
 
     def on_request(self, rpc_id: Any, method: str, params: Mapping[str, Any] | None) -> None:
-        self.peer.reply(rpc_id, None, RpcError(-32601, f"Method not found: {method}"))
+        self.questions.take(rpc_id, method, params)
 
     def on_gap(self) -> None:
-        self._bell.set()
+        self.look_again()
 
     def on_note(self, text: str) -> None:
         self.actor.stage.events.emit(Kind.NOTE, self.actor.address, self.number, detail=text)

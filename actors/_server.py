@@ -18,17 +18,21 @@ from __future__ import annotations
 
 import math
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from ..protocol.address import Address
 from ..protocol.errors import Bug, CallError, CallTimeout, ConnectFailed, NeedsAuth, Reach
 from ..protocol.events import Kind
 from ..protocol.lifecycle import Cause, Effect, Ending, Life, State, Trigger, is_late, settle, step
+from ._call import Call
 from ._desk import CallDesk
 from ._incarnation import Incarnation
+from ._inputs import answer_inputs
 from ._news import Failed, Gone, Leave, Listed, Lost, News, Ready, describe, login_needed
 from ._peer import Loss, LostReason
 from ._stage import Director, Record, Stage, Then
+from ._wishes import Wishes
 
 Watcher = Callable[[CallError | None], None]
 
@@ -46,6 +50,7 @@ class ServerActor(CallDesk):
         "loss",
         "waiting_for",
         "was_hung",
+        "wishes",
     )
 
     def __init__(self, address: Address, record: Record, stage: Stage, director: Director) -> None:
@@ -56,6 +61,7 @@ class ServerActor(CallDesk):
         self.failed_at = -math.inf
         self.was_hung = False  # this incarnation was declared unresponsive
         self.loss = Loss.DIED  # how its connection was lost, if it was
+        self.wishes = Wishes()
         self._watchers: list[Watcher] = []
         self._leases = 0
         self._is_held = False  # its idle time is over, and the pool's minimum keeps it
@@ -74,8 +80,8 @@ class ServerActor(CallDesk):
 
     @property
     def is_awaited(self) -> bool:
-        """Calls or watchers wait for a connection."""
-        return bool(self.mailbox.user or self._watchers)
+        """Calls, watchers or watched resources want a connection."""
+        return bool(self.mailbox.user or self._watchers or self.wishes.uris)
 
     @property
     def is_watched(self) -> bool:
@@ -123,6 +129,24 @@ class ServerActor(CallDesk):
                 self._watchers.remove(watcher)
 
         return forget
+
+    @property
+    def declared(self) -> Mapping[str, Any] | None:
+        """The client capabilities its server was told; None when it has not been met."""
+        return self._incarnation.declared if self._incarnation is not None else None
+
+    def wishes_changed(self) -> None:
+        """What it is to tell us has changed: a live server hears of it."""
+        listening = self._incarnation.listening if self._incarnation is not None else None
+        if listening is not None and self.is_connected:
+            listening.refresh()
+            listening.tell_level()
+        self.rearm()
+
+    def notify_server(self, method: str, params: Mapping[str, Any] | None = None) -> None:
+        """Tell a connected server something; nothing is queued for the next incarnation."""
+        if self.is_connected and self.peer is not None:
+            self.peer.notify(method, params)
 
     def want_connection(self) -> None:
         """Somebody other than a call wants it connected: a watcher, its keep-alive policy."""
@@ -398,11 +422,28 @@ class ServerActor(CallDesk):
         elif self.life.state is State.DRAINING:
             self.life, effects = settle(self.life)
             self._perform(effects)
+        if self.address.is_call and not self._leases:
+            self.leave(Ending(Cause.SCOPE_ENDED, "its call is over"), 0)
 
     def _unresponsive(self) -> None:
         assert self._incarnation is not None
         self.was_hung = True
         self.tell(Lost(self.life.incarnation, self._incarnation.give_up("unresponsive")))
+
+    def _find_input(self, call: Call, result: dict[str, Any]) -> None:
+        assert self._incarnation is not None
+        questions = self._incarnation.questions
+
+        async def find() -> None:
+            try:
+                await answer_inputs(self, call, result, questions)
+            except Exception as error:
+                self._park(error)
+
+        self.stage.spawn(find)
+
+    def _is_asked(self) -> bool:
+        return self._incarnation is not None and len(self._incarnation.questions) > 0
 
     def _doing(self) -> str:
         if self.life.state is State.IDLE:

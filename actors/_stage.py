@@ -23,6 +23,7 @@ from ..protocol.errors import CallError
 from ..protocol.lifecycle import Ending
 from ._call import Tally
 from ._connection import ConnectorFactory, Hello, Listing
+from ._host import Host, NoHost
 from ._rim import Rim, Waiter
 from ._stream import EventStream
 from ._timers import Timers
@@ -34,13 +35,21 @@ if TYPE_CHECKING:
 
 
 @attrs.define(eq=False)
-class Record:
-    """One configured server, over all its scopes."""
+class Load:
+    """Calls of one server, over all its scopes: what its bounds are checked against."""
 
-    definition: ServerDefinition
     in_flight: int = 0
     queued: int = 0
+
+
+@attrs.define(eq=False)
+class Record:
+    """What the actors of one server have in common. A session's actor has one of its own, with its server's load."""
+
+    definition: ServerDefinition
+    load: Load = attrs.field(factory=Load)
     era_hint: str | None = None  # the protocol version it spoke last: spares the probe
+    log_level: str | None = None  # from which level on it shall log
     guarded: bool = False  # the gate has something to decide: ask before each call, report each answer
 
 
@@ -151,6 +160,7 @@ class Stage:
     connect: ConnectorFactory
     spawner: Spawner
     client_info: dict[str, Any]
+    host: Host = attrs.field(factory=NoHost)
     tally: Tally = attrs.field(factory=Tally)
     calls: int = 0
     revisions: int = 0

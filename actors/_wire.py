@@ -32,6 +32,7 @@ FAULT = -32700  # an answer that cannot be read; only ever seen with `RpcError.f
 
 _RESERVED_META = "io.modelcontextprotocol/"
 SERVER_INFO_KEY = _RESERVED_META + "serverInfo"
+LOG_LEVEL_KEY = _RESERVED_META + "logLevel"
 
 HEAD = 256  # how much of a line is searched for the id of a broken answer
 
@@ -231,7 +232,8 @@ def _with_meta(params: Mapping[str, Any], meta: bytes) -> bytes:
 
 
 def _is_ours(key: str) -> bool:
-    return key.startswith(_RESERVED_META) or key == "progressToken"
+    """What only we may say: who we are, and the token. The log level is a wish, and whoever calls may have one."""
+    return (key.startswith(_RESERVED_META) and key != LOG_LEVEL_KEY) or key == "progressToken"
 
 
 def _inside(encoded: bytes) -> bytes:

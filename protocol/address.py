@@ -33,6 +33,10 @@ class Address:
         return self.scope == SHARED
 
     @property
+    def is_session(self) -> bool:
+        return self.scope.startswith("session:")
+
+    @property
     def is_call(self) -> bool:
         return self.scope.startswith("call:")
 

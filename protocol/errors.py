@@ -100,17 +100,51 @@ class UnknownTool(UsageError):
         self.suggestions = tuple(suggestions)
 
 
+class UnknownPrompt(UsageError):
+    """No prompt answers to that name."""
+
+    code = "prompt_not_found"
+
+    def __init__(self, prompt: str, known: Sequence[str] = ()) -> None:
+        hint = f" There are: {', '.join(known)}." if known else " No prompts are known."
+        super().__init__(f'Prompt "{prompt}" not found.{hint}')
+        self.prompt = prompt
+
+
+class UnknownResource(UsageError):
+    """No server is known to have that URI, or more than one may have it."""
+
+    code = "resource_not_found"
+
+    def __init__(self, uri: str, servers: Sequence[str] = ()) -> None:
+        hint = f" Specify a server: {', '.join(servers)}." if servers else " No server has resources."
+        super().__init__(f'Resource "{uri}" is not listed by any server.{hint}')
+        self.uri = uri
+
+
 class AmbiguousTool(UsageError):
-    """More than one tool answers to that name; nothing was called."""
+    """More than one tool (prompt, resource) answers to that name; nothing was called."""
 
     code = "ambiguous_tool"
 
-    def __init__(self, tool: str, candidates: Sequence[str]) -> None:
+    def __init__(self, tool: str, candidates: Sequence[str], *, what: str = "Tool") -> None:
         super().__init__(
-            f'Tool "{tool}" matches multiple servers. Specify a server. Candidates: {", ".join(candidates)}'
+            f'{what} "{tool}" matches multiple servers. Specify a server. Candidates: {", ".join(candidates)}'
         )
         self.tool = tool
         self.candidates = tuple(candidates)
+
+
+class RpcRefusal(GreenroomError):
+    """A JSON-RPC error to answer a server's request with. Callbacks of a room raise it to say no in their own words;
+    any other exception of theirs becomes -32603 without its text."""
+
+    code = "refused"
+
+    def __init__(self, rpc_code: int, message: str, data: Any = None) -> None:
+        super().__init__(message)
+        self.rpc_code = rpc_code
+        self.data = data
 
 
 # ---- ends of a call ------------------------------------------------------------------------------------------------
@@ -192,6 +226,12 @@ class NeedsAuth(CallError):
     code = "auth_required"
 
 
+class SessionNeeded(CallError):
+    """The server is isolated per session, and the call came without one. Not sent."""
+
+    code = "session_needed"
+
+
 class Drained(CallError):
     """The server was asked to drain and the call was not done at the deadline."""
 
@@ -262,6 +302,12 @@ class RemoteError(CallError):
         self.rpc_code = rpc_code
         self.rpc_message = message
         self.data = data
+
+
+class InputRefused(CallError):
+    """The server needs more from its client before it can answer, and was not given it."""
+
+    code = "input_refused"
 
 
 class ProtocolFault(CallError):

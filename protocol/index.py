@@ -9,24 +9,30 @@ A server whose entry is unknown is in the index too, with nothing in it: its pre
 connect for a name nobody has. A disabled server is not in it at all.
 
 Tools and resources-as-tools share one namespace, prompts have their own under the same rules. Resource URIs
-are not names: they pass unchanged, and get a namespace of their own where a door needs one.
+are not names: they pass unchanged, in a space of their own (`_uris`).
 """
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Iterator, Mapping
 from functools import cached_property
-from typing import Any, cast
+from typing import Any, Final, cast
 
 import attrs
 
 from ._namespace import Ambiguous, Household, Kind, Missing, Namespace, Target
-from ._ranking import Ranking
+from ._ranking import Ranking, normalise, tokens
+from ._uris import Place, UriSpace
+from ._uris import resolve as resolve_uri
 from .catalogue import Raw, ServerEntry
 from .config import PrefixMode, ServerDefinition, Settings
-from .names import Claim, Seat, normal, prefix_of, resource_name, selector, spellings
+from .names import MAX_LENGTH, Claim, Seat, normal, prefix_of, resource_name, selector, spellings
 
-__all__ = ["Ambiguous", "Counts", "Index", "Kind", "Missing", "Target"]
+__all__ = ["Ambiguous", "Counts", "Index", "Kind", "Missing", "Place", "Target"]
+
+_ALIKE: Final = 0.8  # of 1: how much of two spellings must agree for one to suggest the other
+_COMPARED: Final = 1000  # tools whose spelling is compared for it: ten milliseconds
 
 
 @attrs.frozen
@@ -195,6 +201,40 @@ class Index:
             {name: part.prompts for name, part in self._parts.items()}, self._tools.prefixes
         )
 
+    # -- resources and their templates --
+
+    def resources(self, server: str | None = None) -> tuple[Place, ...]:
+        """Every resource, sorted by URI; of one server, if given."""
+        return self._resources.everything if server is None else self._resources.of_server(server)
+
+    def templates(self, server: str | None = None) -> tuple[Place, ...]:
+        """Every resource template, sorted by URI; of one server, if given."""
+        return self._templates.everything if server is None else self._templates.of_server(server)
+
+    def resolve_uri(self, uri: str) -> Place | Ambiguous | Missing:
+        """Where `uri` is read: a listed resource, a qualified URI, or one that a single server's template makes."""
+        return resolve_uri(uri, self._entries, self._resources, self._templates)
+
+    def resolve_template(self, uri: str) -> Place | Ambiguous | Missing:
+        """Whose template `uri` is, as it stands in `templates()`."""
+        return resolve_uri(uri, self._entries, self._templates, _NO_URIS)
+
+    @cached_property
+    def _entries(self) -> Mapping[str, ServerEntry | None]:
+        return {name: part.entry for name, part in self._parts.items()}
+
+    @cached_property
+    def _resources(self) -> UriSpace:
+        return UriSpace.of(self._readable, "resources", "uri")
+
+    @cached_property
+    def _templates(self) -> UriSpace:
+        return UriSpace.of(self._readable, "templates", "uriTemplate")
+
+    @property
+    def _readable(self) -> Mapping[str, ServerEntry | None]:
+        return {name: part.entry for name, part in self._parts.items() if part.naming.expose_resources}
+
     # -- servers --
 
     @property
@@ -220,9 +260,20 @@ class Index:
         return Ranking([target.document for target in self.tools()])
 
     def suggest(self, name: str, limit: int = 5) -> tuple[str, ...]:
-        """Up to `limit` exposed names that a mistaken `name` may have meant, the likeliest first."""
-        hits = self.ranking.rank(self._unprefixed(name))
-        return tuple(self.tools()[number].name for number, _ in hits[:limit])
+        """Up to `limit` exposed names that a mistaken `name` may have meant, the likeliest first: those spelled
+        almost like it, then those that share words with it."""
+        bare = self._unprefixed(name)
+        words = " ".join(word for word in tokens(normalise(bare)) if len(word) > 1)
+        sharing = (self.tools()[number].name for number, _ in self.ranking.rank(words)[:limit])
+        likeliest = dict.fromkeys((*self._almost(name, limit), *self._almost(bare, limit), *sharing))
+        return tuple(likeliest)[:limit]
+
+    def _almost(self, name: str, limit: int) -> list[str]:
+        """The names of tools spelled almost like `name`. Of too many, none: comparing takes its time."""
+        if len(self.tools()) > _COMPARED or len(name) > 2 * MAX_LENGTH:
+            return []
+        names = {normal(said): tool.name for tool in self.tools() for said in (tool.original, tool.name)}
+        return [names[near] for near in difflib.get_close_matches(normal(name), names, limit, _ALIKE)]
 
     def _unprefixed(self, name: str) -> str:
         """`name` without the longest server prefix it starts with, in whatever mode that is spelled."""
@@ -231,6 +282,9 @@ class Index:
         key = normal(name)
         longest = max((len(prefix) for prefix in prefixes if key.startswith(prefix)), default=0)
         return name[longest:]
+
+
+_NO_URIS: Final = UriSpace({}, {})
 
 
 def _prefixes(parts: Mapping[str, _Part]) -> dict[str, tuple[str, ...]]:

@@ -71,6 +71,12 @@ def prefix_of(server: str, mode: PrefixMode) -> str:
             return legal(server)
 
 
+def has_prefix(name: str, server: str) -> bool:
+    """Whether `name` is spelled like a tool of `server`: its prefix, `_`, and something after it."""
+    modes = (PrefixMode.SERVER, PrefixMode.SHORT)
+    return any(normal(name).startswith(f"{normal(prefix_of(server, mode))}_") for mode in modes)
+
+
 def resource_name(name: str) -> str:
     """What a resource called `name` is called as a tool, before the prefix: `get_<slug>`."""
     slug = _NOT_SLUG.sub("_", name.lower()).strip("_")

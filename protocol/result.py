@@ -1,4 +1,8 @@
-"""What a call brings back: the server's own result, untouched, with a few ways to read it."""
+"""What a request brings back: the server's own result, untouched, with a few ways to read it.
+
+Each is the decoded result object in `raw`, in which nothing is dropped, renamed or validated, and a few properties that
+read it leniently: what is not there, or is nonsense, reads as empty.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 import attrs
 
 if TYPE_CHECKING:
-    from mcp_types import CallToolResult
+    from mcp_types import CallToolResult, GetPromptResult, ReadResourceResult
 
 
 @attrs.frozen(eq=False)
@@ -49,3 +53,87 @@ class ToolResult:
         from mcp_types import CallToolResult
 
         return CallToolResult.model_validate(self.raw)
+
+
+@attrs.frozen(eq=False)
+class ResourceContents:
+    """The result of a resources/read."""
+
+    raw: dict[str, Any]
+
+    @property
+    def contents(self) -> list[dict[str, Any]]:
+        """The contents, as the server sent them: each has a `uri` and `text` or `blob`."""
+        return _objects(self.raw.get("contents"))
+
+    @property
+    def text(self) -> str:
+        """All text contents, joined by newlines."""
+        texts = (each.get("text") for each in self.contents)
+        return "\n".join(text for text in texts if isinstance(text, str))
+
+    def to_mcp(self) -> ReadResourceResult:
+        """The SDK's typed result; raises `pydantic.ValidationError` when the server's does not conform."""
+        from mcp_types import ReadResourceResult
+
+        return ReadResourceResult.model_validate(self.raw)
+
+
+@attrs.frozen(eq=False)
+class PromptMessages:
+    """The result of a prompts/get."""
+
+    raw: dict[str, Any]
+
+    @property
+    def messages(self) -> list[dict[str, Any]]:
+        """The messages, as the server sent them: each has a `role` and `content`."""
+        return _objects(self.raw.get("messages"))
+
+    @property
+    def description(self) -> str:
+        text = self.raw.get("description")
+        return text if isinstance(text, str) else ""
+
+    def to_mcp(self) -> GetPromptResult:
+        """The SDK's typed result; raises `pydantic.ValidationError` when the server's does not conform."""
+        from mcp_types import GetPromptResult
+
+        return GetPromptResult.model_validate(self.raw)
+
+
+@attrs.frozen(eq=False)
+class Completion:
+    """The result of a completion/complete."""
+
+    raw: dict[str, Any]
+
+    @property
+    def values(self) -> list[str]:
+        values = self._said.get("values")
+        return (
+            [each for each in cast("list[Any]", values) if isinstance(each, str)] if _is_list(values) else []
+        )
+
+    @property
+    def total(self) -> int | None:
+        """How many there are in all, if the server says."""
+        total = self._said.get("total")
+        return total if isinstance(total, int) else None
+
+    @property
+    def has_more(self) -> bool:
+        return self._said.get("hasMore") is True
+
+    @property
+    def _said(self) -> dict[str, Any]:
+        said = self.raw.get("completion")
+        return cast("dict[str, Any]", said) if isinstance(said, dict) else {}
+
+
+def _is_list(value: object) -> bool:
+    return isinstance(value, list)
+
+
+def _objects(value: object) -> list[dict[str, Any]]:
+    return [each for each in cast("list[Any]", value) if isinstance(each, dict)] if _is_list(value) else []

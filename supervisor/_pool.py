@@ -185,8 +185,11 @@ class Pool(Generic[K]):
             self.busy(who)
 
     def may_expire(self, who: K) -> bool:
-        """Its idle time is over: may it go? If not, it goes as soon as the total exceeds the minimum."""
-        if self._staying > self.limits.minimum:
+        """Its idle time is over: may it go? If not, it goes as soon as the total exceeds the minimum.
+
+        What holds no slot (it was returned) may go: it counts for no minimum.
+        """
+        if who not in self._holders or self._staying > self.limits.minimum:
             return True
         self._idle[who] = None
         self._expired[who] = None

@@ -18,44 +18,40 @@ from __future__ import annotations
 
 import contextvars
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AsyncExitStack, ExitStack
+from collections.abc import Iterable, Mapping
+from contextlib import AsyncExitStack
 from types import TracebackType
 from typing import Any, cast
 
 import anyio
-import anyio.lowlevel
 import attrs
 import sniffio
 
-from ..actors import AuthFor, Call, ConnectorFactory, ServerActor, Subscription, Sync, decode_result
-from ..protocol.address import SHARED, Address
+from ..actors import AuthFor, ConnectorFactory, ServerActor, Subscription, Sync
+from ..protocol.address import Address
 from ..protocol.catalogue import ServerEntry
 from ..protocol.config import Config, ServerDefinition
 from ..protocol.errors import (
-    AmbiguousTool,
     CallError,
-    ProtocolFault,
-    Reach,
-    RoomClosed,
     ServerDown,
-    UnknownTool,
     UsageError,
 )
 from ..protocol.events import Kind
-from ..protocol.index import Ambiguous, Index, Missing, Target
+from ..protocol.index import Index, Missing, Target
 from ..protocol.lifecycle import Cause, Ending, State
-from ..protocol.result import ToolResult
 from ..protocol.search import SearchPage, search
 from ..protocol.version import VERSION
+from ._callbacks import Answer, Callbacks, OnLog, OnNotification, Roots
+from ._calls import Calls
 from ._files import open_config, open_store
 from ._runtime import Runtime, sole
+from ._session import Session
 from ._status import DrainReport, ServerStatus
 
 ConfigSource = str | os.PathLike[str] | Mapping[str, Any] | Config
 
 
-class Greenroom:
+class Greenroom(Calls):
     """A room of supervised MCP servers. Make it with `Greenroom.open`, enter it with `async with`."""
 
     def __init__(self, config: Config, runtime: Runtime) -> None:
@@ -75,16 +71,26 @@ class Greenroom:
         connectors: ConnectorFactory | None = None,
         auth: AuthFor | None = None,
         in_process: Mapping[str, Any] | None = None,
+        on_sampling: Answer | None = None,
+        on_elicitation: Answer | None = None,
+        roots: Roots | None = None,
+        on_log: OnLog | None = None,
+        on_notification: OnNotification | None = None,
+        capabilities: Mapping[str, Any] | None = None,
     ) -> Greenroom:
         """A room over `config`: a path, a dict of the same shape, or a `Config`. Nothing runs before it is entered.
 
         `bootstrap` False: do not start servers in the background just to learn their tools (default: as configured).
         `cache_path`: the catalogue's file; None = this user's, ":memory:" = none. `connectors` replaces how servers are
         reached, for tests. `auth(definition)` makes the `httpx2.Auth` that logs in at an HTTP server (an
-        `OAuthClientProvider` of the SDK's is one), or returns None; it is asked at each incarnation.
-        `in_process`: further servers by name, each an `MCPServer` or `Server` of the SDK's, or a function that makes
-        one.
+        `OAuthClientProvider` of the SDK's is one), or returns None; it is asked at each incarnation. `in_process`:
+        further servers by name, each an `MCPServer` or `Server` of the SDK's, or a function that makes one.
         Raises `ConfigError` when the configuration cannot be used at all.
+
+        What servers ask of their client is answered by `on_sampling` and `on_elicitation` (`async (ServerRequest) ->
+        result`, which may raise `RpcRefusal`) and by `roots` (paths, URIs, root objects, or an async callable of them),
+        each declared to servers only when it is given; `capabilities` adds to what is declared. `on_log(address,
+        params)` hears log messages, `on_notification(address, method, params)` everything said unasked but progress.
         """
         loaded = _with_objects(open_config(config), in_process or {})
         runtime = Runtime(
@@ -94,6 +100,9 @@ class Greenroom:
             connectors=connectors,
             auth=auth,
             client_info={"name": "greenroom", "version": VERSION},
+            callbacks=Callbacks(
+                on_sampling, on_elicitation, roots, on_log, on_notification, capabilities or {}
+            ),
         )
         return cls(loaded, runtime)
 
@@ -249,6 +258,10 @@ class Greenroom:
         """How the calls of this room ended; None until it has closed."""
         return self._runtime.report
 
+    async def settled(self) -> Index:
+        """Wait until all that servers have said of themselves so far is in the index; returns it."""
+        return await self._live.router.ref.ask(Sync)
+
     async def ready(self) -> None:
         """Wait until every eager and keep-alive server has connected, or failed to once."""
         await self._live.ready()
@@ -295,118 +308,16 @@ class Greenroom:
         """`async with room.events() as events: async for event in events: …`, from now on, in order."""
         return self._live.stage.events.subscribe(kinds)
 
-    # ---- calls ------------------------------------------------------------------------------------------------------
-
-    async def call(
-        self,
-        tool: str,
-        arguments: Mapping[str, Any] | None = None,
-        *,
-        server: str | None = None,
-        timeout: float | None = None,
-        on_progress: Callable[[Mapping[str, Any]], None] | None = None,
-    ) -> ToolResult:
-        """Call a tool (or read a resource) by its name; connects its server when needed.
-
-        `timeout`: seconds from being sent, instead of the server's. `on_progress(params)` gets every progress
-        notification as the server sent it. Raises `CallError`s (each says how far the call got), `UnknownTool`,
-        `AmbiguousTool`, `UnknownServer`, `UsageError`. Cancelling it cancels the call.
-        """
-        target = self.index.get(tool) if server is None else None
-        with ExitStack() as leases:
-            if target is None:
-                target = await self._find(tool, server, leases)
-            try:
-                call = self.start_call(target, arguments, None, timeout=timeout, on_progress=on_progress)
-            except CallError:
-                # A refusal costs a turn, so a loop around it cannot starve the rest.
-                await anyio.lowlevel.checkpoint()
-                raise
-        return ToolResult(_decoded(await call.wait(), target))
-
-    def start_call(
-        self,
-        target: Target,
-        arguments: Mapping[str, Any] | None,
-        on_end: Callable[[Call], None] | None,
-        *,
-        scope: str = SHARED,
-        timeout: float | None = None,
-        on_progress: Callable[[Mapping[str, Any]], None] | None = None,
-    ) -> Call:
-        """Accept a call without waiting for it: it ends with `on_end(call)`, exactly once, possibly before this
-        returns. Raises `CallError` when it is refused. For doors that have no task per call."""
-        if arguments is not None and not isinstance(arguments, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise UsageError(
-                f"The arguments of {target.name} must be an object of named values, got {type(arguments).__name__}.",
-                code="invalid_args",
-            )
-        if not self._live.is_running:
-            raise RoomClosed("The room is not open; the call was not sent.", server=target.server)
-        if target.kind == "resource":
-            call = Call("resources/read", {"uri": target.original}, replayable=True)
-        else:
-            params = {"name": target.original, "arguments": arguments or {}}
-            call = Call("tools/call", params, replayable=_is_replayable(target))
-        call.tool = target.name
-        call.timeout = timeout
-        call.on_end = on_end
-        call.on_progress = on_progress
-        call.wants_progress = on_progress is not None
-        self._live.root.actor(target.server, scope).submit(call)
-        return call
-
-    async def find(self, name: str, server: str | None = None) -> Target:
-        """Resolve a name; connect the server it may belong to when it is not known yet, and resolve again.
-
-        Raises `UnknownTool`, `AmbiguousTool`, `UnknownServer`, and what kept the server from connecting.
-        """
-        with ExitStack() as leases:
-            return await self._find(name, server, leases)
-
-    async def _find(self, name: str, server: str | None, leases: ExitStack) -> Target:
-        """`find`; a server that was connected for it stays leased until the caller has made its call."""
-        found = self._resolve(name, server)
-        if not isinstance(found, Missing):
-            return found
-        refused: CallError | None = None
-        for candidate in found.servers:
-            leases.callback(self._live.root.actor(candidate).lease())
-            try:
-                await self._connect(candidate, by_name=False)
-            except CallError as error:
-                refused = refused or error
-                continue
-            await self._live.router.ref.ask(Sync)
-            again = self._resolve(name, server)
-            if not isinstance(again, Missing):
-                return again
-        if refused is not None:
-            raise refused
-        raise self._unknown(name, found.servers)
-
-    def _resolve(self, name: str, server: str | None) -> Target | Missing:
-        if server is not None:
-            self._live.root.record(server)
-        found = self.index.resolve(name, server)
-        if isinstance(found, Ambiguous):
-            raise AmbiguousTool(name, found.candidates)
-        return found
-
-    def _unknown(self, name: str, servers: Sequence[str] = ()) -> UnknownTool:
-        index = self.index
-        names = [target.name for server in servers[:1] for target in index.tools(server)]
-        message = f'Tool "{name}" not found.'
-        message += f' Server "{servers[0]}" has: {", ".join(names)}.' if names else ""
-        return UnknownTool(name, message=message, suggestions=index.suggest(name))
+    def session(self, name: str) -> Session:
+        """A caller whose state nobody else shares: `async with room.session("alice") as s: await s.call(...)`."""
+        return Session(name, self._live)
 
     # ---- servers ----------------------------------------------------------------------------------------------------
 
     async def connect(self, server: str, *, force: bool = False) -> None:
         """Connect a server now, whatever its gate says and although it was taken down. `force`: anew, if it is
         connected. Raises `ConnectFailed`, `UnknownServer`, `ServerDown` (disabled, broken definition)."""
-        actor = self._live.root.actor(server)
-        if force and actor.is_connected:
+        if force and any(actor.is_connected for actor in self._live.root.actors_of(server)):
             await self.restart(server)
         else:
             await self._connect(server, by_name=True)
@@ -415,17 +326,19 @@ class Greenroom:
     async def drain(self, server: str) -> None:
         """Take a server down: calls in flight finish, new ones are refused, then its process is stopped. It stays
         down until it is connected or restarted by name. Raises `UnknownServer`."""
-        actor = self._live.root.actor(server)
+        root = self._live.root
         text = f'Server "{server}" was drained. Connect or restart it to use it again.'
-        closed = self._when_closed(actor)
-        self._live.root.take_down(actor, Ending(Cause.DRAINED), ServerDown(text, server=server))
-        await closed.wait()
+        closed = [self._when_closed(actor) for actor in root.actors_of(server)]
+        root.take_down(server, Ending(Cause.DRAINED), ServerDown(text, server=server))
+        for event in closed:
+            await event.wait()
 
     async def restart(self, server: str) -> None:
-        """End the present incarnation (calls in flight finish) and connect the next. Raises as `connect` does."""
-        actor = self._live.root.actor(server)
-        if actor.life.state in (State.CONNECTING, State.CONNECTED, State.DRAINING):
-            actor.leave(Ending(Cause.RESTART))
+        """End the present incarnation (calls in flight finish) and connect the next; with a child per session, those of
+        all sessions end, and come back when they are called. Raises as `connect` does."""
+        for actor in self._live.root.actors_of(server):
+            if actor.life.state in (State.CONNECTING, State.CONNECTED, State.DRAINING):
+                actor.leave(Ending(Cause.RESTART))
         await self._connect(server, by_name=True)
         await self._live.router.ref.ask(Sync)
 
@@ -449,34 +362,6 @@ class Greenroom:
                 tasks.start_soon(one, name)
         return [(name, outcomes[name]) for name in names]
 
-    async def _connect(self, server: str, *, by_name: bool) -> None:
-        """Wait until it is connected. By name: around the gate; else as a call would."""
-        root = self._live.root
-        actor = root.actor(server)
-        if actor.is_connected:
-            return
-        limit = self.config.settings.queue_timeout + self.config.settings.connect_timeout
-        waiter, box = self._live.stage.rim.waiter(), list[CallError | None]()
-
-        def connected(error: CallError | None) -> None:
-            box.append(error)
-            waiter.set()
-
-        forget = actor.watch(connected)
-        try:
-            root.demand(actor) if by_name else root.ask_for(actor)
-            with anyio.fail_after(limit):
-                await waiter.wait()
-        except TimeoutError:
-            doing = f"waiting for {actor.waiting_for or 'its answer'}"
-            text = f'Server "{server}" was not ready within {limit:g}s ({doing}).'
-            raise ServerDown(text, server=server) from None
-        finally:
-            forget()
-            root.leave_alone(actor)
-        if box[0] is not None:
-            raise box[0].twin()
-
     def _when_closed(self, actor: ServerActor) -> anyio.Event:
         event = anyio.Event()
         if actor.life.state in (State.IDLE, State.CLOSED):
@@ -493,29 +378,11 @@ async def _leave(stack: AsyncExitStack) -> None:
         raise sole(group) from None
 
 
-def _decoded(result: bytes, target: Target) -> dict[str, Any]:
-    try:
-        return decode_result(result)
-    except ValueError as problem:
-        text = f'Server "{target.server}" answered with something that is no result: {problem}.'
-        raise ProtocolFault(text, server=target.server, reach=Reach.ANSWERED, tool=target.name) from None
-
-
 def _with_objects(config: Config, servers: Mapping[str, Any]) -> Config:
     """The configuration and the servers that were given in code, which win over entries of the same name."""
     given = {name: ServerDefinition(name, in_process=server) for name, server in servers.items()}
     broken = {name: problem for name, problem in config.broken.items() if name not in given}
     return attrs.evolve(config, servers={**config.servers, **given}, broken=broken) if given else config
-
-
-def _is_replayable(target: Target) -> bool:
-    """Whether the tool says of itself that running it twice does no harm (DESIGN, Calls)."""
-    hints: Any = target.record.get("annotations")
-    return isinstance(hints, Mapping) and _is_harmless(cast("Mapping[str, Any]", hints))
-
-
-def _is_harmless(hints: Mapping[str, Any]) -> bool:
-    return hints.get("idempotentHint") is True or hints.get("readOnlyHint") is True
 
 
 __all__ = ["Address", "ConfigSource", "Greenroom"]

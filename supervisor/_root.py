@@ -40,8 +40,16 @@ from ..actors import (
     login_needed,
 )
 from ..protocol.address import SHARED, Address
-from ..protocol.config import Lifecycle, ServerDefinition
-from ..protocol.errors import CallError, NeedsAuth, RoomClosed, ServerDown, Unavailable, UnknownServer
+from ..protocol.config import Isolation, Lifecycle, ServerDefinition
+from ..protocol.errors import (
+    CallError,
+    NeedsAuth,
+    RoomClosed,
+    ServerDown,
+    SessionNeeded,
+    Unavailable,
+    UnknownServer,
+)
 from ..protocol.events import Kind
 from ..protocol.lifecycle import Cause, Ending, State
 from ._admission import Admission
@@ -62,6 +70,7 @@ _SURVIVED = (
     Cause.STOPPED,
 )
 VISIT = "catalogue"
+_VISIT_SCOPE = Address.of_call("", VISIT).scope
 BYPASS_EVERY = 1.0  # seconds between two starts that go around a shut gate
 
 
@@ -73,6 +82,7 @@ class Learner(Protocol):
 
 @attrs.define(eq=False)
 class ServerRecord(Record):
+    parent: ServerRecord | None = None  # of a session's record: the server's own
     gate: Gate = attrs.field(factory=Gate)
     intensity: Intensity = attrs.field(factory=Intensity)
     down: CallError | None = None  # taken down on purpose, or parked
@@ -106,6 +116,7 @@ class Root:
         self._policy = GatePolicy.of(stage.settings)
         self.admission = Admission(stage)
         self._random = random.Random()  # noqa: S311  # jitter, not secrets
+        self._calls_apart = 0
         self._closed_watchers: dict[ServerActor, list[Callable[[], None]]] = {}
 
     # ---- servers and actors -----------------------------------------------------------------------------------------
@@ -140,19 +151,85 @@ class Root:
         address = Address(server, scope)
         found = self.actors.get(address)
         if found is None:
-            found = ServerActor(address, self.record(server), self.stage, self)
+            record = self.record(server)
+            if address.is_session:
+                record = ServerRecord(
+                    record.definition,
+                    load=record.load,
+                    era_hint=record.era_hint,
+                    log_level=record.log_level,
+                    parent=record,
+                )
+            found = ServerActor(address, record, self.stage, self)
             self.actors[address] = found
         return found
+
+    def address(self, server: str, session: str | None) -> Address:
+        """Where a call to `server` goes, out of this session or out of none (DESIGN, Policies: isolation).
+
+        Raises `UnknownServer`, and `SessionNeeded` for a server that is isolated per session.
+        """
+        match self.isolation(server):
+            case Isolation.PERSISTENT:
+                return Address(server)
+            case Isolation.PER_CALL:
+                self._calls_apart += 1
+                return Address.of_call(server, str(self._calls_apart))
+            case Isolation.PER_SESSION:
+                if session is None:
+                    text = f'Server "{server}" has a child per session: call it through `room.session(name)`.'
+                    raise SessionNeeded(text, server=server)
+                return Address.of_session(server, session)
+
+    def isolation(self, server: str) -> Isolation:
+        """Who shares a child of this server. Raises `UnknownServer`."""
+        return (
+            self.record(server).definition.isolation or self.stage.settings.isolation or Isolation.PERSISTENT
+        )
+
+    def has_standing_address(self, server: str, session: str | None) -> bool:
+        """Whether there is an actor that outlives one call, seen from this session or from none."""
+        match self.isolation(server):
+            case Isolation.PERSISTENT:
+                return True
+            case Isolation.PER_SESSION:
+                return session is not None
+            case Isolation.PER_CALL:
+                return False
+
+    def bring_back(self, server: str) -> None:
+        """It was taken down, and is asked for by name. Raises what cannot be helped by that, `UnknownServer`."""
+        record = self.record(server)
+        refusal = self.closing or record.broken or (record.down if record.definition.disabled else None)
+        if refusal is not None:
+            raise refusal.twin()
+        record.down = None
+        for actor in self.actors_of(server):
+            self._record(actor).down = None
+
+    def ask_to_visit(self, server: str, over: Callable[[ServerActor], None]) -> None:
+        """`visit`, for a caller: raises what a call would be refused with."""
+        record, now = self.record(server), self.stage.rim.now()
+        refusal = self.closing or _out_of_use(record)
+        if refusal is None and record.gate.admit(now)[1] is Pass.SHUT:
+            refusal = self._unavailable(record, now)
+        if refusal is not None:
+            raise refusal.twin()
+        self.visit(server, over)
+
+    def end_session(self, session: str) -> list[ServerActor]:
+        """Everything of a session goes, in whatever state it is; the actors that are not gone yet."""
+        scope = Address.of_session("", session).scope
+        for actor in [actor for actor in self.actors.values() if actor.address.scope == scope]:
+            actor.leave(Ending(Cause.SCOPE_ENDED, "the session is over"), 0)
+        return [actor for actor in self.actors.values() if actor.address.scope == scope]
 
     # ---- what the room asks -----------------------------------------------------------------------------------------
 
     def demand(self, actor: ServerActor) -> None:
         """Connect it, whatever the gate says and although it was taken down: somebody asked by name."""
-        record = self._record(actor)
-        disabled = record.down if record.definition.disabled else None
-        self._check(actor, self.closing or record.broken or disabled)
-        record.down = None
-        record.wanted.add(actor)
+        self.bring_back(actor.address.server)
+        self._record(actor).wanted.add(actor)
         if actor.waiting_for is not None:  # it stands at the gate: go around
             self._apply(actor)
         else:
@@ -161,7 +238,7 @@ class Root:
     def ask_for(self, actor: ServerActor) -> None:
         """Connect it as a call would: raises what a call would be refused with. End it with `leave_alone`."""
         record, now = self._record(actor), self.stage.rim.now()
-        self._check(actor, self.closing or record.broken or record.down)
+        self._check(actor, self.closing or _out_of_use(record))
         if actor.life.state is State.IDLE and record.gate.admit(now)[1] is Pass.SHUT:
             raise self._unavailable(record, now)
         actor.want_connection()
@@ -191,12 +268,18 @@ class Root:
         actor = self.actors.get(Address(server))
         return actor is not None and actor.life.state in (State.CONNECTING, State.CONNECTED, State.DRAINING)
 
-    def take_down(self, actor: ServerActor, ending: Ending, error: CallError) -> None:
-        """End it on purpose; calls do not bring it back."""
-        record = self._record(actor)
+    def take_down(self, server: str, ending: Ending, error: CallError) -> None:
+        """End it in all its scopes, on purpose; calls do not bring it back. Raises `UnknownServer`."""
+        record = self.record(server)
         record.down = error
-        record.wanted.discard(actor)
-        actor.leave(ending)
+        for actor in self.actors_of(server):
+            self._record(actor).wanted.discard(actor)
+            actor.leave(ending)
+
+    def actors_of(self, server: str) -> list[ServerActor]:
+        """The actors there are of a server, in every scope. Raises `UnknownServer`."""
+        self.record(server)
+        return [actor for actor in self.actors.values() if actor.address.server == server]
 
     def standing(self) -> list[ServerActor]:
         """The actors of the eager and keep-alive servers that can be used."""
@@ -241,14 +324,16 @@ class Root:
     # ---- Director: before a call ------------------------------------------------------------------------------------
 
     def refusal(self, actor: CallDesk, call: Call) -> CallError | None:
-        record = self._record(actor)
-        standing = self.closing or record.broken or record.down or self._leaving(actor)
+        record, now = self._record(actor), self.stage.rim.now()
+        standing = self.closing or _out_of_use(record) or self._leaving(actor)
         if standing is not None:
             return _for(actor, standing)
         state = actor.life.state
+        if state is State.IDLE and _is_shut_for_all(record, now):
+            assert record.parent is not None
+            return self._unavailable(record.parent, now)
         if not record.gate.tripped and state in (State.CONNECTED, State.CONNECTING):
             return None
-        now = self.stage.rim.now()
         gate, passed = record.gate.admit(now)
         if passed is Pass.SHUT:
             return self._unavailable(record, now)
@@ -317,6 +402,8 @@ class Root:
     def _passes(self, record: ServerRecord, actor: ServerActor, now: float) -> bool:
         if record.probe is actor or any(call is record.probe for call in actor.mailbox.user):
             return True  # it was let through before
+        if _is_shut_for_all(record, now):
+            return False
         gate, passed = record.gate.admit(now)
         if actor in record.wanted:
             return passed is not Pass.SHUT or now >= record.last_start + BYPASS_EVERY
@@ -330,6 +417,8 @@ class Root:
             record.gate_timer.cancel()
             record.gate_timer = None
         now, when = self.stage.rim.now(), record.gate.shut_until
+        if record.parent is not None:
+            when = max(when, record.parent.gate.shut_until)
         if not record.wanted.isdisjoint(record.at_gate):
             when = (
                 min(when, record.last_start + BYPASS_EVERY)
@@ -375,7 +464,7 @@ class Root:
 
     def _visit_is_moot(self, actor: ServerActor) -> bool:
         """A catalogue visit, while the server itself is up or coming up: that will tell the same."""
-        if actor.address.scope != Address.of_call("", VISIT).scope:
+        if actor.address.scope != _VISIT_SCOPE:
             return False
         shared = self.actors.get(Address(actor.address.server))
         return shared is not None and shared.life.state in (State.CONNECTING, State.CONNECTED)
@@ -388,15 +477,19 @@ class Root:
         if hello.is_stateless and record.definition.url is not None:
             self.admission.return_slot(actor)
         record.standing.discard(actor)
-        record.era_hint = hello.protocol_version
-        record.failure = None
+        server = record.parent or record
+        server.era_hint = hello.protocol_version
+        server.failure = None
+        if record.parent is not None and record.parent.gate.is_troubled:
+            # Its children connect again; what a session's own child does after that is its own gate's.
+            self._set_gate(record.parent, Gate(), "open: a session connected")
         # A handshake is no proof: if the attempt itself was the probe, the next call is.
         self._probe_over(record, actor)
         if actor in record.wanted and record.gate.tripped and record.probe is None:
             self._set_gate(record, record.gate.half_open(), "connected by name: the next call is the probe")
         record.wanted.discard(actor)
         self._learn(actor, hello, listing, revision)
-        if actor.address.is_call:
+        if actor.address.scope == _VISIT_SCOPE:
             actor.leave(Ending(Cause.SCOPE_ENDED, "the visit is over"), 0)
 
     def listed(self, actor: ServerActor, hello: Hello, listing: Listing, revision: int) -> None:
@@ -444,10 +537,12 @@ class Root:
     def may_expire(self, actor: ServerActor) -> bool:
         return self.admission.may_expire(actor)
 
-    def idle_timeout(self, actor: CallDesk) -> float:
+    def idle_timeout(self, actor: ServerActor) -> float:
         definition = actor.record.definition
-        if definition.lifecycle is Lifecycle.KEEP_ALIVE:
+        if definition.lifecycle is Lifecycle.KEEP_ALIVE or actor.wishes.uris:
             return math.inf
+        if not actor.address.is_shared:
+            return math.inf  # a session's child has its session's idle limit, a call's has none
         seconds = definition.idle_timeout
         if seconds is None:
             seconds = 0.0 if definition.lifecycle is Lifecycle.EAGER else self.stage.settings.idle_timeout
@@ -492,7 +587,11 @@ class Root:
             return
         if not actor.address.is_call:
             record.restarting.add(actor)
-        record.failure, record.failed_at = ending.detail, now
+        server = record.parent or record
+        server.failure, server.failed_at = ending.detail, now
+        if record.parent is not None and ending.cause is Cause.CONNECT_FAILED:
+            shared = record.parent.gate.connect_failed(self._policy, now, ending.detail, draw)
+            self._set_gate(record.parent, shared, f"failure {shared.failures}: {ending.detail}")
         self._set_gate(record, gate, f"failure {gate.failures}: {ending.detail}")
 
     def _verdict(self, record: ServerRecord, actor: ServerActor, ending: Ending) -> Verdict:
@@ -592,3 +691,14 @@ def _for(actor: CallDesk, refusal: CallError) -> CallError:
     refused = refusal.twin()
     refused.server = actor.address.server
     return refused
+
+
+def _out_of_use(record: ServerRecord) -> CallError | None:
+    """Why a server is not served at all: its definition, or somebody's wish."""
+    own = record.broken or record.down
+    return own or (record.parent.broken or record.parent.down if record.parent is not None else None)
+
+
+def _is_shut_for_all(record: ServerRecord, now: float) -> bool:
+    """A session's record: its server's own gate, which counts what no session can help, is shut."""
+    return record.parent is not None and record.parent.gate.admit(now)[1] is Pass.SHUT

@@ -13,6 +13,7 @@ from __future__ import annotations
 import os
 import secrets
 import time
+import traceback
 from collections.abc import Mapping
 from typing import Any, cast
 
@@ -48,10 +49,12 @@ from ..protocol.address import Address
 from ..protocol.catalogue import Raw, ServerEntry
 from ..protocol.config import Config, Lifecycle, ServerDefinition
 from ..protocol.config_parse import definition_hash
-from ..protocol.errors import CallError, ConfigError, ConnectFailed, RoomClosed, ServerDown
+from ..protocol.errors import CallError, ConfigError, ConnectFailed, RoomClosed, ServerDown, UsageError
 from ..protocol.events import Kind
 from ..protocol.interpolate import expand_definition
+from ._callbacks import Callbacks
 from ._core_supervision import keep_running
+from ._reception import Reception
 from ._root import Root
 from ._status import DrainReport
 from ._stores import CatalogueStore
@@ -66,6 +69,7 @@ class Runtime:
     root: Root
     router: Router
     writer: CatalogueWriter
+    reception: Reception
 
     def __init__(
         self,
@@ -76,6 +80,7 @@ class Runtime:
         connectors: ConnectorFactory | None = None,
         auth: AuthFor | None = None,
         client_info: Mapping[str, Any],
+        callbacks: Callbacks | None = None,
     ) -> None:
         self.config = config
         self.is_built = False  # the attributes above are there, and stay
@@ -87,10 +92,12 @@ class Runtime:
         self._connectors = connectors
         self._auth = auth
         self._client_info = dict(client_info)
+        self._callbacks = callbacks or Callbacks()
         self._patience: float | None = None
         self._ending: anyio.CancelScope | None = None  # the one deadline of the end, once it has begun
         self._hashes: dict[str, str] = {}
         self._standing: set[ServerActor] = set()  # connecting for the first time
+        self.sessions: set[str] = set()
         self._visits: set[str] = set()  # servers being asked, once, what they have
 
     # ---- from outside -----------------------------------------------------------------------------------------------
@@ -138,6 +145,7 @@ class Runtime:
         self._stood = anyio.Event()
         self._bootstrapped = anyio.Event()
         events = EventStream(rim)
+        self.reception = Reception(self._callbacks, self._note_callback)
         self.run_id = secrets.token_hex(8)
         self.guard = Guard(rim, self.run_id)
         self.stage = Stage(
@@ -148,6 +156,7 @@ class Runtime:
             connect=self._connectors or self._connector,
             spawner=Spawner(rim, tasks),
             client_info=self._client_info,
+            host=self.reception,
         )
         self.root = Root(self.stage, self._learn)
         entries = self._recall()
@@ -159,6 +168,11 @@ class Runtime:
             self.root.define(ServerDefinition(name), self._broken(name, str(problem)))
         self.router = Router(rim, events, self.config.servers, entries, settings, self._remember)
         self.writer = CatalogueWriter(rim, events, self._store)
+
+    def _note_callback(self, address: Address, error: Exception) -> None:
+        """A callback that only hears has raised: it is told of, with its traceback, and nobody else suffers."""
+        text = "".join(traceback.format_exception(error))
+        self.stage.events.emit(Kind.NOTE, address, detail=f"a callback of the room failed: {text}")
 
     def _broken(self, name: str, problem: str) -> CallError:
         error = ServerDown(f'Server "{name}" cannot be used: {problem}', server=name)
@@ -236,6 +250,24 @@ class Runtime:
         """Until the first-run visits are over and what they brought is in the index."""
         await self._bootstrapped.wait()
         await self.router.ref.ask(Sync)
+
+    # ---- sessions ---------------------------------------------------------------------------------------------------
+
+    def open_session(self, name: str) -> None:
+        """Raises `UsageError` when there is a session of that name."""
+        if name in self.sessions:
+            raise UsageError(f"There is a session {name!r} already; a session is one caller's.")
+        self.sessions.add(name)
+
+    async def end_session(self, name: str) -> None:
+        """Its children go; returns when nothing of them is left."""
+        self.sessions.discard(name)
+        left = self.root.end_session(name) if self.is_running else []
+        gone = [anyio.Event() for _ in left]
+        for actor, event in zip(left, gone, strict=True):
+            self.root.on_closed(actor, event.set)
+        for event in gone:
+            await event.wait()
 
     # ---- what servers say -------------------------------------------------------------------------------------------
 

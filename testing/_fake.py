@@ -31,7 +31,7 @@ from ..actors import (
     RpcError,
     current_rim,
 )
-from ..protocol.errors import ConnectFailed, Reach
+from ..protocol.errors import ConnectFailed, Reach, UsageError
 
 HANG = math.inf  # a latency that never ends
 
@@ -106,7 +106,7 @@ class FakeConnection:
 
     def request(self, exchange: Exchange) -> None:
         if self.server.strict_json:
-            json.dumps(exchange.params)
+            _check_json(exchange.params)
         self._open.add(exchange)
         if self.server.blocked:
             return
@@ -202,6 +202,14 @@ class FakeConnection:
             exchange.end(None, result)
         else:
             exchange.end(json.dumps(result).encode(), None)
+
+
+def _check_json(params: object) -> None:
+    """As a real peer does. Raises `UsageError`."""
+    try:
+        json.dumps(params)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise UsageError(f"This cannot be sent as JSON: {error}") from None
 
 
 @attrs.frozen

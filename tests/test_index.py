@@ -208,6 +208,16 @@ def test_suggestions_forget_the_prefix() -> None:
     assert len(index.suggest("create", limit=1)) == 1
 
 
+def test_suggestions_look_past_a_slip_of_the_pen_and_make_nothing_of_a_single_letter() -> None:
+    index = build({"git": ("git_status", "git_log"), "text": ("export",)})
+
+    assert index.suggest("git_stats") == ("git_git_status",)
+    assert index.suggest("git_git_satus")[0] == "git_git_status"
+    assert index.suggest("exprot") == ("text_export",)
+    assert index.suggest("off_x") == ()
+    assert index.suggest("x" * 100_000) == ()
+
+
 def test_an_unchanged_server_is_not_read_again() -> None:
     servers = {name: ServerDefinition(name, command="x") for name in "ab"}
     old = {name: entry(name, "t") for name in "ab"}

@@ -216,6 +216,31 @@ def test_describe_of_an_unknown_tool_suggests() -> None:
     assert details["error"] == "tool_not_found"
 
 
+@pytest.mark.parametrize("mode", ["tool", "describe"])
+@pytest.mark.parametrize(("name", "code"), [("off_x", "server_disabled"), ("bad-x", "config_error")])
+def test_a_tool_of_a_server_that_cannot_be_used_is_refused_for_that(mode: str, name: str, code: str) -> None:
+    text, details = asked(FakeRoom(), **{mode: name})
+    assert details["error"] == code
+    assert details["server"] == name[:3]
+    assert text.startswith(f'Server "{name[:3]}" ')
+
+
+def test_an_unknown_tool_of_a_known_server_is_answered_with_what_that_has(backend: str) -> None:
+    room = FakeRoom()
+    room.learn("fresh", *({**NOW, "name": f"at_{hour:02}"} for hour in range(70)))
+
+    async def body() -> None:
+        result = await ask(McpTool(room), {"tool": "fresh_at"})
+        (block,) = result["content"]
+        assert block["text"].startswith(
+            'Tool "fresh_at" not found. Server "fresh" has: fresh_at_00, fresh_at_01, '
+        )
+        assert " and 10 more." in block["text"]
+        assert result["structuredContent"]["error"] == "tool_not_found"
+
+    run(backend, body)
+
+
 def test_instructions() -> None:
     assert asked(FakeRoom(), instructions="github")[0] == "github instructions:\n\nBe kind to maintainers."
     assert asked(FakeRoom(), instructions="clock")[1]["error"] == "no_instructions"
@@ -277,7 +302,7 @@ def test_args_that_are_no_object_are_refused_by_name(args: Any, text: str) -> No
 
 def test_parameters_nested_in_args_are_pointed_out() -> None:
     assert asked(FakeRoom(), args={"tool": "clock_now"})[0].startswith(
-        "The parameters were nested inside `args`"
+        "Gateway params were nested inside `args`; pass them top-level"
     )
 
 

@@ -163,6 +163,14 @@ def test_a_connection_that_is_used_again_is_no_longer_expired() -> None:
     assert pool.acquire("c", 1) == [Grant("c")]
 
 
+def test_what_returned_its_slot_may_expire_and_is_forgotten() -> None:
+    pool = _pool(1)
+
+    assert pool.may_expire("a")
+
+    assert pool.acquire("b", 0) == [Grant("b")]
+
+
 def test_a_kept_slot_is_set_aside_for_good_and_one_is_left_for_the_rest() -> None:
     pool = _pool(2)
     assert pool.set_aside("keep")

@@ -101,7 +101,7 @@ def parse_request(arguments: Mapping[str, Any]) -> Request:
         return Request(mode, subject, _text(arguments, "server"), parse_args(arguments.get("args")))
     if mode is Mode.STATUS and arguments.get("args"):
         raise _invalid(
-            "The parameters were nested inside `args`; pass them top-level, "
+            "Gateway params were nested inside `args`; pass them top-level, "
             'for example mcp({ tool: "name", args: {...} }).'
         )
     return Request(

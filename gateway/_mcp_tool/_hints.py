@@ -38,5 +38,5 @@ FOR_PEOPLE: Final = Hints(
     see_servers="Use greenroom status to see the configured servers.",
     search="Use greenroom search WORDS to search.",
     connect="Use greenroom reconnect {server} to connect it in a running gateway.",
-    instructions="greenroom describe --server {server}",
+    instructions='a client\'s mcp({{ instructions: "{server}" }}) has all of them',
 )

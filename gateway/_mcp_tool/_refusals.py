@@ -9,7 +9,7 @@ whether to try again.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from ...protocol.errors import (
     AmbiguousTool,
@@ -26,7 +26,8 @@ from ._texts import expected_parameters
 if TYPE_CHECKING:
     from ...protocol.index import Target
 
-_TOLD_AS_THEY_ARE = frozenset(
+MOST_NAMES: Final = 60  # of a server's tools, told to whoever asked for one it lacks
+_TOLD_AS_THEY_ARE: Final = frozenset(
     {"server_unavailable", "server_not_connected", "server_busy", "auth_required", "connect_failed"}
 )
 
@@ -68,14 +69,20 @@ def unknown_tool(
     if server is not None and connected_now:
         details["error"] = "tool_not_found_after_reconnect"
         text = f'Tool "{tool}" not found on "{server}" after reconnect.'
-        text += f' Available tools on "{server}": {", ".join(names) or "none"}.'
+        text += f' Available tools on "{server}": {_some(names) or "none"}.'
     else:
         text = f'Tool "{tool}" not found.'
-        text += f' Server "{server}" has: {", ".join(names)}.' if server and names else f" {hints.search}"
+        text += f' Server "{server}" has: {_some(names)}.' if server and names else f" {hints.search}"
     if suggestions:
         details["suggestions"] = list(suggestions)
         text += f" Did you mean: {', '.join(suggestions)}"
     return Answer.of(text, **details)
+
+
+def _some(names: Sequence[str]) -> str:
+    """All the names, unless a mistake would be answered with a catalogue."""
+    more = len(names) - MOST_NAMES
+    return ", ".join(names[:MOST_NAMES]) + (f" and {more} more" if more > 0 else "")
 
 
 def ambiguous_tool(mode: str, tool: str, candidates: Sequence[str]) -> Answer:

@@ -25,6 +25,7 @@ from ...protocol.errors import (
     UsageError,
 )
 from ...protocol.index import Ambiguous, Missing, Target
+from ...protocol.names import has_prefix
 from ...protocol.search import search, search_matching
 from .._jobs import Job
 from .._room import CallLike, Library, PlainRow, Room, StatusRow
@@ -60,7 +61,7 @@ class Librarian:
     def rows(self) -> list[StatusRow]:
         """One row per server, in the order of the configuration: that of its shared address where there is one.
 
-        A server whose definition is broken has no actor to report it, and is shown all the same.
+        A server whose definition is broken has no actor to report it, and is shown all the same, after the others.
         """
         broken = self._library.config.broken
         found: dict[str, StatusRow] = {
@@ -87,7 +88,12 @@ class Librarian:
         return refusals.disabled_server(mode.value, server) if definition.disabled else None
 
     def missing(self, mode: Mode, tool: str, server: str | None, *, connected_now: bool = False) -> Answer:
-        """No such tool: what there is instead."""
+        """No such tool: whose it would be if that server could be used, or else what there is instead."""
+        unusable = self._unusable_owner(tool) if server is None else None
+        if unusable is not None:
+            refusal = self.refusal(mode, unusable)
+            assert refusal is not None
+            return refusal
         index = self._library.index
         names = [target.name for target in index.tools(server)] if server else []
         return refusals.unknown_tool(
@@ -98,6 +104,14 @@ class Librarian:
             suggestions=index.suggest(tool),
             connected_now=connected_now,
             hints=self._hints,
+        )
+
+    def _unusable_owner(self, tool: str) -> str | None:
+        """The disabled or broken server whose prefix `tool` has: the index knows nothing of either."""
+        config = self._library.config
+        disabled = (name for name, definition in config.servers.items() if definition.disabled)
+        return max(
+            (name for name in (*config.broken, *disabled) if has_prefix(tool, name)), key=len, default=None
         )
 
     def listing(self, server: str) -> Answer:
@@ -283,8 +297,12 @@ class McpTool:
         if isinstance(error, AmbiguousTool):
             return refusals.ambiguous_tool("call", error.tool, error.candidates)
         if isinstance(error, UnknownTool):
+            owners = found.servers if isinstance(found := self._resolve_again(request), Missing) else ()
             return self._librarian.missing(
-                Mode.CALL, request.subject, request.server, connected_now=request.server is not None
+                Mode.CALL,
+                request.subject,
+                request.server or next(iter(owners), None),
+                connected_now=request.server is not None,
             )
         if isinstance(error, UnknownServer):
             refusal = self._librarian.refusal(Mode.CALL, error.server)

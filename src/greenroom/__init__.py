@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from .protocol.version import VERSION
 
 if TYPE_CHECKING:
+    from .actors import ServerRequest
     from .protocol.address import Address
     from .protocol.config import Config
     from .protocol.errors import (
@@ -23,21 +24,25 @@ if TYPE_CHECKING:
         ConnectFailed,
         Drained,
         GreenroomError,
+        InputRefused,
         NeedsAuth,
         ProtocolFault,
         Reach,
         RemoteError,
         RoomClosed,
+        RpcRefusal,
         ServerDown,
         ServerLost,
         Unavailable,
+        UnknownPrompt,
+        UnknownResource,
         UnknownServer,
         UnknownTool,
         UsageError,
     )
     from .protocol.events import Event, Kind, Lagged
     from .protocol.lifecycle import Cause, State
-    from .protocol.result import ToolResult
+    from .protocol.result import Completion, PromptMessages, ResourceContents, ToolResult
     from .supervisor import DrainReport, Greenroom, ServerStatus
 
 __version__ = VERSION
@@ -47,12 +52,14 @@ _HOMES = {
     "protocol.config": ("Config",),
     "protocol.errors": (
         "AmbiguousTool", "Busy", "CallError", "CallTimeout", "ConfigError", "ConnectFailed", "Drained",
-        "GreenroomError", "NeedsAuth", "ProtocolFault", "Reach", "RemoteError", "RoomClosed", "ServerDown",
-        "ServerLost", "Unavailable", "UnknownServer", "UnknownTool", "UsageError",
+        "GreenroomError", "InputRefused", "NeedsAuth", "ProtocolFault", "Reach", "RemoteError", "RoomClosed",
+        "RpcRefusal", "ServerDown", "ServerLost", "Unavailable", "UnknownPrompt", "UnknownResource", "UnknownServer",
+        "UnknownTool", "UsageError",
     ),
     "protocol.events": ("Event", "Kind", "Lagged"),
     "protocol.lifecycle": ("Cause", "State"),
-    "protocol.result": ("ToolResult",),
+    "protocol.result": ("Completion", "PromptMessages", "ResourceContents", "ToolResult"),
+    "actors": ("ServerRequest",),
     "supervisor": ("DrainReport", "Greenroom", "ServerStatus"),
 }  # fmt: skip
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
@@ -64,6 +71,7 @@ __all__ = [
     "CallError",
     "CallTimeout",
     "Cause",
+    "Completion",
     "Config",
     "ConfigError",
     "ConnectFailed",
@@ -72,19 +80,26 @@ __all__ = [
     "Event",
     "Greenroom",
     "GreenroomError",
+    "InputRefused",
     "Kind",
     "Lagged",
     "NeedsAuth",
+    "PromptMessages",
     "ProtocolFault",
     "Reach",
     "RemoteError",
+    "ResourceContents",
     "RoomClosed",
+    "RpcRefusal",
     "ServerDown",
     "ServerLost",
+    "ServerRequest",
     "ServerStatus",
     "State",
     "ToolResult",
     "Unavailable",
+    "UnknownPrompt",
+    "UnknownResource",
     "UnknownServer",
     "UnknownTool",
     "UsageError",

@@ -1,0 +1,73 @@
+"""The host: who answers what servers ask of their client, and hears what they say unasked.
+
+A server may ask for a sampled message, for something from the user, for its roots; it may log, report that a resource
+changed, or say what no version of the protocol knows. None of that is for an actor to decide. It asks the room's
+`Host`, by address, so that whoever owns a session answers for that session's servers and for no other.
+
+What a host can answer is declared to a server when it is met, and only then, so `capabilities` is asked once for each
+incarnation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
+
+import attrs
+
+from ..protocol.address import Address
+from ..protocol.errors import RpcRefusal
+
+METHOD_NOT_FOUND = -32601
+
+
+def _nowhere(_params: Mapping[str, Any]) -> None:
+    pass
+
+
+@attrs.frozen(eq=False)
+class ServerRequest:
+    """One request of a server to its client, from whichever era: `params` as the server sent them.
+
+    `progress(params)` sends a progress notification back, with the token the server gave; nothing where it gave none.
+    """
+
+    address: Address
+    method: str
+    params: Mapping[str, Any]
+    progress: Callable[[Mapping[str, Any]], None] = _nowhere
+
+    @property
+    def server(self) -> str:
+        return self.address.server
+
+
+class Host(Protocol):
+    def capabilities(self, address: Address) -> Mapping[str, Any]:
+        """The client capabilities to declare to this server, as the protocol writes them."""
+        ...
+
+    async def answer(self, request: ServerRequest) -> Mapping[str, Any]:
+        """The result. Raises `RpcRefusal`; cancelled when the server no longer wants it, or is gone."""
+        ...
+
+    def heard(self, address: Address, method: str, params: Mapping[str, Any] | None) -> None:
+        """A notification, except progress. Called from the pump: must not block."""
+        ...
+
+
+class NoHost:
+    """Can do nothing and hears nothing."""
+
+    def capabilities(self, address: Address) -> Mapping[str, Any]:
+        return {}
+
+    async def answer(self, request: ServerRequest) -> Mapping[str, Any]:
+        raise not_found(request.method)
+
+    def heard(self, address: Address, method: str, params: Mapping[str, Any] | None) -> None:
+        pass
+
+
+def not_found(method: str) -> RpcRefusal:
+    return RpcRefusal(METHOD_NOT_FOUND, f"Method not found: {method}")

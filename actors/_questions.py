@@ -1,0 +1,138 @@
+"""Questions: what one incarnation's server has asked of its client and has no answer to yet.
+
+Each is answered in a task of its own, in an empty context, because answers come from people and models and take their
+time. Their number is bounded; beyond it the server is refused at once. A question ends in exactly one of: an answer, a
+JSON-RPC error, the server's cancellation, the end of the incarnation; in the last two nothing is sent.
+
+Results that need more input (2026-07-28) are the same questions in another envelope, so they go through the same
+door: all of one result are answered side by side, and one refusal ends the others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final, cast
+
+import anyio
+
+from ..protocol.errors import RpcRefusal, UsageError
+from ._host import ServerRequest
+from ._peer import RpcError
+
+if TYPE_CHECKING:
+    from ..protocol.address import Address
+    from ._incarnation import Incarnation
+
+MOST_OPEN: Final = 64
+INTERNAL_ERROR: Final = -32603
+OVERLOADED: Final = -32000
+_CANCELLED: Final = "notifications/cancelled"
+
+
+class Questions:
+    def __init__(self, incarnation: Incarnation, address: Address) -> None:
+        self._incarnation = incarnation
+        self._address = address
+        self._stage = incarnation.actor.stage
+        self._scopes: dict[Any, anyio.CancelScope] = {}  # by the server's id of the request
+        self.closed = False
+
+    def __len__(self) -> int:
+        return len(self._scopes)
+
+    def take(self, rpc_id: Any, method: str, params: Mapping[str, Any] | None) -> None:
+        """A request came in. Answered later, or refused now."""
+        if len(self._scopes) >= MOST_OPEN or rpc_id in self._scopes:
+            text = f"{len(self._scopes)} requests of this server are open already; ask again later"
+            self._incarnation.peer.reply(rpc_id, None, RpcError(OVERLOADED, text))
+            return
+        scope = self._scopes[rpc_id] = anyio.CancelScope()
+        self._stage.spawn(lambda: self._answer(scope, rpc_id, self._request(method, params or {})))
+
+    def heed(self, method: str, params: Mapping[str, Any] | None) -> bool:
+        """Whether this notification is about a question; then it has been heeded."""
+        if method != _CANCELLED:
+            return False
+        rpc_id = (params or {}).get("requestId")
+        scope = self._scopes.pop(rpc_id, None) if isinstance(rpc_id, int | str | float) else None
+        if scope is not None:
+            scope.cancel()
+        return True
+
+    def close(self) -> None:
+        """The incarnation ends: nobody waits for an answer any more."""
+        self.closed = True
+        scopes, self._scopes = self._scopes, {}
+        for scope in scopes.values():
+            scope.cancel()
+
+    async def answer_all(self, requests: Mapping[str, Any]) -> dict[str, Any]:
+        """The answers to the input requests of one result, by the server's keys. Raises `RpcRefusal`."""
+        answers: dict[str, Any] = {}
+        refusals: list[RpcRefusal] = []
+
+        async def one(key: str, request: object) -> None:
+            try:
+                answers[key] = await self._ask(self._embedded(request))
+            except RpcRefusal as refusal:
+                refusals.append(refusal)
+                tasks.cancel_scope.cancel()
+
+        async with anyio.create_task_group() as tasks:
+            for key, request in requests.items():
+                tasks.start_soon(one, key, request)
+        if refusals:
+            raise refusals[0]
+        return {key: answers[key] for key in requests}
+
+    # ---- one question -----------------------------------------------------------------------------------------------
+
+    async def _answer(self, scope: anyio.CancelScope, rpc_id: Any, request: ServerRequest) -> None:
+        result: Mapping[str, Any] | None = None
+        error: RpcError | None = None
+        with scope:
+            try:
+                result = await self._ask(request)
+            except RpcRefusal as refusal:
+                error = RpcError(refusal.rpc_code, refusal.message, refusal.data)
+        if self._scopes.pop(rpc_id, None) is scope and not scope.cancelled_caught:
+            self._reply(rpc_id, result, error)
+
+    async def _ask(self, request: ServerRequest) -> Mapping[str, Any]:
+        """Ask the host. A bug of a callback is a refusal that does not tell the server what it was."""
+        try:
+            return await self._stage.host.answer(request)
+        except RpcRefusal:
+            raise
+        except Exception as error:
+            self._incarnation.actor.note_bug(error)
+            raise RpcRefusal(
+                INTERNAL_ERROR, f"Internal error: {request.method} could not be answered."
+            ) from error
+
+    def _reply(self, rpc_id: Any, result: Mapping[str, Any] | None, error: RpcError | None) -> None:
+        try:
+            self._incarnation.peer.reply(rpc_id, result, error)
+        except UsageError as problem:  # a callback's answer is no JSON
+            self._incarnation.actor.note_bug(problem)
+            self._incarnation.peer.reply(rpc_id, None, RpcError(INTERNAL_ERROR, "Internal error: no JSON."))
+
+    def _request(self, method: str, params: Mapping[str, Any]) -> ServerRequest:
+        meta: object = params.get("_meta")
+        token = cast("Mapping[str, Any]", meta).get("progressToken") if isinstance(meta, Mapping) else None
+        peer = self._incarnation.peer
+
+        def progress(told: Mapping[str, Any]) -> None:
+            if token is not None and not self.closed:
+                peer.notify("notifications/progress", {**told, "progressToken": token})
+
+        return ServerRequest(self._address, method, params, progress)
+
+    def _embedded(self, request: object) -> ServerRequest:
+        said: Mapping[str, Any] = cast("Any", request) if isinstance(request, Mapping) else {}
+        method, params = said.get("method"), said.get("params")
+        if not isinstance(method, str):
+            raise RpcRefusal(INTERNAL_ERROR, "an input request without a method")
+        return ServerRequest(
+            self._address, method, cast("Any", params) if isinstance(params, Mapping) else {}
+        )

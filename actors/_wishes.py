@@ -1,0 +1,176 @@
+"""Wishes: what a server has been asked to tell us, and how it is asked again.
+
+Which resources are watched, and from which level on it shall log: both belong to the actor and outlive incarnations, so
+the next one is told before anybody notices. Whatever changed while nobody listened is unknown, so each watched resource
+is then reported as changed: a needless look is cheaper than a missed one.
+
+The eras ask differently. Until 2025-11-25 there is one request per resource and one for the level. From 2026-07-28 on
+nothing is told without a `subscriptions/listen`, whose answer is the stream itself; one is kept open for all that we
+want to hear, replaced by another when that changes, and opened again, at growing intervals, when the server ends it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final, cast
+
+import attrs
+
+from ._peer import Exchange, RpcError
+from ._wire import METHOD_NOT_FOUND, MODERN_VERSIONS
+
+if TYPE_CHECKING:
+    from ._connection import Hello
+    from ._incarnation import Incarnation
+    from ._timers import Timer
+
+_AGAIN: Final = (1.0, 60.0)  # seconds until a stream that ended is asked for again: at first, at most
+UPDATED: Final = "notifications/resources/updated"
+_LISTS: Final = {
+    "tools": "toolsListChanged",
+    "prompts": "promptsListChanged",
+    "resources": "resourcesListChanged",
+}
+
+
+@attrs.define(eq=False)
+class Wishes:
+    """Of one address."""
+
+    uris: dict[str, int] = attrs.field(factory=dict[str, int])  # how many watch each, as the server spells it
+
+    def add(self, uri: str) -> bool:
+        """True when nobody watched it before."""
+        self.uris[uri] = self.uris.get(uri, 0) + 1
+        return self.uris[uri] == 1
+
+    def drop(self, uri: str) -> bool:
+        """True when nobody watches it any more."""
+        left = self.uris.pop(uri, 1) - 1
+        if left > 0:
+            self.uris[uri] = left
+        return left <= 0
+
+
+class _Told(Exchange):
+    """A request of which only a failure is worth a word."""
+
+    __slots__ = ("listening",)
+
+    def __init__(self, listening: Listening, method: str, params: Mapping[str, Any]) -> None:
+        super().__init__(method, params)
+        self.listening = listening
+
+    def end(self, result: bytes | None, error: RpcError | None) -> None:
+        if error is not None:
+            self.listening.note(f"{self.method}: {error.message} ({error.code})")
+
+
+class _Stream(_Told):
+    """The open `subscriptions/listen`."""
+
+    __slots__ = ()
+
+    def end(self, result: bytes | None, error: RpcError | None) -> None:
+        self.listening.stream_ended(self, error)
+
+
+class Listening:
+    """One incarnation's ear: tells its server what the wishes are."""
+
+    def __init__(self, incarnation: Incarnation, hello: Hello) -> None:
+        self._incarnation = incarnation
+        self._actor = incarnation.actor
+        self._hello = hello
+        self._stream: _Stream | None = None
+        self._again: Timer | None = None
+        self._pause = _AGAIN[0]
+        self._level: str | None = None
+        self.is_modern = hello.protocol_version in MODERN_VERSIONS
+
+    def start(self) -> None:
+        """The server has just been met."""
+        if self.is_modern:
+            self._listen()
+        else:
+            for uri in self._actor.wishes.uris:
+                self._send("resources/subscribe", {"uri": uri})
+            self.tell_level()
+        if self._incarnation.number > 1:
+            self._presume_changed()
+
+    def refresh(self) -> None:
+        """The watched resources changed. Older servers were told by the request that changed them."""
+        if self.is_modern:
+            self._listen()
+
+    def tell_level(self) -> None:
+        """Tell an older server the level; newer ones read it in each request."""
+        level = self._actor.record.log_level
+        if (
+            level is None
+            or level == self._level
+            or self.is_modern
+            or "logging" not in self._hello.capabilities
+        ):
+            return
+        self._level = level
+        self._send("logging/setLevel", {"level": level})
+
+    def stop(self) -> None:
+        if self._again is not None:
+            self._again.cancel()
+            self._again = None
+
+    def note(self, text: str) -> None:
+        self._incarnation.on_note(text)
+
+    def stream_ended(self, stream: _Stream, error: RpcError | None) -> None:
+        """The server ended the stream. One that does not know streams is left alone."""
+        if stream is not self._stream:
+            return
+        self._stream = None
+        if error is not None:
+            self.note(f"subscriptions/listen: {error.message} ({error.code})")
+            if error.code == METHOD_NOT_FOUND:
+                return
+        stage = self._actor.stage
+        self._again = stage.timers.at(stage.rim.now() + self._pause, self._listen_again)
+        self._pause = min(self._pause * 2, _AGAIN[1])
+
+    def _listen_again(self) -> None:
+        self._again = None
+        self._listen()
+        self._presume_changed()
+        self._incarnation.look_again()
+
+    def _listen(self) -> None:
+        """Open a stream for all there is to hear; the one before is closed when the new one is asked for."""
+        self.stop()
+        before, self._stream = self._stream, None
+        wanted = self._wanted()
+        if wanted:
+            self._stream = _Stream(self, "subscriptions/listen", {"notifications": wanted})
+            self._incarnation.peer.request(self._stream)
+        if before is not None:
+            self._incarnation.peer.abandon(before, "replaced by a newer subscription")
+
+    def _wanted(self) -> dict[str, Any]:
+        said = self._hello.capabilities
+        wanted: dict[str, Any] = {flag: True for kind, flag in _LISTS.items() if _changes(said.get(kind))}
+        if self._actor.wishes.uris:
+            wanted["resourceSubscriptions"] = sorted(self._actor.wishes.uris)
+        return wanted
+
+    def _presume_changed(self) -> None:
+        for uri in tuple(self._actor.wishes.uris):
+            self._actor.stage.host.heard(self._actor.address, UPDATED, {"uri": uri})
+
+    def _send(self, method: str, params: Mapping[str, Any]) -> None:
+        self._incarnation.peer.request(_Told(self, method, params))
+
+
+def _changes(capability: object) -> bool:
+    return (
+        isinstance(capability, Mapping) and cast("Mapping[str, Any]", capability).get("listChanged") is True
+    )

@@ -1,0 +1,72 @@
+"""Gateways as commands: ours, FastMCP's proxy, and MetaMCP where it could be installed.
+
+All stand before the same echo server, and all are driven by the same bare client (`WireClient`).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import attrs
+
+from ._far_end import COMMAND, TEXT, config_of, echo_server
+
+ROOT = Path(__file__).resolve().parent.parent
+METAMCP = ROOT / ".build" / "peers" / "node_modules" / "@mentu" / "metamcp" / "dist" / "index.js"
+
+
+@attrs.frozen
+class Gateway:
+    """How to start one, and how to call `echo` through it."""
+
+    name: str
+    command: tuple[str, ...]
+    tool: str = "echo"
+    arguments: Mapping[str, Any] = attrs.field(factory=lambda: dict(TEXT))
+    env: Mapping[str, str] | None = None
+
+
+NO_GATEWAY = Gateway("no gateway", COMMAND)
+
+
+def ours(home: Path, *, servers: int = 1, expose: str = "proxy") -> Gateway:
+    """`greenroom serve` with a cache of its own under `home`."""
+    config = home / "mcp.json"
+    config.write_text(json.dumps(config_of(servers)), encoding="utf-8")
+    command = (sys.executable, "-m", "greenroom", "serve", "--config", str(config), "--expose", expose)
+    env = {**os.environ, "XDG_CACHE_HOME": str(home / "cache"), "XDG_RUNTIME_DIR": str(home)}
+    name = f"greenroom serve --expose {expose}"
+    if expose == "direct":
+        return Gateway(name, command, "echo0_echo", env=env)
+    return Gateway(name, command, "mcp", {"tool": "echo0_echo", "args": TEXT}, env)
+
+
+def fastmcp() -> Gateway:
+    """FastMCP's proxy. It names a single server's tool as the server does."""
+    program = Path(__file__).with_name("_peers") / "fastmcp_proxy.py"
+    return Gateway("FastMCP proxy", (sys.executable, str(program), *COMMAND))
+
+
+def metamcp(home: Path) -> Gateway | None:
+    """MetaMCP, called through its `mcp_call`; None where npm did not bring it."""
+    if not METAMCP.is_file():
+        return None
+    config = home / "metamcp.json"
+    config.write_text(json.dumps({"mcpServers": {"echo": echo_server()}}), encoding="utf-8")
+    command = ("node", str(METAMCP), "--config", str(config))
+    arguments = {"server": "echo", "tool": "echo", "args": TEXT}
+    return Gateway("MetaMCP", command, "mcp_call", arguments, {**os.environ, "HOME": str(home)})
+
+
+def exposures() -> tuple[str, ...]:
+    """The ways `greenroom serve` exposes tools that are measured, as far as this version has them."""
+    from greenroom.gateway._cli._serve import serve_command
+
+    option = next(option for option in serve_command.params if option.name == "expose")
+    choices: tuple[str, ...] = tuple(getattr(option.type, "choices", ()))
+    return tuple(name for name in ("direct", "proxy") if name in choices)

@@ -1,0 +1,1 @@
+"""Other people's gateways, as programs of their own."""

@@ -1,0 +1,92 @@
+"""B3: client → gateway → server, stdio on both sides: a call's latency, and calls a second with 64 in flight.
+
+Against no gateway at all (the same client on the server itself), FastMCP's proxy and MetaMCP. `direct` passes a tool
+through under its own name, as FastMCP does; `proxy` is the one `mcp` tool, as MetaMCP's `mcp_call` is.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+from ._figures import Bound, Figure, at_least, at_most, ratio
+from ._gateways import NO_GATEWAY, Gateway, exposures, fastmcp, metamcp, ours
+from ._rounds import Size, take_turns
+from ._run import run_alone
+from ._wire_client import WireClient
+
+Samples = dict[str, list[float]]
+Bounds = dict[str, tuple[Bound, Bound | None]]  # by peer: latency, throughput
+
+BOUNDS: Bounds = {
+    "FastMCP proxy": (at_most(0.15, 0.10), at_least(25, 60)),
+    "no gateway": (at_most(3, 2), None),
+    "MetaMCP": (at_most(0.5), at_least(4)),
+}
+
+
+def measure(size: Size) -> Iterator[Figure]:
+    with tempfile.TemporaryDirectory() as folder:
+        home = Path(folder)
+        peers = [NO_GATEWAY, fastmcp(), *filter(None, [metamcp(home)])]
+        our_doors = [ours(home, expose=name) for name in exposures()]
+        latencies, throughputs = _measured([*our_doors, *peers], size)
+    for door in our_doors:
+        for peer in peers:
+            yield from _compared(door.name, peer.name, latencies, throughputs, len(peers))
+
+
+def _compared(door: str, peer: str, latencies: Samples, throughputs: Samples, peers: int) -> Iterator[Figure]:
+    latency, throughput = BOUNDS[peer]
+    note = "" if peers == 3 else "MetaMCP not measured: npm has no such package here"
+    how = door.rpartition(" ")[2]
+    yield ratio(
+        "B3",
+        f"{how}: latency ÷ {peer}",
+        (door, latencies[door]),
+        (peer, latencies[peer]),
+        "µs",
+        latency,
+        note,
+    )
+    what = f"{how}: calls/s at 64 ÷ {peer}"
+    yield ratio("B3", what, (door, throughputs[door]), (peer, throughputs[peer]), "/s", throughput, note)
+
+
+def _measured(gateways: list[Gateway], size: Size) -> tuple[Samples, Samples]:
+    """All of them up at once and taking turns; an idle one costs the others nothing."""
+    with ExitStack() as stack:
+        clients = {gateway.name: stack.enter_context(_connected(gateway)) for gateway in gateways}
+        latencies = _by_name(
+            clients, lambda client, slow: client.latency(size.of(60 if slow else 500, 3)), size
+        )
+        throughputs = _by_name(
+            clients, lambda client, slow: client.throughput(size.of(256 if slow else 8000, 64)), size
+        )
+    return latencies, throughputs
+
+
+def _by_name(
+    clients: dict[str, WireClient], turn: Callable[[WireClient, bool], float], size: Size
+) -> Samples:
+    sides = [
+        lambda name=name, client=client: turn(client, "FastMCP" in name) for name, client in clients.items()
+    ]
+    return dict(zip(clients, take_turns(sides, size.rounds), strict=True))
+
+
+def _connected(gateway: Gateway) -> WireClient:
+    client = WireClient(gateway.command, gateway.tool, gateway.arguments, gateway.env)
+    try:
+        client.greet()
+        client.check_call("hello")
+    except BaseException:
+        client.__exit__(None, None, None)
+        raise
+    return client
+
+
+if __name__ == "__main__":
+    run_alone(measure)

@@ -1,0 +1,81 @@
+"""Callbacks: an embedder's answers to what servers ask, and ears for what they say.
+
+Each callback is declared to a server as the capability it is, and only if it is there; a server that asks all the same
+is told that the method does not exist. The results are the protocol's own objects, passed on as they are: what a
+sampled message or a filled-in form looks like is between the server and whoever answers.
+
+Callbacks that answer are async and run in tasks of the room's; those that only hear are plain functions, called at once
+and in order. An exception in one of those is ours to report, not the server's to suffer.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import attrs
+
+from ..actors import ServerRequest, not_found
+from ..protocol.address import Address
+
+Answer = Callable[[ServerRequest], Awaitable[Mapping[str, Any]]]
+Root = str | os.PathLike[str] | Mapping[str, Any]
+Roots = Sequence[Root] | Callable[[ServerRequest], Awaitable[Sequence[Root]]]
+OnLog = Callable[[Address, Mapping[str, Any]], object]
+OnNotification = Callable[[Address, str, Mapping[str, Any] | None], object]
+
+LOG: Final = "notifications/message"
+
+
+def _nothing() -> Mapping[str, Any]:
+    return {}
+
+
+@attrs.frozen(eq=False)
+class Callbacks:
+    """What a room (or a session) can answer. `capabilities` adds to what is declared: `{"sampling": {"tools": {}}}`."""
+
+    on_sampling: Answer | None = None
+    on_elicitation: Answer | None = None
+    roots: Roots | None = None
+    on_log: OnLog | None = None
+    on_notification: OnNotification | None = None
+    capabilities: Mapping[str, Any] = attrs.field(factory=_nothing)
+
+    def declared(self) -> dict[str, Any]:
+        """The client capabilities these callbacks amount to."""
+        found: dict[str, Any] = {}
+        if self.on_sampling is not None:
+            found["sampling"] = {}
+        if self.on_elicitation is not None:
+            found["elicitation"] = {"form": {}, "url": {}}
+        if self.roots is not None:
+            found["roots"] = {"listChanged": True}
+        return {**found, **self.capabilities}
+
+    async def answer(self, request: ServerRequest) -> Mapping[str, Any]:
+        """Raises `RpcRefusal`, and whatever the callback raises."""
+        if request.method == "sampling/createMessage" and self.on_sampling is not None:
+            return await self.on_sampling(request)
+        if request.method == "elicitation/create" and self.on_elicitation is not None:
+            return await self.on_elicitation(request)
+        if request.method == "roots/list" and self.roots is not None:
+            roots = await self.roots(request) if callable(self.roots) else self.roots
+            return {"roots": [as_root(root) for root in roots]}
+        raise not_found(request.method)
+
+    def heard(self, address: Address, method: str, params: Mapping[str, Any] | None) -> None:
+        if method == LOG and self.on_log is not None:
+            self.on_log(address, params or {})
+        if self.on_notification is not None:
+            self.on_notification(address, method, params)
+
+
+def as_root(root: Root) -> Mapping[str, Any]:
+    """A root as the protocol writes it: a path becomes a `file://` URI, an object stays what it is."""
+    if isinstance(root, Mapping):
+        return root
+    text = os.fspath(root)
+    return {"uri": text if "://" in text else Path(text).absolute().as_uri()}

@@ -1,0 +1,217 @@
+"""Calling tools by name: the half of `Greenroom` that a session has too, above `Requests`.
+
+A name is resolved in the router's published index (a dict look-up in the caller's task), and the call goes to the actor
+of its server in the same step. Which actor that is follows from the server's isolation: everybody's, this session's, or
+one of the call's own. An unknown name whose prefix is a server's connects that server (its gate respected) and is
+resolved again; the server stays leased until the call is made, so nothing evicts it in between.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from typing import Any, cast
+
+import anyio
+import anyio.lowlevel
+
+from ..actors import Call, ServerActor, Sync, decode_result
+from ..protocol.errors import (
+    AmbiguousTool,
+    CallError,
+    ProtocolFault,
+    Reach,
+    RoomClosed,
+    ServerDown,
+    UnknownTool,
+    UsageError,
+)
+from ..protocol.index import Ambiguous, Missing, Target
+from ..protocol.result import ToolResult
+from ._requests import Requests
+
+
+class Calls(Requests):
+    """What can be called, out of one session or out of none."""
+
+    # ---- calls ------------------------------------------------------------------------------------------------------
+
+    async def call(
+        self,
+        tool: str,
+        arguments: Mapping[str, Any] | None = None,
+        *,
+        server: str | None = None,
+        timeout: float | None = None,
+        on_progress: Callable[[Mapping[str, Any]], None] | None = None,
+    ) -> ToolResult:
+        """Call a tool (or read a resource) by its name; connects its server when needed.
+
+        `timeout`: seconds from being sent, instead of the server's. `on_progress(params)` gets every progress
+        notification as the server sent it. Raises `CallError`s (each says how far the call got), `UnknownTool`,
+        `AmbiguousTool`, `UnknownServer`, `UsageError`. Cancelling it cancels the call.
+        """
+        target = self.index.get(tool) if server is None else None
+        with ExitStack() as leases:
+            if target is None:
+                target = await self._find(tool, server, leases)
+            try:
+                call = self.start_call(target, arguments, None, timeout=timeout, on_progress=on_progress)
+            except CallError:
+                # A refusal costs a turn, so a loop around it cannot starve the rest.
+                await anyio.lowlevel.checkpoint()
+                raise
+        return ToolResult(_decoded(await call.wait(), target))
+
+    def start_call(
+        self,
+        target: Target,
+        arguments: Mapping[str, Any] | None,
+        on_end: Callable[[Call], None] | None,
+        *,
+        timeout: float | None = None,
+        on_progress: Callable[[Mapping[str, Any]], None] | None = None,
+    ) -> Call:
+        """Accept a call without waiting for it: it ends with `on_end(call)`, exactly once, possibly before this
+        returns. Raises `CallError` when it is refused. For doors that have no task per call."""
+        if arguments is not None and not isinstance(arguments, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise UsageError(
+                f"The arguments of {target.name} must be an object of named values, got {type(arguments).__name__}.",
+                code="invalid_args",
+            )
+        if not self._live.is_running:
+            raise RoomClosed("The room is not open; the call was not sent.", server=target.server)
+        if target.kind == "resource":
+            call = Call("resources/read", {"uri": target.original}, replayable=True)
+        else:
+            params = {"name": target.original, "arguments": arguments or {}}
+            call = Call("tools/call", params, replayable=_is_replayable(target))
+        call.tool = target.name
+        call.timeout = timeout
+        call.on_end = on_end
+        call.on_progress = on_progress
+        call.wants_progress = on_progress is not None
+        self._actor(target.server).submit(call)
+        return call
+
+    async def find(self, name: str, server: str | None = None) -> Target:
+        """Resolve a name; connect the server it may belong to when it is not known yet, and resolve again.
+
+        Raises `UnknownTool`, `AmbiguousTool`, `UnknownServer`, and what kept the server from connecting.
+        """
+        with ExitStack() as leases:
+            return await self._find(name, server, leases)
+
+    async def _find(self, name: str, server: str | None, leases: ExitStack) -> Target:
+        """`find`; a server that was connected for it stays leased until the caller has made its call."""
+        found = self._resolve(name, server)
+        if not isinstance(found, Missing):
+            return found
+        refused: CallError | None = None
+        # A server named outright is asked even when the index has nothing of it: it may be disabled, and says so.
+        for candidate in found.servers or ((server,) if server is not None else ()):
+            leases.callback(self._lease(candidate))
+            try:
+                await self._connect(candidate, by_name=False)
+            except CallError as error:
+                refused = refused or error
+                continue
+            await self._live.router.ref.ask(Sync)
+            again = self._resolve(name, server)
+            if not isinstance(again, Missing):
+                return again
+        if refused is not None:
+            raise refused
+        raise self._unknown(name, found.servers)
+
+    def _resolve(self, name: str, server: str | None) -> Target | Missing:
+        if server is not None:
+            self._live.root.record(server)
+        found = self.index.resolve(name, server)
+        if isinstance(found, Ambiguous):
+            raise AmbiguousTool(name, found.candidates)
+        return found
+
+    def _unknown(self, name: str, servers: Sequence[str] = ()) -> UnknownTool:
+        index = self.index
+        names = [target.name for server in servers[:1] for target in index.tools(server)]
+        message = f'Tool "{name}" not found.'
+        message += f' Server "{servers[0]}" has: {", ".join(names)}.' if names else ""
+        return UnknownTool(name, message=message, suggestions=index.suggest(name))
+
+    async def _connect(self, server: str, *, by_name: bool) -> None:
+        """Wait until it is connected. By name: around the gate; else as a call would. A server that has no standing
+        address here (a child per call; per session, and this is none) is visited instead: that tells the same."""
+        root = self._live.root
+        if not root.has_standing_address(server, self._session):
+            if by_name:
+                root.bring_back(server)
+            await self._visit(server)
+            return
+        actor = self._actor(server)
+        if actor.is_connected:
+            return
+        settings = self._live.stage.settings
+        limit = settings.queue_timeout + (actor.definition.connect_timeout or settings.connect_timeout)
+        waiter, box = self._live.stage.rim.waiter(), list[CallError | None]()
+
+        def connected(error: CallError | None) -> None:
+            box.append(error)
+            waiter.set()
+
+        forget = actor.watch(connected)
+        try:
+            root.demand(actor) if by_name else root.ask_for(actor)
+            with anyio.fail_after(limit):
+                await waiter.wait()
+        except TimeoutError:
+            doing = f"waiting for {actor.waiting_for or 'its answer'}"
+            text = f'Server "{server}" was not ready within {limit:g}s ({doing}).'
+            raise ServerDown(text, server=server) from None
+        finally:
+            forget()
+            root.leave_alone(actor)
+        if box[0] is not None:
+            raise box[0].twin()
+
+    async def _visit(self, server: str) -> None:
+        """Start it once for what it has to say. Raises what kept it from starting."""
+        over = anyio.Event()
+        box: list[CallError | None] = []
+
+        def visited(actor: ServerActor) -> None:
+            box.append(actor.failure)
+            over.set()
+
+        self._live.root.ask_to_visit(server, visited)
+        await over.wait()
+        if box[0] is not None:
+            raise box[0].twin()
+
+    def _lease(self, server: str) -> Callable[[], None]:
+        """Keep its connection from being evicted; returns how to let go."""
+        if not self._live.root.has_standing_address(server, self._session):
+            return _nothing
+        return self._actor(server).lease()
+
+
+def _nothing() -> None:
+    pass
+
+
+def _decoded(result: bytes, target: Target) -> dict[str, Any]:
+    try:
+        return decode_result(result)
+    except ValueError as problem:
+        text = f'Server "{target.server}" answered with something that is no result: {problem}.'
+        raise ProtocolFault(text, server=target.server, reach=Reach.ANSWERED, tool=target.name) from None
+
+
+def _is_replayable(target: Target) -> bool:
+    """Whether the tool says of itself that running it twice does no harm (DESIGN, Calls)."""
+    hints: Any = target.record.get("annotations")
+    return isinstance(hints, Mapping) and _is_harmless(cast("Mapping[str, Any]", hints))
+
+
+def _is_harmless(hints: Mapping[str, Any]) -> bool:
+    return hints.get("idempotentHint") is True or hints.get("readOnlyHint") is True

@@ -1,0 +1,222 @@
+"""Isolation: who shares a child. State never crosses scopes, and a scope's children end with it."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from tests.support import run, run_virtual
+from tests.support.gateway import alive, faulty, gone_within, logged_pids
+from tests.support.rooms import open_room, settle
+
+from greenroom import CallError, Greenroom, UsageError
+from greenroom.actors import LostReason
+from greenroom.protocol.errors import ServerLost, SessionNeeded, Unavailable
+from greenroom.protocol.lifecycle import State
+from greenroom.testing._fake import HANG, FakeServer
+
+PER_SESSION = {"a": {"isolation": "per_session"}}
+PER_CALL = {"a": {"isolation": "per_call"}}
+
+
+def test_each_session_has_a_child_of_its_own_reused_for_all_its_calls(backend: str) -> None:
+    async def main() -> None:
+        server = FakeServer()
+        async with open_room({"a": server}, entries=PER_SESSION) as room:
+            async with room.session("alice") as alice, room.session("bob") as bob:
+                for _ in range(3):
+                    await alice.call("a_echo")
+                    await bob.call("a_echo")
+
+                assert (server.starts, server.live) == (2, 2)
+                scopes = {status.scope for status in room.status()}
+                assert scopes == {"shared", "session:alice", "session:bob"}
+            assert server.live == 0
+            assert {status.scope for status in room.status()} == {"shared"}
+
+    run_virtual(backend, main)
+
+
+def test_without_a_session_such_a_server_refuses_and_says_what_to_do(backend: str) -> None:
+    async def main() -> None:
+        async with open_room({"a": FakeServer()}, entries=PER_SESSION) as room:
+            await room.find("a_echo")
+            with pytest.raises(SessionNeeded, match=r"room\.session"):
+                await room.call("a_echo")
+
+    run_virtual(backend, main)
+
+
+def test_persistent_servers_are_shared_with_sessions(backend: str) -> None:
+    async def main() -> None:
+        server = FakeServer()
+        async with open_room({"a": server}) as room, room.session("alice") as alice:
+            await alice.call("a_echo")
+            await room.call("a_echo")
+            assert server.starts == 1
+
+    run_virtual(backend, main)
+
+
+@pytest.mark.parametrize("how", ["answer", "timeout", "cancel", "crash"])
+def test_a_calls_child_is_gone_when_the_call_ends_however_it_ends(backend: str, how: str) -> None:
+    async def main() -> None:
+        server = FakeServer(call_latency=0.0 if how == "answer" else HANG)
+        async with open_room({"a": server}, entries=PER_CALL) as room:
+            await room.find("a_echo")
+            with anyio.move_on_after(5.0 if how == "cancel" else 1000.0):
+                async with anyio.create_task_group() as tasks:
+                    if how == "crash":
+                        tasks.start_soon(_crash_soon, server)
+                    with nullcontext() if how == "answer" else pytest.raises(CallError):
+                        await room.call("a_echo", timeout=10.0)
+            await settle()
+
+            assert server.live == 0
+            assert {status.scope for status in room.status()} == {"shared"}
+
+    run_virtual(backend, main)
+
+
+async def _crash_soon(server: FakeServer) -> None:
+    await anyio.sleep(1)
+    server.crash()
+
+
+def test_two_calls_at_once_have_two_children(backend: str) -> None:
+    async def main() -> None:
+        server = FakeServer(call_latency=1.0)
+        async with open_room({"a": server}, entries=PER_CALL) as room:
+            await room.find("a_echo")
+            async with anyio.create_task_group() as tasks:
+                for _ in range(3):
+                    tasks.start_soon(room.call, "a_echo")
+            assert server.most_live == 3
+            await settle()
+            assert server.live == 0
+
+    run_virtual(backend, main)
+
+
+def test_sessions_and_calls_of_one_server_hold_at_most_half_the_slots(backend: str) -> None:
+    async def main() -> None:
+        servers = {"a": FakeServer(call_latency=1.0), "b": FakeServer()}
+        async with open_room(servers, entries=PER_CALL, maxConnections=4) as room:
+            await room.find("a_echo")
+            async with anyio.create_task_group() as tasks:
+                for _ in range(6):
+                    tasks.start_soon(room.call, "a_echo")
+                await anyio.sleep(0.5)
+                await room.call("b_echo")
+            assert servers["a"].most_live == 2
+
+    run_virtual(backend, main)
+
+
+def test_a_call_waiting_when_its_session_ends_fails_not_sent(backend: str) -> None:
+    async def main() -> None:
+        server = FakeServer()
+        async with open_room({"a": server}, entries=PER_SESSION) as room:
+            await room.find("a_echo")
+            server.start_latency = 10.0
+            outcome: list[Any] = []
+
+            async def call(session: Any) -> None:
+                try:
+                    outcome.append(await session.call("a_echo"))
+                except CallError as error:
+                    outcome.append(error)
+
+            async with anyio.create_task_group() as tasks, room.session("alice") as alice:
+                tasks.start_soon(call, alice)
+                await anyio.sleep(1)
+            assert isinstance(outcome[0], CallError)
+            assert str(outcome[0].reach) == "not_sent"
+            with pytest.raises(UsageError, match="is over"):
+                await alice.call("a_echo")
+
+    run_virtual(backend, main)
+
+
+def test_deaths_in_one_session_do_not_shut_the_others_gate(backend: str) -> None:
+    async def main() -> None:
+        server = FakeServer()
+        async with (
+            open_room({"a": server}, entries=PER_SESSION, failureThreshold=2) as room,
+            room.session("alice") as alice,
+            room.session("bob") as bob,
+        ):
+            await bob.call("a_echo")
+            (bobs,) = server.connections
+            server.call_latency = HANG
+            for _ in range(3):
+                async with anyio.create_task_group() as tasks:
+                    tasks.start_soon(_expect_lost, alice)
+                    await anyio.sleep(1)
+                    for connection in [c for c in server.connections if c is not bobs]:
+                        connection.lose(LostReason("exited", 1))
+            server.call_latency = 0.0
+            with pytest.raises(Unavailable):
+                await alice.call("a_echo")
+            await bob.call("a_echo")
+
+    run_virtual(backend, main)
+
+
+async def _expect_lost(session: Any) -> None:
+    with pytest.raises((ServerLost, Unavailable)):
+        await session.call("a_echo")
+
+
+def test_a_session_name_is_one_callers(backend: str) -> None:
+    async def main() -> None:
+        async with open_room({"a": FakeServer()}) as room, room.session("alice"):
+            with pytest.raises(UsageError, match="already"):
+                async with room.session("alice"):
+                    pass
+
+    run_virtual(backend, main)
+
+
+def test_drain_takes_every_scope_down_and_connect_brings_it_back(backend: str) -> None:
+    async def main() -> None:
+        server = FakeServer()
+        async with open_room({"a": server}, entries=PER_SESSION) as room, room.session("alice") as alice:
+            await alice.call("a_echo")
+            await room.drain("a")
+            assert server.live == 0
+            with pytest.raises(CallError, match="drained"):
+                await alice.call("a_echo")
+            await room.connect("a")
+            await alice.call("a_echo")
+            states = {status.scope: status.state for status in room.status()}
+            assert states["session:alice"] is State.CONNECTED
+
+    run_virtual(backend, main)
+
+
+def test_t20_no_session_sees_anothers_state_in_real_processes(backend: str, tmp_path: Path) -> None:
+    config = {"mcpServers": {"a": {**faulty(tmp_path, "a"), "isolation": "per_session"}}}
+
+    async def main() -> None:
+        async with Greenroom.open(config, cache_path=":memory:", bootstrap=False) as room:
+            pids: dict[str, set[str]] = {name: set() for name in ("alice", "bob", "carol")}
+
+            async def work(name: str) -> None:
+                async with room.session(name) as session:
+                    for _ in range(3):
+                        pids[name].add((await session.call("a_pid")).text)
+                    assert alive({int(pid) for pid in pids[name]})
+                assert gone_within({int(pid) for pid in pids[name]}, 0.2) == set()
+
+            async with anyio.create_task_group() as tasks:
+                for name in pids:
+                    tasks.start_soon(work, name)
+            assert [len(found) for found in pids.values()] == [1, 1, 1]
+            assert len(set.union(*pids.values())) == 3
+        assert gone_within(logged_pids(tmp_path), 0.2) == set()
+
+    run(backend, main)

@@ -1,0 +1,144 @@
+"""The rim: one body on both loops, the same behaviour."""
+
+from __future__ import annotations
+
+import os
+
+import anyio
+import pytest
+from tests.support import run, run_virtual
+from tests.support.rooms import settle
+
+from greenroom.actors import current_rim
+
+
+def test_it_knows_its_loop_and_its_time(backend: str) -> None:
+    async def body() -> None:
+        rim = current_rim()
+        assert rim.backend == backend
+        await anyio.sleep(12.5)
+        assert rim.now() == anyio.current_time() == pytest.approx(12.5)
+
+    run_virtual(backend, body)
+
+
+@pytest.mark.parametrize("when", ["before", "during", "twice"])
+def test_a_waiter_may_be_set_at_any_time_and_any_number_of_times(backend: str, when: str) -> None:
+    async def body() -> None:
+        waiter, woken = current_rim().waiter(), list[float]()
+
+        async def wait() -> None:
+            await waiter.wait()
+            woken.append(anyio.current_time())
+
+        async with anyio.create_task_group() as tasks:
+            if when == "before":
+                waiter.set()
+            tasks.start_soon(wait)
+            await anyio.sleep(1.0)
+            waiter.set()
+            if when == "twice":
+                waiter.set()
+        waiter.set()
+        await waiter.wait()
+        assert woken == [0.0 if when == "before" else 1.0]
+
+    run_virtual(backend, body)
+
+
+def test_waiting_on_a_set_waiter_is_still_a_checkpoint(backend: str) -> None:
+    async def body() -> None:
+        waiter = current_rim().waiter()
+        waiter.set()
+        with anyio.CancelScope() as scope:
+            scope.cancel()
+            await waiter.wait()
+        assert scope.cancelled_caught
+
+    run_virtual(backend, body)
+
+
+def test_a_cancelled_wait_leaves_the_waiter_usable(backend: str) -> None:
+    async def body() -> None:
+        waiter = current_rim().waiter()
+        with anyio.move_on_after(1.0) as scope:
+            await waiter.wait()
+        assert scope.cancelled_caught
+        waiter.set()
+        with anyio.fail_after(1.0):
+            await waiter.wait()
+
+    run_virtual(backend, body)
+
+
+def test_set_and_cancelled_in_the_same_tick_nothing_is_lost(backend: str) -> None:
+    async def body() -> None:
+        waiter, scope = current_rim().waiter(), anyio.CancelScope()
+
+        async def wait() -> None:
+            with scope:
+                await waiter.wait()
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(wait)
+            await settle()
+            scope.cancel()
+            waiter.set()
+        await waiter.wait()
+
+    run_virtual(backend, body)
+
+
+def test_a_descriptor_is_read_until_the_reader_has_enough(backend: str) -> None:
+    async def body() -> None:
+        rim, (read_end, write_end), got = current_rim(), os.pipe(), list[bytes]()
+        os.set_blocking(read_end, False)
+
+        def on_readable() -> bool:
+            got.append(os.read(read_end, 100))
+            return bool(got[-1])
+
+        try:
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(rim.read_forever, read_end, on_readable)
+                for chunk in (b"one", b"two"):
+                    os.write(write_end, chunk)
+                    while not b"".join(got).endswith(chunk):
+                        await settle(1)
+                os.close(write_end)
+            assert got == [b"one", b"two", b""]
+        finally:
+            os.close(read_end)
+
+    run(backend, body)
+
+
+@pytest.mark.parametrize("ending", ["an exception", "a cancellation"])
+def test_reading_ends_by_an_exception_or_a_cancellation_and_lets_go_of_the_descriptor(
+    backend: str, ending: str
+) -> None:
+    async def body() -> None:
+        rim, (read_end, write_end) = current_rim(), os.pipe()
+        os.set_blocking(read_end, False)
+
+        def broken() -> bool:
+            raise ZeroDivisionError
+
+        try:
+            if ending == "an exception":
+                os.write(write_end, b"x")
+                with pytest.raises(ZeroDivisionError):
+                    await rim.read_forever(read_end, broken)
+            else:
+                with anyio.move_on_after(0.01) as scope:
+                    await rim.read_forever(read_end, broken)
+                assert scope.cancelled_caught
+                os.write(write_end, b"x")
+            with anyio.fail_after(1.0):
+                await rim.read_forever(read_end, lambda: os.read(read_end, 9) != b"x")
+                await rim.wait_writable(write_end)
+        finally:
+            os.close(read_end)
+            os.close(write_end)
+
+    run(backend, body)

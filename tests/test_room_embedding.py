@@ -1,0 +1,534 @@
+"""Embedding: however a program opens a room, cancels its host or walks away, the room ends in order and says so."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import anyio
+import pytest
+import trio
+from tests.support import run_virtual
+from tests.support.rooms import Outcomes, open_room, record_events, settle
+
+from greenroom import Greenroom, Kind, RoomClosed, State, UsageError
+from greenroom.protocol.errors import CallError, Drained
+from greenroom.supervisor._core_supervision import CoreActorFailed
+from greenroom.testing._fake import HANG, FakeServer
+
+
+class OwnMistakeError(Exception):
+    """What an embedder's body raises."""
+
+
+def closed_in_order(room: Greenroom, server: FakeServer) -> None:
+    assert server.live == 0
+    assert room.drain_report is not None
+    assert room.drain_report.adds_up
+
+
+# ---- both loops --------------------------------------------------------------------------------------------
+
+
+def test_async_with_opens_and_ends_a_room(backend: str) -> None:
+    server = FakeServer()
+
+    async def body() -> None:
+        async with open_room({"a": server}) as room:
+            await room.connect("a")
+            assert server.live == 1
+            assert room.drain_report is None
+        closed_in_order(room, server)
+        with pytest.raises(RoomClosed):
+            await room.call("a_echo")
+        with pytest.raises(RoomClosed):
+            await room.connect("a")
+        with pytest.raises(RoomClosed):
+            await room.catalogued()
+        await room.aclose()
+
+    run_virtual(backend, body)
+
+
+async def _fail_in(room: Greenroom, first: Callable[[], None] = lambda: None) -> None:
+    async with room:
+        await room.connect("a")
+        first()
+        raise OwnMistakeError
+
+
+def test_a_body_s_own_exception_comes_out_unwrapped(backend: str) -> None:
+    server = FakeServer()
+
+    async def body() -> None:
+        room = open_room({"a": server})
+        with pytest.raises(OwnMistakeError):
+            await _fail_in(room)
+        closed_in_order(room, server)
+
+    run_virtual(backend, body)
+
+
+def test_a_cancelled_host_does_not_hide_the_body_s_own_exception(backend: str) -> None:
+    server = FakeServer(stop_latency=1.0)
+
+    async def body() -> None:
+        room = open_room({"a": server})
+        with anyio.CancelScope() as scope, pytest.raises(OwnMistakeError):
+            await _fail_in(room, scope.cancel)
+        closed_in_order(room, server)
+
+    run_virtual(backend, body)
+
+
+def test_before_it_is_open_a_room_says_what_to_do(backend: str) -> None:
+    async def body() -> None:
+        room = open_room({"a": FakeServer()})
+        for ask in (
+            room.status,
+            room.tools,
+            room.events,
+            lambda: room.search("x"),
+            lambda: room.describe("x"),
+        ):
+            with pytest.raises(UsageError, match="not open yet: use `async with"):
+                ask()
+        for wait in (lambda: room.call("a_echo"), room.ready, lambda: room.connect("a"), room.catalogued):
+            with pytest.raises(UsageError, match="not open yet"):
+                await wait()  # type: ignore[operator]
+        await room.aclose()
+
+    run_virtual(backend, body)
+
+
+def test_a_room_opens_once(backend: str) -> None:
+    async def body() -> None:
+        async with open_room({}) as room:
+            with pytest.raises(UsageError, match="opened once"):
+                async with room:
+                    pass
+
+    run_virtual(backend, body)
+
+
+def test_start_in_a_task_group_and_aclose(backend: str) -> None:
+    server = FakeServer()
+
+    async def body() -> None:
+        room = open_room({"a": server})
+        async with anyio.create_task_group() as tasks:
+            await room.start(tasks)
+            await room.connect("a")
+            await room.aclose()
+            closed_in_order(room, server)
+
+    run_virtual(backend, body)
+
+
+def test_a_cancelled_task_group_ends_the_room_it_was_given(backend: str) -> None:
+    server = FakeServer(stop_latency=0.5)
+
+    async def body() -> None:
+        room = open_room({"a": server})
+        async with anyio.create_task_group() as tasks:
+            await room.start(tasks)
+            await room.connect("a")
+            tasks.cancel_scope.cancel()
+        closed_in_order(room, server)
+        assert anyio.current_time() < 20
+
+    run_virtual(backend, body)
+
+
+def test_a_room_entered_in_a_cancelled_scope_does_not_wait_for_ever(backend: str) -> None:
+    server = FakeServer()
+
+    async def body() -> None:
+        room = open_room({"a": server}, entries={"a": {"lifecycle": "eager"}})
+        with anyio.CancelScope() as scope:
+            scope.cancel()
+            async with room:
+                await anyio.sleep_forever()
+        await room.aclose()
+        assert server.live == 0
+
+    with_time_limit(backend, body)
+
+
+def with_time_limit(backend: str, body: Callable[[], Awaitable[None]]) -> None:
+    async def limited() -> None:
+        with anyio.fail_after(1000):
+            await body()
+
+    run_virtual(backend, limited)
+
+
+def test_a_host_cancelled_by_a_scope_still_gets_an_ordered_end(backend: str) -> None:
+    server = FakeServer(call_latency=3.0, stop_latency=1.0)
+
+    async def body() -> None:
+        room = open_room({"a": server})
+        outcomes = list[Any]()
+        with anyio.move_on_after(5.0) as scope:
+            async with room:
+                await room.connect("a")
+                target = room.describe("a_echo")
+                await anyio.sleep(4.0)
+                room.start_call(target, {}, lambda call: outcomes.append(call.outcome))
+                await anyio.sleep_forever()
+        assert scope.cancelled_caught
+        assert outcomes == ["result"], "a call in flight was not given its time"
+        assert anyio.current_time() == pytest.approx(8.0, abs=0.1)
+        closed_in_order(room, server)
+
+    run_virtual(backend, body)
+
+
+def test_aclose_from_another_task_ends_the_room_under_the_one_that_entered_it(backend: str) -> None:
+    server = FakeServer()
+
+    async def body() -> None:
+        async with anyio.create_task_group() as tasks:
+            async with open_room({"a": server}) as room:
+                await room.connect("a")
+                tasks.start_soon(room.aclose)
+                await anyio.sleep(1.0)
+                assert server.live == 0
+                with pytest.raises(RoomClosed):
+                    await room.call("a_echo")
+            closed_in_order(room, server)
+
+    run_virtual(backend, body)
+
+
+def test_many_acloses_are_one_and_a_less_patient_one_counts(backend: str) -> None:
+    server = FakeServer(call_latency=HANG)
+
+    async def body() -> None:
+        async with open_room({"a": server}) as room, Outcomes() as calls:
+            await room.connect("a")
+            call = calls.start(room, "a_echo")
+            await settle()
+            start = anyio.current_time()
+            async with anyio.create_task_group() as tasks:
+                for _ in range(3):
+                    tasks.start_soon(room.aclose)
+                await anyio.sleep(2.0)
+                await room.aclose(0)
+            assert anyio.current_time() - start == pytest.approx(2.0, abs=0.1)
+            assert isinstance(call.error, Drained)
+        closed_in_order(room, server)
+
+    run_virtual(backend, body)
+
+
+def test_the_end_is_bounded_whatever_the_servers_do(backend: str) -> None:
+    servers = {name: FakeServer(call_latency=HANG, stop_latency=HANG) for name in "abcdefgh"}
+
+    async def body() -> None:
+        async with open_room(servers) as room:
+            for name in servers:
+                await room.connect(name)
+                room.start_call(room.describe(f"{name}_echo"), {}, lambda _: None)
+            await settle()
+            start = anyio.current_time()
+            await room.aclose()
+            assert anyio.current_time() - start <= 15.1, "servers were stopped one after the other"
+        assert sum(server.live for server in servers.values()) == 0
+        assert room.drain_report is not None
+        assert (room.drain_report.accepted, room.drain_report.failed) == (8, 8)
+
+    run_virtual(backend, body)
+
+
+def test_whoever_waits_when_the_room_closes_is_told(backend: str) -> None:
+    server = FakeServer(start_latency=HANG)
+    told: list[str] = []
+
+    async def body() -> None:
+        room = open_room({"a": server}, entries={"a": {"lifecycle": "eager"}})
+
+        async def wait(what: Callable[[], Awaitable[Any]]) -> None:
+            try:
+                await what()
+            except CallError as error:
+                told.append(error.code)
+            else:
+                told.append("done")
+
+        async with anyio.create_task_group() as tasks, room:
+            for what in (lambda: room.connect("a"), lambda: room.call("a_x"), room.ready, room.catalogued):
+                tasks.start_soon(wait, what)
+            await anyio.sleep(1.0)
+        assert sorted(told) == ["done", "done", "server_not_connected", "server_not_connected"]
+
+    with_time_limit(backend, body)
+
+
+# ---- trio --------------------------------------------------------------------------------------------------
+
+
+def test_on_trio_start_without_a_nursery_says_what_to_do() -> None:
+    async def body() -> None:
+        with pytest.raises(UsageError, match=r"await room.start\(nursery\)"):
+            await open_room({}).start()
+
+    run_virtual("trio", body)
+
+
+def test_on_trio_a_nursery_will_do() -> None:
+    server = FakeServer()
+
+    async def body() -> None:
+        room = open_room({"a": server})
+        async with trio.open_nursery() as nursery:
+            await room.start(nursery)
+            await room.connect("a")
+            nursery.cancel_scope.cancel()
+        closed_in_order(room, server)
+
+    run_virtual("trio", body)
+
+
+# ---- asyncio: native cancellation --------------------------------------------------------------------------
+
+
+async def _host(room: Greenroom, up: asyncio.Event) -> None:
+    async with room:
+        await room.connect("a")
+        up.set()
+        await asyncio.sleep(3600)
+
+
+@pytest.mark.parametrize("times", [1, 2, 3])
+def test_a_host_cancelled_natively_any_number_of_times_ends_in_order(times: int) -> None:
+    server = FakeServer(stop_latency=2.0)
+
+    async def body() -> None:
+        room, up = open_room({"a": server}), asyncio.Event()
+        host = asyncio.create_task(_host(room, up))
+        await up.wait()
+        for _ in range(times):
+            host.cancel()
+            await asyncio.sleep(0.1)
+        with pytest.raises(asyncio.CancelledError):
+            await host
+        closed_in_order(room, server)
+
+    run_virtual("asyncio", body)
+
+
+def test_under_wait_for_and_timeout_the_host_gets_its_timeout_error() -> None:
+    server = FakeServer(stop_latency=1.0)
+
+    async def body() -> None:
+        room = open_room({"a": server})
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(_host(room, asyncio.Event()), 5.0)
+        closed_in_order(room, server)
+
+        room = open_room({"a": server})
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(5.0):
+                await _host(room, asyncio.Event())
+        closed_in_order(room, server)
+        task = asyncio.current_task()
+        assert task is not None
+        assert task.cancelling() == 0
+
+    run_virtual("asyncio", body)
+
+
+def test_start_without_a_group_has_an_owner_task_of_its_own() -> None:
+    server = FakeServer()
+
+    async def body() -> None:
+        room = open_room({"a": server})
+        await asyncio.create_task(room.start())
+        await asyncio.create_task(room.connect("a"))
+        await asyncio.create_task(room.aclose())
+        closed_in_order(room, server)
+
+    run_virtual("asyncio", body)
+
+
+@pytest.mark.parametrize("ticks", range(6))
+def test_start_cancelled_at_any_tick_leaves_nothing(ticks: int) -> None:
+    server = FakeServer()
+
+    async def body() -> None:
+        room = open_room({"a": server}, entries={"a": {"lifecycle": "eager"}})
+        starting = asyncio.create_task(room.start())
+        for _ in range(ticks):
+            await asyncio.sleep(0)
+        starting.cancel()
+        await asyncio.wait([starting])
+        await room.aclose()
+        assert server.live == 0
+
+    run_virtual("asyncio", body)
+
+
+@pytest.mark.parametrize("latency", [0.0, HANG])
+def test_when_asyncio_run_ends_with_the_room_open_nothing_is_left(latency: float) -> None:
+    server = FakeServer(call_latency=HANG, stop_latency=latency)
+    kept: list[Any] = []
+
+    async def main() -> None:
+        room = open_room({"a": server})
+        await room.start()
+        await room.connect("a")
+        target, outcomes = room.describe("a_echo"), list[str]()
+        room.start_call(target, {}, lambda call: outcomes.append(call.outcome))
+        waiting = [asyncio.create_task(room.call("a_echo", {"n": n})) for n in range(3)]
+        queued = asyncio.create_task(room.call("b_echo"))
+        await asyncio.sleep(0.01)
+        kept.extend([room, outcomes, waiting, queued])
+
+    asyncio.run(main())
+
+    room, outcomes, waiting, queued = kept
+    assert server.live == 0
+    assert len(outcomes) == 1
+    assert all(task.cancelled() or task.exception() is not None for task in [*waiting, queued])
+    assert room.drain_report.accepted == 4
+    assert room.drain_report.adds_up
+
+
+# ---- bugs of ours ------------------------------------------------------------------------------------------
+
+
+def test_t26_a_bug_in_a_step_parks_that_server_and_the_rest_serve_on(
+    backend: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    servers = {"a": FakeServer(call_latency=1.0), "b": FakeServer()}
+
+    async def body() -> None:
+        async with open_room(servers) as room:
+            await room.connect("a")
+            await room.connect("b")
+            notes = record_events(room, Kind.NOTE)
+            actor = room._runtime.root.actor("a")
+
+            def broken(*_: Any) -> None:
+                raise ZeroDivisionError("a bug of ours")
+
+            async with Outcomes() as calls:
+                in_flight = calls.start(room, "a_echo")
+                await settle()
+                with monkeypatch.context() as patch:
+                    patch.setattr(type(actor), "_rest", broken)
+                    patch.setattr(room._runtime.root, "idle_timeout", broken)
+                    await anyio.sleep(2.0)
+            assert in_flight.outcome == "{}"
+            with pytest.raises(CallError, match="an error in Greenroom itself") as caught:
+                await room.call("a_echo")
+            assert caught.value.code == "bug"
+            assert (await room.call("b_echo", {"fine": 1})).text == '{"fine": 1}'
+            assert any("ZeroDivisionError: a bug of ours" in note.detail for note in notes)
+            assert servers["a"].live == 0
+            assert "an error in Greenroom itself" in (room.status()[0].down or "")
+
+            await room.connect("a")
+            assert (await room.call("a_echo", {"back": 1})).text == '{"back": 1}'
+
+    run_virtual(backend, body)
+
+
+DIRECTOR = [
+    "refusal",
+    "want",
+    "unwant",
+    "ready",
+    "closed",
+    "idle_timeout",
+    "answered",
+    "silent",
+    "left",
+    "may_send",
+]
+
+
+@pytest.mark.parametrize("broken", DIRECTOR)
+def test_a_bug_in_any_decision_leaves_no_call_without_an_outcome(
+    backend: str, broken: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    servers = {"a": FakeServer(call_latency=1.0, start_latency=1.0), "b": FakeServer()}
+
+    async def body() -> None:
+        async with open_room(servers, failureThreshold=1, cooldownMs=1000) as room:
+            await room.connect("b")
+            await room.connect("a")
+            root = room._runtime.root
+            working = getattr(root, broken)
+
+            def for_a(actor: Any, *args: Any, **options: Any) -> Any:
+                if actor.address.server == "a":
+                    raise ZeroDivisionError(broken)
+                return working(actor, *args, **options)
+
+            with monkeypatch.context() as patch:
+                patch.setattr(root, broken, for_a)
+                results = list[Any]()
+                for _ in range(3):
+                    try:
+                        room.start_call(room.describe("a_echo"), {}, results.append)
+                    except (CallError, ZeroDivisionError) as error:
+                        results.append(error)
+                await anyio.sleep(0.5)
+                servers["a"].crash()
+                await anyio.sleep(100.0)
+            assert len(results) == 3
+            assert (await room.call("b_echo", {"fine": 1})).text == '{"fine": 1}'
+        assert room.drain_report is not None
+        assert room.drain_report.adds_up
+        assert servers["a"].live == 0
+
+    with_time_limit(backend, body)
+
+
+def test_a_core_actor_that_fails_is_restarted_and_its_askers_get_an_answer(
+    backend: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def body() -> None:
+        async with open_room({"a": FakeServer()}) as room:
+            router: Any = room._runtime.router
+            notes = record_events(room, Kind.NOTE)
+            with monkeypatch.context() as patch:
+                patch.setattr(router, "_learn", lambda _: 1 / 0)
+                await room.connect("a")
+            assert any("the router failed and is restarted" in note.detail for note in notes)
+            await room.connect("a", force=True)
+            assert (await room.call("a_echo", {"x": 1})).text == '{"x": 1}'
+
+    with_time_limit(backend, body)
+
+
+def test_a_core_actor_that_keeps_failing_takes_the_room_down_loudly(
+    backend: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = FakeServer(call_latency=HANG)
+    outcomes: list[str] = []
+
+    async def body() -> None:
+        room = open_room({"a": server})
+
+        async def body_of_it() -> None:
+            async with room:
+                await room.connect("a")
+                room.start_call(room.describe("a_echo"), {}, lambda call: outcomes.append(call.outcome))
+                router: Any = room._runtime.router
+                monkeypatch.setattr(router, "after_batch", lambda: 1 / 0)
+                router.ref.tell(object())
+                await anyio.sleep(1.0)
+                with pytest.raises(RoomClosed):
+                    await room.call("a_echo")
+
+        with pytest.raises(CoreActorFailed, match="the router failed more than 3 times"):
+            await body_of_it()
+        assert outcomes == ["call_failed"]  # lost with its connection: it was sent
+        closed_in_order(room, server)
+        assert room._runtime.root.actor("a").life.state in (State.CLOSED, State.IDLE)
+
+    with_time_limit(backend, body)

@@ -1,0 +1,176 @@
+"""The router: what it learns, what it publishes, whom it tells."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+import anyio
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.support import run_virtual
+from tests.support.rooms import open_room
+
+from greenroom import Kind
+from greenroom.actors import Define, EventStream, Learn, Router, Sync, current_rim
+from greenroom.protocol.catalogue import ServerEntry
+from greenroom.protocol.config import ServerDefinition, Settings
+from greenroom.testing._fake import FakeServer, tool
+
+
+def entry(server: str, *names: str, revision: int = 1, **more: Any) -> ServerEntry:
+    return ServerEntry(server, "hash", tools=tuple(tool(name) for name in names), revision=revision, **more)
+
+
+class Bench:
+    """A router at work, what it said had changed, and the catalogue events."""
+
+    def __init__(self, servers: Mapping[str, ServerDefinition]) -> None:
+        rim = current_rim()
+        self.events = EventStream(rim)
+        self.changed: list[ServerEntry] = []
+        self.announced: list[str] = []
+        self.events.listen(lambda event: self.announced.append(event.detail), [Kind.CATALOGUE])
+        self.router = Router(rim, self.events, servers, {}, Settings(), self.changed.append)
+
+    async def learn(self, *entries: ServerEntry) -> None:
+        for one in entries:
+            self.router.ref.tell(Learn(one))
+        await self.router.ref.ask(Sync, timeout=10)
+
+    def names(self) -> list[str]:
+        return [target.name for target in self.router.index.tools()]
+
+
+def definitions(*names: str) -> dict[str, ServerDefinition]:
+    return {name: ServerDefinition(name, command="x") for name in names}
+
+
+def with_router(backend: str, body: Callable[[Bench], Awaitable[None]]) -> None:
+    async def main() -> None:
+        bench = Bench(definitions("a", "b"))
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(bench.router.run)
+            await body(bench)
+            tasks.cancel_scope.cancel()
+
+    run_virtual(backend, main)
+
+
+def test_what_is_learned_is_in_the_published_index_after_a_sync(backend: str) -> None:
+    async def body(bench: Bench) -> None:
+        before = bench.router.index
+        await bench.learn(entry("a", "one"), entry("b", "two"))
+        assert bench.names() == ["a_one", "b_two"]
+        assert before.tools() == (), "a published index was changed"
+
+    with_router(backend, body)
+
+
+def test_an_older_answer_never_overwrites_a_newer_one(backend: str) -> None:
+    async def body(bench: Bench) -> None:
+        await bench.learn(entry("a", "new", revision=5), entry("a", "old", revision=4))
+        assert bench.names() == ["a_new"]
+        assert [one.revision for one in bench.changed] == [5]
+
+    with_router(backend, body)
+
+
+def test_t24_the_same_again_is_kept_and_announced_to_nobody(backend: str) -> None:
+    async def body(bench: Bench) -> None:
+        await bench.learn(entry("a", "one", revision=1))
+        index = bench.router.index
+        await bench.learn(entry("a", "one", revision=2, protocol_version="2026-07-28"))
+        assert bench.announced == ["a"]
+        assert bench.router.index is index
+        known = bench.router.entry("a")
+        assert known is not None
+        assert known.protocol_version == "2026-07-28"
+        assert len(bench.changed) == 2, "the cache keeps what is newer, also when it says the same"
+
+    with_router(backend, body)
+
+
+def test_a_burst_costs_one_index(backend: str) -> None:
+    async def body(bench: Bench) -> None:
+        seen = {id(bench.router.index)}
+        for n in range(50):
+            bench.router.ref.tell(Learn(entry("a", f"t{n}", revision=n)))
+        await bench.router.ref.ask(Sync)
+        seen.add(id(bench.router.index))
+        assert len(seen) == 2
+        assert bench.names() == ["a_t49"]
+
+    with_router(backend, body)
+
+
+def test_a_server_nobody_configured_is_not_learned(backend: str) -> None:
+    async def body(bench: Bench) -> None:
+        await bench.learn(entry("stranger", "one"))
+        assert (bench.names(), bench.announced, bench.changed) == ([], [], [])
+
+    with_router(backend, body)
+
+
+def test_new_definitions_make_unknown_what_does_not_fit_them(backend: str) -> None:
+    async def body(bench: Bench) -> None:
+        await bench.learn(entry("a", "one"), entry("b", "two"))
+        kept = bench.router.entry("b")
+        assert kept is not None
+        bench.router.ref.tell(Define(definitions("b", "c"), {"b": kept}, Settings()))
+        await bench.router.ref.ask(Sync)
+        assert bench.names() == ["b_two"]
+        assert bench.router.entry("a") is None
+
+    with_router(backend, body)
+
+
+ODD = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=2),
+    max_leaves=4,
+)
+
+
+@given(
+    st.lists(
+        st.fixed_dictionaries(
+            {"name": st.text(min_size=1, max_size=80)},
+            optional={"description": ODD, "inputSchema": ODD, "annotations": ODD, "title": ODD, "_meta": ODD},
+        ),
+        max_size=4,
+    )
+)
+def test_nothing_a_server_says_of_itself_breaks_the_router(tools: list[dict[str, Any]]) -> None:
+    async def body(bench: Bench) -> None:
+        with anyio.fail_after(10):
+            await bench.learn(
+                ServerEntry("a", "hash", tools=tuple(tools), resources=tuple(tools), revision=1)
+            )
+        for target in bench.router.index.tools():
+            assert bench.router.index.get(target.name) is target
+
+    with_router("trio", body)
+
+
+@pytest.mark.parametrize("changes", [1, 5])
+def test_t24_a_changed_list_is_read_again_once_and_told_once(backend: str, changes: int) -> None:
+    server = FakeServer()
+
+    async def body() -> None:
+        async with open_room({"a": server}) as room:
+            await room.connect("a")
+            announced = list[str]()
+            room._runtime.stage.events.listen(lambda event: announced.append(event.detail), [Kind.CATALOGUE])
+            server.tools = [tool("other")]
+            for _ in range(changes):
+                server.announce_tools()
+            await anyio.sleep(1.0)
+            assert [target.name for target in room.tools()] == ["a_other"]
+            assert announced == ["a"]
+            server.announce_tools()
+            await anyio.sleep(1.0)
+            assert announced == ["a"], "nothing had changed"
+
+    run_virtual(backend, body)

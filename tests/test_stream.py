@@ -1,0 +1,118 @@
+"""The event stream: in order, without gaps, and never slowed by a reader."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+import anyio
+from tests.support import run_virtual
+
+from greenroom import Event, Kind, Lagged
+from greenroom.actors import EventStream, Subscription, current_rim
+
+
+def with_stream(backend: str, body: Callable[[EventStream], Awaitable[None]]) -> None:
+    async def main() -> None:
+        with anyio.fail_after(100):
+            await body(EventStream(current_rim()))
+
+    run_virtual(backend, main)
+
+
+async def take(reader: Subscription, count: int) -> list[Event | Lagged]:
+    return [await anext(reader) for _ in range(count)]
+
+
+def details(events: list[Event | Lagged]) -> list[object]:
+    return [event.missed if isinstance(event, Lagged) else event.detail for event in events]
+
+
+def test_a_reader_gets_every_event_of_its_kinds_from_now_on_in_order(backend: str) -> None:
+    async def body(stream: EventStream) -> None:
+        stream.emit(Kind.NOTE, detail="too early")
+        async with stream.subscribe() as everything, stream.subscribe([Kind.CALL, Kind.CALL]) as calls:
+            stream.emit(Kind.NOTE, detail="note")
+            stream.emit(Kind.CALL, detail="call")
+            assert details(await take(everything, 2)) == ["note", "call"]
+            (event,) = await take(calls, 1)
+            assert isinstance(event, Event)
+            assert (event.detail, event.seq) == ("call", 3)
+        assert not stream.wants(Kind.CALL)
+        assert not stream.wants(Kind.NOTE)
+
+    with_stream(backend, body)
+
+
+def test_a_waiting_reader_is_woken_and_the_end_ends_it_after_what_it_has(backend: str) -> None:
+    got: list[object] = []
+
+    async def body(stream: EventStream) -> None:
+        async def read() -> None:
+            async with stream.subscribe() as events:
+                async for event in events:
+                    got.extend(details([event]))
+
+        async with anyio.create_task_group() as tasks:
+            for _ in range(2):
+                tasks.start_soon(read)
+            await anyio.sleep(1.0)
+            stream.emit(Kind.NOTE, detail="one")
+            await anyio.sleep(1.0)
+            stream.emit(Kind.NOTE, detail="last")
+            stream.close()
+
+    with_stream(backend, body)
+
+    assert sorted(map(str, got)) == ["last", "last", "one", "one"]
+
+
+def test_a_slow_reader_loses_its_oldest_and_is_told_how_many(backend: str) -> None:
+    async def body(stream: EventStream) -> None:
+        async with stream.subscribe(buffer=3) as slow, stream.subscribe() as quick:
+            for n in range(10):
+                stream.emit(Kind.NOTE, detail=str(n))
+            assert details(await take(slow, 4)) == [7, "7", "8", "9"]
+            assert len(await take(quick, 10)) == 10
+            stream.emit(Kind.NOTE, detail="next")
+            assert details(await take(slow, 1)) == ["next"]
+
+    with_stream(backend, body)
+
+
+def test_a_reader_cancelled_while_waiting_loses_nothing(backend: str) -> None:
+    async def body(stream: EventStream) -> None:
+        async with stream.subscribe() as events:
+            with anyio.move_on_after(1.0):
+                await anext(events)
+            stream.emit(Kind.NOTE, detail="kept")
+            assert details(await take(events, 1)) == ["kept"]
+
+    with_stream(backend, body)
+
+
+def test_a_listener_is_called_in_the_step_and_one_that_raises_is_taken_off(backend: str) -> None:
+    async def body(stream: EventStream) -> None:
+        heard, notes = list[str](), list[str]()
+
+        def deaf(_: Event) -> None:
+            raise ZeroDivisionError
+
+        stream.listen(deaf, [Kind.CALL])
+        stream.listen(lambda event: heard.append(event.detail), [Kind.CALL])
+        stream.listen(lambda event: notes.append(event.detail), [Kind.NOTE])
+        stream.emit(Kind.CALL, detail="one")
+        stream.emit(Kind.CALL, detail="two")
+        assert heard == ["one", "two"]
+        assert notes == ["a reader of events raised ZeroDivisionError() and is read to no more"]
+
+    with_stream(backend, body)
+
+
+def test_the_least_buffer_holds_one(backend: str) -> None:
+    async def body(stream: EventStream) -> None:
+        async with stream.subscribe(buffer=0) as events:
+            stream.emit(Kind.NOTE, detail="1")
+            stream.emit(Kind.NOTE, detail="2")
+            assert details(await take(events, 2)) == [1, "2"]
+
+    with_stream(backend, body)
