@@ -163,6 +163,8 @@ def test_deaths_in_one_session_do_not_shut_the_others_gate(backend: str) -> None
             with pytest.raises(Unavailable):
                 await alice.call("a_echo")
             await bob.call("a_echo")
+            async with room.session("carol") as carol:
+                await carol.call("a_echo")
 
     run_virtual(backend, main)
 

@@ -86,7 +86,7 @@ MUTANTS = (
     Mutant("gate: silence counts once", _DESK, "silent and self.director.silent(self)", "silent and [self.director.silent(self) for _ in expired][-1]", _T_ROOM),
     Mutant("gate: a hung one is lost", _DESK, "        if hung:\n            self._unresponsive()\n", "", _T_ROOM),
     Mutant("gate: bypass once a second", _ROOT, "BYPASS_EVERY = 1.0", "BYPASS_EVERY = 0.5", _T_ROOM),
-    Mutant("gate: a session's deaths are its own", _ROOT, "parent=record,\n", "parent=record,\n                    gate=record.gate,\n                    restarting=record.restarting,\n", _T_APART),
+    Mutant("gate: a session's deaths are its own", _ROOT, "if record.parent is not None and ending.cause is Cause.CONNECT_FAILED:", "if record.parent is not None:", _T_APART),
     Mutant("intensity: more than the limit", _RESTART, "len(times) > limit", "len(times) >= limit", ("test_restart.py",)),
     Mutant("intensity: within the period", _RESTART, "t > now - period", "t > now - 2 * period", ("test_restart.py",)),
     Mutant("restart: keep-alive comes back", _RESTART, "RestartPolicy.ALWAYS if keep", "RestartPolicy.ON_DEMAND if keep", ("test_restart.py",)),
