@@ -251,3 +251,19 @@ def test_a_place_that_one_session_frees_goes_to_the_next_sessions_queue(backend:
             assert ends[:2] != ends[2:4] or len(set(ends[:2])) == 2, "the places go round"
 
     run_virtual(backend, main)
+
+
+def test_pressure_takes_another_although_a_sessions_child_has_been_idle_longer(backend: str) -> None:
+    async def main() -> None:
+        servers = {name: FakeServer() for name in "abc"}
+        async with (
+            open_room(servers, entries=PER_SESSION, maxConnections=2) as room,
+            room.session("x") as alice,
+        ):
+            await alice.call("a_echo")
+            for name in "bc":
+                await anyio.sleep(1)
+                await room.call(f"{name}_echo")
+            assert [servers[name].live for name in "abc"] == [1, 0, 1]
+
+    run_virtual(backend, main)
