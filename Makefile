@@ -6,12 +6,13 @@ BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check bench bench-smoke bench-readme bench-pictures clean
+.PHONY: help demo test check conformance bench bench-smoke bench-readme bench-pictures clean
 
 help:
-	@echo "make demo    see it work: bundled servers, about ten seconds"
+	@echo "make demo    see it work: bundled servers, a few seconds"
 	@echo "make test    all tests, real servers included (ARGS='-k name' for some of them)"
 	@echo "make check   format, lint, types, import arrows, docs"
+	@echo "make conformance   the official MCP conformance suite against our client (ARGS='--leg 0.2-modern')"
 	@echo "make bench   what it costs, against other ways to do it (some minutes; leave the machine alone)"
 	@echo "make clean   remove what the others made"
 
@@ -22,12 +23,15 @@ test: .venv/.developed
 	@$(BIN)/python tools/real_servers.py
 	$(BIN)/python -m pytest $(or $(ARGS),--every-torture-row)
 
-check: .venv/.developed
+check: .venv/.benched
 	$(BIN)/ruff format --check --quiet .
 	$(BIN)/ruff check --quiet .
 	$(BIN)/pyright
 	$(BIN)/python tools/arrows.py
 	$(BIN)/python tools/docs.py
+
+conformance: .venv/.developed
+	@$(BIN)/python tools/conformance.py $(ARGS)
 
 bench: .venv/.benched
 	$(BIN)/python -m benchmarks

@@ -13,8 +13,11 @@ from ._core import CoreActor
 from ._desk import CallDesk
 from ._guard import Guard
 from ._host import Host, NoHost, ServerRequest, not_found
+from ._http import AuthFor, HttpConnector
+from ._in_process import InProcessConnector
 from ._mailbox import Mailbox
-from ._peer import Exchange, LostReason, Peer, PeerHooks, RpcError
+from ._news import login_needed
+from ._peer import Exchange, Loss, LostReason, Peer, PeerHooks, RpcError
 from ._ref import MailboxFull, Ref, Reply
 from ._rim import Rim, Waiter, current_rim
 from ._router import Define, Learn, Router, Sync
@@ -23,12 +26,14 @@ from ._stage import Director, Load, Record, Spawner, Stage, Then, Verdict
 from ._stdio import StdioConnector
 from ._stream import EventStream, Subscription
 from ._timers import Timer, Timers
+from ._unix import UnixConnector
 from ._wire import MODERN_VERSIONS, WireFault, decode_result
 from ._wishes import UPDATED
 
 __all__ = [
     "MODERN_VERSIONS",
     "UPDATED",
+    "AuthFor",
     "Call",
     "CallDesk",
     "CatalogueFile",
@@ -45,9 +50,12 @@ __all__ = [
     "Guard",
     "Hello",
     "Host",
+    "HttpConnector",
+    "InProcessConnector",
     "Learn",
     "Listing",
     "Load",
+    "Loss",
     "LostReason",
     "Mailbox",
     "MailboxFull",
@@ -73,11 +81,13 @@ __all__ = [
     "Then",
     "Timer",
     "Timers",
+    "UnixConnector",
     "Verdict",
     "Waiter",
     "WireFault",
     "current_rim",
     "decode_result",
     "default_cache_path",
+    "login_needed",
     "not_found",
 ]

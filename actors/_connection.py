@@ -16,6 +16,7 @@ import attrs
 
 from ..protocol.catalogue import Raw
 from ._peer import Peer, PeerHooks
+from ._wire import MODERN_VERSIONS
 
 
 @attrs.frozen(eq=False)
@@ -26,6 +27,11 @@ class Hello:
     capabilities: Raw
     server_info: Raw
     instructions: str | None = None
+
+    @property
+    def is_stateless(self) -> bool:
+        """Of the era in which each request says everything: there is no session to hold."""
+        return self.protocol_version in MODERN_VERSIONS
 
 
 @attrs.frozen(eq=False)

@@ -42,8 +42,8 @@ from ..protocol.lifecycle import Cause, Life, State
 from ._call import Call
 from ._inputs import needs_input
 from ._mailbox import Mailbox
-from ._news import News, describe
-from ._peer import LostReason, Peer, RpcError
+from ._news import News, describe, login_needed
+from ._peer import Loss, LostReason, Peer, RpcError
 from ._stage import Director, Record, Stage
 from ._wire import LOG_LEVEL_KEY, MODERN_VERSIONS
 
@@ -283,6 +283,9 @@ class CallDesk:
             if result is not None and self._lacks_input(call, result):
                 return
             self._take_off(call)
+            if error is not None and error.broken:
+                self._broke(call, error)
+                return
             if self.record.guarded:
                 self.director.answered(self, call)
             self._finish(call, result, None if error is None else self._remote_error(call, error))
@@ -299,6 +302,15 @@ class CallDesk:
         call.deadline = call.total_deadline
         self._find_input(call, wanting)
         return True
+
+    def _broke(self, call: Call, error: RpcError) -> None:
+        """Its exchange broke and the connection lives on: send it once more if that is harmless, else it fails."""
+        if self._may_replay(call) and self.life.state is State.CONNECTED:
+            call.back_to_queue()
+            self._enqueue(call, first=True)
+        else:
+            self._end(call, self._lost_error(LostReason(error.message), call.reach, "gave no answer"))
+        self._call_over()
 
     def call_progressed(self, call: Call, params: Mapping[str, Any]) -> None:
         """Progress restarts the call's clock, up to its total."""
@@ -378,18 +390,23 @@ class CallDesk:
     def _lose(self, call: Call, reason: LostReason) -> None:
         """The connection is gone under it: replay, once, what cannot have run or may run twice; else it fails."""
         self._take_off(call)
-        harmless = call.reach is Reach.NOT_SENT or call.replayable
         ending = self.life.ending
-        if harmless and not call.lost_before and ending is not None and ending.cause in _REQUEUEING:
+        if self._may_replay(call) and ending is not None and ending.cause in _REQUEUEING:
             call.back_to_queue()
             self._enqueue(call, first=True)
+        elif reason.loss is Loss.NEEDS_AUTH and call.reach is Reach.NOT_SENT:
+            self._end(call, login_needed(self.address.server, reason.text))
         else:
             self._end(call, self._lost_error(reason, call.reach))
 
-    def _lost_error(self, reason: LostReason, reach: Reach) -> ServerLost:
+    def _may_replay(self, call: Call) -> bool:
+        """Once, and only what did not run or may run twice."""
+        return not call.lost_before and (call.reach is Reach.NOT_SENT or call.replayable)
+
+    def _lost_error(self, reason: LostReason, reach: Reach, what: str = "was lost") -> ServerLost:
         words = "it was not sent" if reach is Reach.NOT_SENT else "the call was sent and may have run"
         return ServerLost(
-            f'Server "{self.address.server}" was lost: {describe(reason)}; {words}.',
+            f'Server "{self.address.server}" {what}: {describe(reason)}; {words}.',
             server=self.address.server,
             reach=reach,
             exit_code=reason.exit_code,

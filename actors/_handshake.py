@@ -94,7 +94,7 @@ def _read_answer(method: str, answer: bytes | RpcError | None, timeout: float) -
     if answer is None:
         raise RpcFailure(method, f"no answer within {timeout:g}s")
     if isinstance(answer, RpcError):
-        text = answer.message if answer.fault else f"{answer.message} ({answer.code})"
+        text = answer.message if answer.fault or answer.broken else f"{answer.message} ({answer.code})"
         raise RpcFailure(method, text, error=answer)
     try:
         return decode_result(answer)
@@ -168,7 +168,7 @@ class _Greeting:
         """
         self.peer.protocol_version = MODERN_VERSIONS[-1]
         try:
-            result = await ask(self.peer, self.rim, "server/discover", None, timeout)
+            result = await self._ask_in_common(timeout)
         except RpcFailure as failure:
             supported = _supported_by(failure)
         else:
@@ -180,6 +180,17 @@ class _Greeting:
         if supported and not _newest(HANDSHAKE_VERSIONS, supported):
             raise _no_common_version("server/discover", ", ".join(supported))
         return None
+
+    async def _ask_in_common(self, timeout: float) -> dict[str, Any]:
+        """Ask in our newest version; refused with versions of which we know one, once more in that one."""
+        try:
+            return await ask(self.peer, self.rim, "server/discover", None, timeout)
+        except RpcFailure as refusal:
+            version = _newest(MODERN_VERSIONS, _supported_by(refusal))
+            if version is None:
+                raise
+            self.peer.protocol_version = version
+            return await ask(self.peer, self.rim, "server/discover", None, self._probe_time())
 
     async def _initialize(self) -> Hello:
         """Greet in the handshake era: offer the newest version, take any that we know."""

@@ -28,6 +28,7 @@ from ..protocol.errors import Bug, CallError, ConnectFailed
 from ..protocol.events import Kind
 from ._connection import Connection, Hello
 from ._handshake import RpcFailure, list_all, shake_hands
+from ._health import Pulse
 from ._news import Failed, Gone, Listed, Lost, Ready, describe
 from ._peer import LostReason, Peer
 from ._questions import Questions
@@ -61,6 +62,7 @@ class Incarnation:
         self.questions = Questions(self, actor.address)
         self.listening: Listening | None = None
         self.declared: Mapping[str, Any] = {}  # the client capabilities its server was told
+        self._pulse = Pulse(self)
 
     # ---- what the actor uses ----------------------------------------------------------------------------------------
 
@@ -83,6 +85,10 @@ class Incarnation:
         """The actor declares the connection lost."""
         self.lost = LostReason(why, stderr_tail=self.stderr_tail())
         return self.lost
+
+    def found_dead(self, why: str) -> None:
+        """Nobody said so, but it is lost."""
+        self.actor.tell(Lost(self.number, self.give_up(why)))
 
     def stderr_tail(self) -> tuple[str, ...]:
         return self._connection.stderr_tail() if self._connection is not None else ()
@@ -146,6 +152,8 @@ class Incarnation:
                     capabilities=self.declared,
                     era_hint=actor.record.era_hint,
                 )
+                self.listening = Listening(self, hello)
+                self.listening.listen()  # before the lists are read, so that no change falls between
                 self._reached("greeted")
                 revision = stage.next_revision()
                 listing = await list_all(connection.peer, stage.rim, hello, settings)
@@ -154,10 +162,10 @@ class Incarnation:
         except RpcFailure as error:
             self._fail(str(error))
         else:
-            self.listening = Listening(self, hello)
             actor.tell(Ready(self.number, hello, listing, revision))
             if not self._leaving:
                 self.listening.start()
+                self._pulse.start()
             await self._stay(connection, hello)
         await anyio.sleep_forever()  # until `leave`, which every ending brings
 
@@ -184,6 +192,7 @@ class Incarnation:
         self._bell.set()
 
     def _fall_silent(self) -> None:
+        self._pulse.stop()
         self.questions.close()
         if self.listening is not None:
             self.listening.stop()
@@ -209,6 +218,9 @@ class Incarnation:
 
     def on_request(self, rpc_id: Any, method: str, params: Mapping[str, Any] | None) -> None:
         self.questions.take(rpc_id, method, params)
+
+    def on_gap(self) -> None:
+        self.look_again()
 
     def on_note(self, text: str) -> None:
         self.actor.stage.events.emit(Kind.NOTE, self.actor.address, self.number, detail=text)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import attrs
 
-from ..protocol.errors import CallError
+from ..protocol.errors import CallError, NeedsAuth
 from ..protocol.lifecycle import Ending
 from ._connection import Hello, Listing
 from ._peer import LostReason
@@ -70,3 +70,12 @@ News = Ready | Listed | Failed | Lost | Gone | Leave
 def describe(reason: LostReason) -> str:
     """A lost connection in one line, the last words of its stderr included."""
     return f"{reason.text} ({' — '.join(reason.stderr_tail)})" if reason.stderr_tail else reason.text
+
+
+def login_needed(server: str, what: str) -> NeedsAuth:
+    """The refusal of a server that wants a login; `what` it said."""
+    return NeedsAuth(
+        f'Server "{server}" needs a login: {what}. Set "bearerToken", "bearerTokenEnv" or "headers" in its entry, '
+        "then connect it again.",
+        server=server,
+    )

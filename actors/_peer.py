@@ -14,6 +14,7 @@ reads the answer, with no task and no queue in between. The rules both sides kee
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Mapping
 from typing import Any, Protocol
 
@@ -24,12 +25,15 @@ from ..protocol.errors import Reach
 
 @attrs.frozen(eq=False)
 class RpcError:
-    """A JSON-RPC error as the server sent it; or `fault=True` for an answer that is no JSON-RPC at all."""
+    """A JSON-RPC error as the server sent it; or `fault=True` for an answer that is no JSON-RPC at all; or
+    `broken=True` when no answer can come any more although the connection lives on (an HTTP exchange that failed by
+    itself). Only then is the exchange's `reach` less than ANSWERED."""
 
     code: int
     message: str
     data: Any = None
     fault: bool = False
+    broken: bool = False
 
 
 class Exchange:
@@ -61,13 +65,26 @@ class Exchange:
         """A notifications/progress for this exchange; `params` as the server sent them."""
 
 
+class Loss(enum.Enum):
+    """What a lost connection says about the server."""
+
+    DIED = "died"
+    EXPIRED = "session expired"  # it lives, and has forgotten us: no death
+    NEEDS_AUTH = "needs auth"  # it lives, and wants a login
+
+
 @attrs.frozen(eq=False)
 class LostReason:
-    """Why a connection is over, with what the other side left behind."""
+    """Why a connection is over, with what the other side left behind.
+
+    Exchanges that the other side proved not to have run (it answered that it does not know the session, or us) are at
+    `Reach.NOT_SENT` again by the time this is told.
+    """
 
     text: str  # "exited with code 3", "closed its stdout", "broken pipe"
     exit_code: int | None = None
     stderr_tail: tuple[str, ...] = ()
+    loss: Loss = Loss.DIED
 
 
 class PeerHooks(Protocol):
@@ -79,6 +96,10 @@ class PeerHooks(Protocol):
 
     def on_request(self, rpc_id: Any, method: str, params: Mapping[str, Any] | None) -> None:
         """A request from the server. Answer with `Peer.reply`, now or later."""
+        ...
+
+    def on_gap(self) -> None:
+        """The stream of notifications was interrupted and is back: what changed meanwhile was not told."""
         ...
 
     def on_note(self, text: str) -> None:

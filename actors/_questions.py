@@ -29,42 +29,61 @@ OVERLOADED: Final = -32000
 _CANCELLED: Final = "notifications/cancelled"
 
 
+class _Question:
+    """One open question. It may be over before its task has begun, so its scope is made there."""
+
+    __slots__ = ("_scope", "is_over")
+
+    def __init__(self) -> None:
+        self.is_over = False
+        self._scope: anyio.CancelScope | None = None
+
+    def leave(self) -> None:
+        self.is_over = True
+        if self._scope is not None:
+            self._scope.cancel()
+
+    def scope(self) -> anyio.CancelScope:
+        self._scope = anyio.CancelScope()
+        return self._scope
+
+
 class Questions:
     def __init__(self, incarnation: Incarnation, address: Address) -> None:
         self._incarnation = incarnation
         self._address = address
         self._stage = incarnation.actor.stage
-        self._scopes: dict[Any, anyio.CancelScope] = {}  # by the server's id of the request
+        self._open: dict[Any, _Question] = {}  # by the server's id of the request
         self.closed = False
 
     def __len__(self) -> int:
-        return len(self._scopes)
+        return len(self._open)
 
     def take(self, rpc_id: Any, method: str, params: Mapping[str, Any] | None) -> None:
         """A request came in. Answered later, or refused now."""
-        if len(self._scopes) >= MOST_OPEN or rpc_id in self._scopes:
-            text = f"{len(self._scopes)} requests of this server are open already; ask again later"
+        if len(self._open) >= MOST_OPEN or rpc_id in self._open:
+            text = f"{len(self._open)} requests of this server are open already; ask again later"
             self._incarnation.peer.reply(rpc_id, None, RpcError(OVERLOADED, text))
             return
-        scope = self._scopes[rpc_id] = anyio.CancelScope()
-        self._stage.spawn(lambda: self._answer(scope, rpc_id, self._request(method, params or {})))
+        question = self._open[rpc_id] = _Question()
+        self._stage.spawn(lambda: self._answer(question, rpc_id, self._request(method, params or {})))
 
     def heed(self, method: str, params: Mapping[str, Any] | None) -> bool:
         """Whether this notification is about a question; then it has been heeded."""
         if method != _CANCELLED:
             return False
         rpc_id = (params or {}).get("requestId")
-        scope = self._scopes.pop(rpc_id, None) if isinstance(rpc_id, int | str | float) else None
-        if scope is not None:
-            scope.cancel()
+        question = self._open.pop(rpc_id, None) if isinstance(rpc_id, int | str | float) else None
+        if question is not None:
+            question.leave()
         return True
 
     def close(self) -> None:
         """The incarnation ends: nobody waits for an answer any more."""
         self.closed = True
-        scopes, self._scopes = self._scopes, {}
-        for scope in scopes.values():
-            scope.cancel()
+        questions, self._open = self._open, {}
+        for question in questions.values():
+            question.leave()
 
     async def answer_all(self, requests: Mapping[str, Any]) -> dict[str, Any]:
         """The answers to the input requests of one result, by the server's keys. Raises `RpcRefusal`."""
@@ -87,15 +106,18 @@ class Questions:
 
     # ---- one question -----------------------------------------------------------------------------------------------
 
-    async def _answer(self, scope: anyio.CancelScope, rpc_id: Any, request: ServerRequest) -> None:
+    async def _answer(self, question: _Question, rpc_id: Any, request: ServerRequest) -> None:
         result: Mapping[str, Any] | None = None
         error: RpcError | None = None
-        with scope:
+        if question.is_over:
+            return
+        with question.scope():
             try:
                 result = await self._ask(request)
             except RpcRefusal as refusal:
                 error = RpcError(refusal.rpc_code, refusal.message, refusal.data)
-        if self._scopes.pop(rpc_id, None) is scope and not scope.cancelled_caught:
+        if not question.is_over:
+            del self._open[rpc_id]
             self._reply(rpc_id, result, error)
 
     async def _ask(self, request: ServerRequest) -> Mapping[str, Any]:

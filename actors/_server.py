@@ -29,8 +29,8 @@ from ._call import Call
 from ._desk import CallDesk
 from ._incarnation import Incarnation
 from ._inputs import answer_inputs
-from ._news import Failed, Gone, Leave, Listed, Lost, News, Ready, describe
-from ._peer import LostReason
+from ._news import Failed, Gone, Leave, Listed, Lost, News, Ready, describe, login_needed
+from ._peer import Loss, LostReason
 from ._stage import Director, Record, Stage, Then
 from ._wishes import Wishes
 
@@ -47,6 +47,7 @@ class ServerActor(CallDesk):
         "connected_at",
         "failed_at",
         "failure",
+        "loss",
         "waiting_for",
         "was_hung",
         "wishes",
@@ -60,6 +61,7 @@ class ServerActor(CallDesk):
         self.failed_at = -math.inf
         self.was_hung = False  # this incarnation was declared unresponsive
         self.wishes = Wishes()
+        self.loss = Loss.DIED  # how its connection was lost, if it was
         self._watchers: list[Watcher] = []
         self._leases = 0
         self._is_held = False  # its idle time is over, and the pool's minimum keeps it
@@ -243,6 +245,7 @@ class ServerActor(CallDesk):
         self.connected_at = self.stage.rim.now()
         self.failure = None
         self.was_hung = False
+        self.loss = Loss.DIED
         self.director.ready(self, news.hello, news.listing, news.revision)
         self._move(Trigger.READY)
         self._notify(None)
@@ -262,21 +265,29 @@ class ServerActor(CallDesk):
         self._move(Trigger.FAILED, Ending(_cause_of(news.error), str(news.error)))
 
     def _on_lost(self, reason: LostReason) -> None:
-        state = self.life.state
+        state, self.loss = self.life.state, reason.loss
+        wants_login = reason.loss is Loss.NEEDS_AUTH
         if state is State.CONNECTING:
-            server = self.address.server
-            error = ConnectFailed(
-                f'Failed to connect to "{server}": {describe(reason)}',
-                server=server,
-                exit_code=reason.exit_code,
-                stderr_tail=reason.stderr_tail,
-            )
+            error = self._connect_error(reason)
             self._remember(error)
-            self._move(Trigger.FAILED, Ending(Cause.CONNECT_FAILED, str(error)))
+            ending = Ending(Cause.CONNECT_FAILED, str(error))
+            self._move(Trigger.FAILED, Ending(Cause.NEEDS_AUTH, reason.text) if wants_login else ending)
         elif state is State.CONNECTED or (state is State.DRAINING and not self.life.stopping):
+            cause = Cause.NEEDS_AUTH if wants_login else Cause.LOST
             self._remember(self._lost_error(reason, Reach.NOT_SENT))
-            self._move(Trigger.LOST, Ending(Cause.LOST, describe(reason)))
+            self._move(Trigger.LOST, Ending(cause, describe(reason)))
         # Else we are stopping it: that it goes is no news.
+
+    def _connect_error(self, reason: LostReason) -> CallError:
+        server = self.address.server
+        if reason.loss is Loss.NEEDS_AUTH:
+            return login_needed(server, reason.text)
+        return ConnectFailed(
+            f'Failed to connect to "{server}": {describe(reason)}',
+            server=server,
+            exit_code=reason.exit_code,
+            stderr_tail=reason.stderr_tail,
+        )
 
     def _on_leave(self, news: Leave) -> None:
         state = self.life.state

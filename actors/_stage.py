@@ -117,6 +117,10 @@ class Director(Protocol):
         """Its idle time is over: may it go? If not, it is asked to when it may."""
         ...
 
+    def health_interval(self, actor: ServerActor) -> float:
+        """Seconds of silence after which it is asked whether it is still there; `inf` for never."""
+        ...
+
     def idle_timeout(self, actor: ServerActor) -> float:
         """Seconds without a call after which it may go; `inf` for never."""
         ...

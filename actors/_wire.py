@@ -24,6 +24,7 @@ from ..protocol.errors import UsageError
 from ._peer import RpcError
 
 MODERN_VERSIONS = ("2026-07-28",)
+LISTEN = "subscriptions/listen"  # the request of that era that stays open, and carries what is said unasked
 HANDSHAKE_VERSIONS = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25")
 
 METHOD_NOT_FOUND = -32601

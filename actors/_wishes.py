@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 import attrs
 
 from ._peer import Exchange, RpcError
-from ._wire import METHOD_NOT_FOUND, MODERN_VERSIONS
+from ._wire import LISTEN, METHOD_NOT_FOUND, MODERN_VERSIONS
 
 if TYPE_CHECKING:
     from ._connection import Hello
@@ -88,11 +88,14 @@ class Listening:
         self._level: str | None = None
         self.is_modern = hello.protocol_version in MODERN_VERSIONS
 
-    def start(self) -> None:
-        """The server has just been met."""
+    def listen(self) -> None:
+        """The server has just been met: hear of changes from here on."""
         if self.is_modern:
             self._listen()
-        else:
+
+    def start(self) -> None:
+        """Its lists are known: tell it the other wishes."""
+        if not self.is_modern:
             for uri in self._actor.wishes.uris:
                 self._send("resources/subscribe", {"uri": uri})
             self.tell_level()
@@ -150,7 +153,7 @@ class Listening:
         before, self._stream = self._stream, None
         wanted = self._wanted()
         if wanted:
-            self._stream = _Stream(self, "subscriptions/listen", {"notifications": wanted})
+            self._stream = _Stream(self, LISTEN, {"notifications": wanted})
             self._incarnation.peer.request(self._stream)
         if before is not None:
             self._incarnation.peer.abandon(before, "replaced by a newer subscription")

@@ -1,12 +1,12 @@
 """The gateway's MCP methods, one handler for every door.
 
 A door brings lines and takes lines; everything between is here, and here only: both eras of the protocol, requests in
-flight, cancellation, progress. One `Conversation` per client keeps what is in flight; the `Endpoint` behind it is
-shared and has no state, so a door that serves many clients makes many conversations of one endpoint.
+flight in both directions, cancellation, progress. One `Conversation` per client keeps what is in flight; the `Endpoint`
+behind it is shared and has no state, so a door that serves many clients makes many conversations of one endpoint.
 
 The era is a property of each request, not of the connection: a request that carries a 2026-07-28 envelope in `_meta` is
 answered with the stamps of that version, any other as the handshake versions want it. `METHODS` says which method
-exists in which era; the rest is -32601.
+exists in which era; what the exposure does not have, and the rest, is -32601.
 
 A bad message costs itself: it is answered with a JSON-RPC error (when it can be answered at all) and the next line is
 read. An error of our own is answered -32603 and told to `note`; no traceback is ever sent to a client.
@@ -21,14 +21,19 @@ from typing import Any, Final, Protocol, cast
 import attrs
 
 from . import _rpc as rpc
+from ._asked import Asked
 from ._exposure import Exposure
 from ._jobs import Job, RpcFault, Spawn
 
 HANDSHAKE_VERSIONS: Final = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25")
-STATELESS_VERSIONS: Final = ("2026-07-28",)
-_META: Final = "io.modelcontextprotocol/"
-_VERSION_KEY: Final = f"{_META}protocolVersion"
-_SERVER_INFO_KEY: Final = f"{_META}serverInfo"
+STATELESS_VERSIONS: Final = rpc.MODERN_VERSIONS
+_VERSION_KEY: Final = f"{rpc.META}protocolVersion"
+_CAPABILITIES_KEY: Final = f"{rpc.META}clientCapabilities"
+_SERVER_INFO_KEY: Final = f"{rpc.META}serverInfo"
+_UNCACHED: Final = {
+    "ttlMs": 0,
+    "cacheScope": "private",
+}  # what servers said of caching holds for them, not for us
 
 
 class Era(enum.Flag):
@@ -36,12 +41,21 @@ class Era(enum.Flag):
     STATELESS = enum.auto()
 
 
+_BOTH: Final = Era.HANDSHAKE | Era.STATELESS
+LISTS: Final = frozenset({"tools/list", "resources/list", "resources/templates/list", "prompts/list"})
 METHODS: Final[Mapping[str, Era]] = {
     "initialize": Era.HANDSHAKE,
     "ping": Era.HANDSHAKE,
     "server/discover": Era.STATELESS,
-    "tools/list": Era.HANDSHAKE | Era.STATELESS,
-    "tools/call": Era.HANDSHAKE | Era.STATELESS,
+    **dict.fromkeys(LISTS, _BOTH),
+    "tools/call": _BOTH,
+    "resources/read": _BOTH,
+    "prompts/get": _BOTH,
+    "completion/complete": _BOTH,
+    "resources/subscribe": Era.HANDSHAKE,
+    "resources/unsubscribe": Era.HANDSHAKE,
+    "logging/setLevel": Era.HANDSHAKE,
+    "subscriptions/listen": Era.STATELESS,
 }
 
 
@@ -67,8 +81,8 @@ def _no_note(_text: str) -> None:
 class Endpoint:
     """What all conversations of a gateway share.
 
-    `version` is our own, told to clients. `max_open` bounds the tools/calls one client may have in flight. `note`
-    hears of what deserves a log line.
+    `version` is our own, told to clients. `max_open` bounds the requests one client may have in flight. `note` hears of
+    what deserves a log line.
     """
 
     exposure: Exposure
@@ -84,30 +98,34 @@ class Endpoint:
     def server_info(self) -> dict[str, str]:
         return {"name": "greenroom", "title": "Greenroom", "version": self.version}
 
-    def capabilities(self) -> dict[str, Any]:
-        return {"tools": {"listChanged": False}}
-
 
 class Conversation:
     """One client. `receive` is given its lines, one at a time; answers go to its outlet, in any order."""
 
     def __init__(self, endpoint: Endpoint, outlet: Outlet, spawn: Spawn) -> None:
         self._endpoint = endpoint
+        self._exposure = endpoint.exposure
         self._outlet = outlet
         self._send = outlet.send
         self._spawn = spawn
         self._open: dict[bytes, Job] = {}
+        self._asked = Asked(self._send)
         self._closing = False
         self._answer: Final[Mapping[str, Callable[[rpc.Envelope], Mapping[str, Any]]]] = {
             "initialize": self._initialize,
             "ping": self._ping,
             "server/discover": self._discover,
-            "tools/list": self._list_tools,
+            **dict.fromkeys(LISTS, self._list),
         }
+        self.ask = self._asked.ask
+        self.capabilities: Mapping[str, Any] = {}
+        self._introduced = False
+        self.modern = False
+        self.greeted = False
 
     @property
     def in_flight(self) -> int:
-        """Tools/calls that have no answer yet."""
+        """Requests that have no answer yet."""
         return len(self._open)
 
     def receive(self, line: bytes) -> None:
@@ -123,7 +141,7 @@ class Conversation:
             self._broke(key, error)
 
     def refuse_new(self) -> None:
-        """From here on new calls are refused; those in flight are still answered."""
+        """From here on new requests are refused; those in flight are still answered."""
         self._closing = True
 
     def close(self) -> None:
@@ -131,36 +149,50 @@ class Conversation:
         jobs, self._open = list(self._open.values()), {}
         for job in jobs:
             job.cancel()
+        self._asked.close()
+        self._exposure.left(self)
 
     # ---- what comes in -------------------------------------------------------------------------------------------
 
     def _take(self, envelope: rpc.Envelope, key: bytes) -> None:
         method = envelope.method
         if method is None:
-            if not bytes(envelope.result) and not bytes(envelope.error):
-                raise RpcFault(rpc.INVALID_REQUEST, "Invalid request: it has no method.")
+            self._take_answer(envelope, key)
         elif not key:
-            if method == "notifications/cancelled":
-                self._cancelled(envelope)
-        elif method == "tools/call":
-            self._call_tool(envelope, key)
+            self._take_notification(method, envelope)
+        elif method in self._answer:
+            self._send(rpc.result_line(key, self._answer[method](envelope)))
+        elif method in METHODS:
+            self._begin(method, envelope, key)
         else:
-            self._send(rpc.result_line(key, self._answered(method, envelope)))
+            raise _not_found(method)
 
-    def _answered(self, method: str, envelope: rpc.Envelope) -> Mapping[str, Any]:
-        answer = self._answer.get(method)
-        if answer is None:
-            raise RpcFault(rpc.METHOD_NOT_FOUND, f"Method not found: {method}")
-        return answer(envelope)
+    def _take_answer(self, envelope: rpc.Envelope, key: bytes) -> None:
+        if not bytes(envelope.result) and not bytes(envelope.error):
+            raise RpcFault(rpc.INVALID_REQUEST, "Invalid request: it has no method.")
+        self._asked.answered(key, envelope)
+
+    def _take_notification(self, method: str, envelope: rpc.Envelope) -> None:
+        if method == "notifications/cancelled":
+            self._cancelled(envelope)
+        elif method == "notifications/progress":
+            self._asked.progressed(envelope)
+        elif method == "notifications/initialized":
+            self.greeted = True
+        else:
+            self._exposure.heard(self, method)
 
     def _initialize(self, envelope: rpc.Envelope) -> Mapping[str, Any]:
-        asked = rpc.read_object(envelope.params).get("protocolVersion")
+        params = rpc.read_object(envelope.params)
+        asked = params.get("protocolVersion")
         if not isinstance(asked, str):
             raise RpcFault(rpc.INVALID_PARAMS, "Invalid params: initialize needs protocolVersion, a string.")
+        self._learn(params.get("capabilities"), modern=False)
         return {
             "protocolVersion": asked if asked in HANDSHAKE_VERSIONS else HANDSHAKE_VERSIONS[-1],
-            "capabilities": self._endpoint.capabilities(),
+            "capabilities": self._exposure.capabilities(),
             "serverInfo": self._endpoint.server_info(),
+            **self._instructions(),
         }
 
     def _ping(self, envelope: rpc.Envelope) -> Mapping[str, Any]:
@@ -171,25 +203,54 @@ class Conversation:
         self._era("server/discover", rpc.read_object(envelope.params).get("_meta"))
         result = {
             "supportedVersions": list(STATELESS_VERSIONS),
-            "capabilities": self._endpoint.capabilities(),
+            "capabilities": self._exposure.capabilities(),
+            **self._instructions(),
         }
         return self._stamped(result, cacheable=True)
 
-    def _list_tools(self, envelope: rpc.Envelope) -> Mapping[str, Any]:
-        era = self._era("tools/list", rpc.read_object(envelope.params).get("_meta"))
-        result = {"tools": list(self._endpoint.exposure.tools())}
+    def _instructions(self) -> dict[str, str]:
+        text = self._exposure.instructions()
+        return {} if text is None else {"instructions": text}
+
+    def _list(self, envelope: rpc.Envelope) -> Mapping[str, Any]:
+        assert envelope.method is not None
+        era = self._era(envelope.method, rpc.read_object(envelope.params).get("_meta"))
+        result = self._exposure.listing(envelope.method)
+        if result is None:
+            raise _not_found(envelope.method)
         return self._stamped(result, cacheable=True) if era is Era.STATELESS else result
 
-    def _call_tool(self, envelope: rpc.Envelope, key: bytes) -> None:
-        params = rpc.read_call(envelope.params)
-        meta = params.meta
-        token = meta.get("progressToken") if meta else None
-        era = self._era("tools/call", meta)
+    def _begin(self, method: str, envelope: rpc.Envelope, key: bytes) -> None:
+        """A request that may take time is a job."""
+        params = rpc.read_parts(envelope.params)
+        meta = rpc.read_value(params.get("_meta"))
+        token = None
+        if meta is not None:
+            if not isinstance(meta, dict):
+                raise RpcFault(rpc.INVALID_PARAMS, "Invalid params: _meta must be an object.")
+            token = cast("dict[str, Any]", meta).get("progressToken")
+        era = self._era(method, meta)
         self._admit(key)
-        job = Job(self, self._spawn, key, token=token, modern=era is Era.STATELESS)
+        job = Job(
+            self,
+            self._spawn,
+            key,
+            method=method,
+            raw=envelope.params,
+            params=params,
+            meta=cast("dict[str, Any] | None", meta),
+            token=token,
+            modern=era is Era.STATELESS,
+        )
         self._open[key] = job
+        self._hand_over(job)
+
+    def _hand_over(self, job: Job) -> None:
         try:
-            self._endpoint.exposure.call(params.name, params.arguments or {}, job)
+            if not self._exposure.begin(job):
+                raise _not_found(job.method)
+        except RpcFault as fault:
+            job.fail(fault.code, fault.message, fault.data)
         except Exception as error:
             job.cancel()
             self.job_broke(job, error)
@@ -215,16 +276,33 @@ class Conversation:
 
     def _era(self, method: str, meta: Any) -> Era:
         """Which era a request is of. Raises `RpcFault` when it cannot be served as that."""
-        version: object = cast("dict[str, Any]", meta).get(_VERSION_KEY) if isinstance(meta, dict) else None
+        said = cast("dict[str, Any]", meta) if isinstance(meta, dict) else {}
+        version: object = said.get(_VERSION_KEY)
         if version is not None and version not in STATELESS_VERSIONS:
             data = {"supported": list(STATELESS_VERSIONS), "requested": str(version)}
             raise RpcFault(rpc.UNSUPPORTED_VERSION, f"Unsupported protocol version: {version}", data)
         era = Era.HANDSHAKE if version is None else Era.STATELESS
         if era not in METHODS[method]:
-            raise RpcFault(rpc.METHOD_NOT_FOUND, f"Method not found: {method}")
+            raise _not_found(method)
+        if era is Era.STATELESS:
+            self._learn(said.get(_CAPABILITIES_KEY), modern=True)
         return era
 
-    # ---- what goes out: the sink of our jobs ---------------------------------------------------------------------
+    def _learn(self, capabilities: object, *, modern: bool) -> None:
+        """What the client can answer. From 2026-07-28 on it says so in each request, and always the same."""
+        self.modern = modern
+        said = cast("dict[str, Any]", capabilities) if isinstance(capabilities, dict) else {}
+        if said != self.capabilities or not self._introduced:
+            self._introduced = True
+            self.capabilities = said
+            self._exposure.came(self)
+
+    # ---- what goes out: for the exposure, and the sink of our jobs -----------------------------------------------
+
+    def tell(self, method: str, params: Mapping[str, Any] | None = None) -> None:
+        """News is no answer: a client that does not keep up does without."""
+        if not self._outlet.congested:
+            self._send(rpc.notification_line(method, params))
 
     def job_done(self, job: Job, result: Mapping[str, Any] | None, error: RpcFault | None) -> None:
         if self._open.pop(job.key, None) is None:
@@ -233,16 +311,25 @@ class Conversation:
             self._send(rpc.error_line(job.key, error))
             return
         result = result or {}
-        line = rpc.result_line(job.key, self._stamped(result) if job.modern else result)
+        self._send_result(job, rpc.result_line(job.key, self._stamped(result) if job.modern else result))
+
+    def job_raw(self, job: Job, result: bytes, *, modern: bool) -> None:
+        if self._open.pop(job.key, None) is None:
+            return
+        if job.modern:
+            cached = _UNCACHED if job.method == "resources/read" else {}
+            result = rpc.for_modern(result, {_SERVER_INFO_KEY: self._endpoint.server_info()}, cached)
+        elif modern:
+            result = rpc.for_handshake(result)
+        self._send_result(job, rpc.raw_line(job.key, result))
+
+    def _send_result(self, job: Job, line: bytes) -> None:
         if not self._send(line):
             text = f"The answer ({len(line)} bytes) was dropped: the client does not read what was sent before it."
             self._send(rpc.error_line(job.key, RpcFault(rpc.OVERLOADED, text)))
 
     def job_progress(self, job: Job, params: Mapping[str, Any]) -> None:
-        """Progress is news, not an answer: a client that does not keep up does without."""
-        if not self._outlet.congested:
-            told = {**params, "progressToken": job.token}
-            self._send(rpc.notification_line("notifications/progress", told))
+        self.tell("notifications/progress", {**params, "progressToken": job.token})
 
     def job_broke(self, job: Job, error: Exception) -> None:
         if self._open.pop(job.key, None) is not None:
@@ -255,8 +342,10 @@ class Conversation:
 
     def _stamped(self, result: Mapping[str, Any], *, cacheable: bool = False) -> dict[str, Any]:
         """What 2026-07-28 wants on every result, and on those a client may cache."""
-        stamped: dict[str, Any] = {"resultType": "complete", **result}
-        if cacheable:
-            stamped = {"ttlMs": 0, "cacheScope": "private", **stamped}
+        stamped: dict[str, Any] = {"resultType": "complete", **(_UNCACHED if cacheable else {}), **result}
         stamped["_meta"] = {**(result.get("_meta") or {}), _SERVER_INFO_KEY: self._endpoint.server_info()}
         return stamped
+
+
+def _not_found(method: str) -> RpcFault:
+    return RpcFault(rpc.METHOD_NOT_FOUND, f"Method not found: {method}")

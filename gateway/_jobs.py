@@ -1,4 +1,4 @@
-"""A job: one tools/call at a door, from its arrival to its one answer.
+"""A job: one request at a door that takes time, from its arrival to its one answer.
 
 An exposure (what a door shows) is handed a job and ends it with exactly one of `answer` and `fail`. Most
 jobs need no task: the exposure starts a call, lets the job `follow` it, and the call's callback answers. What has to
@@ -9,12 +9,14 @@ runs is cancelled with it, and a late answer goes nowhere.
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Mapping
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 import anyio
+import msgspec
 
 from ._room import CallLike
 
+_NONE: Final = msgspec.Raw(b"")
 Work = Callable[[], Coroutine[Any, Any, None]]
 Spawn = Callable[[Work], object]
 
@@ -23,6 +25,10 @@ class Sink(Protocol):
     """Where a job's answer goes: the one conversation it came from."""
 
     def job_done(self, job: Job, result: Mapping[str, Any] | None, error: RpcFault | None) -> None: ...
+
+    def job_raw(self, job: Job, result: bytes, *, modern: bool) -> None:
+        """A result as a server sent it, `modern` if it speaks 2026-07-28."""
+        ...
 
     def job_progress(self, job: Job, params: Mapping[str, Any]) -> None: ...
 
@@ -42,14 +48,30 @@ class RpcFault(Exception):
 
 
 class Job:
-    """One tools/call. `key` is the request's id as the client wrote it; `token` its progress token or None."""
+    """One request. `key` is its id as the client wrote it, `raw` its params; `token` its progress token or None."""
 
-    __slots__ = ("_call", "_ended", "_scope", "_sink", "_spawn", "key", "modern", "token")
+    __slots__ = (
+        "_call", "_ended", "_scope", "_sink", "_spawn", "key", "meta", "method", "modern", "params", "raw", "token",
+    )  # fmt: skip
 
     def __init__(
-        self, sink: Sink, spawn: Spawn, key: bytes, *, token: Any = None, modern: bool = False
+        self,
+        sink: Sink,
+        spawn: Spawn,
+        key: bytes,
+        *,
+        method: str = "tools/call",
+        raw: msgspec.Raw = _NONE,
+        params: dict[str, msgspec.Raw] | None = None,
+        meta: Mapping[str, Any] | None = None,
+        token: Any = None,
+        modern: bool = False,
     ) -> None:
         self.key = key
+        self.method = method
+        self.raw = raw
+        self.params = params or {}  # each still bytes
+        self.meta = meta
         self.token = token
         self.modern = modern
         self._sink = sink
@@ -69,6 +91,20 @@ class Job:
         if self._end():
             self._sink.job_done(self, result, None)
 
+    def answer_raw(self, result: bytes, *, modern: bool = False) -> None:
+        """End with a result as a server sent it; `modern` if the server speaks 2026-07-28."""
+        if self._end():
+            self._sink.job_raw(self, result, modern=modern)
+
+    @property
+    def client(self) -> Any:
+        """Whose request it is."""
+        return self._sink
+
+    @property
+    def ended(self) -> bool:
+        return self._ended
+
     def fail(self, code: int, message: str, data: Any = None) -> None:
         """End with a JSON-RPC error."""
         if self._end():
@@ -83,6 +119,10 @@ class Job:
         """Cancelling the job cancels `call`. The call may have ended already."""
         if not self._ended:
             self._call = call
+
+    def let_go(self) -> None:
+        """The call it follows outlives it."""
+        self._call = None
 
     def run(self, work: Work) -> None:
         """Do `work` in a task of the job's own; it must end the job."""

@@ -7,7 +7,7 @@ room. A door never reaches further in.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 import attrs
@@ -15,10 +15,12 @@ import attrs
 from ..protocol.lifecycle import State
 
 if TYPE_CHECKING:
+    from ..actors import Host
     from ..protocol.catalogue import ServerEntry
     from ..protocol.config import Config
     from ..protocol.errors import CallError
-    from ..protocol.index import Index, Target
+    from ..protocol.events import Kind
+    from ..protocol.index import Index, Place, Target
     from ..protocol.result import ToolResult
 
 OnProgress = Callable[[Mapping[str, Any]], None]
@@ -36,6 +38,15 @@ class CallLike(Protocol):
     def error(self) -> CallError | None: ...
 
     def cancel(self) -> object: ...
+
+
+class WholeCall(CallLike, Protocol):
+    """A call whose result goes on as it is."""
+
+    @property
+    def protocol_version(self) -> str | None:
+        """What its server speaks; to be asked while the call ends."""
+        ...
 
 
 class StatusRow(Protocol):
@@ -145,3 +156,47 @@ class Room(Library, Protocol):
     async def connect(self, server: str, *, force: bool = False) -> None: ...
 
     async def reconnect(self, server: str | None = None) -> Sequence[tuple[str, Any]]: ...
+
+
+class WholeRoom(Room, Protocol):
+    """A room with the rest of the protocol: what the `direct` door uses."""
+
+    def start_request(
+        self,
+        server: str,
+        method: str,
+        params: Mapping[str, Any] | None,
+        on_end: Callable[[Any], None],
+        *,
+        tool: str | None = None,
+        timeout: float | None = None,
+        on_progress: OnProgress | None = None,
+        replayable: bool = False,
+        takes_inputs: bool = False,
+    ) -> WholeCall: ...
+
+    async def find(self, name: str, server: str | None = None) -> Target: ...
+
+    async def find_prompt(self, name: str, server: str | None = None) -> Target: ...
+
+    async def find_reference(
+        self, ref: Mapping[str, Any], server: str | None = None
+    ) -> tuple[str, Mapping[str, Any]]: ...
+
+    def locate(self, uri: str, server: str | None = None) -> Place: ...
+
+    async def watch_resource(self, place: Place) -> None: ...
+
+    def unwatch_resource(self, place: Place) -> None: ...
+
+    def set_log_level(self, level: str, server: str | None = None) -> None: ...
+
+    def roots_changed(self) -> None: ...
+
+    def answer_with(self, host: Host | None) -> None: ...
+
+    def meet_anew(self) -> None: ...
+
+    def events(self, kinds: Iterable[Kind] | None = None) -> Any: ...
+
+    async def settled(self) -> Index: ...

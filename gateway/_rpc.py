@@ -21,6 +21,9 @@ INTERNAL_ERROR: Final = -32603
 OVERLOADED: Final = -32000
 UNSUPPORTED_VERSION: Final = -32022
 
+MODERN_VERSIONS: Final = ("2026-07-28",)
+META: Final = "io.modelcontextprotocol/"
+_NEWER: Final = frozenset({"resultType", "ttlMs", "cacheScope", "_meta"})
 _NONE: Final = msgspec.Raw(b"")
 _ID_STARTS: Final = b'"-0123456789'
 
@@ -51,6 +54,7 @@ _envelope = msgspec.json.Decoder(Envelope)
 _call = msgspec.json.Decoder(CallParams)
 _cancel = msgspec.json.Decoder(CancelParams)
 _object = msgspec.json.Decoder(dict[str, Any])
+_parts = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _encoder = msgspec.json.Encoder()
 _UNREADABLE: Final = (msgspec.DecodeError, RecursionError, UnicodeDecodeError)
 
@@ -90,6 +94,56 @@ def read_object(params: msgspec.Raw) -> dict[str, Any]:
     return {} if raw in (b"", b"null") else _read(_object, params)
 
 
+def read_parts(params: msgspec.Raw) -> dict[str, msgspec.Raw]:
+    """Params as an object whose values stay bytes; absent and null are empty."""
+    raw = bytes(params)
+    return {} if raw in (b"", b"null") else _read(_parts, params)
+
+
+def read_value(raw: msgspec.Raw | None) -> Any:
+    """One part, decoded; None when it is absent. Raises `RpcFault`."""
+    if raw is None:
+        return None
+    try:
+        return msgspec.json.decode(raw)
+    except _UNREADABLE as error:
+        raise RpcFault(INVALID_PARAMS, f"Invalid params: {_why(error)}") from None
+
+
+def raw_line(key: bytes, result: bytes) -> bytes:
+    """An answer around a result that is JSON already."""
+    return b'{"jsonrpc":"2.0","id":%b,"result":%b}\n' % (key, result)
+
+
+def request_line(key: bytes, method: str, params: Mapping[str, Any]) -> bytes:
+    body = encode({"jsonrpc": "2.0", "method": method, "params": params})
+    return b'{"id":%b,%b\n' % (key, body[1:])
+
+
+def for_modern(result: bytes, stamp: Mapping[str, Any], cached: Mapping[str, Any]) -> bytes:
+    """A server's result as a client of 2026-07-28 wants it: with a type, and from us. `cached`: what is said of caching
+    where the server said nothing."""
+    parts = _parts.decode(result)
+    meta = {**_meta(parts), **stamp}
+    parts.pop("_meta", None)
+    return encode({"resultType": "complete", **cached, **parts, "_meta": meta})
+
+
+def for_handshake(result: bytes) -> bytes:
+    """The result of a server of 2026-07-28 as an older client knows it."""
+    parts = _parts.decode(result)
+    meta = {key: value for key, value in _meta(parts).items() if not key.startswith(META)}
+    parts = {key: value for key, value in parts.items() if key not in _NEWER}
+    return encode({**parts, "_meta": meta} if meta else parts)
+
+
+def _meta(parts: Mapping[str, msgspec.Raw]) -> dict[str, Any]:
+    try:
+        return _object.decode(parts["_meta"]) if "_meta" in parts else {}
+    except _UNREADABLE:  # no object: nothing that could be kept
+        return {}
+
+
 def result_line(key: bytes, result: Mapping[str, Any]) -> bytes:
     return b'{"jsonrpc":"2.0","id":%b,"result":%b}\n' % (key, encode(result))
 
@@ -102,8 +156,9 @@ def error_line(key: bytes, fault: RpcFault) -> bytes:
     return b'{"jsonrpc":"2.0","id":%b,"error":%b}\n' % (key or b"null", encode(error))
 
 
-def notification_line(method: str, params: Mapping[str, Any]) -> bytes:
-    return encode({"jsonrpc": "2.0", "method": method, "params": params}) + b"\n"
+def notification_line(method: str, params: Mapping[str, Any] | None) -> bytes:
+    message = {"jsonrpc": "2.0", "method": method}
+    return encode(message if params is None else {**message, "params": params}) + b"\n"
 
 
 def encode(value: Any) -> bytes:

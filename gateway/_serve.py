@@ -4,7 +4,7 @@ Two ways out. *Politely* (the first SIGTERM or SIGINT): no new calls are taken, 
 calls are written, and the client has a second to read them. *At once* (the client closed its end, or a second signal):
 whoever asked is gone or has run out of patience, so calls are cancelled and the room is closed with no patience left.
 Clients kill a server that lingers two seconds after they closed its input, so leaving at once also sets an alarm:
-whatever may hold us up, after a second the process ends, and the guard ends what it started.
+whatever may hold us up, after 1.2 s the process ends, and the guard ends what it started.
 
 What belongs to the client (reading, writing, jobs that wait) runs in the outer task group and outlives the room, or the
 room's last answers would have nobody to write them. The room has an owner task beside it rather than a context around
@@ -33,13 +33,13 @@ from ._endpoint import Conversation, Endpoint
 from ._event_log import TOLD, Hear, Log, follow, to_file, to_log
 from ._exposure import Exposure, Proxy
 from ._mcp_tool import FOR_PEOPLE, Librarian, McpTool, ask
-from ._room import Room
+from ._room import Room, WholeRoom
 from ._stdio_door import StdioDoor, taken_over_stdio
 from ._views import status_view, tools_view
 
 _LAST_ANSWERS: Final = 1.0  # seconds the client has to read what the room's end left for it
 _LAST_WORDS: Final = 0.2  # the same for a client that is probably gone
-_LAST_RESORT: Final = 1.0  # seconds from leaving at once to the alarm
+_LAST_RESORT: Final = 1.2  # seconds from leaving at once to the alarm; an orderly end takes 1.2 at most
 
 OpenRoom = Callable[[Config], Any]  # Greenroom.open: something with `start`, `aclose` and what `Room` has
 
@@ -123,7 +123,7 @@ async def _serve_room(
 
 async def _until_asked(
     config: Config,
-    room: Room,
+    room: WholeRoom,
     options: Options,
     door: StdioDoor,
     outer: anyio.abc.TaskGroup,
@@ -131,9 +131,11 @@ async def _until_asked(
     log: Log,
 ) -> None:
     """Let clients and commands in, until it is time to leave."""
-    endpoint = Endpoint(exposure_of(options.expose, room), options.version, note=log.line)
+    exposure = exposure_of(options.expose, room)
+    endpoint = Endpoint(exposure, options.version, note=log.line)
     conversation = endpoint.open(door, outer.start_soon)
     async with anyio.create_task_group() as commanding:
+        await commanding.start(exposure.watch)
         await commanding.start(_serve_commands, config, room, options, log)
         outer.start_soon(_read_client, door, conversation, leaving)
         await leaving.asked.wait()
@@ -141,10 +143,14 @@ async def _until_asked(
         commanding.cancel_scope.cancel()
 
 
-def exposure_of(name: str, room: Room) -> Exposure:
+def exposure_of(name: str, room: WholeRoom) -> Exposure:
     """What a door shows, by the name `--expose` has for it. Raises `UsageError` for one that is not known."""
+    if name == "direct":
+        from ._direct import Direct
+
+        return Direct(room)
     if name != "proxy":
-        raise UsageError(f'Nothing is exposed as "{name}". Use --expose proxy.')
+        raise UsageError(f'Nothing is exposed as "{name}". Use --expose proxy, or --expose direct.')
     return Proxy(McpTool(room))
 
 

@@ -46,7 +46,6 @@ NO_EFFECT: Final[Mapping[str, str]] = {
             "bearerTokenStore",
             "debug",
             "description",
-            "directTools",
             "envFile",
             "gallery",
             "icon",

@@ -16,6 +16,7 @@ from typing import Any, Final
 import attrs
 
 from ._config_readers import (
+    CHOICE,
     DAYS,
     FLAG,
     FRACTION,
@@ -143,6 +144,13 @@ SERVER_KEYS: Final = (
     ),
     Key("maxInFlight", "max_in_flight", _CALLS, "Calls sent and not answered.", default="the setting"),
     Key("maxQueued", "max_queued", _CALLS, "Calls accepted and not sent.", default="the setting"),
+    Key(
+        "directTools",
+        "direct_tools",
+        CHOICE,
+        "Which of its tools `--expose direct` shows: all, none, or these; `*` and `?` match.",
+        default="the setting `directTools`",
+    ),
     Key("bootstrap", "bootstrap", FLAG, "Fetch its tools once in the background when none are known."),
     Key("disabled", "disabled", FLAG, "The literal `true` takes it out of service."),
 )
@@ -246,6 +254,12 @@ SETTING_KEYS: Final = (
     Key("restartPeriodMs", "restart_period", MILLISECONDS, "The window of `restartIntensity`."),
     Key(
         "healthIntervalMs", "health_interval", MILLISECONDS, "How often keep-alive servers are looked after."
+    ),
+    Key(
+        "directTools",
+        "direct_tools",
+        CHOICE,
+        "Which tools `--expose direct` shows: all, none, or these; `*` and `?` match.",
     ),
     Key(
         "bootstrap",

@@ -142,6 +142,21 @@ TEXT_MAP: Final = Reader(
 )
 
 
+def _read_choice(value: Any) -> bool | tuple[str, ...]:
+    if isinstance(value, bool):
+        return value
+    if not is_array(value):
+        raise BadValueError(f"must be true, false or an array of names, is {kind_of(value)}")
+    return _read_texts(value)
+
+
+CHOICE: Final = Reader(
+    _read_choice,
+    {"anyOf": [{"type": "boolean"}, {"type": "array", "items": {"type": "string"}}]},
+    "true / false / list of texts",
+)
+
+
 # ---- words -------------------------------------------------------------------------------------------------
 
 

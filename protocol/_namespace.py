@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import attrs
 
@@ -41,6 +41,17 @@ class Target:
     record: Raw
     description: str
     input_schema: Mapping[str, Any] | None
+
+    @cached_property
+    def is_harmless(self) -> bool:
+        """Whether the tool says of itself that running it twice does no harm (DESIGN, Calls)."""
+        if self.kind != "tool":
+            return True
+        hints = self.record.get("annotations")
+        if not isinstance(hints, Mapping):
+            return False
+        said = cast("Mapping[str, Any]", hints)
+        return said.get("idempotentHint") is True or said.get("readOnlyHint") is True
 
     @cached_property
     def document(self) -> Document:

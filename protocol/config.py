@@ -92,6 +92,9 @@ class ServerDefinition:
     stop_timeout: float | None = None
     max_in_flight: int | None = None
     max_queued: int | None = None
+    direct_tools: bool | tuple[str, ...] | None = (
+        None  # shown by `--expose direct`; None: what the settings say
+    )
     bootstrap: bool = True
     disabled: bool = False
     extra: Mapping[str, Any] = attrs.field(factory=_no_map, hash=False, repr=_names_only)  # others' keys
@@ -131,6 +134,7 @@ class Settings:
     restart_intensity: int = 5
     restart_period: float = 60.0
     health_interval: float = 30.0
+    direct_tools: bool | tuple[str, ...] = True
     bootstrap: bool = True
     max_line: int = 64 * 1024 * 1024
     stderr_ring: int = 8 * 1024

@@ -162,7 +162,7 @@ def _config(
     warnings += [attrs.evolve(problem, fatal=name in broken) for name, problem in strays.items()]
     for name, entry in entries.items():
         definition, found = read_server(name, entry)
-        found += check_environment(definition, environ)
+        found += (problem for problem in check_environment(definition, environ) if problem not in found)
         warnings += found
         if fatal := [problem for problem in found if problem.fatal]:
             broken[name] = _summary(fatal)

@@ -119,7 +119,8 @@ def _expand_url(definition: ServerDefinition, url: str, environ: Mapping[str, st
         raise ConfigError([Problem(where, _missing_in_url(missing))])
     expanded = expand(url, environ)
     if (wrong := url_problem(expanded)) is not None:
-        raise ConfigError([Problem(where, f"after environment interpolation it {wrong}")])
+        after = "after environment interpolation it " if has_reference(url) else ""
+        raise ConfigError([Problem(where, f"{after}{wrong}")])
     return expanded
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from typing import Any, cast
+from typing import Any
 
 import anyio
 import anyio.lowlevel
@@ -85,7 +85,7 @@ class Calls(Requests):
             call = Call("resources/read", {"uri": target.original}, replayable=True)
         else:
             params = {"name": target.original, "arguments": arguments or {}}
-            call = Call("tools/call", params, replayable=_is_replayable(target))
+            call = Call("tools/call", params, replayable=target.is_harmless)
         call.tool = target.name
         call.timeout = timeout
         call.on_end = on_end
@@ -205,13 +205,3 @@ def _decoded(result: bytes, target: Target) -> dict[str, Any]:
     except ValueError as problem:
         text = f'Server "{target.server}" answered with something that is no result: {problem}.'
         raise ProtocolFault(text, server=target.server, reach=Reach.ANSWERED, tool=target.name) from None
-
-
-def _is_replayable(target: Target) -> bool:
-    """Whether the tool says of itself that running it twice does no harm (DESIGN, Calls)."""
-    hints: Any = target.record.get("annotations")
-    return isinstance(hints, Mapping) and _is_harmless(cast("Mapping[str, Any]", hints))
-
-
-def _is_harmless(hints: Mapping[str, Any]) -> bool:
-    return hints.get("idempotentHint") is True or hints.get("readOnlyHint") is True

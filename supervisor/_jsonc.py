@@ -16,7 +16,7 @@ import re
 from typing import Any, Final
 
 _NEAR: Final = re.compile(r"near (\d+)")
-_BYTES: Final = re.compile(r"b'(\w+)'")
+_BYTES: Final = re.compile(r"b'([^']+)'")
 _CODE_POINT: Final = re.compile(r"U\+([0-9a-fA-F]{4,6})")
 
 

@@ -305,7 +305,7 @@ class Requests:
         """What can be answered has changed: restart the servers that were told otherwise."""
         reception = self._live.reception
         for actor in tuple(self._live.root.actors.values()):
-            declared = actor.declared
+            declared = None if actor.address.is_call else actor.declared
             known = actor.life.state in (State.CONNECTING, State.CONNECTED)
             if known and declared is not None and declared != reception.capabilities(actor.address):
                 actor.leave(Ending(Cause.RESTART, "its client can answer other requests now"))

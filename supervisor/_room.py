@@ -24,12 +24,13 @@ from types import TracebackType
 from typing import Any, cast
 
 import anyio
+import attrs
 import sniffio
 
-from ..actors import ConnectorFactory, ServerActor, Subscription, Sync
+from ..actors import AuthFor, ConnectorFactory, ServerActor, Subscription, Sync
 from ..protocol.address import Address
 from ..protocol.catalogue import ServerEntry
-from ..protocol.config import Config
+from ..protocol.config import Config, ServerDefinition
 from ..protocol.errors import (
     CallError,
     ServerDown,
@@ -43,6 +44,7 @@ from ..protocol.version import VERSION
 from ._callbacks import Answer, Callbacks, OnLog, OnNotification, Roots
 from ._calls import Calls
 from ._files import open_config, open_store
+from ._reload import ReloadPlan, plan_reload
 from ._runtime import Runtime, sole
 from ._session import Session
 from ._status import DrainReport, ServerStatus
@@ -55,6 +57,7 @@ class Greenroom(Calls):
 
     def __init__(self, config: Config, runtime: Runtime) -> None:
         self.config = config
+        self._in_process: dict[str, Any] = {}
         self._runtime = runtime
         self._stack: AsyncExitStack | None = None
         self._group: anyio.abc.TaskGroup | None = None  # the one in the stack
@@ -68,6 +71,8 @@ class Greenroom(Calls):
         bootstrap: bool | None = None,
         cache_path: str | os.PathLike[str] | None = None,
         connectors: ConnectorFactory | None = None,
+        auth: AuthFor | None = None,
+        in_process: Mapping[str, Any] | None = None,
         on_sampling: Answer | None = None,
         on_elicitation: Answer | None = None,
         roots: Roots | None = None,
@@ -79,25 +84,32 @@ class Greenroom(Calls):
 
         `bootstrap` False: do not start servers in the background just to learn their tools (default: as configured).
         `cache_path`: the catalogue's file; None = this user's, ":memory:" = none. `connectors` replaces how servers are
-        reached, for tests. Raises `ConfigError` when the configuration cannot be used at all.
+        reached, for tests. `auth(definition)` makes the `httpx2.Auth` that logs in at an HTTP server (an
+        `OAuthClientProvider` of the SDK's is one), or returns None; it is asked at each incarnation.
+        `in_process`: further servers by name, each an `MCPServer` or `Server` of the SDK's, or a function that makes
+        one.
+        Raises `ConfigError` when the configuration cannot be used at all.
 
         What servers ask of their client is answered by `on_sampling` and `on_elicitation` (`async (ServerRequest) ->
         result`, which may raise `RpcRefusal`) and by `roots` (paths, URIs, root objects, or an async callable of them),
         each declared to servers only when it is given; `capabilities` adds to what is declared. `on_log(address,
         params)` hears log messages, `on_notification(address, method, params)` everything said unasked but progress.
         """
-        loaded = open_config(config)
+        loaded = _with_objects(open_config(config), in_process or {})
         runtime = Runtime(
             loaded,
             open_store(cache_path, loaded.settings),
             bootstrap=loaded.settings.bootstrap if bootstrap is None else bootstrap,
             connectors=connectors,
+            auth=auth,
             client_info={"name": "greenroom", "version": VERSION},
             callbacks=Callbacks(
                 on_sampling, on_elicitation, roots, on_log, on_notification, capabilities or {}
             ),
         )
-        return cls(loaded, runtime)
+        room = cls(loaded, runtime)
+        room._in_process = dict(in_process or {})
+        return room
 
     # ---- open and close ---------------------------------------------------------------------------------------------
 
@@ -335,6 +347,18 @@ class Greenroom(Calls):
         await self._connect(server, by_name=True)
         await self._live.router.ref.ask(Sync)
 
+    async def reload(self, config: ConfigSource, *, dry_run: bool = False) -> ReloadPlan:
+        """Go to another configuration by the least that is needed: servers that stay the same notice nothing, another
+        policy applies live, another definition drains the old incarnation first. `dry_run`: only say what would be
+        done. Raises `ConfigError`, and then nothing has changed."""
+        loaded = _with_objects(open_config(config), self._in_process)
+        plan = plan_reload(self.config, loaded)
+        if not dry_run:
+            self._live.reload(loaded, plan)
+            self.config = loaded
+            await self._live.router.ref.ask(Sync)
+        return plan
+
     async def reconnect(self, server: str | None = None) -> list[tuple[str, CallError | None]]:
         """Restart one server, or: restart the live ones and connect eager and keep-alive ones, in parallel. Idle lazy
         servers are left alone. Returns each server with its error, or None."""
@@ -369,6 +393,13 @@ async def _leave(stack: AsyncExitStack) -> None:
         await stack.aclose()
     except BaseExceptionGroup as group:
         raise sole(group) from None
+
+
+def _with_objects(config: Config, servers: Mapping[str, Any]) -> Config:
+    """The configuration and the servers that were given in code, which win over entries of the same name."""
+    given = {name: ServerDefinition(name, in_process=server) for name, server in servers.items()}
+    broken = {name: problem for name, problem in config.broken.items() if name not in given}
+    return attrs.evolve(config, servers={**config.servers, **given}, broken=broken) if given else config
 
 
 __all__ = ["Address", "ConfigSource", "Greenroom"]

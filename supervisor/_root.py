@@ -25,7 +25,20 @@ from typing import Protocol
 
 import attrs
 
-from ..actors import Call, CallDesk, Hello, Listing, Record, ServerActor, Stage, Then, Timer, Verdict
+from ..actors import (
+    Call,
+    CallDesk,
+    Hello,
+    Listing,
+    Loss,
+    Record,
+    ServerActor,
+    Stage,
+    Then,
+    Timer,
+    Verdict,
+    login_needed,
+)
 from ..protocol.address import SHARED, Address
 from ..protocol.config import Isolation, Lifecycle, ServerDefinition
 from ..protocol.errors import (
@@ -73,6 +86,7 @@ class ServerRecord(Record):
     gate: Gate = attrs.field(factory=Gate)
     intensity: Intensity = attrs.field(factory=Intensity)
     down: CallError | None = None  # taken down on purpose, or parked
+    is_removed: bool = False  # no longer configured; here until nothing of it is left
     broken: CallError | None = None  # its definition cannot be used
     probe: Call | ServerActor | None = None  # whose turn it is, while the gate is half-open
     gate_timer: Timer | None = None  # when those at the gate apply again
@@ -109,16 +123,45 @@ class Root:
     # ---- servers and actors -----------------------------------------------------------------------------------------
 
     def define(self, definition: ServerDefinition, broken: CallError | None = None) -> ServerRecord:
-        record = ServerRecord(definition, broken=broken)
-        if definition.disabled:
-            text = (
-                f'Server "{definition.name}" is disabled. Remove "disabled": true from its entry to use it.'
-            )
-            record.down = ServerDown(text, server=definition.name)
-            record.down.code = "server_disabled"
-        self.records[definition.name] = record
+        record = self.records.get(definition.name)
+        if record is None:
+            record = self.records[definition.name] = ServerRecord(definition)
+        record.definition = definition
+        record.broken = broken
+        record.is_removed = False
+        record.down = _disabled(definition) if definition.disabled else None
         self._set_aside(record)
         return record
+
+    def redefine(self, definition: ServerDefinition, *, same_process: bool) -> None:
+        """Another definition for a server that is there (DESIGN, Policies: reload). `same_process`: only its policy is
+        another, and applies at once; else its incarnations drain, and the next ones are made of this."""
+        record = self.define(definition)
+        for actor in self.actors_of(definition.name):
+            self._record(actor).definition = definition
+            self._record(actor).down = None
+            if definition.disabled:
+                actor.leave(Ending(Cause.DISABLED))
+            elif not same_process:
+                actor.leave(Ending(Cause.RELOAD, "its definition changed"))
+            else:
+                actor.rearm()
+        if definition.lifecycle is not Lifecycle.LAZY and record.down is None:
+            self.stand(self.actor(definition.name))
+
+    def remove(self, server: str) -> None:
+        """It is no longer configured: calls in flight finish, then nothing of it is left, its record neither."""
+        record = self.record(server)
+        record.is_removed = True
+        record.down = ServerDown(f'Server "{server}" was removed from the configuration.', server=server)
+        for actor in self.actors_of(server):
+            actor.leave(Ending(Cause.REMOVED))
+        self._forget_removed(server)
+
+    def _forget_removed(self, server: str) -> None:
+        record = self.records.get(server)
+        if record is not None and record.is_removed and not self.actors_of(server):
+            del self.records[server]
 
     def _set_aside(self, record: ServerRecord) -> None:
         """A keep-alive server has a slot of its own. (That enough are left is seen to when configurations are read.)"""
@@ -210,6 +253,11 @@ class Root:
         for actor in [actor for actor in self.actors.values() if actor.address.scope == scope]:
             actor.leave(Ending(Cause.SCOPE_ENDED, "the session is over"), 0)
         return [actor for actor in self.actors.values() if actor.address.scope == scope]
+
+    def limits_changed(self) -> None:
+        """The settings are others now: the policies' numbers with them."""
+        self._policy = GatePolicy.of(self.stage.settings)
+        self.admission.limits_changed()
 
     # ---- what the room asks -----------------------------------------------------------------------------------------
 
@@ -461,6 +509,8 @@ class Root:
     def ready(self, actor: ServerActor, hello: Hello, listing: Listing, revision: int) -> None:
         record = self._record(actor)
         self.admission.started(actor)
+        if hello.is_stateless and record.definition.url is not None:
+            self.admission.return_slot(actor)
         record.standing.discard(actor)
         server = record.parent or record
         server.era_hint = hello.protocol_version
@@ -522,6 +572,10 @@ class Root:
     def may_expire(self, actor: ServerActor) -> bool:
         return self.admission.may_expire(actor)
 
+    def health_interval(self, actor: ServerActor) -> float:
+        keeps = actor.record.definition.lifecycle is Lifecycle.KEEP_ALIVE and actor.address.is_shared
+        return (self.stage.settings.health_interval or math.inf) if keeps else math.inf
+
     def idle_timeout(self, actor: ServerActor) -> float:
         definition = actor.record.definition
         if definition.lifecycle is Lifecycle.KEEP_ALIVE or actor.wishes.uris:
@@ -551,6 +605,7 @@ class Root:
         verdict = self._verdict(record, actor, ending)
         if verdict.then is Then.GONE and self.closing is None:
             self.actors.pop(actor.address, None)
+            self._forget_removed(actor.address.server)
         if verdict.then is Then.CONNECT:
             record.standing.add(actor)
         if verdict.then in (Then.CONNECT, Then.DOWN):
@@ -558,11 +613,12 @@ class Root:
         return verdict
 
     def _count(self, record: ServerRecord, actor: ServerActor, ending: Ending) -> None:
-        """The gate counts connect failures and deaths; a hang was counted when its calls timed out."""
+        """The gate counts connect failures and deaths; a hang was counted when its calls timed out, and a server
+        that forgot our session has not died."""
         now, draw = self.stage.rim.now(), self._random.random()
         if ending.cause is Cause.CONNECT_FAILED:
             gate = record.gate.connect_failed(self._policy, now, ending.detail, draw)
-        elif ending.cause is Cause.LOST and actor.was_hung:
+        elif ending.cause is Cause.LOST and (actor.was_hung or actor.loss is Loss.EXPIRED):
             gate = record.gate.probe_left()
         elif ending.cause is Cause.LOST:
             gate = record.gate.died(self._policy, now, ending.detail, draw)
@@ -585,11 +641,16 @@ class Root:
                 Then.GONE, RoomClosed("The room has closed; the call was not sent.", server=server)
             )
         if actor.address.is_call:
+            if ending.cause is Cause.NEEDS_AUTH:
+                record.down = login_needed(server, ending.detail)
             return Verdict(Then.GONE, actor.failure or ServerDown("its call is over", server=server))
         if actor in record.wanted and ending.cause in _SURVIVED:
             return Verdict(Then.CONNECT)
         record.wanted.discard(actor)
-        what = after(ending.cause, record.definition)
+        cause = ending.cause
+        if cause is Cause.REMOVED and not (record.parent or record).is_removed:
+            cause = Cause.RELOAD  # it was configured again while it drained
+        what = after(cause, record.definition)
         error = self._queued_error(record, actor, ending) if what.fails_queued else None
         if what.then is Then.DOWN:
             record.down = error
@@ -598,7 +659,7 @@ class Root:
     def _queued_error(self, record: ServerRecord, actor: ServerActor, ending: Ending) -> CallError:
         server = actor.address.server
         if ending.cause is Cause.NEEDS_AUTH:
-            return NeedsAuth(f'Server "{server}" needs a login: {ending.detail}', server=server)
+            return login_needed(server, ending.detail)
         if ending.cause in (Cause.CONNECT_FAILED, Cause.BUG) and actor.failure is not None:
             return actor.failure
         if record.down is not None:
@@ -643,7 +704,8 @@ class Root:
         return shown + [self._status(address, tool_counts) for address in others]
 
     def _status(self, address: Address, tool_counts: Mapping[str, int | None]) -> ServerStatus:
-        record, actor, now = self.records[address.server], self.actors.get(address), self.stage.rim.now()
+        actor, now = self.actors.get(address), self.stage.rim.now()
+        record = self.records[address.server]
         gate = record.gate
         count = tool_counts.get(address.server)
         return ServerStatus(
@@ -684,3 +746,10 @@ def _out_of_use(record: ServerRecord) -> CallError | None:
 def _is_shut_for_all(record: ServerRecord, now: float) -> bool:
     """A session's record: its server's own gate, which counts what no session can help, is shut."""
     return record.parent is not None and record.parent.gate.admit(now)[1] is Pass.SHUT
+
+
+def _disabled(definition: ServerDefinition) -> ServerDown:
+    text = f'Server "{definition.name}" is disabled. Remove "disabled": true from its entry to use it.'
+    error = ServerDown(text, server=definition.name)
+    error.code = "server_disabled"
+    return error

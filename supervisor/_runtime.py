@@ -22,13 +22,17 @@ import attrs
 from anyio.abc import TaskStatus
 
 from ..actors import (
+    AuthFor,
     CatalogueWriter,
     Connector,
     ConnectorFactory,
+    Define,
     EventStream,
     Flush,
     Guard,
     Hello,
+    HttpConnector,
+    InProcessConnector,
     Learn,
     Listing,
     Router,
@@ -39,18 +43,21 @@ from ..actors import (
     StdioConnector,
     Sync,
     Timers,
+    UnixConnector,
     current_rim,
 )
 from ..protocol.address import Address
 from ..protocol.catalogue import Raw, ServerEntry
 from ..protocol.config import Config, Lifecycle, ServerDefinition
 from ..protocol.config_parse import definition_hash
-from ..protocol.errors import CallError, ConnectFailed, RoomClosed, ServerDown, UsageError
+from ..protocol.errors import CallError, ConfigError, ConnectFailed, RoomClosed, ServerDown, UsageError
 from ..protocol.events import Kind
 from ..protocol.interpolate import expand_definition
+from ..protocol.lifecycle import Cause, Ending
 from ._callbacks import Callbacks
 from ._core_supervision import keep_running
 from ._reception import Reception
+from ._reload import ReloadPlan
 from ._root import Root
 from ._status import DrainReport
 from ._stores import CatalogueStore
@@ -74,6 +81,7 @@ class Runtime:
         *,
         bootstrap: bool,
         connectors: ConnectorFactory | None = None,
+        auth: AuthFor | None = None,
         client_info: Mapping[str, Any],
         callbacks: Callbacks | None = None,
     ) -> None:
@@ -85,6 +93,7 @@ class Runtime:
         self._store = store
         self._bootstrap = bootstrap
         self._connectors = connectors
+        self._auth = auth
         self._client_info = dict(client_info)
         self._callbacks = callbacks or Callbacks()
         self._patience: float | None = None
@@ -153,7 +162,7 @@ class Runtime:
             host=self.reception,
         )
         self.root = Root(self.stage, self._learn)
-        entries = self._recall()
+        entries = self._known = self._recall()
         for name, definition in self.config.servers.items():
             record = self.root.define(definition)
             known = entries.get(name)
@@ -194,7 +203,7 @@ class Runtime:
             self._core_scopes.append(scope)
             tasks.start_soon(self._run_core, actor, events, scope, name=f"greenroom {actor.name}")
         self._stand()
-        self._visit_the_unknown()
+        self._visit_the_unknown(self._known)
 
     async def _run_core(
         self, actor: Router | CatalogueWriter, events: EventStream, scope: anyio.CancelScope
@@ -217,15 +226,15 @@ class Runtime:
         if not self._standing:
             self._stood.set()
 
-    def _visit_the_unknown(self) -> None:
+    def _visit_the_unknown(self, known: Mapping[str, ServerEntry]) -> None:
         """First run: a server nobody knows anything of is asked once, in the background."""
         unknown: list[str] = []
         for name, record in self.root.records.items():
             lazy = record.definition.lifecycle is Lifecycle.LAZY
             usable = record.broken is None and record.down is None and record.definition.bootstrap
-            if self._bootstrap and lazy and usable and self.router.entry(name) is None:
+            if self._bootstrap and lazy and usable and name not in known and name not in self._visits:
                 unknown.append(name)
-        self._visits = set(unknown)
+        self._visits |= set(unknown)
         for name in unknown:
             self.root.visit(name, self._visited)
         if not self._visits:
@@ -244,6 +253,37 @@ class Runtime:
         """Until the first-run visits are over and what they brought is in the index."""
         await self._bootstrapped.wait()
         await self.router.ref.ask(Sync)
+
+    # ---- reload -----------------------------------------------------------------------------------------------------
+
+    def reload(self, config: Config, plan: ReloadPlan) -> None:
+        """Go to another configuration, by this plan. Servers that the plan keeps notice nothing."""
+        self.config = config
+        self.stage.settings = config.settings
+        self.root.limits_changed()
+        known = {name: entry for name in self._hashes if (entry := self.router.entry(name)) is not None}
+        hashes, self._hashes = self._hashes, {}
+        entries = self._recall()
+        for name, entry in known.items():
+            if self._hashes.get(name) == hashes[name]:
+                entries[name] = entry
+        self.router.ref.tell_system(Define(config.servers, entries, config.settings))
+        for name in plan.remove:
+            if name not in config.broken:
+                self.root.remove(name)
+        for name in (*plan.live, *plan.replace):
+            self.root.redefine(config.servers[name], same_process=name in plan.live)
+        for name in plan.start:
+            self.root.define(config.servers[name])
+        for name, problem in config.broken.items():
+            self.root.define(ServerDefinition(name), self._broken(name, str(problem)))
+            for actor in self.root.actors_of(name):
+                actor.leave(Ending(Cause.RELOAD, "its definition cannot be used any more"))
+        for actor in self.root.standing():
+            if actor.address.server in plan.start:
+                self.root.stand(actor)
+        self.stage.events.emit(Kind.NOTE, detail=f"configuration reloaded: {plan}")
+        self._visit_the_unknown(entries)
 
     # ---- sessions ---------------------------------------------------------------------------------------------------
 
@@ -292,19 +332,26 @@ class Runtime:
         self.writer.ref.tell_system(Save(entry))
 
     def _connector(self, definition: ServerDefinition, address: Address, incarnation: int) -> Connector:
-        if definition.command is None:
+        try:
+            definition = expand_definition(definition, os.environ).definition
+        except ConfigError as error:
             raise ConnectFailed(
-                f'Failed to connect to "{address.server}": only servers with a "command" can be connected by this '
-                "version.",
-                server=address.server,
-            )
+                f'Failed to connect to "{address.server}": {error}', server=address.server
+            ) from None
+        rim, settings = self.stage.rim, self.stage.settings
+        if definition.in_process is not None:
+            return InProcessConnector(definition, rim=rim)
+        if definition.url is not None:
+            return HttpConnector(definition, rim=rim, settings=settings, auth=self._auth)
+        if definition.socket is not None:
+            return UnixConnector(definition, rim=rim, settings=settings)
         return StdioConnector(
-            expand_definition(definition, os.environ).definition,
+            definition,
             address,
             incarnation,
-            rim=self.stage.rim,
+            rim=rim,
             guard=self.guard,
-            settings=self.stage.settings,
+            settings=settings,
             run_id=self.run_id,
         )
 
@@ -388,7 +435,9 @@ def sole(group: BaseExceptionGroup[BaseException]) -> BaseException:
     )
 
 
-IMPATIENT = 1.2  # seconds for everything, when the client has gone (SDK clients terminate us after 2)
+IMPATIENT = (
+    0.8  # seconds for every tree, when the client has gone (SDK clients terminate us two seconds after)
+)
 
 
 def _known(listed: tuple[Raw, ...] | None, capability: str, hello: Hello) -> tuple[Raw, ...] | None:

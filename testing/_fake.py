@@ -63,7 +63,10 @@ class FakeServer:
     call_error: tuple[int, str] | None = None  # the JSON-RPC error every call gets
     strict_json: bool = False  # encode arguments, as a real peer does: what is no JSON raises
     blocked: bool = False  # its pipe is full: requests are accepted by nobody
+    ping_latency: float = 0.0
+    deaf: bool = False  # it answers nothing at all
     # -- what happened --
+    pings: int = 0
     starts: int = 0
     live: int = 0
     most_live: int = 0
@@ -173,6 +176,10 @@ class FakeConnection:
                 await self.pause(self.server.call_latency)
                 error = self.server.call_error
                 result = RpcError(*error) if error else self.server.handler(params.get("arguments") or {})
+            case "ping":
+                self.server.pings += 1
+                await self.pause(self.server.ping_latency)
+                result = {}
             case other:
                 result = RpcError(-32601, f"Method not found: {other}")
         self._end(exchange, result)
@@ -193,10 +200,12 @@ class FakeConnection:
             await anyio.sleep(seconds)
 
     def _end(self, exchange: Exchange, result: Mapping[str, Any] | RpcError) -> None:
+        if self.server.deaf:
+            return
+        self.last_heard = self._rim.now()  # a late answer is a sign of life too
         if exchange not in self._open:
             return
         self._open.discard(exchange)
-        self.last_heard = self._rim.now()
         exchange.reach = Reach.ANSWERED
         if isinstance(result, RpcError):
             exchange.end(None, result)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import signal
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -13,12 +14,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support.gateways import GatewayProcess, started
+from tests.support.gateway import Gateway, started
 
 from greenroom.gateway import _control as control
 from greenroom.gateway._cli._main import run
 from greenroom.gateway._serve import events_file
 from greenroom.protocol.errors import UsageError
+
+ROOT = Path(__file__).resolve().parents[1]
 
 
 @pytest.fixture
@@ -32,7 +35,7 @@ def places(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 def gateway(places: Path, *flags: str) -> Any:
-    return started("-m", "tests.support.fake_gateway", str(places), *flags)
+    return started(sys.executable, "-m", "tests.support.fake_gateway", str(places), *flags, cwd=ROOT)
 
 
 def ended(process: subprocess.Popen[bytes], within: float) -> str:
@@ -42,17 +45,17 @@ def ended(process: subprocess.Popen[bytes], within: float) -> str:
     return process.stderr.read().decode()
 
 
-def ready(one: GatewayProcess) -> None:
-    answer = one.ask("initialize", protocolVersion="2025-11-25")
-    assert answer["result"]["serverInfo"]["version"] == "9.9"
+def ready(one: Gateway) -> None:
+    assert one.greet()["serverInfo"]["version"] == "9.9"
 
 
 def test_it_answers_and_is_gone_when_its_input_closes(places: Path) -> None:
     with gateway(places) as one:
         ready(one)
-        assert [tool["name"] for tool in one.ask("tools/list")["result"]["tools"]] == ["mcp"]
+        listed = one.answer(one.send("tools/list"))["result"]["tools"]
+        assert [tool["name"] for tool in listed] == ["mcp"]
         assert one.mcp(tool="clock_now")["content"] == [{"type": "text", "text": "noon"}]
-        one.send("tools/call", name="mcp", arguments={"tool": "github_list_issues"})
+        one.start_mcp(tool="github_list_issues")
         assert one.process.stdin is not None
         began = time.monotonic()
         one.process.stdin.close()
@@ -77,12 +80,10 @@ def test_a_room_that_hangs_does_not_keep_it_after_its_input_closes(places: Path)
 def test_a_signal_drains_with_the_input_still_open(places: Path, number: signal.Signals) -> None:
     with gateway(places) as one:
         ready(one)
-        asked = one.send("tools/call", name="mcp", arguments={"tool": "github_list_issues"})
+        asked = one.start_mcp(tool="github_list_issues")
         assert one.mcp(tool="clock_now")["content"][0]["text"] == "noon"
         one.process.send_signal(number)
-        answer = one.read()
-        assert answer["id"] == asked
-        assert answer["result"]["content"][0]["text"] == "drained"
+        assert one.answer(asked)["result"]["content"][0]["text"] == "drained"
         said = ended(one.process, 3)
         assert "room: drained" in said
         assert "Traceback" not in said

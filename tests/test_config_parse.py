@@ -502,3 +502,10 @@ def test_nothing_but_a_config_error_ever_escapes(raw: Any) -> None:
     assert redacted(lenient)["problems"] == [str(problem) for problem in lenient.problems]
     with contextlib.suppress(ConfigError):
         assert parse_config(raw, environ={}).settings == lenient.settings
+
+
+def test_a_url_that_is_wrong_as_written_is_wrong_once() -> None:
+    config = parse_config({"mcpServers": {"s": {"url": "ftp://x"}}}, environ={})
+
+    assert [problem.what for problem in config.problems] == ["must start with http:// or https://"]
+    assert config.broken["s"].what == "must start with http:// or https://"

@@ -47,6 +47,8 @@ class Echo(CoreActor[Any]):
                 raise ValueError(reply)
             case Ask(reply):
                 self.waiting.append(reply)
+            case other:
+                raise TypeError(other)
 
     async def after_batch(self) -> None:
         self.batches += 1

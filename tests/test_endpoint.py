@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from typing import Any
 
 import anyio
@@ -287,19 +286,17 @@ def test_numbers_beyond_64_bits_survive() -> None:
     assert answer["result"]["structuredContent"]["mcpResult"]["structuredContent"]["n"] == 10**30
 
 
-class Broken:
+class Broken(Proxy):
     """An exposure with a bug."""
 
     def __init__(self, *, later: bool) -> None:
         self.later = later
 
-    def tools(self) -> list[Mapping[str, Any]]:
-        return []
-
-    def call(self, name: str, arguments: Mapping[str, Any], job: Job) -> None:
+    def begin(self, job: Job) -> bool:
         if not self.later:
             raise ZeroDivisionError("secret detail")
         job.run(self._fail)
+        return True
 
     async def _fail(self) -> None:
         await anyio.lowlevel.checkpoint()

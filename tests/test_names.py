@@ -130,6 +130,13 @@ def test_t18_servers_that_share_a_name_both_lose_it() -> None:
     assert other == "a_d"
 
 
+def test_t18_a_tool_takes_no_name_from_another_servers_resource() -> None:
+    """Of one server the better claim keeps a name; between two, that would hang on which of them is known."""
+    rivals = [claim("a", "b_get_c"), claim("a_b", "c", kind="resource")]
+
+    assert "a_b_get_c" not in names(rivals)
+
+
 def test_a_bare_name_exists_only_while_it_is_unique() -> None:
     bare = [claim("a", "search", PrefixMode.NONE), claim("b", "find", PrefixMode.NONE)]
     assert names(bare) == ["search", "find"]

@@ -23,6 +23,7 @@ from tests.support.stdio import (
     logged,
     on_stage,
     tool,
+    unmarked,
     until,
 )
 
@@ -143,6 +144,37 @@ def test_t08_nothing_of_a_stubborn_tree_is_left(backend: str, kind: str, tmp_pat
             await stage.connection.stop(0.5)
             assert time.perf_counter() - start < 1.5
             assert await gone_within(0, pids)
+
+    run(backend, body)
+
+
+@pytest.mark.parametrize("patience", [("--ignore-eof", "--ignore-term"), ()], ids=["stubborn", "obedient"])
+def test_t08_a_group_is_ended_by_its_id_alone(
+    backend: str, patience: tuple[str, ...], tmp_path: Path
+) -> None:
+    """No mark in the environment for the guard to find. The obedient leader exits at once and leaves its grandchild:
+    the group must be killed while the leader is still a zombie, for later its id may be anybody's."""
+
+    async def body() -> None:
+        log = tmp_path / "log"
+        definition = definition_of("faulty.py", *patience, "--fork", "group", "--log", str(log))
+        async with on_stage(unmarked(definition), stop=False) as stage:
+            await stage.greet()
+            pids = await logged(log, "start") + await logged(log, "child")
+            await stage.connection.stop(0.5)
+            assert await gone_within(0, pids)
+
+    run(backend, body)
+
+
+def test_t08_leaving_without_a_stop_kills_a_group_by_its_id_alone(backend: str, tmp_path: Path) -> None:
+    async def body() -> None:
+        log = tmp_path / "log"
+        definition = definition_of("faulty.py", "--ignore-eof", "--fork", "group", "--log", str(log))
+        async with on_stage(unmarked(definition), stop=False) as stage:
+            await stage.greet()
+            pids = await logged(log, "start") + await logged(log, "child")
+        assert await gone_within(1.0, pids)
 
     run(backend, body)
 

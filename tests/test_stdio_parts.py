@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.support.stdio import Call
 
+from greenroom.actors._notes import Notes
 from greenroom.actors._stdio._lines import LineSplitter
-from greenroom.actors._stdio._notes import Notes
 from greenroom.actors._stdio._outbox import Outbox
 from greenroom.actors._stdio._stderr import StderrRing
 from greenroom.protocol.errors import Reach

@@ -34,11 +34,12 @@ def test_t08_no_process_of_any_tree_survives_the_end_of_the_gateway(tmp_path: Pa
         assert len(alive(pids)) == 6
 
         begun = time.monotonic()
-        gateway.end(None if end == "eof" else signal.Signals[end])
+        code = gateway.end(None if end == "eof" else signal.Signals[end])
 
         took = time.monotonic() - begun
-        # One deadline for all of them; and on EOF within the two seconds an SDK client gives us.
+        # One deadline for all of them; and on EOF within the two seconds an SDK client gives us, in good order.
         assert took < (1.8 if end == "eof" else 5.0), took
+        assert code == 0
         assert gone_within(pids, 0.5) == set()
 
 
@@ -52,6 +53,21 @@ def test_t32_children_die_with_a_gateway_that_is_killed(tmp_path: Path) -> None:
             _call(gateway, kind, text="hello")
         pids = logged_pids(tmp_path)
         assert len(alive(pids)) == 6
+
+        gateway.end(signal.SIGKILL)
+
+        assert gone_within(pids, 1.0) == set()
+
+
+def test_t32_a_group_whose_environment_says_nothing_dies_too(tmp_path: Path) -> None:
+    """What the guard was told by id: a server that was started by `env -i` cannot be found by our mark."""
+    entry = faulty(tmp_path, "a", "--fork", "group", "--ignore-eof", "--ignore-term")
+    bare = {"command": "env", "args": ["-i", entry["command"], *entry["args"]]}
+    with serve(tmp_path, {"a": bare}) as gateway:
+        gateway.greet()
+        _call(gateway, "a", text="hello")
+        pids = logged_pids(tmp_path)
+        assert len(alive(pids)) == 2
 
         gateway.end(signal.SIGKILL)
 

@@ -12,7 +12,7 @@ import os
 from collections import deque
 from itertools import islice
 
-from ...protocol.errors import Reach
+from .._conversation import mark_sent
 from .._peer import Exchange
 
 _MOST_PIECES = 64  # of one writev
@@ -32,7 +32,7 @@ class Letter:
         """A byte of it was accepted."""
         self.begun = True
         if self.exchange is not None:
-            _mark_sent(self.exchange)
+            mark_sent(self.exchange)
 
 
 class Outbox:
@@ -65,7 +65,7 @@ class Outbox:
         except BlockingIOError:
             return self._queue(Letter(data, exchange))
         if exchange is not None:
-            _mark_sent(exchange)
+            mark_sent(exchange)
         if written == len(data):
             return None
         letter = self._queue(Letter(data, None))
@@ -119,8 +119,3 @@ class Outbox:
     def _take(self, letter: Letter, written: int) -> None:
         letter.data = letter.data[written:]
         self._queued -= written
-
-
-def _mark_sent(exchange: Exchange) -> None:
-    exchange.reach = Reach.SENT
-    exchange.sent()

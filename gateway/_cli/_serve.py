@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 @click.command("serve")
 @click.option(
     "--expose",
-    type=click.Choice(["proxy"]),
+    type=click.Choice(["proxy", "direct"]),
     default="proxy",
     show_default=True,
-    help="What clients see: one mcp tool for everything.",
+    help="What clients see: one mcp tool for everything, or what the servers have, by name.",
 )
 @click.option(
     "--events", type=click.Path(path_type=Path), help="Append every event to this file, as JSON lines."

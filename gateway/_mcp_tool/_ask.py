@@ -26,6 +26,9 @@ class _Once:
             self.error = CallError(error.message, server="", reach=Reach.NOT_SENT)
         self.done.set()
 
+    def job_raw(self, job: Job, result: bytes, *, modern: bool) -> None:
+        raise NotImplementedError("the mcp tool answers in words of its own")
+
     def job_progress(self, job: Job, params: Mapping[str, Any]) -> None:
         pass
 

@@ -5,10 +5,11 @@
 Until 2025-11-25 it asks its client by requests; with `--modern` it speaks 2026-07-28 only, and answers that it needs
 input instead. Every object it sends carries a field that no version knows, so that whoever drops one is found out.
 
-Tools: `echo` (anything), `steps` (count: progress, one each), `sleep` (seconds, heeds its cancellation), `ask` (method,
-params: of the client; answers with what it said), `ask_and_leave` (asks, and cancels its own question), `state` (a round
-that needs no input), `log` (level, text), `touch` (uri: it has changed), `grow` and `same` (tools changed; tools changed,
-they say), `refuse` (a JSON-RPC error with data), `odd` (a result like no other), `heard` (all methods it has heard).
+Tools: `echo` (anything), `steps` (count: progress, one each), `sleep` (seconds, heeds its cancellation), `ask`
+(method, params: of the client; answers with what it said), `ask_and_leave` (asks, and cancels its own question),
+`state` (rounds that need no input), `log` (level, text), `touch` (uri: it has changed), `grow` and `same` (its tools
+changed; it only says so), `refuse` (a JSON-RPC error with data), `odd` (a result like no other), `heard` (what it was
+told).
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ class Server:
         self.name = name
         self.modern = modern
         self.log = log
-        self.tools = list(TOOLS)
+        self.tools: list[str] = list(TOOLS)
         self.level: str | None = None
         self.watched: set[str] = set()
         self.streams: dict[object, Json] = {}  # open subscriptions/listen, by request id
@@ -253,11 +254,11 @@ class Server:
     # -- tools --
 
     def tool_echo(self, _id: object, arguments: Json, params: Json) -> Json:
-        meta = {key: value for key, value in (params.get("_meta") or {}).items() if not key.startswith(META)}
+        meta = {key: value for key, value in meta_of(params).items() if not key.startswith(META)}
         return {**structured(arguments), "_meta": {"x-echo": meta}}
 
     def tool_steps(self, _id: object, arguments: Json, params: Json) -> Json:
-        token = (params.get("_meta") or {}).get("progressToken")
+        token = meta_of(params).get("progressToken")
         for step in range(1, int(arguments.get("count", 3)) + 1):
             if token is not None:
                 told = {
@@ -298,7 +299,7 @@ class Server:
 
     def tool_log(self, _id: object, arguments: Json, params: Json) -> Json:
         level = arguments.get("level", "info")
-        least = (params.get("_meta") or {}).get(META + "logLevel") if self.modern else self.level
+        least = meta_of(params).get(META + "logLevel") if self.modern else self.level
         if least is not None and LEVELS.index(level) >= LEVELS.index(least):
             told = {
                 "level": level,
@@ -345,6 +346,10 @@ class Server:
         self.asked[number] = call
         self.send({"id": number, "method": method, "params": params})
         return number
+
+
+def meta_of(params: Json) -> Json:
+    return params.get("_meta") or {}
 
 
 def cacheable(modern: bool = True) -> Json:

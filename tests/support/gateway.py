@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -148,10 +148,27 @@ def serve(folder: Path, servers: dict[str, Any], *options: str, **settings: Any)
         "XDG_RUNTIME_DIR": os.fspath(folder),
     }
     command = [sys.executable, "-m", "greenroom", "serve", "--config", os.fspath(config), *options]
-    with (folder / "stderr.txt").open("wb") as log:
-        process = subprocess.Popen(
-            command, env=environment, cwd=folder, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log
-        )
+    try:
+        with (
+            (folder / "stderr.txt").open("wb") as log,
+            started(*command, env=environment, cwd=folder, stderr=log) as gateway,
+        ):
+            yield gateway
+    finally:  # what was killed with the gateway is the guard's, within a second
+        gone_within(logged_pids(folder), 1.0)
+
+
+@contextmanager
+def started(
+    *command: str,
+    env: Mapping[str, str] | None = None,
+    cwd: Path | None = None,
+    stderr: Any = subprocess.PIPE,
+) -> Generator[Gateway]:
+    """`command` as a gateway. Killed at the end if it still runs."""
+    process = subprocess.Popen(
+        command, env=env, cwd=cwd, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=stderr
+    )
     gateway = Gateway(process)
     try:
         yield gateway
@@ -160,10 +177,7 @@ def serve(folder: Path, servers: dict[str, Any], *options: str, **settings: Any)
         if process.poll() is None:
             process.send_signal(signal.SIGKILL)
             process.wait()
-        for stream in (process.stdin, process.stdout):
+        for stream in (process.stdin, process.stdout, process.stderr):
             if stream is not None:
                 with suppress(BrokenPipeError):
                     stream.close()
-        gone_within(
-            logged_pids(folder), 1.0
-        )  # what was killed with the gateway is the guard's, within a second

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import anyio
+import attrs
 
 from greenroom.actors._guard import Guard
 from greenroom.actors._handshake import RpcFailure, ask, shake_hands
@@ -33,6 +34,7 @@ class Recorder:
         self.notifications: list[tuple[str, Any]] = []
         self.requests: list[tuple[Any, str, Any]] = []
         self.notes: list[str] = []
+        self.gaps = 0
         self.after_lost: list[str] = []
         self.lost = anyio.Event()
 
@@ -47,6 +49,10 @@ class Recorder:
     def on_request(self, rpc_id: Any, method: str, params: Mapping[str, Any] | None) -> None:
         self.requests.append((rpc_id, method, params))
         self._check(method)
+
+    def on_gap(self) -> None:
+        self.gaps += 1
+        self._check("gap")
 
     def on_note(self, text: str) -> None:
         self.notes.append(text)
@@ -114,6 +120,12 @@ class Stage:
 def definition_of(script: str, *args: str, **more: Any) -> ServerDefinition:
     command = ("-I", "-S", str(SERVERS / script), *args)
     return ServerDefinition("child", command=sys.executable, args=command, **more)
+
+
+def unmarked(definition: ServerDefinition) -> ServerDefinition:
+    """The same, started in an empty environment: nothing but its group says whose process it is."""
+    assert definition.command is not None
+    return attrs.evolve(definition, command="env", args=("-i", definition.command, *definition.args))
 
 
 @asynccontextmanager

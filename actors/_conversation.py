@@ -1,0 +1,217 @@
+"""The conversation: the exchanges that are open, and what to do with each message that comes in.
+
+What every peer has in common, whatever carries its messages. A message is an `Envelope`; it answers an open exchange
+and ends it, or it is told to the hooks. Nothing the other side does raises here: what is broken but names an exchange
+ends that one, as a fault, and everything else that is odd becomes a note. After `silence` nothing is told any more.
+
+A subclass writes: it sends what `_opened` encodes, says so through `mark_sent`, and answers the server's own requests
+in `reply`. Rejected: one object that is given a `write` function, because what "written" means differs too much (a
+pipe that is full, a POST of its own, a stream that has to be opened first).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from ..protocol.errors import Reach
+from ._notes import Notes
+from ._peer import Exchange, PeerHooks, RpcError
+from ._rim import Rim
+from ._wire import (
+    NO_STAMP,
+    Envelope,
+    Stamp,
+    WireFault,
+    answer_id_in,
+    decode_error,
+    decode_line,
+    decode_params,
+    encode_request,
+    excerpt,
+    fault,
+    repair_utf8,
+)
+
+# The negotiation may not be cancelled (the specification says so): a late answer to it is simply dropped.
+NEVER_CANCELLED = frozenset({"initialize", "server/discover"})
+
+
+class Conversation:
+    """The half of a `Peer` that hears. `channel` names where messages come from, in notes ("stdout")."""
+
+    channel = "its stream"
+
+    def __init__(self, rim: Rim, hooks: PeerHooks) -> None:
+        self.last_heard = rim.now()
+        self.protocol_version: str | None = None
+        self.client_info: Mapping[str, Any] = {}
+        self.client_capabilities: Mapping[str, Any] = {}
+        self.notes = Notes(hooks.on_note)
+        self._rim = rim
+        self._hooks = hooks
+        self._stamp = NO_STAMP
+        self._stamped: str | None = None  # the version `_stamp` was made for
+        self._last_id = 0
+        self._open: dict[int, Exchange] = {}
+        self._silent = False
+
+    def reply(self, rpc_id: Any, result: Mapping[str, Any] | None, error: RpcError | None = None) -> None:
+        raise NotImplementedError
+
+    @property
+    def is_silent(self) -> bool:
+        return self._silent
+
+    def silence(self) -> None:
+        """Say and hear nothing from now on: no hook is called and no exchange is ended any more. Idempotent."""
+        self._silent = True
+
+    # -- out --
+
+    def _opened(self, exchange: Exchange) -> bytes:
+        """Open the exchange: its line, stamped as its era wants.
+
+        Raises `UsageError` when its params cannot be said in JSON; nothing was opened then.
+        """
+        if self.protocol_version != self._stamped:
+            self._stamped = self.protocol_version
+            self._stamp = Stamp.of(self._stamped, self.client_info, self.client_capabilities)
+        rpc_id = self._last_id + 1
+        line = encode_request(
+            rpc_id, exchange.method, exchange.params, self._stamp, progress=exchange.wants_progress
+        )
+        self._last_id = exchange.rpc_id = rpc_id
+        self._open[rpc_id] = exchange
+        return line
+
+    # -- in --
+
+    def take_line(self, line: bytes) -> None:
+        """One line or event that came in: a message, a batch of them, or junk."""
+        text = repair_utf8(line)
+        if text is not line:
+            self.notes.add(f"bad UTF-8 on {self.channel}", excerpt(line))
+        try:
+            messages = decode_line(text)
+        except WireFault as problem:
+            self._take_junk(text, str(problem))
+        else:
+            for message in messages:
+                self.take(message)
+
+    def take(self, message: Envelope) -> None:
+        if self._silent:
+            return
+        if message.method is None:
+            self._take_answer(message)
+        elif message.id is None:
+            self._take_notification(message.method, message.params)
+        else:
+            self._take_request(message.id, message.method, message.params)
+
+    def _take_answer(self, message: Envelope) -> None:
+        exchange = self._close_exchange(message.id)
+        if exchange is None:
+            self._note_unasked(message.id, bytes(message.error))
+        else:
+            self._end(exchange, message)
+
+    def _end(self, exchange: Exchange, message: Envelope) -> None:
+        """End a closed exchange with the answer that came for it."""
+        error, result = bytes(message.error), bytes(message.result)
+        if error and error != b"null":
+            exchange.end(None, decode_error(error))
+        elif result.startswith(b"{"):
+            exchange.end(result, None)
+        else:
+            said = excerpt(result) if result else "nothing"
+            exchange.end(None, fault(f"the answer has no result object ({said})"))
+
+    def _take_notification(self, method: str, params: msgspec.Raw) -> None:
+        try:
+            decoded = decode_params(params)
+        except WireFault as problem:
+            self.notes.add(f"a malformed {method}", str(problem))
+            return
+        if method == "notifications/progress":
+            self._take_progress(decoded or {})
+        else:
+            self._hooks.on_notification(method, decoded)
+
+    def _take_progress(self, params: Mapping[str, Any]) -> None:
+        exchange = self._open.get(as_id(params.get("progressToken")))
+        if exchange is not None:  # else it is late: its call has ended
+            exchange.progress(params)
+
+    def _take_request(self, rpc_id: float | str, method: str, params: msgspec.Raw) -> None:
+        if method == "ping":
+            self.reply(rpc_id, {})
+            return
+        try:
+            decoded = decode_params(params)
+        except WireFault as problem:
+            self.reply(rpc_id, None, RpcError(-32602, f"Invalid params: {problem}"))
+        else:
+            self._hooks.on_request(rpc_id, method, decoded)
+
+    # -- what cannot be read whole --
+
+    def _take_junk(self, line: bytes, why: str) -> None:
+        if self._silent or not line.strip():
+            return
+        if not self._end_by_head(line, f"the answer is not JSON-RPC: {why}"):
+            self.notes.add(f"junk on {self.channel}", excerpt(line))
+
+    def take_overlong(self, head: bytes, bound: str) -> None:
+        """A message over the bound, of which only the head was kept."""
+        if self._silent:
+            return
+        if not self._end_by_head(head, f"the answer is over the bound of {bound}"):
+            self.notes.add(f"a message over the bound of {bound} was thrown away", excerpt(head))
+
+    def _end_by_head(self, head: bytes, why: str) -> bool:
+        """End, as a fault, the one exchange that a broken answer belongs to, if its head still says which."""
+        exchange = self._close_exchange(answer_id_in(head))
+        if exchange is None:
+            return False
+        exchange.end(None, fault(why))
+        return True
+
+    def _close_exchange(self, answered_id: object) -> Exchange | None:
+        """Take the exchange off the open ones. What was not sent cannot be answered: that id is a guess."""
+        rpc_id = answered_id if type(answered_id) is int else as_id(answered_id)
+        exchange = self._open.get(rpc_id)
+        if exchange is None or exchange.reach is Reach.NOT_SENT:
+            return None
+        del self._open[rpc_id]
+        exchange.reach = Reach.ANSWERED
+        return exchange
+
+    def _note_unasked(self, answered_id: object, error: bytes) -> None:
+        if answered_id is None:
+            self.notes.add(
+                "an error about no request" if error else "a message that is neither", excerpt(error)
+            )
+        elif 0 < as_id(answered_id) <= self._last_id:
+            self.notes.add("a late or second answer", f"id {answered_id!r}")
+        else:
+            self.notes.add("an answer nobody asked for", f"id {answered_id!r}")
+
+
+def mark_sent(exchange: Exchange) -> None:
+    """The first byte of it was accepted: it may run from here on. Says so once."""
+    if exchange.reach is Reach.NOT_SENT:
+        exchange.reach = Reach.SENT
+        exchange.sent()
+
+
+def as_id(value: object) -> int:
+    """An id as we gave it, also if it comes back as a string or a float. 0, which we never give, if it is none."""
+    if isinstance(value, str):
+        return int(value) if value.isascii() and value.isdigit() and len(value) < 19 else 0
+    if isinstance(value, float):
+        return int(value) if value.is_integer() else 0
+    return value if type(value) is int else 0

@@ -1,0 +1,15 @@
+"""HTTP: a server that is reached by a URL, over Streamable HTTP of both eras or the older event stream."""
+
+from ._connection import AuthFor, HttpConnection, HttpConnector
+from ._events import EventParser, ServerEvent
+from ._routing import ToolHeaders, encode_value
+
+__all__ = [
+    "AuthFor",
+    "EventParser",
+    "HttpConnection",
+    "HttpConnector",
+    "ServerEvent",
+    "ToolHeaders",
+    "encode_value",
+]

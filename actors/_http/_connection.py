@@ -1,0 +1,105 @@
+"""An HTTP server's connection: its client, its peer, and the way it ends.
+
+There is nothing to start: opening succeeds, and it is the handshake that finds out whether anybody is there. There is
+nothing to kill either. `stop` tells the server that its session is over, within a bound; leaving the context cancels
+whatever is still under way and closes the sockets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+import anyio
+import anyio.abc
+
+from ...protocol.config import HttpTransport, ServerDefinition, Settings
+from .._peer import PeerHooks
+from .._pumps import pump_group
+from .._rim import Rim
+from ._client import make_client
+from ._faults import WrongTransport
+from ._legacy_sse import LegacySse
+from ._peer import HttpPeer
+from ._streamable import StreamableHttp
+
+if TYPE_CHECKING:
+    import httpx2
+
+_CLOSE_WITHIN = 1.0
+
+AuthFor = Callable[[ServerDefinition], Any]
+"""Makes the `httpx2.Auth` that logs in at a server, or None; asked at each incarnation."""
+
+
+class HttpConnector:
+    """Reaches one incarnation of a server with a `url`. Made by the room, called by the actor."""
+
+    def __init__(
+        self, definition: ServerDefinition, *, rim: Rim, settings: Settings, auth: AuthFor | None = None
+    ) -> None:
+        self._definition = definition
+        self._rim = rim
+        self._settings = settings
+        self._auth = auth
+
+    @asynccontextmanager
+    async def open(self, hooks: PeerHooks) -> AsyncGenerator[HttpConnection]:
+        """The connection, before anything was sent. Never fails because of the server."""
+        definition = self._definition
+        auth = self._auth(definition) if self._auth is not None else None
+        client = make_client(definition, auth, definition.connect_timeout or self._settings.connect_timeout)
+        try:
+            async with pump_group() as tasks:
+                peer = HttpPeer(self._rim, hooks, tasks, self._settings.max_line)
+                connection = HttpConnection(definition, client, peer, tasks)
+                try:
+                    yield connection
+                finally:
+                    connection.kill_now()
+        finally:
+            with anyio.CancelScope(shield=True), anyio.move_on_after(_CLOSE_WITHIN):
+                await client.aclose()
+
+
+class HttpConnection:
+    """A client and its peer."""
+
+    pid: int | None = None
+
+    def __init__(
+        self,
+        definition: ServerDefinition,
+        client: httpx2.AsyncClient,
+        peer: HttpPeer,
+        tasks: anyio.abc.TaskGroup,
+    ) -> None:
+        assert definition.url is not None
+        self.peer = peer
+        self._url = definition.url
+        self._client = client
+        self._tasks = tasks
+        wish = definition.http_transport
+        if wish is HttpTransport.SSE:
+            peer.carrier = LegacySse(self._url, client, peer, tasks)
+        else:
+            peer.carrier = StreamableHttp(self._url, client, peer, may_be_older=wish is None)
+            peer.fall_back = self._as_older
+
+    def _as_older(self, refusal: WrongTransport) -> LegacySse:
+        before = f"no Streamable HTTP ({refusal}), and no older event stream: "
+        return LegacySse(self._url, self._client, self.peer, self._tasks, before)
+
+    def stderr_tail(self) -> tuple[str, ...]:
+        return ()
+
+    async def stop(self, grace: float) -> None:
+        """Hear nothing more, and tell the server that we go, within `grace` seconds. Idempotent."""
+        self.peer.silence()
+        with anyio.move_on_after(grace):
+            await self.peer.carrier.leave()
+
+    def kill_now(self) -> None:
+        self.peer.silence()
+        self._tasks.cancel_scope.cancel()

@@ -1,0 +1,110 @@
+"""The ways one HTTP exchange can end without an answer, and what each of them proves.
+
+`BadAnswer`: the server answered, and not what the protocol says. `Broken`: no answer can come any more; the request may
+have run if it was sent. `SessionExpired` and `LoginNeeded`: the server says that it does not know the session, or us;
+they end the connection, not only the exchange. Everything our HTTP library raises is one of these by the time it leaves
+`faults_told` (a fault of its transport that escaped would cancel every other exchange of the connection: a known bug of
+the SDK's own client, python-sdk #3522).
+"""
+
+from __future__ import annotations
+
+import http
+from collections.abc import Generator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from .._wire import excerpt
+
+if TYPE_CHECKING:
+    import httpx2
+
+
+class ExchangeFault(Exception):
+    """Root of the four. The text is for people."""
+
+
+class BadAnswer(ExchangeFault):
+    """The server's answer breaks the protocol."""
+
+
+class Broken(ExchangeFault):
+    """The exchange broke: refused, cut off, timed out."""
+
+
+class SessionExpired(ExchangeFault):
+    """The server does not know the session any more."""
+
+
+class LoginNeeded(ExchangeFault):
+    """HTTP 401 or 403."""
+
+
+class WrongTransport(ExchangeFault):
+    """The server refused to be initialised over Streamable HTTP, in a way that older servers do."""
+
+
+@contextmanager
+def faults_told() -> Generator[None]:
+    """Turns whatever the HTTP library raises into a `Broken` that says what happened."""
+    import httpx2
+
+    try:
+        yield
+    except (httpx2.HTTPError, httpx2.StreamError, httpx2.InvalidURL, httpx2.CookieConflict) as error:
+        raise Broken(in_words(error)) from None
+
+
+def in_words(error: Exception) -> str:
+    """What happened to the connection, for a person."""
+    import httpx2
+
+    detail = str(error).strip().rstrip(".")
+    match error:
+        case httpx2.ConnectTimeout():
+            return "the connection was not accepted in time"
+        case httpx2.ConnectError():
+            return (
+                f'no connection can be made ({detail or "refused"}). Start the server, or correct its "url".'
+            )
+        case httpx2.ReadTimeout() | httpx2.WriteTimeout():
+            return "the server fell silent"
+        case httpx2.RemoteProtocolError() | httpx2.ReadError() | httpx2.WriteError():
+            return f"the connection broke ({detail or type(error).__name__})"
+        case _:
+            return f"the exchange failed ({detail or type(error).__name__})"
+
+
+def status_in_words(status: int) -> str:
+    """`HTTP 503 Service Unavailable`."""
+    try:
+        return f"HTTP {status} {http.HTTPStatus(status).phrase}"
+    except ValueError:
+        return f"HTTP {status}"
+
+
+def refusal_in_words(response: httpx2.Response, body: bytes) -> str:
+    """An answer with a status that says no: the status, and what the body says of it."""
+    text = status_in_words(response.status_code)
+    location = response.headers.get("location")
+    if response.is_redirect and location:
+        return f'{text}: redirected to {location}, which is not followed. If that is the server, put it in "url".'
+    return f"{text}: {said(response, body)}" if body.strip() else text
+
+
+def login_in_words(response: httpx2.Response) -> str:
+    """A 401 or 403: the status, and what the server says of how to log in."""
+    challenge = response.headers.get("www-authenticate")
+    text = status_in_words(response.status_code)
+    return f"{text} ({challenge[:200]})" if challenge else text
+
+
+def said(response: httpx2.Response, body: bytes) -> str:
+    """What a body that is no JSON-RPC says."""
+    if media_type(response) in ("text/html", "application/xhtml+xml"):
+        return "an HTML page; this URL does not appear to speak MCP"
+    return excerpt(body, 200)
+
+
+def media_type(response: httpx2.Response) -> str:
+    return response.headers.get("content-type", "").partition(";")[0].strip().lower()

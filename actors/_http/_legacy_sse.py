@@ -1,0 +1,154 @@
+"""The event stream of 2024-11-05: one GET that brings everything, and POSTs to the place that it names first.
+
+Like stdio it lives and dies as a whole: an answer comes on the stream, whatever POST asked for it, and when the stream
+ends the connection is lost. The place is only taken on the stream's own origin, for it gets our credentials. The
+transport is older than sessions that can be resumed, so nothing of the sort is tried.
+"""
+
+from __future__ import annotations
+
+from http import HTTPMethod
+from typing import TYPE_CHECKING
+
+import anyio
+import anyio.abc
+
+from .._peer import Loss, LostReason
+from ._client import chunks_of, exchanged, read_bounded
+from ._events import EventParser, ServerEvent
+from ._faults import (
+    BadAnswer,
+    ExchangeFault,
+    LoginNeeded,
+    login_in_words,
+    media_type,
+    refusal_in_words,
+    said,
+)
+from ._peer import Attempt, HttpPeer
+
+if TYPE_CHECKING:
+    import httpx2
+
+_REFUSAL_SIZE = 1 << 20
+
+
+class LegacySse:
+    """A `Carrier`. Its stream is opened by the first request. `before`: what was tried first, for the error."""
+
+    def __init__(
+        self,
+        url: str,
+        client: httpx2.AsyncClient,
+        peer: HttpPeer,
+        tasks: anyio.abc.TaskGroup,
+        before: str = "",
+    ) -> None:
+        self._url = url
+        self._client = client
+        self._peer = peer
+        self._tasks = tasks
+        self._before = before
+        self._opening: anyio.Event | None = None
+        self._endpoint: httpx2.URL | None = None
+        self._failure: ExchangeFault | None = None  # why the stream could not be opened
+
+    async def carry(self, attempt: Attempt) -> None:
+        endpoint = await self._where()
+        self._peer.sent(attempt)  # its answer may come on the stream before the POST is done
+        try:
+            await self._send(endpoint, attempt.line)
+        except LoginNeeded:
+            attempt.did_not_run()
+            raise
+
+    async def deliver(self, line: bytes) -> None:
+        await self._send(await self._where(), line)
+
+    async def listen(self) -> None:
+        """There is only the one stream, and it is heard."""
+
+    async def leave(self) -> None:
+        """Closing the stream says it all."""
+
+    async def _send(self, endpoint: httpx2.URL, line: bytes) -> None:
+        headers = {"Content-Type": "application/json"}
+        request = self._client.build_request(HTTPMethod.POST, endpoint, content=line, headers=headers)
+        async with exchanged(self._client, request) as response:
+            self._peer.heard()
+            if not response.is_success:
+                await self._refused(response)
+
+    async def _refused(self, response: httpx2.Response) -> None:
+        if response.status_code in (401, 403):
+            raise LoginNeeded(login_in_words(response))
+        raise BadAnswer(refusal_in_words(response, await read_bounded(response, _REFUSAL_SIZE)))
+
+    # -- the stream --
+
+    async def _where(self) -> httpx2.URL:
+        """Where to post to, once the stream has said so. Raises why it could not be opened."""
+        if self._opening is None:
+            self._opening = anyio.Event()
+            self._tasks.start_soon(self._hear)
+        await self._opening.wait()
+        if self._endpoint is None:
+            raise self._failure or BadAnswer("the event stream ended before it named its endpoint")
+        return self._endpoint
+
+    async def _hear(self) -> None:
+        assert self._opening is not None
+        try:
+            await self._hear_all()
+        except ExchangeFault as problem:
+            self._failure = problem
+        finally:
+            self._opening.set()
+        if self._endpoint is not None:
+            loss = Loss.NEEDS_AUTH if isinstance(self._failure, LoginNeeded) else Loss.DIED
+            reason = (
+                f"its event stream broke: {self._failure}" if self._failure else "closed its event stream"
+            )
+            self._peer.lose(LostReason(reason, loss=loss))
+
+    async def _hear_all(self) -> None:
+        headers = {"Accept": "text/event-stream", "Cache-Control": "no-store"}
+        request = self._client.build_request(HTTPMethod.GET, self._url, headers=headers)
+        parser = EventParser(self._peer.max_size, self._overlong)
+        async with exchanged(self._client, request) as response:
+            await self._check(response)
+            async with chunks_of(response) as chunks:
+                async for chunk in chunks:
+                    self._peer.heard()
+                    for event in parser.feed(chunk):
+                        self._take(event)
+
+    async def _check(self, response: httpx2.Response) -> None:
+        if not response.is_success:
+            try:
+                await self._refused(response)
+            except BadAnswer as problem:
+                raise BadAnswer(f"{self._before}{problem}") from None
+        if media_type(response) != "text/event-stream":
+            body = await read_bounded(response, _REFUSAL_SIZE)
+            raise BadAnswer(f"{self._before}no event stream: {said(response, body)}")
+
+    def _take(self, event: ServerEvent) -> None:
+        if event.name == "message":
+            self._peer.take_line(event.data)
+        elif event.name == "endpoint" and self._endpoint is None:
+            self._endpoint = self._checked(event.data.decode(errors="replace").strip())
+            assert self._opening is not None
+            self._opening.set()
+
+    def _checked(self, place: str) -> httpx2.URL:
+        import httpx2
+
+        stream = httpx2.URL(self._url)
+        endpoint = stream.join(place)
+        if (endpoint.scheme, endpoint.host, endpoint.port) != (stream.scheme, stream.host, stream.port):
+            raise BadAnswer(f"its event stream names an endpoint on another origin ({place[:200]!r})")
+        return endpoint
+
+    def _overlong(self, head: bytes) -> None:
+        self._peer.take_overlong(head, f"{self._peer.max_size:,} bytes an event")

@@ -1,0 +1,303 @@
+"""Streamable HTTP: each message a POST, its answer a JSON body or an event stream of its own.
+
+This is our own framing over the HTTP library that the SDK uses too, not the SDK's client. That one can be kept from
+cancelling every exchange when one breaks, but it loses what a call's end depends on: whether the request was sent, the
+HTTP status, the `WWW-Authenticate`; it waits for ever on an answer with another id, does not bound a JSON body, opens
+the results into models and back, and asks for `import mcp` (650 ms). The protocol is small; what is kept of it here:
+
+* A session's id comes with the answer to `initialize` and goes with everything after it. A 404 while we have one means
+  that it has expired, and that this request did not run; so do the two forms of "not initialized".
+* An event stream that ends early is resumed (`_answer_stream`). Sessions and resuming ended with 2026-07-28.
+* What the server says unasked comes on one more stream, a GET; a server may refuse it. When it comes back without
+  having been resumed, there may be a gap.
+* A bad status with a JSON-RPC error in its body is that error. 401 and 403 want a login. `initialize` refused with 404,
+  405, 406 or 415 is what servers do that only know the older event stream.
+"""
+
+from __future__ import annotations
+
+from http import HTTPMethod
+from typing import TYPE_CHECKING, Any
+
+import anyio
+
+from .._wire import (
+    METHOD_NOT_FOUND,
+    UNSUPPORTED_VERSION,
+    Envelope,
+    WireFault,
+    decode_error,
+    decode_line,
+    decode_result,
+    encode_json,
+)
+from ._answer_stream import FIRST_RETRY, AnswerStream
+from ._client import chunks_of, exchanged, read_bounded
+from ._events import EventParser
+from ._faults import (
+    BadAnswer,
+    Broken,
+    LoginNeeded,
+    SessionExpired,
+    WrongTransport,
+    login_in_words,
+    media_type,
+    refusal_in_words,
+    said,
+    status_in_words,
+)
+from ._peer import Attempt, HttpPeer
+from ._routing import ToolHeaders
+
+if TYPE_CHECKING:
+    import httpx2
+
+_OLDER = (404, 405, 406, 415)
+_SERVER_ERROR = -32000
+_FORGOTTEN = ("Server not initialized", "Bad Request: Server not initialized")
+_UNMET = (
+    "session",
+    "not initialized",
+    "protocol version",
+)  # what an older server misses in a request without one
+_LAST_RETRY = 30.0
+_REFUSAL_SIZE = 1 << 20
+_FAREWELL = 2.0  # seconds
+
+
+class StreamableHttp:
+    """A `Carrier`. `may_be_older`: an older server is one possible reason for a refusal."""
+
+    def __init__(self, url: str, client: httpx2.AsyncClient, peer: HttpPeer, *, may_be_older: bool) -> None:
+        self._url = url
+        self._client = client
+        self._peer = peer
+        self._may_be_older = may_be_older
+        self._session: str | None = None
+        self._tools = ToolHeaders()
+
+    # -- requests --
+
+    async def carry(self, attempt: Attempt) -> None:
+        stream = AnswerStream(attempt, self._peer, self._take)
+        try:
+            await self._ask(attempt, stream)
+        except (LoginNeeded, SessionExpired):
+            attempt.did_not_run()
+            raise
+        except Broken:
+            if not stream.is_resumable:
+                raise
+        if self._peer.is_open(attempt):
+            await stream.resume(self._open_again)
+
+    async def _ask(self, attempt: Attempt, stream: AnswerStream) -> None:
+        async with exchanged(self._client, self._post(attempt.line, attempt)) as response:
+            self._peer.heard()
+            if not response.is_success:
+                await self._refused(attempt, response)
+                return
+            if attempt.method == "initialize":
+                self._session = response.headers.get("mcp-session-id")
+            match media_type(response):
+                case "application/json":
+                    self._take(attempt, await read_bounded(response, self._peer.max_size))
+                case "text/event-stream":
+                    await stream.read(response)
+                case _:
+                    await self._is_no_answer(response)
+
+    async def _open_again(self, stream: AnswerStream) -> None:
+        async with exchanged(self._client, self._get(stream.last_id)) as response:
+            if await self._is_stream(response):
+                await stream.read(response)
+
+    async def _is_no_answer(self, response: httpx2.Response) -> None:
+        body = await read_bounded(response, _REFUSAL_SIZE)
+        if response.status_code == 202 or not body.strip():
+            raise BadAnswer(f"{status_in_words(response.status_code)} and no answer to the request")
+        kind = media_type(response) or "of no content type"
+        raise BadAnswer(f"the answer is no JSON and no event stream but {kind}: {said(response, body)}")
+
+    def _take(self, attempt: Attempt, data: bytes) -> None:
+        """What came for the exchange, looked at once on its way. A list of tools says which headers they want."""
+        if attempt.method == "tools/list" and self._peer.is_modern:
+            data = self._learn(data)
+        elif self._session is not None and b"erver not initialized" in data[:256]:
+            error = _error_in(data)
+            if error is not None and _is_forgotten(error):
+                raise SessionExpired("it says that it is not initialized")
+        self._peer.take_for(attempt, data)
+
+    def _learn(self, data: bytes) -> bytes:
+        """Take note of listed tools; those that must be left out are left out of the answer."""
+        try:
+            (message,) = decode_line(data)
+            result = decode_result(bytes(message.result))
+            refused = {i: why for i, tool in enumerate(result["tools"]) if (why := self._tools.learn(tool))}
+        except (WireFault, ValueError, LookupError, TypeError, AttributeError):
+            return data  # no list of tools: whoever asked for one says what is wrong with it
+        if not refused:
+            return data
+        for index, why in refused.items():
+            self._peer.notes.add("a tool was left out", f"{result['tools'][index].get('name')!r}: {why}")
+        result["tools"] = [tool for index, tool in enumerate(result["tools"]) if index not in refused]
+        return b'{"jsonrpc":"2.0","id":%b,"result":%b}' % (encode_json(message.id), encode_json(result))
+
+    # -- refusals --
+
+    async def _refused(self, attempt: Attempt, response: httpx2.Response) -> None:
+        """A status that says no: end the exchange with it, or raise what else it means."""
+        body = await read_bounded(response, _REFUSAL_SIZE)
+        status, words, error = response.status_code, refusal_in_words(response, body), _error_in(body)
+        self._check_known(response, body, greeting=attempt.method in ("initialize", "server/discover"))
+        if attempt.method == "initialize" and self._may_be_older and _is_older(status, error):
+            raise WrongTransport(words)
+        if error is None:
+            raise BadAnswer(words)
+        self._peer.answer(attempt, error)
+
+    def _check_known(self, response: httpx2.Response, body: bytes, *, greeting: bool) -> None:
+        """Raises `LoginNeeded` or `SessionExpired` when the server says that it does not know us."""
+        status, error = response.status_code, _error_in(body)
+        if status == 401 or (status == 403 and error is None):
+            raise LoginNeeded(login_in_words(response))
+        if not greeting and self._has_forgotten(status, error):
+            raise SessionExpired(refusal_in_words(response, body))
+
+    def _has_forgotten(self, status: int, error: Envelope | None) -> bool:
+        """Whether the server has forgotten our session, or has become one that we have not met yet."""
+        if status == 404 and self._session is not None:
+            return True
+        if status != 400 or error is None:
+            return False
+        said = decode_error(bytes(error.error))
+        if said.code == UNSUPPORTED_VERSION:
+            return True
+        if self._peer.is_modern:
+            return any(word in said.message.lower() for word in _UNMET)
+        return self._session is not None and _is_forgotten(error)
+
+    # -- other messages --
+
+    async def deliver(self, line: bytes) -> None:
+        async with exchanged(self._client, self._post(line, None)) as response:
+            self._peer.heard()
+            if not response.is_success:
+                body = await read_bounded(response, _REFUSAL_SIZE)
+                self._check_known(response, body, greeting=False)
+                raise BadAnswer(refusal_in_words(response, body))
+
+    async def listen(self) -> None:
+        """The stream of what the server says unasked, opened again whenever it ends, until the server refuses it."""
+        parser = EventParser(self._peer.max_size, self._overlong)
+        delay: float | None = None
+        while self._session is not None and not self._peer.is_silent:
+            try:
+                async with exchanged(self._client, self._get(parser.last_id)) as response:
+                    if not await self._is_stream(response):
+                        return
+                    if delay is not None and not parser.last_id:
+                        self._peer.gap()
+                    delay = 0.0
+                    await self._hear(response, parser)
+            except Broken as problem:
+                self._peer.notes.add("the stream of notifications broke", str(problem))
+            delay = min(max(2 * (delay or 0.0), FIRST_RETRY), _LAST_RETRY)
+            await anyio.sleep(delay if parser.retry is None else parser.retry)
+
+    async def _is_stream(self, response: httpx2.Response) -> bool:
+        """Whether a GET brought an event stream; a server need not have one. Raises what else a refusal says."""
+        self._peer.heard()
+        if response.status_code >= 500:
+            raise Broken(status_in_words(response.status_code))
+        if not response.is_success:
+            self._check_known(response, await read_bounded(response, _REFUSAL_SIZE), greeting=False)
+        return response.is_success and media_type(response) == "text/event-stream"
+
+    async def _hear(self, response: httpx2.Response, parser: EventParser) -> None:
+        async with chunks_of(response) as chunks:
+            async for chunk in chunks:
+                self._peer.heard()
+                for event in parser.feed(chunk):
+                    if event.name == "message":
+                        self._peer.take_line(event.data)
+
+    def _overlong(self, head: bytes) -> None:
+        self._peer.take_overlong(head, f"{self._peer.max_size:,} bytes an event")
+
+    async def leave(self) -> None:
+        """End the session, if there is one."""
+        if self._session is None:
+            return
+        request = self._client.build_request(HTTPMethod.DELETE, self._url, headers=self._own_headers())
+        self._session = None
+        with anyio.move_on_after(_FAREWELL):
+            try:
+                async with exchanged(self._client, request):
+                    pass
+            except (Broken, LoginNeeded):
+                return  # it is gone, or does not care
+
+    # -- what goes out --
+
+    def _post(self, line: bytes, attempt: Attempt | None) -> httpx2.Request:
+        headers = self._own_headers()
+        headers |= {"Accept": "application/json, text/event-stream", "Content-Type": "application/json"}
+        extensions: dict[str, Any] = {}
+        if attempt is not None:
+            extensions["trace"] = _SentTeller(attempt, self._peer)
+            if self._peer.is_modern:
+                headers |= self._tools.headers(attempt.method, attempt.exchange.params)
+        return self._client.build_request(
+            HTTPMethod.POST, self._url, content=line, headers=headers, extensions=extensions
+        )
+
+    def _get(self, last_id: str) -> httpx2.Request:
+        headers = {**self._own_headers(), "Accept": "text/event-stream", "Cache-Control": "no-store"}
+        if last_id:
+            headers["Last-Event-ID"] = last_id
+        return self._client.build_request(HTTPMethod.GET, self._url, headers=headers)
+
+    def _own_headers(self) -> dict[str, str]:
+        headers: dict[str, str] = {}
+        if self._peer.protocol_version is not None:
+            headers["MCP-Protocol-Version"] = self._peer.protocol_version
+        if self._session is not None:
+            headers["Mcp-Session-Id"] = self._session
+        return headers
+
+
+class _SentTeller:
+    """Hears from the HTTP library how far a request is. Sent is what the server can act on: its whole head."""
+
+    def __init__(self, attempt: Attempt, peer: HttpPeer) -> None:
+        self._attempt = attempt
+        self._peer = peer
+        self._is_ours = False
+
+    async def __call__(self, event: str, info: dict[str, Any]) -> None:
+        _, _, step = event.rpartition("send_request_headers.")
+        if step == "started":
+            self._is_ours = info["request"].method != b"CONNECT"  # else it is the proxy's
+        elif step == "complete" and self._is_ours:
+            self._peer.sent(self._attempt)
+
+
+def _error_in(body: bytes) -> Envelope | None:
+    """The JSON-RPC error that a body is."""
+    try:
+        (message,) = decode_line(body)
+    except (WireFault, ValueError):
+        return None
+    return message if bytes(message.error).startswith(b"{") and message.method is None else None
+
+
+def _is_forgotten(error: Envelope) -> bool:
+    said = decode_error(bytes(error.error))
+    return said.code == _SERVER_ERROR and said.message in _FORGOTTEN
+
+
+def _is_older(status: int, error: Envelope | None) -> bool:
+    """Whether an older server would say this to `initialize`. A newer one says "method not found", in JSON-RPC."""
+    return status in _OLDER and (error is None or decode_error(bytes(error.error)).code != METHOD_NOT_FOUND)

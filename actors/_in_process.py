@@ -1,0 +1,163 @@
+"""A server in our own process: an object of the SDK's, run in the room's loop over streams in memory.
+
+It is an actor like any other: greeted, listed, idle, drained, begun again. An object is run again for the next
+incarnation; a factory is called again. What its code raises outside of a request ends the connection, not the room.
+What it does to the loop (blocking it, for one) no supervision can help: that is what processes are for.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+import anyio
+
+from ..protocol.config import ServerDefinition
+from ..protocol.errors import ConnectFailed, Reach
+from ._conversation import NEVER_CANCELLED, Conversation, mark_sent
+from ._peer import Exchange, LostReason, PeerHooks, RpcError
+from ._pumps import pump_group
+from ._rim import Rim
+from ._sdk import as_server, from_message, serve, to_message
+from ._wire import encode_notification, encode_reply
+
+if TYPE_CHECKING:
+    from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
+    from mcp.shared.message import SessionMessage
+
+_ANSWERS_WAITING = 64
+
+
+class InProcessPeer(Conversation):
+    """A `Peer` that hands messages over. Nothing is written, so what is handed over is sent."""
+
+    channel = "its stream"
+
+    def __init__(
+        self, rim: Rim, hooks: PeerHooks, to_server: MemoryObjectSendStream[SessionMessage | Exception]
+    ) -> None:
+        super().__init__(rim, hooks)
+        self._to_server = to_server
+
+    def request(self, exchange: Exchange) -> None:
+        """Raises `UsageError` when its params cannot be said in JSON; nothing was sent then."""
+        if self._hand_over(self._opened(exchange)):
+            mark_sent(exchange)
+
+    def abandon(self, exchange: Exchange, reason: str) -> None:
+        if self._open.get(exchange.rpc_id) is not exchange:
+            return
+        del self._open[exchange.rpc_id]
+        if exchange.reach is Reach.SENT and exchange.method not in NEVER_CANCELLED:
+            self.notify("notifications/cancelled", {"requestId": exchange.rpc_id, "reason": reason})
+
+    def notify(self, method: str, params: Mapping[str, Any] | None = None) -> None:
+        self._hand_over(encode_notification(method, params))
+
+    def reply(self, rpc_id: Any, result: Mapping[str, Any] | None, error: RpcError | None = None) -> None:
+        self._hand_over(encode_reply(rpc_id, result, error))
+
+    def hear(self, message: SessionMessage) -> None:
+        self.last_heard = self._rim.now()
+        self.take_line(from_message(message))
+
+    def _hand_over(self, line: bytes) -> bool:
+        if self._silent:
+            return False
+        try:
+            self._to_server.send_nowait(to_message(line))
+        except (anyio.BrokenResourceError, anyio.ClosedResourceError):
+            return False  # it has ended; whoever waits is told by `on_lost`
+        return True
+
+
+class InProcessConnector:
+    """Runs one incarnation of a server that was given as an object, or as a factory of one."""
+
+    def __init__(self, definition: ServerDefinition, *, rim: Rim) -> None:
+        self._definition = definition
+        self._rim = rim
+
+    @asynccontextmanager
+    async def open(self, hooks: PeerHooks) -> AsyncGenerator[InProcessConnection]:
+        """Start the server. Raises `ConnectFailed` when what was given is none, or the factory fails."""
+        server = self._server()
+        send, incoming = anyio.create_memory_object_stream["SessionMessage | Exception"](math.inf)
+        outgoing, receive = anyio.create_memory_object_stream["SessionMessage"](_ANSWERS_WAITING)
+        with send, incoming, outgoing, receive:
+            connection = InProcessConnection(InProcessPeer(self._rim, hooks, send), hooks, send)
+            async with pump_group() as tasks:
+                tasks.start_soon(connection.hear, receive)
+                tasks.start_soon(connection.run, server, incoming, outgoing)
+                try:
+                    yield connection
+                finally:
+                    connection.kill_now()
+
+    def _server(self) -> Any:
+        given, name = self._definition.in_process, self._definition.name
+        server = as_server(given)
+        if server is None and callable(given):
+            try:
+                server = as_server(given())
+            except Exception as error:
+                raise ConnectFailed(f'Server "{name}" could not be made: {error!r}', server=name) from error
+        if server is None:
+            text = (
+                f'Server "{name}" is no MCP server of the SDK\'s (MCPServer, Server) and no factory of one.'
+            )
+            raise ConnectFailed(text, server=name)
+        return server
+
+
+class InProcessConnection:
+    """The running server and its peer."""
+
+    pid: int | None = None
+
+    def __init__(
+        self,
+        peer: InProcessPeer,
+        hooks: PeerHooks,
+        to_server: MemoryObjectSendStream[SessionMessage | Exception],
+    ) -> None:
+        self.peer = peer
+        self._hooks = hooks
+        self._to_server = to_server
+        self._ended = anyio.Event()
+
+    async def run(
+        self,
+        server: Any,
+        incoming: MemoryObjectReceiveStream[SessionMessage | Exception],
+        outgoing: MemoryObjectSendStream[SessionMessage],
+    ) -> None:
+        how = "ended by itself"
+        try:
+            await serve(server, incoming, outgoing)
+        except Exception as error:
+            how = f"its code raised {error!r}"
+        finally:
+            self._ended.set()
+        if not self.peer.is_silent:
+            self.peer.silence()
+            self._hooks.on_lost(LostReason(how))
+
+    async def hear(self, receive: MemoryObjectReceiveStream[SessionMessage]) -> None:
+        async for message in receive:
+            self.peer.hear(message)
+
+    def stderr_tail(self) -> tuple[str, ...]:
+        return ()
+
+    async def stop(self, grace: float) -> None:
+        """Close its stream and wait, at most `grace` seconds, until it has ended. Idempotent."""
+        self.kill_now()
+        with anyio.move_on_after(grace):
+            await self._ended.wait()
+
+    def kill_now(self) -> None:
+        self.peer.silence()
+        self._to_server.close()

@@ -1,0 +1,111 @@
+"""A server behind a unix socket: the line protocol of stdio, on one descriptor, with nobody to start or to kill.
+
+Everything is the line peer's; what is left is to connect, to see the other side go, and to close. The server is
+somebody else's process: stopping is hanging up.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager, suppress
+
+import anyio
+import anyio.abc
+
+from ..protocol.config import ServerDefinition, Settings
+from ..protocol.errors import ConnectFailed
+from ._peer import LostReason, PeerHooks
+from ._pumps import pump_group
+from ._rim import Rim
+from ._stdio import LinePeer
+
+_LOOK_AGAIN = 0.02  # while the server's queue of connections is full
+_LAST_WORDS = 32  # reads after the end was seen: an answer may be among what was written before
+
+
+class SocketPeer(LinePeer):
+    channel = "the socket"
+
+
+class UnixConnector:
+    """Reaches one incarnation of a server with a `socket`. Made by the room, called by the actor."""
+
+    def __init__(self, definition: ServerDefinition, *, rim: Rim, settings: Settings) -> None:
+        self._definition = definition
+        self._rim = rim
+        self._settings = settings
+
+    @asynccontextmanager
+    async def open(self, hooks: PeerHooks) -> AsyncGenerator[UnixConnection]:
+        """Connect. Raises `ConnectFailed` when nobody listens there."""
+        with socket.socket(socket.AF_UNIX) as line:
+            line.setblocking(False)
+            await self._connect(line)
+            connection = UnixConnection(line, hooks, rim=self._rim, settings=self._settings)
+            async with pump_group() as tasks:
+                connection.pump(tasks)
+                try:
+                    yield connection
+                finally:
+                    connection.kill_now()
+
+    async def _connect(self, line: socket.socket) -> None:
+        name, path = self._definition.name, self._definition.socket
+        assert path is not None
+        while True:
+            try:
+                line.connect(path)
+            except BlockingIOError:
+                await anyio.sleep(_LOOK_AGAIN)
+            except OSError as error:
+                text = f'Server "{name}": nobody can be reached at "{path}" ({error.strerror or error}). '
+                raise ConnectFailed(f'{text}Start it, or correct "socket".', server=name) from None
+            else:
+                return
+
+
+class UnixConnection:
+    """A connected socket and its peer."""
+
+    pid: int | None = None
+
+    def __init__(self, line: socket.socket, hooks: PeerHooks, *, rim: Rim, settings: Settings) -> None:
+        self._line = line
+        self._hooks = hooks
+        self._rim = rim
+        self._over = rim.waiter()
+        self.peer = SocketPeer(
+            rim,
+            hooks,
+            read_fd=line.fileno(),
+            write_fd=line.fileno(),
+            max_line=settings.max_line,
+            on_over=lambda _how: self._over.set(),
+        )
+
+    def pump(self, tasks: anyio.abc.TaskGroup) -> None:
+        tasks.start_soon(self._rim.read_forever, self._line.fileno(), self.peer.read)
+        tasks.start_soon(self.peer.write_forever)
+        tasks.start_soon(self._watch_end)
+
+    async def _watch_end(self) -> None:
+        await self._over.wait()
+        for _ in range(_LAST_WORDS):
+            if self.peer.is_silent or not self.peer.read():
+                break
+        if not self.peer.is_silent:
+            self.peer.silence()
+            self._hooks.on_lost(LostReason("closed the connection"))
+
+    def stderr_tail(self) -> tuple[str, ...]:
+        return ()
+
+    async def stop(self, grace: float) -> None:
+        """Hang up. Idempotent."""
+        self.kill_now()
+
+    def kill_now(self) -> None:
+        self.peer.silence()
+        with suppress(OSError):
+            self._line.shutdown(socket.SHUT_RDWR)

@@ -1,0 +1,103 @@
+"""What we have asked of a client: requests of ours on their way to it, and its answers.
+
+The ids are ours and serve as progress tokens too, so that questions of several servers never meet: `greenroom-1`, and
+so on. A question ends in the client's answer, in our cancellation (the client is told), or with the client.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, cast
+
+import anyio
+import attrs
+
+from ..protocol.errors import RpcRefusal
+from . import _rpc as rpc
+from ._jobs import RpcFault
+
+OnProgress = Callable[[Mapping[str, Any]], None]
+
+
+@attrs.define(eq=False)
+class _Question:
+    on_progress: OnProgress | None
+    answered: anyio.Event = attrs.field(factory=anyio.Event)
+    result: Mapping[str, Any] | None = None
+    error: RpcRefusal | None = None
+
+
+class Asked:
+    """The open questions to one client. `send` takes lines."""
+
+    def __init__(self, send: Callable[[bytes], bool]) -> None:
+        self._send = send
+        self._open: dict[str, _Question] = {}
+        self._number = 0
+
+    async def ask(
+        self, method: str, params: Mapping[str, Any], on_progress: OnProgress | None = None
+    ) -> Mapping[str, Any]:
+        """The client's result. With `on_progress` it is asked for progress. Raises `RpcRefusal` for its error, or when
+        it is gone; cancelling tells it that we no longer want to know."""
+        self._number += 1
+        name = f"greenroom-{self._number}"
+        question = self._open[name] = _Question(on_progress)
+        meta: Mapping[str, Any] = params.get("_meta") or {}
+        if on_progress is not None:
+            params = {**params, "_meta": {**meta, "progressToken": name}}
+        self._send(rpc.request_line(rpc.encode(name), method, params))
+        try:
+            await question.answered.wait()
+        finally:
+            if self._open.pop(name, None) is not None and not question.answered.is_set():
+                told = {"requestId": name, "reason": "the server no longer waits for it"}
+                self._send(rpc.notification_line("notifications/cancelled", told))
+        if question.error is not None:
+            raise question.error
+        return question.result or {}
+
+    def answered(self, key: bytes, envelope: rpc.Envelope) -> None:
+        """An answer came. One that nobody waits for is dropped: the two crossed on the wire."""
+        question = self._open.pop(_name(key), None)
+        if question is None:
+            return
+        error = bytes(envelope.error)
+        if error and error != b"null":
+            question.error = _refusal(rpc.read_value(envelope.error))
+        else:
+            result = rpc.read_value(envelope.result)
+            question.result = cast("Mapping[str, Any]", result) if isinstance(result, dict) else None
+            if question.result is None:
+                question.error = RpcRefusal(rpc.INTERNAL_ERROR, "The client's answer is no object.")
+        question.answered.set()
+
+    def progressed(self, envelope: rpc.Envelope) -> None:
+        try:
+            params = rpc.read_object(envelope.params)
+        except RpcFault:
+            return  # a notification cannot be answered, and this one is about nothing we could name
+        question = self._open.get(str(params.get("progressToken")))
+        if question is not None and question.on_progress is not None:
+            question.on_progress(params)
+
+    def close(self) -> None:
+        """The client is gone."""
+        questions, self._open = self._open, {}
+        for question in questions.values():
+            question.error = RpcRefusal(rpc.INTERNAL_ERROR, "The client is gone.")
+            question.answered.set()
+
+
+def _name(key: bytes) -> str:
+    return key[1:-1].decode(errors="replace")
+
+
+def _refusal(error: object) -> RpcRefusal:
+    said: Mapping[str, Any] = cast("Any", error) if isinstance(error, dict) else {}
+    code = said.get("code")
+    return RpcRefusal(
+        code if isinstance(code, int) else rpc.INTERNAL_ERROR,
+        str(said.get("message", "The client refused.")),
+        said.get("data"),
+    )

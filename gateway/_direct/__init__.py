@@ -1,0 +1,15 @@
+"""The `direct` door: what the servers have, by name, as if each were the client's own.
+
+* `_shown`     what is listed: the catalogue, under the names of the index, and what of it has changed
+* `_door`      the exposure: each request on its way to its server
+* `_answers`   how a call's end is told: results as they are, errors by whose they are
+* `_guest`     one client: what it watches, which streams it keeps open
+* `_bridge`    what servers ask of their client, and what they say unasked
+* `_parking`   calls of older servers that wait for the answers of a newer client; sealed state
+
+We are a middle here: a result is passed on as the bytes the server sent, and only what names a thing is ours.
+"""
+
+from ._door import Direct
+
+__all__ = ["Direct"]

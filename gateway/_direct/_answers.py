@@ -1,0 +1,62 @@
+"""How the end of a call is told to the client of the direct door.
+
+* A result goes on as the bytes the server sent.
+* A JSON-RPC error of the server goes on as that, with its code, message and data.
+* What we refuse, or what became of the server, is no answer of the server's. For a tool it is a result with `isError`,
+  because that is what clients show to a model, which can then do something else; `_meta` says the same to programs. For
+  everything else, which a program asked for, it is a JSON-RPC error with the same in `data`.
+* A name nobody has is -32602, for tools too: the client asked for what was never listed.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from ...protocol.errors import CallError, GreenroomError, RemoteError, UnknownResource
+from .. import _rpc as rpc
+from .._jobs import Job, RpcFault
+from .._room import WholeCall
+
+ERROR_KEY: Final = "greenroom/error"
+NO_RESOURCE: Final = -32002  # until 2025-11-25; a wrong parameter since
+
+
+def end(job: Job, call: WholeCall) -> None:
+    """End `job` as its call ended. A call that was cancelled has nobody to tell."""
+    if call.result is not None:
+        job.answer_raw(call.result, modern=call.protocol_version in rpc.MODERN_VERSIONS)
+    elif call.error is not None:
+        fail(job, call.error)
+
+
+def fail(job: Job, error: CallError) -> None:
+    """End `job` with a call's error."""
+    if isinstance(error, RemoteError):
+        job.fail(error.rpc_code, error.rpc_message, error.data)
+    elif job.method == "tools/call":
+        content = [{"type": "text", "text": error.message}]
+        job.answer({"content": content, "isError": True, "_meta": {ERROR_KEY: details(error)}})
+    else:
+        job.fail(rpc.INTERNAL_ERROR, error.message, details(error))
+
+
+def refuse(job: Job, error: GreenroomError) -> None:
+    """End `job` with whatever kept it from being sent."""
+    if isinstance(error, CallError):
+        fail(job, error)
+    elif isinstance(error, UnknownResource) and not job.modern:
+        job.fail(NO_RESOURCE, error.message, {"uri": error.uri})
+    else:
+        job.fail(rpc.INVALID_PARAMS, error.message, {"error": error.code})
+
+
+def details(error: CallError) -> dict[str, Any]:
+    return {"error": error.code, "server": error.server, "reach": str(error.reach)}
+
+
+def text_of(job: Job, key: str) -> str:
+    """A parameter that must be a string. Raises `RpcFault`."""
+    value = rpc.read_value(job.params.get(key))
+    if not isinstance(value, str):
+        raise RpcFault(rpc.INVALID_PARAMS, f"Invalid params: {key} must be a string.")
+    return value

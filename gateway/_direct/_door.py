@@ -1,0 +1,286 @@
+"""The direct door's exposure: each request, under its server's own name for the thing, on its way to that server.
+
+The short way: a name that is listed is a dict look-up; the parameters stay bytes but for that name; the call is
+started in the step that read the request and ends by callback; its result is spliced into the answer. No task, no
+decoding. The long way, in a task, is for what has to wait for more than a call: a name the catalogue does not have yet,
+whose prefix says which server may; watching a resource; completion.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+import anyio
+import msgspec
+
+from ...protocol.errors import AmbiguousTool, GreenroomError, UnknownTool
+from ...protocol.events import Kind
+from ...protocol.index import Ambiguous, Missing, Target
+from .. import _rpc as rpc
+from .._exposure import Client
+from .._jobs import Job, RpcFault
+from .._room import WholeCall, WholeRoom
+from . import _answers as answers
+from ._bridge import Bridge
+from ._guest import Guest
+from ._parking import Errand, Parking, Seal
+from ._shown import Shown
+
+if TYPE_CHECKING:
+    import anyio.abc
+
+_LOG_LEVEL: Final = f"{rpc.META}logLevel"
+_STATE: Final = "requestState"
+
+
+class Direct:
+    """Everything the servers have. `room` is open."""
+
+    def __init__(self, room: WholeRoom) -> None:
+        self._room = room
+        self._shown = Shown(room)
+        self._guests: dict[Client, Guest] = {}
+        self._parking = Parking(room.config.settings.call_total_timeout)
+        self._seal = Seal()
+        self._levels: dict[str, str] = {}  # what older servers were told for a newer client
+        self._bridge = Bridge(self._guests, self._parking)
+        self._begin: Final[Mapping[str, Callable[[Job], None]]] = {
+            "tools/call": self._call,
+            "resources/read": self._read,
+            "prompts/get": self._get_prompt,
+            "completion/complete": self._complete,
+            "resources/subscribe": self._subscribe,
+            "resources/unsubscribe": self._unsubscribe,
+            "subscriptions/listen": self._listen,
+            "logging/setLevel": self._set_level,
+        }
+        room.answer_with(self._bridge)
+
+    # ---- what it shows ---------------------------------------------------------------------------------------
+
+    def capabilities(self) -> Mapping[str, Any]:
+        return {
+            "tools": {"listChanged": True},
+            "resources": {"listChanged": True, "subscribe": True},
+            "prompts": {"listChanged": True},
+            "completions": {},
+            "logging": {},
+        }
+
+    def instructions(self) -> str | None:
+        """Every server's own, under its name."""
+        known = {name: self._room.entry(name) for name in self._room.index.servers}
+        said = {
+            name: entry.instructions
+            for name, entry in known.items()
+            if entry is not None and entry.instructions
+        }
+        return "\n\n".join(f"# {name}\n\n{text}" for name, text in said.items()) or None
+
+    def listing(self, method: str) -> Mapping[str, Any] | None:
+        return self._shown.listing(method)
+
+    async def watch(self, *, task_status: anyio.abc.TaskStatus[None]) -> None:
+        """Announce what has really changed, once, when it is in the index."""
+        async with self._room.events([Kind.CATALOGUE]) as events:
+            task_status.started()
+            async for _ in events:
+                await self._room.settled()
+                for news in self._shown.changes():
+                    for guest in tuple(self._guests.values()):
+                        guest.tell_change(news)
+
+    # ---- clients ---------------------------------------------------------------------------------------------
+
+    def came(self, client: Client) -> None:
+        if client not in self._guests:
+            self._guests[client] = Guest(self._room, client)
+        self._room.meet_anew()
+
+    def heard(self, client: Client, method: str) -> None:
+        if method == "notifications/roots/list_changed":
+            self._room.roots_changed()
+
+    def left(self, client: Client) -> None:
+        guest = self._guests.pop(client, None)
+        if guest is not None:
+            guest.leave()
+
+    # ---- requests --------------------------------------------------------------------------------------------
+
+    def begin(self, job: Job) -> bool:
+        begin = self._begin.get(job.method)
+        if begin is None:
+            return False
+        try:
+            begin(job)
+        except GreenroomError as error:
+            answers.refuse(job, error)
+        return True
+
+    def _call(self, job: Job) -> None:
+        name = answers.text_of(job, "name")
+        target = self._shown.tool(name)
+        if target is None:
+            self._call_unlisted(name, job)
+        else:
+            self._start(job, target.server, "name", target.original, target)
+
+    def _call_unlisted(self, name: str, job: Job) -> None:
+        """Spelled otherwise, not known yet, or not there."""
+        found = self._room.index.resolve(name)
+        if isinstance(found, Ambiguous):
+            raise AmbiguousTool(name, found.candidates)
+        if isinstance(found, Missing) and found.servers:
+            job.run(partial(self._find_and_call, name, job))
+        else:
+            self._start_found(name, found, job)
+
+    def _start_found(self, name: str, found: Target | Missing, job: Job) -> None:
+        if isinstance(found, Missing) or not self._shown.is_chosen(found):
+            raise UnknownTool(name)
+        self._start(job, found.server, "name", found.original, found)
+
+    async def _find_and_call(self, name: str, job: Job) -> None:
+        try:
+            self._start_found(name, await self._room.find(name), job)
+        except GreenroomError as error:
+            answers.refuse(job, error)
+
+    def _read(self, job: Job) -> None:
+        place = self._room.locate(answers.text_of(job, "uri"))
+        self._start(job, place.server, "uri", place.original)
+
+    def _get_prompt(self, job: Job) -> None:
+        name = answers.text_of(job, "name")
+        found = self._room.index.resolve_prompt(name)
+        if isinstance(found, Target):
+            self._start(job, found.server, "name", found.original)
+        else:
+            job.run(partial(self._find_prompt, name, job))
+
+    async def _find_prompt(self, name: str, job: Job) -> None:
+        try:
+            found = await self._room.find_prompt(name)
+            self._start(job, found.server, "name", found.original)
+        except GreenroomError as error:
+            answers.refuse(job, error)
+
+    def _complete(self, job: Job) -> None:
+        ref = rpc.read_value(job.params.get("ref"))
+        if not isinstance(ref, dict):
+            raise RpcFault(rpc.INVALID_PARAMS, "Invalid params: ref must be an object.")
+        job.run(partial(self._find_and_complete, ref, job))
+
+    async def _find_and_complete(self, ref: Mapping[str, Any], job: Job) -> None:
+        try:
+            server, own = await self._room.find_reference(ref)
+            self._start(job, server, "ref", own)
+        except GreenroomError as error:
+            answers.refuse(job, error)
+
+    def _subscribe(self, job: Job) -> None:
+        job.run(partial(self._guest(job).subscribe, job, answers.text_of(job, "uri")))
+
+    def _unsubscribe(self, job: Job) -> None:
+        self._guest(job).unsubscribe(job, answers.text_of(job, "uri"))
+
+    def _listen(self, job: Job) -> None:
+        wanted = rpc.read_value(job.params.get("notifications"))
+        if not isinstance(wanted, dict):
+            raise RpcFault(rpc.INVALID_PARAMS, "Invalid params: notifications must be an object.")
+        job.run(partial(self._guest(job).listen, job, wanted))
+
+    def _set_level(self, job: Job) -> None:
+        self._room.set_log_level(answers.text_of(job, "level"))
+        job.answer({})
+
+    def _guest(self, job: Job) -> Guest:
+        client: Client = job.client
+        if client not in self._guests:  # it never introduced itself
+            self._guests[client] = Guest(self._room, client)
+        return self._guests[client]
+
+    # ---- one call --------------------------------------------------------------------------------------------
+
+    def _start(self, job: Job, server: str, key: str, own: Any, target: Target | None = None) -> None:
+        """Send the client's parameters with the server's `own` spelling under `key`. Raises what refuses it."""
+        params: dict[str, Any] = {**job.params, key: own}
+        if job.meta is not None:
+            params["_meta"] = self._own_meta(job, server)
+        if job.modern:
+            self._start_modern(job, server, params, target)
+            return
+        call = self._room.start_request(
+            server,
+            job.method,
+            params,
+            partial(answers.end, job),
+            tool=target.name if target is not None else None,
+            on_progress=job.progress if job.token is not None else None,
+            replayable=target is not None and target.is_harmless,
+        )
+        job.follow(call)
+
+    def _own_meta(self, job: Job, server: str) -> Mapping[str, Any]:
+        """What the client says beyond who it is. An older server is told the level the older way."""
+        assert job.meta is not None
+        level = job.meta.get(_LOG_LEVEL)
+        if isinstance(level, str) and self._levels.get(server) != level and not self._is_modern(server):
+            self._room.set_log_level(level, server)
+            self._levels[server] = level
+        return {
+            key: value
+            for key, value in job.meta.items()
+            if key == _LOG_LEVEL or not (key.startswith(rpc.META) or key == "progressToken")
+        }
+
+    def _is_modern(self, server: str) -> bool:
+        entry = self._room.entry(server)
+        return entry is not None and entry.protocol_version in rpc.MODERN_VERSIONS
+
+    def _start_modern(self, job: Job, server: str, params: dict[str, Any], target: Target | None) -> None:
+        state = rpc.read_value(job.params.get(_STATE))
+        what = (server, job.method, str(params.get("name", params.get("uri", ""))))
+        if isinstance(state, str):
+            errand = self._parking.resume(job, state)
+            if errand is not None:
+                return
+            params[_STATE] = self._seal.open(state, *what)
+        errand = Errand(job, server)
+        self._parking.started(errand)
+        try:
+            errand.call = self._room.start_request(
+                server,
+                job.method,
+                params,
+                partial(self._modern_ended, errand, what),
+                tool=target.name if target is not None else None,
+                on_progress=job.progress if job.token is not None else None,
+                replayable=target is not None and target.is_harmless,
+                takes_inputs=True,
+            )
+        except GreenroomError:
+            self._parking.ended(errand)
+            raise
+        if not errand.ended:
+            job.follow(errand.call)
+
+    def _modern_ended(self, errand: Errand, what: tuple[str, ...], call: WholeCall) -> None:
+        self._parking.ended(errand)
+        job = errand.job
+        if job is None:
+            errand.outcome = call
+        elif call.result is not None and b"input_required" in call.result:
+            job.answer_raw(self._sealed(call.result, what), modern=True)
+        else:
+            answers.end(job, call)
+
+    def _sealed(self, result: bytes, what: tuple[str, ...]) -> bytes:
+        parts = rpc.read_parts(msgspec.Raw(result))
+        state = rpc.read_value(parts.get(_STATE))
+        if isinstance(state, str) and rpc.read_value(parts.get("resultType")) == "input_required":
+            return rpc.encode({**parts, _STATE: self._seal.close(state, *what)})
+        return result

@@ -1,0 +1,149 @@
+"""One client of the direct door: which resources it watches, and which streams it keeps open.
+
+An older client watches by requests and is told plainly; a newer one keeps a `subscriptions/listen` open, and what it is
+told carries that request's id. Either way the same resource is watched once at its server for each who asked, under the
+server's own URI, and told under the URI the client used.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final, cast
+
+import anyio
+import attrs
+import msgspec
+
+from ...protocol.errors import GreenroomError
+from .. import _rpc as rpc
+from .._jobs import Job
+from . import _answers as answers
+
+if TYPE_CHECKING:
+    from ...protocol.index import Place
+    from .._exposure import Client
+    from .._room import WholeRoom
+
+_FLAGS: Final = {
+    "notifications/tools/list_changed": "toolsListChanged",
+    "notifications/resources/list_changed": "resourcesListChanged",
+    "notifications/prompts/list_changed": "promptsListChanged",
+}
+_ID: Final = f"{rpc.META}subscriptionId"
+
+
+@attrs.frozen(eq=False)
+class _Stream:
+    """One open `subscriptions/listen`."""
+
+    meta: Mapping[str, Any]
+    flags: frozenset[str]
+    places: tuple[Place, ...]
+
+
+class Guest:
+    def __init__(self, room: WholeRoom, client: Client) -> None:
+        self._room = room
+        self._client = client
+        self._watched: dict[str, Place] = {}  # by the URI the client used
+        self._streams: list[_Stream] = []
+
+    # ---- what it is told -------------------------------------------------------------------------------------
+
+    def tell_change(self, news: str) -> None:
+        """A list is another one now."""
+        if self._client.greeted:
+            self._client.tell(news)
+        for stream in self._streams:
+            if _FLAGS[news] in stream.flags:
+                self._client.tell(news, {"_meta": stream.meta})
+
+    def tell_update(self, server: str, params: Mapping[str, Any]) -> None:
+        """A resource of `server` has changed: told to whoever watches it, or what it is part of."""
+        uri = params.get("uri")
+        if not isinstance(uri, str):
+            return
+        for place in self._watched.values():
+            if _covers(place, server, uri):
+                self._client.tell("notifications/resources/updated", _under(place, params))
+        for stream in self._streams:
+            for place in stream.places:
+                if _covers(place, server, uri):
+                    told = {**_under(place, params), "_meta": {**_meta(params), **stream.meta}}
+                    self._client.tell("notifications/resources/updated", told)
+
+    # ---- what it asks for ------------------------------------------------------------------------------------
+
+    async def subscribe(self, job: Job, uri: str) -> None:
+        try:
+            if uri not in self._watched:
+                place = self._room.locate(uri)
+                await self._room.watch_resource(place)
+                self._watched[uri] = place
+        except GreenroomError as error:
+            answers.refuse(job, error)
+        else:
+            job.answer({})
+
+    def unsubscribe(self, job: Job, uri: str) -> None:
+        place = self._watched.pop(uri, None)
+        if place is not None:
+            self._room.unwatch_resource(place)
+        job.answer({})
+
+    async def listen(self, job: Job, wanted: Mapping[str, Any]) -> None:
+        """Keep a stream open until the client ends it. What cannot be watched is left out of what is acknowledged."""
+        meta = {_ID: rpc.read_value(msgspec.Raw(job.key))}
+        flags = frozenset(flag for flag in _FLAGS.values() if wanted.get(flag) is True)
+        uris: Any = wanted.get("resourceSubscriptions")
+        places: list[Place] = []
+        try:
+            for uri in cast("list[object]", uris) if isinstance(uris, list) else ():
+                await self._watch(uri, places)
+            stream = _Stream(meta, flags, tuple(places))
+            self._streams.append(stream)
+            try:
+                said: dict[str, Any] = dict.fromkeys(sorted(flags), True)
+                if places:
+                    said["resourceSubscriptions"] = [place.uri for place in places]
+                told = {"notifications": said, "_meta": meta}
+                self._client.tell("notifications/subscriptions/acknowledged", told)
+                await anyio.sleep_forever()
+            finally:
+                self._streams.remove(stream)
+        finally:
+            for place in places:
+                self._room.unwatch_resource(place)
+
+    async def _watch(self, uri: object, places: list[Place]) -> None:
+        try:
+            place = self._room.locate(str(uri))
+            await self._room.watch_resource(place)
+        except GreenroomError:
+            return  # what is acknowledged says so
+        places.append(attrs.evolve(place, uri=str(uri)))
+
+    def leave(self) -> None:
+        watched, self._watched = self._watched, {}
+        for place in watched.values():
+            self._room.unwatch_resource(place)
+
+
+def _covers(place: Place, server: str, uri: str) -> bool:
+    return place.server == server and (
+        uri == place.original or uri.startswith(place.original.rstrip("/") + "/")
+    )
+
+
+def _under(place: Place, params: Mapping[str, Any]) -> dict[str, Any]:
+    """The update under the URI the client knows; what is a part of the resource keeps its own."""
+    told = {key: value for key, value in params.items() if key != "_meta"}
+    if params["uri"] == place.original:
+        told["uri"] = place.uri
+    meta = _meta(params)
+    return {**told, "_meta": meta} if meta else told
+
+
+def _meta(params: Mapping[str, Any]) -> dict[str, Any]:
+    meta: Mapping[str, Any] = params.get("_meta") or {}
+    return {key: value for key, value in meta.items() if not key.startswith(rpc.META)}

@@ -1,0 +1,146 @@
+"""Between the eras: a client of 2026-07-28 is not asked, it is answered that input is needed, and asks again.
+
+*State* that a newer server gives away passes through the client and comes back. It is sealed for the server and the
+thing it was given for, with a key of this process, so that no client can hand one server's state to another.
+
+*A call of an older server* that asks its client something cannot be ended and asked again: it is parked. The client is
+told that input is needed, with a ticket for state; the call runs on, and when the client comes back with the ticket and
+the answers, the server has its answer and the client's new request takes the call's place. A server's question does not
+say which call it is for, so the longest running call of that client to that server carries it. Tickets are good once,
+for as long as a call may take in all.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import secrets
+from collections.abc import Mapping
+from typing import Any, Final, cast
+
+import anyio
+
+from ...protocol.errors import RpcRefusal
+from .. import _rpc as rpc
+from .._jobs import Job, RpcFault
+from .._room import WholeCall
+from . import _answers as answers
+
+_KEY: Final = "question"
+
+
+class Seal:
+    """Binds a server's state to what it was given for."""
+
+    def __init__(self) -> None:
+        self._secret = secrets.token_bytes(32)
+
+    def close(self, state: str, *what: str) -> str:
+        return f"{self._digest(state, what)}.{state}"
+
+    def open(self, sealed: str, *what: str) -> str:
+        """Raises `RpcFault` when it was not sealed here, for this."""
+        digest, _, state = sealed.partition(".")
+        if not hmac.compare_digest(digest.encode(), self._digest(state, what).encode()):
+            text = "Invalid params: this requestState was not given for this request. Ask again without it."
+            raise RpcFault(rpc.INVALID_PARAMS, text)
+        return state
+
+    def _digest(self, state: str, what: tuple[str, ...]) -> str:
+        text = "\0".join((*what, state)).encode()
+        return hmac.new(self._secret, text, hashlib.sha256).hexdigest()
+
+
+class Errand:
+    """A call for a newer client: its job may end, and another take its place, before the call does."""
+
+    def __init__(self, job: Job, server: str) -> None:
+        self.job: Job | None = job
+        self.server = server
+        self.call: WholeCall | None = None
+        self.outcome: WholeCall | None = None  # it ended while nobody waited
+        self.ended = False
+
+    def carry(self, job: Job) -> None:
+        """This job waits for the call from here on."""
+        self.job = job
+        if self.outcome is not None:
+            answers.end(job, self.outcome)
+        elif self.call is not None and not self.ended:
+            job.follow(self.call)
+
+    def drop(self) -> None:
+        """The client never came back."""
+        if self.call is not None and not self.ended:
+            self.call.cancel()
+
+
+class Parking:
+    """The calls of newer clients that run, and those of them that are parked."""
+
+    def __init__(self, patience: float) -> None:
+        self._patience = patience  # seconds a ticket is good
+        self._running: dict[Errand, None] = {}
+        self._parked: dict[str, tuple[Errand, _Ticket]] = {}
+
+    def started(self, errand: Errand) -> None:
+        self._running[errand] = None
+
+    def ended(self, errand: Errand) -> None:
+        errand.ended = True
+        self._running.pop(errand, None)
+
+    async def ask(self, client: Any, server: str, request: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Have `request` of an older server answered by a newer client. Raises `RpcRefusal`."""
+        errand = next((each for each in self._running if _carries(each, client, server)), None)
+        if errand is None or errand.job is None:
+            text = "The client cannot be asked: no call of its is open to carry the question (2026-07-28)."
+            raise RpcRefusal(rpc.INTERNAL_ERROR, text)
+        ticket, job = _Ticket(client), errand.job
+        name = secrets.token_urlsafe(24)
+        self._parked[name] = errand, ticket
+        job.let_go()
+        errand.job = None
+        job.answer({"resultType": "input_required", "inputRequests": {_KEY: request}, "requestState": name})
+        try:
+            with anyio.fail_after(self._patience):
+                await ticket.shown.wait()
+        except TimeoutError:
+            errand.drop()
+            raise RpcRefusal(rpc.INTERNAL_ERROR, "The client did not come back with an answer.") from None
+        finally:
+            self._parked.pop(name, None)
+        return ticket.answer
+
+    def resume(self, job: Job, name: str) -> Errand | None:
+        """The client comes back with a ticket. None: that is no ticket of ours. Raises `RpcFault` without an answer."""
+        parked = self._parked.get(name)
+        if parked is None:
+            return None
+        responses: Any = rpc.read_value(job.params.get("inputResponses"))
+        answer: Any = cast("dict[str, Any]", responses).get(_KEY) if isinstance(responses, dict) else None
+        if not isinstance(answer, dict):
+            raise RpcFault(rpc.INVALID_PARAMS, f"Invalid params: inputResponses lacks an object {_KEY!r}.")
+        errand, ticket = parked
+        del self._parked[name]
+        ticket.answer = cast("Mapping[str, Any]", answer)
+        ticket.shown.set()
+        errand.carry(job)
+        return errand
+
+    def left(self, client: Any) -> None:
+        """A client is gone: what it left parked goes too."""
+        for errand, ticket in tuple(self._parked.values()):
+            if ticket.client is client:
+                errand.drop()
+
+
+class _Ticket:
+    def __init__(self, client: Any) -> None:
+        self.client = client
+        self.shown = anyio.Event()
+        self.answer: Mapping[str, Any] = {}
+
+
+def _carries(errand: Errand, client: Any, server: str) -> bool:
+    return errand.server == server and errand.job is not None and errand.job.client is client

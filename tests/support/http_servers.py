@@ -1,0 +1,44 @@
+"""Servers of the SDK's over HTTP, each a process of its own, for as long as a test needs it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@contextmanager
+def sdk_server(host: str, kind: str) -> Generator[str]:
+    """The URL of an SDK server under `host` ("uvicorn", "hypercorn"); the kinds are those of `sdk_app`."""
+    command = [sys.executable, "-m", "tests.support.sdk_app", host, kind]
+    with _process(command, {}) as process:
+        assert process.stdout is not None
+        port = int(process.stdout.readline() or 0)
+        assert port, f"{host} {kind} did not start"
+        yield f"http://127.0.0.1:{port}/{'sse' if kind == 'sse' else 'mcp'}"
+
+
+@contextmanager
+def _process(command: list[str], environment: dict[str, str]) -> Generator[subprocess.Popen[bytes]]:
+    process = subprocess.Popen(
+        command,
+        cwd=ROOT,
+        env={**os.environ, **environment},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        yield process
+    finally:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.kill()
+        process.wait()
+        process.stdin.close()
+        process.stdout.close()

@@ -1,0 +1,221 @@
+"""The server that has everything (`testing/servers/whole.py`), and a client of ours that talks to any server raw.
+
+`RawClient` is a hundred lines of pipes and JSON: what it gets is what the server wrote. It is the measure for
+everything that goes through us.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import selectors
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+WHOLE = Path(__file__).resolve().parents[2] / "testing" / "servers" / "whole.py"
+META = "io.modelcontextprotocol/"
+MODERN = "2026-07-28"
+LISTS = {
+    "tools": "tools/list",
+    "resources": "resources/list",
+    "resourceTemplates": "resources/templates/list",
+    "prompts": "prompts/list",
+}
+
+
+def whole(name: str, *options: str) -> dict[str, Any]:
+    """The entry of a server that has everything, called `name`."""
+    return {"command": sys.executable, "args": ["-S", os.fspath(WHOLE), "--name", name, *options]}
+
+
+def without_stamps(result: Mapping[str, Any]) -> dict[str, Any]:
+    """A result without what 2026-07-28 says of its sender and of caching, which a middle says anew."""
+    found = {key: value for key, value in result.items() if key not in ("ttlMs", "cacheScope", "_meta")}
+    meta = {key: value for key, value in result.get("_meta", {}).items() if not key.startswith(META)}
+    return {**found, "_meta": meta} if meta else found
+
+
+class RawClient:
+    """One server (or gateway) as a child. `answers` (method -> result or error) answers what it asks of its client."""
+
+    def __init__(self, process: subprocess.Popen[bytes], *, modern: bool) -> None:
+        self.process = process
+        self.modern = modern
+        self.capabilities: dict[str, Any] = {}
+        self.answers: dict[str, Callable[[Any], Mapping[str, Any]]] = {}
+        self.told: list[dict[str, Any]] = []
+        self.asked: list[dict[str, Any]] = []
+        self._answered: dict[int, dict[str, Any]] = {}
+        self._number = 0
+        self._rest = b""
+        self._selector = selectors.DefaultSelector()
+        assert process.stdout is not None
+        self._selector.register(process.stdout, selectors.EVENT_READ)
+
+    def greet(self, **capabilities: Any) -> dict[str, Any]:
+        self.capabilities = capabilities
+        if self.modern:
+            return self.result("server/discover")
+        who = {"name": "raw", "version": "1"}
+        params = {"protocolVersion": "2025-11-25", "capabilities": capabilities, "clientInfo": who}
+        hello = self.result("initialize", params)
+        self.tell("notifications/initialized")
+        return hello
+
+    def send(self, method: str, params: Mapping[str, Any] | None = None, **meta: Any) -> int:
+        self._number += 1
+        if self.modern:
+            meta |= {META + "protocolVersion": MODERN, META + "clientCapabilities": self.capabilities}
+        said = {**(params or {}), **({"_meta": meta} if meta else {})}
+        self._write({"id": self._number, "method": method, "params": said})
+        return self._number
+
+    def tell(self, method: str, params: Mapping[str, Any] | None = None) -> None:
+        self._write({"method": method, **({} if params is None else {"params": params})})
+
+    def ask(self, method: str, params: Mapping[str, Any] | None = None, **meta: Any) -> dict[str, Any]:
+        """The whole answer, without its id and version."""
+        return self.answer(self.send(method, params, **meta))
+
+    def result(self, method: str, params: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        answer = self.ask(method, params)
+        assert "result" in answer, answer
+        return answer["result"]
+
+    def call(self, tool: str, arguments: Mapping[str, Any] | None = None, **meta: Any) -> dict[str, Any]:
+        return self.ask("tools/call", {"name": tool, "arguments": arguments or {}}, **meta)
+
+    def answer(self, number: int, within: float = 15.0) -> dict[str, Any]:
+        self.wait(lambda: number in self._answered, f"an answer to {number}", within)
+        return {
+            key: self._answered[number][key] for key in ("result", "error") if key in self._answered[number]
+        }
+
+    def is_answered(self, number: int) -> bool:
+        return number in self._answered
+
+    def heard(self, method: str) -> list[dict[str, Any]]:
+        return [each for each in self.told if each["method"] == method]
+
+    def wait(self, happened: Callable[[], bool], what: str, within: float = 15.0) -> None:
+        deadline = time.monotonic() + within
+        while not happened():
+            left = deadline - time.monotonic()
+            assert left > 0, f"waited for {what}; heard {self.told}"
+            self.read(min(left, 0.1))  # what is waited for may not announce itself
+
+    def read(self, within: float) -> None:
+        """Take what comes within the time, if anything comes."""
+        if not self._selector.select(within):
+            return
+        assert self.process.stdout is not None
+        chunk = os.read(self.process.stdout.fileno(), 1 << 16)
+        assert chunk, "it closed its output"
+        *lines, self._rest = (self._rest + chunk).split(b"\n")
+        for line in lines:
+            self._take(json.loads(line))
+
+    def list_all(self, kind: str) -> list[dict[str, Any]]:
+        """Every item of a list, over all pages."""
+        found: list[dict[str, Any]] = []
+        cursor: str | None = None
+        while True:
+            page = self.result(LISTS[kind], {"cursor": cursor} if cursor else {})
+            found += page[kind]
+            cursor = page.get("nextCursor")
+            if cursor is None:
+                return found
+
+    def close(self) -> None:
+        self._selector.close()
+
+    def _take(self, message: dict[str, Any]) -> None:
+        if "method" not in message:
+            self._answered[message["id"]] = message
+        elif "id" not in message:
+            self.told.append(message)
+        else:
+            self.asked.append(message)
+            reply = self.answers.get(message["method"])
+            if reply is not None:
+                self._write({"id": message["id"], **reply(message.get("params"))})
+
+    def _write(self, message: Mapping[str, Any]) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.write(json.dumps({"jsonrpc": "2.0", **message}).encode() + b"\n")
+        self.process.stdin.flush()
+
+
+@contextmanager
+def raw_client(
+    command: Sequence[str],
+    *,
+    modern: bool = False,
+    env: Mapping[str, str] | None = None,
+    cwd: Path | None = None,
+    leaves: bool = True,
+) -> Generator[RawClient]:
+    """Start `command` and talk to it. `leaves`: it must end when its input does; else it is killed."""
+    environment = {"PATH": os.environ["PATH"], **(env or {})}
+    process = subprocess.Popen(
+        command,
+        env=environment,
+        cwd=cwd,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+    )
+    client = RawClient(process, modern=modern)
+    try:
+        yield client
+        assert process.stdin is not None
+        process.stdin.close()
+        if leaves:
+            process.wait(5)
+    finally:
+        client.close()
+        if process.poll() is None:
+            process.kill()
+            process.wait()
+        for stream in (process.stdin, process.stdout):
+            assert stream is not None
+            stream.close()
+
+
+@contextmanager
+def raw_server(entry: Mapping[str, Any], *, modern: bool = False) -> Generator[RawClient]:
+    """The server of an `mcpServers` entry, with nothing between."""
+    command = [entry["command"], *entry["args"]]
+    with raw_client(command, modern=modern, env=entry.get("env"), leaves=False) as client:
+        yield client
+
+
+@contextmanager
+def direct_door(
+    folder: Path, servers: Mapping[str, Any], *, modern: bool = False, **settings: Any
+) -> Generator[RawClient]:
+    """`greenroom serve --expose direct` over `servers`, as a process."""
+    config = folder / "mcp.json"
+    config.write_text(json.dumps({"mcpServers": servers, "settings": settings}))
+    environment = {
+        "HOME": os.fspath(folder),
+        "XDG_CACHE_HOME": os.fspath(folder / "cache"),
+        "XDG_RUNTIME_DIR": os.fspath(folder),
+    }
+    command = [
+        sys.executable,
+        "-m",
+        "greenroom",
+        "serve",
+        "--expose",
+        "direct",
+        "--config",
+        os.fspath(config),
+    ]
+    with raw_client(command, modern=modern, env=environment, cwd=folder) as client:
+        yield client

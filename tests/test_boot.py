@@ -1,0 +1,112 @@
+"""A boot costs what the configuration costs to read, whatever stands behind it: real gateways, real processes counted.
+
+Times are compared with those of a bare interpreter on the same machine in the same minute, and the bounds are wide: a
+test that runs beside others can tell a boot that waits for servers from one that does not, no more.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.support.gateway import Gateway, faulty, logged_pids, named_after, serve
+
+FIFTY = 50
+
+
+def fifty(folder: Path) -> dict[str, Any]:
+    return {f"s{n}": faulty(folder, f"s{n}") for n in range(FIFTY)}
+
+
+def children(gateway: Gateway) -> list[str]:
+    """Every process the gateway has started and not yet reaped, the guard included."""
+    found = Path(f"/proc/{gateway.process.pid}/task/{gateway.process.pid}/children").read_text()
+    return found.split()
+
+
+def cpu_time(pid: int) -> float:
+    """Seconds of user and system time so far, with the precision of the scheduler (not that of a tick)."""
+    return int(Path(f"/proc/{pid}/schedstat").read_text().split()[0]) / 1e9
+
+
+def interpreter_time() -> float:
+    """The best of three starts of a bare interpreter, in seconds."""
+    times: list[float] = []
+    for _ in range(3):
+        begun = time.perf_counter()
+        subprocess.run([sys.executable, "-I", "-S", "-c", "pass"], check=True)
+        times.append(time.perf_counter() - begun)
+    return min(times)
+
+
+@pytest.mark.parametrize("known", [False, True], ids=["without bootstrap", "with a cache"])
+def test_t13_fifty_lazy_servers_boot_with_no_child(tmp_path: Path, known: bool) -> None:
+    if known:
+        with serve(tmp_path, fifty(tmp_path)) as gateway:
+            gateway.greet()
+            numbers = [gateway.start_mcp(connect=f"s{n}") for n in range(FIFTY)]
+            for number in numbers:
+                assert "error" not in gateway.answer(number, 30)["result"]["structuredContent"]
+            gateway.end()
+    started = logged_pids(tmp_path)
+    bare = interpreter_time()
+
+    begun = time.perf_counter()
+    with serve(tmp_path, fifty(tmp_path), bootstrap=known) as gateway:
+        gateway.greet()
+        tools = gateway.answer(gateway.send("tools/list"))["result"]["tools"]
+        took = time.perf_counter() - begun
+
+        assert [tool["name"] for tool in tools] == ["mcp"]
+        status = gateway.mcp()["structuredContent"]["servers"]
+        assert {row["status"] for row in status} == {"cached" if known else "not-connected"}
+        assert children(gateway) == []
+        gateway.end()
+    assert took < max(2.0, 60 * bare), (took, bare)
+    assert logged_pids(tmp_path) == started
+
+
+def test_a_second_boot_lists_searches_and_describes_with_no_process(tmp_path: Path) -> None:
+    servers = {name: faulty(tmp_path, name) for name in ("stage", "wings")}
+    with serve(
+        tmp_path, servers, bootstrap=True
+    ) as gateway:  # the first one asks each server once, by itself
+        gateway.greet()
+        while any(row["status"] != "cached" for row in gateway.mcp()["structuredContent"]["servers"]):
+            time.sleep(0.01)
+        gateway.end()
+    started = logged_pids(tmp_path)
+    assert len(started) == 2
+
+    with serve(tmp_path, servers, bootstrap=True) as gateway:
+        gateway.greet()
+        assert "stage_echo" in gateway.mcp(server="stage")["structuredContent"]["tools"]
+        found = gateway.mcp(search="echo")["structuredContent"]["matches"]
+        assert {match["tool"] for match in found} >= {"stage_echo", "wings_echo"}
+        assert gateway.mcp(describe="wings_echo")["structuredContent"]["tool"]["server"] == "wings"
+        assert children(gateway) == []
+        gateway.end()
+    assert logged_pids(tmp_path) == started
+
+
+def test_t02_a_gateway_at_rest_does_nothing_at_all(tmp_path: Path) -> None:
+    """A hundred servers, one of them connected, one call cancelled under way; then one second of nothing."""
+    servers = {f"s{n}": faulty(tmp_path, f"s{n}") for n in range(100)}
+    with serve(tmp_path, servers) as gateway:
+        gateway.greet()
+        gateway.mcp(tool="s0_echo", args={"text": "warm"})
+        number = gateway.start_mcp(tool="s0_sleep", args={"seconds": 0.2})
+        gateway.notify("notifications/cancelled", {"requestId": number})
+        gateway.mcp(tool="s0_echo", args={"text": "settled"})
+        time.sleep(0.3)
+        before = cpu_time(gateway.process.pid)
+
+        time.sleep(1.0)
+
+        assert cpu_time(gateway.process.pid) - before < 0.01
+        gateway.end()
+    assert named_after(tmp_path) == set()

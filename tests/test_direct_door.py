@@ -1,0 +1,400 @@
+"""`greenroom serve --expose direct` as a real process, compared field by field with the servers themselves.
+
+A client of either era before servers of either era. What the client sees of a server is what a raw client sees of it,
+names apart; what it cannot see of two servers at once has a name of ours.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.support.whole import (
+    LISTS,
+    META,
+    RawClient,
+    direct_door,
+    raw_server,
+    whole,
+    without_stamps,
+)
+
+SERVERS = {"old": whole("old"), "new": whole("new", "--modern")}
+ERAS = pytest.mark.parametrize("modern", [False, True], ids=["2025-11-25", "2026-07-28"])
+BOTH = pytest.mark.parametrize("server", SERVERS)
+NAME = {"tools": "name", "resources": "uri", "resourceTemplates": "uriTemplate", "prompts": "name"}
+
+
+PROMPT = {"type": "ref/prompt", "name": "greet"}
+TEMPLATE = {"type": "ref/resource", "uri": "{s}://day/{{day}}"}
+
+
+def of_server(server: str, kind: str, items: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The items as the door names them, sorted."""
+    prefix = {"tools": f"{server}_", "prompts": f"{server}_"}.get(kind, "")
+    named = [{**item, NAME[kind]: prefix + item[NAME[kind]]} for item in items]
+    for item in named:
+        if item[NAME[kind]].startswith("shared://"):
+            item[NAME[kind]] = f"greenroom://{server}/{item[NAME[kind]]}"
+    return sorted(named, key=lambda item: item[NAME[kind]])
+
+
+def catalogued(door: RawClient) -> None:
+    """Wait until the first run has asked every server what it has."""
+    door.wait(lambda: len(door.list_all("tools")) >= 26, "the catalogue")
+
+
+def shared_once(door: RawClient, method: str) -> int:
+    return len(door.heard(method))
+
+
+@ERAS
+def test_every_list_and_answer_is_the_servers_own(modern: bool, tmp_path: Path) -> None:
+    requests: list[tuple[str, dict[str, Any]]] = [
+        ("resources/read", {"uri": "{s}://two"}),
+        ("resources/read", {"uri": "{s}://day/monday"}),
+        ("prompts/get", {"name": "greet", "arguments": {"day": "friday"}}),
+        ("tools/call", {"name": "odd"}),
+        ("tools/call", {"name": "echo", "arguments": {"text": "é\u2028", "n": 10**30, "x": [1.5, None]}}),
+        ("tools/call", {"name": "refuse", "arguments": {"code": -31234}}),
+        ("tools/call", {"name": "echo", "arguments": {}, "_meta": {"x-trace": {"id": 7}}}),
+        ("completion/complete", {"ref": PROMPT, "argument": {"name": "day", "value": "s"}}),
+        ("completion/complete", {"ref": TEMPLATE, "argument": {"name": "day", "value": ""}, "context": {}}),
+    ]  # fmt: skip
+    with direct_door(tmp_path, SERVERS, modern=modern) as door:
+        hello = door.greet()
+        assert set(hello["capabilities"]) == {"tools", "resources", "prompts", "completions", "logging"}
+        catalogued(door)
+        ours: dict[str, list[dict[str, Any]]] = {kind: [] for kind in LISTS}
+        for server, entry in SERVERS.items():
+            with raw_server(entry, modern=server == "new") as raw:
+                raw.greet()
+                for kind in LISTS:
+                    ours[kind] += of_server(server, kind, raw.list_all(kind))
+                for method, params in requests:
+                    theirs = _ask(raw, method, _spelled(params, server))
+                    answer = _ask(door, method, _spelled(params, server, f"{server}_"))
+                    if modern and "result" in answer:
+                        assert answer["result"]["resultType"] == "complete"
+                        assert answer["result"]["_meta"][META + "serverInfo"]["name"] == "greenroom"
+                    assert _plain(answer) == _plain(theirs), (server, method, params)
+        for kind in LISTS:
+            assert door.list_all(kind) == sorted(ours[kind], key=lambda item: item[NAME[kind]])
+
+
+def _ask(client: RawClient, method: str, params: dict[str, Any]) -> dict[str, Any]:
+    meta = params.get("_meta", {})
+    return client.ask(method, {key: value for key, value in params.items() if key != "_meta"}, **meta)
+
+
+def _spelled(params: dict[str, Any], server: str, prefix: str = "") -> dict[str, Any]:
+    """The request as `server` knows it; with a `prefix`, as the door does."""
+    said = {**params}
+    if "uri" in said:
+        said["uri"] = said["uri"].format(s=server)
+    if "name" in said:
+        said["name"] = prefix + said["name"]
+    if "ref" in said:
+        said["ref"] = _spelled(said["ref"], server, prefix)
+    return said
+
+
+def _plain(answer: dict[str, Any]) -> dict[str, Any]:
+    """An answer without what belongs to one era, and without the error code that changed its number."""
+    if "error" in answer:
+        return answer
+    found = without_stamps(answer["result"])
+    found.pop("resultType", None)
+    found.pop("x-ref", None)  # the server says the reference back as it knows it
+    return found
+
+
+def test_an_older_client_sees_nothing_of_the_newer_era(tmp_path: Path) -> None:
+    with direct_door(tmp_path, SERVERS) as door:
+        door.greet()
+        catalogued(door)
+        read = door.result("resources/read", {"uri": "new://one"})
+        assert {"resultType", "ttlMs", "cacheScope", "_meta"}.isdisjoint(read)
+        assert set(door.result("tools/list")) == {"tools"}
+
+
+def test_listing_starts_nothing_and_order_is_stable(tmp_path: Path) -> None:
+    log = tmp_path / "server.log"
+    servers = {"old": whole("old", "--log", str(log))}
+    with direct_door(tmp_path, servers) as door:
+        door.greet()
+        door.wait(lambda: len(door.list_all("tools")) == 13, "the catalogue")
+        first = {kind: door.list_all(kind) for kind in LISTS}
+    log.unlink()
+    with direct_door(tmp_path, servers) as door:
+        door.greet()
+        assert {kind: door.list_all(kind) for kind in LISTS} == first
+        assert not log.exists()
+
+
+def test_chosen_tools_only(tmp_path: Path) -> None:
+    servers = {
+        "old": {**whole("old"), "directTools": ["echo", "st*"]},
+        "new": {**whole("new", "--modern"), "directTools": False},
+        "all": whole("all"),
+    }
+    with direct_door(tmp_path, servers, directTools=["heard"]) as door:
+        door.greet()
+        names = ["all_heard", "old_echo", "old_state", "old_steps"]
+        door.wait(lambda: [tool["name"] for tool in door.list_all("tools")] == names, "the chosen tools")
+        assert door.call("new_echo")["error"]["code"] == -32602
+        assert door.call("old_log")["error"]["code"] == -32602
+        assert "result" in door.call("old_echo")
+
+
+def test_a_name_nobody_has_connects_whoever_may_have_it(tmp_path: Path) -> None:
+    with direct_door(tmp_path, {"old": whole("old")}, bootstrap=False) as door:
+        door.greet()
+        assert door.list_all("tools") == []
+        assert door.call("old_echo", {"text": "hi"})["result"]["structuredContent"] == {"text": "hi"}
+        assert door.result("prompts/get", {"name": "old_plain"})["description"] == "from old"
+        error = door.call("old_zebra")["error"]
+        assert error["code"] == -32602
+        assert "old_zebra" in error["message"]
+        assert door.call("zebra")["error"]["code"] == -32602
+        assert door.ask("prompts/get", {"name": "zebra"})["error"]["code"] == -32602
+        assert door.call("old-echo", {})["result"]["structuredContent"] == {}
+
+
+def test_uris_that_collide_are_told_apart_and_others_are_not_touched(tmp_path: Path) -> None:
+    with direct_door(tmp_path, SERVERS) as door:
+        door.greet()
+        catalogued(door)
+        uris = [item["uri"] for item in door.list_all("resources")]
+        assert uris == [
+            "greenroom://new/shared://same", "greenroom://old/shared://same",
+            "new://one", "new://two", "old://one", "old://two",
+        ]  # fmt: skip
+        for server in SERVERS:
+            read = door.result("resources/read", {"uri": f"greenroom://{server}/shared://same"})
+            assert read["contents"][0]["text"] == f"{server} says shared://same"
+        error = door.ask("resources/read", {"uri": "shared://same"})["error"]
+        assert "greenroom://old/shared://same" in error["message"]
+        assert door.ask("resources/read", {"uri": "zebra://"})["error"]["code"] == -32002
+
+
+@ERAS
+@BOTH
+def test_progress_and_cancellation_go_both_ways(modern: bool, server: str, tmp_path: Path) -> None:
+    with direct_door(tmp_path, SERVERS, modern=modern) as door:
+        door.greet()
+        door.call(f"{server}_steps", {"count": 3}, progressToken="mine")
+        told = [each["params"] for each in door.heard("notifications/progress")]
+        assert [each["progress"] for each in told] == [1, 2, 3]
+        assert all(each["progressToken"] == "mine" and each["x-vendor"] for each in told)
+        number = door.send("tools/call", {"name": f"{server}_sleep", "arguments": {"seconds": 60}})
+        door.tell("notifications/cancelled", {"requestId": number})
+        door.wait(
+            lambda: (
+                "notifications/cancelled"
+                in door.call(f"{server}_heard")["result"]["structuredContent"]["methods"]
+            ),
+            "the cancellation to arrive",
+        )
+        assert not door.is_answered(number)
+
+
+@ERAS
+@BOTH
+def test_t24_changes_are_announced_once_each_and_only_if_real(
+    modern: bool, server: str, tmp_path: Path
+) -> None:
+    news = "notifications/tools/list_changed"
+    with direct_door(tmp_path, SERVERS, modern=modern) as door:
+        door.greet()
+        catalogued(door)
+        if modern:
+            number = door.send("subscriptions/listen", {"notifications": {"toolsListChanged": True}})
+            ack = "notifications/subscriptions/acknowledged"
+            door.wait(lambda: bool(door.heard(ack)), "the acknowledgement")
+            assert door.heard(ack)[0]["params"]["notifications"] == {"toolsListChanged": True}
+        door.call(f"{server}_echo")
+        before = shared_once(door, news)
+        names = [tool["name"] for tool in door.list_all("tools")]
+        for _ in range(3):
+            door.call(f"{server}_same")
+        door.call(f"{server}_grow")
+        door.wait(lambda: shared_once(door, news) > before, "the news")
+        after = [tool["name"] for tool in door.list_all("tools")]
+        assert set(after) - set(names) == {f"{server}_grown_13"}
+        door.call(f"{server}_same")
+        door.read(0.5)
+        assert shared_once(door, news) == before + 1
+        if modern:
+            assert door.heard(news)[0]["params"]["_meta"] == {META + "subscriptionId": number}
+        # None is lost: as many changes as there are, the last is in the list that follows the last news.
+        for _ in range(5):
+            door.call(f"{server}_grow")
+        door.wait(
+            lambda: f"{server}_grown_18" in [tool["name"] for tool in door.list_all("tools")], "the last"
+        )
+
+
+@ERAS
+@BOTH
+def test_updates_of_watched_resources_arrive_under_the_clients_uri(
+    modern: bool, server: str, tmp_path: Path
+) -> None:
+    uri, news = f"greenroom://{server}/shared://same", "notifications/resources/updated"
+    with direct_door(tmp_path, SERVERS, modern=modern) as door:
+        door.greet()
+        catalogued(door)
+        number = 0
+        if modern:
+            number = door.send(
+                "subscriptions/listen", {"notifications": {"resourceSubscriptions": [uri, "zebra://"]}}
+            )
+            ack = "notifications/subscriptions/acknowledged"
+            door.wait(lambda: bool(door.heard(ack)), "the acknowledgement")
+            assert door.heard(ack)[0]["params"]["notifications"] == {"resourceSubscriptions": [uri]}
+        else:
+            assert door.result("resources/subscribe", {"uri": uri}) == {}
+
+        def touched() -> bool:
+            door.call(f"{server}_touch", {"uri": "shared://same"})
+            return bool(door.heard(news))
+
+        door.wait(touched, "an update")
+        update = door.heard(news)[0]["params"]
+        assert update["uri"] == uri
+        assert update["x-vendor"]
+        if modern:
+            assert update["_meta"] == {META + "subscriptionId": number}
+            door.tell("notifications/cancelled", {"requestId": number})
+        else:
+            assert door.result("resources/unsubscribe", {"uri": uri}) == {}
+        before = len(door.heard(news))
+        door.call(f"{server}_echo")
+        door.call(f"{server}_touch", {"uri": "shared://same"})
+        assert len(door.heard(news)) == before
+
+
+@ERAS
+@BOTH
+def test_logs_from_the_level_the_client_asked_for(modern: bool, server: str, tmp_path: Path) -> None:
+    with direct_door(tmp_path, SERVERS, modern=modern) as door:
+        door.greet()
+        door.call(f"{server}_echo")
+        meta = {META + "logLevel": "error"} if modern else {}
+        if not modern:
+            assert door.result("logging/setLevel", {"level": "error"}) == {}
+            assert door.ask("logging/setLevel", {"level": "loud"})["error"]["code"] == -32602
+        for level in ("info", "critical"):
+            door.call(f"{server}_log", {"level": level, "text": level}, **meta)
+        logs = [each["params"] for each in door.heard("notifications/message")]
+        assert [(log["level"], log["data"], log["x-vendor"]["kept"][2]) for log in logs] == [
+            ("critical", {"text": "critical"}, "é")
+        ]
+
+
+def test_an_older_client_is_asked_whatever_the_server_speaks(tmp_path: Path) -> None:
+    said = {"action": "accept", "content": {"n": 1}, "x-more": [None]}
+    form = {"message": "Sure?", "requestedSchema": {"type": "object"}, "x-odd": {"kept": True}}
+    with direct_door(tmp_path, SERVERS) as door:
+        door.answers["elicitation/create"] = lambda _params: {"result": said}
+        door.answers["sampling/createMessage"] = lambda _params: {
+            "error": {"code": -1, "message": "no", "data": [1]}
+        }
+        door.greet(elicitation={}, sampling={})
+        for server in SERVERS:
+            answer = door.call(f"{server}_ask", {"method": "elicitation/create", "params": form})
+            assert answer["result"]["structuredContent"] == {"result": said}
+            assert door.asked[-1]["params"] == form
+        answer = door.call("old_ask", {"method": "sampling/createMessage"})
+        assert answer["result"]["structuredContent"]["error"] == {"code": -1, "message": "no", "data": [1]}
+        refused = door.call("new_ask", {"method": "sampling/createMessage"})["result"]
+        assert refused["isError"]
+        assert refused["_meta"]["greenroom/error"]["error"] == "input_refused"
+        assert "no (-1)" in refused["content"][0]["text"]
+        # What it did not declare is not asked of it.
+        asked = len(door.asked)
+        answer = door.call("old_ask", {"method": "roots/list"})
+        assert answer["result"]["structuredContent"]["error"]["code"] == -32601
+        assert len(door.asked) == asked
+
+
+def test_a_newer_client_is_answered_that_input_is_needed_whatever_the_server_speaks(tmp_path: Path) -> None:
+    form = {"message": "Sure?", "requestedSchema": {"type": "object"}}
+    said = {"action": "accept", "content": {"n": 1}, "x-more": [None]}
+    with direct_door(tmp_path, SERVERS, modern=True) as door:
+        door.greet(elicitation={"form": {}})
+        states: dict[str, str] = {}
+        for server in SERVERS:
+            params = {"name": f"{server}_ask", "arguments": {"method": "elicitation/create", "params": form}}
+            first = door.result("tools/call", params)
+            assert first["resultType"] == "input_required"
+            ((key, request),) = first["inputRequests"].items()
+            assert request == {"method": "elicitation/create", "params": form}
+            states[server] = first["requestState"]
+            again = {**params, "inputResponses": {key: said}, "requestState": first["requestState"]}
+            final = door.result("tools/call", again)
+            assert final["resultType"] == "complete"
+            assert final["structuredContent"] == {"result": said}
+        # State is good for what it was given for, and a ticket is good once.
+        for state in (states["new"], states["old"], "zebra"):
+            params = {"name": "new_state", "arguments": {}, "requestState": state, "inputResponses": {}}
+            assert door.ask("tools/call", params)["error"]["code"] == -32602
+
+
+def test_a_client_that_cannot_answer_is_not_asked_in_either_era(tmp_path: Path) -> None:
+    with direct_door(tmp_path, SERVERS, modern=True) as door:
+        door.greet()
+        answer = door.call("old_ask", {"method": "sampling/createMessage"})["result"]
+        assert answer["structuredContent"]["error"]["code"] == -32601
+
+
+def test_an_eager_server_learns_what_a_late_client_can_do(tmp_path: Path) -> None:
+    servers = {"old": {**whole("old"), "lifecycle": "eager"}}
+    with direct_door(tmp_path, servers) as door:
+        door.wait(lambda: len(door.list_all("tools")) == 13, "it to be met")
+        door.answers["roots/list"] = lambda _params: {"result": {"roots": [{"uri": "file:///x"}]}}
+        door.greet(roots={"listChanged": True})
+        answer = door.call("old_ask", {"method": "roots/list"})
+        assert answer["result"]["structuredContent"]["result"] == {"roots": [{"uri": "file:///x"}]}
+        door.tell("notifications/roots/list_changed")
+        heard = door.call("old_heard")["result"]["structuredContent"]["methods"]
+        assert "notifications/roots/list_changed" in heard
+
+
+def test_what_becomes_of_a_server_is_told_to_models_and_programs(tmp_path: Path) -> None:
+    broken = {"command": "/no/such/program"}
+    with direct_door(tmp_path, {"gone": broken, "old": whole("old")}, bootstrap=False) as door:
+        door.greet()
+        result = door.call("gone_echo")["result"]
+        assert result["isError"]
+        assert result["_meta"]["greenroom/error"] == {
+            "error": "connect_failed",
+            "server": "gone",
+            "reach": "not_sent",
+        }
+        error = door.ask("prompts/get", {"name": "gone_greet"})["error"]
+        assert error["code"] == -32603
+        assert error["data"]["server"] == "gone"
+        assert door.call("old_echo")["result"]
+
+
+@pytest.mark.parametrize(
+    ("method", "params"),
+    [
+        ("tools/call", {"name": 7}),
+        ("tools/call", {}),
+        ("resources/read", {"uri": None}),
+        ("prompts/get", {"name": []}),
+        ("completion/complete", {"ref": "x"}),
+        ("completion/complete", {"ref": {"type": "ref/zebra"}}),
+        ("resources/subscribe", {}),
+        ("logging/setLevel", {"level": 1}),
+        ("tools/call", {"name": "old_echo", "_meta": 1}),
+    ],
+)
+def test_bad_requests_cost_themselves(method: str, params: dict[str, Any], tmp_path: Path) -> None:
+    with direct_door(tmp_path, {"old": whole("old")}, bootstrap=False) as door:
+        door.greet()
+        assert door.ask(method, params)["error"]["code"] == -32602
+        assert door.result("ping") == {}

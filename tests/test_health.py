@@ -1,0 +1,101 @@
+"""Health of keep-alive servers: passive first, suspicion, then confirmation; slow is not dead."""
+
+from __future__ import annotations
+
+import math
+
+import anyio
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.support import run_virtual
+from tests.support.rooms import open_room, record_events
+
+from greenroom.actors._health import Finding, Health
+from greenroom.protocol.events import Kind
+from greenroom.protocol.lifecycle import Cause, State
+from greenroom.testing._fake import FakeServer
+
+KEEP = {"a": {"lifecycle": "keep-alive"}}
+
+
+def test_a_server_that_was_heard_lately_is_not_asked() -> None:
+    assert Health().look(100, last_heard=80, interval=30) == (Health(), Finding.WELL, 110)
+
+
+def test_silence_is_a_question_then_a_suspicion_then_a_loss() -> None:
+    health, finding, again = Health().look(30, last_heard=0, interval=30)
+    assert (finding, again) == (Finding.ASK, 60)
+    health, finding, again = health.look(60, last_heard=0, interval=30)
+    assert (health.misses, finding, again) == (1, Finding.ASK, 90)
+    assert health.look(90, last_heard=0, interval=30) == (Health(), Finding.LOST, math.inf)
+
+
+def test_any_answer_clears_the_suspicion() -> None:
+    suspected = Health(asked_at=60, misses=1)
+    assert suspected.look(90, last_heard=61, interval=30) == (Health(), Finding.WELL, 91)
+
+
+@given(heard=st.lists(st.floats(0, 1000)), interval=st.floats(0.1, 100))
+def test_it_is_lost_only_after_two_questions_and_two_silent_intervals(
+    heard: list[float], interval: float
+) -> None:
+    """Reference: a loss means nothing was heard since two intervals before it, at least."""
+    heard = sorted(heard)
+    health, now = Health(), 0.0
+    for _ in range(50):
+        last = max((at for at in heard if at <= now), default=0.0)
+        health, finding, again = health.look(now, last, interval)
+        if finding is Finding.LOST:
+            assert now - last >= 2 * interval - 1e-6
+            return
+        assert again > now
+        now = again
+
+
+def test_a_hung_keep_alive_server_is_replaced_within_four_intervals(backend: str) -> None:
+    async def main() -> None:
+        server = FakeServer()
+        async with open_room({"a": server}, entries=KEEP, healthIntervalMs=30_000) as room:
+            events = record_events(room, Kind.TRANSITION)
+            await room.ready()
+            server.deaf = True
+            begun = anyio.current_time()
+            while server.starts == 1:
+                await anyio.sleep(1)
+            assert 60 <= anyio.current_time() - begun <= 121
+            assert [e.cause for e in events if e.after is State.DRAINING] == [Cause.LOST]
+            server.deaf = False
+            await anyio.sleep(100)
+            assert room.status()[0].state is State.CONNECTED
+
+    run_virtual(backend, main)
+
+
+def test_t25_a_slow_server_is_not_replaced(backend: str) -> None:
+    """It answers each question only after 40 seconds, and once every call takes ten minutes."""
+
+    async def main() -> None:
+        server = FakeServer(ping_latency=40.0)
+        async with open_room({"a": server}, entries=KEEP, healthIntervalMs=30_000) as room:
+            await room.ready()
+            await anyio.sleep(1000)
+            assert server.starts == 1
+            server.call_latency = 590.0
+            server.ping_latency = math.inf
+            await room.call("a_echo", timeout=600)
+            assert server.starts == 1
+
+    run_virtual(backend, main)
+
+
+def test_lazy_servers_are_never_asked(backend: str) -> None:
+    async def main() -> None:
+        server = FakeServer()
+        async with open_room({"a": server}, healthIntervalMs=1000, idleTimeout=0) as room:
+            await room.call("a_echo")
+            server.deaf = True
+            await anyio.sleep(1000)
+            assert room.status()[0].state is State.CONNECTED
+            assert server.pings == 0
+
+    run_virtual(backend, main)

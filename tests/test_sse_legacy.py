@@ -1,0 +1,240 @@
+"""The event stream of 2024-11-05, and when it is tried: only where an older server is what a refusal can mean."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import Any
+
+import anyio
+import pytest
+from tests.support import run
+from tests.support.http_rooms import room_at
+from tests.support.raw_http import MIB, Handler, Seen, raw_http, text
+from tests.support.stdio import until
+
+from greenroom.protocol.errors import CallError, ConnectFailed, NeedsAuth, ProtocolFault, Reach, ServerLost
+
+
+class OlderServer:
+    """A hook that speaks the older transport; POSTs to its stream's own path are refused with `status`."""
+
+    def __init__(self, status: int = 405, *, endpoint: str = "/messages?session=1") -> None:
+        self.status = status
+        self.endpoint = endpoint
+        self.streams: list[Handler] = []
+        self.hang_up = threading.Event()
+        self.opened = 0
+
+    def __call__(self, handler: Handler, seen: Seen) -> bool:
+        if seen.verb == "GET":
+            self._stream(handler)
+        elif handler.path != "/messages?session=1":
+            handler.say(self.status)
+        else:
+            self._take(handler, seen)
+        return True
+
+    def _stream(self, handler: Handler) -> None:
+        self.opened += 1
+        self.streams.append(handler)
+        handler.begin_events()
+        handler.wfile.write(f"event: endpoint\ndata: {self.endpoint}\n\n".encode())
+        while not self.hang_up.wait(0.01) and not handler.stage.release.is_set():
+            continue
+        self.hang_up.clear()
+
+    def _take(self, handler: Handler, seen: Seen) -> None:
+        handler.say(202)
+        if "id" in seen.message:
+            answer = self._answer(seen)
+            if answer is not None:
+                self.streams[-1].event(
+                    {"jsonrpc": "2.0", "id": seen.message["id"], **answer}, event="message"
+                )
+
+    def _answer(self, seen: Seen) -> dict[str, Any] | None:
+        match seen.method:
+            case "initialize":
+                info = {"name": "older", "version": "1"}
+                greeting = {
+                    "protocolVersion": "2024-11-05",
+                    "capabilities": {"tools": {}},
+                    "serverInfo": info,
+                }
+                return {"result": greeting}
+            case "tools/list":
+                names = ("ok", "long", "hang")
+                return {"result": {"tools": [{"name": n, "inputSchema": {"type": "object"}} for n in names]}}
+            case "tools/call":
+                name = seen.message["params"]["name"]
+                said = "x" * 2 * MIB if name == "long" else name
+                return None if name == "hang" else {"result": text(said)}
+            case other:
+                return {"error": {"code": -32601, "message": f"Method not found: {other}"}}
+
+
+@pytest.mark.parametrize("status", [404, 405, 406, 415])
+def test_a_refusal_that_an_older_server_gives_is_met_with_the_older_transport(
+    status: int, backend: str
+) -> None:
+    async def body() -> None:
+        with raw_http() as server:
+            server.hook = OlderServer(status)
+            async with room_at(server.url) as room:
+                assert (await room.call("ok")).text == "ok"
+                entry = room.entry("raw")
+                assert entry is not None
+                assert entry.protocol_version == "2024-11-05"
+                server.release.set()
+
+    run(backend, body)
+
+
+@pytest.mark.parametrize("status", [400, 401, 403, 500, 503])
+def test_any_other_refusal_is_the_answer(status: int, backend: str) -> None:
+    async def body() -> None:
+        with raw_http() as server:
+            server.hook = older = OlderServer(status)
+            async with room_at(server.url, connect=False) as room:
+                kind = NeedsAuth if status in (401, 403) else ConnectFailed
+                with pytest.raises(kind, match=f"HTTP {status}"):
+                    await room.connect("raw")
+            assert older.opened == 0
+
+    run(backend, body)
+
+
+def test_insisting_on_streamable_http_never_tries_the_older_one(backend: str) -> None:
+    async def body() -> None:
+        with raw_http() as server:
+            server.hook = older = OlderServer(405)
+            async with room_at(server.url, connect=False, httpTransport="streamable-http") as room:
+                with pytest.raises(ConnectFailed, match="HTTP 405"):
+                    await room.connect("raw")
+            assert older.opened == 0
+
+    run(backend, body)
+
+
+def test_insisting_on_the_older_one_never_posts_to_the_stream(backend: str) -> None:
+    async def body() -> None:
+        with raw_http() as server:
+            server.hook = OlderServer()
+            async with room_at(server.url, httpTransport="sse") as room:
+                assert (await room.call("ok")).text == "ok"
+                server.release.set()
+            assert server.requests[0].verb == "GET"
+
+    run(backend, body)
+
+
+def test_where_neither_is_spoken_both_refusals_are_told(backend: str) -> None:
+    def no(handler: Handler, seen: Seen) -> bool:
+        handler.say(404, b"<html>nothing here</html>", "text/html")
+        return True
+
+    async def body() -> None:
+        with raw_http() as server:
+            server.hook = no
+            async with room_at(server.url, connect=False) as room:
+                with pytest.raises(
+                    ConnectFailed, match=r"no Streamable HTTP \(HTTP 404.*older event stream: HTTP 404"
+                ):
+                    await room.connect("raw")
+
+    run(backend, body)
+
+
+def test_an_endpoint_on_another_origin_gets_nothing(backend: str) -> None:
+    async def body() -> None:
+        with raw_http() as elsewhere, raw_http() as server:
+            server.hook = OlderServer(endpoint=elsewhere.url)
+            async with room_at(server.url, connect=False) as room:
+                with pytest.raises(ConnectFailed, match="another origin"):
+                    await room.connect("raw")
+                server.release.set()
+            assert elsewhere.requests == []
+
+    run(backend, body)
+
+
+def test_an_answer_over_the_bound_ends_its_own_call(backend: str) -> None:
+    async def body() -> None:
+        with raw_http() as server:
+            server.hook = OlderServer()
+            async with room_at(server.url, {"maxLineBytes": MIB}) as room:
+                with pytest.raises(ProtocolFault, match="over the bound of 1,048,576 bytes an event"):
+                    await room.call("long")
+                assert (await room.call("ok")).text == "ok"
+                server.release.set()
+
+    run(backend, body)
+
+
+def test_t06_when_the_stream_ends_the_next_call_opens_another(backend: str) -> None:
+    async def body() -> None:
+        with raw_http() as server:
+            server.hook = older = OlderServer()
+            ends: list[CallError] = []
+            async with room_at(server.url) as room, anyio.create_task_group() as tasks:
+
+                async def under_way() -> None:
+                    try:
+                        await room.call("hang")
+                    except CallError as error:
+                        ends.append(error)
+
+                tasks.start_soon(under_way)
+                assert await until(lambda: "tools/call" in server.methods())
+                older.hang_up.set()
+                assert await until(lambda: bool(ends))
+                assert isinstance(ends[0], ServerLost)
+                assert "closed its event stream" in str(ends[0])
+                assert ends[0].reach is Reach.SENT
+                assert (await room.call("ok")).text == "ok"
+                assert older.opened == 2
+                server.release.set()
+
+    run(backend, body)
+
+
+# ---- greeting ------------------------------------------------------------------------------------------------------
+
+
+def test_t05_a_server_that_never_answers_the_greeting_costs_the_connect_time(backend: str) -> None:
+    def silent(handler: Handler, seen: Seen) -> bool:
+        handler.stage.release.wait(5)
+        handler.cut()
+        return True
+
+    async def body() -> None:
+        with raw_http() as server:
+            server.hook = silent
+            limits = {"probeTimeoutMs": 100}
+            async with room_at(server.url, limits, connect=False, connectTimeoutMs=1500) as room:
+                began = time.monotonic()
+                with pytest.raises(ConnectFailed, match="no answer"):
+                    await room.connect("raw")
+                assert time.monotonic() - began < 3
+                server.release.set()
+
+    run(backend, body)
+
+
+def test_a_probe_that_is_answered_late_does_not_delay_the_greeting(backend: str) -> None:
+    def late(handler: Handler, seen: Seen) -> bool:
+        if seen.method == "server/discover":
+            handler.stage.release.wait(5)
+        return False
+
+    async def body() -> None:
+        with raw_http() as server:
+            server.hook = late
+            began = time.monotonic()
+            async with room_at(server.url, {"probeTimeoutMs": 200}) as room:
+                assert time.monotonic() - began < 2
+                assert (await room.call("ok")).text == "ok"
+                server.release.set()
+
+    run(backend, body)

@@ -1,0 +1,141 @@
+"""A server behind a unix socket: lines, as on stdio, with nobody to start or kill."""
+
+from __future__ import annotations
+
+import json
+import socket
+import threading
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from tests.support import run
+from tests.support.stdio import until
+
+from greenroom.protocol.errors import ConnectFailed, Reach, ServerLost
+from greenroom.supervisor import Greenroom
+
+
+class Stage:
+    """What the test holds of the server: who is connected, what was heard."""
+
+    def __init__(self) -> None:
+        self.lines: list[socket.socket] = []
+        self.heard: list[str] = []
+
+    def hang_up(self) -> None:
+        for line in self.lines:
+            line.shutdown(socket.SHUT_RDWR)
+
+
+@contextmanager
+def listening(path: Path) -> Generator[Stage]:
+    stage = Stage()
+    threads: list[threading.Thread] = []
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(path))
+        listener.listen()
+
+        def accept() -> None:
+            while True:
+                try:
+                    line, _ = listener.accept()
+                except OSError:
+                    return
+                stage.lines.append(line)
+                threads.append(threading.Thread(target=_serve, args=(line, stage)))
+                threads[-1].start()
+
+        accepting = threading.Thread(target=accept)
+        accepting.start()
+        try:
+            yield stage
+        finally:
+            listener.shutdown(socket.SHUT_RDWR)
+            accepting.join()
+            for thread in threads:
+                thread.join()
+            path.unlink()
+
+
+def _serve(line: socket.socket, stage: Stage) -> None:
+    with line, line.makefile("rb") as reader:
+        for text in reader:
+            message = json.loads(text)
+            stage.heard.append(message["method"])
+            if "id" in message and message["method"] != "hang":
+                answer = {"jsonrpc": "2.0", "id": message["id"], **_answer(message)}
+                if "hang" not in text.decode():
+                    line.sendall(json.dumps(answer).encode() + b"\n")
+
+
+def _answer(message: Any) -> dict[str, Any]:
+    match message["method"]:
+        case "initialize":
+            version = message["params"]["protocolVersion"]
+            info = {"name": "unix", "version": "1"}
+            return {"result": {"protocolVersion": version, "capabilities": {"tools": {}}, "serverInfo": info}}
+        case "tools/list":
+            tools = [{"name": name, "inputSchema": {"type": "object"}} for name in ("echo", "hang")]
+            return {"result": {"tools": tools}}
+        case "tools/call":
+            return {
+                "result": {"content": [{"type": "text", "text": json.dumps(message["params"]["arguments"])}]}
+            }
+        case other:
+            return {"error": {"code": -32601, "message": f"Method not found: {other}"}}
+
+
+def room_at(path: Path) -> Greenroom:
+    config = {"mcpServers": {"unix": {"socket": str(path)}}, "settings": {"toolPrefix": "none"}}
+    return Greenroom.open(config, cache_path=":memory:", bootstrap=False)
+
+
+def test_it_is_met_and_called(backend: str, tmp_path: Path) -> None:
+    async def body() -> None:
+        with listening(tmp_path / "s") as stage:
+            async with room_at(tmp_path / "s") as room:
+                await room.connect("unix")
+                long = "x" * (1 << 20)
+                for text in ("a", long):
+                    assert json.loads((await room.call("echo", {"text": text})).text) == {"text": text}
+            assert stage.heard[:2] == ["server/discover", "initialize"]
+
+    run(backend, body)
+
+
+def test_t06_when_it_hangs_up_the_next_call_connects_again(backend: str, tmp_path: Path) -> None:
+    async def body() -> None:
+        with listening(tmp_path / "s") as stage:
+            async with room_at(tmp_path / "s") as room, anyio.create_task_group() as tasks:
+                await room.connect("unix")
+                ends: list[ServerLost] = []
+
+                async def under_way() -> None:
+                    try:
+                        await room.call("hang")
+                    except ServerLost as error:
+                        ends.append(error)
+
+                tasks.start_soon(under_way)
+                assert await until(lambda: "tools/call" in stage.heard)
+                stage.hang_up()
+                assert await until(lambda: len(ends) == 1)
+                assert ends[0].reach is Reach.SENT
+                assert "closed the connection" in str(ends[0])
+                assert (await room.call("echo", {})).text == "{}"
+                assert len(stage.lines) == 2
+
+    run(backend, body)
+
+
+def test_nobody_there_is_said_with_what_to_do(backend: str, tmp_path: Path) -> None:
+    async def body() -> None:
+        async with room_at(tmp_path / "s") as room:
+            with pytest.raises(ConnectFailed, match='Start it, or correct "socket"'):
+                await room.connect("unix")
+
+    run(backend, body)

