@@ -220,7 +220,7 @@ class Incarnation:
         self.questions.take(rpc_id, method, params)
 
     def on_gap(self) -> None:
-        self._bell.set()
+        self.look_again()
 
     def on_note(self, text: str) -> None:
         self.actor.stage.events.emit(Kind.NOTE, self.actor.address, self.number, detail=text)

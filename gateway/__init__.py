@@ -1,8 +1,10 @@
 """The doors to the outside: the `mcp` tool, the MCP endpoint, the stdio door, the control socket, the command line.
 
 * `_mcp_tool`    the one tool a client sees: its modes, texts and error codes
-* `_exposure`    what a door shows (`proxy` now) and what it gives a tools/call to
+* `_exposure`    what a door shows and who carries out requests: `proxy`, one tool
+* `_direct`      the same: what the servers have, by name
 * `_endpoint`    one handler of the gateway's MCP methods, for every door
+* `_asked`       what we have asked of a client
 * `_stdio_door`  the server end of stdio
 * `_control`     the socket by which commands reach a running gateway
 * `_serve`       `greenroom serve`: a room, its doors and its log

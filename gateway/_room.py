@@ -37,12 +37,16 @@ class CallLike(Protocol):
     @property
     def error(self) -> CallError | None: ...
 
+    def cancel(self) -> object: ...
+
+
+class WholeCall(CallLike, Protocol):
+    """A call whose result goes on as it is."""
+
     @property
     def protocol_version(self) -> str | None:
         """What its server speaks; to be asked while the call ends."""
         ...
-
-    def cancel(self) -> object: ...
 
 
 class StatusRow(Protocol):
@@ -169,7 +173,7 @@ class WholeRoom(Room, Protocol):
         on_progress: OnProgress | None = None,
         replayable: bool = False,
         takes_inputs: bool = False,
-    ) -> CallLike: ...
+    ) -> WholeCall: ...
 
     async def find(self, name: str, server: str | None = None) -> Target: ...
 

@@ -15,6 +15,7 @@ import math
 from collections.abc import Callable
 
 from ..actors import ServerActor, Stage, Timer
+from ..protocol.config import Settings
 from ..protocol.events import Kind
 from ..protocol.lifecycle import Cause, Ending
 from ._permits import Permits
@@ -31,14 +32,14 @@ class Admission:
         self._deadlines: dict[ServerActor, Timer] = {}
         self._look: Timer | None = None
         self.permits: Permits[ServerActor] = Permits(settings.start_permits)
-        self.pool: Pool[ServerActor] = Pool(
-            PoolLimits(
-                settings.max_connections,
-                settings.reserve_connections,
-                settings.reserve_timeout,
-                settings.min_connections,
-            )
-        )
+        self.pool: Pool[ServerActor] = Pool(_limits(settings))
+
+    def limits_changed(self) -> None:
+        """The settings are others now. Who is live stays; who waits may be served."""
+        settings = self._stage.settings
+        self.permits.places = settings.start_permits
+        self.pool.limits = _limits(settings)
+        self._look_again()
 
     def set_aside(self, actor: ServerActor) -> bool:
         """A slot for a keep-alive server, for good. False when the rest would be left without."""
@@ -158,3 +159,12 @@ class Admission:
 def _is_victim(actor: ServerActor) -> bool:
     """Whether pressure may take it: a session's child is ended by its session's own limits only."""
     return actor.address.is_shared
+
+
+def _limits(settings: Settings) -> PoolLimits:
+    return PoolLimits(
+        settings.max_connections,
+        settings.reserve_connections,
+        settings.reserve_timeout,
+        settings.min_connections,
+    )

@@ -196,8 +196,15 @@ class Pool(Generic[K]):
         return False
 
     def look(self, now: float) -> list[Grant[K] | Evict[K]]:
-        """Time has passed: the reserve may open."""
-        return self._serve(now)
+        """Time has passed, or the limits are others: the reserve may open, surplus may go."""
+        return [*self._shed(), *self._serve(now)]
+
+    def _shed(self) -> list[Grant[K] | Evict[K]]:
+        """More are live than there are slots: the longest idle go at once."""
+        leaving = sum(holder.is_leaving and not holder.is_kept for holder in self._holders.values())
+        surplus = self._shared_live - leaving - self.capacity
+        victims = [who for who in self._idle if self._holders[who].is_victim]
+        return [self._evict(who) for who in victims[: max(0, surplus)]]
 
     def next_look(self) -> float:
         """When the reserve may open next; `inf` when time alone changes nothing."""

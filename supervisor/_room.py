@@ -44,6 +44,7 @@ from ..protocol.version import VERSION
 from ._callbacks import Answer, Callbacks, OnLog, OnNotification, Roots
 from ._calls import Calls
 from ._files import open_config, open_store
+from ._reload import ReloadPlan, plan_reload
 from ._runtime import Runtime, sole
 from ._session import Session
 from ._status import DrainReport, ServerStatus
@@ -56,6 +57,7 @@ class Greenroom(Calls):
 
     def __init__(self, config: Config, runtime: Runtime) -> None:
         self.config = config
+        self._in_process: dict[str, Any] = {}
         self._runtime = runtime
         self._stack: AsyncExitStack | None = None
         self._group: anyio.abc.TaskGroup | None = None  # the one in the stack
@@ -105,7 +107,9 @@ class Greenroom(Calls):
                 on_sampling, on_elicitation, roots, on_log, on_notification, capabilities or {}
             ),
         )
-        return cls(loaded, runtime)
+        room = cls(loaded, runtime)
+        room._in_process = dict(in_process or {})
+        return room
 
     # ---- open and close ---------------------------------------------------------------------------------------------
 
@@ -342,6 +346,18 @@ class Greenroom(Calls):
                 actor.leave(Ending(Cause.RESTART))
         await self._connect(server, by_name=True)
         await self._live.router.ref.ask(Sync)
+
+    async def reload(self, config: ConfigSource, *, dry_run: bool = False) -> ReloadPlan:
+        """Go to another configuration by the least that is needed: servers that stay the same notice nothing, another
+        policy applies live, another definition drains the old incarnation first. `dry_run`: only say what would be
+        done. Raises `ConfigError`, and then nothing has changed."""
+        loaded = _with_objects(open_config(config), self._in_process)
+        plan = plan_reload(self.config, loaded)
+        if not dry_run:
+            self._live.reload(loaded, plan)
+            self.config = loaded
+            await self._live.router.ref.ask(Sync)
+        return plan
 
     async def reconnect(self, server: str | None = None) -> list[tuple[str, CallError | None]]:
         """Restart one server, or: restart the live ones and connect eager and keep-alive ones, in parallel. Idle lazy

@@ -86,6 +86,7 @@ class ServerRecord(Record):
     gate: Gate = attrs.field(factory=Gate)
     intensity: Intensity = attrs.field(factory=Intensity)
     down: CallError | None = None  # taken down on purpose, or parked
+    is_removed: bool = False  # no longer configured; here until nothing of it is left
     broken: CallError | None = None  # its definition cannot be used
     probe: Call | ServerActor | None = None  # whose turn it is, while the gate is half-open
     gate_timer: Timer | None = None  # when those at the gate apply again
@@ -122,16 +123,45 @@ class Root:
     # ---- servers and actors -----------------------------------------------------------------------------------------
 
     def define(self, definition: ServerDefinition, broken: CallError | None = None) -> ServerRecord:
-        record = ServerRecord(definition, broken=broken)
-        if definition.disabled:
-            text = (
-                f'Server "{definition.name}" is disabled. Remove "disabled": true from its entry to use it.'
-            )
-            record.down = ServerDown(text, server=definition.name)
-            record.down.code = "server_disabled"
-        self.records[definition.name] = record
+        record = self.records.get(definition.name)
+        if record is None:
+            record = self.records[definition.name] = ServerRecord(definition)
+        record.definition = definition
+        record.broken = broken
+        record.is_removed = False
+        record.down = _disabled(definition) if definition.disabled else None
         self._set_aside(record)
         return record
+
+    def redefine(self, definition: ServerDefinition, *, same_process: bool) -> None:
+        """Another definition for a server that is there (DESIGN, Policies: reload). `same_process`: only its policy is
+        another, and applies at once; else its incarnations drain, and the next ones are made of this."""
+        record = self.define(definition)
+        for actor in self.actors_of(definition.name):
+            self._record(actor).definition = definition
+            self._record(actor).down = None
+            if definition.disabled:
+                actor.leave(Ending(Cause.DISABLED))
+            elif not same_process:
+                actor.leave(Ending(Cause.RELOAD, "its definition changed"))
+            else:
+                actor.rearm()
+        if definition.lifecycle is not Lifecycle.LAZY and record.down is None:
+            self.stand(self.actor(definition.name))
+
+    def remove(self, server: str) -> None:
+        """It is no longer configured: calls in flight finish, then nothing of it is left, its record neither."""
+        record = self.record(server)
+        record.is_removed = True
+        record.down = ServerDown(f'Server "{server}" was removed from the configuration.', server=server)
+        for actor in self.actors_of(server):
+            actor.leave(Ending(Cause.REMOVED))
+        self._forget_removed(server)
+
+    def _forget_removed(self, server: str) -> None:
+        record = self.records.get(server)
+        if record is not None and record.is_removed and not self.actors_of(server):
+            del self.records[server]
 
     def _set_aside(self, record: ServerRecord) -> None:
         """A keep-alive server has a slot of its own. (That enough are left is seen to when configurations are read.)"""
@@ -223,6 +253,11 @@ class Root:
         for actor in [actor for actor in self.actors.values() if actor.address.scope == scope]:
             actor.leave(Ending(Cause.SCOPE_ENDED, "the session is over"), 0)
         return [actor for actor in self.actors.values() if actor.address.scope == scope]
+
+    def limits_changed(self) -> None:
+        """The settings are others now: the policies' numbers with them."""
+        self._policy = GatePolicy.of(self.stage.settings)
+        self.admission.limits_changed()
 
     # ---- what the room asks -----------------------------------------------------------------------------------------
 
@@ -570,6 +605,7 @@ class Root:
         verdict = self._verdict(record, actor, ending)
         if verdict.then is Then.GONE and self.closing is None:
             self.actors.pop(actor.address, None)
+            self._forget_removed(actor.address.server)
         if verdict.then is Then.CONNECT:
             record.standing.add(actor)
         if verdict.then in (Then.CONNECT, Then.DOWN):
@@ -611,7 +647,10 @@ class Root:
         if actor in record.wanted and ending.cause in _SURVIVED:
             return Verdict(Then.CONNECT)
         record.wanted.discard(actor)
-        what = after(ending.cause, record.definition)
+        cause = ending.cause
+        if cause is Cause.REMOVED and not (record.parent or record).is_removed:
+            cause = Cause.RELOAD  # it was configured again while it drained
+        what = after(cause, record.definition)
         error = self._queued_error(record, actor, ending) if what.fails_queued else None
         if what.then is Then.DOWN:
             record.down = error
@@ -665,7 +704,8 @@ class Root:
         return shown + [self._status(address, tool_counts) for address in others]
 
     def _status(self, address: Address, tool_counts: Mapping[str, int | None]) -> ServerStatus:
-        record, actor, now = self.records[address.server], self.actors.get(address), self.stage.rim.now()
+        actor, now = self.actors.get(address), self.stage.rim.now()
+        record = self.records[address.server]
         gate = record.gate
         count = tool_counts.get(address.server)
         return ServerStatus(
@@ -706,3 +746,10 @@ def _out_of_use(record: ServerRecord) -> CallError | None:
 def _is_shut_for_all(record: ServerRecord, now: float) -> bool:
     """A session's record: its server's own gate, which counts what no session can help, is shut."""
     return record.parent is not None and record.parent.gate.admit(now)[1] is Pass.SHUT
+
+
+def _disabled(definition: ServerDefinition) -> ServerDown:
+    text = f'Server "{definition.name}" is disabled. Remove "disabled": true from its entry to use it.'
+    error = ServerDown(text, server=definition.name)
+    error.code = "server_disabled"
+    return error

@@ -26,6 +26,7 @@ from ..actors import (
     CatalogueWriter,
     Connector,
     ConnectorFactory,
+    Define,
     EventStream,
     Flush,
     Guard,
@@ -52,9 +53,11 @@ from ..protocol.config_parse import definition_hash
 from ..protocol.errors import CallError, ConfigError, ConnectFailed, RoomClosed, ServerDown, UsageError
 from ..protocol.events import Kind
 from ..protocol.interpolate import expand_definition
+from ..protocol.lifecycle import Cause, Ending
 from ._callbacks import Callbacks
 from ._core_supervision import keep_running
 from ._reception import Reception
+from ._reload import ReloadPlan
 from ._root import Root
 from ._status import DrainReport
 from ._stores import CatalogueStore
@@ -159,7 +162,7 @@ class Runtime:
             host=self.reception,
         )
         self.root = Root(self.stage, self._learn)
-        entries = self._recall()
+        entries = self._known = self._recall()
         for name, definition in self.config.servers.items():
             record = self.root.define(definition)
             known = entries.get(name)
@@ -200,7 +203,7 @@ class Runtime:
             self._core_scopes.append(scope)
             tasks.start_soon(self._run_core, actor, events, scope, name=f"greenroom {actor.name}")
         self._stand()
-        self._visit_the_unknown()
+        self._visit_the_unknown(self._known)
 
     async def _run_core(
         self, actor: Router | CatalogueWriter, events: EventStream, scope: anyio.CancelScope
@@ -223,15 +226,15 @@ class Runtime:
         if not self._standing:
             self._stood.set()
 
-    def _visit_the_unknown(self) -> None:
+    def _visit_the_unknown(self, known: Mapping[str, ServerEntry]) -> None:
         """First run: a server nobody knows anything of is asked once, in the background."""
         unknown: list[str] = []
         for name, record in self.root.records.items():
             lazy = record.definition.lifecycle is Lifecycle.LAZY
             usable = record.broken is None and record.down is None and record.definition.bootstrap
-            if self._bootstrap and lazy and usable and self.router.entry(name) is None:
+            if self._bootstrap and lazy and usable and name not in known and name not in self._visits:
                 unknown.append(name)
-        self._visits = set(unknown)
+        self._visits |= set(unknown)
         for name in unknown:
             self.root.visit(name, self._visited)
         if not self._visits:
@@ -250,6 +253,37 @@ class Runtime:
         """Until the first-run visits are over and what they brought is in the index."""
         await self._bootstrapped.wait()
         await self.router.ref.ask(Sync)
+
+    # ---- reload -----------------------------------------------------------------------------------------------------
+
+    def reload(self, config: Config, plan: ReloadPlan) -> None:
+        """Go to another configuration, by this plan. Servers that the plan keeps notice nothing."""
+        self.config = config
+        self.stage.settings = config.settings
+        self.root.limits_changed()
+        known = {name: entry for name in self._hashes if (entry := self.router.entry(name)) is not None}
+        hashes, self._hashes = self._hashes, {}
+        entries = self._recall()
+        for name, entry in known.items():
+            if self._hashes.get(name) == hashes[name]:
+                entries[name] = entry
+        self.router.ref.tell_system(Define(config.servers, entries, config.settings))
+        for name in plan.remove:
+            if name not in config.broken:
+                self.root.remove(name)
+        for name in (*plan.live, *plan.replace):
+            self.root.redefine(config.servers[name], same_process=name in plan.live)
+        for name in plan.start:
+            self.root.define(config.servers[name])
+        for name, problem in config.broken.items():
+            self.root.define(ServerDefinition(name), self._broken(name, str(problem)))
+            for actor in self.root.actors_of(name):
+                actor.leave(Ending(Cause.RELOAD, "its definition cannot be used any more"))
+        for actor in self.root.standing():
+            if actor.address.server in plan.start:
+                self.root.stand(actor)
+        self.stage.events.emit(Kind.NOTE, detail=f"configuration reloaded: {plan}")
+        self._visit_the_unknown(entries)
 
     # ---- sessions ---------------------------------------------------------------------------------------------------
 

@@ -15,13 +15,13 @@ from typing import Any, Final
 from ...protocol.errors import CallError, GreenroomError, RemoteError, UnknownResource
 from .. import _rpc as rpc
 from .._jobs import Job, RpcFault
-from .._room import CallLike
+from .._room import WholeCall
 
 ERROR_KEY: Final = "greenroom/error"
 NO_RESOURCE: Final = -32002  # until 2025-11-25; a wrong parameter since
 
 
-def end(job: Job, call: CallLike) -> None:
+def end(job: Job, call: WholeCall) -> None:
     """End `job` as its call ended. A call that was cancelled has nobody to tell."""
     if call.result is not None:
         job.answer_raw(call.result, modern=call.protocol_version in rpc.MODERN_VERSIONS)

@@ -21,7 +21,7 @@ from ...protocol.index import Ambiguous, Missing, Target
 from .. import _rpc as rpc
 from .._exposure import Client
 from .._jobs import Job, RpcFault
-from .._room import CallLike, WholeRoom
+from .._room import WholeCall, WholeRoom
 from . import _answers as answers
 from ._bridge import Bridge
 from ._guest import Guest
@@ -268,7 +268,7 @@ class Direct:
         if not errand.ended:
             job.follow(errand.call)
 
-    def _modern_ended(self, errand: Errand, what: tuple[str, ...], call: CallLike) -> None:
+    def _modern_ended(self, errand: Errand, what: tuple[str, ...], call: WholeCall) -> None:
         self._parking.ended(errand)
         job = errand.job
         if job is None:

@@ -23,7 +23,7 @@ import anyio
 from ...protocol.errors import RpcRefusal
 from .. import _rpc as rpc
 from .._jobs import Job, RpcFault
-from .._room import CallLike
+from .._room import WholeCall
 from . import _answers as answers
 
 _KEY: Final = "question"
@@ -57,8 +57,8 @@ class Errand:
     def __init__(self, job: Job, server: str) -> None:
         self.job: Job | None = job
         self.server = server
-        self.call: CallLike | None = None
-        self.outcome: CallLike | None = None  # it ended while nobody waited
+        self.call: WholeCall | None = None
+        self.outcome: WholeCall | None = None  # it ended while nobody waited
         self.ended = False
 
     def carry(self, job: Job) -> None:

@@ -158,8 +158,9 @@ def raw_client(
     modern: bool = False,
     env: Mapping[str, str] | None = None,
     cwd: Path | None = None,
+    leaves: bool = True,
 ) -> Generator[RawClient]:
-    """Start `command` and talk to it; it is ended by the end of its input, or killed."""
+    """Start `command` and talk to it. `leaves`: it must end when its input does; else it is killed."""
     environment = {"PATH": os.environ["PATH"], **(env or {})}
     process = subprocess.Popen(
         command,
@@ -174,7 +175,8 @@ def raw_client(
         yield client
         assert process.stdin is not None
         process.stdin.close()
-        process.wait(5)
+        if leaves:
+            process.wait(5)
     finally:
         client.close()
         if process.poll() is None:
@@ -188,7 +190,8 @@ def raw_client(
 @contextmanager
 def raw_server(entry: Mapping[str, Any], *, modern: bool = False) -> Generator[RawClient]:
     """The server of an `mcpServers` entry, with nothing between."""
-    with raw_client([entry["command"], *entry["args"]], modern=modern, env=entry.get("env")) as client:
+    command = [entry["command"], *entry["args"]]
+    with raw_client(command, modern=modern, env=entry.get("env"), leaves=False) as client:
         yield client
 
 

@@ -1,0 +1,167 @@
+"""Reload in a running room: the least that is needed, and nobody else notices."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from tests.support import run, run_virtual
+from tests.support.gateway import alive, faulty, logged_pids
+from tests.support.rooms import Outcomes, record_events, settle
+
+from greenroom import ConfigError, Greenroom, ServerDown, UnknownServer
+from greenroom.protocol.events import Kind
+from greenroom.protocol.lifecycle import Cause, State
+from greenroom.testing._fake import FakeServer, fake_connectors
+
+
+def _config(settings: dict[str, Any] | None = None, **entries: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "mcpServers": {n: {"command": "fake", **e} for n, e in entries.items()},
+        "settings": settings or {},
+    }
+
+
+def _room(servers: dict[str, FakeServer], config: dict[str, Any]) -> Greenroom:
+    return Greenroom.open(config, cache_path=":memory:", connectors=fake_connectors(servers), bootstrap=False)
+
+
+def test_a_dry_run_says_what_would_be_done_and_does_nothing(backend: str) -> None:
+    async def main() -> None:
+        servers = {n: FakeServer() for n in "abc"}
+        async with _room(servers, _config(a={}, b={})) as room:
+            await room.call("a_echo")
+            plan = await room.reload(_config(b={"args": ["x"]}, c={}), dry_run=True)
+
+            assert str(plan) == "drain 2, start 2"
+            assert [status.server for status in room.status()] == ["a", "b"]
+            await room.call("a_echo")
+            assert servers["a"].starts == 1
+
+    run_virtual(backend, main)
+
+
+def test_t27_unchanged_servers_notice_nothing_and_changed_ones_finish_their_calls_first(backend: str) -> None:
+    async def main() -> None:
+        servers = {n: FakeServer() for n in "abc"}
+        async with _room(servers, _config(a={}, b={}, c={})) as room, Outcomes() as calls:
+            for name in "abc":
+                await room.call(f"{name}_echo")
+            servers["b"].call_latency = 3.0
+            running = calls.start(room, "b_echo")
+            await settle()
+
+            plan = await room.reload(_config(a={}, b={"args": ["new"]}))
+            assert (plan.keep, plan.replace, plan.remove) == (("a",), ("b",), ("c",))
+            queued = calls.start(room, "b_echo")
+            await anyio.sleep(10)
+
+            assert running.outcome == queued.outcome == "{}"
+            assert [servers[n].starts for n in "abc"] == [1, 2, 1]
+            assert [status.server for status in room.status()] == ["a", "b"]
+            assert servers["c"].live == 0
+            with pytest.raises(UnknownServer):
+                room.entry("c")
+
+    run_virtual(backend, main)
+
+
+def test_a_policy_is_applied_live(backend: str) -> None:
+    async def main() -> None:
+        servers = {"a": FakeServer()}
+        async with _room(servers, _config(a={"idleTimeout": 60})) as room:
+            await room.call("a_echo")
+            events = record_events(room, Kind.TRANSITION)
+            plan = await room.reload(_config(a={"idleTimeout": 0.5}))
+            assert plan.live == ("a",)
+            assert room.status()[0].state is State.CONNECTED
+
+            await anyio.sleep(31)
+
+            assert [e.cause for e in events if e.after is State.DRAINING] == [Cause.IDLE_TIMEOUT]
+            assert servers["a"].starts == 1
+
+    run_virtual(backend, main)
+
+
+def test_settings_are_applied_live(backend: str) -> None:
+    async def main() -> None:
+        servers = {n: FakeServer() for n in "abc"}
+        async with _room(servers, _config({"maxConnections": 3}, a={}, b={}, c={})) as room:
+            for name in "abc":
+                await room.call(f"{name}_echo")
+            await room.reload(_config({"maxConnections": 1}, a={}, b={}, c={}))
+            await room.call("b_echo")
+            await settle()
+            assert sum(server.live for server in servers.values()) == 1
+
+    run_virtual(backend, main)
+
+
+def test_disabling_stops_a_server_and_enabling_brings_it_back(backend: str) -> None:
+    async def main() -> None:
+        servers = {"a": FakeServer()}
+        async with _room(servers, _config(a={})) as room:
+            await room.call("a_echo")
+            await room.reload(_config(a={"disabled": True}))
+            assert servers["a"].live == 0
+            with pytest.raises(ServerDown, match="disabled"):
+                await room.call("echo", server="a")
+            await room.reload(_config(a={}))
+            await room.call("a_echo")
+            assert servers["a"].starts == 2
+
+    run_virtual(backend, main)
+
+
+def test_a_new_eager_server_connects_and_one_that_is_configured_again_comes_back(backend: str) -> None:
+    async def main() -> None:
+        servers = {"a": FakeServer(stop_latency=5.0), "b": FakeServer()}
+        async with _room(servers, _config(a={})) as room:
+            await room.call("a_echo")
+            await room.reload(_config(b={"lifecycle": "eager"}))
+            await room.reload(_config(a={}, b={"lifecycle": "eager"}))  # while the old one is still going
+            await anyio.sleep(10)
+            assert servers["b"].live == 1
+            await room.call("a_echo")
+            assert (servers["a"].starts, servers["a"].most_live) == (2, 1)
+
+    run_virtual(backend, main)
+
+
+def test_a_broken_configuration_changes_nothing(backend: str, tmp_path: Path) -> None:
+    async def main() -> None:
+        servers = {"a": FakeServer()}
+        async with _room(servers, _config(a={})) as room:
+            await room.call("a_echo")
+            broken = tmp_path / "mcp.json"
+            broken.write_text('{"mcpServers": [')
+            with pytest.raises(ConfigError):
+                await room.reload(broken)
+            await room.call("a_echo")
+            assert servers["a"].starts == 1
+
+    run_virtual(backend, main)
+
+
+def test_real_processes_survive_a_reload_that_does_not_concern_them(backend: str, tmp_path: Path) -> None:
+    def config(**extra: Any) -> dict[str, Any]:
+        entries = {"a": faulty(tmp_path, "a"), "b": {**faulty(tmp_path, "b"), **extra}}
+        return {"mcpServers": entries, "settings": {"bootstrap": False}}
+
+    async def main() -> None:
+        async with Greenroom.open(config(), cache_path=":memory:") as room:
+            before = {name: int((await room.call(f"{name}_pid")).text) for name in "ab"}
+            plan = await room.reload(config(env={"NEW": "1"}))
+            assert (plan.keep, plan.replace) == (("a",), ("b",))
+            after = {name: int((await room.call(f"{name}_pid")).text) for name in "ab"}
+            assert after["a"] == before["a"]
+            assert after["b"] != before["b"]
+            assert alive({before["b"]}) == set()
+        assert alive(logged_pids(tmp_path)) == set()
+        assert os.getpid() not in logged_pids(tmp_path)
+
+    run(backend, main)

@@ -1,0 +1,112 @@
+"""The reference server from npm, whole: through a room and through the direct door, as it speaks for itself."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.support import run
+from tests.support.real_servers import real_server
+from tests.support.whole import LISTS, RawClient, direct_door, raw_server
+
+from greenroom import Greenroom, ServerRequest
+
+NAME = {"tools": "name", "resources": "uri", "resourceTemplates": "uriTemplate", "prompts": "name"}
+CAPABILITIES: dict[str, Any] = {
+    "sampling": {},
+    "elicitation": {"form": {}, "url": {}},
+    "roots": {"listChanged": True},
+}
+SAMPLED = {"role": "assistant", "model": "m", "content": {"type": "text", "text": "sampled words"}}
+COMPLETE = {
+    "ref": {"type": "ref/prompt", "name": "completable-prompt"},
+    "argument": {"name": "department", "value": "E"},
+}
+
+
+class Measure:
+    """What the server says when nothing is between."""
+
+    def __init__(self, raw: RawClient) -> None:
+        answer_all(raw)
+        raw.greet(**CAPABILITIES)
+        self.sampled = raw.call("trigger-sampling-request", {"prompt": "hi", "maxTokens": 5})["result"]
+        self.lists = {kind: raw.list_all(kind) for kind in LISTS}
+        self.uri = self.lists["resources"][0]["uri"]
+        self.read = raw.result("resources/read", {"uri": self.uri})
+        self.prompt = raw.result("prompts/get", {"name": "args-prompt", "arguments": {"city": "Oslo"}})
+        self.completion = raw.result("completion/complete", COMPLETE)
+
+
+def answer_all(client: RawClient) -> None:
+    client.answers["sampling/createMessage"] = lambda _params: {"result": SAMPLED}
+    client.answers["roots/list"] = lambda _params: {"result": {"roots": []}}
+
+
+@pytest.fixture
+def entry(tmp_path: Path) -> Mapping[str, Any]:
+    return real_server("everything", tmp_path).entry
+
+
+def test_all_of_it_through_a_room(entry: Mapping[str, Any], backend: str) -> None:
+    with raw_server(entry) as raw:
+        measure = Measure(raw)
+
+    async def sample(_request: ServerRequest) -> Mapping[str, Any]:
+        return SAMPLED
+
+    async def elicit(_request: ServerRequest) -> Mapping[str, Any]:
+        return {"action": "decline"}
+
+    async def main() -> None:
+        config = {"mcpServers": {"e": entry}}
+        async with Greenroom.open(
+            config,
+            cache_path=":memory:",
+            bootstrap=False,
+            on_sampling=sample,
+            on_elicitation=elicit,
+            roots=[],
+        ) as room:
+            sampled = await room.call("e_trigger-sampling-request", {"prompt": "hi", "maxTokens": 5})
+            assert sampled.raw == measure.sampled
+            assert "sampled words" in sampled.text
+            while len(room.tools("e")) - len(room.resources("e")) < len(measure.lists["tools"]):
+                await room.settled()  # it adds tools once it has heard who its client is
+                await room.call("e_echo", {"message": "turn"})
+            known = room.entry("e")
+            assert known is not None
+            found = (known.tools, known.resources, known.templates, known.prompts)
+            for kind, items in zip(LISTS, found, strict=True):
+                assert sorted(items or (), key=lambda one, kind=kind: one[NAME[kind]]) == sorted(
+                    measure.lists[kind], key=lambda one, kind=kind: one[NAME[kind]]
+                )
+            assert (await room.read_resource(measure.uri)).raw == measure.read
+            assert (await room.get_prompt("e_args-prompt", {"city": "Oslo"})).raw == measure.prompt
+            ref = {"type": "ref/prompt", "name": "e_completable-prompt"}
+            assert (await room.complete(ref, COMPLETE["argument"])).raw == measure.completion
+
+    run(backend, main)
+
+
+def test_all_of_it_through_the_direct_door(entry: Mapping[str, Any], tmp_path: Path) -> None:
+    with raw_server(entry) as raw:
+        measure = Measure(raw)
+    with direct_door(tmp_path, {"e": entry}) as door:
+        answer_all(door)
+        door.greet(**CAPABILITIES)
+        sampled = door.call("e_trigger-sampling-request", {"prompt": "hi", "maxTokens": 5})["result"]
+        assert sampled == measure.sampled
+        wanted = len(measure.lists["tools"])
+        door.wait(lambda: len(door.list_all("tools")) == wanted, "the tools for this client")
+        for kind in LISTS:
+            prefix = "e_" if NAME[kind] == "name" else ""
+            theirs = [{**one, NAME[kind]: prefix + one[NAME[kind]]} for one in measure.lists[kind]]
+            assert door.list_all(kind) == sorted(theirs, key=lambda one, kind=kind: one[NAME[kind]])
+        assert door.result("resources/read", {"uri": measure.uri}) == measure.read
+        asked = {"name": "e_args-prompt", "arguments": {"city": "Oslo"}}
+        assert door.result("prompts/get", asked) == measure.prompt
+        ref = {"type": "ref/prompt", "name": "e_completable-prompt"}
+        assert door.result("completion/complete", {**COMPLETE, "ref": ref}) == measure.completion
