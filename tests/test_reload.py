@@ -8,14 +8,14 @@ from typing import Any
 
 import anyio
 import pytest
+from tests.support import run, run_virtual
+from tests.support.gateway import alive, faulty, logged_pids
+from tests.support.rooms import Outcomes, record_events, settle
 
 from greenroom import ConfigError, Greenroom, ServerDown, UnknownServer
 from greenroom.protocol.events import Kind
 from greenroom.protocol.lifecycle import Cause, State
 from greenroom.testing._fake import FakeServer, fake_connectors
-from tests.support import run, run_virtual
-from tests.support.gateway import alive, faulty, logged_pids
-from tests.support.rooms import Outcomes, record_events, settle
 
 
 def _config(settings: dict[str, Any] | None = None, **entries: dict[str, Any]) -> dict[str, Any]:

@@ -16,11 +16,10 @@ from typing import TYPE_CHECKING
 
 import anyio
 
-from .._peer import Exchange
 from ._client import chunks_of
 from ._events import EventParser
 from ._faults import BadAnswer, Broken
-from ._peer import HttpPeer
+from ._peer import Attempt, HttpPeer
 
 if TYPE_CHECKING:
     import httpx2
@@ -31,10 +30,10 @@ _LINGER = 0.05
 
 
 class AnswerStream:
-    """`take(exchange, data)` is given each message that comes."""
+    """`take(attempt, data)` is given each message that comes."""
 
-    def __init__(self, exchange: Exchange, peer: HttpPeer, take: Callable[[Exchange, bytes], None]) -> None:
-        self._exchange = exchange
+    def __init__(self, attempt: Attempt, peer: HttpPeer, take: Callable[[Attempt, bytes], None]) -> None:
+        self._attempt = attempt
         self._peer = peer
         self._take = take
         self._parser = EventParser(peer.max_size, self._overlong)
@@ -56,13 +55,13 @@ class AnswerStream:
                 async for chunk in chunks:
                     self._peer.heard()
                     self._feed(chunk)
-                    if not self._peer.is_open(self._exchange) and scope.deadline == math.inf:
+                    if not self._peer.is_open(self._attempt) and scope.deadline == math.inf:
                         scope.deadline = anyio.current_time() + _LINGER
 
     async def resume(self, open_again: Callable[[AnswerStream], Awaitable[None]]) -> None:
         """Open the stream again and again, until the answer is there. Raises `Broken` when that cannot be."""
         fruitless = 0
-        while self._peer.is_open(self._exchange):
+        while self._peer.is_open(self._attempt):
             if not self.is_resumable:
                 raise Broken("the event stream ended without an answer")
             if fruitless == _FRUITLESS:
@@ -80,7 +79,7 @@ class AnswerStream:
         for event in self._parser.feed(chunk):
             self._events += 1
             if event.name == "message":
-                self._take(self._exchange, event.data)
+                self._take(self._attempt, event.data)
         if self.last_id != last_id:
             self._events += 1
         if self._is_overlong:

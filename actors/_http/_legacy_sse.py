@@ -13,9 +13,7 @@ from typing import TYPE_CHECKING
 import anyio
 import anyio.abc
 
-from ...protocol.errors import Reach
-from .._conversation import mark_sent
-from .._peer import Exchange, Loss, LostReason
+from .._peer import Loss, LostReason
 from ._client import chunks_of, exchanged, read_bounded
 from ._events import EventParser, ServerEvent
 from ._faults import (
@@ -27,7 +25,7 @@ from ._faults import (
     refusal_in_words,
     said,
 )
-from ._peer import HttpPeer
+from ._peer import Attempt, HttpPeer
 
 if TYPE_CHECKING:
     import httpx2
@@ -55,13 +53,13 @@ class LegacySse:
         self._endpoint: httpx2.URL | None = None
         self._failure: ExchangeFault | None = None  # why the stream could not be opened
 
-    async def carry(self, exchange: Exchange, line: bytes) -> None:
+    async def carry(self, attempt: Attempt) -> None:
         endpoint = await self._where()
-        mark_sent(exchange)  # its answer may come on the stream before the POST is done
+        self._peer.sent(attempt)  # its answer may come on the stream before the POST is done
         try:
-            await self._send(endpoint, line)
+            await self._send(endpoint, attempt.line)
         except LoginNeeded:
-            exchange.reach = Reach.NOT_SENT
+            attempt.did_not_run()
             raise
 
     async def deliver(self, line: bytes) -> None:

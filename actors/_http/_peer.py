@@ -20,15 +20,15 @@ from typing import Any, Protocol
 
 import anyio
 import anyio.abc
+import attrs
 
 from ...protocol.errors import Reach
-from .._conversation import NEVER_CANCELLED, Conversation, as_id
+from .._conversation import NEVER_CANCELLED, Conversation, as_id, mark_sent
 from .._peer import Exchange, Loss, LostReason, PeerHooks, RpcError
 from .._rim import Rim
 from .._stage import Spawner
 from .._wire import (
     FAULT,
-    LISTEN,
     MODERN_VERSIONS,
     Envelope,
     WireFault,
@@ -44,10 +44,31 @@ from ._faults import BadAnswer, Broken, ExchangeFault, LoginNeeded, SessionExpir
 LAST_ANSWERS = 1.0  # seconds that other exchanges have to end, once the connection is known to be over
 
 
+_LISTEN = "subscriptions/listen"
+
+
+@attrs.frozen(eq=False)
+class Attempt:
+    """An exchange under the id it has now. The same exchange may be begun anew, before the task of this one has ended,
+    by an owner who sends it again."""
+
+    exchange: Exchange
+    rpc_id: int
+    line: bytes
+
+    @property
+    def method(self) -> str:
+        return self.exchange.method
+
+    def did_not_run(self) -> None:
+        """The server says itself that it did nothing."""
+        self.exchange.reach = Reach.NOT_SENT
+
+
 class Carrier(Protocol):
     """What brings messages to the server and back. Raises `ExchangeFault`s, and nothing else for a server's doing."""
 
-    async def carry(self, exchange: Exchange, line: bytes) -> None:
+    async def carry(self, attempt: Attempt) -> None:
         """Send a request, and see to it that its answer is taken: here, or by a stream that is read elsewhere."""
         ...
 
@@ -95,9 +116,9 @@ class HttpPeer(Conversation):
         """
         line = self._opened(exchange)
         if not self._silent and not self._leaving:
-            rpc_id = exchange.rpc_id
-            self._scopes[rpc_id] = anyio.CancelScope()
-            self._spawn(lambda: self._run(exchange, rpc_id, line))
+            attempt = Attempt(exchange, exchange.rpc_id, line)
+            self._scopes[attempt.rpc_id] = anyio.CancelScope()
+            self._spawn(lambda: self._run(attempt))
 
     def abandon(self, exchange: Exchange, reason: str) -> None:
         rpc_id = exchange.rpc_id
@@ -135,10 +156,15 @@ class HttpPeer(Conversation):
         if not self._silent:
             self._hooks.on_gap()
 
-    def is_open(self, exchange: Exchange) -> bool:
-        return self._open.get(exchange.rpc_id) is exchange
+    def is_open(self, attempt: Attempt) -> bool:
+        return attempt.rpc_id in self._open
 
-    def take_for(self, exchange: Exchange, data: bytes) -> None:
+    def sent(self, attempt: Attempt) -> None:
+        """The server has what it needs to act on it."""
+        if self.is_open(attempt):
+            mark_sent(attempt.exchange)
+
+    def take_for(self, attempt: Attempt, data: bytes) -> None:
         """What came on the exchange's own stream: its answer, or what the server says along the way.
 
         Raises `BadAnswer` for what is neither.
@@ -150,27 +176,28 @@ class HttpPeer(Conversation):
         for message in messages:
             if message.method is not None:
                 self.take(message)
-            elif self._is_for(exchange, message):
-                self.answer(exchange, message)
+            elif _is_for(attempt, message):
+                self.answer(attempt, message)
             else:
-                raise BadAnswer(
-                    f"the answer is to another request (id {message.id!r}, not {exchange.rpc_id})"
-                )
+                said, asked = message.id, attempt.rpc_id
+                raise BadAnswer(f"the answer is to another request (id {said!r}, not {asked})")
 
-    def answer(self, exchange: Exchange, message: Envelope) -> None:
+    def answer(self, attempt: Attempt, message: Envelope) -> None:
         """End the exchange with its answer, unless it has ended."""
-        if self.is_open(exchange) and not self._silent:
-            del self._open[exchange.rpc_id]
-            exchange.reach = Reach.ANSWERED
-            self._end(exchange, message)
+        if self.is_open(attempt) and not self._silent:
+            del self._open[attempt.rpc_id]
+            attempt.exchange.reach = Reach.ANSWERED
+            self._end(attempt.exchange, message)
 
     def lose(self, reason: LostReason) -> None:
         """The connection is over: say so once the exchanges under way have ended, or had their moment to."""
         if self._leaving or self._silent:
             return
         self._leaving = True
-        for rpc_id in [rpc_id for rpc_id, each in self._open.items() if each.method == LISTEN]:
-            self._scopes[rpc_id].cancel()  # it never ends by itself
+        for rpc_id, scope in self._scopes.items():
+            exchange = self._open.get(rpc_id)
+            if exchange is not None and exchange.method == _LISTEN:
+                scope.cancel()  # it never ends by itself
         if not self._scopes:
             self._quiet.set()
         self._spawn(lambda: self._see_off(reason))
@@ -181,38 +208,37 @@ class HttpPeer(Conversation):
         if not self._silent:
             self._spawner.spawn(body)
 
-    async def _run(self, exchange: Exchange, rpc_id: int, line: bytes) -> None:
-        """`rpc_id` is the exchange's now: one that broke may have been begun anew by the time this ends."""
+    async def _run(self, attempt: Attempt) -> None:
         try:
-            with self._scopes[rpc_id]:
+            with self._scopes[attempt.rpc_id]:
                 if self._introduced is not None:
                     await self._introduced.wait()
-                await self._carry(exchange, line)
+                await self._carry(attempt)
         finally:
-            del self._scopes[rpc_id]
+            del self._scopes[attempt.rpc_id]
             if self._leaving and not self._scopes:
                 self._quiet.set()
 
-    async def _carry(self, exchange: Exchange, line: bytes) -> None:
+    async def _carry(self, attempt: Attempt) -> None:
         """Carry the request. Whatever becomes of it, it is nobody else's."""
         try:
-            await self._carry_either_way(exchange, line)
+            await self._carry_either_way(attempt)
         except (SessionExpired, LoginNeeded) as end:
             self.lose(_reason(end))
         except Broken as problem:
-            self._fail(exchange, RpcError(FAULT, str(problem), broken=True))
+            self._fail(attempt, RpcError(FAULT, str(problem), broken=True))
         except ExchangeFault as problem:
-            self._fail(exchange, fault(str(problem)))
+            self._fail(attempt, fault(str(problem)))
 
-    async def _carry_either_way(self, exchange: Exchange, line: bytes) -> None:
+    async def _carry_either_way(self, attempt: Attempt) -> None:
         try:
-            await self.carrier.carry(exchange, line)
+            await self.carrier.carry(attempt)
         except WrongTransport as refusal:
             if self.fall_back is None:
                 raise
             self.carrier, self.fall_back = self.fall_back(refusal), None
-            exchange.reach = Reach.NOT_SENT
-            await self.carrier.carry(exchange, line)
+            attempt.did_not_run()
+            await self.carrier.carry(attempt)
 
     async def _introduce(self, line: bytes, introduced: anyio.Event) -> None:
         try:
@@ -241,20 +267,20 @@ class HttpPeer(Conversation):
             self.silence()
             self._hooks.on_lost(reason)
 
-    # -- outcomes --
-
-    def _is_for(self, exchange: Exchange, message: Envelope) -> bool:
-        """Over HTTP the stream says whose answer it is; the id only must not say otherwise."""
-        if message.id is None:
-            return bool(bytes(message.error))
-        return as_id(message.id) == exchange.rpc_id
-
-    def _fail(self, exchange: Exchange, error: RpcError) -> None:
-        if self.is_open(exchange) and not self._silent:
-            del self._open[exchange.rpc_id]
+    def _fail(self, attempt: Attempt, error: RpcError) -> None:
+        """End the exchange without an answer."""
+        if self.is_open(attempt) and not self._silent:
+            del self._open[attempt.rpc_id]
             if not error.broken:
-                exchange.reach = Reach.ANSWERED
-            exchange.end(None, error)
+                attempt.exchange.reach = Reach.ANSWERED
+            attempt.exchange.end(None, error)
+
+
+def _is_for(attempt: Attempt, message: Envelope) -> bool:
+    """Over HTTP the stream says whose answer it is; the id only must not say otherwise."""
+    if message.id is None:
+        return bool(bytes(message.error))
+    return as_id(message.id) == attempt.rpc_id
 
 
 def _reason(end: SessionExpired | LoginNeeded) -> LostReason:

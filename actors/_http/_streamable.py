@@ -21,9 +21,6 @@ from typing import TYPE_CHECKING, Any
 
 import anyio
 
-from ...protocol.errors import Reach
-from .._conversation import mark_sent
-from .._peer import Exchange
 from .._wire import (
     METHOD_NOT_FOUND,
     UNSUPPORTED_VERSION,
@@ -49,7 +46,7 @@ from ._faults import (
     said,
     status_in_words,
 )
-from ._peer import HttpPeer
+from ._peer import Attempt, HttpPeer
 from ._routing import ToolHeaders
 
 if TYPE_CHECKING:
@@ -81,30 +78,30 @@ class StreamableHttp:
 
     # -- requests --
 
-    async def carry(self, exchange: Exchange, line: bytes) -> None:
-        stream = AnswerStream(exchange, self._peer, self._take)
+    async def carry(self, attempt: Attempt) -> None:
+        stream = AnswerStream(attempt, self._peer, self._take)
         try:
-            await self._ask(exchange, line, stream)
+            await self._ask(attempt, stream)
         except (LoginNeeded, SessionExpired):
-            exchange.reach = Reach.NOT_SENT  # the server says itself that it did nothing
+            attempt.did_not_run()
             raise
         except Broken:
             if not stream.is_resumable:
                 raise
-        if self._peer.is_open(exchange):
+        if self._peer.is_open(attempt):
             await stream.resume(self._open_again)
 
-    async def _ask(self, exchange: Exchange, line: bytes, stream: AnswerStream) -> None:
-        async with exchanged(self._client, self._post(line, exchange)) as response:
+    async def _ask(self, attempt: Attempt, stream: AnswerStream) -> None:
+        async with exchanged(self._client, self._post(attempt.line, attempt)) as response:
             self._peer.heard()
             if not response.is_success:
-                await self._refused(exchange, response)
+                await self._refused(attempt, response)
                 return
-            if exchange.method == "initialize":
+            if attempt.method == "initialize":
                 self._session = response.headers.get("mcp-session-id")
             match media_type(response):
                 case "application/json":
-                    self._take(exchange, await read_bounded(response, self._peer.max_size))
+                    self._take(attempt, await read_bounded(response, self._peer.max_size))
                 case "text/event-stream":
                     await stream.read(response)
                 case _:
@@ -122,15 +119,15 @@ class StreamableHttp:
         kind = media_type(response) or "of no content type"
         raise BadAnswer(f"the answer is no JSON and no event stream but {kind}: {said(response, body)}")
 
-    def _take(self, exchange: Exchange, data: bytes) -> None:
+    def _take(self, attempt: Attempt, data: bytes) -> None:
         """What came for the exchange, looked at once on its way. A list of tools says which headers they want."""
-        if exchange.method == "tools/list" and self._peer.is_modern:
+        if attempt.method == "tools/list" and self._peer.is_modern:
             data = self._learn(data)
         elif self._session is not None and b"erver not initialized" in data[:256]:
             error = _error_in(data)
             if error is not None and _is_forgotten(error):
                 raise SessionExpired("it says that it is not initialized")
-        self._peer.take_for(exchange, data)
+        self._peer.take_for(attempt, data)
 
     def _learn(self, data: bytes) -> bytes:
         """Take note of listed tools; those that must be left out are left out of the answer."""
@@ -149,16 +146,16 @@ class StreamableHttp:
 
     # -- refusals --
 
-    async def _refused(self, exchange: Exchange, response: httpx2.Response) -> None:
+    async def _refused(self, attempt: Attempt, response: httpx2.Response) -> None:
         """A status that says no: end the exchange with it, or raise what else it means."""
         body = await read_bounded(response, _REFUSAL_SIZE)
         status, words, error = response.status_code, refusal_in_words(response, body), _error_in(body)
-        self._check_known(response, body, greeting=exchange.method in ("initialize", "server/discover"))
-        if exchange.method == "initialize" and self._may_be_older and _is_older(status, error):
+        self._check_known(response, body, greeting=attempt.method in ("initialize", "server/discover"))
+        if attempt.method == "initialize" and self._may_be_older and _is_older(status, error):
             raise WrongTransport(words)
         if error is None:
             raise BadAnswer(words)
-        self._peer.answer(exchange, error)
+        self._peer.answer(attempt, error)
 
     def _check_known(self, response: httpx2.Response, body: bytes, *, greeting: bool) -> None:
         """Raises `LoginNeeded` or `SessionExpired` when the server says that it does not know us."""
@@ -244,14 +241,14 @@ class StreamableHttp:
 
     # -- what goes out --
 
-    def _post(self, line: bytes, exchange: Exchange | None) -> httpx2.Request:
+    def _post(self, line: bytes, attempt: Attempt | None) -> httpx2.Request:
         headers = self._own_headers()
         headers |= {"Accept": "application/json, text/event-stream", "Content-Type": "application/json"}
         extensions: dict[str, Any] = {}
-        if exchange is not None:
-            extensions["trace"] = _SentTeller(exchange, self._peer)
+        if attempt is not None:
+            extensions["trace"] = _SentTeller(attempt, self._peer)
             if self._peer.is_modern:
-                headers |= self._tools.headers(exchange.method, exchange.params)
+                headers |= self._tools.headers(attempt.method, attempt.exchange.params)
         return self._client.build_request(
             HTTPMethod.POST, self._url, content=line, headers=headers, extensions=extensions
         )
@@ -274,8 +271,8 @@ class StreamableHttp:
 class _SentTeller:
     """Hears from the HTTP library how far a request is. Sent is what the server can act on: its whole head."""
 
-    def __init__(self, exchange: Exchange, peer: HttpPeer) -> None:
-        self._exchange = exchange
+    def __init__(self, attempt: Attempt, peer: HttpPeer) -> None:
+        self._attempt = attempt
         self._peer = peer
         self._is_ours = False
 
@@ -283,8 +280,8 @@ class _SentTeller:
         _, _, step = event.rpartition("send_request_headers.")
         if step == "started":
             self._is_ours = info["request"].method != b"CONNECT"  # else it is the proxy's
-        elif step == "complete" and self._is_ours and self._peer.is_open(self._exchange):
-            mark_sent(self._exchange)
+        elif step == "complete" and self._is_ours:
+            self._peer.sent(self._attempt)
 
 
 def _error_in(body: bytes) -> Envelope | None:

@@ -22,6 +22,7 @@ import anyio
 import httpx2
 
 from greenroom import Greenroom
+from greenroom.actors import ServerRequest
 from greenroom.protocol.errors import GreenroomError
 
 CALLBACK = "http://localhost:3000/callback"
@@ -54,6 +55,16 @@ async def call_all(room: Greenroom) -> None:
         await room.call(target.name, example_of(target.record.get("inputSchema")))
 
 
+async def elicit(room: Greenroom) -> None:
+    await room.call("test_client_elicitation_defaults")
+
+
+async def call_all_at_once(room: Greenroom) -> None:
+    async with anyio.create_task_group() as tasks:
+        for target in room.tools():
+            tasks.start_soon(room.call, target.name, example_of(target.record.get("inputSchema")))
+
+
 async def call_as_told(room: Greenroom) -> None:
     for call in context()["toolCalls"]:
         await room.call(call["name"], call["arguments"])
@@ -78,6 +89,8 @@ PLAYS: dict[str, Play] = {
     "json-schema-ref-no-deref": connect,
     "tools_call": add_numbers,
     "sse-retry": reconnect,
+    "elicitation-sep1034-client-defaults": elicit,
+    "sep-2322-client-request-state": call_all_at_once,
     "http-standard-headers": call_all,
     "http-invalid-tool-headers": call_all,
     "http-custom-headers": call_as_told,
@@ -91,6 +104,14 @@ def play_of(scenario: str) -> Play:
     if scenario in PLAYS:
         return PLAYS[scenario]
     raise SystemExit(f"unknown scenario {scenario!r}: say in PLAYS what it wants done")
+
+
+async def agree(request: ServerRequest) -> dict[str, Any]:
+    """A user who is asked, and takes every default."""
+    schema: dict[str, Any] = (request.params or {}).get("requestedSchema") or {}
+    properties: dict[str, Any] = schema.get("properties", {})
+    content = {name: each["default"] for name, each in properties.items() if "default" in each}
+    return {"action": "accept", "content": content}
 
 
 def example_of(schema: Any) -> dict[str, Any]:
@@ -241,7 +262,13 @@ def _issuer_of(url: str) -> str:
 async def main(scenario: str, url: str) -> None:
     play, auth = play_of(scenario), login(scenario, url)
     config = {"mcpServers": {"server": {"url": url}}, "settings": {"toolPrefix": "none"}}
-    room = Greenroom.open(config, cache_path=":memory:", bootstrap=False, auth=lambda _definition: auth)
+    room = Greenroom.open(
+        config,
+        cache_path=":memory:",
+        bootstrap=False,
+        auth=lambda _definition: auth,
+        on_elicitation=agree,
+    )
     async with room:
         await room.connect("server")
         await play(room)
