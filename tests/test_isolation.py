@@ -158,6 +158,7 @@ def test_deaths_in_one_session_do_not_shut_the_others_gate(backend: str) -> None
                     await anyio.sleep(1)
                     for connection in [c for c in server.connections if c is not bobs]:
                         connection.lose(LostReason("exited", 1))
+                await settle()  # or the next call is accepted before the gate has heard, and waits for it
             server.call_latency = 0.0
             with pytest.raises(Unavailable):
                 await alice.call("a_echo")
