@@ -5,7 +5,6 @@ Names are imported when first used: a command that only reads the configuration 
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -15,17 +14,15 @@ if TYPE_CHECKING:
 
 __all__ = ["DrainReport", "Greenroom", "ServerStatus", "find_files", "load_config"]
 
-_HOME_OF = {
-    "DrainReport": "_status",
-    "Greenroom": "_room",
-    "ServerStatus": "_status",
-    "find_files": "_config_files",
-    "load_config": "_config_files",
-}
-
 
 def __getattr__(name: str) -> Any:
-    home = _HOME_OF.get(name)
-    if home is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f".{home}", __name__), name)
+    match name:
+        case "Greenroom":
+            from . import _room as home
+        case "DrainReport" | "ServerStatus":
+            from . import _status as home
+        case "find_files" | "load_config":
+            from . import _config_files as home
+        case _:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(home, name)
