@@ -40,7 +40,7 @@ class Health:
 
     def look(self, now: float, last_heard: float, interval: float) -> tuple[Health, Finding, float]:
         """The next health, what to do, and when to look again (absolute, seconds)."""
-        if self.asked_at is not None and last_heard <= self.asked_at:
+        if self.asked_at is not None and last_heard < self.asked_at:  # an answer in the same instant is one
             if self.misses:
                 return Health(), Finding.LOST, math.inf
             return Health(now, misses=1), Finding.ASK, now + interval

@@ -88,9 +88,8 @@ def slope(costs: Curve) -> float:
 
 
 def draw() -> None:
-    """The curves as `docs/growth-*.svg`."""
-    for what, unit, costs in curves(SIZES, Size()):
-        name = what.split(",")[0].split()[-1]
+    """The curves as `docs/growth-call.svg`, `-memory.svg` and `-name.svg`."""
+    for name, (what, unit, costs) in zip(("call", "memory", "name"), curves(SIZES, Size()), strict=True):
         path = DOCS / f"growth-{name}.svg"
         path.write_text(curve(f"{what}, {unit}", costs), encoding="utf-8")
         print(path)

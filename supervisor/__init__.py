@@ -16,12 +16,13 @@ __all__ = ["DrainReport", "Greenroom", "ServerStatus", "find_files", "load_confi
 
 
 def __getattr__(name: str) -> Any:
-    if name in ("find_files", "load_config"):
-        from . import _config_files as home
-    elif name in ("DrainReport", "ServerStatus"):
-        from . import _status as home
-    elif name == "Greenroom":
-        from . import _room as home
-    else:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    match name:
+        case "Greenroom":
+            from . import _room as home
+        case "DrainReport" | "ServerStatus":
+            from . import _status as home
+        case "find_files" | "load_config":
+            from . import _config_files as home
+        case _:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(home, name)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,6 +12,7 @@ import click
 
 from ...protocol.config_parse import fit_keep_alive
 from ...protocol.errors import UsageError
+from ...supervisor._itself import check_depth
 from ._common import config_option, load, read_config
 
 if TYPE_CHECKING:
@@ -49,6 +51,7 @@ def serve_command(
     config_path: Path | None,
 ) -> None:
     """Run the gateway on standard input and output, for an MCP client to start."""
+    check_depth(os.environ)
     flags = {
         "max_connections": max_connections,
         "idle_timeout": _seconds(idle_timeout),
