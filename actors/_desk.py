@@ -356,6 +356,7 @@ class CallDesk:
 
     def _call_over(self) -> None:
         """A call has left the connection or the queue: serve the next, rest, or go on draining."""
+        self._share_places()
         if self.life.state is State.CONNECTED and self.mailbox.user:
             self._serve()
         if not self._open and (self.life.state is State.DRAINING or not self.mailbox.user):
@@ -374,10 +375,22 @@ class CallDesk:
         finally:
             self._serving = False
 
+    def _share_places(self) -> None:
+        """Places are the server's, over all its scopes: a free one goes to the desk that has been held back longest,
+        and this one stands in that queue like the others."""
+        load = self.record.load
+        if load.held and self.mailbox.user:
+            load.held.setdefault(self)
+        while load.held and load.in_flight < self._bounds()[0]:
+            desk = next(iter(load.held))
+            del load.held[desk]
+            desk._serve()
+
     def _may_send_next(self) -> bool:
         if not self.mailbox.user or self.life.state is not State.CONNECTED:
             return False
         if self.record.load.in_flight >= self._bounds()[0]:
+            self.record.load.held.setdefault(self)
             return False
         return not self.record.guarded or self.director.may_send(self, self.mailbox.user[0])
 
@@ -386,6 +399,7 @@ class CallDesk:
         for call in reversed(tuple(self._open)):
             if call in self._open:
                 self._lose(call, reason)
+        self._share_places()
 
     def _lose(self, call: Call, reason: LostReason) -> None:
         """The connection is gone under it: replay, once, what cannot have run or may run twice; else it fails."""
@@ -422,6 +436,7 @@ class CallDesk:
             self._abandon(call, ending.cause.value if ending else "drained")
             text = f'Server "{self.address.server}" was drained ({ending}) before the call was done.'
             self._end(call, Drained(text, server=self.address.server, reach=call.reach))
+        self._share_places()
 
     def _fail_queued(self, error: CallError) -> None:
         """Those queued now: what a callback queues meanwhile is a new call, accepted or refused on its own."""
@@ -435,6 +450,7 @@ class CallDesk:
             if call in self._open:
                 self._take_off(call)
                 self._end(call, error.twin(call.reach))
+        self._share_places()
 
     def _tell_call(self, call: Call, what: str) -> None:
         events = self.stage.events

@@ -40,7 +40,8 @@ class Health:
 
     def look(self, now: float, last_heard: float, interval: float) -> tuple[Health, Finding, float]:
         """The next health, what to do, and when to look again (absolute, seconds)."""
-        if self.asked_at is not None and last_heard < self.asked_at:  # an answer in the same instant is one
+        # Heard in the very tick of the question is an answer: what was heard before it is an interval older.
+        if self.asked_at is not None and last_heard < self.asked_at:
             if self.misses:
                 return Health(), Finding.LOST, math.inf
             return Health(now, misses=1), Finding.ASK, now + interval
@@ -70,6 +71,9 @@ class Pulse:
         self._question: _Question | None = None
 
     def start(self) -> None:
+        """Begin, or begin anew: how often may be another now."""
+        self.stop()
+        self._health = Health()
         self._look_at(self._now() + self._interval())
 
     def stop(self) -> None:

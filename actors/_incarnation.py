@@ -187,6 +187,11 @@ class Incarnation:
     def _reached(self, step: str) -> None:
         self.actor.stage.events.emit(Kind.STEP, self.actor.address, self.number, detail=step)
 
+    def rearm(self) -> None:
+        """What it is looked after by has changed."""
+        if self.actor.is_connected:
+            self._pulse.start()
+
     def look_again(self) -> None:
         """Its lists may have changed."""
         self._bell.set()

@@ -39,6 +39,7 @@ Watcher = Callable[[CallError | None], None]
 
 class ServerActor(CallDesk):
     __slots__ = (
+        "_doomed",
         "_incarnation",
         "_is_held",
         "_leases",
@@ -63,6 +64,7 @@ class ServerActor(CallDesk):
         self.wishes = Wishes()
         self.loss = Loss.DIED  # how its connection was lost, if it was
         self._watchers: list[Watcher] = []
+        self._doomed: list[Watcher] = []  # waited for an attempt that has failed and is being cleared away
         self._leases = 0
         self._is_held = False  # its idle time is over, and the pool's minimum keeps it
         self._incarnation: Incarnation | None = None
@@ -125,8 +127,9 @@ class ServerActor(CallDesk):
         self._watchers.append(watcher)
 
         def forget() -> None:
-            if watcher in self._watchers:
-                self._watchers.remove(watcher)
+            for watchers in (self._watchers, self._doomed):
+                if watcher in watchers:
+                    watchers.remove(watcher)
 
         return forget
 
@@ -192,8 +195,11 @@ class ServerActor(CallDesk):
         return release
 
     def rearm(self) -> None:
-        """The idle time of its definition changed: look again."""
+        """Its policy changed: look again at its idle time, its health, its places."""
         self._wake_by(self._life_deadline())
+        if self._incarnation is not None:
+            self._incarnation.rearm()
+        self._share_places()
 
     def note_bug(self, error: BaseException) -> None:
         """The traceback of an error of ours, into the event stream."""
@@ -262,7 +268,12 @@ class ServerActor(CallDesk):
                 self._on_lost(LostReason(str(news.error)))
             return
         self._remember(news.error)
-        self._move(Trigger.FAILED, Ending(_cause_of(news.error), str(news.error)))
+        self._fail_attempt(Ending(_cause_of(news.error), str(news.error)))
+
+    def _fail_attempt(self, ending: Ending) -> None:
+        """Whoever waits for it is told when it is cleared away; who comes from here on waits for the next."""
+        self._doomed, self._watchers = [*self._doomed, *self._watchers], []
+        self._move(Trigger.FAILED, ending)
 
     def _on_lost(self, reason: LostReason) -> None:
         state, self.loss = self.life.state, reason.loss
@@ -271,7 +282,7 @@ class ServerActor(CallDesk):
             error = self._connect_error(reason)
             self._remember(error)
             ending = Ending(Cause.CONNECT_FAILED, str(error))
-            self._move(Trigger.FAILED, Ending(Cause.NEEDS_AUTH, reason.text) if wants_login else ending)
+            self._fail_attempt(Ending(Cause.NEEDS_AUTH, reason.text) if wants_login else ending)
         elif state is State.CONNECTED or (state is State.DRAINING and not self.life.stopping):
             cause = Cause.NEEDS_AUTH if wants_login else Cause.LOST
             self._remember(self._lost_error(reason, Reach.NOT_SENT))
@@ -381,13 +392,23 @@ class ServerActor(CallDesk):
             self._tell_transition(State.CLOSED)
         if verdict.error is not None:
             self._fail_queued(verdict.error)
-            self._notify(verdict.error)
+            self._notify_doomed(verdict.error)
+            if verdict.then is not Then.CONNECT:
+                self._notify(verdict.error)
         if verdict.then is Then.CONNECT or (verdict.then is Then.IDLE and self.is_awaited):
             self._want()
 
     def _notify(self, error: CallError | None) -> None:
+        """The doomed are told too: of an incarnation that failed there is nothing better to come."""
+        if error is not None:
+            self._notify_doomed(error)
         watchers, self._watchers = self._watchers, []
         for watcher in watchers:
+            watcher(error)
+
+    def _notify_doomed(self, error: CallError) -> None:
+        doomed, self._doomed = self._doomed, []
+        for watcher in doomed:
             watcher(error)
 
     def _tell_transition(self, before: State) -> None:

@@ -40,6 +40,7 @@ class Load:
 
     in_flight: int = 0
     queued: int = 0
+    held: dict[CallDesk, None] = attrs.field(factory=dict["CallDesk", None])  # want a place, longest first
 
 
 @attrs.define(eq=False)

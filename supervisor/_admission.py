@@ -43,7 +43,14 @@ class Admission:
 
     def set_aside(self, actor: ServerActor) -> bool:
         """A slot for a keep-alive server, for good. False when the rest would be left without."""
-        return self.pool.set_aside(actor)
+        is_aside = self.pool.set_aside(actor)
+        self._look_again()
+        return is_aside
+
+    def give_back(self, actor: ServerActor) -> None:
+        """It is no keep-alive server any more: its slot is anybody's. Harmless when it had none."""
+        if self.pool.give_back(actor):
+            self._look_again()
 
     def enter(self, actor: ServerActor, cue: Callable[[], None]) -> None:
         """Queue for a slot and a permit; `cue()` when both are had, at once or later."""
@@ -99,9 +106,12 @@ class Admission:
         self._watch()
 
     def _granted(self, actor: ServerActor) -> None:
+        cue = self._cues.get(actor)
+        if cue is None:
+            return  # it left while another's grant, decided in the same step, was carried out
         self._forget_deadline(actor)
         actor.waiting_for = "permit"
-        self.permits.acquire(actor, self._cues[actor])
+        self.permits.acquire(actor, cue)
 
     def _evicted(self, actor: ServerActor) -> None:
         detail = "to make room" if self.pool.waiting else "more are live than there are slots"
@@ -130,7 +140,6 @@ class Admission:
             self._look = self._stage.timers.at(when, self._look_again)
 
     def _look_again(self) -> None:
-        self._look = None
         self._read_idle_list()
         self._carry_out(self.pool.look(self._now()))
 

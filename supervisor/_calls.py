@@ -110,16 +110,20 @@ class Calls(Requests):
         refused: CallError | None = None
         # A server named outright is asked even when the index has nothing of it: it may be disabled, and says so.
         for candidate in found.servers or ((server,) if server is not None else ()):
-            leases.callback(self._lease(candidate))
-            try:
-                await self._connect(candidate, by_name=False)
-            except CallError as error:
-                refused = refused or error
-                continue
-            await self._live.router.ref.ask(Sync)
-            again = self._resolve(name, server)
-            if not isinstance(again, Missing):
-                return again
+            with (
+                ExitStack() as lease
+            ):  # one at a time: who waits for the next one's slot must not hold this one's
+                lease.callback(self._lease(candidate))
+                try:
+                    await self._connect(candidate, by_name=False)
+                except CallError as error:
+                    refused = refused or error
+                    continue
+                await self._live.router.ref.ask(Sync)
+                again = self._resolve(name, server)
+                if not isinstance(again, Missing):
+                    leases.push(lease.pop_all())
+                    return again
         if refused is not None:
             raise refused
         raise self._unknown(name, found.servers)

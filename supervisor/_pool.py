@@ -10,7 +10,8 @@ Rules (DESIGN, Policies; the contract of the pool that the originals document an
   `slots` are live, whatever becomes idle goes at once, and the slot it frees is not handed on.
 * `minimum` guards idle and pressure eviction alike: no eviction takes the total to below it. A connection that has
   outstayed its idle time and is held by the guard goes, the oldest first, as soon as the total exceeds it.
-* A slot for each keep-alive server is set aside for good (`set_aside`), and at least one is left for the rest.
+* A slot for each keep-alive server is set aside (`set_aside`) until it is no such server any more (`give_back`), and at
+  least one is left for the rest. Set aside while all are in use, it is its own once others have gone: the bound holds.
 * The sessions and calls of one server (a `group`) hold at most half the slots, so one server cannot fill the room.
 * A waiter that leaves, leaves no trace.
 
@@ -119,15 +120,27 @@ class Pool(Generic[K]):
         if who not in self._kept and self.capacity <= 1:
             return False
         self._kept.add(who)
+        self._keep(who, is_kept=True)
         return True
+
+    def give_back(self, who: K) -> bool:
+        """No slot is set aside for `who` any more; one it holds is the rest's. False when there was none."""
+        if who not in self._kept:
+            return False
+        self._kept.discard(who)
+        self._keep(who, is_kept=False)
+        return True
+
+    def _keep(self, who: K, *, is_kept: bool) -> None:
+        holder = self._holders.get(who)
+        if holder is not None:
+            holder.is_kept, holder.is_victim = is_kept, not is_kept
+            self.busy(who)
 
     def acquire(self, who: K, now: float, group: str | None = None) -> list[Grant[K] | Evict[K]]:
         """Somebody wants a slot: granted now, or queued. `group`: the server, for a session's or a call's child."""
         if who in self._holders or who in self._waiting:
             return []
-        if who in self._kept:
-            self._holders[who] = _Holder(group, is_kept=True, is_victim=False)
-            return [Grant(who), *self._release_expired()]
         self._waiting[who] = _Waiter(now, group)
         return self._serve(now)
 
@@ -156,7 +169,7 @@ class Pool(Generic[K]):
         self._idle.pop(who, None)
         self._idle[who] = None
         holder.is_victim = is_victim
-        if self._shared_live > self.capacity and is_victim:
+        if self._surplus > 0 and is_victim:
             return [self._evict(who)]
         return self._serve(now)
 
@@ -201,10 +214,8 @@ class Pool(Generic[K]):
 
     def _shed(self) -> list[Grant[K] | Evict[K]]:
         """More are live than there are slots: the longest idle go at once."""
-        leaving = sum(holder.is_leaving and not holder.is_kept for holder in self._holders.values())
-        surplus = self._shared_live - leaving - self.capacity
         victims = [who for who in self._idle if self._holders[who].is_victim]
-        return [self._evict(who) for who in victims[: max(0, surplus)]]
+        return [self._evict(who) for who in victims[: max(0, self._surplus)]]
 
     def next_look(self) -> float:
         """When the reserve may open next; `inf` when time alone changes nothing."""
@@ -217,6 +228,16 @@ class Pool(Generic[K]):
     @property
     def _shared_live(self) -> int:
         return sum(not holder.is_kept for holder in self._holders.values())
+
+    @property
+    def _leaving(self) -> int:
+        """Shared slots that will be free without anybody being asked."""
+        return sum(holder.is_leaving and not holder.is_kept for holder in self._holders.values())
+
+    @property
+    def _surplus(self) -> int:
+        """How many more than there are slots will be left."""
+        return self._shared_live - self._leaving - self.capacity
 
     @property
     def _staying(self) -> int:
@@ -233,6 +254,8 @@ class Pool(Generic[K]):
         return decisions + self._release_expired()
 
     def _has_slot(self, who: K, now: float) -> bool:
+        if who in self._kept:  # its own, unless the others have not yet made the place it was set aside in
+            return self._shared_live <= self.capacity + self.limits.reserve
         if self._shared_live < self.capacity:
             return True
         is_head = next(iter(self._waiting)) == who
@@ -240,7 +263,8 @@ class Pool(Generic[K]):
         return is_head and patient and self._shared_live < self.capacity + self.limits.reserve
 
     def _grant(self, who: K) -> Grant[K]:
-        self._holders[who] = _Holder(self._waiting.pop(who).group)
+        is_kept = who in self._kept
+        self._holders[who] = _Holder(self._waiting.pop(who).group, is_kept, is_victim=not is_kept)
         return Grant(who)
 
     def _is_over_half(self, group: str | None) -> bool:
@@ -251,7 +275,7 @@ class Pool(Generic[K]):
 
     def _make_room(self) -> list[Evict[K]]:
         wanted = sum(not self._is_over_half(waiter.group) for waiter in self._waiting.values())
-        on_their_way = sum(holder.is_leaving and not holder.is_kept for holder in self._holders.values())
+        on_their_way = self._leaving
         evictions: list[Evict[K]] = []
         for who in tuple(self._idle):
             # A waiter takes the victim's place: the total comes back, but in between it must not sink too low.

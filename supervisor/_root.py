@@ -69,6 +69,9 @@ _SURVIVED = (
     Cause.DRAINED,
     Cause.STOPPED,
 )
+# Endings of an attempt that failed: a connect that is asked for by name while its tree is still being stopped means the
+# next one, and is no part of this one's failure.
+_FAILED = (Cause.CONNECT_FAILED, Cause.NEEDS_AUTH, Cause.BUG)
 VISIT = "catalogue"
 _VISIT_SCOPE = Address.of_call("", VISIT).scope
 BYPASS_EVERY = 1.0  # seconds between two starts that go around a shut gate
@@ -95,6 +98,9 @@ class ServerRecord(Record):
     wanted: set[ServerActor] = attrs.field(
         factory=set[ServerActor]
     )  # explicit connect: around the gate, and back from down
+    again: set[ServerActor] = attrs.field(
+        factory=set[ServerActor]
+    )  # wanted after its attempt had failed: the next one is meant
     standing: set[ServerActor] = attrs.field(
         factory=set[ServerActor]
     )  # connects by policy: no caller leaving can undo it
@@ -134,6 +140,10 @@ class Root:
         record.broken = broken
         record.is_removed = False
         record.down = _disabled(definition) if definition.disabled else None
+        for actor in self.actors_of(definition.name):
+            if actor.record is not record:  # a session's
+                self._record(actor).definition = definition
+                self._record(actor).down = None
         self._set_aside(record)
         return record
 
@@ -142,8 +152,6 @@ class Root:
         another, and applies at once; else its incarnations drain, and the next ones are made of this."""
         record = self.define(definition)
         for actor in self.actors_of(definition.name):
-            self._record(actor).definition = definition
-            self._record(actor).down = None
             if definition.disabled:
                 actor.leave(Ending(Cause.DISABLED))
             elif not same_process:
@@ -168,10 +176,13 @@ class Root:
             del self.records[server]
 
     def _set_aside(self, record: ServerRecord) -> None:
-        """A keep-alive server has a slot of its own. (That enough are left is seen to when configurations are read.)"""
+        """A keep-alive server has a slot of its own, while it is one. (That enough are left for the rest is seen to
+        when configurations are read.)"""
         definition = record.definition
         if definition.lifecycle is Lifecycle.KEEP_ALIVE and record.broken is None and record.down is None:
             self.admission.set_aside(self.actor(definition.name))
+        elif (actor := self.actors.get(Address(definition.name))) is not None:
+            self.admission.give_back(actor)
 
     def record(self, server: str) -> ServerRecord:
         """Raises `UnknownServer`."""
@@ -265,13 +276,18 @@ class Root:
         """The settings are others now: the policies' numbers with them."""
         self._policy = GatePolicy.of(self.stage.settings)
         self.admission.limits_changed()
+        for actor in tuple(self.actors.values()):
+            actor.rearm()
 
     # ---- what the room asks -----------------------------------------------------------------------------------------
 
     def demand(self, actor: ServerActor) -> None:
         """Connect it, whatever the gate says and although it was taken down: somebody asked by name."""
         self.bring_back(actor.address.server)
-        self._record(actor).wanted.add(actor)
+        record, ending = self._record(actor), actor.life.ending
+        record.wanted.add(actor)
+        if ending is not None and ending.cause in _FAILED:
+            record.again.add(actor)
         if actor.waiting_for is not None:  # it stands at the gate: go around
             self._apply(actor)
         else:
@@ -293,6 +309,7 @@ class Root:
         """Somebody who asked for a connection has it, or no longer waits for it."""
         if not actor.is_watched:
             self._record(actor).wanted.discard(actor)
+            self._record(actor).again.discard(actor)
         if actor.life.state is State.IDLE:
             self.unwant(actor)
 
@@ -612,6 +629,7 @@ class Root:
         verdict = self._verdict(record, actor, ending)
         if verdict.then is Then.GONE and self.closing is None:
             self.actors.pop(actor.address, None)
+            self.admission.give_back(actor)
             self._forget_removed(actor.address.server)
         if verdict.then is Then.CONNECT:
             record.standing.add(actor)
@@ -653,10 +671,16 @@ class Root:
             return Verdict(Then.GONE, actor.failure or ServerDown("its call is over", server=server))
         if actor in record.wanted and ending.cause in _SURVIVED:
             return Verdict(Then.CONNECT)
+        if actor in record.again and ending.cause in _FAILED:
+            record.again.discard(actor)
+            return Verdict(Then.CONNECT, self._queued_error(record, actor, ending))
+        record.again.discard(actor)
         record.wanted.discard(actor)
         cause = ending.cause
         if cause is Cause.REMOVED and not (record.parent or record).is_removed:
             cause = Cause.RELOAD  # it was configured again while it drained
+        if cause is Cause.DISABLED and not record.definition.disabled:
+            cause = Cause.RELOAD  # enabled again while it drained
         what = after(cause, record.definition)
         error = self._queued_error(record, actor, ending) if what.fails_queued else None
         if what.then is Then.DOWN:

@@ -221,3 +221,31 @@ def test_t20_no_session_sees_anothers_state_in_real_processes(backend: str, tmp_
         assert gone_within(logged_pids(tmp_path), 0.2) == set()
 
     run(backend, main)
+
+
+def test_a_place_that_one_session_frees_goes_to_the_next_sessions_queue(backend: str) -> None:
+    async def main() -> None:
+        server = FakeServer(call_latency=5.0)
+        entries = {"a": {"isolation": "per_session", "maxInFlight": 1}}
+        async with (
+            open_room({"a": server}, entries=entries) as room,
+            room.session("alice") as alice,
+            room.session("bob") as bob,
+        ):
+            await room.find("a_echo")
+            ends: list[str] = []
+
+            async def call(session: Any, name: str) -> None:
+                await session.call("a_echo")
+                ends.append(name)
+
+            async with anyio.create_task_group() as tasks:
+                for n in range(3):
+                    for session in (alice, bob):
+                        tasks.start_soon(call, session, session.name)
+                    await anyio.sleep(0.1 + n)
+            assert sorted(ends) == ["alice"] * 3 + ["bob"] * 3
+            assert anyio.current_time() < 31.0, "the place stood empty"
+            assert ends[:2] != ends[2:4] or len(set(ends[:2])) == 2, "the places go round"
+
+    run_virtual(backend, main)

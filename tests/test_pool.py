@@ -279,3 +279,48 @@ def test_bounds_order_and_conservation_hold_whatever_happens(
         assert pool.live == len(held)
         assert pool.waiting == len(queue)
         assert not queue or len(held) >= slots, "nobody waits beside a free slot"
+
+
+def test_a_surplus_of_one_sends_one_away() -> None:
+    pool = _pool(2, reserve=1, reserve_timeout=5)
+    _fill(pool, "a", "b", rest=False)
+    pool.acquire("c", 0)
+    assert pool.look(5) == [Grant("c")]
+
+    assert pool.rested("a", 6) == [Evict("a")]
+    assert pool.rested("b", 6) == []  # `a` still stops, and is the one too many
+
+
+def test_a_slot_given_back_is_anybodys() -> None:
+    pool = _pool(2)
+    pool.set_aside("keep")
+    pool.acquire("keep", 0)
+    pool.acquire("a", 0)
+    assert pool.acquire("b", 0) == []
+
+    assert pool.give_back("keep")
+    assert not pool.give_back("keep")
+
+    assert pool.capacity == 2
+    assert pool.rested("keep", 1) == [Evict("keep")]
+    assert pool.free("keep", 2) == [Grant("b")]
+
+
+def test_set_aside_while_all_are_in_use_it_waits_for_its_slot_and_the_bound_holds() -> None:
+    pool = _pool(2)
+    _fill(pool, "a", "b", rest=False)
+    pool.set_aside("keep")
+
+    assert pool.acquire("keep", 1) == []
+    assert pool.rested("a", 2) == [Evict("a")]
+    assert pool.free("a", 3) == [Grant("keep")]
+    assert pool.live == 2
+
+
+def test_one_that_is_live_already_keeps_the_slot_it_has() -> None:
+    pool = _pool(2)
+    _fill(pool, "a", "b")
+    pool.set_aside("a")
+
+    assert pool.look(1) == []
+    assert pool.acquire("c", 2) == [Evict("b")]

@@ -165,3 +165,69 @@ def test_real_processes_survive_a_reload_that_does_not_concern_them(backend: str
         assert os.getpid() not in logged_pids(tmp_path)
 
     run(backend, main)
+
+
+def test_slots_set_aside_follow_the_configuration(backend: str) -> None:
+    """Keep-alive comes and goes, live and by removal: what was set aside is given back."""
+
+    async def main() -> None:
+        servers = {n: FakeServer() for n in "abc"}
+        keep = {"lifecycle": "keep-alive"}
+        slots = {"maxConnections": 2}
+        async with _room(servers, _config(slots, a=keep, b={}, c={})) as room:
+            pool = room._runtime.root.admission.pool
+            await room.ready()
+            assert pool.capacity == 1
+            await room.reload(_config(slots, a={}, b={}, c={}))
+            assert pool.capacity == 2
+            await room.reload(_config(slots, a={}, b=keep, c={}))
+            await room.ready()
+            await anyio.sleep(1)
+            assert (pool.capacity, servers["b"].live) == (1, 1)
+            await room.reload(_config(slots, a={}, c={}))
+            await anyio.sleep(1)
+            assert pool.capacity == 2
+            for name in "ac":
+                await room.call(f"{name}_echo")
+            assert [servers[n].live for n in "abc"] == [1, 0, 1]
+
+    run_virtual(backend, main)
+
+
+def test_a_server_that_becomes_keep_alive_is_looked_after_from_then_on(backend: str) -> None:
+    async def main() -> None:
+        servers = {"a": FakeServer()}
+        async with _room(servers, _config(a={})) as room:
+            await room.call("a_echo")
+            await room.reload(_config(a={"lifecycle": "keep-alive"}))
+            servers["a"].deaf = True
+            await anyio.sleep(121)
+            assert servers["a"].starts > 1
+
+    run_virtual(backend, main)
+
+
+def test_a_shorter_idle_time_of_the_settings_applies_to_who_idles_already(backend: str) -> None:
+    async def main() -> None:
+        servers = {"a": FakeServer()}
+        async with _room(servers, _config(a={})) as room:
+            await room.call("a_echo")
+            await room.reload(_config({"idleTimeout": 0.5}, a={}))
+            await anyio.sleep(31)
+            assert servers["a"].live == 0
+
+    run_virtual(backend, main)
+
+
+def test_a_server_enabled_again_while_it_stops_is_not_down(backend: str) -> None:
+    async def main() -> None:
+        servers = {"a": FakeServer(stop_latency=3.0)}
+        async with _room(servers, _config(a={})) as room:
+            await room.call("a_echo")
+            await room.reload(_config(a={"disabled": True}))
+            await room.reload(_config(a={}))
+            await anyio.sleep(5)
+            await room.call("a_echo")
+            assert (servers["a"].starts, servers["a"].most_live) == (2, 1)
+
+    run_virtual(backend, main)

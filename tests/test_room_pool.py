@@ -11,7 +11,7 @@ from tests.support.gateway import faulty, named_after, serve
 from tests.support.rooms import Outcomes, Running, open_room, record_events, settle
 
 from greenroom import Greenroom
-from greenroom.protocol.errors import CallTimeout, Reach
+from greenroom.protocol.errors import CallError, CallTimeout, Reach, UnknownTool
 from greenroom.protocol.events import Kind
 from greenroom.protocol.lifecycle import Cause, State
 from greenroom.testing._fake import FakeServer
@@ -238,3 +238,40 @@ def test_serve_takes_the_bound_as_a_flag(tmp_path: Path) -> None:
         states = [row["status"] for row in gateway.mcp()["structuredContent"]["servers"]]
         assert states.count("connected") == 1
         gateway.end()
+
+
+def test_looking_for_a_name_at_two_servers_does_not_hold_the_one_slot_twice(backend: str) -> None:
+    async def main() -> None:
+        servers = {"a": FakeServer(), "a_b": FakeServer()}
+        async with open_room(servers, maxConnections=1) as room:
+            with pytest.raises(UnknownTool):
+                await room.call("a_b_nothing")
+            assert anyio.current_time() < 1.0
+            assert [server.starts for server in servers.values()] == [1, 1]
+
+    run_virtual(backend, main)
+
+
+def test_a_connect_by_name_while_a_failed_attempt_is_cleared_away_means_the_next(backend: str) -> None:
+    async def main() -> None:
+        server = FakeServer(refuse_greeting="not now", stop_latency=3.0)
+        async with open_room({"a": server}) as room, anyio.create_task_group() as tasks:
+            early: list[CallError] = []
+
+            async def connect() -> None:
+                try:
+                    await room.connect("a")
+                except CallError as error:
+                    early.append(error)
+
+            tasks.start_soon(connect)
+            await anyio.sleep(1)
+            assert room.status()[0].state is State.DRAINING
+            server.refuse_greeting = None
+
+            await room.connect("a")
+
+            assert room.status()[0].state is State.CONNECTED
+            assert (server.starts, [error.code for error in early]) == (2, ["connect_failed"])
+
+    run_virtual(backend, main)
