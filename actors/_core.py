@@ -60,7 +60,8 @@ class CoreActor(Generic[M]):
             for message in self.mailbox.take(BATCH):
                 self._step_or_fail(message)
             await self.after_batch()
-            await anyio.lowlevel.checkpoint()
+            if len(self.mailbox):  # else waiting for the bell is the checkpoint
+                await anyio.lowlevel.checkpoint()
 
     def close(self, error: Exception) -> None:
         """Answer everybody who still waits, and whoever comes later; the actor is not coming back."""

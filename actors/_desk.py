@@ -453,7 +453,11 @@ class CallDesk:
         self._share_places()
 
     def _tell_call(self, call: Call, what: str) -> None:
-        self.stage.events.emit(
+        events = self.stage.events
+        if not events.call_readers:
+            events.pass_over()
+            return
+        events.emit(
             Kind.CALL,
             self.address,
             self.life.incarnation,

@@ -61,7 +61,7 @@ class Incarnation:
         self._bell = actor.stage.rim.waiter()
         self.questions = Questions(self, actor.address)
         self.listening: Listening | None = None
-        self.declared: Mapping[str, Any] = {}  # the client capabilities its server was told
+        self.declared: Mapping[str, Any] | None = None  # the client capabilities its server was told
         self._pulse = Pulse(self)
 
     # ---- what the actor uses ----------------------------------------------------------------------------------------
@@ -226,6 +226,8 @@ class Incarnation:
 
     def on_gap(self) -> None:
         self.look_again()
+        if self.listening is not None:
+            self.listening.presume_changed()
 
     def on_note(self, text: str) -> None:
         self.actor.stage.events.emit(Kind.NOTE, self.actor.address, self.number, detail=text)

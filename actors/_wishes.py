@@ -100,7 +100,7 @@ class Listening:
                 self._send("resources/subscribe", {"uri": uri})
             self.tell_level()
         if self._incarnation.number > 1:
-            self._presume_changed()
+            self.presume_changed()
 
     def refresh(self) -> None:
         """The watched resources changed. Older servers were told by the request that changed them."""
@@ -144,7 +144,7 @@ class Listening:
     def _listen_again(self) -> None:
         self._again = None
         self._listen()
-        self._presume_changed()
+        self.presume_changed()
         self._incarnation.look_again()
 
     def _listen(self) -> None:
@@ -165,7 +165,8 @@ class Listening:
             wanted["resourceSubscriptions"] = sorted(self._actor.wishes.uris)
         return wanted
 
-    def _presume_changed(self) -> None:
+    def presume_changed(self) -> None:
+        """Nobody listened for a while: each watched resource may be another one now."""
         for uri in tuple(self._actor.wishes.uris):
             self._actor.stage.host.heard(self._actor.address, UPDATED, {"uri": uri})
 

@@ -6,7 +6,15 @@ import argparse
 import sys
 
 from ._machine import describe_machine
-from ._report import NothingToReport, print_table, write_readme, write_results
+from ._report import (
+    ROOT,
+    NothingToReport,
+    markdown,
+    markdown_in_full,
+    print_table,
+    write_pages,
+    write_results,
+)
 from ._rounds import Size
 from ._run import ROWS, RowFailed, run_all
 
@@ -21,7 +29,7 @@ def main() -> int:
         "--quick", action="store_true", help="tiny counts: see that it works; nothing is kept"
     )
     parser.add_argument(
-        "--readme", action="store_true", help="measure nothing; write the newest results into README"
+        "--readme", action="store_true", help="measure nothing; write the newest results into the pages"
     )
     options = parser.parse_args()
     unknown = [row for row in options.rows if row not in ROWS]
@@ -29,7 +37,7 @@ def main() -> int:
         parser.error(f"there is no row {', '.join(unknown)}; the rows are {', '.join(ROWS)}")
     try:
         if options.readme:
-            write_readme()
+            write_pages({ROOT / "README.md": markdown, ROOT / "docs" / "what-it-costs.md": markdown_in_full})
         else:
             _measure(options.rows, Size(options.quick))
     except (RowFailed, NothingToReport) as error:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -67,26 +67,50 @@ def newest_results() -> dict[str, Any]:
     return json.loads(files[-1].read_text(encoding="utf-8"))
 
 
-def write_readme(page: Path = ROOT / "README.md") -> None:
-    """Put the newest results between the marks of README. Raises `NothingToReport`."""
-    text = page.read_text(encoding="utf-8")
-    before, begin, rest = text.partition(BEGIN)
-    _, end, after = rest.partition(END)
-    if not begin or not end:
-        raise NothingToReport(
-            f"{page.name} has no place for the table: put back the two marks, {BEGIN!r} and {END!r}."
-        )
-    page.write_text(f"{before}{BEGIN}\n\n{markdown(newest_results())}\n{END}{after}", encoding="utf-8")
+def write_pages(pages: Mapping[Path, Callable[[Mapping[str, Any]], str]]) -> None:
+    """Put the newest results between the marks of each page, as its function says them. Raises `NothingToReport`."""
+    results = newest_results()
+    for page, say in pages.items():
+        text = page.read_text(encoding="utf-8")
+        before, begin, rest = text.partition(BEGIN)
+        _, end, after = rest.partition(END)
+        if not begin or not end:
+            raise NothingToReport(
+                f"{page.name} has no place for the table: put back the two marks, {BEGIN!r} and {END!r}."
+            )
+        page.write_text(f"{before}{BEGIN}\n\n{say(results)}\n{END}{after}", encoding="utf-8")
 
 
 def markdown(results: Mapping[str, Any]) -> str:
-    """The table of the figures that something is asked of, and the machine under it."""
+    """The figures that something is asked of, and the machine under them."""
     lines = ["| row | measure | result | must (aim) | |", "|---|---|---|---|---|"]
-    for record in results["figures"]:
-        figure = Figure.from_record(record)
+    for figure in map(Figure.from_record, results["figures"]):
         if figure.bound is not None:
-            mark = "missed" if figure.verdict is Verdict.MISSED else "✓"
-            cells = (figure.row, figure.what, amount(figure.value, figure.unit), str(figure.bound), mark)
+            cells = (
+                figure.row,
+                figure.what,
+                amount(figure.value, figure.unit),
+                str(figure.bound),
+                _mark(figure),
+            )
             lines.append(f"| {' | '.join(cells)} |")
-    lines += ["", f"Measured {results['date']} on {in_words(results['machine'])}.", ""]
-    return "\n".join(lines)
+    return "\n".join([*lines, "", _measured(results), ""])
+
+
+def markdown_in_full(results: Mapping[str, Any]) -> str:
+    """Every figure, with its spread and what it was made of."""
+    lines = ["| row | measure | result | lowest … highest | seen | |", "|---|---|---|---|---|---|"]
+    for figure in map(Figure.from_record, results["figures"]):
+        spread = f"{number(figure.low)} … {number(figure.high)}"
+        words = "; ".join(filter(None, (seen(figure), figure.note)))
+        cells = (figure.row, figure.what, amount(figure.value, figure.unit), spread, words, _mark(figure))
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join([*lines, "", _measured(results), ""])
+
+
+def _mark(figure: Figure) -> str:
+    return {Verdict.MISSED: "missed", Verdict.SHOWN: ""}.get(figure.verdict, "✓")
+
+
+def _measured(results: Mapping[str, Any]) -> str:
+    return f"Measured {results['date']} on {in_words(results['machine'])}."

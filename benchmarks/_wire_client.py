@@ -83,7 +83,7 @@ class WireClient:
     def check_call(self, expected: str) -> None:
         """One call whose answer must hold `expected`: what is measured does what it should."""
         self._write(self._request())
-        line = self._read_line()
+        line = self._read_answer()
         if expected.encode() not in line:
             raise RuntimeError(f"not an answer to the call: {line[:300]!r}")
 
@@ -92,7 +92,7 @@ class WireClient:
         start = time.perf_counter()
         for _ in range(count):
             self._write(self._request())
-            self._read_line()
+            self._read_answer()
         return (time.perf_counter() - start) / count * 1e6
 
     def throughput(self, count: int, in_flight: int = 64) -> float:
@@ -121,6 +121,12 @@ class WireClient:
         if not chunk:
             raise RuntimeError("the other side has closed its stdout")
         return chunk
+
+    def _read_answer(self) -> bytes:
+        """The next line that is no notification: a gateway may have news of its tools at any time."""
+        while b'"method":"notifications/' in (line := self._read_line()):
+            pass
+        return line
 
     def _read_line(self) -> bytes:
         while b"\n" not in self._rest:

@@ -23,7 +23,7 @@ from ._figures import Figure, at_most, quantity
 from ._pictures import curve
 from ._rounds import AsyncSide, Side, Size, async_microseconds_each, take_async_turns, take_turns
 from ._run import run_alone
-from .b08_memory import per_server
+from .b08_memory import allocated_per_server
 from .b10_search import index_of, look_up_us
 
 SIZES = (10, 100, 1_000, 10_000)
@@ -41,7 +41,7 @@ def measure(size: Size) -> Iterator[Figure]:
 def curves(sizes: Sequence[int], size: Size) -> Iterator[tuple[str, str, Curve]]:
     """What is measured, its unit, and its cost at each size."""
     yield "a call, by servers in the room", "µs", dict(zip(sizes, call_costs(sizes, size), strict=True))
-    yield "memory per idle server, by servers", "KiB", {count: memory_cost(count, size) for count in sizes}
+    yield "memory per idle server, by servers", "KiB", {count: allocated_per_server(count) for count in sizes}
     yield "resolving a name, by tools", "µs", dict(zip(sizes, name_costs(sizes, size), strict=True))
 
 
@@ -67,13 +67,6 @@ def _turn(room: Greenroom, count: int, calls: int) -> AsyncSide:
     return lambda: async_microseconds_each(calls, turn)
 
 
-def memory_cost(count: int, size: Size) -> float:
-    """Of ten servers one page more or less is everything, so small rooms are asked more often."""
-    return max(
-        0.01, statistics.median(per_server(count) for _ in range(size.of(5 if count < 1000 else 1, 1)))
-    )
-
-
 def name_costs(sizes: Sequence[int], size: Size) -> list[float]:
     """The same number of look-ups at every size, over the names there are."""
     indexes = [index_of(count) for count in sizes]
@@ -95,9 +88,8 @@ def slope(costs: Curve) -> float:
 
 
 def draw() -> None:
-    """The curves as `docs/growth-*.svg`."""
-    for what, unit, costs in curves(SIZES, Size()):
-        name = what.split(",")[0].split()[-1]
+    """The curves as `docs/growth-call.svg`, `-memory.svg` and `-name.svg`."""
+    for name, (what, unit, costs) in zip(("call", "memory", "name"), curves(SIZES, Size()), strict=True):
         path = DOCS / f"growth-{name}.svg"
         path.write_text(curve(f"{what}, {unit}", costs), encoding="utf-8")
         print(path)

@@ -22,7 +22,7 @@ from typing import Any, Final, Protocol
 import anyio
 import attrs
 
-from ..protocol.config import Config, Lifecycle, ServerDefinition
+from ..protocol.config import Config, Isolation, Lifecycle, ServerDefinition
 from ..protocol.errors import CallError, GreenroomError, UnknownServer, UnknownTool
 from ..protocol.events import Event, Kind, Lagged
 from ..protocol.index import Target
@@ -255,7 +255,7 @@ def _is_harmless(target: Target) -> bool:
 
 def _config_of_clones(config: Config, definition: ServerDefinition, count: int) -> Config:
     """A configuration of `count` copies of one server, with room for all of them at once."""
-    plain = attrs.evolve(definition, lifecycle=Lifecycle.LAZY, isolation=None, disabled=False)
+    plain = attrs.evolve(definition, lifecycle=Lifecycle.LAZY, isolation=Isolation.PERSISTENT, disabled=False)
     clones = {f"churn{number}": attrs.evolve(plain, name=f"churn{number}") for number in range(count)}
     settings = attrs.evolve(
         config.settings, max_connections=count, start_permits=count, min_connections=0, bootstrap=False

@@ -3,10 +3,11 @@
 *In*: only new bytes are searched for a newline and the parts of a line are joined once, so a line of 60 MiB costs what
 its bytes cost. A line over the bound is dropped up to its newline, and counted.
 
-*Out*: a line is written in the step that made it when nothing is waiting; else it waits, and what waits is written
-together when the client reads again. Two marks bound what may wait. Over the low one the outlet is `congested`: the
-door stops reading requests. Over the high one a long line is refused (its sender answers something short instead), so
-memory is bounded by that mark and by the requests that were already in flight.
+*Out*: the first line since the client was heard is written in the step that made it, when nothing is waiting. Any other
+waits, and what waits is written together: at the end of the loop's pass, or when the client reads again. So one answer
+never waits, and many at once share a write. Two marks bound what may wait. Over the low one the outlet is `congested`:
+the door stops reading requests. Over the high one a long line is refused (its sender answers something short instead),
+so memory is bounded by that mark and by the requests that were already in flight.
 """
 
 from __future__ import annotations
@@ -79,6 +80,7 @@ class LineWriter:
         self._wake = rim.waiter()
         self._relief: Waiter | None = None
         self._empty: Waiter | None = None
+        self._gathering = False  # a line was written, and the client not heard since
         self.waiting = 0  # bytes
         self.broken = False  # the other end is closed; everything sent from here on is dropped
 
@@ -90,26 +92,29 @@ class LineWriter:
         """Write `line`, now or in its turn. False: too much is waiting already, and it is not a short one."""
         if self.broken:
             return True
-        if self.waiting:
-            if self.waiting + len(line) > self._high and len(line) > _SHORT:
-                return False
-            self._queue.append(line)
-        else:
+        if not (self.waiting or self._gathering):
+            self._gathering = True
             written = self._write(line)
             if written == len(line) or self.broken:
                 return True
-            line_rest = memoryview(line)[written:]
-            self._queue.append(line_rest)
-            self.waiting -= written
-            self._wake.set()
-        self.waiting += len(line)
+            self._wait(memoryview(line)[written:])
+            return True
+        if self.waiting + len(line) > self._high and len(line) > _SHORT:
+            return False
+        self._wait(line)
         return True
+
+    def heard(self) -> None:
+        """The client has said something: its answer goes out at once."""
+        self._gathering = False
 
     async def run(self) -> None:
         """Write what waits, as fast as the client reads. Runs until cancelled or broken."""
         while not self.broken:
             await self._wake.wait()
             self._wake = self._rim.waiter()
+            self._gathering = False
+            self._write_waiting()
             while self._queue:
                 await self._rim.wait_writable(self._fd)
                 self._write_some()
@@ -126,12 +131,23 @@ class LineWriter:
             self._empty = self._rim.waiter()
             await self._empty.wait()
 
-    def _write_some(self) -> None:
-        """One write of up to a chunk, taken from as many lines as it holds."""
+    def _wait(self, line: bytes | memoryview) -> None:
+        self._queue.append(line)
+        self.waiting += len(line)
+        self._wake.set()
+
+    def _write_waiting(self) -> None:
+        """What waits, as long as it is taken whole."""
+        while self._queue and self._write_some():
+            pass
+
+    def _write_some(self) -> bool:
+        """One write of up to a chunk, taken from as many lines as it holds. False: it was not taken whole."""
         batch = self._batch()
         written = self._write(batch)
         if self.broken:
-            return
+            return False
+        whole = written == len(batch)
         self.waiting -= written
         while written:
             head = self._queue[0]
@@ -141,6 +157,7 @@ class LineWriter:
             written -= len(head)
             self._queue.popleft()
         self._tell()
+        return whole
 
     def _batch(self) -> bytes | memoryview:
         head = self._queue[0]

@@ -36,6 +36,7 @@ from ._mcp_tool import FOR_PEOPLE, Librarian, McpTool, ask
 from ._room import Room, WholeRoom
 from ._stdio_door import StdioDoor, taken_over_stdio
 from ._views import status_view, tools_view
+from ._watch import watch_configuration
 
 _LAST_ANSWERS: Final = 1.0  # seconds the client has to read what the room's end left for it
 _LAST_WORDS: Final = 0.2  # the same for a client that is probably gone
@@ -50,6 +51,7 @@ class Options:
 
     expose: str = "proxy"
     events: Path | None = None
+    reread: Callable[[], Config] | None = None  # how to read the configuration again, when its files change
     version: str = "0"
 
 
@@ -137,6 +139,8 @@ async def _until_asked(
     async with anyio.create_task_group() as commanding:
         await commanding.start(exposure.watch)
         await commanding.start(_serve_commands, config, room, options, log)
+        if options.reread is not None:
+            await commanding.start(watch_configuration, room, options.reread, log)
         outer.start_soon(_read_client, door, conversation, leaving)
         await leaving.asked.wait()
         conversation.refuse_new()

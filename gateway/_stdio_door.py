@@ -111,6 +111,7 @@ class StdioDoor:
         if not data:
             self._eof = True
             return False
+        self._writer.heard()
         self._take(data)
         return not (self._writer.congested or self._writer.broken)
 

@@ -28,7 +28,6 @@ from collections.abc import Iterator, Sequence
 from functools import cached_property, lru_cache, reduce
 from itertools import accumulate, compress
 from math import floor
-from operator import itemgetter
 from typing import Final
 
 import attrs
@@ -111,17 +110,17 @@ class Ranking:
         found = [self._word(word) for word in words]
         scores = self._score_words(words, found)
         for number, points in self._score_phrase(phrase, found):
-            scores[number] = scores.get(number, 0) + points
-        best = sorted(scores.items())
-        best.sort(key=itemgetter(1), reverse=True)
-        return best
+            scores[number] += points
+        best = list(compress(range(len(scores)), scores))
+        best.sort(key=scores.__getitem__, reverse=True)  # stable: equals stay in the order given
+        return [(number, scores[number]) for number in best]
 
-    def _score_words(self, words: list[str], found: list[_Word]) -> dict[int, int]:
-        """The score of every document that matches a word, but for the whole query's."""
+    def _score_words(self, words: list[str], found: list[_Word]) -> list[int]:
+        """The score of every document but for the whole query's; 0 where no word matched."""
         points = self._array(sum(word.points for word in found))
         matched = self._array(sum(word.matched for word in found))
-        bonus = [_coverage(count, len(words)) for count in range(len(words) + 1)]
-        scores = {n: points[n] + bonus[matched[n]] for n in compress(range(len(matched)), matched)}
+        bonus = [0, *(_coverage(count, len(words)) for count in range(1, len(words) + 1))]
+        scores = [point + bonus[count] for point, count in zip(points, matched, strict=True)]
         for entry in self._postings.get(words[0], ()) if words else ():
             if entry >> NAME & 1:
                 scores[entry >> _FIELDS] += 8

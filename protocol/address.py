@@ -6,9 +6,18 @@ one server are two addresses, two mailboxes, two processes (DESIGN, Words).
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import attrs
 
 SHARED = "shared"
+DEPTH_KEY = "GREENROOM_DEPTH"  # in a child's environment: how many rooms stand above it
+
+
+def depth(environ: Mapping[str, str]) -> int:
+    """How many rooms stand above a process with this environment, each started by the one before."""
+    told = environ.get(DEPTH_KEY, "")
+    return int(told) if told.isdecimal() else 0
 
 
 @attrs.frozen(order=True, cache_hash=True)

@@ -1,7 +1,28 @@
-"""Who decides: restart, gate, idle, pool, reload; the root supervisor; `Greenroom`, the public door."""
+"""Who decides: restart, gate, idle, pool, reload; the root supervisor; `Greenroom`, the public door.
 
-from ._config_files import find_files, load_config
-from ._room import Greenroom
-from ._status import DrainReport, ServerStatus
+Names are imported when first used: a command that only reads the configuration must not pay for a room.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ._config_files import find_files, load_config
+    from ._room import Greenroom
+    from ._status import DrainReport, ServerStatus
 
 __all__ = ["DrainReport", "Greenroom", "ServerStatus", "find_files", "load_config"]
+
+
+def __getattr__(name: str) -> Any:
+    match name:
+        case "Greenroom":
+            from . import _room as home
+        case "DrainReport" | "ServerStatus":
+            from . import _status as home
+        case "find_files" | "load_config":
+            from . import _config_files as home
+        case _:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(home, name)

@@ -26,6 +26,7 @@ from ..protocol.config_parse import Layer, imports_of, merge
 from ..protocol.errors import ConfigError, Problem
 from . import _jsonc
 from ._imports import Surroundings, imported_layers, skipped
+from ._itself import without_itself
 
 LARGEST: Final = 64 * 1024 * 1024  # bytes; beyond it, it is no configuration
 
@@ -70,7 +71,8 @@ def load_config(
     foreign = _read_imports(own.layers, around)
     layers = (*own.layers, *foreign.layers)
     problems = (*own.problems, *foreign.problems)
-    return merge(layers, environ=environ, strict=path is not None, problems=problems)
+    config = merge(layers, environ=environ, strict=path is not None, problems=problems)
+    return without_itself(config, cwd=cwd, found=path is None)
 
 
 def read_json(path: Path, label: str = "") -> Any:

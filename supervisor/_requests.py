@@ -84,8 +84,7 @@ class Requests:
     def _actor(self, server: str) -> ServerActor:
         """The actor that a request from here goes to. Raises `UnknownServer`, `SessionNeeded`."""
         root = self._live.root
-        address = root.address(server, self._session)
-        return root.actor(address.server, address.scope)
+        return root.actor_at(root.address(server, self._session))
 
     # ---- what is known ----------------------------------------------------------------------------------------------
 

@@ -86,6 +86,7 @@ class Learner(Protocol):
 @attrs.define(eq=False)
 class ServerRecord(Record):
     parent: ServerRecord | None = None  # of a session's record: the server's own
+    address: Address = attrs.field(init=False)  # the shared one: made once, because every call asks for it
     gate: Gate = attrs.field(factory=Gate)
     intensity: Intensity = attrs.field(factory=Intensity)
     down: CallError | None = None  # taken down on purpose, or parked
@@ -109,6 +110,9 @@ class ServerRecord(Record):
     last_start: float = -math.inf
     failure: str | None = None  # why it last failed, in any scope; forgotten when it connects
     failed_at: float = -math.inf
+
+    def __attrs_post_init__(self) -> None:
+        self.address = Address(self.definition.name)
 
 
 class Root:
@@ -189,10 +193,13 @@ class Root:
 
     def actor(self, server: str, scope: str = SHARED) -> ServerActor:
         """The actor of an address, made on first use. Raises `UnknownServer`."""
-        address = Address(server, scope)
+        return self.actor_at(Address(server, scope))
+
+    def actor_at(self, address: Address) -> ServerActor:
+        """The same by its address."""
         found = self.actors.get(address)
         if found is None:
-            record = self.record(server)
+            record = self.record(address.server)
             if address.is_session:
                 record = ServerRecord(
                     record.definition,
@@ -212,7 +219,7 @@ class Root:
         """
         match self.isolation(server):
             case Isolation.PERSISTENT:
-                return Address(server)
+                return self.record(server).address
             case Isolation.PER_CALL:
                 self._calls_apart += 1
                 return Address.of_call(server, str(self._calls_apart))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -14,6 +15,7 @@ from typing import Any
 
 import pytest
 from tests.support.door_rooms import NOW, FakeRoom
+from tests.support.gateway import faulty, gone_within, logged_pids
 
 from greenroom.actors._catalogue_file import CatalogueFile, default_cache_path
 from greenroom.gateway._cli._act import given_args, split_pairs, typed
@@ -267,3 +269,22 @@ def test_a_reader_that_has_seen_enough_is_no_error(home: Path) -> None:
             b"greenroom: no gateway runs for this configuration; this is what the cache knows."
         ]
     assert process.wait(timeout=30) == 0
+
+
+def test_an_interrupted_call_ends_in_silence_and_takes_its_server_with_it(tmp_path: Path) -> None:
+    """Ctrl-C reaches a task group, and comes out of it wrapped."""
+    config = tmp_path / "mcp.json"
+    server = faulty(tmp_path, "slow", "--hang-at", "call:echo")
+    config.write_text(json.dumps({"mcpServers": {"slow": server}}))
+    command = [sys.executable, "-m", "greenroom", "call", "slow_echo", "--config", str(config)]
+    with subprocess.Popen(
+        command, stderr=subprocess.PIPE, env={**os.environ, "XDG_CACHE_HOME": str(tmp_path)}
+    ) as call:
+        while "tools/call" not in (log.read_text() if (log := tmp_path / "slow.log").exists() else ""):
+            time.sleep(0.01)
+        call.send_signal(signal.SIGINT)
+        assert call.stderr is not None
+        said = call.stderr.read()
+
+    assert (call.returncode, said.strip()) == (130, b"")
+    assert gone_within(logged_pids(tmp_path), 1.0) == set()

@@ -209,6 +209,7 @@ def test_t24_changes_are_announced_once_each_and_only_if_real(
     with direct_door(tmp_path, SERVERS, modern=modern) as door:
         door.greet()
         catalogued(door)
+        number = 0
         if modern:
             number = door.send("subscriptions/listen", {"notifications": {"toolsListChanged": True}})
             ack = "notifications/subscriptions/acknowledged"

@@ -102,16 +102,29 @@ def test_a_message_is_sent_when_its_first_byte_is_accepted_and_then_completed(pi
 def test_a_queued_message_can_be_withdrawn_and_a_begun_one_cannot(pipe: tuple[int, int]) -> None:
     read, write = pipe
     outbox = Outbox(write, 1 << 30)
-    begun = outbox.put(b"a" * 100_000)
-    queued = outbox.put(b"b" * 10)
-    assert begun is not None
-    assert queued is not None
+    begun, queued = Call("begun"), Call("queued")
+    outbox.put(b"a" * 100_000, begun)
+    outbox.put(b"b" * 10, queued)
     assert not outbox.withdraw(begun)
     assert outbox.withdraw(queued)
     got = _drain(read)
     outbox.flush()
     assert got + _drain(read) == b"a" * 100_000
     assert not outbox.backlog
+
+
+def test_what_is_held_is_written_together_at_the_next_flush(pipe: tuple[int, int]) -> None:
+    read, write = pipe
+    outbox = Outbox(write, 1 << 30)
+    calls = [Call(str(at)) for at in range(3)]
+    for call in calls:
+        outbox.put(b"line\n", call, hold=True)
+    assert [call.reach for call in calls] == [Reach.NOT_SENT] * 3
+    assert outbox.withdraw(calls[1])
+    outbox.flush()
+    assert not outbox.backlog
+    assert _drain(read) == b"line\n" * 2
+    assert [call.reach for call in calls] == [Reach.SENT, Reach.NOT_SENT, Reach.SENT]
 
 
 def test_the_queue_is_bounded_but_takes_any_one_message(pipe: tuple[int, int]) -> None:

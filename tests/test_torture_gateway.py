@@ -5,6 +5,7 @@ Each test ends by looking for every process the far ends say they started.
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import time
@@ -226,3 +227,30 @@ def test_a_client_that_is_killed_takes_the_gateway_and_its_children_with_it(tmp_
 
         assert time.monotonic() - begun < 1.8
         assert gone_within(pids, 0.2) == set()
+
+
+def test_t27_a_changed_file_reloads_what_changed_and_a_broken_one_nothing(tmp_path: Path) -> None:
+    servers = {"a": faulty(tmp_path, "a"), "b": faulty(tmp_path, "b")}
+    with serve(tmp_path, servers) as gateway:
+        gateway.greet()
+        pids = {name: _call(gateway, name, "pid")["content"][0]["text"] for name in servers}  # type: ignore[index]
+        config = tmp_path / "mcp.json"
+        written = json.loads(config.read_text())
+
+        config.write_text("{ broken")
+        _until_logged(tmp_path, "the old one goes on")
+        assert _call(gateway, "a", "pid")["content"][0]["text"] == pids["a"]  # type: ignore[index]
+
+        written["mcpServers"]["b"]["env"] = {"NEW": "1"}
+        config.write_text(json.dumps(written))
+        _until_logged(tmp_path, "configuration reloaded: keep 1, drain 1, start 1")
+        assert _call(gateway, "a", "pid")["content"][0]["text"] == pids["a"]  # type: ignore[index]
+        assert _call(gateway, "b", "pid")["content"][0]["text"] != pids["b"]  # type: ignore[index]
+        gateway.end()
+
+
+def _until_logged(folder: Path, words: str) -> None:
+    deadline = time.monotonic() + 10
+    while words not in (log := (folder / "stderr.txt").read_text()):
+        assert time.monotonic() < deadline, log
+        time.sleep(0.02)

@@ -23,6 +23,7 @@ HOME = ROOT / ".build" / "servers"
 PYTHON_SERVERS: Mapping[str, str] = {
     "time": "mcp-server-time==2026.10.19",
     "git": "mcp-server-git==2026.10.19",
+    "sqlite": "mcp-server-sqlite==2025.4.25 mcp==1.30.0",  # the old SDK, which it does not start without
 }
 NODE_SERVERS: Mapping[str, str] = {
     "everything": "@modelcontextprotocol/server-everything@2026.8.31",
@@ -81,9 +82,12 @@ def _report(name: str, pin: str, install: Callable[[str, Path], None]) -> bool:
 
 def _install_python(pin: str, home: Path) -> None:
     venv.create(home, with_pip=False, symlinks=True)
+    wanted = pin.split()
+    # One that brings its own SDK cannot be held to our pins.
+    constraints = () if len(wanted) > 1 else ("-c", ROOT / "constraints.txt")
     _run(
         *(sys.executable, "-m", "pip", "--disable-pip-version-check", "--python", home / "bin" / "python"),
-        *("install", "--quiet", "-c", ROOT / "constraints.txt", pin),
+        *("install", "--quiet", *constraints, *wanted),
     )
 
 

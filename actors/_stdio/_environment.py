@@ -10,7 +10,7 @@ import os
 import sys
 from urllib.parse import quote
 
-from ...protocol.address import Address
+from ...protocol.address import DEPTH_KEY, Address, depth
 from ...protocol.config import ServerDefinition
 from .._guard import INCARNATION_KEY, ROOM_KEY
 
@@ -40,7 +40,13 @@ def child_environment(definition: ServerDefinition, incarnation_tag: str, run_id
     """The whole environment of a child: the inherited part, the definition's `env` over it, our tags over both."""
     inherited = dict(os.environ) if definition.inherit_env else _minimal()
     key, _, value = incarnation_tag.partition("=")
-    return {**inherited, **definition.env, ROOM_KEY: run_id, key: value}
+    return {
+        **inherited,
+        **definition.env,
+        ROOM_KEY: run_id,
+        key: value,
+        DEPTH_KEY: str(depth(os.environ) + 1),
+    }
 
 
 def incarnation_tag(run_id: str, address: Address, incarnation: int) -> str:

@@ -4,12 +4,17 @@ A call is written in its caller's own step and ended by the step that reads its 
 entry and nothing else. The peer does not know what it talks to, so it serves a child's pipes, a socket, and our own
 stdin and stdout alike: what a broken pipe or an end of file *means* is for whoever owns the descriptors (`on_over`),
 who also decides when `PeerHooks.on_lost` is called.
+
+Callers that come together share a write. The first request after something was heard is written at once; those that
+follow before anything else is heard are gathered, and go out together at the end of the loop's pass. So a caller alone
+never waits, and sixty-four at once cost two system calls, not sixty-four.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Any
 
 import anyio
@@ -20,7 +25,7 @@ from .._peer import Exchange, PeerHooks, RpcError
 from .._rim import Rim
 from .._wire import encode_notification, encode_reply, fault
 from ._lines import LineSplitter
-from ._outbox import Letter, Outbox
+from ._outbox import Outbox
 
 _CHUNK = 65_536  # what a pipe holds
 
@@ -52,7 +57,7 @@ class LinePeer(Conversation):
         self._lines = LineSplitter(max_line, self._take_overlong)
         self._outbox = Outbox(write_fd, max_line)
         self._wake_writer = rim.waiter()
-        self._letters: dict[int, Letter] = {}  # of the open exchanges not yet sent
+        self._gathering = False  # a request was written, and nothing heard since
         self._refused: list[Exchange] = []
 
     # -- what the owner of a call does --
@@ -69,8 +74,8 @@ class LinePeer(Conversation):
         if self._open.get(rpc_id) is not exchange:
             return
         del self._open[rpc_id]
-        letter = self._letters.pop(rpc_id, None)
-        if letter is not None and self._outbox.withdraw(letter):
+        if exchange.reach is Reach.NOT_SENT:
+            self._outbox.withdraw(exchange)
             return
         if exchange.reach is Reach.SENT and exchange.method not in NEVER_CANCELLED:
             self.notify("notifications/cancelled", {"requestId": rpc_id, "reason": reason})
@@ -95,6 +100,7 @@ class LinePeer(Conversation):
             self._on_over("closed its stdout")
             return False
         self.last_heard = self._rim.now()
+        self._gathering = False
         for line in self._lines.feed(chunk):
             self.take_line(line)
         return True
@@ -113,6 +119,8 @@ class LinePeer(Conversation):
                 self._break(error)
 
     def silence(self) -> None:
+        with suppress(OSError):
+            self._outbox.flush()  # what was gathered was said before this
         super().silence()
         self._outbox.clear()
         self._wake_writer.set()
@@ -123,21 +131,19 @@ class LinePeer(Conversation):
         if self._silent:
             return
         try:
-            letter = self._outbox.put(line, exchange)
+            letter = self._outbox.put(line, exchange, hold=self._gathering and exchange is not None)
         except BufferError as error:
             self._refuse(exchange, str(error))
         except OSError as error:
             self._break(error)
         else:
+            self._gathering = self._gathering or exchange is not None
             if letter is not None:
-                self._await_room(letter)
-
-    def _await_room(self, letter: Letter) -> None:
-        if letter.exchange is not None and not letter.begun:
-            self._letters[letter.exchange.rpc_id] = letter
-        self._wake_writer.set()
+                self._wake_writer.set()
 
     async def _flush(self) -> None:
+        self._gathering = False
+        self._outbox.flush()
         while self._outbox.backlog:
             await anyio.wait_writable(self._write_fd)  # not the rim's: this one may be closed under the wait
             self._outbox.flush()

@@ -1,9 +1,9 @@
 """The write side: at once when nothing is queued, else in order, coalesced and bounded.
 
 Nearly every write finds the pipe empty and is done in the step that makes it, so a call costs one system call and no
-task. What does not fit is queued and written when the pipe takes more; each message then says when its first byte was
-accepted, because from there on it may run. A message that was begun is always completed: half a line would make the
-server misread all that follows.
+task. What does not fit, and what is put with `hold`, is queued and written together at the next `flush`; each message
+then says when its first byte was accepted, because from there on it may run. A message that was begun is always
+completed: half a line would make the server misread all that follows.
 """
 
 from __future__ import annotations
@@ -53,12 +53,12 @@ class Outbox:
     def backlog(self) -> bool:
         return bool(self._letters)
 
-    def put(self, data: bytes, exchange: Exchange | None = None) -> Letter | None:
-        """Write or queue `data`. Returns the letter if some of it is still to be written.
+    def put(self, data: bytes, exchange: Exchange | None = None, *, hold: bool = False) -> Letter | None:
+        """Write or queue `data`; `hold` queues it in any case. Returns the letter if some of it is still to be written.
 
         Raises `BufferError` when the queue is full (an empty queue takes any one message).
         """
-        if self._letters:
+        if hold or self._letters:
             return self._queue(Letter(data, exchange))
         try:
             written = os.write(self._fd, data)
@@ -73,13 +73,14 @@ class Outbox:
         self._take(letter, written)
         return letter
 
-    def withdraw(self, letter: Letter) -> bool:
-        """Take an unsent letter back. False when it has been begun."""
-        if letter.begun:
-            return False
-        self._letters.remove(letter)
-        self._queued -= len(letter.data)
-        return True
+    def withdraw(self, exchange: Exchange) -> bool:
+        """Take the message of an exchange back. False when it is not waiting here, or has been begun."""
+        for letter in self._letters:
+            if letter.exchange is exchange and not letter.begun:
+                self._letters.remove(letter)
+                self._queued -= len(letter.data)
+                return True
+        return False
 
     def flush(self) -> None:
         """Write as much as the descriptor takes."""
@@ -108,12 +109,13 @@ class Outbox:
             letter = self._letters[0]
             if not letter.begun:
                 letter.begin()
-            written -= self._take(letter, written)
-            if not letter.data:
-                self._letters.popleft()
+            if written < len(letter.data):
+                self._take(letter, written)
+                return
+            written -= len(letter.data)
+            self._queued -= len(letter.data)
+            self._letters.popleft()
 
-    def _take(self, letter: Letter, written: int) -> int:
-        taken = min(written, len(letter.data))
-        letter.data = letter.data[taken:]
-        self._queued -= taken
-        return taken
+    def _take(self, letter: Letter, written: int) -> None:
+        letter.data = letter.data[written:]
+        self._queued -= written

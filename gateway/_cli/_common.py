@@ -44,12 +44,17 @@ def common_options(command: F) -> F:
 
 def read_config(path: Path | None) -> Config:
     """The configuration; its warnings go to stderr. Raises `ConfigError` when a named file cannot be used."""
-    from ...supervisor._config_files import load_config
-
-    config = load_config(path, cwd=Path.cwd(), home=Path.home(), environ=os.environ, platform=sys.platform)
+    config = load(path)
     for problem in config.problems:
         say(str(problem))
     return config
+
+
+def load(path: Path | None) -> Config:
+    """The configuration, silently. Raises `ConfigError` when a named file cannot be used."""
+    from ...supervisor._config_files import load_config
+
+    return load_config(path, cwd=Path.cwd(), home=Path.home(), environ=os.environ, platform=sys.platform)
 
 
 def running_gateway(config: Config, pid: int | None) -> control.Gateway | None:

@@ -17,11 +17,7 @@ from typing import Any, Final, NoReturn
 import click
 
 from ...protocol.errors import ConfigError, GreenroomError, UsageError
-
-OK: Final = 0
-FAILED: Final = 1
-USAGE: Final = 2
-INTERRUPTED: Final = 130
+from ._codes import FAILED, INTERRUPTED, OK, USAGE
 
 # name -> (module of this package, attribute, one line of help)
 COMMANDS: Final[Mapping[str, tuple[str, str, str]]] = {
@@ -95,7 +91,9 @@ def run(arguments: list[str] | None = None) -> int:
         return USAGE
     except (click.Abort, KeyboardInterrupt):
         return INTERRUPTED
-    except Exception as error:
+    except SystemExit:
+        raise
+    except BaseException as error:  # a task group wraps a Ctrl-C too
         return _report(error)
     return code if isinstance(code, int) else OK
 
@@ -122,9 +120,9 @@ def _leaves(error: BaseException) -> Iterator[BaseException]:
 
 
 def _report(error: BaseException) -> int:
-    error = _single(error)
-    if isinstance(error, KeyboardInterrupt):
+    if any(isinstance(leaf, KeyboardInterrupt) for leaf in _leaves(error)):
         return INTERRUPTED
+    error = _single(error)
     if isinstance(error, BrokenPipeError):
         _forget_stdout()
         return OK

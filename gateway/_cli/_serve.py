@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -9,7 +10,10 @@ from typing import TYPE_CHECKING, Any
 import attrs
 import click
 
-from ._common import config_option, read_config
+from ...protocol.config_parse import fit_keep_alive
+from ...protocol.errors import UsageError
+from ...supervisor._itself import check_depth
+from ._common import config_option, load, read_config
 
 if TYPE_CHECKING:
     from ...protocol.config import Config
@@ -47,26 +51,38 @@ def serve_command(
     config_path: Path | None,
 ) -> None:
     """Run the gateway on standard input and output, for an MCP client to start."""
-    config = override(
-        read_config(config_path),
-        max_connections=max_connections,
-        idle_timeout=_seconds(idle_timeout),
-        failure_threshold=failure_threshold,
-        cooldown=_seconds(cooldown),
-    )
+    check_depth(os.environ)
+    flags = {
+        "max_connections": max_connections,
+        "idle_timeout": _seconds(idle_timeout),
+        "failure_threshold": failure_threshold,
+        "cooldown": _seconds(cooldown),
+    }
+    config = override(read_config(config_path), **flags)
     import anyio
 
     from ... import Greenroom, __version__
     from .._serve import Options, serve
 
-    options = Options(expose=expose, events=events, version=__version__)
+    options = Options(
+        expose=expose,
+        events=events,
+        version=__version__,
+        reread=lambda: override(load(config_path), **flags),
+    )
     anyio.run(partial(serve, config, Greenroom.open, options), backend="trio")
 
 
 def override(config: Config, **settings: Any) -> Config:
     """`config` with the settings that were given on the command line."""
     given = {key: value for key, value in settings.items() if value is not None}
-    return attrs.evolve(config, settings=attrs.evolve(config.settings, **given))
+    changed = attrs.evolve(config, settings=attrs.evolve(config.settings, **given))
+    if changed.settings.min_connections >= changed.settings.max_connections:
+        raise UsageError(
+            f"--max-connections {changed.settings.max_connections} must be above the configured minConnections "
+            f"({changed.settings.min_connections})."
+        )
+    return fit_keep_alive(changed)
 
 
 def _seconds(milliseconds: int | None) -> float | None:

@@ -24,6 +24,7 @@ from ...protocol.errors import CallError, GreenroomError
 from ...protocol.events import Event, Kind, Lagged
 from ...protocol.lifecycle import Cause, State
 from ...supervisor import Greenroom
+from ._codes import INTERRUPTED
 from ._demo_screens import Curtain, Screen, choose_screen
 
 IDLE = 0.8  # seconds until an idle server goes back; long enough to be read, short enough to be waited for
@@ -36,13 +37,14 @@ class Unexpected(GreenroomError):
 
 
 def run_demo(*, as_json: bool = False) -> int:
-    """Play the demo on stdout. Returns the exit code: 0, or 1 when something it expected did not happen."""
+    """Play the demo on stdout. Returns the exit code: 1 when something it expected did not happen, 130 for Ctrl-C."""
     code = 1
     try:
         with choose_screen(as_json=as_json) as screen:
             code = anyio.run(_play, screen, backend="trio")
     except* KeyboardInterrupt:
         print("The demo was interrupted; everything it had started is gone.", file=sys.stderr)
+        code = INTERRUPTED
     return code
 
 

@@ -1,10 +1,25 @@
-"""`python -m greenroom`, and the `greenroom` command."""
+"""`python -m greenroom`, and the `greenroom` command.
+
+Ctrl-C while the commands are still being imported ends the process at once: nothing runs yet that would have to be
+ended in order, and a traceback out of somebody's import tells nobody anything.
+"""
 
 from __future__ import annotations
 
-from .gateway._cli import main
+import signal
+from typing import NoReturn
 
 __all__ = ["main"]
+
+
+def main() -> NoReturn:
+    """Run the command line and exit."""
+    handler = signal.signal(signal.SIGINT, signal.SIG_DFL)
+    from .gateway import _cli
+
+    signal.signal(signal.SIGINT, handler)
+    _cli.main()
+
 
 if __name__ == "__main__":
     main()

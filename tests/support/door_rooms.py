@@ -49,6 +49,7 @@ class FakeCall:
         self.on_progress = on_progress
         self.result: bytes | None = None
         self.error: CallError | None = None
+        self.protocol_version: str | None = None
         self.cancelled = False
         self._on_end = on_end
 

@@ -59,6 +59,15 @@ def _git(folder: Path) -> RealServer:
     return RealServer("git", entry, "2026-07-28", 12, "git_log", arguments, "first night")
 
 
+def _sqlite(folder: Path) -> RealServer:
+    """Of the old SDK (version 1)."""
+    entry = {
+        "command": os.fspath(executable("sqlite")),
+        "args": ["--db-path", os.fspath(folder / "stage.db")],
+    }
+    return RealServer("sqlite", entry, "2025-11-25", 6, "list_tables", {}, "[")
+
+
 def _everything(_folder: Path) -> RealServer:
     entry = {"command": "node", "args": [os.fspath(executable("everything")), "stdio"]}
     return RealServer("everything", entry, "2025-11-25", 13, "echo", {"message": "cue"}, "Echo: cue")
@@ -80,6 +89,7 @@ def _memory(folder: Path) -> RealServer:
 _MAKERS: Mapping[str, Callable[[Path], RealServer]] = {
     "time": _time,
     "git": _git,
+    "sqlite": _sqlite,
     "everything": _everything,
     "filesystem": _filesystem,
     "memory": _memory,

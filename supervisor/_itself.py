@@ -1,0 +1,84 @@
+"""A gateway must not start itself.
+
+A client's configuration is often the very file a gateway finds: `.mcp.json` of the project, with `greenroom serve` in
+it. Read as it is, the gateway would start a gateway that reads the same file, and so on without end. So an entry that
+starts `greenroom serve` on a configuration that this one is made of is left out, with a warning; one that names another
+file is a gateway behind a gateway, and stays. What hides in a script or a shell cannot be seen, so there is a limit to
+how deep they may stand: every child is told its depth, and `serve` refuses to be the fifth.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path, PurePath
+
+import attrs
+
+from ..protocol.address import depth
+from ..protocol.config import Config, ServerDefinition
+from ..protocol.errors import Problem, UsageError
+
+DEEPEST = 4
+_TEXT = "is this gateway itself, and is left out: it would start itself without end"
+
+
+def without_itself(config: Config, *, cwd: Path, found: bool) -> Config:
+    """`config` less the entries that would serve it again. `found`: its files were discovered, not named."""
+    files = {_absolute(file, cwd) for file in config.files}
+    itself = [name for name, one in config.servers.items() if _serves(one, files, cwd, found)]
+    if not itself:
+        return config
+    problems = [
+        Problem(
+            f"{config.servers[name].sources.get('command', 'config')}: mcpServers.{name}", _TEXT, fatal=False
+        )
+        for name in itself
+    ]
+    return attrs.evolve(
+        config,
+        servers={name: one for name, one in config.servers.items() if name not in itself},
+        problems=(*config.problems, *problems),
+    )
+
+
+def check_depth(environ: Mapping[str, str]) -> None:
+    """Raises `UsageError` when too many gateways stand above a process with this environment."""
+    above = depth(environ)
+    if above > DEEPEST:
+        raise UsageError(
+            f"This is a gateway behind {above} gateways: a configuration probably starts itself. Take the entry that "
+            "starts Greenroom out of the file that Greenroom reads."
+        )
+
+
+def _serves(definition: ServerDefinition, files: set[Path], cwd: Path, found: bool) -> bool:
+    arguments = _arguments_of_serve(definition)
+    if arguments is None:
+        return False
+    named = _named_config(arguments)
+    if named is None:
+        return found  # it looks where we looked
+    return _absolute(named, Path(definition.cwd) if definition.cwd else cwd) in files
+
+
+def _arguments_of_serve(definition: ServerDefinition) -> Sequence[str] | None:
+    """What follows `greenroom serve` in its command line; None when it starts something else."""
+    words = [definition.command or "", *definition.args]
+    for place, word in enumerate(words[:-1]):
+        is_ours = PurePath(word).stem == "greenroom" and (place == 0 or words[place - 1] != "-c")
+        if is_ours and words[place + 1] == "serve":
+            return words[place + 2 :]
+    return None
+
+
+def _named_config(arguments: Sequence[str]) -> str | None:
+    for place, word in enumerate(arguments):
+        if word.startswith("--config="):
+            return word.partition("=")[2]
+        if word == "--config" and place + 1 < len(arguments):
+            return arguments[place + 1]
+    return None
+
+
+def _absolute(path: str, base: Path) -> Path:
+    return (base / Path(path).expanduser()).resolve()
