@@ -119,7 +119,7 @@ MUTANTS = (
     Mutant("health: keep-alive only", _ROOT, "keeps = actor.record.definition.lifecycle is Lifecycle.KEEP_ALIVE and", "keeps =", _T_HEALTH),
     Mutant("health: one miss is a suspicion", "actors/_health.py", "            if self.misses:\n", "            if True:\n", _T_HEALTH),
     Mutant("health: any byte is proof", "actors/_health.py", "last_heard + interval > now", "False", _T_HEALTH),
-    Mutant("health: an answer in the same tick", "actors/_health.py", "last_heard < self.asked_at", "last_heard <= self.asked_at", _T_ROOM),
+    Mutant("health: an answer in the same tick", "actors/_health.py", "last_heard < self.asked_at", "last_heard <= self.asked_at", _T_HEALTH),
     Mutant("calls: the bound in flight", _DESK, "record.load.in_flight < limit_in_flight", "True", _T_ACTOR),
     Mutant("calls: the bound queued", _DESK, "record.load.queued >= limit_queued", "record.load.queued > limit_queued", _T_ACTOR),
     Mutant("calls: a place goes to the next scope", _DESK, "        while load.held and", "        while False and", _T_APART),
