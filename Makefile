@@ -6,11 +6,13 @@ BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check conformance bench bench-smoke bench-readme bench-pictures clean
+.PHONY: help demo test soak mutants check conformance bench bench-smoke bench-readme bench-pictures clean
 
 help:
 	@echo "make demo    see it work: bundled servers, a few seconds"
 	@echo "make test    all tests, real servers included (ARGS='-k name' for some of them)"
+	@echo "make soak    a thousand servers over twenty slots, for a minute"
+	@echo "make mutants change each rule of the policies, see a test go red, write docs/policy-mutants.md"
 	@echo "make check   format, lint, types, import arrows, docs"
 	@echo "make conformance   the official MCP conformance suite against our client (ARGS='--leg 0.2-modern')"
 	@echo "make bench   what it costs, against other ways to do it (some minutes; leave the machine alone)"
@@ -22,6 +24,12 @@ demo: .venv/.installed
 test: .venv/.developed
 	@$(BIN)/python tools/real_servers.py
 	$(BIN)/python -m pytest $(or $(ARGS),--every-torture-row)
+
+soak: .venv/.developed
+	GREENROOM_SOAK=1 $(BIN)/python -m pytest -s tests/soak
+
+mutants: .venv/.developed
+	@$(BIN)/python tools/policy_mutants.py $(ARGS)
 
 check: .venv/.benched
 	$(BIN)/ruff format --check --quiet .

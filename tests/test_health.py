@@ -115,3 +115,16 @@ def test_lazy_servers_are_never_asked(backend: str) -> None:
             assert server.pings == 0
 
     run_virtual(backend, main)
+
+
+def test_an_answer_in_the_tick_of_the_question_is_an_answer(backend: str) -> None:
+    assert Health(asked_at=60).look(90, last_heard=60, interval=30) == (Health(90), Finding.ASK, 120)
+
+    async def main() -> None:
+        server = FakeServer()
+        async with open_room({"a": server}, entries=KEEP) as room:
+            await room.ready()
+            await anyio.sleep(1000)
+            assert server.starts == 1
+
+    run_virtual(backend, main)

@@ -163,6 +163,8 @@ def test_deaths_in_one_session_do_not_shut_the_others_gate(backend: str) -> None
             with pytest.raises(Unavailable):
                 await alice.call("a_echo")
             await bob.call("a_echo")
+            async with room.session("carol") as carol:
+                await carol.call("a_echo")
 
     run_virtual(backend, main)
 
@@ -247,5 +249,21 @@ def test_a_place_that_one_session_frees_goes_to_the_next_sessions_queue(backend:
             assert sorted(ends) == ["alice"] * 3 + ["bob"] * 3
             assert anyio.current_time() < 31.0, "the place stood empty"
             assert ends[:2] != ends[2:4] or len(set(ends[:2])) == 2, "the places go round"
+
+    run_virtual(backend, main)
+
+
+def test_pressure_takes_another_although_a_sessions_child_has_been_idle_longer(backend: str) -> None:
+    async def main() -> None:
+        servers = {name: FakeServer() for name in "abc"}
+        async with (
+            open_room(servers, entries=PER_SESSION, maxConnections=2) as room,
+            room.session("x") as alice,
+        ):
+            await alice.call("a_echo")
+            for name in "bc":
+                await anyio.sleep(1)
+                await room.call(f"{name}_echo")
+            assert [servers[name].live for name in "abc"] == [1, 0, 1]
 
     run_virtual(backend, main)

@@ -324,3 +324,16 @@ def test_one_that_is_live_already_keeps_the_slot_it_has() -> None:
 
     assert pool.look(1) == []
     assert pool.acquire("c", 2) == [Evict("b")]
+
+
+def test_behind_a_head_that_must_earn_the_reserve_anew_nobody_else_gets_it() -> None:
+    pool = _pool(1, reserve=1, reserve_timeout=5)
+    _fill(pool, "a", rest=False)
+    for name in ("b", "c", "d"):
+        pool.acquire(name, 0)
+    assert pool.look(5) == [Grant("b")]
+    pool.rested("a", 6)
+    assert pool.free("a", 7) == []
+
+    assert pool.look(8) == []  # `d` has waited eight seconds, and is not the head
+    assert pool.look(12) == [Grant("c")]

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import random
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import anyio
 import pytest
@@ -14,7 +17,7 @@ from greenroom import Greenroom
 from greenroom.protocol.errors import CallError, CallTimeout, Reach, UnknownTool
 from greenroom.protocol.events import Kind
 from greenroom.protocol.lifecycle import Cause, State
-from greenroom.testing._fake import FakeServer
+from greenroom.testing._fake import FakeServer, fake_connectors
 
 
 def _servers(count: int, **settings: float) -> dict[str, FakeServer]:
@@ -273,5 +276,64 @@ def test_a_connect_by_name_while_a_failed_attempt_is_cleared_away_means_the_next
 
             assert room.status()[0].state is State.CONNECTED
             assert (server.starts, [error.code for error in early]) == (2, ["connect_failed"])
+
+    run_virtual(backend, main)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_slots_and_permits_are_conserved_whatever_leaves_and_whenever(backend: str, seed: int) -> None:
+    """Calls that cancel, crashes, reloads and sessions that end, at random moments; afterwards nothing is held."""
+    chance = random.Random(seed)
+
+    async def main() -> None:
+        servers = _servers(6, start_latency=0.3, call_latency=0.5, stop_latency=0.2)
+
+        def config(**changes: object) -> dict[str, Any]:
+            entries: dict[str, dict[str, Any]] = {name: {"command": "fake"} for name in servers}
+            entries["s4"]["isolation"] = "per_session"
+            entries["s5"]["isolation"] = "per_call"
+            for name in changes:
+                key, value = chance.choice([("args", [str(chance.random())]), ("lifecycle", "keep-alive")])
+                entries[name][key] = value
+            return {"mcpServers": entries, "settings": {"maxConnections": 3, "restartPolicy": "on_demand"}}
+
+        room = Greenroom.open(
+            config(), cache_path=":memory:", connectors=fake_connectors(servers), bootstrap=False
+        )
+        async with room:
+
+            async def caller(number: int) -> None:
+                for _ in range(12):
+                    with anyio.move_on_after(chance.choice([0.1, 0.3, 0.31, 0.8, 1.0, 30.0])):
+                        with suppress(CallError):
+                            if chance.random() < 0.3:
+                                async with room.session(f"{number}") as session:
+                                    await session.call("s4_echo")
+                            else:
+                                await room.call(f"s{chance.choice('01235')}_echo")
+                    await anyio.sleep(chance.random())
+
+            async def trouble() -> None:
+                for _ in range(10):
+                    await anyio.sleep(chance.random() * 2)
+                    chance.choice(list(servers.values())).crash()
+                    await room.reload(config(**{chance.choice(["s0", "s1"]): True}))
+                    assert _live(servers) <= 3
+
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(trouble)
+                for number in range(5):
+                    tasks.start_soon(caller, number)
+            await room.reload(config())
+            await anyio.sleep(100)
+
+            admission = room._runtime.root.admission
+            assert (admission.permits.held, admission.permits.waiting) == (0, 0)
+            assert (admission.pool.live, admission.pool.waiting) == (_live(servers), 0)
+            assert admission.pool.capacity == 3
+            assert not admission._cues.keys() - set(admission.pool.holders)
+        assert room.drain_report is not None
+        assert room.drain_report.adds_up
+        assert _live(servers) == 0
 
     run_virtual(backend, main)

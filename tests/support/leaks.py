@@ -142,7 +142,11 @@ def _end(pid: int) -> None:
     try:
         os.kill(pid, signal.SIGKILL)
         os.waitpid(pid, 0)
-    except (ProcessLookupError, PermissionError, ChildProcessError):
+    except ChildProcessError:  # not ours to reap: see it go
+        deadline = time.monotonic() + 1.0
+        while _stat(PROC / str(pid)) and time.monotonic() < deadline:
+            time.sleep(0.001)
+    except (ProcessLookupError, PermissionError):
         pass
 
 

@@ -1,0 +1,211 @@
+"""Change each number and rule of the policies, one at a time, and see a test go red.
+
+A test that cannot fail proves nothing. `MUTANTS` lists what is changed: file, the text that is there, the text put in
+its place, and the tests that must notice. Each runs in a copy of the tree, so the working tree is never touched; the
+outcome is written to `docs/policy-mutants.md`. Words as arguments choose among them, and then nothing is written. Exits
+1 when a mutant survives or its text is no longer there.
+"""
+
+# ruff: noqa: E501  # a table: one mutant a line
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).resolve().parents[1]
+REPORT = ROOT / "docs" / "policy-mutants.md"
+COPIED = ("src", "protocol", "actors", "supervisor", "gateway", "testing", "tests", "pyproject.toml")
+LIMIT = 60.0  # seconds a mutant may hang
+
+
+class Mutant(NamedTuple):
+    rule: str
+    file: str
+    old: str
+    new: str
+    tests: tuple[str, ...]
+
+
+def _number(name: str, old: str, new: str, rule: str) -> Mutant:
+    return Mutant(
+        rule, "protocol/config.py", f" {name}: {old}", f" {name}: {new}", ("test_policy_numbers.py",)
+    )
+
+
+_GATE, _POOL, _ROOT = "supervisor/_gate.py", "supervisor/_pool.py", "supervisor/_root.py"
+_DESK, _ADMISSION, _RESTART = "actors/_desk.py", "supervisor/_admission.py", "supervisor/_restart.py"
+_T_GATE, _T_POOL, _T_ROOM = ("test_gate.py",), ("test_pool.py",), ("test_room.py",)
+_T_ACTOR, _T_RELOAD, _T_APART = ("test_server_actor.py",), ("test_reload.py",), ("test_isolation.py",)
+_T_ROOM_POOL, _T_HEALTH = ("test_room_pool.py",), ("test_health.py",)
+
+# fmt: off
+MUTANTS = (
+    _number("lifecycle", "Lifecycle = Lifecycle.LAZY", "Lifecycle = Lifecycle.EAGER", "lifecycle: lazy by default"),
+    _number("idle_timeout", "float = 600.0", "float = 601.0", "idle: 10 min"),
+    _number("connect_timeout", "float = 30.0", "float = 31.0", "clocks: connect 30 s"),
+    _number("call_timeout", "float = 60.0", "float = 61.0", "clocks: call 60 s"),
+    _number("call_total_timeout", "float = 600.0", "float = 601.0", "clocks: 10 min in all"),
+    _number("queue_timeout", "float = 30.0", "float = 31.0", "clocks: slot and connect 30 s"),
+    _number("drain_timeout", "float = 10.0", "float = 11.0", "clocks: drain 10 s"),
+    _number("stop_timeout", "float = 5.0", "float = 6.0", "clocks: stop 5 s"),
+    _number("max_connections", "int = 20", "int = 21", "pool: 20 slots"),
+    _number("min_connections", "int = 0", "int = 1", "pool: min 0"),
+    _number("reserve_connections", "int = 0", "int = 1", "pool: reserve 0"),
+    _number("reserve_timeout", "float = 5.0", "float = 6.0", "pool: reserve timeout 5 s"),
+    _number("acquire_timeout", "float = 30.0", "float = 31.0", "pool: acquire timeout 30 s"),
+    _number("start_permits", "int = 10", "int = 11", "start: 10 at once"),
+    _number("max_in_flight", "int = 256", "int = 257", "bounds: 256 in flight"),
+    _number("max_queued", "int = 1024", "int = 1025", "bounds: 1,024 queued"),
+    _number("backoff_min", "float = 1.0", "float = 2.0", "gate: from 1 s"),
+    _number("backoff_max", "float = 60.0", "float = 61.0", "gate: up to 60 s"),
+    _number("backoff_jitter", "float = 0.2", "float = 0.3", "gate: jitter 20 %"),
+    _number("failure_threshold", "int = 5", "int = 6", "gate: 5 failures"),
+    _number("cooldown", "float = 30.0", "float = 31.0", "gate: cooldown 30 s"),
+    _number("stable_after", "float = 30.0", "float = 31.0", "gate: an answer after 30 s resets"),
+    _number("restart_intensity", "int = 5", "int = 6", "intensity: 5"),
+    _number("restart_period", "float = 60.0", "float = 61.0", "intensity: in 60 s"),
+    _number("health_interval", "float = 30.0", "float = 31.0", "health: every 30 s"),
+    _number("bootstrap", "bool = True\n    max_line", "bool = False\n    max_line", "start: visits by default"),
+    Mutant("gate: doubles", _GATE, "2.0 ** min", "3.0 ** min", _T_GATE),
+    Mutant("gate: the first death costs nothing", _GATE, "if self.failures else 0.0", "if self.failures else 1.0", _T_GATE),
+    Mutant("gate: at the threshold", _GATE, "failures >= policy.threshold", "failures > policy.threshold", _T_GATE),
+    Mutant("gate: at least the cooldown", _GATE, "max(delay, policy.cooldown)", "delay", _T_GATE),
+    Mutant("gate: one probe", _GATE, "probing=True), Pass.PROBE", "probing=False), Pass.PROBE", _T_GATE),
+    Mutant("gate: stable means so long", _GATE, "connected_for >= policy", "connected_for > policy", _T_GATE),
+    Mutant("gate: an answer opens a tripped one", _GATE, "self.tripped or connected_for", "connected_for", _T_GATE),
+    Mutant("gate: quarantine ends", _GATE, "now + policy.cooldown)\n        return", "math.inf)\n        return", _T_GATE),
+    Mutant("gate: timeouts alone do not shut it", _GATE, "now, reason, 0.0)", "now, reason, 1.0)", _T_GATE),
+    Mutant("gate: a cancelled probe is passed on", _ROOT, "        if record.probe is not call:\n            return\n", "        return\n", _T_ROOM),
+    Mutant("gate: only silence counts", _DESK, "heard <= call.sent_at for call", "True for call", _T_ROOM),
+    Mutant("gate: silence counts once", _DESK, "silent and self.director.silent(self)", "silent and [self.director.silent(self) for _ in expired][-1]", _T_ROOM),
+    Mutant("gate: a hung one is lost", _DESK, "        if hung:\n            self._unresponsive()\n", "", _T_ROOM),
+    Mutant("gate: bypass once a second", _ROOT, "BYPASS_EVERY = 1.0", "BYPASS_EVERY = 0.5", _T_ROOM),
+    Mutant("gate: a session's deaths are its own", _ROOT, "if record.parent is not None and ending.cause is Cause.CONNECT_FAILED:", "if record.parent is not None:", _T_APART),
+    Mutant("intensity: more than the limit", _RESTART, "len(times) > limit", "len(times) >= limit", ("test_restart.py",)),
+    Mutant("intensity: within the period", _RESTART, "t > now - period", "t > now - 2 * period", ("test_restart.py",)),
+    Mutant("restart: keep-alive comes back", _RESTART, "RestartPolicy.ALWAYS if keep", "RestartPolicy.ON_DEMAND if keep", ("test_restart.py",)),
+    Mutant("restart: an eviction is no restart", _ROOT, "            self._probe_over(record, actor)\n            return\n        if not actor.address", "            gate = record.gate\n        if not actor.address", _T_ROOM),
+    Mutant("pool: longest idle is the victim", _POOL, "in tuple(self._idle):", "in reversed(tuple(self._idle)):", _T_POOL),
+    Mutant("pool: read longest idle first", _ADMISSION, "key=lambda actor: actor.idle_since)", "key=lambda actor: -actor.idle_since)", _T_ROOM_POOL),
+    Mutant("pool: first come, first served", _POOL, "for who in tuple(self._waiting):", "for who in reversed(tuple(self._waiting)):", _T_POOL),
+    Mutant("pool: never over the slots", _POOL, "if self._shared_live < self.capacity:", "if self._shared_live <= self.capacity:", _T_POOL),
+    Mutant("pool: the reserve is for the patient", _POOL, ">= self.limits.reserve_timeout", ">= 0", _T_POOL),
+    Mutant("pool: the reserve is for the head", _POOL, "return is_head and patient", "return patient", _T_POOL),
+    Mutant("pool: a freed reserve slot is not handed on", _POOL, "if self._shared_live >= self.capacity and self._waiting:", "if False:", _T_POOL),
+    Mutant("pool: over the slots the idle go", _POOL, "if self._surplus > 0 and is_victim:", "if False:", _T_POOL),
+    Mutant("pool: the minimum against pressure", _POOL, "on_their_way >= wanted or self._staying <= self.limits.minimum", "on_their_way >= wanted", _T_POOL),
+    Mutant("pool: the minimum against idle time", _POOL, "not in self._holders or self._staying > self.limits.minimum", "not in self._holders or self._staying >= self.limits.minimum", _T_POOL),
+    Mutant("pool: one slot is left for the rest", _POOL, "self.capacity <= 1", "self.capacity <= 0", _T_POOL),
+    Mutant("pool: a slot set aside is given back", _POOL, "        self._kept.discard(who)\n        self._keep(who, is_kept=False)", "        self._keep(who, is_kept=False)", _T_POOL),
+    Mutant("pool: set aside within the bound", _POOL, "return self._shared_live <= self.capacity + self.limits.reserve", "return True", _T_POOL),
+    Mutant("pool: half the slots for one server's scopes", _POOL, "self.limits.slots // 2)", "self.limits.slots)", _T_POOL),
+    Mutant("pool: one victim for each waiter", _POOL, "                on_their_way += 1\n", "", _T_POOL),
+    Mutant("pool: a stopping child keeps its slot", _ADMISSION, "        actor.leave(Ending(Cause.EVICTED, detail))", "        actor.leave(Ending(Cause.EVICTED, detail))\n        self._carry_out(self.pool.free(actor, self._now()))", _T_ROOM_POOL),
+    Mutant("pool: a cancelled waiter leaves no trace", _POOL, "if self._waiting.pop(who, None) is None:", "if self._waiting.get(who) is None:", _T_POOL),
+    Mutant("pool: a session is no victim", _ADMISSION, "return actor.address.is_shared", "return True", ("test_isolation.py",)),
+    Mutant("permits: so many and no more", "supervisor/_permits.py", "len(self._held) < self.places", "len(self._held) <= self.places", ("test_permits.py",)),
+    Mutant("idle: eager never", _ROOT, "0.0 if definition.lifecycle is Lifecycle.EAGER else", "1.0 if definition.lifecycle is Lifecycle.EAGER else", _T_ROOM),
+    Mutant("idle: keep-alive never", _ROOT, "if definition.lifecycle is Lifecycle.KEEP_ALIVE or actor.wishes.uris:", "if actor.wishes.uris:", _T_ROOM),
+    Mutant("idle: counts from the last end", "actors/_server.py", "            self._idle_since = self.stage.rim.now()\n", "            self._idle_since = self.connected_at\n", _T_ROOM),
+    Mutant("isolation: persistent by default", _ROOT, "or Isolation.PERSISTENT", "or Isolation.PER_CALL", _T_APART),
+    Mutant("isolation: per session refuses without one", _ROOT, "if session is None:", "if False:", _T_APART),
+    Mutant("isolation: a call's child goes with it", "actors/_server.py", "if self.address.is_call and not self._leases:", "if False:", _T_APART),
+    Mutant("health: keep-alive only", _ROOT, "keeps = actor.record.definition.lifecycle is Lifecycle.KEEP_ALIVE and", "keeps =", _T_HEALTH),
+    Mutant("health: one miss is a suspicion", "actors/_health.py", "            if self.misses:\n", "            if True:\n", _T_HEALTH),
+    Mutant("health: any byte is proof", "actors/_health.py", "last_heard + interval > now", "False", _T_HEALTH),
+    Mutant("health: an answer in the same tick", "actors/_health.py", "last_heard < self.asked_at", "last_heard <= self.asked_at", _T_HEALTH),
+    Mutant("calls: the bound in flight", _DESK, "record.load.in_flight < limit_in_flight", "True", _T_ACTOR),
+    Mutant("calls: the bound queued", _DESK, "record.load.queued >= limit_queued", "record.load.queued > limit_queued", _T_ACTOR),
+    Mutant("calls: a place goes to the next scope", _DESK, "        while load.held and", "        while False and", _T_APART),
+    Mutant("calls: progress up to the total", _DESK, "min(self.stage.rim.now() + call.timeout, call.total_deadline)\n        if", "self.stage.rim.now() + call.timeout\n        if", _T_ACTOR),
+    Mutant("calls: not_sent survives once", _DESK, "not call.lost_before and (", "(", _T_ACTOR),
+    Mutant("calls: sent is replayed only if harmless", _DESK, "or call.replayable)", "or True)", _T_ACTOR),
+    Mutant("connect: deadline from the permit", "actors/_incarnation.py", "self._deadline = stage.rim.now() + self._limit", "self._deadline = stage.rim.now() + self._limit / 2", _T_ROOM),
+    Mutant("reload: policy applies live", _ROOT, "            elif not same_process:", "            elif True:", _T_RELOAD),
+    Mutant("reload: enabled again while stopping", _ROOT, "if cause is Cause.DISABLED and not", "if False and not", _T_RELOAD),
+    Mutant("connect by name means the next attempt", _ROOT, "            record.again.add(actor)\n", "            pass\n", _T_ROOM_POOL),
+)
+# fmt: on
+
+
+def main() -> int:
+    wanted = [
+        mutant for mutant in MUTANTS if not sys.argv[1:] or any(word in mutant.rule for word in sys.argv[1:])
+    ]
+    with tempfile.TemporaryDirectory() as folder:
+        copy = Path(folder)
+        _copy(copy)
+        killers = {mutant: _try(copy, mutant) for mutant in wanted}
+    if len(wanted) == len(MUTANTS):
+        REPORT.write_text(_report(killers), encoding="utf-8")
+    survivors = [mutant.rule for mutant, killer in killers.items() if killer is None]
+    print(f"{len(wanted)} mutants, {len(survivors)} survived", *survivors, sep="\n  ")
+    return bool(survivors)
+
+
+def _copy(folder: Path) -> None:
+    for name in COPIED:
+        source = ROOT / name
+        if source.is_dir():
+            skipped = shutil.ignore_patterns("__pycache__", "*.egg-info")
+            shutil.copytree(source, folder / name, symlinks=True, ignore=skipped)
+        else:
+            shutil.copy(source, folder / name)
+
+
+def _try(copy: Path, mutant: Mutant) -> str | None:
+    """The test that died of it, or None."""
+    path = copy / mutant.file
+    sound = path.read_text(encoding="utf-8")
+    if sound.count(mutant.old) != 1:
+        print(
+            f"{mutant.rule}: its text is there {sound.count(mutant.old)} times in {mutant.file}", flush=True
+        )
+        return None
+    path.write_text(sound.replace(mutant.old, mutant.new), encoding="utf-8")
+    try:
+        killer = _run(copy, mutant.tests)
+    finally:
+        path.write_text(sound, encoding="utf-8")
+    print(f"{mutant.rule}: {killer or 'SURVIVED'}", flush=True)
+    return killer
+
+
+def _run(copy: Path, tests: tuple[str, ...]) -> str | None:
+    command = [sys.executable, "-m", "pytest", "-qx", "--no-header", "-p", "no:cacheprovider"]
+    command += ["-k", "not asyncio and not real", *(f"tests/{test}" for test in tests)]
+    environment = {**os.environ, "PYTHONPATH": os.fspath(copy / "src"), "PYTHONDONTWRITEBYTECODE": "1"}
+    try:
+        done = subprocess.run(
+            command, cwd=copy, env=environment, capture_output=True, text=True, timeout=LIMIT
+        )
+    except subprocess.TimeoutExpired:
+        return f"{tests[0]}: it hung"
+    if done.returncode == 0:
+        return None
+    failed = [line for line in done.stdout.splitlines() if line.startswith(("FAILED", "ERROR"))]
+    return failed[0].split()[1].removeprefix("tests/") if failed else f"{tests[0]}: it broke"
+
+
+def _report(killers: dict[Mutant, str | None]) -> str:
+    lines = [
+        "# Policy mutants",
+        "",
+        "Each number and rule of the policies, changed; and the test that noticed. Made by `make mutants`.",
+        "",
+        "| changed | where | the test that died |",
+        "|---|---|---|",
+    ]
+    for mutant, killer in killers.items():
+        lines.append(f"| {mutant.rule} | `{mutant.file}` | {f'`{killer}`' if killer else '**none**'} |")
+    return "\n".join(lines) + "\n"
+
+
+if __name__ == "__main__":
+    sys.exit(main())
