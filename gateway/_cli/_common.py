@@ -66,7 +66,7 @@ def running_gateway(config: Config, pid: int | None) -> control.Gateway | None:
 
 
 def run_to_end(main: Callable[[], Awaitable[T]]) -> T:
-    """Run `main` on trio. Ctrl-C is raised in it alone, and where it waits: raised wherever the program happens to be, it
+    """Run `main` on trio. Ctrl-C is raised in it alone, where it waits: raised wherever the program happens to be, it
     would end a task of the room's own."""
     import anyio
 
