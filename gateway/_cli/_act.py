@@ -17,7 +17,7 @@ import attrs
 import click
 
 from ...protocol.errors import UsageError
-from ._common import common_options, read_config, running_gateway, say, show, show_result
+from ._common import common_options, read_config, run_to_end, running_gateway, say, show, show_result
 
 if TYPE_CHECKING:
     from ...protocol.config import Config
@@ -130,9 +130,7 @@ def schema_of(described: Mapping[str, Any]) -> Mapping[str, Any] | None:
 
 
 def _call_in_own_room(config: Config, asked: Asked) -> Mapping[str, Any]:
-    import anyio
-
-    return anyio.run(partial(_call_once, config, asked), backend="trio")
+    return run_to_end(partial(_call_once, config, asked))
 
 
 async def _call_once(config: Config, asked: Asked) -> Mapping[str, Any]:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from ...protocol.errors import UsageError
-from ._common import config_option, read_config
+from ._common import config_option, read_config, run_to_end
 
 if TYPE_CHECKING:
     from .._churn import Churned
@@ -59,7 +59,6 @@ def churn_command(
     Without --tool, one is called that says it only reads and needs no arguments, if there is one. The exit code is 1
     when cycles failed or something was left behind.
     """
-    import anyio
 
     from ... import Greenroom
     from .._churn import Plan, churn
@@ -68,7 +67,7 @@ def churn_command(
     config = read_config(config_path)
     open_room = partial(Greenroom.open, bootstrap=False, cache_path=":memory:")
     with _progress(cycles, shown=not as_json) as tell:
-        churned = anyio.run(partial(churn, config, server, plan, open_room, tell), backend="trio")
+        churned = run_to_end(partial(churn, config, server, plan, open_room, tell))
     if picture is not None:
         _write(picture, svg(churned))
     click.echo(json.dumps(churned.as_record(), indent=2) if as_json else "\n".join(report(server, churned)))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from .._offline import OfflineLibrary
 
 F = TypeVar("F", bound=Callable[..., Any])
+T = TypeVar("T")
 
 
 def config_option(command: F) -> F:
@@ -62,6 +63,16 @@ def running_gateway(config: Config, pid: int | None) -> control.Gateway | None:
     of that `pid`."""
     gateway = control.find_gateway(control.identity(config.files), pid)
     return None if gateway is None else click.get_current_context().with_resource(gateway)
+
+
+def run_to_end(main: Callable[[], Awaitable[T]]) -> T:
+    """Run `main` on trio. Ctrl-C is raised in it alone, where it waits: raised wherever the program happens to be, it
+    would end a task of the room's own."""
+    import anyio
+
+    return anyio.run(
+        main, backend="trio", backend_options={"restrict_keyboard_interrupt_to_checkpoints": True}
+    )
 
 
 class Source(Protocol):

@@ -13,7 +13,7 @@ import click
 from ...protocol.config_parse import fit_keep_alive
 from ...protocol.errors import UsageError
 from ...supervisor._itself import check_depth
-from ._common import config_option, load, read_config
+from ._common import config_option, load, read_config, run_to_end
 
 if TYPE_CHECKING:
     from ...protocol.config import Config
@@ -59,8 +59,6 @@ def serve_command(
         "cooldown": _seconds(cooldown),
     }
     config = override(read_config(config_path), **flags)
-    import anyio
-
     from ... import Greenroom, __version__
     from .._serve import Options, serve
 
@@ -70,7 +68,7 @@ def serve_command(
         version=__version__,
         reread=lambda: override(load(config_path), **flags),
     )
-    anyio.run(partial(serve, config, Greenroom.open, options), backend="trio")
+    run_to_end(partial(serve, config, Greenroom.open, options))
 
 
 def override(config: Config, **settings: Any) -> Config:

@@ -16,6 +16,7 @@ import sys
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any
 
 import anyio
@@ -25,6 +26,7 @@ from ...protocol.events import Event, Kind, Lagged
 from ...protocol.lifecycle import Cause, State
 from ...supervisor import Greenroom
 from ._codes import INTERRUPTED
+from ._common import run_to_end
 from ._demo_screens import Curtain, Screen, choose_screen
 
 IDLE = 0.8  # seconds until an idle server goes back; long enough to be read, short enough to be waited for
@@ -41,7 +43,7 @@ def run_demo(*, as_json: bool = False) -> int:
     code = 1
     try:
         with choose_screen(as_json=as_json) as screen:
-            code = anyio.run(_play, screen, backend="trio")
+            code = run_to_end(partial(_play, screen))
     except* KeyboardInterrupt:
         print("The demo was interrupted; everything it had started is gone.", file=sys.stderr)
         code = INTERRUPTED
