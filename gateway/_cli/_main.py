@@ -50,7 +50,9 @@ class LazyGroup(click.Group):
     def invoke(self, ctx: click.Context) -> Any:
         try:
             return super().invoke(ctx)
-        except KeyboardInterrupt:  # bare, not wrapped by a task group: click would answer it with an empty line
+        except (
+            KeyboardInterrupt
+        ):  # bare, not wrapped by a task group: click would answer it with an empty line
             raise click.Abort from None
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
