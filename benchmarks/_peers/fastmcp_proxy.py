@@ -2,7 +2,8 @@
 
     python fastmcp_proxy.py COMMAND [ARGUMENT …]
 
-The target is a configuration, the form its documentation shows for this, and of the four we tried the one with the lowest latency (not the most calls a second).
+The target is a configuration, the form its documentation shows for this; of the four forms we tried it had the lowest
+latency, though not the most calls a second.
 """
 
 from __future__ import annotations
