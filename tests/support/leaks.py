@@ -114,11 +114,13 @@ def _is_orphan(entry: Path) -> bool:
 
 
 def _parent(entry: Path) -> Path:
-    return PROC / (_stat(entry)[1].decode() if _stat(entry) else "0")
+    fields = _stat(entry)
+    return PROC / (fields[1].decode() if fields else "0")
 
 
 def _born(entry: Path) -> float:
-    return int(_stat(entry)[19]) / TICK if _stat(entry) else 0.0
+    fields = _stat(entry)  # read once: between two looks it may go
+    return int(fields[19]) / TICK if fields else 0.0
 
 
 def _stat(entry: Path) -> list[bytes]:
