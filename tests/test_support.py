@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import anyio
@@ -195,7 +196,26 @@ def test_a_tagged_process_of_somebody_who_lives_is_let_alone() -> None:
     try:
         assert leaks_since(before) == []
     finally:
-        os.killpg(int(somebody.stdout), signal.SIGKILL)
+        _end_group(int(somebody.stdout))
+
+
+def _end_group(group: int) -> None:
+    """Kill it, and see it go: for a moment its children look like orphans of ours."""
+    os.killpg(group, signal.SIGKILL)
+    deadline = time.monotonic() + 2.0
+    while _members(group) and time.monotonic() < deadline:
+        time.sleep(0.001)
+
+
+def _members(group: int) -> list[str]:
+    """The processes of a group that are no zombies."""
+    found: list[str] = []
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):
+            fields = stat.read_text(errors="replace").rpartition(")")[2].split()
+            if fields[2] == str(group) and fields[0] != "Z":
+                found.append(stat.parent.name)
+    return found
 
 
 def test_torture_rows_are_read_from_test_names() -> None:
