@@ -254,3 +254,53 @@ def _until_logged(folder: Path, words: str) -> None:
     while words not in (log := (folder / "stderr.txt").read_text()):
         assert time.monotonic() < deadline, log
         time.sleep(0.02)
+
+
+def _starts(folder: Path, name: str) -> int:
+    log = folder / f"{name}.log"
+    return log.read_text().count("start ") if log.exists() else 0
+
+
+def _until_failed(gateway: Gateway) -> None:
+    """Until its end has been counted: a call that comes before that waits for the gate instead of being refused."""
+    while gateway.mcp()["structuredContent"]["servers"][0]["status"] != "failed":
+        pass
+
+
+def test_t29_a_breaker_that_tripped_on_real_deaths_starts_nothing_until_its_one_probe(tmp_path: Path) -> None:
+    settings = {"failureThreshold": 3, "cooldownMs": 1500, "restartBackoff": {"minMs": 1, "maxMs": 1}}
+    with serve(tmp_path, {"a": faulty(tmp_path, "a")}, **settings) as gateway:
+        gateway.greet()
+        for _ in range(3):
+            while _call(gateway, "a", "crash", code=1)["structuredContent"]["error"] == "server_unavailable":  # type: ignore[index]
+                pass  # its backoff of a millisecond
+            _until_failed(gateway)
+        assert _starts(tmp_path, "a") == 3
+
+        tripped = time.monotonic()
+        refused = _call(gateway, "a", text="x")["structuredContent"]
+        assert refused["error"] == "server_unavailable"  # type: ignore[index]
+        assert refused["reach"] == "not_sent"  # type: ignore[index]
+        assert _starts(tmp_path, "a") == 3
+
+        time.sleep(1.5)
+        numbers = [gateway.start_mcp(tool="a_echo", args={"text": "probe"}) for _ in range(5)]
+        texts = [gateway.answer(number)["result"]["content"][0]["text"] for number in numbers]
+        assert texts.count("probe") == 1, "half-open passes exactly one"
+        assert _call(gateway, "a", text="open")["content"][0]["text"] == "open"  # type: ignore[index]
+        assert _starts(tmp_path, "a") == 4
+        assert time.monotonic() - tripped < 10
+        gateway.end()
+
+
+def test_t09_a_server_that_greets_and_dies_is_not_started_without_end(tmp_path: Path) -> None:
+    """Keep-alive, and every handshake succeeds: only the intensity can stop it."""
+    entry = {**faulty(tmp_path, "a", "--crash-at", "notifications/initialized"), "lifecycle": "keep-alive"}
+    settings = {"failureThreshold": 1000, "restartBackoff": {"minMs": 1, "maxMs": 1}, "cooldownMs": 60_000}
+    with serve(tmp_path, {"a": entry}, **settings) as gateway:
+        gateway.greet()
+        deadline = time.monotonic() + 3
+        while time.monotonic() < deadline:
+            time.sleep(0.05)
+        assert 2 <= _starts(tmp_path, "a") <= 6, "the first, and five restarts a minute"
+        gateway.end()
