@@ -75,18 +75,19 @@ _LOST: Final = {
 }
 
 
-def restart_policy(definition: ServerDefinition) -> RestartPolicy:
-    """The server's own, or its lifecycle's default."""
-    if definition.restart_policy is not None:
-        return definition.restart_policy
+def restart_policy(definition: ServerDefinition, general: RestartPolicy | None = None) -> RestartPolicy:
+    """The server's own, the settings' (`general`), or its lifecycle's default."""
+    chosen = definition.restart_policy or general
+    if chosen is not None:
+        return chosen
     keep = definition.lifecycle is Lifecycle.KEEP_ALIVE
     return RestartPolicy.ALWAYS if keep else RestartPolicy.ON_DEMAND
 
 
-def after(cause: Cause, definition: ServerDefinition) -> After:
+def after(cause: Cause, definition: ServerDefinition, general: RestartPolicy | None = None) -> After:
     """What follows this ending of a shared or session address. (`call:` addresses never restart.)"""
     if cause is Cause.LOST:
-        return _LOST[restart_policy(definition)]
+        return _LOST[restart_policy(definition, general)]
     return AFTERMATH[cause][definition.lifecycle]
 
 

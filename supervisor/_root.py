@@ -681,7 +681,7 @@ class Root:
             cause = Cause.RELOAD  # it was configured again while it drained
         if cause is Cause.DISABLED and not record.definition.disabled:
             cause = Cause.RELOAD  # enabled again while it drained
-        what = after(cause, record.definition)
+        what = after(cause, record.definition, self.stage.settings.restart_policy)
         error = self._queued_error(record, actor, ending) if what.fails_queued else None
         if what.then is Then.DOWN:
             record.down = error

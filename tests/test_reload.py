@@ -101,6 +101,19 @@ def test_settings_are_applied_live(backend: str) -> None:
     run_virtual(backend, main)
 
 
+def test_the_settings_restart_policy_reaches_the_servers(backend: str) -> None:
+    async def main() -> None:
+        servers = {"a": FakeServer()}
+        async with _room(servers, _config({"restartPolicy": "never"}, a={})) as room:
+            await room.call("a_echo")
+            servers["a"].crash()
+            await settle()
+            with pytest.raises(ServerDown):
+                await room.call("a_echo")
+
+    run_virtual(backend, main)
+
+
 def test_disabling_stops_a_server_and_enabling_brings_it_back(backend: str) -> None:
     async def main() -> None:
         servers = {"a": FakeServer()}

@@ -95,3 +95,11 @@ def test_intensity_says_so_exactly_when_a_window_holds_too_many(steps: list[floa
         times.append(now)
         intensity, too_often = intensity.restarted(now, limit, 60.0)
         assert too_often == (sum(time > now - 60.0 for time in times) > limit)
+
+
+def test_the_settings_restart_policy_is_for_servers_that_have_none() -> None:
+    own, none = server(Lifecycle.LAZY, RestartPolicy.ON_DEMAND), server(Lifecycle.KEEP_ALIVE, None)
+
+    assert restart_policy(own, RestartPolicy.NEVER) is RestartPolicy.ON_DEMAND
+    assert restart_policy(none, RestartPolicy.NEVER) is RestartPolicy.NEVER
+    assert after(Cause.LOST, none, RestartPolicy.NEVER).then is Then.DOWN
