@@ -1,10 +1,11 @@
 """The desk: where the calls of one address are accepted, queued, sent and ended.
 
 The half of a server actor that deals with calls; the other half (`_server`) deals with its life, and the two meet in
-four hooks: `_want` (a call is waiting), `_rest` (the last call is over), `_unresponsive`, `_park`.
+the hooks that stand first in the class: `_want` (a call is waiting), `_rest` (the last call is over), `_unresponsive`,
+`_park`, and a few that only ask.
 
 Accepting, sending and ending are plain steps in the task of whoever brings the news. A call is in one place at a time:
-`mailbox.user` (queued) or `_open` (in flight); `Record` counts both over all scopes of the server, and its bounds are
+`mailbox.user` (queued) or `_open` (in flight); `Load` counts both over all scopes of the server, and its bounds are
 checked before a call is accepted, never after.
 
 Ending a call may run its owner's callback, and that may do anything: call again, cancel another, raise. So a call is

@@ -151,7 +151,7 @@ class GatewayError(GreenroomError):
 
     def __init__(self, message: str, code: str = "gateway_error") -> None:
         super().__init__(message)
-        self.code = code  # type: ignore[misc]
+        self.code = code
 
 
 @attrs.frozen(eq=False)

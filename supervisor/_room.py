@@ -1,7 +1,7 @@
 """`Greenroom`, the public door: what an embedder, the gateway and the command line hold.
 
-It adds no mechanism. Names are resolved in the router's published index (a dict look-up in the caller's task), calls go
-to the server's actor in the same step, and everything that lives is in the `Runtime`'s owner task.
+It adds no mechanism. Names and calls are `_calls`' and `_requests`', which a session has too; everything that lives is
+in the `Runtime`'s owner task; here are opening and closing, what is known, and what is asked of servers by name.
 
 How the owner task runs depends on the loop, because the two cancel differently. On trio, `async with` opens a task
 group around it in the caller's task. On asyncio it is a task of its own in an empty context, so that cancelling the
@@ -10,8 +10,8 @@ a group the runtime shields itself, and a watcher beside it turns the group's ca
 `aclose`, from any task, asks for the end and waits for it; the group that `async with` opened is left by the task that
 entered it and no other.
 
-An unknown name whose prefix is a server's connects that server (its gate respected), and is resolved again. That, and
-being asked for by name (`connect`, `restart`), is all that starts a server besides a call to a known tool.
+A server is started by a call (of a known tool, or of an unknown name with its prefix), by its lifecycle, by the first
+run's visit, and by being asked for by name (`connect`, `restart`); by nothing else.
 """
 
 from __future__ import annotations

@@ -2,18 +2,20 @@
 
 It is the `Director` of every server actor. All of it is plain functions called from inside an actor's step, so a
 decision is never out of date when it is acted on. The policies are pure objects next door (`_gate`, `_restart`,
-`_permits`); here is only the wiring: which policy is asked when, and what follows.
+`_pool`, `_permits`); here is only the wiring: which policy is asked when, and what follows.
 
-From a reason to connect to the cue, an idle actor passes two doors in this order: its server's gate (waits for it to
-open; an explicit connect goes around it, once a second), then a start permit. It can leave the queue at either without
-a trace.
+From a reason to connect to the cue, an idle actor passes three doors in this order: its server's gate (waits for it to
+open; an explicit connect goes around it, once a second), then admission (`_admission`): a slot of the pool, and a start
+permit. It can leave the queue at each without a trace.
 
 A half-open gate's one probe is a call, or an attempt to connect that no call asked for; the record holds which. Only
 its own end is the probe's end, and one that ends without an answer hands its turn to the next call that waits.
 
 One `ServerRecord` per configured server holds what outlives every address of it: the gate, the restart intensity,
-whether it was taken down on purpose. Actors are made when first needed: a configured server that nobody has called is
-a definition and a record.
+whether it was taken down on purpose. A session's actor has a record of its own below it, with the server's load: what
+its child does is its own gate's, what keeps any child from starting is the server's. Actors are made when first needed:
+a configured server that nobody has called is a definition and a record. A removed server's record goes with the last of
+its actors.
 """
 
 from __future__ import annotations

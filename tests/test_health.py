@@ -30,22 +30,6 @@ def test_silence_is_a_question_then_a_suspicion_then_a_loss() -> None:
     assert health.look(90, last_heard=0, interval=30) == (Health(), Finding.LOST, math.inf)
 
 
-def test_an_answer_in_the_very_instant_of_the_question_is_an_answer() -> None:
-    health, finding, _ = Health(asked_at=30).look(60, last_heard=30, interval=30)
-    assert (health, finding) == (Health(60), Finding.ASK)
-
-
-def test_a_server_that_answers_at_once_is_kept_for_ever(backend: str) -> None:
-    async def main() -> None:
-        server = FakeServer()
-        async with open_room({"a": server}, entries=KEEP) as room:
-            await room.ready()
-            await anyio.sleep(50_000)
-            assert (server.starts, server.live) == (1, 1)
-
-    run_virtual(backend, main)
-
-
 def test_any_answer_clears_the_suspicion() -> None:
     suspected = Health(asked_at=60, misses=1)
     assert suspected.look(90, last_heard=61, interval=30) == (Health(), Finding.WELL, 91)
@@ -124,7 +108,7 @@ def test_an_answer_in_the_tick_of_the_question_is_an_answer(backend: str) -> Non
         server = FakeServer()
         async with open_room({"a": server}, entries=KEEP) as room:
             await room.ready()
-            await anyio.sleep(1000)
+            await anyio.sleep(50_000)
             assert server.starts == 1
 
     run_virtual(backend, main)
