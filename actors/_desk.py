@@ -208,6 +208,9 @@ class CallDesk:
         if not self.mailbox.user:
             self.director.unwant(self)
 
+    def _queued_at(self, call: Call) -> float:
+        return call.queue_deadline - self.stage.settings.queue_timeout
+
     # ---- at the peer ------------------------------------------------------------------------------------------------
 
     def _send(self, call: Call) -> None:

@@ -63,7 +63,7 @@ class ServerActor(CallDesk):
         self.was_hung = False  # this incarnation was declared unresponsive
         self.wishes = Wishes()
         self.loss = Loss.DIED  # how its connection was lost, if it was
-        self._watchers: list[Watcher] = []
+        self._watchers: dict[Watcher, float] = {}  # and since when each waits
         self._doomed: list[Watcher] = []  # waited for an attempt that has failed and is being cleared away
         self._leases = 0
         self._is_held = False  # its idle time is over, and the pool's minimum keeps it
@@ -124,12 +124,12 @@ class ServerActor(CallDesk):
 
     def watch(self, watcher: Watcher) -> Callable[[], None]:
         """Call `watcher(None)` when it is next connected, `watcher(error)` when that fails. Returns how to stop."""
-        self._watchers.append(watcher)
+        self._watchers[watcher] = self.stage.rim.now()
 
         def forget() -> None:
-            for watchers in (self._watchers, self._doomed):
-                if watcher in watchers:
-                    watchers.remove(watcher)
+            self._watchers.pop(watcher, None)
+            if watcher in self._doomed:
+                self._doomed.remove(watcher)
 
         return forget
 
@@ -155,13 +155,24 @@ class ServerActor(CallDesk):
         """Somebody other than a call wants it connected: a watcher, its keep-alive policy."""
         self._want()
 
-    def refuse_waiting(self, why: str) -> None:
-        """What it waits for does not come: whoever waits for its connection is told so."""
+    @property
+    def awaited_since(self) -> float:
+        """Since when the longest waiting call or watcher waits; `inf` when there is none."""
+        calls = (self._queued_at(call) for call in self.mailbox.user)
+        return min((*self._watchers.values(), *calls), default=math.inf)
+
+    def refuse_waiting(self, why: str, since: float) -> None:
+        """What it waits for does not come: who has waited since `since` or longer is told so, the others wait on."""
         server, waited = self.address.server, self.stage.settings.acquire_timeout
         text = f'Server "{server}" was not started within {waited:g}s: {why}; the call was not sent.'
         error = CallTimeout(text, server=server, reach=Reach.NOT_SENT, timeout=waited)
-        self._fail_queued(error)
-        self._notify(error)
+        for call in [call for call in self.mailbox.user if self._queued_at(call) <= since]:
+            if call in self.mailbox.user:
+                self._unqueue(call)
+                self._end(call, error.twin())
+        for watcher in [watcher for watcher, began in self._watchers.items() if began <= since]:
+            del self._watchers[watcher]
+            watcher(error)
         self.director.unwant(self)
 
     def stop_time(self) -> float:
@@ -272,7 +283,7 @@ class ServerActor(CallDesk):
 
     def _fail_attempt(self, ending: Ending) -> None:
         """Whoever waits for it is told when it is cleared away; who comes from here on waits for the next."""
-        self._doomed, self._watchers = [*self._doomed, *self._watchers], []
+        self._doomed, self._watchers = [*self._doomed, *self._watchers], {}
         self._move(Trigger.FAILED, ending)
 
     def _on_lost(self, reason: LostReason) -> None:
@@ -402,7 +413,7 @@ class ServerActor(CallDesk):
         """The doomed are told too: of an incarnation that failed there is nothing better to come."""
         if error is not None:
             self._notify_doomed(error)
-        watchers, self._watchers = self._watchers, []
+        watchers, self._watchers = self._watchers, {}
         for watcher in watchers:
             watcher(error)
 

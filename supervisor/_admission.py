@@ -146,15 +146,18 @@ class Admission:
     # ---- the bound on waiting ---------------------------------------------------------------------------------------
 
     def _bound_the_wait(self, actor: ServerActor) -> None:
-        """Whoever waits for a slot waits so long; calls have their own, shorter or longer, bound besides."""
-        when = self._now() + self._stage.settings.acquire_timeout
+        """Whoever waits for a slot waits so long, each from when he came; calls have a bound of their own besides."""
+        since = min(actor.awaited_since, self._now())
+        when = since + self._stage.settings.acquire_timeout
         self._forget_deadline(actor)
-        self._deadlines[actor] = self._stage.timers.at(when, lambda: self._too_late(actor))
+        self._deadlines[actor] = self._stage.timers.at(when, lambda: self._too_late(actor, since))
 
-    def _too_late(self, actor: ServerActor) -> None:
+    def _too_late(self, actor: ServerActor, since: float) -> None:
         self._deadlines.pop(actor, None)
         if actor.waiting_for == "slot":
-            actor.refuse_waiting(f"no slot of {self.pool.limits.slots} became free in time")
+            actor.refuse_waiting(f"no slot of {self.pool.limits.slots} became free in time", since)
+        if actor.waiting_for == "slot" and actor not in self._deadlines:
+            self._bound_the_wait(actor)
 
     def _forget_deadline(self, actor: ServerActor) -> None:
         timer = self._deadlines.pop(actor, None)

@@ -288,6 +288,8 @@ class Root:
         self.bring_back(actor.address.server)
         record, ending = self._record(actor), actor.life.ending
         record.wanted.add(actor)
+        if record.definition.lifecycle is Lifecycle.KEEP_ALIVE:
+            record.standing.add(actor)  # brought back, it is kept alive again, also when whoever asked has left
         if ending is not None and ending.cause in _FAILED:
             record.again.add(actor)
         if actor.waiting_for is not None:  # it stands at the gate: go around
@@ -461,10 +463,10 @@ class Root:
         self.admission.enter(actor, lambda: self._cue(actor))
 
     def _passes(self, record: ServerRecord, actor: ServerActor, now: float) -> bool:
+        if _is_shut_for_all(record, now):
+            return False  # also for a session's probe: what keeps any child from starting has come up since
         if record.probe is actor or any(call is record.probe for call in actor.mailbox.user):
             return True  # it was let through before
-        if _is_shut_for_all(record, now):
-            return False
         gate, passed = record.gate.admit(now)
         if actor in record.wanted:
             return passed is not Pass.SHUT or now >= record.last_start + BYPASS_EVERY

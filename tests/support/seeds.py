@@ -4,8 +4,6 @@ With Hypothesis installed trio shuffles each batch of runnable tasks, which is g
 irreproducible failure. So before each test trio's own source of chance (and the `random` module) is seeded from the
 session's seed and the test's name: `GREENROOM_TEST_SEED=<n>` brings a failure back, also when only that test is run.
 
-trio keeps that source private (`trio._core._run._r`). This is the one place that touches it; `tests/test_support.py`
-fails when it goes.
 """
 
 from __future__ import annotations
@@ -14,22 +12,13 @@ import os
 import random
 import zlib
 from collections.abc import Generator
-from typing import Any
 
 import pytest
-import trio._core._run as trio_run
+
+from greenroom.testing._schedule import seed_schedule
 
 VARIABLE = "GREENROOM_TEST_SEED"
 SESSION_SEED = int(os.environ.get(VARIABLE) or random.SystemRandom().randrange(2**32))
-
-
-def seed_schedule(seed: int) -> None:
-    """From here on, trio's order of runnable tasks and the `random` module follow from `seed` alone."""
-    internals: Any = trio_run
-    assert isinstance(internals._ALLOW_DETERMINISTIC_SCHEDULING, bool), "trio no longer has the switch we set"
-    internals._ALLOW_DETERMINISTIC_SCHEDULING = True
-    internals._r.seed(seed)
-    random.seed(seed)
 
 
 def pytest_report_header() -> str:

@@ -1,0 +1,332 @@
+"""The book: what the event stream of a room has said, and what in it cannot be.
+
+It reads every event as it is emitted and keeps, per address, where it is and since when, and per gate what a bystander
+can know of it (`_gate_model`). An event that the rules of DESIGN do not allow here and now is written down as a
+complaint, in words; whoever drives the room asks for the complaints after each step. It never raises inside the
+emitting step: that would change what it watches.
+
+Whether an ending had a reason is asked of a `Witness`: whoever does things to the servers knows what was done.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Protocol
+
+import attrs
+
+from ..protocol.address import Address
+from ..protocol.config import Config, Lifecycle, ServerDefinition
+from ..protocol.events import Event, Kind
+from ..protocol.lifecycle import TABLE, Cause, State
+from ._gate_model import EPS, GateModel
+
+
+class Witness(Protocol):
+    """Who knows what was done to servers."""
+
+    config: Config  # as it is now
+
+    def was(self, fault: str, server: str, since: float) -> bool:
+        """Whether this was wrong with it at any moment from `since` on."""
+        ...
+
+    def asked(self, what: str, server: str, since: float) -> bool:
+        """Whether somebody asked for this by name, or still does, from `since` on."""
+        ...
+
+
+@attrs.define(eq=False)
+class Life:
+    """One address, as its transitions tell it."""
+
+    address: Address
+    state: State = State.IDLE
+    incarnation: int = 1
+    since: float = 0.0  # of this state
+    connecting_at: float = -math.inf
+    connected_at: float = -math.inf
+    rested_at: float = -math.inf  # its last call ended
+    failed_last: bool = False  # its last ending was a loss or a failure
+    unsent: dict[int, None] = attrs.field(factory=dict[int, None])  # accepted, in order
+    open: dict[int, float] = attrs.field(factory=dict[int, float])  # sent, not ended: since when
+    sends: dict[int, int] = attrs.field(factory=dict[int, int])
+    causes: list[tuple[float, Cause]] = attrs.field(factory=list[tuple[float, Cause]])  # when draining was entered
+
+    def ended_as(self, cause: Cause, since: float) -> bool:
+        return any(when >= since - EPS and why is cause for when, why in self.causes)
+
+
+class Book:
+    def __init__(self, witness: Witness) -> None:
+        self.witness = witness
+        self.complaints: list[str] = []
+        self.lives: dict[Address, Life] = {}
+        self.gates: dict[str, GateModel] = {}
+        self.ended: dict[int, int] = {}
+        self.accepted: dict[int, Life] = {}
+        self.outcomes: dict[str, int] = {}
+        self.last_start: dict[str, float] = {}
+        self.restarts: dict[str, list[float]] = {}
+        self._seq: int | None = None
+        self._readers: Mapping[Kind, Callable[[Event], None]] = {
+            Kind.TRANSITION: self._on_transition,
+            Kind.CALL: self._on_call,
+            Kind.NOTE: self._on_note,
+            Kind.DECISION: self._on_decision,
+        }
+
+    def read(self, event: Event) -> None:
+        """The next event, in the step that emitted it."""
+        if self._seq is not None and event.seq != self._seq + 1:
+            self.complain(event, f"event {self._seq + 1} is missing")
+        self._seq = event.seq
+        reader = self._readers.get(event.kind)
+        if reader is not None:
+            try:
+                reader(event)
+            except Exception as error:
+                self.complain(event, f"the book cannot read it: {error!r}")
+
+    def complain(self, event: Event, what: str) -> None:
+        self.complaints.append(f"{what}: {event}")
+
+    def life(self, address: Address) -> Life:
+        found = self.lives.get(address)
+        if found is None:
+            found = self.lives[address] = Life(address)
+        return found
+
+    def gate(self, address: Address) -> GateModel:
+        """A session has its own; everybody else shares their server's."""
+        key = str(address) if address.is_session else address.server
+        found = self.gates.get(key)
+        if found is None:
+            settings = self.witness.config.settings
+            found = self.gates[key] = GateModel(
+                settings.failure_threshold,
+                settings.cooldown,
+                settings.backoff_min,
+                settings.backoff_max,
+                settings.stable_after,
+            )
+        return found
+
+    def _definition(self, server: str) -> ServerDefinition | None:
+        return self.witness.config.servers.get(server)
+
+    # ---- transitions ------------------------------------------------------------------------------------------------
+
+    def _on_transition(self, event: Event) -> None:
+        assert event.address is not None
+        assert event.before is not None
+        assert event.after is not None
+        life = self._life_of(event)
+        self._check_order(life, event)
+        if event.before is State.CLOSED:
+            life.incarnation = event.incarnation
+        elif event.after not in TABLE[event.before].values():
+            self.complain(event, "the table has no such transition")
+        life.state, life.since = event.after, event.at
+        match event.after:
+            case State.CONNECTING:
+                self._on_start(life, event)
+            case State.CONNECTED:
+                self._on_connected(life, event)
+            case State.DRAINING:
+                self._on_leaving(life, event)
+            case State.CLOSED:
+                self._on_closed(life, event)
+            case State.IDLE:
+                pass
+
+    def _life_of(self, event: Event) -> Life:
+        assert event.address is not None
+        assert event.before is not None
+        life = self.lives.get(event.address)
+        if life is None:  # it was there before we listened
+            number = event.incarnation - (event.before is State.CLOSED)
+            life = self.lives[event.address] = Life(event.address, event.before, number)
+        elif life.state is State.CLOSED and event.before is State.IDLE and _is_for_good(life):
+            life.state, life.incarnation = State.IDLE, 1  # the address was gone, and is made anew
+        return life
+
+    def _check_order(self, life: Life, event: Event) -> None:
+        if event.before is not life.state:
+            self.complain(event, f"it was {life.state.value}")
+        expected = life.incarnation + (event.before is State.CLOSED)
+        if event.incarnation != expected:
+            self.complain(event, f"its incarnation is {expected}")
+
+    def _on_start(self, life: Life, event: Event) -> None:
+        server, now = life.address.server, event.at
+        life.connecting_at = now
+        by_name = self.witness.asked("connect", server, now)
+        if self.witness.asked("down", server, -math.inf) and not by_name:
+            self.complain(event, "it was taken down, and nobody asked for it by name")
+        shared = self.gate(Address(server))
+        if self.gate(life.address).must_be_shut(now) or shared.must_be_shut(now):
+            if not by_name:
+                self.complain(event, "its gate is shut")
+            elif now - self.last_start.get(server, -math.inf) < 1.0 - EPS:
+                self.complain(event, "a second start within a second, around a shut gate")
+        self.last_start[server] = now
+        if life.failed_last and not life.address.is_call:
+            self._count_restart(life, event, by_name=by_name)
+
+    def _count_restart(self, life: Life, event: Event, *, by_name: bool) -> None:
+        settings, key = self.witness.config.settings, str(life.address)
+        recent = [when for when in self.restarts.get(key, ()) if when > event.at - settings.restart_period]
+        self.restarts[key] = [*recent, event.at]
+        if len(recent) >= settings.restart_intensity and not by_name and not self._is_probing(life):
+            self.complain(event, f"restart {len(recent) + 1} within {settings.restart_period:g}s")
+
+    def _is_probing(self, life: Life) -> bool:
+        return self.gate(life.address).may_be_tripped
+
+    def _on_connected(self, life: Life, event: Event) -> None:
+        life.connected_at = life.rested_at = event.at
+        life.failed_last = False
+        if life.address.is_session:
+            self.gate(Address(life.address.server)).reopened(event.at)
+        if self.witness.asked("connect", life.address.server, event.at):
+            self.gate(life.address).connected_by_name()
+
+    def _on_leaving(self, life: Life, event: Event) -> None:
+        assert event.cause is not None
+        life.causes.append((event.at, event.cause))
+        if not self._has_reason(life, event, event.cause):
+            self.complain(event, "there was no reason for it")
+
+    def _on_closed(self, life: Life, event: Event) -> None:
+        assert event.cause is not None
+        if event.in_flight:
+            self.complain(event, "gone with calls in flight")
+        if event.before is State.IDLE or life.causes[-1][1] is not event.cause:
+            self._on_leaving(life, event)
+        life.failed_last = event.cause in (Cause.CONNECT_FAILED, Cause.LOST)
+        self._tell_gate(life, event)
+
+    def _tell_gate(self, life: Life, event: Event) -> None:
+        if event.cause is Cause.CONNECT_FAILED:
+            self.gate(life.address).connect_failed(event.at)
+            if life.address.is_session:
+                self.gate(Address(life.address.server)).connect_failed(event.at)
+        elif event.cause is Cause.LOST and not _was_hung(event) and "expired" not in event.detail:
+            self.gate(life.address).died(event.at)
+
+    # ---- reasons ----------------------------------------------------------------------------------------------------
+
+    def _has_reason(self, life: Life, event: Event, cause: Cause) -> bool:
+        server, was, asked = life.address.server, self.witness.was, self.witness.asked
+        match cause:
+            case Cause.IDLE_TIMEOUT:
+                return self._was_idle(life, event)
+            case Cause.EVICTED:
+                return life.address.is_shared and not event.in_flight + event.queued and self._may_evict(event)
+            case Cause.CONNECT_FAILED:
+                return was("failing", server, life.connecting_at)
+            case Cause.LOST if _was_hung(event):
+                return was("hung", server, life.connected_at)
+            case Cause.LOST:
+                return was("lost", server, event.at)
+            case Cause.NEEDS_AUTH:
+                return was("login", server, life.connecting_at)
+            case Cause.BUG:
+                return False
+            case Cause.SCOPE_ENDED:
+                return life.address.is_call or asked("scope ended", str(life.address), -math.inf)
+            case Cause.SHUTDOWN:
+                return asked("shutdown", "", -math.inf)
+            case _:
+                return asked(cause.value, server, life.connecting_at)
+
+    def _may_evict(self, event: Event) -> bool:
+        """Not what is kept alive, unless it has just lost that standing."""
+        assert event.address is not None
+        server = event.address.server
+        changes = ("disabled", "removed", "reload", "drained")
+        return not self._is_kept(server) or any(self.witness.asked(what, server, event.at) for what in changes)
+
+    def _was_idle(self, life: Life, event: Event) -> bool:
+        definition = self._definition(life.address.server)
+        if definition is None or event.in_flight or event.queued or self._is_kept(life.address.server):
+            return False
+        limit = definition.idle_timeout
+        if limit is None:
+            is_eager = definition.lifecycle is Lifecycle.EAGER
+            limit = 0.0 if is_eager else self.witness.config.settings.idle_timeout
+        return bool(limit) and life.address.is_shared and event.at - life.rested_at >= limit - EPS
+
+    def _is_kept(self, server: str) -> bool:
+        definition = self._definition(server)
+        return definition is not None and definition.lifecycle is Lifecycle.KEEP_ALIVE
+
+    # ---- calls ------------------------------------------------------------------------------------------------------
+
+    def _on_call(self, event: Event) -> None:
+        assert event.address is not None
+        assert event.call is not None
+        life, number = self.life(event.address), event.call
+        match event.detail:
+            case "accepted":
+                self.accepted[number] = life
+                life.unsent[number] = None
+            case "sent":
+                self._on_sent(life, number, event)
+            case _:
+                self._on_ended(life, number, event)
+
+    def _on_sent(self, life: Life, number: int, event: Event) -> None:
+        if life.state is not State.CONNECTED:
+            self.complain(event, f"sent while {life.state.value}")
+        if number in self.ended:
+            self.complain(event, "sent after its end")
+        first = next(iter(life.unsent), number)
+        if number in life.unsent and first != number and not self._may_overtake(life):
+            self.complain(event, f"call {first} was accepted before it")
+        life.unsent.pop(number, None)
+        life.open[number] = event.at
+        life.sends[number] = life.sends.get(number, 0) + 1
+
+    def _may_overtake(self, life: Life) -> bool:
+        """A full pipe takes what comes when it takes again; the fake one forgets what it did not take."""
+        return self.witness.was("full pipe", life.address.server, life.connected_at)
+
+    def _on_ended(self, life: Life, number: int, event: Event) -> None:
+        self.ended[number] = self.ended.get(number, 0) + 1
+        if self.ended[number] > 1:
+            self.complain(event, "its second outcome")
+        if number not in self.accepted:
+            self.complain(event, "it was never accepted")
+        was_sent = life.open.pop(number, None) is not None
+        life.unsent.pop(number, None)
+        life.rested_at = event.at
+        outcome = event.outcome or ""
+        self.outcomes[outcome] = self.outcomes.get(outcome, 0) + 1
+        gate = self.gate(life.address)
+        if outcome in ("result", "remote_error"):
+            gate.answered(event.at, event.at - life.connected_at)
+        elif outcome == "timeout" and (was_sent or life.state is State.CONNECTED):
+            gate.timed_out(event.at)
+
+    # ---- the rest ---------------------------------------------------------------------------------------------------
+
+    def _on_note(self, event: Event) -> None:
+        if "Traceback" in event.detail:
+            self.complain(event, "an error of our own")
+
+    def _on_decision(self, event: Event) -> None:
+        if event.address is not None and event.detail.startswith("gate: quarantined"):
+            for key, gate in self.gates.items():
+                if key.partition("[")[0] == event.address.server:
+                    gate.quarantined(event.at)
+
+
+def _is_for_good(life: Life) -> bool:
+    return life.address.is_call or life.causes[-1][1] in (Cause.REMOVED, Cause.SCOPE_ENDED)
+
+
+def _was_hung(event: Event) -> bool:
+    return "unresponsive" in event.detail or "health check" in event.detail

@@ -1,0 +1,96 @@
+"""A gate as a bystander can know it, written from DESIGN's words and not from the code.
+
+Who watches from outside does not see the jitter's draws, nor whether a call that timed out was the only thing the
+server was silent about. So each figure is a pair, the least and the most it can be; `must_be_shut` and `may_be_shut` are
+what follows for sure and what cannot be excluded. Seconds throughout.
+"""
+
+from __future__ import annotations
+
+import math
+
+import attrs
+
+JITTER = 0.2
+HUGE = 64  # doublings
+EPS = 1e-6  # seconds; sums of floats
+
+
+@attrs.define
+class Span:
+    """Two bounds of one figure."""
+
+    least: float = 0.0
+    most: float = 0.0
+
+
+@attrs.define
+class GateModel:
+    threshold: int
+    cooldown: float
+    backoff_min: float = 1.0
+    backoff_max: float = 60.0
+    stable_after: float = 30.0
+    failures: Span = attrs.field(factory=Span)
+    shut_until: Span = attrs.field(factory=lambda: Span(-math.inf, -math.inf))
+    is_tripped: bool = False  # for sure
+    may_be_tripped: bool = False
+    was_shut_until: float = -math.inf  # before it was last opened
+
+    def connect_failed(self, now: float) -> None:
+        self._failed(now, costs_the_first=True)
+
+    def died(self, now: float) -> None:
+        self._failed(now, costs_the_first=False)
+
+    def timed_out(self, now: float) -> None:
+        """Perhaps: only if nothing at all was heard meanwhile."""
+        self.failures.most += 1
+        self.may_be_tripped = self.may_be_tripped or self.failures.most >= self.threshold
+        if self.may_be_tripped:
+            self.shut_until.most = max(self.shut_until.most, now + self.cooldown)
+
+    def quarantined(self, now: float) -> None:
+        self.may_be_tripped = True
+        self.shut_until.most = max(self.shut_until.most, now + self.cooldown)
+
+    def answered(self, now: float, connected_for: float) -> None:
+        if connected_for >= self.stable_after or self.is_tripped:
+            self.reopened(now)
+        elif self.may_be_tripped:  # it may have been the probe's answer
+            self.failures.least, self.shut_until.least = 0.0, -math.inf
+
+    def reopened(self, now: float) -> None:
+        """All is forgiven."""
+        if self.may_be_shut(now):
+            self.was_shut_until = now
+        self.failures, self.shut_until = Span(), Span(-math.inf, -math.inf)
+        self.is_tripped = self.may_be_tripped = False
+
+    def connected_by_name(self) -> None:
+        """Half-open, without waiting."""
+        self.shut_until.least = -math.inf
+
+    def must_be_shut(self, now: float) -> bool:
+        return now < self.shut_until.least - EPS
+
+    def may_be_shut(self, at: float) -> bool:
+        return self.may_be_tripped or at <= max(self.shut_until.most, self.was_shut_until) + EPS
+
+    def _failed(self, now: float, *, costs_the_first: bool) -> None:
+        self.failures.least += 1
+        self.failures.most += 1
+        self.is_tripped = self.is_tripped or self.failures.least >= self.threshold
+        self.may_be_tripped = self.may_be_tripped or self.failures.most >= self.threshold
+        free = 0 if costs_the_first else 1
+        least = self._delay(self.failures.least - free) * (1 - JITTER)
+        most = self._delay(self.failures.most - free) * (1 + JITTER)
+        least = max(least, self.cooldown) if self.is_tripped else least
+        most = max(most, self.cooldown) if self.may_be_tripped else most
+        self.shut_until.least = max(self.shut_until.least, now + least)
+        self.shut_until.most = max(self.shut_until.most, now + most)
+
+    def _delay(self, failures: float) -> float:
+        if failures < 1:
+            return 0.0
+        return min(self.backoff_max, self.backoff_min * 2.0 ** min(failures - 1, HUGE))

@@ -1,0 +1,198 @@
+"""The search: a Hypothesis state machine over a `World`, to be used as it is or with rules and invariants of your own.
+
+Everything is drawn: the schedule of trio's tasks, how many may be live and start at once, when a gate trips, what is
+called, cancelled, hurt, healed and asked for, and for how long time passes. Delays come from few values that are also
+the servers' latencies, so two timers fall on one tick: that is where the races are. After every step the laws of
+`_laws` hold; in the end everything is healed, and what may come back has to; then the room closes, and nothing may be
+left of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from ..actors._peer import Loss
+from . import _laws
+from ._fake import HANG
+from ._world import ECHO, LONG, SAFE, World
+
+MOMENTS = st.sampled_from([0.0, 0.5, 1.0, 3.0])
+INDEX = st.integers(0, 99)
+_PERSISTENT = "persistent"
+
+
+class RoomMachine(RuleBasedStateMachine):
+    """One room, and everything that can be done to it. `self.world` is the world, `self.world.room` the room.
+
+    Subclass it, set `entries` (the `mcpServers` entries; each gets a fake server) and `settings`, add rules and
+    invariants, and run it as any Hypothesis state machine: `TestMine = Mine.TestCase`.
+    """
+
+    entries: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        "lazy": {"idleTimeout": 0.05},
+        "narrow": {"maxInFlight": 1, "maxQueued": 3, "idleTimeout": 0.1},
+        "kept": {"lifecycle": "keep-alive"},
+        "apart": {"isolation": "per_session"},
+    }
+    settings: ClassVar[Mapping[str, Any]] = {}
+    session_names: ClassVar[tuple[str, ...]] = ("ann", "bob")
+
+    world: World
+    _is_broken = False  # a law was found broken: the rest would only hide it
+
+    @initialize(
+        seed=st.integers(0, 2**16),
+        permits=st.sampled_from([1, 10]),
+        threshold=st.sampled_from([2, 1, 5, 50]),
+        slots=st.sampled_from([20, 3, 2]),
+        backoff=st.sampled_from([1_000, 50]),
+    )
+    def open(self, seed: int, permits: int, threshold: int, slots: int, backoff: int) -> None:
+        drawn = {
+            "startPermits": permits,
+            "failureThreshold": threshold,
+            "cooldownMs": 3_000,
+            "maxConnections": slots,
+            "restartBackoff": {"minMs": backoff, "maxMs": 60_000},
+        }
+        self.world = World(self.entries, {**drawn, **self.settings}, seed=seed)
+
+    # ---- what can be drawn ------------------------------------------------------------------------------------------
+
+    def _server(self, index: int) -> str:
+        names = tuple(self.world.servers)
+        return names[index % len(names)]
+
+    def _session_for(self, server: str, index: int) -> tuple[bool, str | None]:
+        """Whether the server can be called now, and out of which session."""
+        sessions = tuple(self.world.sessions)
+        if self.entries[server].get("isolation", _PERSISTENT) == _PERSISTENT:
+            return True, None
+        return bool(sessions), sessions[index % len(sessions)] if sessions else None
+
+    # ---- calls ------------------------------------------------------------------------------------------------------
+
+    @rule(server=INDEX, tool=st.sampled_from([ECHO, SAFE]), count=st.integers(1, 4), session=INDEX)
+    def call(self, server: int, tool: str, count: int, session: int) -> None:
+        name = self._server(server)
+        can, who = self._session_for(name, session)
+        if can:
+            self.world.call(name, tool, count=count, session=who)
+
+    @rule(server=INDEX, session=INDEX, turns=st.integers(0, 6))
+    def call_and_leave(self, server: int, session: int, turns: int) -> None:
+        name = self._server(server)
+        can, who = self._session_for(name, session)
+        if can:
+            self.world.call(name, SAFE, session=who, leave_after=turns)
+
+    @precondition(lambda self: self.world.pending)
+    @rule(pick=INDEX, delay=MOMENTS)
+    def cancel(self, pick: int, delay: float) -> None:
+        pending = self.world.pending
+        self.world.cancel(pending[pick % len(pending)], delay)
+
+    # ---- what servers do --------------------------------------------------------------------------------------------
+
+    @rule(server=INDEX, delay=MOMENTS, loss=st.sampled_from([Loss.DIED, Loss.DIED, Loss.EXPIRED]))
+    def lose(self, server: int, delay: float, loss: Loss) -> None:
+        self.world.lose(self._server(server), delay, loss)
+
+    @rule(server=INDEX, seconds=st.sampled_from([1.0, 0.5, 3.0, 8.0, 70.0, HANG]))
+    def answer_slowly(self, server: int, seconds: float) -> None:
+        self.world.slow_down(self._server(server), "call", seconds)
+
+    @rule(
+        server=INDEX,
+        step=st.sampled_from(["start", "greet", "list", "stop"]),
+        seconds=st.sampled_from([1.0, 0.5, 3.0, HANG]),
+    )
+    def start_or_stop_slowly(self, server: int, step: str, seconds: float) -> None:
+        self.world.slow_down(self._server(server), step, seconds)
+
+    @rule(server=INDEX, how=st.sampled_from(["refuse_start", "refuse_greeting"]))
+    def refuse(self, server: int, how: str) -> None:
+        self.world.refuse(self._server(server), how)
+
+    @rule(server=INDEX, blocked=st.booleans())
+    def deafen(self, server: int, blocked: bool) -> None:
+        self.world.deafen(self._server(server), blocked=blocked)
+
+    @rule(server=INDEX)
+    def heal(self, server: int) -> None:
+        self.world.heal(self._server(server))
+
+    @rule(server=INDEX)
+    def change_tools(self, server: int) -> None:
+        self.world.change_tools(self._server(server))
+
+    # ---- what is asked of the room ----------------------------------------------------------------------------------
+
+    @rule(
+        server=INDEX,
+        what=st.sampled_from(["connect", "restart", "drain", "find"]),
+        patience=st.sampled_from([LONG, 0.5, 3.0]),
+        delay=MOMENTS,
+    )
+    def ask(self, server: int, what: str, patience: float, delay: float) -> None:
+        self.world.ask(what, self._server(server), patience=patience, delay=delay)
+
+    @rule(
+        server=INDEX,
+        change=st.sampled_from(["same", "policy", "definition", "disable", "enable", "remove", "restore"]),
+    )
+    def reload(self, server: int, change: str) -> None:
+        self.world.reload(change, self._server(server))
+
+    @precondition(lambda self: len(self.world.sessions) < len(self.session_names))
+    @rule()
+    def open_session(self) -> None:
+        self.world.open_session(next(name for name in self.session_names if name not in self.world.sessions))
+
+    @precondition(lambda self: self.world.sessions)
+    @rule(pick=INDEX)
+    def close_session(self, pick: int) -> None:
+        names = tuple(self.world.sessions)
+        self.world.close_session(names[pick % len(names)])
+
+    @rule(seconds=st.sampled_from([1.0, 0.5, 3.0, 6.0, 10.0, 31.0, 61.0]))
+    def let_time_pass(self, seconds: float) -> None:
+        self.world.advance(seconds)
+
+    # ---- what holds -------------------------------------------------------------------------------------------------
+
+    @invariant()
+    def the_laws_hold(self) -> None:
+        if hasattr(self, "world"):
+            self._check(*_laws.settled)
+
+    def _check(self, *laws: _laws.Law) -> None:
+        is_broken, self._is_broken = self._is_broken, True
+        for law in laws:
+            law(self.world)
+        self._is_broken = is_broken
+
+    def teardown(self) -> None:
+        if not hasattr(self, "world"):
+            return
+        try:
+            if not self._is_broken:
+                self.end()
+        finally:
+            self.world.run.close()
+
+    def end(self) -> None:
+        """Heal everything: what may come back has to. Then close the room: nothing may be left."""
+        for name in self.world.servers:
+            self.world.heal(name)
+        for seconds in (50.0, 100.0):  # over the longest backoff, cooldown, call
+            self.world.advance(seconds)
+            self._check(*_laws.settled)
+        self.world.advance(LONG)
+        self._check(_laws.recovered)
+        self.world.close()
+        self._check(*_laws.settled, _laws.ended)

@@ -1,0 +1,372 @@
+"""A world to search: one room over fake servers in virtual time, whoever calls it, and all that is done to it.
+
+Everything a step can do is a plain method that returns once the room has settled: start calls and cancel them, hurt a
+server and heal it, ask for things by name, reload, open and close sessions, let time pass. What was done is kept
+(`was`, `asked`), because that is what decides whether what the room then does is right. `_laws` says what must hold.
+Needs neither Hypothesis nor pytest: a script can drive it as well as a search.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+import anyio
+import anyio.lowlevel
+import attrs
+import trio
+
+from ..actors import Learn, LostReason, Sync
+from ..actors._peer import Loss
+from ..protocol.catalogue import ServerEntry
+from ..protocol.config import Config, ServerDefinition
+from ..protocol.errors import GreenroomError
+from ..protocol.events import Event
+from ..supervisor import Greenroom
+from ..supervisor._session import Session
+from ._book import EPS, Book
+from ._fake import HANG, FakeServer, fake_connectors, tool
+from ._schedule import seed_schedule
+from ._virtual_run import VirtualRun
+
+ECHO, SAFE = "echo", "safe"  # the second declares that running it twice is harmless
+LONG = 1_000.0  # seconds; longer than anything here may take
+
+
+def tools_of(version: int) -> list[dict[str, Any]]:
+    """What a server of this version has. Later versions only ever add to what is known of it."""
+    return [tool(ECHO), tool(SAFE, annotations={"readOnlyHint": True}), tool(f"v{version}")]
+
+
+async def teach(room: Greenroom, server: str, tools: list[dict[str, Any]]) -> None:
+    """Make the index know what the server has, as a cache would: nothing is started."""
+    router = room._runtime.router.ref
+    router.tell(Learn(ServerEntry(server, "", tools=tuple(tools))))
+    await router.ask(Sync)
+
+
+@attrs.define(eq=False)
+class OneCall:
+    """One call of a caller of ours."""
+
+    number: int
+    server: str
+    tool: str
+    session: str | None
+    began: float
+    definition: ServerDefinition | None  # of its server, when it began
+    scope: trio.CancelScope = attrs.field(factory=trio.CancelScope)
+    asked_to_leave: bool = False
+    ended: float | None = None
+    is_judged: bool = False
+    outcomes: list[str | GreenroomError] = attrs.field(factory=list[str | GreenroomError])
+
+    def __str__(self) -> str:
+        where = f" in {self.session}" if self.session else ""
+        return f"call {self.number} of {self.server}_{self.tool}{where}"
+
+
+@attrs.define(eq=False)
+class _Ask:
+    what: str
+    server: str
+    ended: float | None = None
+
+
+class World:
+    """One room and everything around it.
+
+    `entries`: the `mcpServers` entries (each gets a fake in place of a command); `settings`: the room's; `seed`: the
+    schedule.
+    """
+
+    def __init__(
+        self,
+        entries: Mapping[str, Mapping[str, Any]],
+        settings: Mapping[str, Any] | None = None,
+        *,
+        seed: int = 0,
+    ) -> None:
+        self.entries = {name: {"command": "fake", **entry} for name, entry in entries.items()}
+        self.settings = dict(settings or {})
+        self.servers = {name: FakeServer(tools=tools_of(0)) for name in entries}
+        self.versions = dict.fromkeys(entries, 0)
+        self.seen_versions = dict.fromkeys(entries, 0)
+        self.calls: list[OneCall] = []
+        self.sessions: dict[str, Session] = {}
+        self.is_closed = False
+        self.waiting = 0  # tasks of askers that have not come back
+        self.unexpected: list[str] = []
+        self.queues: dict[str, tuple[Any, ...]] = {}  # who waited when it was last looked at
+        self._faults: dict[tuple[str, str], float] = {}  # (fault, server) -> until when; `inf`: still
+        self._asks: list[_Ask] = []
+        self._removed: dict[str, dict[str, Any]] = {}
+        seed_schedule(seed)
+        self.run = VirtualRun()
+        self.room = Greenroom.open(
+            self._source(),
+            cache_path=":memory:",
+            connectors=fake_connectors(self.servers),
+            bootstrap=False,
+        )
+        self.book = Book(self)
+        self.events: list[Event] = []
+        try:
+            self.do(self._open)
+        except BaseException:
+            self.run.close()
+            raise
+
+    async def _open(self) -> None:
+        await self.room.start(self.run.nursery)
+        stream = self.room._runtime.stage.events
+        stream.listen(self.events.append)
+        stream.listen(self.book.read)
+        for name, server in self.servers.items():
+            await teach(self.room, name, server.tools)
+
+    def _source(self) -> dict[str, Any]:
+        return {"mcpServers": dict(self.entries), "settings": self.settings}
+
+    @property
+    def now(self) -> float:
+        return self.run.now
+
+    @property
+    def root(self) -> Any:
+        return self.room._runtime.root
+
+    @property
+    def config(self) -> Config:
+        return self.room.config
+
+    def do(self, step: Callable[[], Awaitable[object]]) -> None:
+        """Await `step()` in there, and let everything settle."""
+        self.run.run(step)
+
+    def advance(self, seconds: float) -> None:
+        """Let time pass, one deadline after the other."""
+        self.run.advance(seconds)
+
+    def later(self, delay: float, act: Callable[[], None]) -> None:
+        """Do something `delay` seconds from now, in a task of its own."""
+
+        async def body() -> None:
+            await anyio.sleep(delay)
+            act()
+
+        self._in_background(body)
+
+    def _in_background(self, body: Callable[[], Awaitable[object]]) -> None:
+        """What waits, in a task of its own: that it fails is its own affair, that it ends is ours."""
+
+        async def job() -> None:
+            try:
+                await body()
+            except GreenroomError:
+                pass
+            except Exception as error:
+                self.unexpected.append(f"{error!r} came out of the room")
+            finally:
+                self.waiting -= 1
+
+        async def go() -> None:
+            self.waiting += 1
+            self.run.nursery.start_soon(job)
+
+        self.do(go)
+
+    # ---- calls ------------------------------------------------------------------------------------------------------
+
+    def call(
+        self,
+        server: str,
+        tool: str = ECHO,
+        *,
+        count: int = 1,
+        session: str | None = None,
+        leave_after: int | None = None,
+    ) -> None:
+        """Start `count` calls at once. `leave_after`: each is cancelled after so many turns of the loop."""
+
+        async def burst() -> None:
+            for _ in range(count):
+                one = OneCall(
+                    len(self.calls), server, tool, session, self.now, self.config.servers.get(server)
+                )
+                self.calls.append(one)
+                self.run.nursery.start_soon(self._call, one)
+                if leave_after is not None:
+                    one.asked_to_leave = True
+                    self.run.nursery.start_soon(self._leave, one, leave_after)
+
+        self.do(burst)
+
+    async def _call(self, one: OneCall) -> None:
+        caller = self.sessions[one.session] if one.session is not None else self.room
+        arguments = {"n": one.number, "who": one.session}
+        with one.scope:
+            try:
+                one.outcomes.append((await caller.call(f"{one.server}_{one.tool}", arguments)).text)
+            except GreenroomError as error:
+                one.outcomes.append(error)
+        if one.scope.cancelled_caught:
+            one.outcomes.append("cancelled")
+        one.ended = self.now
+
+    async def _leave(self, one: OneCall, turns: int) -> None:
+        for _ in range(turns):
+            await anyio.lowlevel.checkpoint()
+        one.scope.cancel()
+
+    @property
+    def pending(self) -> list[OneCall]:
+        return [call for call in self.calls if call.ended is None]
+
+    def cancel(self, one: OneCall, delay: float = 0.0) -> None:
+        one.asked_to_leave = True
+        self.later(delay, one.scope.cancel)
+
+    # ---- what is done to servers ------------------------------------------------------------------------------------
+
+    def hurt(self, fault: str, server: str) -> None:
+        """Write down that this is wrong with it from now on."""
+        self._faults[fault, server] = math.inf
+
+    def lose(self, server: str, delay: float = 0.0, loss: Loss = Loss.DIED) -> None:
+        """Its connection is lost: the process dies, or the server has forgotten the session."""
+
+        def act() -> None:
+            for fault in ("lost", "failing"):
+                self._faults[fault, server] = max(self._faults.get((fault, server), 0.0), self.now)
+            text = "session expired" if loss is Loss.EXPIRED else "exited with code 1"
+            for connection in tuple(self.servers[server].connections):
+                connection.lose(LostReason(text, None if loss is Loss.EXPIRED else 1, loss=loss))
+
+        self.later(delay, act)
+
+    def slow_down(self, server: str, step: str, seconds: float) -> None:
+        """`step`: start, greet, list, call or stop; `HANG` never comes back."""
+        setattr(self.servers[server], f"{step}_latency", seconds)
+        if step == "call" and seconds > 10.0:
+            self.hurt("hung", server)
+            self.hurt("slow", server)
+        elif step in ("start", "greet", "list") and seconds == HANG:
+            self.hurt("failing", server)
+            self.hurt("hung", server)
+
+    def refuse(self, server: str, how: str = "refuse_start") -> None:
+        setattr(self.servers[server], how, "no")
+        self.hurt("failing", server)
+
+    def deafen(self, server: str, *, blocked: bool = False) -> None:
+        """It answers nothing any more; `blocked`: it does not even read."""
+        setattr(self.servers[server], "blocked" if blocked else "deaf", True)
+        for fault in ("failing", "hung", "slow", "full pipe") if blocked else ("failing", "hung", "slow"):
+            self.hurt(fault, server)
+
+    def heal(self, server: str) -> None:
+        fake = self.servers[server]
+        fake.start_latency = fake.greet_latency = fake.list_latency = fake.stop_latency = fake.call_latency = 0.0
+        fake.refuse_start = fake.refuse_greeting = None
+        fake.blocked = fake.deaf = False
+        for (fault, name), until in self._faults.items():
+            if name == server and until == math.inf:
+                self._faults[fault, name] = self.now
+
+    def change_tools(self, server: str, *, tell: bool = True) -> None:
+        """It has other tools now, and says so."""
+        self.versions[server] += 1
+        self.servers[server].tools = tools_of(self.versions[server])
+        if tell:
+            self.do(lambda: _plainly(self.servers[server].announce_tools))
+
+    # ---- what is asked of the room ----------------------------------------------------------------------------------
+
+    def ask(self, what: str, server: str, *, patience: float = LONG, delay: float = 0.0) -> None:
+        """`what`: connect, drain, restart or find. Whoever asks waits for at most `patience` seconds."""
+        ask = _Ask(what, server)
+
+        async def body() -> None:
+            await anyio.sleep(delay)
+            self._asks.append(ask)
+            try:
+                with anyio.move_on_after(patience):
+                    if what == "find":
+                        await self.room.find(f"{server}_nothing")
+                    else:
+                        await getattr(self.room, what)(server)
+            finally:
+                ask.ended = self.now
+
+        self._in_background(body)
+
+    def reload(self, change: str, server: str) -> None:
+        """`change`: same, policy, definition, disable, enable, remove or restore."""
+        entry = self.entries.get(server)
+        match change:
+            case "policy" if entry is not None:
+                entry["idleTimeout"] = 0.05 if entry.get("idleTimeout") != 0.05 else 0.2
+            case "definition" if entry is not None:
+                entry["args"] = [*entry.get("args", ()), "more"]
+                self._note_ask("reload", server)
+            case "disable" | "enable" if entry is not None:
+                entry["disabled"] = change == "disable"
+                self._note_ask("disabled" if change == "disable" else "reload", server)
+            case "remove" if entry is not None and len(self.entries) > 1:
+                self._removed[server] = self.entries.pop(server)
+                self._note_ask("removed", server)
+            case "restore" if server in self._removed:
+                self.entries[server] = self._removed.pop(server)
+                self._note_ask("reload", server)
+            case _:
+                pass
+        self.do(lambda: self.room.reload(self._source()))
+        if server in self.entries:
+            self.do(lambda: teach(self.room, server, self.servers[server].tools))
+
+    def open_session(self, name: str) -> None:
+        self.sessions[name] = self.room.session(name)
+        self.do(self.sessions[name].__aenter__)
+
+    def close_session(self, name: str) -> None:
+        """End it while its calls run."""
+        for server in self.servers:
+            self._note_ask("scope ended", f"{server}[session:{name}]")
+        session = self.sessions.pop(name)
+        self._in_background(session.aclose)
+
+    def close(self) -> None:
+        """Shut the room; returns when it has ended or had all the time it may take."""
+        self._note_ask("shutdown", "")
+        self.is_closed = True
+        self._in_background(self.room.aclose)
+        self.advance(20.0)
+
+    def _note_ask(self, what: str, server: str) -> None:
+        self._asks.append(_Ask(what, server, self.now))
+
+    # ---- the witness ------------------------------------------------------------------------------------------------
+
+    def was(self, fault: str, server: str, since: float) -> bool:
+        return self._faults.get((fault, server), -math.inf) >= since - EPS
+
+    def asked(self, what: str, server: str, since: float) -> bool:
+        if what == "down":
+            return self.is_down(server)
+        kinds = {"connect": ("connect", "restart", "reload"), "drained": ("drain",)}.get(what, (what,))
+        return any(
+            ask.what in kinds and ask.server == server and (ask.ended is None or ask.ended >= since - EPS)
+            for ask in self._asks
+        )
+
+    def is_down(self, server: str) -> bool:
+        """Taken down on purpose, and nobody has asked for it since."""
+        what = [ask.what for ask in self._asks if ask.server == server and ask.what != "find"]
+        return bool(what) and what[-1] in ("drain", "disabled", "removed")
+
+
+
+async def _plainly(act: Callable[[], None]) -> None:
+    act()

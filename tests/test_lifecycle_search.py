@@ -1,0 +1,12 @@
+"""The lifecycle proved by search: see `greenroom.testing` for what is drawn and what must hold."""
+
+from __future__ import annotations
+
+from hypothesis import HealthCheck, settings
+
+from greenroom.testing._machine import RoomMachine
+
+RoomMachine.TestCase.settings = settings(
+    max_examples=150, stateful_step_count=30, deadline=None, report_multiple_bugs=False, suppress_health_check=list(HealthCheck)
+)
+TestRooms = RoomMachine.TestCase
