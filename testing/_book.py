@@ -32,6 +32,10 @@ class Witness(Protocol):
         """Whether this was wrong with it at any moment from `since` on."""
         ...
 
+    def lines(self) -> Mapping[str, tuple[Address, ...]]:
+        """Who waits now for a slot and for a permit, in the order in which they came."""
+        ...
+
     def asked(self, what: str, server: str, since: float) -> bool:
         """Whether somebody asked for this by name, or still does, from `since` on."""
         ...
@@ -48,6 +52,7 @@ class Life:
     connecting_at: float = -math.inf
     connected_at: float = -math.inf
     rested_at: float = -math.inf  # its last call ended
+    closed_at: float = -math.inf
     failed_last: bool = False  # its last ending was a loss or a failure
     unsent: dict[int, None] = attrs.field(factory=dict[int, None])  # accepted, in order
     open: dict[int, float] = attrs.field(factory=dict[int, float])  # sent, not ended: since when
@@ -55,7 +60,11 @@ class Life:
     causes: list[tuple[float, Cause]] = attrs.field(factory=list[tuple[float, Cause]])  # when draining was entered
 
     def ended_as(self, cause: Cause, since: float) -> bool:
-        return any(when >= since - EPS and why is cause for when, why in self.causes)
+        """Whether it was on its way out for this cause at any moment from `since` on."""
+        leaving = self.state is State.DRAINING
+        return any(why is cause and when >= since - EPS for when, why in self.causes) or (
+            bool(self.causes) and self.causes[-1][1] is cause and (leaving or self.closed_at >= since - EPS)
+        )
 
 
 class Book:
@@ -70,6 +79,7 @@ class Book:
         self.last_start: dict[str, float] = {}
         self.restarts: dict[str, list[float]] = {}
         self._seq: int | None = None
+        self._lines: dict[str, tuple[Address, ...]] = {}
         self._readers: Mapping[Kind, Callable[[Event], None]] = {
             Kind.TRANSITION: self._on_transition,
             Kind.CALL: self._on_call,
@@ -77,17 +87,41 @@ class Book:
             Kind.DECISION: self._on_decision,
         }
 
+    def begin(self, address: Address, state: State, incarnation: int) -> None:
+        """An actor that was there before the first event."""
+        self.lives[address] = Life(address, state, incarnation)
+
     def read(self, event: Event) -> None:
         """The next event, in the step that emitted it."""
         if self._seq is not None and event.seq != self._seq + 1:
             self.complain(event, f"event {self._seq + 1} is missing")
         self._seq = event.seq
+        self._look_at_queues(event)
         reader = self._readers.get(event.kind)
         if reader is not None:
             try:
                 reader(event)
             except Exception as error:
                 self.complain(event, f"the book cannot read it: {error!r}")
+
+    def _look_at_queues(self, event: Event) -> None:
+        """First come, first served. Looked at with every event, so that hardly anybody leaves and comes back between
+        two looks; who was asked for by name may have."""
+        is_start = event.kind is Kind.TRANSITION and event.after is State.CONNECTING
+        lines = self.witness.lines()
+        for what, line in lines.items():
+            before, self._lines[what] = self._lines.get(what, ()), line
+            if not is_start or event.address not in before:
+                continue
+            ahead = before[: before.index(event.address)]
+            passed = [other for other in ahead if other in line and not self._was_asked(other, event)]
+            if passed and not self._was_asked(event.address, event):
+                self.complain(event, f"{passed[0]} has waited longer for a {what}")
+
+    def _was_asked(self, address: Address, event: Event) -> bool:
+        return any(
+            self.witness.asked(what, address.server, event.at - 4.0) for what in ("connect", "find", "drained")
+        )
 
     def complain(self, event: Event, what: str) -> None:
         self.complaints.append(f"{what}: {event}")
@@ -143,12 +177,8 @@ class Book:
 
     def _life_of(self, event: Event) -> Life:
         assert event.address is not None
-        assert event.before is not None
-        life = self.lives.get(event.address)
-        if life is None:  # it was there before we listened
-            number = event.incarnation - (event.before is State.CLOSED)
-            life = self.lives[event.address] = Life(event.address, event.before, number)
-        elif life.state is State.CLOSED and event.before is State.IDLE and _is_for_good(life):
+        life = self.life(event.address)
+        if life.state is State.CLOSED and event.before is State.IDLE and _is_for_good(life):
             life.state, life.incarnation = State.IDLE, 1  # the address was gone, and is made anew
         return life
 
@@ -205,6 +235,7 @@ class Book:
             self.complain(event, "gone with calls in flight")
         if event.before is State.IDLE or life.causes[-1][1] is not event.cause:
             self._on_leaving(life, event)
+        life.closed_at = event.at
         life.failed_last = event.cause in (Cause.CONNECT_FAILED, Cause.LOST)
         self._tell_gate(life, event)
 
@@ -213,7 +244,9 @@ class Book:
             self.gate(life.address).connect_failed(event.at)
             if life.address.is_session:
                 self.gate(Address(life.address.server)).connect_failed(event.at)
-        elif event.cause is Cause.LOST and not _was_hung(event) and "expired" not in event.detail:
+        elif event.cause is Cause.LOST and not any(
+            word in event.detail for word in ("unresponsive", "expired")  # counted before; no death
+        ):
             self.gate(life.address).died(event.at)
 
     # ---- reasons ----------------------------------------------------------------------------------------------------

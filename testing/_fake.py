@@ -79,9 +79,9 @@ class FakeServer:
         for connection in tuple(self.connections):
             connection.lose(LostReason(text, exit_code))
 
-    def announce_tools(self) -> None:
-        """Say that the list of tools has changed."""
-        for connection in tuple(self.connections):
+    def announce_tools(self, *, only: FakeConnection | None = None) -> None:
+        """Say that the list of tools has changed, to all connections or to one."""
+        for connection in (only,) if only is not None else tuple(self.connections):
             connection.hooks.on_notification("notifications/tools/list_changed", None)
 
 
@@ -169,8 +169,9 @@ class FakeConnection:
                 await self.pause(self.server.greet_latency)
                 result = self._greeting(exchange)
             case "tools/list":
+                listed = self.server.tools  # as they are when it is asked
                 await self.pause(self.server.list_latency)
-                result = {"tools": self.server.tools}
+                result = {"tools": listed}
             case "tools/call":
                 params = exchange.params or {}
                 await self.pause(self.server.call_latency)

@@ -4,8 +4,8 @@ Each law is a function of the world that raises `AssertionError` with a sentence
 book of events, the far ends (what reached the fake servers), and the room's own books (permits, slots, gates, load),
 which must agree with both. `settled` are checked after every step; `ended` once the room has closed.
 
-"Nobody starves" is two laws. Whoever waits stands in a queue that will serve him, and nobody who came later has been
-served before him (`queues_are_fair`); and once every server is well and nothing else happens, everything that may come
+"Nobody starves" is three laws. Whoever waits stands in a queue that will serve him; nobody who came later is served
+before him (the book looks at the queues with every event); and once every server is well and nothing else happens, everything that may come
 back does (`recovered`, checked by the search at its end).
 """
 
@@ -24,6 +24,7 @@ from ._world import ECHO, OneCall, World
 
 Law = Callable[[World], None]
 
+_TAKEN_DOWN = (Cause.DRAINED, Cause.DISABLED, Cause.REMOVED)
 _LIVE = (State.CONNECTING, State.CONNECTED, State.DRAINING)
 
 
@@ -96,27 +97,6 @@ def gates_have_a_prober(world: World) -> None:
                 if call.sent_at > record.gate.failed_at + EPS
             ]
             assert len(since) <= 1, f"{record.definition.name}: {len(since)} calls went through a tripped gate"
-
-
-def queues_are_fair(world: World) -> None:
-    """First come, first served: for a slot, and for a permit. A server's sessions may have to wait for one another."""
-    admission = world.root.admission
-    lines = {
-        "permit": (tuple(admission.permits._queue), lambda actor: actor in admission.permits._held),
-        "slot": (
-            tuple(who for who, waiter in admission.pool._waiting.items() if waiter.group is None),
-            admission.pool.holds,
-        ),
-    }
-    kept = admission.pool._kept
-    for what, (line, is_served) in lines.items():
-        before = world.queues.get(what, ())
-        world.queues[what] = line
-        for place, actor in enumerate(before):
-            if actor in line or not is_served(actor) or actor in kept:
-                continue
-            passed = [other for other in before[:place] if other in line and other not in kept]
-            assert not passed, f"{actor} got its {what} before {passed[0]}"
 
 
 def whoever_waits_is_in_a_queue(world: World) -> None:
@@ -274,11 +254,13 @@ def _unavailable(world: World, call: OneCall, ended: float) -> str | None:
 
 
 def _not_connected(world: World, call: OneCall, ended: float) -> str | None:
-    if world.is_closed or world.asked("shutdown", "", call.began):
+    """Taken down; whoever asked for it by name since, and left before it had drained, has not brought it back."""
+    if world.is_closed or world.asked("shutdown", "", call.began) or world.is_down(call.server):
         return None
-    for what in ("drained", "disabled", "removed", "restart", "reload"):
-        if world.asked(what, call.server, call.began) or world.is_down(call.server):
-            return None
+    if any(world.asked(what, call.server, call.began) for what in ("drained", "disabled", "removed")):
+        return None
+    if any(life.causes and life.causes[-1][1] in _TAKEN_DOWN for life in _lives(world, call)):
+        return None
     scope = f"{call.server}[session:{call.session}]"
     return None if world.asked("scope ended", scope, call.began) else "it was not taken down"
 
@@ -402,7 +384,6 @@ settled: tuple[Law, ...] = (
     slots_are_conserved,
     load_is_counted,
     gates_have_a_prober,
-    queues_are_fair,
     whoever_waits_is_in_a_queue,
     pressure_makes_room,
     nothing_outstays_its_time,

@@ -37,6 +37,7 @@ class RoomMachine(RuleBasedStateMachine):
         "narrow": {"maxInFlight": 1, "maxQueued": 3, "idleTimeout": 0.1},
         "kept": {"lifecycle": "keep-alive"},
         "apart": {"isolation": "per_session"},
+        "other": {"idleTimeout": 1.0},
     }
     settings: ClassVar[Mapping[str, Any]] = {}
     session_names: ClassVar[tuple[str, ...]] = ("ann", "bob")
@@ -47,25 +48,38 @@ class RoomMachine(RuleBasedStateMachine):
     @initialize(
         seed=st.integers(0, 2**16),
         permits=st.sampled_from([1, 10]),
-        threshold=st.sampled_from([2, 1, 5, 50]),
-        slots=st.sampled_from([20, 3, 2]),
+        threshold=st.sampled_from([1, 2, 5, 50]),
+        slots=st.sampled_from([20, 2, 3]),
         backoff=st.sampled_from([1_000, 50]),
+        focus=st.integers(0, 2**5 - 1),
+        pace=st.fixed_dictionaries({step: st.sampled_from([0.0, 0.5, 1.0]) for step in ("start", "call", "stop")}),
     )
-    def open(self, seed: int, permits: int, threshold: int, slots: int, backoff: int) -> None:
+    def open(
+        self,
+        seed: int,
+        permits: int,
+        threshold: int,
+        slots: int,
+        backoff: int,
+        focus: int,
+        pace: dict[str, float],
+    ) -> None:
+        names = tuple(self.entries)
+        self._focus = [name for place, name in enumerate(names) if focus >> place & 1] or names
         drawn = {
             "startPermits": permits,
             "failureThreshold": threshold,
-            "cooldownMs": 3_000,
+            "cooldownMs": 1_000,
             "maxConnections": slots,
             "restartBackoff": {"minMs": backoff, "maxMs": 60_000},
         }
-        self.world = World(self.entries, {**drawn, **self.settings}, seed=seed)
+        self.world = World(self.entries, {**drawn, **self.settings}, seed=seed, pace=pace)
 
     # ---- what can be drawn ------------------------------------------------------------------------------------------
 
     def _server(self, index: int) -> str:
-        names = tuple(self.world.servers)
-        return names[index % len(names)]
+        """Few servers an example: what happens to one of them adds up."""
+        return self._focus[index % len(self._focus)]
 
     def _session_for(self, server: str, index: int) -> tuple[bool, str | None]:
         """Whether the server can be called now, and out of which session."""
@@ -74,14 +88,27 @@ class RoomMachine(RuleBasedStateMachine):
             return True, None
         return bool(sessions), sessions[index % len(sessions)] if sessions else None
 
+    def _wait(self, seconds: float) -> None:
+        if seconds:
+            self.world.advance(seconds)
+
     # ---- calls ------------------------------------------------------------------------------------------------------
 
-    @rule(server=INDEX, tool=st.sampled_from([ECHO, SAFE]), count=st.integers(1, 4), session=INDEX)
-    def call(self, server: int, tool: str, count: int, session: int) -> None:
+    @rule(server=INDEX, tool=st.sampled_from([ECHO, SAFE]), count=st.integers(1, 4), session=INDEX, then=MOMENTS)
+    def call(self, server: int, tool: str, count: int, session: int, then: float) -> None:
         name = self._server(server)
         can, who = self._session_for(name, session)
         if can:
             self.world.call(name, tool, count=count, session=who)
+            self._wait(then)
+
+    @rule(count=st.integers(1, 3), session=INDEX, then=MOMENTS)
+    def call_all(self, count: int, session: int, then: float) -> None:
+        for name in self._focus:
+            can, who = self._session_for(name, session)
+            if can:
+                self.world.call(name, SAFE, count=count, session=who)
+        self._wait(then)
 
     @rule(server=INDEX, session=INDEX, turns=st.integers(0, 6))
     def call_and_leave(self, server: int, session: int, turns: int) -> None:
@@ -98,9 +125,10 @@ class RoomMachine(RuleBasedStateMachine):
 
     # ---- what servers do --------------------------------------------------------------------------------------------
 
-    @rule(server=INDEX, delay=MOMENTS, loss=st.sampled_from([Loss.DIED, Loss.DIED, Loss.EXPIRED]))
-    def lose(self, server: int, delay: float, loss: Loss) -> None:
+    @rule(server=INDEX, delay=MOMENTS, loss=st.sampled_from([Loss.DIED, Loss.DIED, Loss.EXPIRED]), then=MOMENTS)
+    def lose(self, server: int, delay: float, loss: Loss, then: float) -> None:
         self.world.lose(self._server(server), delay, loss)
+        self._wait(then)
 
     @rule(server=INDEX, seconds=st.sampled_from([1.0, 0.5, 3.0, 8.0, 70.0, HANG]))
     def answer_slowly(self, server: int, seconds: float) -> None:
@@ -126,9 +154,9 @@ class RoomMachine(RuleBasedStateMachine):
     def heal(self, server: int) -> None:
         self.world.heal(self._server(server))
 
-    @rule(server=INDEX)
-    def change_tools(self, server: int) -> None:
-        self.world.change_tools(self._server(server))
+    @rule(server=INDEX, is_overtaken=st.booleans())
+    def change_tools(self, server: int, is_overtaken: bool) -> None:
+        self.world.change_tools(self._server(server), is_overtaken=is_overtaken)
 
     # ---- what is asked of the room ----------------------------------------------------------------------------------
 
@@ -137,9 +165,11 @@ class RoomMachine(RuleBasedStateMachine):
         what=st.sampled_from(["connect", "restart", "drain", "find"]),
         patience=st.sampled_from([LONG, 0.5, 3.0]),
         delay=MOMENTS,
+        then=MOMENTS,
     )
-    def ask(self, server: int, what: str, patience: float, delay: float) -> None:
+    def ask(self, server: int, what: str, patience: float, delay: float, then: float) -> None:
         self.world.ask(what, self._server(server), patience=patience, delay=delay)
+        self._wait(then)
 
     @rule(
         server=INDEX,
@@ -159,8 +189,12 @@ class RoomMachine(RuleBasedStateMachine):
         names = tuple(self.world.sessions)
         self.world.close_session(names[pick % len(names)])
 
-    @rule(seconds=st.sampled_from([1.0, 0.5, 3.0, 6.0, 10.0, 31.0, 61.0]))
+    @rule(seconds=st.sampled_from([1.0, 0.5, 3.0]))
     def let_time_pass(self, seconds: float) -> None:
+        self.world.advance(seconds)
+
+    @rule(seconds=st.sampled_from([6.0, 10.0, 31.0, 61.0]))
+    def let_much_time_pass(self, seconds: float) -> None:
         self.world.advance(seconds)
 
     # ---- what holds -------------------------------------------------------------------------------------------------

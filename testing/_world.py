@@ -19,6 +19,7 @@ import trio
 
 from ..actors import Learn, LostReason, Sync
 from ..actors._peer import Loss
+from ..protocol.address import Address
 from ..protocol.catalogue import ServerEntry
 from ..protocol.config import Config, ServerDefinition
 from ..protocol.errors import GreenroomError
@@ -78,7 +79,7 @@ class World:
     """One room and everything around it.
 
     `entries`: the `mcpServers` entries (each gets a fake in place of a command); `settings`: the room's; `seed`: the
-    schedule.
+    schedule; `pace`: how long a well server takes to start, call and stop, in seconds.
     """
 
     def __init__(
@@ -87,10 +88,14 @@ class World:
         settings: Mapping[str, Any] | None = None,
         *,
         seed: int = 0,
+        pace: Mapping[str, float] | None = None,
     ) -> None:
         self.entries = {name: {"command": "fake", **entry} for name, entry in entries.items()}
         self.settings = dict(settings or {})
         self.servers = {name: FakeServer(tools=tools_of(0)) for name in entries}
+        self._pace = dict(pace or {})
+        for server in self.servers.values():
+            self._set_pace(server)
         self.versions = dict.fromkeys(entries, 0)
         self.seen_versions = dict.fromkeys(entries, 0)
         self.calls: list[OneCall] = []
@@ -98,7 +103,6 @@ class World:
         self.is_closed = False
         self.waiting = 0  # tasks of askers that have not come back
         self.unexpected: list[str] = []
-        self.queues: dict[str, tuple[Any, ...]] = {}  # who waited when it was last looked at
         self._faults: dict[tuple[str, str], float] = {}  # (fault, server) -> until when; `inf`: still
         self._asks: list[_Ask] = []
         self._removed: dict[str, dict[str, Any]] = {}
@@ -123,6 +127,8 @@ class World:
         stream = self.room._runtime.stage.events
         stream.listen(self.events.append)
         stream.listen(self.book.read)
+        for actor in self.root.actors.values():  # some were on their way before anybody could listen
+            self.book.begin(actor.address, actor.life.state, actor.life.incarnation)
         for name, server in self.servers.items():
             await teach(self.room, name, server.tools)
 
@@ -268,19 +274,33 @@ class World:
 
     def heal(self, server: str) -> None:
         fake = self.servers[server]
-        fake.start_latency = fake.greet_latency = fake.list_latency = fake.stop_latency = fake.call_latency = 0.0
+        self._set_pace(fake)
         fake.refuse_start = fake.refuse_greeting = None
         fake.blocked = fake.deaf = False
         for (fault, name), until in self._faults.items():
             if name == server and until == math.inf:
                 self._faults[fault, name] = self.now
 
-    def change_tools(self, server: str, *, tell: bool = True) -> None:
-        """It has other tools now, and says so."""
+    def change_tools(self, server: str, *, is_overtaken: bool = False) -> None:
+        """It has other tools now, and says so. `is_overtaken`: it says so to one of its connections first, which reads
+        them slowly, then changes them again and tells all: the first answer comes after the second."""
+        fake = self.servers[server]
+        if is_overtaken and fake.connections:
+            latency, fake.list_latency = fake.list_latency, 3.0
+            self._have_newer_tools(server)
+            self.do(lambda: _plainly(lambda: fake.announce_tools(only=fake.connections[0])))
+            self.advance(0.25)
+            fake.list_latency = latency
+        self._have_newer_tools(server)
+        self.do(lambda: _plainly(fake.announce_tools))
+
+    def _set_pace(self, fake: FakeServer) -> None:
+        for step in ("start", "greet", "list", "call", "stop"):
+            setattr(fake, f"{step}_latency", self._pace.get(step, 0.0))
+
+    def _have_newer_tools(self, server: str) -> None:
         self.versions[server] += 1
         self.servers[server].tools = tools_of(self.versions[server])
-        if tell:
-            self.do(lambda: _plainly(self.servers[server].announce_tools))
 
     # ---- what is asked of the room ----------------------------------------------------------------------------------
 
@@ -308,12 +328,15 @@ class World:
         match change:
             case "policy" if entry is not None:
                 entry["idleTimeout"] = 0.05 if entry.get("idleTimeout") != 0.05 else 0.2
+                self._note_ask("policy", server)
             case "definition" if entry is not None:
                 entry["args"] = [*entry.get("args", ()), "more"]
                 self._note_ask("reload", server)
-            case "disable" | "enable" if entry is not None:
-                entry["disabled"] = change == "disable"
-                self._note_ask("disabled" if change == "disable" else "reload", server)
+            case "disable" if entry is not None:
+                entry["disabled"] = True
+                self._note_ask("disabled", server)
+            case "enable" if entry is not None and entry.pop("disabled", False):
+                self._note_ask("reload", server)
             case "remove" if entry is not None and len(self.entries) > 1:
                 self._removed[server] = self.entries.pop(server)
                 self._note_ask("removed", server)
@@ -360,6 +383,15 @@ class World:
             ask.what in kinds and ask.server == server and (ask.ended is None or ask.ended >= since - EPS)
             for ask in self._asks
         )
+
+    def lines(self) -> dict[str, tuple[Address, ...]]:
+        admission = self.root.admission
+        slots = [
+            actor.address
+            for actor, waiter in admission.pool._waiting.items()
+            if waiter.group is None and actor not in admission.pool._kept  # those have bounds of their own
+        ]
+        return {"slot": tuple(slots), "permit": tuple(actor.address for actor in admission.permits._queue)}
 
     def is_down(self, server: str) -> bool:
         """Taken down on purpose, and nobody has asked for it since."""

@@ -1,0 +1,187 @@
+"""Break the runtime in one place at a time, and see the search over schedules find it.
+
+`MUTANTS` lists faults that a runtime like this can have: file, the text that is there, the text put in its place. Each
+is tried in a copy of the tree against `tests/test_lifecycle_search.py` alone, in its default profile; what the search
+shrank it to, and the law that it broke, is written to `docs/search-mutants.md`. Words as arguments choose among the
+faults, and then nothing is written. Exits 1 when one survives or its text is no longer there.
+"""
+
+# ruff: noqa: E501  # a table
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).resolve().parents[1]
+REPORT = ROOT / "docs" / "search-mutants.md"
+COPIED = ("src", "protocol", "actors", "supervisor", "gateway", "testing", "tests", "pyproject.toml")
+SEARCH = "tests/test_lifecycle_search.py"
+LIMIT = 600.0  # seconds; shrinking is most of it
+SIDE_BY_SIDE = 2
+
+
+class Mutant(NamedTuple):
+    fault: str
+    file: str
+    old: str
+    new: str
+
+
+class Found(NamedTuple):
+    law: str  # what the search said
+    trace: tuple[str, ...]
+
+
+_DESK, _SERVER, _INCARNATION = "actors/_desk.py", "actors/_server.py", "actors/_incarnation.py"
+_ROOT, _GATE, _POOL, _RESTART = (
+    "supervisor/_root.py",
+    "supervisor/_gate.py",
+    "supervisor/_pool.py",
+    "supervisor/_restart.py",
+)
+_ADMISSION, _PERMITS, _LIFECYCLE = "supervisor/_admission.py", "supervisor/_permits.py", "protocol/lifecycle.py"
+
+# fmt: off
+MUTANTS = (
+    Mutant("eviction ignores calls in flight", _ADMISSION, "if actor.is_connected and actor.is_resting]", "if actor.is_connected]"),
+    Mutant("eviction takes what is kept alive", _POOL, "return holder.is_leaving or holder.is_kept", "return holder.is_leaving"),
+    Mutant("nobody is evicted while others wait", _POOL, "decisions += self._make_room()", "pass"),
+    Mutant("the slot comes back before the tree is gone", _SERVER, "                case Effect.STOP_TREE:\n", "                case Effect.STOP_TREE:\n                    self.director.admission.leave(self)\n"),
+    Mutant("the slot is never given back", _ROOT, "        self.admission.leave(actor)\n        record.at_gate.pop(actor, None)\n        record.standing", "        self.admission.permits.release(actor)\n        record.at_gate.pop(actor, None)\n        record.standing"),
+    Mutant("waiters for a slot are served last come, first served", _POOL, "for who in tuple(self._waiting):\n            if not", "for who in reversed(tuple(self._waiting)):\n            if not"),
+    Mutant("a permit is kept when its holder leaves", _ADMISSION, "        self._forget_deadline(actor)\n        self.permits.release(actor)\n", "        self._forget_deadline(actor)\n"),
+    Mutant("a permit is kept after a start", _ROOT, "        self.admission.started(actor)\n        if hello", "        if hello"),
+    Mutant("waiters for a permit are served last come, first served", _PERMITS, "who = next(iter(self._queue))", "who = next(reversed(self._queue))"),
+    Mutant("one permit too many", _PERMITS, "len(self._held) < self.places", "len(self._held) <= self.places"),
+    Mutant("the half-open flag sticks when the probe leaves", _ROOT, "        if record.probe is who:\n", "        if False:\n"),
+    Mutant("half-open passes everybody", _GATE, "if now < self.shut_until or self.probing:", "if now < self.shut_until:"),
+    Mutant("the gate forgives at a handshake", _ROOT, "        server.failure = None\n        if record.parent", "        server.failure = None\n        self._set_gate(record, Gate(), \"open\")\n        if record.parent"),
+    Mutant("an early answer forgives the failures before it", _GATE, "if self.tripped or connected_for >= policy.stable_after:", "if True:"),
+    Mutant("a failed start does not shut the gate", _GATE, "return self._failed(policy, now, reason, policy.delay(self.failures + 1, draw))", "return self"),
+    Mutant("the second death costs nothing either", _GATE, "policy.delay(self.failures, draw) if self.failures else 0.0", "0.0"),
+    Mutant("whoever goes around the gate may do so at once again", _ROOT, "now >= record.last_start + BYPASS_EVERY", "True"),
+    Mutant("restart intensity is not counted", _RESTART, "return Intensity(times), len(times) > limit", "return Intensity(times), False"),
+    Mutant("nobody rings at the gate when it opens", _ROOT, "        if record.at_gate and when > now:\n", "        if False:\n"),
+    Mutant("a late connection is kept", _INCARNATION, "        self._leaving = True\n        if self._scope is not None:\n", "        self._leaving = True\n        if self._connection is not None and self._scope is not None:\n"),
+    Mutant("late news of an earlier incarnation is heeded", _SERVER, "if news.incarnation != self.life.incarnation:", "if False:"),
+    Mutant("a handshake that ends while it is being left makes it connected", _LIFECYCLE, "life.state in (State.DRAINING, State.CLOSED)\n\n\ndef step", "life.state is State.CLOSED\n\n\ndef step"),
+    Mutant("queued calls are forgotten when their server has closed", _SERVER, "(verdict.then is Then.IDLE and self.is_awaited)", "(verdict.then is Then.IDLE and self.is_watched)"),
+    Mutant("queued calls are forgotten when the connection is ready", _SERVER, "                case Effect.SERVE:\n                    self._serve()", "                case Effect.SERVE:\n                    pass"),
+    Mutant("calls in flight are forgotten when the connection is lost", _SERVER, "self._lose_all(lost or LostReason(\"the connection was lost\"))", "pass"),
+    Mutant("calls in flight are forgotten at the drain deadline", _SERVER, "                case Effect.EXPIRE_CALLS:\n                    self._expire_all()", "                case Effect.EXPIRE_CALLS:\n                    pass"),
+    Mutant("a call that was sent is sent again", _DESK, "(call.reach is Reach.NOT_SENT or call.replayable)", "True"),
+    Mutant("a lost call is sent again for ever", _DESK, "return not call.lost_before and", "return"),
+    Mutant("a call that is sent again goes to the end of the queue", _DESK, "        if first:\n            self.mailbox", "        if False:\n            self.mailbox"),
+    Mutant("a caller that leaves is not told to the server", _DESK, "        self._take_off(call)\n        self.peer.abandon(call, reason)", "        self._take_off(call)"),
+    Mutant("a caller that leaves ends its call twice", "actors/_call.py", "        if self.ended:\n            return False\n", ""),
+    Mutant("a queued call whose caller left stays queued", _DESK, "                self._unqueue(call)\n                self._end(call)\n            self", "                self._end(call)\n            self"),
+    Mutant("the last waiter leaves its server in the queue", _DESK, "        if not self.mailbox.user:\n            self.director.unwant(self)", "        if False:\n            self.director.unwant(self)"),
+    Mutant("the bound on queued calls is one too high", _DESK, "record.load.queued >= limit_queued", "record.load.queued > limit_queued + limit_in_flight"),
+    Mutant("the bound on calls in flight is not looked at", _DESK, "if self.record.load.in_flight >= self._bounds()[0]:", "if False:"),
+    Mutant("a draining server is sent queued calls", _DESK, "if not self.mailbox.user or self.life.state is not State.CONNECTED:", "if not self.mailbox.user or self.peer is None:"),
+    Mutant("draining waits for ever", _SERVER, "                    self._wake_by(self.life.deadline)\n", "                    pass\n"),
+    Mutant("the idle time runs while calls are in flight", _SERVER, "self.is_resting and not self._is_held", "not self._is_held"),
+    Mutant("the idle time is not started by the last call", _SERVER, "            self._idle_since = self.stage.rim.now()\n            self._is_held", "            self._is_held"),
+    Mutant("a server that was taken down is brought back by a call", _ROOT, "        if what.then is Then.DOWN:\n            record.down = error\n", "        record.down = None\n"),
+    Mutant("what is kept alive stays down after a loss", _RESTART, "RestartPolicy.ALWAYS if keep else", "RestartPolicy.ON_DEMAND if keep else"),
+    Mutant("an older list of tools replaces a newer one", "actors/_router.py", "if known is not None and entry.revision < known.revision:", "if False:"),
+    Mutant("sessions share a child", _ROOT, "return Address.of_session(server, session)", "return Address.of_session(server, \"all\")"),
+    Mutant("a session that ends leaves its children", _ROOT, "            actor.leave(Ending(Cause.SCOPE_ENDED, \"the session is over\"), 0)\n", "            pass\n"),
+    Mutant("a policy-only change restarts the process", "supervisor/_reload.py", "        return \"live\"\n", "        return \"replace\"\n"),
+    Mutant("a changed definition keeps the old process", "supervisor/_reload.py", "    return \"replace\"\n", "    return \"live\"\n"),
+    Mutant("a hung server is not declared lost", _DESK, "        if hung:\n            self._unresponsive()\n", ""),
+    Mutant("a silent server is well", "actors/_health.py", "            if self.misses:\n", "            if False:\n"),
+    Mutant("one timer of several on one tick is lost", "actors/_timers.py", "        for timer in held:\n            heapq.heappush(self._heap, timer)\n", ""),
+)
+# fmt: on
+
+
+def main() -> int:
+    wanted = [mutant for mutant in MUTANTS if not sys.argv[1:] or any(word in mutant.fault for word in sys.argv[1:])]
+    with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(SIDE_BY_SIDE) as pool:
+        attempts = [
+            pool.submit(_try, Path(folder) / str(number), mutant) for number, mutant in enumerate(wanted)
+        ]
+        found = dict(zip(wanted, (attempt.result() for attempt in attempts), strict=True))
+    if len(wanted) == len(MUTANTS):
+        REPORT.write_text(_report(found), encoding="utf-8")
+    survivors = [mutant.fault for mutant, what in found.items() if what is None]
+    print(f"{len(wanted)} faults, {len(survivors)} not found", *survivors, sep="\n  ")
+    return bool(survivors)
+
+
+def _try(copy: Path, mutant: Mutant) -> Found | None:
+    """What the search found, or None."""
+    _copy(copy)
+    path = copy / mutant.file
+    sound = path.read_text(encoding="utf-8")
+    if sound.count(mutant.old) != 1:
+        print(f"{mutant.fault}: its text is there {sound.count(mutant.old)} times in {mutant.file}", flush=True)
+        return None
+    path.write_text(sound.replace(mutant.old, mutant.new), encoding="utf-8")
+    found = _search(copy)
+    shutil.rmtree(copy)
+    print(f"{mutant.fault}: {found.law if found else 'NOT FOUND'}", flush=True)
+    return found
+
+
+def _copy(folder: Path) -> None:
+    folder.mkdir()
+    for name in COPIED:
+        source = ROOT / name
+        if source.is_dir():
+            skipped = shutil.ignore_patterns("__pycache__", "*.egg-info")
+            shutil.copytree(source, folder / name, symlinks=True, ignore=skipped)
+        else:
+            shutil.copy(source, folder / name)
+
+
+def _search(copy: Path) -> Found | None:
+    command = [sys.executable, "-m", "pytest", "-qx", "--no-header", "-p", "no:cacheprovider"]
+    command += ["-o", "faulthandler_timeout=0", SEARCH]
+    environment = {
+        **os.environ,
+        "PYTHONPATH": os.fspath(copy / "src"),
+        "PYTHONDONTWRITEBYTECODE": "1",
+    }
+    try:
+        done = subprocess.run(command, cwd=copy, env=environment, capture_output=True, text=True, timeout=LIMIT)
+    except subprocess.TimeoutExpired:
+        return Found("the search did not end", ())
+    return None if done.returncode == 0 else _told(done.stdout)
+
+
+def _told(output: str) -> Found:
+    lines = [line.removeprefix("E").strip() for line in output.splitlines() if line.startswith("E ")]
+    law = next((line for line in lines if line.startswith(("AssertionError", "greenroom"))), lines[0] if lines else "it broke")
+    steps = [line.removeprefix("state.") for line in lines if line.startswith("state.")]
+    trace = tuple(step for step in steps if not step.startswith(("the_laws_hold", "teardown")))
+    return Found(re.sub(r"\s+", " ", law.removeprefix("AssertionError: "))[:160], trace)
+
+
+def _report(found: dict[Mutant, Found | None]) -> str:
+    lines = [
+        "# Faults the search finds",
+        "",
+        "Each was put into the runtime, alone, and the search over schedules was run against it in its default profile,",
+        "with no other test: what it said, and what it shrank the fault to. Made by `make mutants`.",
+        "",
+    ]
+    for mutant, what in found.items():
+        lines += [f"## {mutant.fault[0].upper()}{mutant.fault[1:]}", "", f"`{mutant.file}`"]
+        lines += ["", "Not found." if what is None else f"> {what.law}", ""]
+        if what is not None and what.trace:
+            lines += ["```python", *what.trace, "```", ""]
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
