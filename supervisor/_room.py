@@ -310,8 +310,9 @@ class Greenroom(Calls):
         )
 
     def events(self, kinds: Iterable[Kind] | None = None) -> Subscription:
-        """`async with room.events() as events: async for event in events: …`, from now on, in order."""
-        return self._live.stage.events.subscribe(kinds)
+        """`async with room.events() as events: async for event in events: …`, from now on, in order. Asked for before
+        the room is opened, in the loop that will open it: from the very first."""
+        return self._runtime.events.subscribe(kinds)
 
     def session(self, name: str) -> Session:
         """A caller whose state nobody else shares: `async with room.session("alice") as s: await s.call(...)`."""
