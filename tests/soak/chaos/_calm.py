@@ -62,7 +62,7 @@ class Calm:
     def _undo(self) -> None:
         world = self.world
         world.loop.ring_all()
-        world.cast.present = world.cast.base()
+        world.cast.restore()
         world.cast.write()
         world.loop.run_for(1.0)  # the file is watched: its change is one reload, half a second later
 

@@ -34,6 +34,7 @@ TOOLS: Final = (
     *[("deaf", "echo")] * 2,
     *[("junk", "junk"), ("junk", "echo"), ("fat", "echo"), ("twice", "echo"), ("broken", "echo")],
     *[("notes", "find"), ("clock", "now"), ("flaky", "divide"), ("flaky", "crash"), ("late", "sleep")],
+    *[("", "tools/list"), ("", "ping"), ("", "resources/list"), ("flood", "echo")],
     *[("late", "grow"), ("late", "progress"), ("each", "echo"), ("hangs", "echo"), ("dies", "echo"), ("extra", "echo")],
 )  # fmt: skip
 
@@ -48,17 +49,10 @@ SETTINGS: Final[dict[str, Any]] = {
     "restartBackoff": {"minMs": 50, "maxMs": 500},
     "restartIntensity": 50,
     "maxQueued": 200,
+    "maxLineBytes": 1 << 20,
 }
-FLAGS: Final = (
-    "--max-connections",
-    "9",
-    "--idle-timeout",
-    "400",
-    "--failure-threshold",
-    "4",
-    "--cooldown",
-    "700",
-)
+SLOTS: Final = 9
+FLAGS: Final = ("--idle-timeout=400", "--failure-threshold=4", "--cooldown=700")
 
 
 @attrs.define
@@ -68,6 +62,7 @@ class Cast:
     folder: Path
     token: str
     present: dict[str, Any] = attrs.field(init=False)
+    slots: int = SLOTS
 
     def __attrs_post_init__(self) -> None:
         self.present = self.base()
@@ -98,6 +93,7 @@ class Cast:
             "deaf": faulty("--deaf-after", "tools/call"),
             "junk": faulty("--junk-before", "--banner", "Welcome!"),
             "fat": faulty("--fat", "200000"),
+            "flood": faulty("--fat", "3000000"),
             "twice": faulty("--twice", "--bad-utf8"),
             "broken": faulty("--not-json"),
             "each": {**faulty(), "isolation": "per_call"},
@@ -105,12 +101,17 @@ class Cast:
             "dies": faulty("--crash-at", "notifications/initialized"),
         }
 
+    def restore(self) -> None:
+        """As it was in the beginning; not written yet."""
+        self.present, self.slots = self.base(), SLOTS
+
     def extra(self) -> dict[str, Any]:
         return self._program("echo")
 
     def write(self, *, in_place: bool = False) -> None:
         """The present servers into the file: by renaming over it, as editors do, or by writing into it."""
-        self._put(json.dumps({"mcpServers": self.present, "settings": SETTINGS}), in_place)
+        settings = {**SETTINGS, "maxConnections": self.slots}
+        self._put(json.dumps({"mcpServers": self.present, "settings": settings}), in_place)
 
     def write_broken(self) -> None:
         self._put(json.dumps({"mcpServers": self.present})[:-30], True)

@@ -152,7 +152,8 @@ class _Course:
             f"\n\n{title}:\n" + "\n".join(f"  {line[:300]}" for line in lines)
             for title, lines in parts.items()
         )
-        return f"{error}\n\nGREENROOM_SEED={self._plan.seed} brings this sequence of faults back (life {life.number}).{told}"
+        seed = f"GREENROOM_SEED={self._plan.seed} brings this sequence of faults back (life {life.number})."
+        return f"{error}\n\n{seed}{told}"
 
 
 class _Life:
@@ -193,6 +194,9 @@ class _Life:
         """End it in the middle of it all. Raises `Contradiction` when something is left, or it took too long."""
         self.loop.forget_alarms()  # who was stopped stays stopped; only the gateway and its client are awake
         self.gateway.process.send_signal(signal.SIGCONT)
+        guard = look.guard_of(self.gateway.pid)
+        if guard is not None:
+            os.kill(guard, signal.SIGCONT)
         self.gateway.listen()
         polite = ending is Ending.TERM
         if polite:

@@ -20,6 +20,7 @@ class Kind(enum.Enum):
     KILL_GRANDCHILD = "kill a grandchild"
     STOP_GRANDCHILD = "stop a grandchild for a while"
     KILL_GUARD = "kill the guard"
+    STOP_GUARD = "stop the guard for a while"
     FREEZE_GATEWAY = "stop the gateway for a while"
     STALL_DISK = "stall the far end's disk"
     DEAF_CLIENT = "read no answers for a while"
@@ -28,8 +29,12 @@ class Kind(enum.Enum):
     HANG_UP = "ask over the control socket, hang up"
     RECONNECT = "reconnect one server"
     RECONNECT_ALL = "reconnect all servers"
+    CONNECT = "connect a server by name"
     CHANGE = "change a definition"
+    SPOIL = "change a command to one that is not there"
     POLICY = "change a policy"
+    LIFECYCLE = "change a lifecycle"
+    RESIZE = "change the number of slots"
     REMOVE = "remove a server"
     DISABLE = "disable a server"
     ADD = "add a server"
@@ -43,6 +48,7 @@ _WEIGHTS: Final = {
     Kind.KILL_GRANDCHILD: 2,
     Kind.STOP_GRANDCHILD: 1,
     Kind.KILL_GUARD: 1,
+    Kind.STOP_GUARD: 1,
     Kind.FREEZE_GATEWAY: 1,
     Kind.STALL_DISK: 3,
     Kind.DEAF_CLIENT: 2,
@@ -51,13 +57,17 @@ _WEIGHTS: Final = {
     Kind.HANG_UP: 3,
     Kind.RECONNECT: 3,
     Kind.RECONNECT_ALL: 1,
+    Kind.CONNECT: 2,
     Kind.CHANGE: 2,
+    Kind.SPOIL: 1,
     Kind.POLICY: 1,
+    Kind.LIFECYCLE: 2,
+    Kind.RESIZE: 2,
     Kind.REMOVE: 1,
     Kind.DISABLE: 1,
     Kind.ADD: 2,
     Kind.BREAK: 1,
-    Kind.RESTORE: 2,
+    Kind.RESTORE: 3,
 }
 
 
@@ -94,7 +104,7 @@ def draw_faults(seed: str, servers: tuple[str, ...]) -> Iterator[Fault]:
     while True:
         number += 1
         yield Fault(
-            pause=chance.expovariate(4.0),
+            pause=chance.choice((0.0, 0.0, chance.expovariate(4.0), chance.expovariate(4.0))),
             kind=chance.choices(kinds, weights)[0],
             pick=chance.random(),
             server=chance.choice(servers),

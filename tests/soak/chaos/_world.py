@@ -66,6 +66,8 @@ class World:
             self.loop.after(burst.cancel_after, lambda: self._cancel(numbers[::2]))
 
     def _call(self, burst: Burst, at: int) -> int:
+        if not burst.server:
+            return self.ask(burst.tool)
         text = f"{len(self.books.questions)}-{at}-{'x' * burst.size}"
         arguments: dict[str, Any] = _ARGUMENTS.get(burst.tool, {"text": text})
         expects = text if burst.server in HONEST and burst.tool == "echo" else None
@@ -115,6 +117,13 @@ class World:
                 os.kill(guard, signal.SIGKILL)
         return None if guard is None else f"guard {guard}"
 
+    def _stop_guard(self, fault: Fault) -> str | None:
+        guard = look.guard_of(self.gateway.pid)
+        if guard is None:
+            return None
+        self._stop(look.Target(guard), fault.seconds)
+        return f"guard {guard} for {fault.seconds:.2f}s"
+
     def _freeze_gateway(self, fault: Fault) -> str:
         seconds = min(fault.seconds, 1.0)
         self.gateway.process.send_signal(signal.SIGSTOP)
@@ -160,11 +169,29 @@ class World:
         self.gateway.command("reconnect", self._commanded)
         return "all"
 
+    def _connect(self, fault: Fault) -> str:
+        if self.expose == "proxy":
+            self.ask("tools/call", {"name": "mcp", "arguments": {"connect": fault.server}})
+        else:
+            self.gateway.command("mcp", self._commanded, arguments={"connect": fault.server})
+        return fault.server
+
     def _change(self, fault: Fault) -> str | None:
         return self._redefine(fault, env={**self._env(fault), "CHANGED": str(fault.number)})
 
     def _policy(self, fault: Fault) -> str | None:
         return self._redefine(fault, idleTimeout=round(fault.seconds / 60, 4))
+
+    def _spoil(self, fault: Fault) -> str | None:
+        return self._redefine(fault, command="/there/is/no/such/program")
+
+    def _lifecycle(self, fault: Fault) -> str | None:
+        kinds = ("lazy", "eager", "keep-alive")
+        return self._redefine(fault, lifecycle=kinds[int(fault.pick * len(kinds))])
+
+    def _resize(self, fault: Fault) -> str:
+        self.cast.slots = 3 + int(fault.pick * 9)
+        return self._rewrite(fault, f"{self.cast.slots} slots")
 
     def _disable(self, fault: Fault) -> str | None:
         return self._redefine(fault, disabled=True)
@@ -182,7 +209,7 @@ class World:
         return f"{fault.seconds:.2f}s"
 
     def _restore(self, fault: Fault) -> str:
-        self.cast.present = self.cast.base()
+        self.cast.restore()
         return self._rewrite(fault, "all")
 
     # ---- how -----------------------------------------------------------------------------------------------------
@@ -198,13 +225,17 @@ class World:
         if target is None:
             return None
         who = f"{target.pid} {look.incarnation(target.pid).partition(':')[2]}"
-        target.send(number)
         if number != signal.SIGSTOP:
+            target.send(number)
             target.close()
             return who
-        self.held.add(target)
-        self.loop.after(fault.seconds, lambda: self._let_go(target))
+        self._stop(target, fault.seconds)
         return f"{who} for {fault.seconds:.2f}s"
+
+    def _stop(self, target: look.Target, seconds: float) -> None:
+        target.send(signal.SIGSTOP)
+        self.held.add(target)
+        self.loop.after(seconds, lambda: self._let_go(target))
 
     def _let_go(self, target: look.Target) -> None:
         if target in self.held:
