@@ -59,6 +59,8 @@ class Books:
         if question.outcome is not None:
             raise Contradiction(f"a second answer to {question.what}: {_short(message)}")
         question.outcome = outcome_of(message)
+        if question.outcome in ("bug", "JSON-RPC error -32603"):
+            raise Contradiction(f"{question.what} met a bug: {_short(message)}")
         if question.outcome == "result" and question.expects not in (None, text_of(message)):
             raise Contradiction(f"the answer to {question.what} is another's: {_short(message)}")
         question.expects = None

@@ -28,6 +28,7 @@ from ._world import World
 _GONE_WITHIN: Final = 2.0  # seconds from the gateway's end to that of everything it started
 _MOST_OPEN: Final = 400  # requests; beyond that the client waits for answers before it asks for more
 _LOOK_EVERY: Final = 1.0
+_ODD: Final = ("Traceback", "a bug in Greenroom")
 
 
 class Ending(enum.Enum):
@@ -189,6 +190,7 @@ class _Life:
         self.log.read_on()
         if not self.books.adds_up:
             raise Contradiction("the driver's own books do not add up")
+        self._read_stderr()
 
     def end(self, ending: Ending) -> None:
         """End it in the middle of it all. Raises `Contradiction` when something is left, or it took too long."""
@@ -251,9 +253,12 @@ class _Life:
         self.log.read_on()
         if ending is not Ending.KILL:
             self.log.check_end()
-        for word in ("Traceback", "a bug in Greenroom"):
-            if word in self.stderr():
-                raise Contradiction(f"its log says: {word}")
+        self._read_stderr()
+
+    def _read_stderr(self) -> None:
+        odd = [line for line in self.stderr().splitlines() if any(word in line for word in _ODD)]
+        if odd:
+            raise Contradiction(f"its log says: {odd[:3]}")
 
     def stderr(self) -> str:
         return self._stderr.read_text(errors="replace")

@@ -17,7 +17,7 @@ from typing import Any, Final
 import attrs
 
 from . import _look as look
-from ._books import Books
+from ._books import Books, Contradiction
 from ._cast import HONEST, Cast
 from ._faults import Burst, Fault, Kind
 from ._gateway import Gateway
@@ -252,6 +252,8 @@ class World:
         what = (
             "no answer" if answer is None else "answered" if "result" in answer else answer["error"]["code"]
         )
+        if what == "bug":
+            raise Contradiction(f"a command met a bug: {answer}")
         self.commands[what] += 1
 
     def _feed_disk(self) -> None:
