@@ -52,6 +52,7 @@ SETTINGS: Final[dict[str, Any]] = {
     "maxLineBytes": 1 << 20,
 }
 SLOTS: Final = 9
+MOST_SLOTS: Final = 11
 FLAGS: Final = ("--idle-timeout=400", "--failure-threshold=4", "--cooldown=700")
 
 

@@ -4,6 +4,7 @@
 * Every transition is one of the table in `protocol/lifecycle.py`, and goes on where the last one of its address ended.
 * The incarnations of an address never run backwards; a new one starts at idle when the one before is closed.
 * A call is accepted once, then ends once: accepted = completed + failed + cancelled.
+* No more connections live at a time than there can be slots.
 * Nothing is told as a bug.
 """
 
@@ -20,6 +21,7 @@ import attrs
 from greenroom.protocol.lifecycle import TABLE, State
 
 from ._books import Contradiction
+from ._cast import MOST_SLOTS
 
 _MOVES = {(before.value, after.value) for before, row in TABLE.items() for after in row.values()}
 _NEXT = (State.CLOSED.value, State.IDLE.value)  # the next incarnation's beginning, the supervisor's to decide
@@ -44,6 +46,7 @@ class EventLog:
     outcomes: Counter[str] = attrs.field(factory=Counter[str])
     transitions: Counter[str] = attrs.field(factory=Counter[str])
     causes: Counter[str] = attrs.field(factory=Counter[str])
+    live: set[tuple[str, str]] = attrs.field(factory=set[tuple[str, str]])
     _offset: int = 0
 
     @property
@@ -96,11 +99,20 @@ class EventLog:
         place.is_over = event["to"] == "closed" and (
             event.get("cause") in ("removed", "scope ended") or event["scope"].startswith("call:")
         )
+        self._count_live(at, event["to"])
         self.transitions[f"{event['from']} → {event['to']}"] += 1
         if event["to"] == "closed":
             self.causes[event.get("cause", "?")] += 1
         if event.get("cause") == "failed: bug":
             raise Contradiction(f"a bug ended an incarnation: {event}")
+
+    def _count_live(self, at: tuple[str, str], state: str) -> None:
+        if state == "connecting":
+            self.live.add(at)
+        elif state == "closed":
+            self.live.discard(at)
+        if len(self.live) > MOST_SLOTS:
+            raise Contradiction(f"{len(self.live)} are live, over {MOST_SLOTS} slots: {sorted(self.live)}")
 
     def _call(self, event: Mapping[str, Any]) -> None:
         number, what = event["call"], event["detail"]

@@ -18,7 +18,7 @@ import attrs
 
 from . import _look as look
 from ._books import Books, Contradiction
-from ._cast import HONEST, Cast
+from ._cast import HONEST, MOST_SLOTS, Cast
 from ._faults import Burst, Fault, Kind
 from ._gateway import Gateway
 from ._loop import Loop
@@ -190,7 +190,7 @@ class World:
         return self._redefine(fault, lifecycle=kinds[int(fault.pick * len(kinds))])
 
     def _resize(self, fault: Fault) -> str:
-        self.cast.slots = 3 + int(fault.pick * 9)
+        self.cast.slots = 3 + int(fault.pick * (MOST_SLOTS - 2))
         return self._rewrite(fault, f"{self.cast.slots} slots")
 
     def _disable(self, fault: Fault) -> str | None:
