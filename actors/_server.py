@@ -160,9 +160,12 @@ class ServerActor(CallDesk):
         server, waited = self.address.server, self.stage.settings.acquire_timeout
         text = f'Server "{server}" was not started within {waited:g}s: {why}; the call was not sent.'
         error = CallTimeout(text, server=server, reach=Reach.NOT_SENT, timeout=waited)
+        had_calls = bool(self.mailbox.user)
         self._fail_queued(error)
         self._notify(error)
         self.director.unwant(self)
+        if had_calls:
+            self._call_over()
 
     def stop_time(self) -> float:
         """Seconds the process tree has for its end."""
