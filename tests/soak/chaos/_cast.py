@@ -35,7 +35,8 @@ TOOLS: Final = (
     *[("junk", "junk"), ("junk", "echo"), ("fat", "echo"), ("twice", "echo"), ("broken", "echo")],
     *[("notes", "find"), ("clock", "now"), ("flaky", "divide"), ("flaky", "crash"), ("late", "sleep")],
     *[("", "tools/list"), ("", "ping"), ("", "resources/list"), ("flood", "echo")],
-    *[("late", "grow"), ("late", "progress"), ("each", "echo"), ("hangs", "echo"), ("dies", "echo"), ("extra", "echo")],
+    *[("each", "echo")] * 3,
+    *[("late", "grow"), ("late", "progress"), ("hangs", "echo"), ("dies", "echo"), ("extra", "echo")],
 )  # fmt: skip
 
 SETTINGS: Final[dict[str, Any]] = {
