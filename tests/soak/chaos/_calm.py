@@ -25,7 +25,7 @@ from ._cast import STANDING
 from ._events import EventLog
 from ._world import World
 
-ROOM_TO_GROW: Final = 12.0  # MiB
+ROOM_TO_GROW: Final = 16.0  # MiB
 _PATIENCE: Final = 40.0  # seconds: two timeouts, a wait for a slot and a gate, one after the other
 _TWICE: Final = 2  # looks in a row that must find calm: between two, a reload may begin
 
@@ -88,8 +88,10 @@ class Calm:
     def _restless(self) -> object:
         """Who is not where it belongs. Standing servers that are down are asked to come back."""
         rows = self._rows()
-        if set(rows) != set(self.world.cast.present):
-            return f"servers: {sorted(rows)}"
+        wanted = set(self.world.cast.present)
+        if set(rows) != wanted:
+            strange = [rows[name] for name in set(rows) - wanted]
+            return f"missing: {sorted(wanted - set(rows))}, there besides: {strange}"
         restless = {name: row for name, row in rows.items() if not _rests(name, row)}
         for name in set(restless) & set(STANDING):
             if restless[name]["state"] == "idle":
