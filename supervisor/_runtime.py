@@ -149,7 +149,7 @@ class Runtime:
         self._bootstrapped = anyio.Event()
         events = EventStream(rim)
         self.reception = Reception(self._callbacks, self._note_callback)
-        self.run_id = secrets.token_hex(8)
+        self.run_id = f"{os.getpid()}-{secrets.token_hex(8)}"  # whose it is can be told from outside, too
         self.guard = Guard(rim, self.run_id)
         self.stage = Stage(
             rim=rim,
