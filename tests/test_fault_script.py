@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 
 from greenroom import UsageError
 from greenroom.testing import Fault, FaultScript, ScriptedServer
@@ -18,6 +18,7 @@ from greenroom.testing._vocabulary import DEEDS, STEPS, VALUES, problem_with
 from greenroom.testing.strategies import fault_scripts
 
 
+@settings(deadline=None)
 @given(fault_scripts())
 def test_a_script_survives_json(script: FaultScript) -> None:
     assert FaultScript.from_json(script.to_json()) == script

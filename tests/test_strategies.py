@@ -33,6 +33,7 @@ from greenroom.testing.strategies import (
 )
 
 T = TypeVar("T")
+unhurried = settings(deadline=None)
 
 
 def shortest(strategy: st.SearchStrategy[T], wanted: Callable[[T], bool] = lambda _: True) -> T:
@@ -60,6 +61,7 @@ def read(config: dict[str, Any]) -> Config:
 # ---- configurations ------------------------------------------------------------------------------------------------
 
 
+@unhurried
 @given(configs())
 def test_a_config_is_read_without_a_word(config: dict[str, Any]) -> None:
     loaded = read(config)
@@ -71,6 +73,7 @@ def test_a_config_is_read_without_a_word(config: dict[str, Any]) -> None:
     json.dumps(config)
 
 
+@unhurried
 @given(server_names(), server_entries())
 def test_an_entry_is_read_without_a_word(name: str, entry: dict[str, Any]) -> None:
     loaded = read({"mcpServers": {name: entry}})
@@ -112,12 +115,14 @@ def test_an_entry_shrinks_to_what_it_is_about() -> None:
 # ---- fault scripts -------------------------------------------------------------------------------------------------
 
 
+@unhurried
 @given(fault_scripts())
 def test_every_fault_can_be_played(script: FaultScript) -> None:
     assert len(script) <= 4
     assert [problem_with(fault.as_dict()) for fault in script] == [None] * len(script)
 
 
+@unhurried
 @given(fault_scripts(faults=2, steps=["call", "stop"], deeds=["delay", "crash"], longest=1.0))
 def test_scripts_keep_to_what_was_asked_for(script: FaultScript) -> None:
     assert len(script) <= 2
@@ -150,6 +155,7 @@ def _walk(events: list[Occurrence]) -> tuple[list[Life], list[Effect]]:
     return lives, effects
 
 
+@unhurried
 @given(lifecycle_events())
 def test_every_walk_is_one_the_table_has(events: list[Occurrence]) -> None:
     lives, effects = _walk(events)  # raises for what the table lacks
@@ -176,6 +182,7 @@ def test_every_row_of_the_table_is_walked_and_calls_settle() -> None:
 # ---- what servers have and answer ----------------------------------------------------------------------------------
 
 
+@unhurried
 @given(st.lists(tool_names(), unique=True, max_size=6))
 def test_a_room_can_name_every_tool(names: list[str]) -> None:
     json.dumps(names, ensure_ascii=False).encode()
@@ -195,6 +202,7 @@ def test_interesting_names_are_drawn() -> None:
     assert {"get-user", "get_user"} <= set(drawn)
 
 
+@unhurried
 @given(tool_results())
 def test_a_result_is_one_the_protocol_knows(result: dict[str, Any]) -> None:
     json.dumps(result, allow_nan=False).encode()

@@ -23,7 +23,7 @@ _NOT_DRAWN: Final = frozenset({*WHERE, "isolation", "lifecycle"})  # drawn by ru
 def server_names() -> st.SearchStrategy[str]:
     """Names for servers: words with hyphens and underscores, which come close to each other; some of any characters."""
     tricky = st.sampled_from(["git-hub", "git_hub", "x-mcp", "mcp", "a b", "ü", "a" * 70])
-    return st.text("ab-_", min_size=1, max_size=6) | tricky
+    return st.text("ab-_", min_size=1, max_size=3) | tricky
 
 
 def server_entries() -> st.SearchStrategy[dict[str, Any]]:
@@ -117,5 +117,5 @@ def _of_schema(schema: Mapping[str, Any]) -> st.SearchStrategy[Any]:
 def _number(schema: Mapping[str, Any]) -> st.SearchStrategy[float]:
     most = min(schema.get("maximum", 1e9), 1e9)
     least = 0 if "minimum" in schema else 1
-    whole = st.integers(least, int(most)) if most >= least else st.nothing()
+    whole = st.just(least) | st.integers(least, int(most)) if most >= least else st.nothing()
     return whole | st.floats(_LEAST, most, allow_nan=False)
