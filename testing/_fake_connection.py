@@ -271,8 +271,7 @@ class FakeConnection:
             if self._is_mute:
                 return
             self.last_heard = self._rim.now()
-            params = {"level": "info", "data": number}
-            self.hooks.on_notification("notifications/message", params)
+            self.hooks.on_notification("notifications/message", {"level": "info", "data": number})
 
     def change_tools(self, names: Sequence[str]) -> None:
         self._tools = [{"name": name, "inputSchema": {"type": "object"}} for name in names]

@@ -43,12 +43,6 @@ def children(pid: int) -> Iterator[int]:
         yield from map(int, _bytes_of(listing).split())
 
 
-def descendants(pid: int) -> Iterator[int]:
-    for child in children(pid):
-        yield child
-        yield from descendants(child)
-
-
 def stat(pid: int) -> list[bytes]:
     """The fields after the command's name: state, parent, …"""
     return read(pid, "stat").rpartition(b") ")[2].split()

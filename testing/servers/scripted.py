@@ -38,7 +38,6 @@ GREETING: Json = {
 }
 CHUNK = 65_536
 JUNK = b'hello, I am a banner\n\xff\xfe{"\n{"jsonrpc":"2.0","id":987654,"result":{}}\n'
-
 Playing = Generator[float, None, Entry | None]
 Then = Callable[[Entry | None], None]
 
