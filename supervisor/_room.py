@@ -259,6 +259,11 @@ class Greenroom(Calls):
         return self._live.router.index
 
     @property
+    def run_id(self) -> str:
+        """What each process of this room carries as `GREENROOM_ROOM` in its environment."""
+        return self._runtime.run_id
+
+    @property
     def drain_report(self) -> DrainReport | None:
         """How the calls of this room ended; None until it has closed."""
         return self._runtime.report

@@ -156,7 +156,7 @@ class Runtime:
         self._bootstrapped = anyio.Event()
         events = self.events
         self.reception = Reception(self._callbacks, self._note_callback)
-        self.run_id = secrets.token_hex(8)
+        self.run_id = f"{os.getpid()}-{secrets.token_hex(8)}"  # whose it is can be told from outside, too
         self.guard = Guard(rim, self.run_id)
         self.stage = Stage(
             rim=rim,
