@@ -6,12 +6,13 @@ BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test soak mutants check conformance bench bench-smoke bench-readme bench-pictures clean
+.PHONY: help demo test soak chaos mutants check conformance bench bench-smoke bench-readme bench-pictures clean
 
 help:
 	@echo "make demo    see it work: bundled servers, a few seconds"
 	@echo "make test    all tests, real servers included (ARGS='-k name' for some of them)"
-	@echo "make soak    a thousand servers over twenty slots, for a minute"
+	@echo "make soak    a thousand servers over twenty slots, for a minute; real chaos, for ten"
+	@echo "make chaos   real chaos, for a minute (GREENROOM_CHAOS_SECONDS=n; GREENROOM_SEED=n brings one back)"
 	@echo "make mutants change each rule of the policies, see a test go red, write docs/policy-mutants.md"
 	@echo "make check   format, lint, types, import arrows, docs"
 	@echo "make conformance   the official MCP conformance suite against our client (ARGS='--leg 0.2-modern')"
@@ -26,7 +27,11 @@ test: .venv/.developed
 	$(BIN)/python -m pytest $(or $(ARGS),--every-torture-row)
 
 soak: .venv/.developed
-	GREENROOM_SOAK=1 $(BIN)/python -m pytest -s tests/soak
+	GREENROOM_SOAK=1 $(BIN)/python -m pytest -s -o faulthandler_timeout=0 tests/soak
+
+chaos: .venv/.developed
+	GREENROOM_CHAOS_SECONDS=$${GREENROOM_CHAOS_SECONDS:-60} $(BIN)/python -m pytest -s -o faulthandler_timeout=0 \
+	  tests/soak/test_chaos.py
 
 mutants: .venv/.developed
 	@$(BIN)/python tools/policy_mutants.py $(ARGS)

@@ -497,7 +497,8 @@ class CallDesk:
             self._park(error)
 
     def _expire_queued(self, now: float) -> None:
-        for call in [call for call in self.mailbox.user if call.queue_deadline <= now]:
+        expired = [call for call in self.mailbox.user if call.queue_deadline <= now]
+        for call in expired:
             if call not in self.mailbox.user:
                 continue  # cancelled by the callback of one before it
             doing = self._doing()
@@ -506,6 +507,8 @@ class CallDesk:
             text = f'Server "{self.address.server}" was not ready within {waited:g}s ({doing}); the call was not sent.'
             server = self.address.server
             self._end(call, CallTimeout(text, server=server, reach=Reach.NOT_SENT, timeout=waited))
+        if expired:
+            self._call_over()
 
     def _expire_sent(self, now: float) -> None:
         """Calls whose time is up. However many they are, a server that was silent meanwhile has failed once."""

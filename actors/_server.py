@@ -166,6 +166,7 @@ class ServerActor(CallDesk):
         server, waited = self.address.server, self.stage.settings.acquire_timeout
         text = f'Server "{server}" was not started within {waited:g}s: {why}; the call was not sent.'
         error = CallTimeout(text, server=server, reach=Reach.NOT_SENT, timeout=waited)
+        had_calls = bool(self.mailbox.user)
         for call in [call for call in self.mailbox.user if self._queued_at(call) <= since]:
             if call in self.mailbox.user:
                 self._unqueue(call)
@@ -174,6 +175,8 @@ class ServerActor(CallDesk):
             del self._watchers[watcher]
             watcher(error)
         self.director.unwant(self)
+        if had_calls:
+            self._call_over()
 
     def stop_time(self) -> float:
         """Seconds the process tree has for its end."""

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from functools import partial
@@ -113,10 +114,10 @@ async def _serve_room(
     leaving = Exit(hurry)
     outer.start_soon(door.write)
     await outer.start(_heed_signals, leaving)
+    await outer.start(partial(follow, room, hearers, kinds=None if options.events else TOLD))
     async with anyio.create_task_group() as owner:
         await room.start(owner)
         try:
-            await outer.start(partial(follow, room, hearers, kinds=None if options.events else TOLD))
             await _until_asked(config, room, options, door, outer, leaving, log)
         finally:
             await room.aclose(leaving.patience)
@@ -193,7 +194,8 @@ async def _serve_commands(
 
 
 def commands(room: Room, version: str) -> Mapping[str, control.Handler]:
-    """What the control socket offers. The answers are those of the `mcp` tool, in words for a person."""
+    """What the control socket offers. The answers are those of the `mcp` tool, in words for a person; `vitals` is for
+    whoever looks for leaks: what a process cannot be seen to hold from outside."""
     librarian = Librarian(room, hints=FOR_PEOPLE)
     tool = McpTool(room, hints=FOR_PEOPLE)
 
@@ -213,7 +215,21 @@ def commands(room: Room, version: str) -> Mapping[str, control.Handler]:
         ended = await room.reconnect(params.get("server"))
         return {"servers": [{"name": name, "error": str(error) if error else None} for name, error in ended]}
 
-    return {"hello": hello, "status": status, "tools": tools, "mcp": mcp, "reconnect": reconnect}
+    async def vitals(_params: Mapping[str, Any]) -> Any:
+        return {
+            "pid": os.getpid(),
+            "tasks": len(anyio.get_running_tasks()),
+            "threads": threading.active_count(),
+        }
+
+    return {
+        "hello": hello,
+        "status": status,
+        "tools": tools,
+        "mcp": mcp,
+        "reconnect": reconnect,
+        "vitals": vitals,
+    }
 
 
 def events_file(path: Path | None, stack: ExitStack) -> list[Hear]:

@@ -91,7 +91,7 @@ class Calls(Requests):
         call.on_end = on_end
         call.on_progress = on_progress
         call.wants_progress = on_progress is not None
-        self._actor(target.server).submit(call)
+        self._submit(target.server, call)
         return call
 
     async def find(self, name: str, server: str | None = None) -> Target:

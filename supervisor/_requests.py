@@ -217,8 +217,17 @@ class Requests:
             on_progress=on_progress,
         )
         call.takes_inputs = takes_inputs
-        self._actor(server).submit(call)
+        self._submit(server, call)
         return call
+
+    def _submit(self, server: str, call: Call) -> None:
+        """To whoever it goes to from here. Raises its refusal."""
+        actor = self._actor(server)
+        try:
+            actor.submit(call)
+        except CallError:
+            self._live.root.forget_unused(actor)
+            raise
 
     # ---- being told -------------------------------------------------------------------------------------------------
 

@@ -259,6 +259,11 @@ class Greenroom(Calls):
         return self._live.router.index
 
     @property
+    def run_id(self) -> str:
+        """What each process of this room carries as `GREENROOM_ROOM` in its environment."""
+        return self._runtime.run_id
+
+    @property
     def drain_report(self) -> DrainReport | None:
         """How the calls of this room ended; None until it has closed."""
         return self._runtime.report
@@ -310,8 +315,9 @@ class Greenroom(Calls):
         )
 
     def events(self, kinds: Iterable[Kind] | None = None) -> Subscription:
-        """`async with room.events() as events: async for event in events: …`, from now on, in order."""
-        return self._live.stage.events.subscribe(kinds)
+        """`async with room.events() as events: async for event in events: …`, from now on, in order. Asked for before
+        the room is opened, in the loop that will open it: from the very first."""
+        return self._runtime.events.subscribe(kinds)
 
     def session(self, name: str) -> Session:
         """A caller whose state nobody else shares: `async with room.session("alice") as s: await s.call(...)`."""

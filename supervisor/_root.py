@@ -214,6 +214,12 @@ class Root:
             self.actors[address] = found
         return found
 
+    def forget_unused(self, actor: ServerActor) -> None:
+        """Its call was refused: an address of the call's own is gone with it, and has never lived."""
+        if actor.address.is_call:
+            self.actors.pop(actor.address, None)
+            self._forget_removed(actor.address.server)
+
     def address(self, server: str, session: str | None) -> Address:
         """Where a call to `server` goes, out of this session or out of none (DESIGN, Policies: isolation).
 

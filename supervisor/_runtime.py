@@ -15,6 +15,7 @@ import secrets
 import time
 import traceback
 from collections.abc import Mapping
+from functools import cached_property
 from typing import Any, cast
 
 import anyio
@@ -103,6 +104,12 @@ class Runtime:
         self.sessions: set[str] = set()
         self._visits: set[str] = set()  # servers being asked, once, what they have
 
+    @cached_property
+    def events(self) -> EventStream:
+        """The room's stream. It is there before the room is built, so that a reader who comes first misses nothing; the
+        first to ask must be in the loop that the room will run in."""
+        return EventStream(current_rim())
+
     # ---- from outside -----------------------------------------------------------------------------------------------
 
     def request_stop(self, patience: float | None = None) -> None:
@@ -147,9 +154,9 @@ class Runtime:
             self._stop.set()
         self._stood = anyio.Event()
         self._bootstrapped = anyio.Event()
-        events = EventStream(rim)
+        events = self.events
         self.reception = Reception(self._callbacks, self._note_callback)
-        self.run_id = secrets.token_hex(8)
+        self.run_id = f"{os.getpid()}-{secrets.token_hex(8)}"  # whose it is can be told from outside, too
         self.guard = Guard(rim, self.run_id)
         self.stage = Stage(
             rim=rim,

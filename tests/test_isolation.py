@@ -10,11 +10,11 @@ import anyio
 import pytest
 from tests.support import run, run_virtual
 from tests.support.gateway import alive, faulty, gone_within, logged_pids
-from tests.support.rooms import open_room, settle
+from tests.support.rooms import Outcomes, open_room, settle
 
 from greenroom import CallError, Greenroom, UsageError
 from greenroom.actors import LostReason
-from greenroom.protocol.errors import ServerLost, SessionNeeded, Unavailable
+from greenroom.protocol.errors import CallTimeout, ServerDown, ServerLost, SessionNeeded, Unavailable
 from greenroom.protocol.lifecycle import State
 from greenroom.testing._fake import HANG, FakeServer
 
@@ -84,6 +84,36 @@ def test_a_calls_child_is_gone_when_the_call_ends_however_it_ends(backend: str, 
 async def _crash_soon(server: FakeServer) -> None:
     await anyio.sleep(1)
     server.crash()
+
+
+def test_a_refused_call_leaves_no_address_behind(backend: str) -> None:
+    async def main() -> None:
+        async with open_room({"a": FakeServer()}, entries=PER_CALL) as room:
+            await room.call("a_echo")
+            await room.drain("a")
+            for _ in range(3):
+                with pytest.raises(ServerDown):
+                    await room.call("a_echo")
+            assert [status.scope for status in room.status()] == ["shared"]
+
+    run_virtual(backend, main)
+
+
+@pytest.mark.parametrize("bound", ["queueTimeoutMs", "acquireTimeoutMs"])
+def test_a_call_that_waits_too_long_for_a_slot_leaves_no_address_behind(backend: str, bound: str) -> None:
+    async def main() -> None:
+        servers = {"a": FakeServer(), "b": FakeServer(call_latency=50)}
+        settings: dict[str, Any] = {"maxConnections": 1, bound: 2000}
+        async with open_room(servers, entries=PER_CALL, **settings) as room, Outcomes() as calls:
+            await room.find("a_echo")
+            calls.start(room, "b_echo")
+            await anyio.sleep(1)
+            with pytest.raises(CallTimeout, match="not sent"):
+                await room.call("a_echo")
+            await settle()
+            assert [status.scope for status in room.status()] == ["shared", "shared"]
+
+    run_virtual(backend, main)
 
 
 def test_two_calls_at_once_have_two_children(backend: str) -> None:

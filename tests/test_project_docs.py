@@ -51,6 +51,31 @@ def test_another_example_is_found(copy: Path) -> None:
     assert "first python block differs" in next(iter(docs.example(copy)))
 
 
+def test_another_testing_example_is_found(copy: Path) -> None:
+    _edit(copy / "docs/testing.md", "out of paper", "out of ink")
+    (copy / "examples/testing_more.py").write_text("")
+
+    assert list(docs.testing_examples(copy)) == [
+        "docs/testing.md: no python block is examples/testing_more.py, word for word",
+        "docs/testing.md: no python block is examples/testing_processes.py, word for word",
+    ]
+
+
+def test_another_meaning_of_a_fault_is_found(copy: Path) -> None:
+    _edit(copy / "docs/testing.md", "never answer this request", "answer this request")
+
+    assert ["lacks the row | `drop_answer` |" in found for found in docs.fault_words(copy)] == [True]
+
+
+def test_python_that_nothing_runs_is_found(copy: Path) -> None:
+    with (copy / "docs/testing.md").open("a") as page:
+        page.write("\n```python\nnever_run()\n```\n")
+
+    assert list(docs.testing_examples(copy)) == [
+        "docs/testing.md: a python block is no file of examples/testing_*.py"
+    ]
+
+
 def test_dependencies_are_compared_both_ways(copy: Path) -> None:
     _edit(copy / "docs/dependencies.md", "| trio |", "| twisted |")
 
@@ -144,3 +169,13 @@ def test_the_readme_example_runs_as_written(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
     assert '"weekday"' in done.stdout
+
+
+def test_the_testing_examples_run_as_written(tmp_path: Path) -> None:
+    """In somebody else's pytest: none of our configuration and none of our fixtures."""
+    files = sorted((ROOT / "examples").glob("testing_*.py"))
+    command = [sys.executable, "-m", "pytest", "-q", "-c", os.devnull, "-p", "no:cacheprovider", *files]
+
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120)
+
+    assert done.returncode == 0, done.stdout + done.stderr

@@ -13,8 +13,10 @@ from tests.support.gateway import alive, faulty, logged_pids
 from tests.support.rooms import Outcomes, record_events, settle
 
 from greenroom import ConfigError, Greenroom, ServerDown, UnknownServer
+from greenroom.gateway._mcp_tool import McpTool, ask
 from greenroom.protocol.events import Kind
 from greenroom.protocol.lifecycle import Cause, State
+from greenroom.supervisor._files import open_config
 from greenroom.testing._fake import FakeServer, fake_connectors
 
 
@@ -65,6 +67,26 @@ def test_t27_unchanged_servers_notice_nothing_and_changed_ones_finish_their_call
             assert servers["c"].live == 0
             with pytest.raises(UnknownServer):
                 room.entry("c")
+
+    run_virtual(backend, main)
+
+
+def test_a_call_between_the_removal_of_a_server_and_that_of_its_names_is_told_so(backend: str) -> None:
+    """The index is published a moment after the reload: until then it has a tool whose server is gone."""
+
+    async def main() -> None:
+        async with _room(
+            {"a": FakeServer(), "b": FakeServer()}, _config(a={"idleTimeout": 0.1}, b={})
+        ) as room:
+            await room.call("a_echo")
+            await anyio.sleep(10)
+            assert room.status()[0].state is State.IDLE
+            plan = await room.reload(_config(b={}), dry_run=True)
+            room.config = open_config(_config(b={}))
+            room._runtime.reload(room.config, plan)
+            assert room.index.get("a_echo") is not None
+            answer = await ask(McpTool(room), {"tool": "a_echo"})
+            assert answer["structuredContent"]["error"] == "server_not_found"
 
     run_virtual(backend, main)
 

@@ -12,7 +12,7 @@ import trio
 from tests.support import run_virtual
 from tests.support.rooms import Outcomes, open_room, record_events, settle
 
-from greenroom import Greenroom, Kind, RoomClosed, State, UsageError
+from greenroom import Event, Greenroom, Kind, RoomClosed, State, UsageError
 from greenroom.protocol.errors import CallError, Drained
 from greenroom.supervisor._core_supervision import CoreActorFailed
 from greenroom.testing._fake import HANG, FakeServer
@@ -88,7 +88,6 @@ def test_before_it_is_open_a_room_says_what_to_do(backend: str) -> None:
         for ask in (
             room.status,
             room.tools,
-            room.events,
             lambda: room.search("x"),
             lambda: room.describe("x"),
         ):
@@ -98,6 +97,20 @@ def test_before_it_is_open_a_room_says_what_to_do(backend: str) -> None:
             with pytest.raises(UsageError, match="not open yet"):
                 await wait()  # type: ignore[operator]
         await room.aclose()
+
+    run_virtual(backend, body)
+
+
+def test_a_reader_that_comes_before_the_room_is_open_misses_nothing(backend: str) -> None:
+    async def body() -> None:
+        room = open_room({"a": FakeServer()})
+        async with room.events() as events:
+            async with room:
+                await room.connect("a")
+            seen = [event async for event in events]
+        assert all(isinstance(event, Event) for event in seen)
+        assert [event.seq for event in seen if isinstance(event, Event)] == list(range(1, len(seen) + 1))
+        assert len(seen) > 5
 
     run_virtual(backend, body)
 

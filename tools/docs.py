@@ -2,6 +2,8 @@
 
 * The diagram of `docs/lifecycle.md` is the one the table draws.
 * The Python example of README is `examples/embed.py`, word for word (a test runs that file).
+* The Python examples of `docs/testing.md` are the files `examples/testing_*.py` (a test runs those, too), and its
+  tables the words of fault scripts.
 * `docs/dependencies.md` has one line for each dependency of `pyproject.toml`, and no other.
 * Relative links in our pages lead somewhere.
 * No tracked file names a path of one machine or the host of a package index, and none is a lock file full of addresses.
@@ -18,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from greenroom.protocol.lifecycle import mermaid
+from greenroom.testing._vocabulary import DEEDS, STEPS, Deed
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -45,6 +48,30 @@ def example(root: Path) -> Iterator[str]:
     """The first Python block of README is the example that is run."""
     if fenced(_text(root / "README.md"), "python") != _text(root / "examples/embed.py"):
         yield "README.md: the first python block differs from examples/embed.py"
+
+
+def testing_examples(root: Path) -> Iterator[str]:
+    """The page on testing shows every example there is, and no other Python."""
+    shown = fenced_all(_text(root / "docs/testing.md"), "python")
+    files = sorted(root.glob("examples/testing_*.py"))
+    for file in files:
+        if _text(file) not in shown:
+            yield f"docs/testing.md: no python block is examples/{file.name}, word for word"
+    if len(shown) > len(files):
+        yield "docs/testing.md: a python block is no file of examples/testing_*.py"
+
+
+def fault_words(root: Path) -> Iterator[str]:
+    """Its tables are those that fault scripts are checked by."""
+    page = _text(root / "docs/testing.md")
+    rows = [f"| `{step}` | {meaning} |" for step, meaning in STEPS.items()]
+    rows += [_deed_row(word, deed) for word, deed in DEEDS.items()]
+    yield from (f"docs/testing.md: lacks the row {row}" for row in rows if row not in page)
+
+
+def _deed_row(word: str, deed: Deed) -> str:
+    given = [f"`{name}`" for name in deed.needs] + [f"`{name}` (may)" for name in deed.takes]
+    return f"| `{word}` | {', '.join(deed.steps)} | {', '.join(given) or '–'} | {deed.meaning} |"
 
 
 def dependencies(root: Path) -> Iterator[str]:
@@ -85,12 +112,21 @@ def addresses(name: str, text: str) -> Iterator[str]:
             yield f"{name}:{number}: names a path of one machine"
 
 
-CHECKS: tuple[Callable[[Path], Iterable[str]], ...] = (diagram, example, dependencies, links, tracked_files)
+CHECKS: tuple[Callable[[Path], Iterable[str]], ...] = (
+    diagram,
+    example,
+    testing_examples,
+    dependencies,
+    links,
+    tracked_files,
+)
 
 
 def required(project: Mapping[str, Any]) -> Iterator[str]:
-    """The names `pyproject.toml` depends on, groups included, without versions and extras."""
-    groups: Mapping[str, list[Any]] = project["dependency-groups"]
+    """The names `pyproject.toml` depends on, extras and groups included, without versions."""
+    groups: Mapping[str, list[Any]] = project["dependency-groups"] | project["project"].get(
+        "optional-dependencies", {}
+    )
     for entry in [
         *project["project"]["dependencies"],
         *(entry for group in groups.values() for entry in group),
@@ -101,8 +137,12 @@ def required(project: Mapping[str, Any]) -> Iterator[str]:
 
 def fenced(text: str, language: str) -> str:
     """The contents of the first fenced block in `language`; empty when there is none."""
-    found = re.search(rf"^```{language}\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
-    return found.group(1) if found else ""
+    return next(iter(fenced_all(text, language)), "")
+
+
+def fenced_all(text: str, language: str) -> list[str]:
+    """The contents of every fenced block in `language`."""
+    return re.findall(rf"^```{language}\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
 
 
 def _text(path: Path) -> str:

@@ -253,6 +253,10 @@ class McpTool:
             )
         except CallError as error:
             job.answer(refusals.failed_call(error, target).as_result())
+        except (
+            GreenroomError
+        ) as error:  # a reload has just removed the server, and the index is about to follow
+            job.answer(self._refused(error, request).as_result())
         else:
             job.follow(call)
 

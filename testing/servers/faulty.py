@@ -23,6 +23,7 @@ method, or `call:` and the name of a tool.
     --ignore-term          ignore SIGTERM
     --close-stdout-at STEP close stdout, and stay
     --close-stdin-at STEP  close stdin, and stay
+    --disk FILE            read one byte of FILE before each answer (a FIFO: as slow as whoever fills it)
     --deaf-after STEP      read no more after STEP
     --fork KIND            start a grandchild that holds the pipes and ignores SIGTERM: `group`, `setsid` or `double`
     --leave-at STEP        exit with code 7 at STEP while the grandchild holds the pipes
@@ -102,6 +103,9 @@ class Server:
 
     def answer(self, rpc_id: object, result: object) -> None:
         time.sleep(self.faults.number("late"))
+        if disk := self.faults.get("disk"):
+            with open(disk, "rb", buffering=0) as file:
+                file.read(1)
         if size := int(self.faults.number("stderr")):
             os.write(2, b"e" * (size - 1) + b"\n")
         if self.faults.get("junk-before"):

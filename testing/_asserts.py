@@ -1,0 +1,184 @@
+"""What must hold after any room has closed, as assertions for your own tests.
+
+* `assert_no_orphans(room)`: nothing the room started is left. `with assert_no_orphans():` says it of every room that is
+  opened and closed inside. Found by the run's id, so a process that has left its group, its session and its parent is
+  found all the same, and nobody else's is taken for it.
+* `assert_one_outcome_each(events, report)`: every accepted call ended exactly once, and the sums add up.
+
+Nothing is repaired: what was found is named, and left for you to look at.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+import warnings
+from collections import Counter
+from collections.abc import Callable, Iterable
+from types import TracebackType
+from typing import TYPE_CHECKING, Final, overload
+
+from ..protocol.events import Event, Kind, Lagged
+
+if TYPE_CHECKING:
+    from ..supervisor import DrainReport, Greenroom
+
+WITHIN: Final = 1.0  # seconds: what was killed may take a moment to go
+_LOOK_AGAIN: Final = 0.005
+
+# ---- processes -----------------------------------------------------------------------------------------------------
+
+
+@overload
+def assert_no_orphans(room: Greenroom, *, within: float = WITHIN) -> None: ...
+@overload
+def assert_no_orphans(*, within: float = WITHIN) -> _Watch: ...
+def assert_no_orphans(room: Greenroom | None = None, *, within: float = WITHIN) -> _Watch | None:
+    """Nothing that a room started is left: no child, no grandchild wherever it went, no guard, no zombie.
+
+    With a closed room it looks at once. Without one it is a context manager (`with assert_no_orphans():`), which looks
+    at its end for what was not there at its beginning. It looks again for `within` seconds (blocking) before it says
+    so. Raises `AssertionError` that names each pid and its command. Linux; elsewhere nothing is looked at.
+    """
+    if room is None:
+        return _Watch(within)
+    if room.drain_report is None:
+        raise AssertionError(
+            "This room has not closed yet: leave its `async with`, or await `room.aclose()`."
+        )
+    if sys.platform == "linux":
+        from . import _processes
+
+        run_id = room.run_id
+        _refuse_orphans(lambda: _processes.of_run(run_id), within)
+    return None
+
+
+class _Watch:
+    """From its beginning to its end, no process of ours is added."""
+
+    def __init__(self, within: float) -> None:
+        self._within = within
+        self._before: set[int] | None = None
+
+    def __enter__(self) -> None:
+        self._before = self._look()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        before = self._before
+        if error is None and before is not None:  # else the body's own error is what to read
+            _refuse_orphans(lambda: self._look() - before, self._within)
+
+    def __del__(self) -> None:
+        if self._before is None:
+            text = "assert_no_orphans() has not looked: write `with assert_no_orphans():`, or give it the closed room"
+            warnings.warn(text, ResourceWarning, stacklevel=2)
+
+    def _look(self) -> set[int]:
+        if sys.platform != "linux":
+            return set()
+        from . import _processes
+
+        return _processes.of_this_process()
+
+
+def _refuse_orphans(look: Callable[[], set[int]], within: float) -> None:
+    from . import _processes
+
+    deadline = time.monotonic() + within
+    while (left := look()) and time.monotonic() < deadline:
+        time.sleep(_LOOK_AGAIN)
+    if left:
+        lines = [f"  {pid}: {_processes.command(pid)}" for pid in sorted(left)]
+        raise AssertionError("\n".join([f"{len(left)} processes were left behind:", *lines]))
+
+
+# ---- calls ---------------------------------------------------------------------------------------------------------
+
+
+def assert_one_outcome_each(
+    source: Greenroom | DrainReport | Iterable[Event | Lagged], report: DrainReport | None = None
+) -> None:
+    """Every accepted call ended in exactly one of a result, an error, its caller's cancellation.
+
+    `source`: a closed room or its drain report, whose sums must add up; or the events of a room, from its opening to
+    its end, which are followed call by call and must agree with `report` if that is given. Raises `AssertionError`
+    that names each call that is not so.
+    """
+    if isinstance(source, Iterable):
+        calls = _follow(source)
+        wrong = [*_not_once(calls), *(_differences(calls, report) if report is not None else ())]
+    else:
+        wrong = _sums(_report_of(source))
+    if wrong:
+        raise AssertionError(
+            "\n".join(["Not every accepted call has one outcome:", *(f"  {it}" for it in wrong)])
+        )
+
+
+def _report_of(source: Greenroom | DrainReport) -> DrainReport:
+    from ..supervisor import DrainReport
+
+    report = source if isinstance(source, DrainReport) else source.drain_report
+    if report is None:
+        raise AssertionError(
+            "This room has not closed yet: leave its `async with`, or await `room.aclose()`."
+        )
+    return report
+
+
+def _sums(report: DrainReport) -> list[str]:
+    return [] if report.adds_up else [f"the sums do not add up: {report}"]
+
+
+def _follow(events: Iterable[Event | Lagged]) -> dict[int, list[Event]]:
+    """The events of each call, by its number. Raises `AssertionError` for a stream that cannot be followed."""
+    calls: dict[int, list[Event]] = {}
+    last = 0
+    for event in events:
+        if isinstance(event, Lagged):
+            raise AssertionError(f"{event.missed} events were missed: read them faster than they come.")
+        if event.seq <= last:
+            raise AssertionError(f"event {event.seq} came after event {last}: the stream is out of order.")
+        last = event.seq
+        if event.kind is Kind.CALL and event.call is not None:
+            calls.setdefault(event.call, []).append(event)
+    return calls
+
+
+def _not_once(calls: dict[int, list[Event]]) -> Iterable[str]:
+    for number, events in calls.items():
+        steps = [event.detail for event in events]
+        told = f"call {number} of {events[0].address}: {', '.join(map(_in_words, events))}"
+        if steps[0] != "accepted" or steps.count("accepted") != 1:
+            yield f"{told} — accepted {steps.count('accepted')} times, or not first"
+        elif "ended" not in steps:
+            yield f"{told} — it never ended"
+        elif steps.index("ended") != len(steps) - 1:
+            yield f"{told} — something happened after it had ended"
+
+
+def _in_words(event: Event) -> str:
+    return f"{event.detail} ({event.outcome})" if event.detail == "ended" else event.detail
+
+
+def _differences(calls: dict[int, list[Event]], report: DrainReport) -> Iterable[str]:
+    """Where the events and the report tell different stories."""
+    yield from _sums(report)
+    outcomes = Counter(
+        _sort_of(event.outcome) for events in calls.values() for event in events if event.outcome
+    )
+    counted = {
+        "accepted": len(calls),
+        **{sort: outcomes[sort] for sort in ("completed", "failed", "cancelled")},
+    }
+    told = {sort: getattr(report, sort) for sort in counted}
+    for sort, number in counted.items():
+        if told[sort] != number:
+            yield f"the events say {number} {sort}, the drain report {told[sort]}"
+
+
+def _sort_of(outcome: str | None) -> str:
+    return {"result": "completed", "cancelled": "cancelled"}.get(outcome or "", "failed")

@@ -1,0 +1,121 @@
+"""Configurations: drawn from the tables that the parser reads them by.
+
+What each key may be is what its schema says. What keys may not say *together* is put right, not filtered out: a server
+that is there before anybody asks is everybody's, and there are slots for all that stay.
+"""
+
+from __future__ import annotations
+
+import string
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+from hypothesis import strategies as st
+
+from ...protocol._config_keys import SERVER_KEYS, SETTING_KEYS, Key
+from ...protocol._config_merge import WHERE, WITH_COMMAND, WITH_URL
+from ._parts import WORDS, together
+
+_LEAST: Final = 0.001  # below it a number of a file's units may round to nothing
+_NOT_DRAWN: Final = frozenset({*WHERE, "isolation", "lifecycle"})  # drawn by rules of their own
+
+
+def server_names() -> st.SearchStrategy[str]:
+    """Names for servers: words with hyphens and underscores, which come close to each other; some of any characters."""
+    tricky = st.sampled_from(["git-hub", "git_hub", "x-mcp", "mcp", "a b", "ü", "a" * 70])
+    return st.text("ab-_", min_size=1, max_size=3) | tricky
+
+
+def server_entries() -> st.SearchStrategy[dict[str, Any]]:
+    """Entries of `mcpServers` that are read without a warning: a program, an endpoint or a socket, with any other keys
+    that go with it. Nothing at the other end exists: reach them with `fake_connectors`."""
+    return st.one_of(
+        _entries({"command": WORDS}, without=WITH_URL),
+        _entries(
+            {"url": st.sampled_from(["http://127.0.0.1:9/mcp", "https://example.org/mcp"])}, WITH_COMMAND
+        ),
+        _entries({"socket": WORDS}, WITH_COMMAND | WITH_URL),
+    )
+
+
+def configs(*, servers: int = 4) -> st.SearchStrategy[dict[str, Any]]:
+    """Configurations for `Greenroom.open`, as a dict, that are read without a warning; at most that many servers."""
+    return st.builds(
+        _fitted,
+        st.dictionaries(server_names(), server_entries(), max_size=servers),
+        st.fixed_dictionaries({}, optional=_setting_values()),
+    )
+
+
+def _entries(
+    where: Mapping[str, st.SearchStrategy[Any]], without: Iterable[str]
+) -> st.SearchStrategy[dict[str, Any]]:
+    left_out = _NOT_DRAWN | set(without)
+    others = {key.name: _value_of(key) for key in SERVER_KEYS if key.name not in left_out}
+    drawn = st.fixed_dictionaries(dict(where), optional=others)
+    return together(drawn, _keeping())
+
+
+def _keeping() -> st.SearchStrategy[dict[str, Any]]:
+    """When it runs and for whom: what is there before anybody asks is everybody's."""
+    shared = st.fixed_dictionaries({}, optional={"isolation": st.just("persistent")})
+    early = st.fixed_dictionaries({"lifecycle": st.sampled_from(["eager", "keep-alive"])})
+    lazy = st.fixed_dictionaries(
+        {},
+        optional={
+            "lifecycle": st.just("lazy"),
+            "isolation": st.sampled_from(["persistent", "per_session", "per_call"]),
+        },
+    )
+    return lazy | together(early, shared)
+
+
+def _setting_values() -> dict[str, st.SearchStrategy[Any]]:
+    values = {key.name: _value_of(key) for key in SETTING_KEYS}
+    backoff = st.tuples(_number({"exclusiveMinimum": 0}), _number({"exclusiveMinimum": 0})).map(sorted)
+    return {**values, "restartBackoff": backoff.map(lambda pair: {"minMs": pair[0], "maxMs": pair[1]})}
+
+
+def _fitted(servers: dict[str, Any], settings: dict[str, Any]) -> dict[str, Any]:
+    """With room for all that have to stay: each of them may be valid, and not go with the others."""
+    kept = sum(
+        entry.get("lifecycle") == "keep-alive" and not entry.get("disabled") for entry in servers.values()
+    )
+    least = max(kept, settings.get("minConnections", 0)) + 1
+    if settings.get("maxConnections", 20) < least:
+        settings = {**settings, "maxConnections": least}
+    return {"mcpServers": servers, **({"settings": settings} if settings else {})}
+
+
+def _value_of(key: Key) -> st.SearchStrategy[Any]:
+    if key.parts:
+        return st.fixed_dictionaries({}, optional={part.name: _value_of(part) for part in key.parts})
+    return _of_schema(key.reader.schema)
+
+
+def _of_schema(schema: Mapping[str, Any]) -> st.SearchStrategy[Any]:
+    """What the schema of a key allows, which is what its reader reads."""
+    match schema:
+        case {"anyOf": options}:
+            return st.one_of(*map(_of_schema, options))
+        case {"enum": words}:
+            return st.sampled_from(list(words))
+        case {"type": "boolean"}:
+            return st.booleans()
+        case {"type": "array"}:
+            return st.lists(WORDS, max_size=3)
+        case {"type": "object"}:
+            return st.dictionaries(st.text(string.ascii_uppercase, min_size=1, max_size=6), WORDS, max_size=3)
+        case {"type": "integer", "minimum": least, "maximum": most}:
+            return st.integers(least, min(most, least + 1_000_000))
+        case {"type": "number"}:
+            return _number(schema)
+        case _:
+            return WORDS
+
+
+def _number(schema: Mapping[str, Any]) -> st.SearchStrategy[float]:
+    most = min(schema.get("maximum", 1e9), 1e9)
+    least = 0 if "minimum" in schema else 1
+    whole = st.just(least) | st.integers(least, int(most)) if most >= least else st.nothing()
+    return whole | st.floats(_LEAST, most, allow_nan=False)

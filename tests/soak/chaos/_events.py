@@ -1,0 +1,133 @@
+"""The gateway's own event log, held to what it promises.
+
+* No event is missing: the numbers follow each other.
+* Every transition is one of the table in `protocol/lifecycle.py`, and goes on where the last one of its address ended.
+* The incarnations of an address never run backwards; a new one starts at idle when the one before is closed.
+* A call is accepted once, then ends once: accepted = completed + failed + cancelled.
+* No more connections live at a time than there can be slots.
+* Nothing is told as a bug.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import attrs
+
+from greenroom.protocol.lifecycle import TABLE, State
+
+from ._books import Contradiction
+from ._cast import MOST_SLOTS
+
+_MOVES = {(before.value, after.value) for before, row in TABLE.items() for after in row.values()}
+_NEXT = (State.CLOSED.value, State.IDLE.value)  # the next incarnation's beginning, the supervisor's to decide
+_SUSPICIOUS = ("Traceback", "a timer failed", "callback of", "a reader of events raised", "is restarted")
+
+
+@attrs.define
+class Place:
+    """Where an address stands. `is_over`: nobody is left of it; one of the same name begins anew."""
+
+    incarnation: int = 1
+    state: str = State.IDLE.value
+    is_over: bool = False
+
+
+@attrs.define
+class EventLog:
+    path: Path
+    seq: int = 0
+    places: dict[tuple[str, str], Place] = attrs.field(factory=dict[tuple[str, str], Place])
+    calls: dict[int, bool] = attrs.field(factory=dict[int, bool])  # number: has ended
+    outcomes: Counter[str] = attrs.field(factory=Counter[str])
+    transitions: Counter[str] = attrs.field(factory=Counter[str])
+    causes: Counter[str] = attrs.field(factory=Counter[str])
+    live: set[tuple[str, str]] = attrs.field(factory=set[tuple[str, str]])
+    _offset: int = 0
+
+    @property
+    def accepted(self) -> int:
+        return len(self.calls)
+
+    def read_on(self) -> None:
+        """Read what is new. Raises `Contradiction`."""
+        with self.path.open("rb") as file:
+            file.seek(self._offset)
+            data = file.read()
+        whole = data.rpartition(b"\n")[0]
+        self._offset += len(whole) + 1 if whole else 0
+        for line in whole.splitlines():
+            self._take(json.loads(line))
+
+    def tail(self, count: int) -> list[str]:
+        return self.path.read_text(errors="replace").splitlines()[-count:] if self.path.exists() else []
+
+    def check_end(self) -> None:
+        """It ended in order: every call has its outcome, every incarnation is over."""
+        open_calls = [number for number, ended in self.calls.items() if not ended]
+        if open_calls or self.outcomes.total() != self.accepted:
+            raise Contradiction(f"{self.accepted} calls were accepted, without an end: {open_calls}")
+        alive = {at: place for at, place in self.places.items() if place.state not in ("closed", "idle")}
+        if alive:
+            raise Contradiction(f"not closed at the end: {alive}")
+
+    def _take(self, event: Mapping[str, Any]) -> None:
+        if event["kind"] == "lagged":
+            raise Contradiction(f"the log has a gap: {event}")
+        if event["seq"] != self.seq + 1:
+            raise Contradiction(f"event {self.seq} is followed by {event}")
+        self.seq = event["seq"]
+        if event["kind"] == "transition":
+            self._move(event)
+        elif event["kind"] == "call":
+            self._call(event)
+        elif any(word in event.get("detail", "") for word in _SUSPICIOUS):
+            raise Contradiction(f"a bug is told of: {event}")
+
+    def _move(self, event: Mapping[str, Any]) -> None:
+        at = event["server"], event["scope"]
+        place = self.places.get(at)
+        if place is None or (place.is_over and event["incarnation"] == 1):
+            place = self.places[at] = Place()
+        if not _follows(place, event):
+            raise Contradiction(f"after {place} there cannot be: {event}")
+        place.incarnation, place.state = event["incarnation"], event["to"]
+        place.is_over = event["to"] == "closed" and (
+            event.get("cause") in ("removed", "scope ended") or event["scope"].startswith("call:")
+        )
+        self._count_live(at, event["to"])
+        self.transitions[f"{event['from']} → {event['to']}"] += 1
+        if event["to"] == "closed":
+            self.causes[event.get("cause", "?")] += 1
+        if event.get("cause") == "failed: bug":
+            raise Contradiction(f"a bug ended an incarnation: {event}")
+
+    def _count_live(self, at: tuple[str, str], state: str) -> None:
+        if state == "connecting":
+            self.live.add(at)
+        elif state == "closed":
+            self.live.discard(at)
+        if len(self.live) > MOST_SLOTS:
+            raise Contradiction(f"{len(self.live)} are live, over {MOST_SLOTS} slots: {sorted(self.live)}")
+
+    def _call(self, event: Mapping[str, Any]) -> None:
+        number, what = event["call"], event["detail"]
+        known = self.calls.get(number)
+        if what == "accepted" and known is None:
+            self.calls[number] = False
+        elif what == "ended" and known is False:
+            self.calls[number] = True
+            self.outcomes[event["outcome"]] += 1
+        elif what != "sent" or known is not False:
+            raise Contradiction(f"call {number} was {known} (whether ended) before {event}")
+
+
+def _follows(place: Place, event: Mapping[str, Any]) -> bool:
+    move = event["from"], event["to"]
+    if move == _NEXT:
+        return place.state == "closed" and event["incarnation"] == place.incarnation + 1
+    return move in _MOVES and move[0] == place.state and event["incarnation"] == place.incarnation

@@ -1,0 +1,229 @@
+"""The public strategies draw only what is valid, reach what is interesting, and shrink to something short."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from itertools import pairwise
+from typing import Any, TypeVar
+
+from hypothesis import find, given, settings
+from hypothesis import strategies as st
+from mcp_types import CallToolResult
+
+from greenroom import Greenroom
+from greenroom.protocol._config_keys import SERVER_KEYS, SETTING_KEYS
+from greenroom.protocol.catalogue import ServerEntry
+from greenroom.protocol.config import Config
+from greenroom.protocol.config_parse import parse_config
+from greenroom.protocol.index import Index
+from greenroom.protocol.lifecycle import TABLE, Effect, Life, State
+from greenroom.protocol.result import ToolResult
+from greenroom.testing import Fault, FaultScript, tool
+from greenroom.testing._vocabulary import DEEDS, FIELDS, problem_with
+from greenroom.testing.strategies import (
+    Occurrence,
+    configs,
+    fault_scripts,
+    lifecycle_events,
+    server_entries,
+    server_names,
+    tool_names,
+    tool_results,
+)
+
+T = TypeVar("T")
+unhurried = settings(deadline=None)
+
+
+def shortest(strategy: st.SearchStrategy[T], wanted: Callable[[T], bool] = lambda _: True) -> T:
+    """The smallest one that is wanted. Raises when none is found."""
+    return find(strategy, wanted, settings=settings(database=None, max_examples=1_000, deadline=None))
+
+
+def sample(strategy: st.SearchStrategy[T], count: int = 400) -> list[T]:
+    """That many of them, the same each time."""
+    drawn: list[T] = []
+
+    @settings(database=None, derandomize=True, max_examples=count, deadline=None)
+    @given(strategy)
+    def draw(value: T) -> None:
+        drawn.append(value)
+
+    draw()
+    return drawn
+
+
+def read(config: dict[str, Any]) -> Config:
+    return parse_config(config, environ={})
+
+
+# ---- configurations ------------------------------------------------------------------------------------------------
+
+
+@unhurried
+@given(configs())
+def test_a_config_is_read_without_a_word(config: dict[str, Any]) -> None:
+    loaded = read(config)
+
+    assert loaded.problems == ()
+    assert loaded.broken == {}
+    assert set(loaded.servers) == set(config["mcpServers"])
+    assert Greenroom.open(config, cache_path=":memory:").drain_report is None
+    json.dumps(config)
+
+
+@unhurried
+@given(server_names(), server_entries())
+def test_an_entry_is_read_without_a_word(name: str, entry: dict[str, Any]) -> None:
+    loaded = read({"mcpServers": {name: entry}})
+
+    assert loaded.problems == ()
+    assert list(loaded.servers) == [name]
+
+
+def test_every_key_of_a_server_is_drawn() -> None:
+    drawn = {key for entry in sample(server_entries()) for key in entry}
+
+    assert drawn == {key.name for key in SERVER_KEYS}
+
+
+def test_every_setting_is_drawn() -> None:
+    drawn = {key for config in sample(configs(servers=0), 200) for key in config.get("settings", {})}
+
+    assert drawn == {key.name for key in SETTING_KEYS}
+
+
+def test_interesting_configs_are_drawn() -> None:
+    drawn = [config["mcpServers"] for config in sample(configs(), 300)]
+
+    assert any(len({name.replace("-", "_") for name in servers}) < len(servers) for servers in drawn)
+    assert any(_count(servers, "lifecycle", "keep-alive") > 1 for servers in drawn)
+    assert any(_count(servers, "isolation", "per_call") for servers in drawn)
+    assert any(_count(servers, "idleTimeout", 0) for servers in drawn)
+    assert any({"url", "command"} <= {key for each in servers.values() for key in each} for servers in drawn)
+
+
+def _count(servers: dict[str, Any], key: str, value: Any) -> int:
+    return sum(entry.get(key) == value for entry in servers.values())
+
+
+def test_an_entry_shrinks_to_what_it_is_about() -> None:
+    assert shortest(server_entries(), lambda entry: "args" in entry) == {"command": "0", "args": []}
+
+
+# ---- fault scripts -------------------------------------------------------------------------------------------------
+
+
+@unhurried
+@given(fault_scripts())
+def test_every_fault_can_be_played(script: FaultScript) -> None:
+    assert len(script) <= 4
+    assert [problem_with(fault.as_dict()) for fault in script] == [None] * len(script)
+
+
+@unhurried
+@given(fault_scripts(faults=2, steps=["call", "stop"], deeds=["delay", "crash"], longest=1.0))
+def test_scripts_keep_to_what_was_asked_for(script: FaultScript) -> None:
+    assert len(script) <= 2
+    for fault in script:
+        assert (fault.at, fault.do) in {("call", "delay"), ("stop", "delay"), ("call", "crash")}
+        assert (fault.seconds or 0) <= 1.0
+
+
+def test_every_deed_is_drawn_at_every_step_with_every_choice() -> None:
+    drawn = [fault for script in sample(fault_scripts(faults=2), 1_000) for fault in script]
+
+    assert {(fault.do, fault.at) for fault in drawn} == {(do, at) for do in DEEDS for at in DEEDS[do].steps}
+    assert {name for fault in drawn for name in fault.as_dict()} == set(FIELDS)
+
+
+def test_the_smallest_script_has_no_fault() -> None:
+    assert shortest(fault_scripts()) == FaultScript()
+    assert shortest(fault_scripts(), bool) == FaultScript.of(Fault("start", "delay", seconds=0.0))
+
+
+# ---- the lifecycle -------------------------------------------------------------------------------------------------
+
+
+def _walk(events: list[Occurrence]) -> tuple[list[Life], list[Effect]]:
+    lives, effects = [Life()], list[Effect]()
+    for event in events:
+        life, more = event.apply(lives[-1])
+        lives.append(life)
+        effects += more
+    return lives, effects
+
+
+@unhurried
+@given(lifecycle_events())
+def test_every_walk_is_one_the_table_has(events: list[Occurrence]) -> None:
+    lives, effects = _walk(events)  # raises for what the table lacks
+
+    assert all(
+        after.state is before.state or after.state in TABLE[before.state].values()
+        for before, after in pairwise(lives)
+    )
+    assert effects.count(Effect.STOP_TREE) <= 1
+    assert (effects[-1:] == [Effect.ANNOUNCE]) == (lives[-1].state is State.CLOSED)
+
+
+def test_every_row_of_the_table_is_walked_and_calls_settle() -> None:
+    walked = {
+        (life.state, event.trigger)
+        for events in sample(lifecycle_events(), 1_000)
+        for life, event in zip(_walk(events)[0], events, strict=False)
+    }
+
+    rows = {(state, trigger) for state, row in TABLE.items() for trigger in row}
+    assert walked == rows | {(State.DRAINING, None)}
+
+
+# ---- what servers have and answer ----------------------------------------------------------------------------------
+
+
+@unhurried
+@given(st.lists(tool_names(), unique=True, max_size=6))
+def test_a_room_can_name_every_tool(names: list[str]) -> None:
+    json.dumps(names, ensure_ascii=False).encode()
+    entry = ServerEntry("far", "", tools=tuple(tool(name) for name in names))
+
+    config = read({"mcpServers": {"far": {"command": "x"}}})
+    index = Index.build(config.servers, {"far": entry}, config.settings)
+
+    assert sorted(target.original for target in index.tools("far")) == sorted(names)
+
+
+def test_interesting_names_are_drawn() -> None:
+    drawn = sample(tool_names(), 300)
+
+    assert any(len(name) > 64 for name in drawn)
+    assert any(not name.isascii() for name in drawn)
+    assert {"get-user", "get_user"} <= set(drawn)
+
+
+@unhurried
+@given(tool_results())
+def test_a_result_is_one_the_protocol_knows(result: dict[str, Any]) -> None:
+    json.dumps(result, allow_nan=False).encode()
+
+    assert isinstance(ToolResult(result).to_mcp(), CallToolResult)
+
+
+def test_every_kind_of_block_is_drawn() -> None:
+    drawn = sample(tool_results(), 300)
+
+    kinds = {block["type"] for result in drawn for block in result["content"]}
+    assert kinds == {"text", "image", "audio", "resource_link", "resource"}
+    assert any(result.get("isError") for result in drawn)
+    assert any("structuredContent" in result for result in drawn)
+
+
+def test_the_smallest_of_them_are_small() -> None:
+    assert len(shortest(tool_names())) == 1
+    assert shortest(tool_results()) == {"content": []}
+    assert shortest(lifecycle_events()) == []
+    assert shortest(tool_results(), lambda result: result.get("isError", False)) == {
+        "content": [],
+        "isError": True,
+    }

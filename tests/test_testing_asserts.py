@@ -1,0 +1,221 @@
+"""The public assertions hold where nothing is wrong, and name what is where something is."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Generator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import anyio
+import attrs
+import pytest
+from tests.support import run, run_virtual
+from tests.support.rooms import Outcomes, open_room, record_events
+
+import greenroom.testing
+from greenroom import DrainReport, Event, Greenroom, Kind, Lagged
+from greenroom.testing import (
+    FakeServer,
+    FaultScript,
+    ScriptedServer,
+    assert_no_orphans,
+    assert_one_outcome_each,
+)
+
+# ---- processes -----------------------------------------------------------------------------------------------------
+
+needs_proc = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+
+
+@contextmanager
+def _left_behind(run_id: str) -> Generator[int]:
+    """A process of that run that nobody has ended, in a session of its own."""
+    code = "print(flush=True); import time; time.sleep(60)"
+    process = subprocess.Popen(
+        [sys.executable, "-S", "-c", code],
+        env={"GREENROOM_ROOM": run_id},
+        stdout=subprocess.PIPE,
+        start_new_session=True,
+    )
+    assert process.stdout is not None
+    process.stdout.readline()
+    try:
+        yield process.pid
+    finally:
+        process.stdout.close()
+        process.kill()
+        process.wait()
+
+
+async def _one_call(tmp_path: Path) -> Greenroom:
+    server = ScriptedServer(FaultScript(), tmp_path / "log")
+    config = {"mcpServers": {"far": server.entry}}
+    async with Greenroom.open(config, cache_path=":memory:", bootstrap=False) as room:
+        await room.call("far_echo")
+        with pytest.raises(AssertionError, match="has not closed yet"):
+            assert_no_orphans(room)
+    return room
+
+
+@needs_proc
+def test_a_closed_room_has_left_nothing(backend: str, tmp_path: Path) -> None:
+    with assert_no_orphans():
+        room = run(backend, _one_call, tmp_path)
+    assert_no_orphans(room)
+
+
+@needs_proc
+def test_what_a_room_left_is_named(tmp_path: Path) -> None:
+    room = run("trio", _one_call, tmp_path)
+
+    with _left_behind(room.run_id) as pid:
+        with pytest.raises(AssertionError, match="1 processes were left behind") as caught:
+            assert_no_orphans(room, within=0)
+        assert f"{pid}: {sys.executable} -S -c print" in str(caught.value)
+
+
+@needs_proc
+def test_the_context_finds_what_was_added_inside() -> None:
+    ours, others = f"{os.getpid()}-0123", f"{os.getpid() + 1}-0123"
+
+    with _left_behind(ours), assert_no_orphans(within=0), _left_behind(others):
+        pass
+    with ExitStack() as later:
+
+        def leave_one() -> None:
+            with assert_no_orphans(within=0):
+                later.enter_context(_left_behind(ours))
+
+        with pytest.raises(AssertionError, match="-S -c print"):
+            leave_one()
+
+
+@needs_proc
+def test_a_zombie_of_ours_is_found() -> None:
+    def leave_one() -> None:
+        with assert_no_orphans(within=0):
+            child = os.posix_spawn(sys.executable, [sys.executable, "-S", "-c", ""], {})
+            os.waitid(os.P_PID, child, os.WEXITED | os.WNOWAIT)
+
+    with pytest.raises(AssertionError, match=": zombie") as caught:
+        leave_one()
+    os.waitpid(int(str(caught.value).split()[-2].rstrip(":")), 0)
+
+
+@needs_proc
+def test_what_is_on_its_way_out_is_waited_for() -> None:
+    with assert_no_orphans(within=5.0), _left_behind(f"{os.getpid()}-0123") as pid:
+        os.kill(pid, signal.SIGKILL)
+
+
+def test_the_bodys_own_error_comes_first() -> None:
+    with pytest.raises(ZeroDivisionError), assert_no_orphans(within=0):
+        _ = 1 / 0
+
+
+def test_a_watch_that_was_never_entered_says_so() -> None:
+    with pytest.warns(ResourceWarning, match="write `with assert_no_orphans"):
+        assert_no_orphans()
+
+
+# ---- calls ---------------------------------------------------------------------------------------------------------
+
+
+async def _three_calls() -> tuple[list[Event], DrainReport]:
+    """A result, an error and a cancellation."""
+    server = FakeServer()
+    async with open_room({"far": server}) as room:
+        events = record_events(room)
+        await room.call("far_echo")
+        server.call_error = (-1, "no")
+        async with Outcomes() as calls:
+            calls.start(room, "far_echo")
+        server.call_latency = 60
+        async with Outcomes() as calls:
+            leaving = calls.start(room, "far_echo")
+            await anyio.sleep(1)
+            leaving.cancel()
+    assert room.drain_report is not None
+    assert_one_outcome_each(room)
+    return events, room.drain_report
+
+
+def test_a_rooms_own_events_and_report_agree(backend: str) -> None:
+    events, report = run_virtual(backend, _three_calls)
+
+    assert (report.completed, report.failed, report.cancelled) == (1, 1, 1)
+    assert_one_outcome_each(report)
+    assert_one_outcome_each(events, report)
+
+
+def _call(seq: int, detail: str, outcome: str | None = None) -> Event:
+    return Event(seq, 0.0, Kind.CALL, None, 1, detail=detail, call=7, outcome=outcome)
+
+
+ACCEPTED, SENT, ENDED = _call(1, "accepted"), _call(2, "sent"), _call(3, "ended", "result")
+
+
+@pytest.mark.parametrize(
+    ("events", "said"),
+    [
+        ([ACCEPTED, SENT], r"call 7 of None: accepted, sent — it never ended"),
+        ([ACCEPTED, ENDED, _call(4, "ended", "timeout")], r"ended \(timeout\) — something happened after"),
+        ([ACCEPTED, ENDED, _call(4, "sent")], "something happened after it had ended"),
+        ([SENT, ENDED], "accepted 0 times"),
+        ([ACCEPTED, _call(2, "accepted"), ENDED], "accepted 2 times"),
+        ([ACCEPTED, Lagged(3), ENDED], "3 events were missed"),
+        ([SENT, ACCEPTED], "event 1 came after event 2"),
+    ],
+)
+def test_a_call_without_exactly_one_outcome_is_named(events: list[Event | Lagged], said: str) -> None:
+    with pytest.raises(AssertionError, match=said):
+        assert_one_outcome_each(events)
+
+
+def test_sums_that_do_not_add_up_are_told() -> None:
+    report = DrainReport(accepted=2, completed=1, failed=0, cancelled=0, refused=5)
+
+    with pytest.raises(AssertionError, match="do not add up: 2 calls accepted: 1 completed"):
+        assert_one_outcome_each(report)
+
+
+def test_events_and_report_that_differ_are_told() -> None:
+    report = DrainReport(accepted=1, completed=0, failed=1, cancelled=0, refused=0)
+
+    assert_one_outcome_each([ACCEPTED, SENT, ENDED], attrs.evolve(report, completed=1, failed=0))
+    with pytest.raises(AssertionError, match="the events say 1 completed, the drain report 0"):
+        assert_one_outcome_each([ACCEPTED, SENT, ENDED], report)
+
+
+def test_a_room_that_is_open_is_refused(backend: str) -> None:
+    async def body() -> None:
+        async with open_room({"far": FakeServer()}) as room:
+            with pytest.raises(AssertionError, match="has not closed yet"):
+                assert_one_outcome_each(room)
+
+    run_virtual(backend, body)
+
+
+# ---- the table of contents -----------------------------------------------------------------------------------------
+
+
+def test_every_name_of_the_kit_can_be_had() -> None:
+    assert all(getattr(greenroom.testing, name) is not None for name in greenroom.testing.__all__)
+    assert set(dir(greenroom.testing)) == set(greenroom.testing.__all__)
+    with pytest.raises(AttributeError, match="no 'FakeSever'"):
+        _ = greenroom.testing.FakeSever  # pyright: ignore[reportAttributeAccessIssue]
+
+
+def test_the_kit_costs_nothing_until_it_is_used() -> None:
+    heavy = ["attrs", "anyio", "trio", "mcp", "hypothesis", "pytest", "greenroom.protocol.errors"]
+    code = (
+        f"import sys, greenroom.testing.servers.scripted; print([m for m in {heavy!r} if m in sys.modules])"
+    )
+
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+
+    assert done.stdout.strip() == "[]"
