@@ -180,6 +180,8 @@ class Book:
         life = self.life(event.address)
         if life.state is State.CLOSED and event.before is State.IDLE and _is_for_good(life):
             life.state, life.incarnation = State.IDLE, 1  # the address was gone, and is made anew
+            if life.address.is_session:
+                self.gates.pop(str(life.address), None)
         return life
 
     def _check_order(self, life: Life, event: Event) -> None:
@@ -320,8 +322,23 @@ class Book:
         if number in life.unsent and first != number and not self._may_overtake(life):
             self.complain(event, f"call {first} was accepted before it")
         life.unsent.pop(number, None)
+        self._check_probe(life, event)
         life.open[number] = event.at
         life.sends[number] = life.sends.get(number, 0) + 1
+
+    def _check_probe(self, life: Life, event: Event) -> None:
+        """Through a gate that has tripped goes one call at a time, until an answer has opened it."""
+        gate = self.gate(life.address)
+        if gate.is_tripped:
+            before = [
+                number
+                for other in self.lives.values()
+                if self.gate(other.address) is gate
+                for number, since in other.open.items()
+                if since > gate.tripped_at
+            ]
+            if before:
+                self.complain(event, f"call {before[0]} is the probe already")
 
     def _may_overtake(self, life: Life) -> bool:
         """A full pipe takes what comes when it takes again; the fake one forgets what it did not take."""

@@ -35,6 +35,7 @@ class GateModel:
     shut_until: Span = attrs.field(factory=lambda: Span(-math.inf, -math.inf))
     is_tripped: bool = False  # for sure
     may_be_tripped: bool = False
+    tripped_at: float = -math.inf  # or failed again since
     was_shut_until: float = -math.inf  # before it was last opened
 
     def connect_failed(self, now: float) -> None:
@@ -80,7 +81,8 @@ class GateModel:
     def _failed(self, now: float, *, costs_the_first: bool) -> None:
         self.failures.least += 1
         self.failures.most += 1
-        self.is_tripped = self.is_tripped or self.failures.least >= self.threshold
+        if self.failures.least >= self.threshold:
+            self.is_tripped, self.tripped_at = True, now
         self.may_be_tripped = self.may_be_tripped or self.failures.most >= self.threshold
         free = 0 if costs_the_first else 1
         least = self._delay(self.failures.least - free) * (1 - JITTER)

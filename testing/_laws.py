@@ -159,8 +159,8 @@ def _check_idling(world: World, actor: ServerActor, life: Life) -> None:
     if not actor.is_resting or not actor.address.is_shared or is_held:
         return
     if definition.lifecycle is Lifecycle.LAZY:
-        idle = world.now - life.rested_at
-        # A policy that was changed meanwhile counts from now on at the latest; a lease may have held it.
+        # Looking for a tool of it is a use of it.
+        idle = world.now - max(life.rested_at, world.last_asked("find", life.address.server))
         assert idle <= limit + EPS, f"{actor} is idle for {idle:g}s, its limit is {limit:g}s"
 
 

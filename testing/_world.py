@@ -384,6 +384,15 @@ class World:
             for ask in self._asks
         )
 
+    def last_asked(self, what: str, server: str) -> float:
+        """When somebody last stopped asking; now, if somebody still asks."""
+        ends = (
+            self.now if ask.ended is None else ask.ended
+            for ask in self._asks
+            if ask.what == what and ask.server == server
+        )
+        return max(ends, default=-math.inf)
+
     def lines(self) -> dict[str, tuple[Address, ...]]:
         admission = self.root.admission
         slots = [
