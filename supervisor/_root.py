@@ -510,6 +510,10 @@ class Root:
             self.admission.leave(actor)
             actor.leave(Ending(Cause.SCOPE_ENDED, "already known"), 0)
             return
+        if _is_shut_for_all(record, now):  # it has shut while this one waited
+            self.admission.leave(actor)
+            self._apply(actor)
+            return
         if actor in record.restarting:
             record.restarting.discard(actor)
             if self._is_too_intense(record, now) and actor not in record.wanted:
@@ -632,10 +636,10 @@ class Root:
 
     def _after(self, actor: ServerActor, ending: Ending) -> Verdict:
         record = self._record(actor)
-        self.admission.leave(actor)
         record.at_gate.pop(actor, None)
         record.standing.discard(actor)
-        self._count(record, actor, ending)
+        self._count(record, actor, ending)  # before its place goes to the next, who may be of the same server
+        self.admission.leave(actor)
         verdict = self._verdict(record, actor, ending)
         if verdict.then is Then.GONE and self.closing is None:
             self.actors.pop(actor.address, None)

@@ -105,12 +105,14 @@ def whoever_waits_is_in_a_queue(world: World) -> None:
     for actor in _actors(world):
         if actor.life.state is not State.IDLE or world.is_closed:
             continue
+        record = actor.record
         wanted = bool(actor.queued) or actor.is_watched
+        by_policy = actor in record.standing or actor in record.wanted or bool(actor.wishes.uris)
+        assert actor.waiting_for is None or wanted or by_policy, f"{actor} waits, and nobody wants it"
         match actor.waiting_for:
             case None:
                 assert not wanted, f"{actor} is wanted and waits for nothing"
             case "gate":
-                record = actor.record
                 assert actor in record.at_gate, f"{actor} waits for a gate that does not know it"
                 assert record.gate_timer is not None or record.gate.probing, f"{actor}: nothing will open its gate"
             case "slot":
@@ -144,8 +146,13 @@ def nothing_outstays_its_time(world: World) -> None:
         if life.state is State.CONNECTING:
             assert for_seconds <= settings.connect_timeout + EPS, f"{actor} connects for {for_seconds:g}s"
         elif life.state is State.DRAINING:
-            limit = settings.drain_timeout + settings.stop_timeout + EPS
-            assert for_seconds <= limit, f"{actor} drains for {for_seconds:g}s"
+            was_connected = life.connected_at >= life.connecting_at
+            limit = settings.drain_timeout + settings.stop_timeout
+            if not was_connected:  # an attempt that is left has no calls to wait for
+                limit = min(settings.stop_timeout, world.slowest_stop[actor.address.server])
+            assert for_seconds <= limit + EPS, f"{actor} drains for {for_seconds:g}s"
+            is_lost = actor.life.ending is not None and actor.life.ending.cause is Cause.LOST
+            assert not is_lost or not actor.in_flight, f"{actor} is lost, and has calls in flight"
         elif life.state is State.CONNECTED:
             _check_idling(world, actor, life)
         for call in actor.mailbox.user:

@@ -48,7 +48,7 @@ class RoomMachine(RuleBasedStateMachine):
     @initialize(
         seed=st.integers(0, 2**16),
         permits=st.sampled_from([1, 10]),
-        threshold=st.sampled_from([1, 2, 5, 50]),
+        threshold=st.sampled_from([1, 1, 2, 5, 50]),
         slots=st.sampled_from([20, 2, 3]),
         backoff=st.sampled_from([1_000, 50]),
         focus=st.integers(0, 2**5 - 1),

@@ -97,6 +97,7 @@ class World:
         for server in self.servers.values():
             self._set_pace(server)
         self.versions = dict.fromkeys(entries, 0)
+        self.slowest_stop = dict.fromkeys(entries, self._pace.get("stop", 0.0))
         self.seen_versions = dict.fromkeys(entries, 0)
         self.calls: list[OneCall] = []
         self.sessions: dict[str, Session] = {}
@@ -255,6 +256,8 @@ class World:
     def slow_down(self, server: str, step: str, seconds: float) -> None:
         """`step`: start, greet, list, call or stop; `HANG` never comes back."""
         setattr(self.servers[server], f"{step}_latency", seconds)
+        if step == "stop":
+            self.slowest_stop[server] = max(self.slowest_stop[server], seconds)
         if step == "call" and seconds > 10.0:
             self.hurt("hung", server)
             self.hurt("slow", server)

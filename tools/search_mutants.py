@@ -81,7 +81,6 @@ MUTANTS = (
     Mutant("a lost call is sent again for ever", _DESK, "return not call.lost_before and", "return"),
     Mutant("a call that is sent again goes to the end of the queue", _DESK, "        if first:\n            self.mailbox", "        if False:\n            self.mailbox"),
     Mutant("a caller that leaves is not told to the server", _DESK, "        self._take_off(call)\n        self.peer.abandon(call, reason)", "        self._take_off(call)"),
-    Mutant("a caller that leaves ends its call twice", "actors/_call.py", "        if self.ended:\n            return False\n", ""),
     Mutant("a queued call whose caller left stays queued", _DESK, "                self._unqueue(call)\n                self._end(call)\n            self", "                self._end(call)\n            self"),
     Mutant("the last waiter leaves its server in the queue", _DESK, "        if not self.mailbox.user:\n            self.director.unwant(self)", "        if False:\n            self.director.unwant(self)"),
     Mutant("the bound on queued calls is one too high", _DESK, "record.load.queued >= limit_queued", "record.load.queued > limit_queued + limit_in_flight"),

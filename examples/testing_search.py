@@ -1,0 +1,28 @@
+"""Search for races in an agent's use of its servers: `pytest testing_search.py`."""
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import invariant, rule
+
+from greenroom.testing import RoomMachine
+
+
+class MyServers(RoomMachine):
+    entries = {
+        "search": {"idleTimeout": 0.1, "maxInFlight": 2},
+        "notes": {"lifecycle": "keep-alive"},
+        "shell": {"isolation": "per_session"},
+    }
+
+    @rule(query=st.text(max_size=3))
+    def look_something_up(self, query: str) -> None:
+        assert len(self.world.room.search(query).hits) <= 12  # works while nothing runs
+
+    @invariant()
+    def the_shell_is_never_shared(self) -> None:
+        if hasattr(self, "world"):
+            assert self.world.servers["shell"].live <= len(self.session_names)
+
+
+MyServers.TestCase.settings = settings(max_examples=30, deadline=None)
+TestMyServers = MyServers.TestCase

@@ -1,0 +1,90 @@
+"""What the search over schedules found in the runtime, shrunk: each failed before it was mended."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from greenroom import CallError
+from greenroom.testing import World
+from greenroom.testing._laws import settled
+
+MakeWorld = Callable[..., World]
+
+
+@pytest.fixture
+def make() -> Iterator[MakeWorld]:
+    worlds: list[World] = []
+
+    def build(entries: dict[str, Any], **settings: Any) -> World:
+        worlds.append(World(entries, settings))
+        return worlds[-1]
+
+    yield build
+    try:
+        for world in worlds:
+            for law in settled:
+                law(world)
+    finally:
+        for world in worlds:
+            world.run.close()
+
+
+def test_who_comes_late_to_the_queue_for_a_slot_has_his_whole_time(make: MakeWorld) -> None:
+    """He was refused with those who had waited before him: the bound counted from the first of them."""
+    world = make({"busy": {}, "late": {}}, maxConnections=1)
+    world.slow_down("busy", "call", 45.0)
+    world.call("busy")
+    world.call("late")
+    world.advance(20.0)
+    world.call("late")
+    world.advance(10.0)
+    first, second = world.calls[1:]
+    assert isinstance(first.outcomes[0], CallError)
+    assert not second.outcomes
+    world.advance(20.0)
+    assert second.outcomes == ['{"n": 2, "who": null}']
+
+
+def test_a_sessions_probe_does_not_go_through_its_servers_shut_gate(make: MakeWorld) -> None:
+    """What keeps any child from starting had come up after it was let through."""
+    world = make({"apart": {"isolation": "per_session"}}, failureThreshold=1, cooldownMs=5_000)
+    world.open_session("ann")
+    world.call("apart", session="ann")
+    world.lose("apart")
+    world.advance(5.0)
+    world.slow_down("apart", "start", 3.0)
+    world.slow_down("apart", "stop", 1.0)
+    world.call("apart", session="ann")  # the probe
+    world.refuse("apart")
+    world.ask("restart", "apart")  # ends the probe's attempt; what it starts is refused at once
+    world.advance(3.0)
+    starts = world.servers["apart"].starts
+    world.advance(1.0)
+    assert world.servers["apart"].starts == starts
+
+
+def test_a_gate_that_shuts_while_a_session_waits_for_its_start_keeps_it_from_starting(make: MakeWorld) -> None:
+    """It had passed the gate, and was not asked again when its permit came."""
+    world = make({"apart": {"isolation": "per_session"}}, failureThreshold=1, cooldownMs=5_000, startPermits=1)
+    for name in ("ann", "bob"):
+        world.open_session(name)
+    world.slow_down("apart", "start", 1.0)
+    world.refuse("apart", "refuse_greeting")
+    world.call("apart", session="ann")
+    world.call("apart", session="bob")
+    world.advance(2.0)
+    assert world.servers["apart"].starts == 1
+
+
+def test_what_is_kept_alive_is_so_again_when_who_brought_it_back_has_left(make: MakeWorld) -> None:
+    """He left while it waited for a start permit, and with him the only reason to start it."""
+    world = make({"kept": {"lifecycle": "keep-alive"}, "slow": {}}, startPermits=1)
+    world.ask("drain", "kept")
+    world.slow_down("slow", "start", 10.0)
+    world.call("slow")
+    world.ask("connect", "kept", patience=0.5)
+    world.advance(20.0)
+    assert world.room._runtime.root.actor("kept").is_connected
