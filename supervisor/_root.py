@@ -71,6 +71,7 @@ _SURVIVED = (
     Cause.DRAINED,
     Cause.STOPPED,
 )
+_TAKEN_DOWN = (Cause.DRAINED, Cause.STOPPED, Cause.DISABLED, Cause.REMOVED)
 # Endings of an attempt that failed: a connect that is asked for by name while its tree is still being stopped means the
 # next one, and is no part of this one's failure.
 _FAILED = (Cause.CONNECT_FAILED, Cause.NEEDS_AUTH, Cause.BUG)
@@ -426,8 +427,8 @@ class Root:
         self._set_gate(record, gate, "half-open: one probe passes")
 
     def _leaving(self, actor: CallDesk) -> CallError | None:
-        ending = actor.life.ending
-        if ending is None or ending.cause not in _FINAL or actor in self._record(actor).wanted:
+        ending, record = actor.life.ending, self._record(actor)
+        if ending is None or actor in record.wanted or _as_it_stands(record, ending.cause) not in _FINAL:
             return None
         server = actor.address.server
         return ServerDown(f'Server "{server}" is {actor.life.state.value} ({ending}).', server=server)
@@ -690,12 +691,7 @@ class Root:
             return Verdict(Then.CONNECT, self._queued_error(record, actor, ending))
         record.again.discard(actor)
         record.wanted.discard(actor)
-        cause = ending.cause
-        if cause is Cause.REMOVED and not (record.parent or record).is_removed:
-            cause = Cause.RELOAD  # it was configured again while it drained
-        if cause is Cause.DISABLED and not record.definition.disabled:
-            cause = Cause.RELOAD  # enabled again while it drained
-        what = after(cause, record.definition, self.stage.settings.restart_policy)
+        what = after(_as_it_stands(record, ending.cause), record.definition, self.stage.settings.restart_policy)
         error = self._queued_error(record, actor, ending) if what.fails_queued else None
         if what.then is Then.DOWN:
             record.down = error
@@ -786,6 +782,11 @@ def _out_of_use(record: ServerRecord) -> CallError | None:
     """Why a server is not served at all: its definition, or somebody's wish."""
     own = record.broken or record.down
     return own or (record.parent.broken or record.parent.down if record.parent is not None else None)
+
+
+def _as_it_stands(record: ServerRecord, cause: Cause) -> Cause:
+    """Taken down, and brought back while it was still draining: then it only makes way for the next."""
+    return Cause.RELOAD if cause in _TAKEN_DOWN and _out_of_use(record) is None else cause
 
 
 def _is_shut_for_all(record: ServerRecord, now: float) -> bool:

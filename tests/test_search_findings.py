@@ -88,3 +88,29 @@ def test_what_is_kept_alive_is_so_again_when_who_brought_it_back_has_left(make: 
     world.ask("connect", "kept", patience=0.5)
     world.advance(20.0)
     assert world.room._runtime.root.actor("kept").is_connected
+
+
+def test_what_is_brought_back_while_it_drains_takes_calls_again(make: MakeWorld) -> None:
+    """It was refused as draining, and then left down, although it was configured again."""
+    world = make({"notes": {}, "other": {}})
+    world.slow_down("notes", "call", 3.0)
+    world.call("notes")
+    world.reload("remove", "notes")
+    world.reload("restore", "notes")
+    world.call("notes")
+    world.advance(10.0)
+    assert [call.outcomes for call in world.calls] == [
+        [f'{{"n": {number}, "who": null}}'] for number in (0, 1)
+    ]
+
+
+def test_a_reload_brings_back_what_was_drained_before_it_is_closed(make: MakeWorld) -> None:
+    world = make({"notes": {}, "other": {}})
+    world.slow_down("notes", "call", 3.0)
+    world.call("notes")
+    world.ask("drain", "notes")
+    world.reload("definition", "notes")
+    world.advance(5.0)
+    world.call("notes")
+    world.advance(5.0)
+    assert world.calls[1].outcomes == ['{"n": 1, "who": null}']
