@@ -219,9 +219,11 @@ class Pool(Generic[K]):
 
     def next_look(self) -> float:
         """When the reserve may open next; `inf` when time alone changes nothing."""
-        if not self._waiting or self._shared_live >= self.capacity + self.limits.reserve:
+        head = next(iter(self._waiting.values()), None)
+        is_reserve_left = self.capacity <= self._shared_live < self.capacity + self.limits.reserve
+        if head is None or not is_reserve_left or self._is_over_half(head.group):
             return math.inf
-        return next(iter(self._waiting.values())).since + self.limits.reserve_timeout
+        return head.since + self.limits.reserve_timeout
 
     # ---- how it decides ---------------------------------------------------------------------------------------------
 

@@ -296,7 +296,9 @@ class Root:
         record, ending = self._record(actor), actor.life.ending
         record.wanted.add(actor)
         if record.definition.lifecycle is Lifecycle.KEEP_ALIVE:
-            record.standing.add(actor)  # brought back, it is kept alive again, also when whoever asked has left
+            record.standing.add(
+                actor
+            )  # brought back, it is kept alive again, also when whoever asked has left
         if ending is not None and ending.cause in _FAILED:
             record.again.add(actor)
         if actor.waiting_for is not None:  # it stands at the gate: go around
@@ -691,7 +693,9 @@ class Root:
             return Verdict(Then.CONNECT, self._queued_error(record, actor, ending))
         record.again.discard(actor)
         record.wanted.discard(actor)
-        what = after(_as_it_stands(record, ending.cause), record.definition, self.stage.settings.restart_policy)
+        what = after(
+            _as_it_stands(record, ending.cause), record.definition, self.stage.settings.restart_policy
+        )
         error = self._queued_error(record, actor, ending) if what.fails_queued else None
         if what.then is Then.DOWN:
             record.down = error

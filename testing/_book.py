@@ -57,7 +57,9 @@ class Life:
     unsent: dict[int, None] = attrs.field(factory=dict[int, None])  # accepted, in order
     open: dict[int, float] = attrs.field(factory=dict[int, float])  # sent, not ended: since when
     sends: dict[int, int] = attrs.field(factory=dict[int, int])
-    causes: list[tuple[float, Cause]] = attrs.field(factory=list[tuple[float, Cause]])  # when draining was entered
+    causes: list[tuple[float, Cause]] = attrs.field(
+        factory=list[tuple[float, Cause]]
+    )  # when draining was entered
 
     def ended_as(self, cause: Cause, since: float) -> bool:
         """Whether it was on its way out for this cause at any moment from `since` on."""
@@ -120,7 +122,8 @@ class Book:
 
     def _was_asked(self, address: Address, event: Event) -> bool:
         return any(
-            self.witness.asked(what, address.server, event.at - 4.0) for what in ("connect", "find", "drained")
+            self.witness.asked(what, address.server, event.at - 4.0)
+            for what in ("connect", "find", "drained")
         )
 
     def complain(self, event: Event, what: str) -> None:
@@ -219,7 +222,10 @@ class Book:
 
     def _on_connected(self, life: Life, event: Event) -> None:
         life.connected_at = life.rested_at = event.at
-        life.unsent, life.open = {number: None for number in (*life.open, *life.unsent)}, {}  # replays stand first
+        life.unsent, life.open = (
+            dict.fromkeys((*life.open, *life.unsent)),
+            {},
+        )  # replays stand first
         life.failed_last = False
         if life.address.is_session:
             self.gate(Address(life.address.server)).reopened(event.at)
@@ -248,7 +254,8 @@ class Book:
             if life.address.is_session:
                 self.gate(Address(life.address.server)).connect_failed(event.at)
         elif event.cause is Cause.LOST and not any(
-            word in event.detail for word in ("unresponsive", "expired")  # counted before; no death
+            word in event.detail
+            for word in ("unresponsive", "expired")  # counted before; no death
         ):
             self.gate(life.address).died(event.at)
 
@@ -260,7 +267,9 @@ class Book:
             case Cause.IDLE_TIMEOUT:
                 return self._was_idle(life, event)
             case Cause.EVICTED:
-                return life.address.is_shared and not event.in_flight + event.queued and self._may_evict(event)
+                return (
+                    life.address.is_shared and not event.in_flight + event.queued and self._may_evict(event)
+                )
             case Cause.CONNECT_FAILED:
                 return was("failing", server, life.connecting_at)
             case Cause.LOST if _was_hung(event):
@@ -283,7 +292,9 @@ class Book:
         assert event.address is not None
         server = event.address.server
         changes = ("disabled", "removed", "reload", "drained")
-        return not self._is_kept(server) or any(self.witness.asked(what, server, event.at) for what in changes)
+        return not self._is_kept(server) or any(
+            self.witness.asked(what, server, event.at) for what in changes
+        )
 
     def _was_idle(self, life: Life, event: Event) -> bool:
         definition = self._definition(life.address.server)

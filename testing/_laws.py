@@ -70,9 +70,13 @@ def load_is_counted(world: World) -> None:
         load, actors, definition = record.load, _actors(world, name), record.definition
         assert load.in_flight == sum(actor.in_flight for actor in actors), f"{name}: in flight is miscounted"
         assert load.queued == sum(actor.queued for actor in actors), f"{name}: queued is miscounted"
-        assert load.in_flight <= (definition.max_in_flight or settings.max_in_flight), f"{name}: too many in flight"
+        assert load.in_flight <= (definition.max_in_flight or settings.max_in_flight), (
+            f"{name}: too many in flight"
+        )
         # Replays go back to the queue over the bound: they were accepted before.
-        most = (definition.max_queued or settings.max_queued) + (definition.max_in_flight or settings.max_in_flight)
+        most = (definition.max_queued or settings.max_queued) + (
+            definition.max_in_flight or settings.max_in_flight
+        )
         assert load.queued <= most, f"{name}: too many queued"
     tally = world.room._runtime.stage.tally
     loads = [record.load for record in world.root.records.values()]
@@ -87,7 +91,9 @@ def gates_have_a_prober(world: World) -> None:
         probe = record.probe
         if record.gate.probing:
             assert probe is not None, f"{record.definition.name}: half-open for nobody"
-            assert not isinstance(probe, Call) or not probe.ended, f"{record.definition.name}: its probe has ended"
+            assert not isinstance(probe, Call) or not probe.ended, (
+                f"{record.definition.name}: its probe has ended"
+            )
         if record.gate.tripped:
             since = [
                 call
@@ -96,7 +102,9 @@ def gates_have_a_prober(world: World) -> None:
                 for call in actor._open
                 if call.sent_at > record.gate.failed_at + EPS
             ]
-            assert len(since) <= 1, f"{record.definition.name}: {len(since)} calls went through a tripped gate"
+            assert len(since) <= 1, (
+                f"{record.definition.name}: {len(since)} calls went through a tripped gate"
+            )
 
 
 def whoever_waits_is_in_a_queue(world: World) -> None:
@@ -114,11 +122,15 @@ def whoever_waits_is_in_a_queue(world: World) -> None:
                 assert not wanted, f"{actor} is wanted and waits for nothing"
             case "gate":
                 assert actor in record.at_gate, f"{actor} waits for a gate that does not know it"
-                assert record.gate_timer is not None or record.gate.probing, f"{actor}: nothing will open its gate"
+                assert record.gate_timer is not None or record.gate.probing, (
+                    f"{actor}: nothing will open its gate"
+                )
             case "slot":
                 assert actor in admission.pool._waiting, f"{actor} waits for a slot and is not in the queue"
             case _:
-                assert actor in admission.permits._queue, f"{actor} waits for a permit and is not in the queue"
+                assert actor in admission.permits._queue, (
+                    f"{actor} waits for a permit and is not in the queue"
+                )
 
 
 def pressure_makes_room(world: World) -> None:
@@ -213,7 +225,9 @@ def outcomes_have_reasons(world: World) -> None:
         if call.outcomes and call.ended is not None and not call.is_judged:
             call.is_judged = True
             why = _why_not(world, call, call.outcomes[0], call.ended)
-            assert why is None, f"{call}, begun at {call.began:g}, ended at {call.ended:g} as {call.outcomes[0]!r}: {why}"
+            assert why is None, (
+                f"{call}, begun at {call.began:g}, ended at {call.ended:g} as {call.outcomes[0]!r}: {why}"
+            )
 
 
 def _why_not(world: World, call: OneCall, outcome: str | GreenroomError, ended: float) -> str | None:
@@ -327,7 +341,9 @@ def _is_bounded(definition: ServerDefinition | None) -> bool:
 
 def _timed_out(world: World, call: OneCall, ended: float) -> str | None:
     definition = call.definition
-    limit = (definition.call_timeout if definition is not None else None) or world.config.settings.call_timeout
+    limit = (
+        definition.call_timeout if definition is not None else None
+    ) or world.config.settings.call_timeout
     if ended - call.began < limit - EPS:
         return f"it had had {ended - call.began:g}s of {limit:g}s"
     return None if world.was("slow", call.server, call.began) else "its server was not slow"
@@ -347,10 +363,22 @@ _REASONS: dict[tuple[str, Reach], Callable[[World, OneCall, float], str | None]]
     ("call_failed", Reach.NOT_SENT): _lost,
     ("call_failed", Reach.SENT): _lost,
     ("drained", Reach.SENT): _ended_as(
-        Cause.DRAINED, Cause.RESTART, Cause.RELOAD, Cause.DISABLED, Cause.REMOVED, Cause.SHUTDOWN, Cause.SCOPE_ENDED
+        Cause.DRAINED,
+        Cause.RESTART,
+        Cause.RELOAD,
+        Cause.DISABLED,
+        Cause.REMOVED,
+        Cause.SHUTDOWN,
+        Cause.SCOPE_ENDED,
     ),
     ("drained", Reach.NOT_SENT): _ended_as(
-        Cause.DRAINED, Cause.RESTART, Cause.RELOAD, Cause.DISABLED, Cause.REMOVED, Cause.SHUTDOWN, Cause.SCOPE_ENDED
+        Cause.DRAINED,
+        Cause.RESTART,
+        Cause.RELOAD,
+        Cause.DISABLED,
+        Cause.REMOVED,
+        Cause.SHUTDOWN,
+        Cause.SCOPE_ENDED,
     ),
 }
 

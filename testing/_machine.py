@@ -52,7 +52,9 @@ class RoomMachine(RuleBasedStateMachine):
         slots=st.sampled_from([20, 2, 3]),
         backoff=st.sampled_from([1_000, 50]),
         focus=st.integers(0, 2**5 - 1),
-        pace=st.fixed_dictionaries({step: st.sampled_from([0.0, 0.5, 1.0]) for step in ("start", "call", "stop")}),
+        pace=st.fixed_dictionaries(
+            {step: st.sampled_from([0.0, 0.5, 1.0]) for step in ("start", "call", "stop")}
+        ),
     )
     def open(
         self,
@@ -94,7 +96,9 @@ class RoomMachine(RuleBasedStateMachine):
 
     # ---- calls ------------------------------------------------------------------------------------------------------
 
-    @rule(server=INDEX, tool=st.sampled_from([ECHO, SAFE]), count=st.integers(1, 4), session=INDEX, then=MOMENTS)
+    @rule(
+        server=INDEX, tool=st.sampled_from([ECHO, SAFE]), count=st.integers(1, 4), session=INDEX, then=MOMENTS
+    )
     def call(self, server: int, tool: str, count: int, session: int, then: float) -> None:
         name = self._server(server)
         can, who = self._session_for(name, session)
@@ -125,7 +129,9 @@ class RoomMachine(RuleBasedStateMachine):
 
     # ---- what servers do --------------------------------------------------------------------------------------------
 
-    @rule(server=INDEX, delay=MOMENTS, loss=st.sampled_from([Loss.DIED, Loss.DIED, Loss.EXPIRED]), then=MOMENTS)
+    @rule(
+        server=INDEX, delay=MOMENTS, loss=st.sampled_from([Loss.DIED, Loss.DIED, Loss.EXPIRED]), then=MOMENTS
+    )
     def lose(self, server: int, delay: float, loss: Loss, then: float) -> None:
         self.world.lose(self._server(server), delay, loss)
         self._wait(then)

@@ -63,7 +63,9 @@ class VirtualRun:
         try:
             turn = self._host.get(timeout=STUCK)
         except queue.Empty:
-            raise StuckError(f"every task waits for time to pass, at {self.now:g}s, and so does this step") from None
+            raise StuckError(
+                f"every task waits for time to pass, at {self.now:g}s, and so does this step"
+            ) from None
         turn()
 
     @property

@@ -411,6 +411,5 @@ class World:
         return bool(what) and what[-1] in ("drain", "disabled", "removed")
 
 
-
 async def _plainly(act: Callable[[], None]) -> None:
     act()

@@ -7,6 +7,10 @@ from hypothesis import HealthCheck, settings
 from greenroom.testing._machine import RoomMachine
 
 RoomMachine.TestCase.settings = settings(
-    max_examples=300, stateful_step_count=30, deadline=None, report_multiple_bugs=False, suppress_health_check=list(HealthCheck)
+    max_examples=300,
+    stateful_step_count=30,
+    deadline=None,
+    report_multiple_bugs=False,
+    suppress_health_check=list(HealthCheck),
 )
 TestRooms = RoomMachine.TestCase

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -66,9 +67,13 @@ def test_a_sessions_probe_does_not_go_through_its_servers_shut_gate(make: MakeWo
     assert world.servers["apart"].starts == starts
 
 
-def test_a_gate_that_shuts_while_a_session_waits_for_its_start_keeps_it_from_starting(make: MakeWorld) -> None:
+def test_a_gate_that_shuts_while_a_session_waits_for_its_start_keeps_it_from_starting(
+    make: MakeWorld,
+) -> None:
     """It had passed the gate, and was not asked again when its permit came."""
-    world = make({"apart": {"isolation": "per_session"}}, failureThreshold=1, cooldownMs=5_000, startPermits=1)
+    world = make(
+        {"apart": {"isolation": "per_session"}}, failureThreshold=1, cooldownMs=5_000, startPermits=1
+    )
     for name in ("ann", "bob"):
         world.open_session(name)
     world.slow_down("apart", "start", 1.0)
@@ -114,3 +119,14 @@ def test_a_reload_brings_back_what_was_drained_before_it_is_closed(make: MakeWor
     world.call("notes")
     world.advance(5.0)
     assert world.calls[1].outcomes == ['{"n": 1, "who": null}']
+
+
+def test_a_session_that_waits_for_its_servers_half_of_the_slots_costs_nothing(make: MakeWorld) -> None:
+    """The pool looked again at once, for ever: whoever waited had waited long enough for a reserve that is not there."""
+    world = make({"apart": {"isolation": "per_session"}}, maxConnections=3)
+    for name in ("ann", "bob"):
+        world.open_session(name)
+        world.call("apart", session=name)
+    assert len(world.pending) == 1
+    world.advance(20.0)
+    assert world.room._runtime.root.admission.pool.next_look() == math.inf

@@ -47,7 +47,11 @@ _ROOT, _GATE, _POOL, _RESTART = (
     "supervisor/_pool.py",
     "supervisor/_restart.py",
 )
-_ADMISSION, _PERMITS, _LIFECYCLE = "supervisor/_admission.py", "supervisor/_permits.py", "protocol/lifecycle.py"
+_ADMISSION, _PERMITS, _LIFECYCLE = (
+    "supervisor/_admission.py",
+    "supervisor/_permits.py",
+    "protocol/lifecycle.py",
+)
 
 # fmt: off
 MUTANTS = (
@@ -104,7 +108,9 @@ MUTANTS = (
 
 
 def main() -> int:
-    wanted = [mutant for mutant in MUTANTS if not sys.argv[1:] or any(word in mutant.fault for word in sys.argv[1:])]
+    wanted = [
+        mutant for mutant in MUTANTS if not sys.argv[1:] or any(word in mutant.fault for word in sys.argv[1:])
+    ]
     with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(SIDE_BY_SIDE) as pool:
         attempts = [
             pool.submit(_try, Path(folder) / str(number), mutant) for number, mutant in enumerate(wanted)
@@ -123,7 +129,9 @@ def _try(copy: Path, mutant: Mutant) -> Found | None:
     path = copy / mutant.file
     sound = path.read_text(encoding="utf-8")
     if sound.count(mutant.old) != 1:
-        print(f"{mutant.fault}: its text is there {sound.count(mutant.old)} times in {mutant.file}", flush=True)
+        print(
+            f"{mutant.fault}: its text is there {sound.count(mutant.old)} times in {mutant.file}", flush=True
+        )
         return None
     path.write_text(sound.replace(mutant.old, mutant.new), encoding="utf-8")
     found = _search(copy)
@@ -152,7 +160,9 @@ def _search(copy: Path) -> Found | None:
         "PYTHONDONTWRITEBYTECODE": "1",
     }
     try:
-        done = subprocess.run(command, cwd=copy, env=environment, capture_output=True, text=True, timeout=LIMIT)
+        done = subprocess.run(
+            command, cwd=copy, env=environment, capture_output=True, text=True, timeout=LIMIT
+        )
     except subprocess.TimeoutExpired:
         return Found("the search did not end", ())
     return None if done.returncode == 0 else _told(done.stdout)
@@ -160,7 +170,10 @@ def _search(copy: Path) -> Found | None:
 
 def _told(output: str) -> Found:
     lines = [line.removeprefix("E").strip() for line in output.splitlines() if line.startswith("E ")]
-    law = next((line for line in lines if line.startswith(("AssertionError", "greenroom"))), lines[0] if lines else "it broke")
+    law = next(
+        (line for line in lines if line.startswith(("AssertionError", "greenroom"))),
+        lines[0] if lines else "it broke",
+    )
     steps = [line.removeprefix("state.") for line in lines if line.startswith("state.")]
     trace = tuple(step for step in steps if not step.startswith(("the_laws_hold", "teardown")))
     return Found(re.sub(r"\s+", " ", law.removeprefix("AssertionError: "))[:160], trace)
