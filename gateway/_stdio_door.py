@@ -26,7 +26,7 @@ from ._jobs import RpcFault
 from ._lines import LineSplitter, LineWriter
 from ._rpc import INVALID_REQUEST, error_line
 
-_CHUNK: Final = 1 << 18
+_CHUNK: Final = 65_536  # what a pipe holds; more would be memory mapped and given back for each read
 
 
 @contextlib.contextmanager

@@ -214,14 +214,20 @@ class Root:
             self.actors[address] = found
         return found
 
+    def actor_for(self, server: str, session: str | None) -> ServerActor:
+        """The actor of a call to `server`, out of this session or out of none. Raises as `address` does."""
+        address = self.address(server, session)
+        return self.actors.get(address) or self.actor_at(address)
+
     def address(self, server: str, session: str | None) -> Address:
         """Where a call to `server` goes, out of this session or out of none (DESIGN, Policies: isolation).
 
         Raises `UnknownServer`, and `SessionNeeded` for a server that is isolated per session.
         """
-        match self.isolation(server):
-            case Isolation.PERSISTENT:
-                return self.record(server).address
+        record = self.record(server)
+        match self._isolation_of(record):
+            case None | Isolation.PERSISTENT:
+                return record.address
             case Isolation.PER_CALL:
                 self._calls_apart += 1
                 return Address.of_call(server, str(self._calls_apart))
@@ -233,9 +239,10 @@ class Root:
 
     def isolation(self, server: str) -> Isolation:
         """Who shares a child of this server. Raises `UnknownServer`."""
-        return (
-            self.record(server).definition.isolation or self.stage.settings.isolation or Isolation.PERSISTENT
-        )
+        return self._isolation_of(self.record(server)) or Isolation.PERSISTENT
+
+    def _isolation_of(self, record: ServerRecord) -> Isolation | None:
+        return record.definition.isolation or self.stage.settings.isolation
 
     def has_standing_address(self, server: str, session: str | None) -> bool:
         """Whether there is an actor that outlives one call, seen from this session or from none."""
