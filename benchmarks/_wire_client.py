@@ -12,7 +12,9 @@ from types import TracebackType
 from typing import Any
 
 VERSION = "2025-06-18"
-_CHUNK = 1 << 18
+_CHUNK = (
+    1 << 18
+)  # so much is mapped and given back for each read: some 9 µs of the client's, on every side alike
 _STOP_WITHIN = 10
 
 

@@ -23,7 +23,7 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Callable, Mapping
-from typing import Protocol
+from typing import Final, Protocol
 
 import attrs
 
@@ -83,6 +83,9 @@ class Learner(Protocol):
     """Where the root puts what a server said of itself."""
 
     def __call__(self, actor: ServerActor, hello: Hello, listing: Listing, revision: int) -> None: ...
+
+
+_KEEP_ALIVE: Final = Lifecycle.KEEP_ALIVE  # named at the end of every call, see `actors._peer`
 
 
 @attrs.define(eq=False)
@@ -611,7 +614,7 @@ class Root:
 
     def idle_timeout(self, actor: ServerActor) -> float:
         definition = actor.record.definition
-        if definition.lifecycle is Lifecycle.KEEP_ALIVE or actor.wishes.uris:
+        if definition.lifecycle is _KEEP_ALIVE or actor.wishes.uris:
             return math.inf
         if not actor.address.is_shared:
             return math.inf  # a session's child has its session's idle limit, a call's has none
