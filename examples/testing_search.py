@@ -1,5 +1,8 @@
 """Search for races in an agent's use of its servers: `pytest testing_search.py`."""
 
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import invariant, rule
@@ -8,7 +11,7 @@ from greenroom.testing import RoomMachine
 
 
 class MyServers(RoomMachine):
-    entries = {
+    entries: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "search": {"idleTimeout": 0.1, "maxInFlight": 2},
         "notes": {"lifecycle": "keep-alive"},
         "shell": {"isolation": "per_session"},
@@ -16,7 +19,7 @@ class MyServers(RoomMachine):
 
     @rule(query=st.text(max_size=3))
     def look_something_up(self, query: str) -> None:
-        assert len(self.world.room.search(query).hits) <= 12  # works while nothing runs
+        assert len(self.world.room.search(query).matches) <= 12  # works while nothing runs
 
     @invariant()
     def the_shell_is_never_shared(self) -> None:

@@ -26,7 +26,10 @@ from ._gate_model import EPS, GateModel
 class Witness(Protocol):
     """Who knows what was done to servers."""
 
-    config: Config  # as it is now
+    @property
+    def config(self) -> Config:
+        """The room's, as it is now."""
+        ...
 
     def was(self, fault: str, server: str, since: float) -> bool:
         """Whether this was wrong with it at any moment from `since` on."""

@@ -1,8 +1,8 @@
 """A gate as a bystander can know it, written from DESIGN's words and not from the code.
 
 Who watches from outside does not see the jitter's draws, nor whether a call that timed out was the only thing the
-server was silent about. So each figure is a pair, the least and the most it can be; `must_be_shut` and `may_be_shut` are
-what follows for sure and what cannot be excluded. Seconds throughout.
+server was silent about. So each figure is a pair, the least and the most it can be; `must_be_shut` and `may_be_shut`
+are what follows for sure and what cannot be excluded. Seconds throughout.
 """
 
 from __future__ import annotations

@@ -40,7 +40,7 @@ def tools_of(version: int) -> list[dict[str, Any]]:
     return [tool(ECHO), tool(SAFE, annotations={"readOnlyHint": True}), tool(f"v{version}")]
 
 
-async def teach(room: Greenroom, server: str, tools: list[dict[str, Any]]) -> None:
+async def teach(room: Any, server: str, tools: list[dict[str, Any]]) -> None:
     """Make the index know what the server has, as a cache would: nothing is started."""
     router = room._runtime.router.ref
     router.tell(Learn(ServerEntry(server, "", tools=tuple(tools))))
@@ -115,6 +115,7 @@ class World:
             connectors=fake_connectors(self.servers),
             bootstrap=False,
         )
+        self._inside: Any = self.room  # what the room keeps is looked at, never changed
         self.book = Book(self)
         self.events: list[Event] = []
         try:
@@ -125,7 +126,7 @@ class World:
 
     async def _open(self) -> None:
         await self.room.start(self.run.nursery)
-        stream = self.room._runtime.stage.events
+        stream = self.runtime.stage.events
         stream.listen(self.events.append)
         stream.listen(self.book.read)
         for actor in self.root.actors.values():  # some were on their way before anybody could listen
@@ -141,8 +142,12 @@ class World:
         return self.run.now
 
     @property
+    def runtime(self) -> Any:
+        return self._inside._runtime
+
+    @property
     def root(self) -> Any:
-        return self.room._runtime.root
+        return self.runtime.root
 
     @property
     def config(self) -> Config:

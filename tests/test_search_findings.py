@@ -92,7 +92,7 @@ def test_what_is_kept_alive_is_so_again_when_who_brought_it_back_has_left(make: 
     world.call("slow")
     world.ask("connect", "kept", patience=0.5)
     world.advance(20.0)
-    assert world.room._runtime.root.actor("kept").is_connected
+    assert world.root.actor("kept").is_connected
 
 
 def test_what_is_brought_back_while_it_drains_takes_calls_again(make: MakeWorld) -> None:
@@ -122,11 +122,11 @@ def test_a_reload_brings_back_what_was_drained_before_it_is_closed(make: MakeWor
 
 
 def test_a_session_that_waits_for_its_servers_half_of_the_slots_costs_nothing(make: MakeWorld) -> None:
-    """The pool looked again at once, for ever: whoever waited had waited long enough for a reserve that is not there."""
+    """The pool looked again at once, for ever: it had waited long enough for a reserve that is not there."""
     world = make({"apart": {"isolation": "per_session"}}, maxConnections=3)
     for name in ("ann", "bob"):
         world.open_session(name)
         world.call("apart", session=name)
     assert len(world.pending) == 1
     world.advance(20.0)
-    assert world.room._runtime.root.admission.pool.next_look() == math.inf
+    assert world.root.admission.pool.next_look() == math.inf

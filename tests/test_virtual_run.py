@@ -70,9 +70,12 @@ def test_what_a_step_returns_and_raises_comes_out(virtual: VirtualRun) -> None:
 def test_a_step_that_waits_for_time_is_an_error_not_a_hang(
     virtual: VirtualRun, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    async def sleep() -> None:
+        await trio.sleep(1)
+
     monkeypatch.setattr("greenroom.testing._virtual_run.STUCK", 0.05)
     with pytest.raises(StuckError, match="waits for time"):
-        virtual.run(lambda: trio.sleep(1))
+        virtual.run(sleep)
 
 
 def test_tasks_that_never_settle_are_an_error_not_a_hang(

@@ -1,0 +1,184 @@
+"""Outcomes: what a call may end as, and what must have been done to its server, or to the room, for it to.
+
+A table from (code, reach) to the question that is asked. An outcome that is not in it cannot be; one that is must be
+explained by what the book has seen and the world has done while the call was open. That is the half of a search that
+bites: an oracle that takes any error for an answer finds nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ..protocol.address import Address
+from ..protocol.config import Isolation, ServerDefinition
+from ..protocol.errors import CallError, GreenroomError, Reach
+from ..protocol.lifecycle import Cause
+from ._book import EPS, Life
+from ._world import OneCall, World
+
+_TAKEN_DOWN = (Cause.DRAINED, Cause.DISABLED, Cause.REMOVED)
+
+
+def outcomes_have_reasons(world: World) -> None:
+    """At most one outcome each, and one that what was done to its server explains."""
+    for call in world.calls:
+        assert len(call.outcomes) <= 1, f"{call} ended {len(call.outcomes)} times: {call.outcomes}"
+        if call.outcomes and call.ended is not None and not call.is_judged:
+            call.is_judged = True
+            why = _why_not(world, call, call.outcomes[0], call.ended)
+            assert why is None, (
+                f"{call}, begun at {call.began:g}, ended at {call.ended:g} as {call.outcomes[0]!r}: {why}"
+            )
+
+
+def _why_not(world: World, call: OneCall, outcome: str | GreenroomError, ended: float) -> str | None:
+    if outcome == "cancelled":
+        return None if call.asked_to_leave else "nobody cancelled it"
+    if isinstance(outcome, str):
+        return None if f'"n": {call.number},' in outcome else "somebody else's answer"
+    reach = outcome.reach if isinstance(outcome, CallError) else Reach.NOT_SENT
+    return _REASONS.get((outcome.code, reach), _never)(world, call, ended)
+
+
+def _never(world: World, call: OneCall, ended: float) -> str | None:
+    return "nothing here can end so"
+
+
+def _lives(world: World, call: OneCall) -> list[Life]:
+    scope = f"session:{call.session}" if call.session else None
+    return [
+        life
+        for address, life in world.book.lives.items()
+        if address.server == call.server and (scope is None or address.scope in (scope, "shared"))
+    ]
+
+
+def _ended_as(*causes: Cause) -> Callable[[World, OneCall, float], str | None]:
+    def check(world: World, call: OneCall, ended: float) -> str | None:
+        lives = _lives(world, call)
+        if any(life.ended_as(cause, call.began) for life in lives for cause in causes):
+            return None
+        return f"its server was not {' or '.join(cause.value for cause in causes)} meanwhile"
+
+    return check
+
+
+def _lost(world: World, call: OneCall, ended: float) -> str | None:
+    """Also under an ending that had begun before, for a stronger cause."""
+    was_lost = any(world.was(fault, call.server, call.began) for fault in ("lost", "hung"))
+    return None if was_lost else "its server was not lost meanwhile"
+
+
+def _unavailable(world: World, call: OneCall, ended: float) -> str | None:
+    addresses = [life.address for life in _lives(world, call)] or [Address(call.server)]
+    gates = [world.book.gate(address) for address in [*addresses, Address(call.server)]]
+    return None if any(gate.may_be_shut(call.began) for gate in gates) else "its gate is open"
+
+
+def _not_connected(world: World, call: OneCall, ended: float) -> str | None:
+    """Taken down; whoever asked for it by name since, and left before it had drained, has not brought it back."""
+    if world.is_closed or world.asked("shutdown", "", call.began) or world.is_down(call.server):
+        return None
+    if any(world.asked(what, call.server, call.began) for what in ("drained", "disabled", "removed")):
+        return None
+    if any(life.causes and life.causes[-1][1] in _TAKEN_DOWN for life in _lives(world, call)):
+        return None
+    scope = f"{call.server}[session:{call.session}]"
+    return None if world.asked("scope ended", scope, call.began) else "it was not taken down"
+
+
+def _unknown(world: World, call: OneCall, ended: float) -> str | None:
+    """The index has nothing of a server that is not configured, or disabled."""
+    if call.definition is None or call.definition.disabled:
+        return None
+    was_changed = any(world.asked(what, call.server, call.began) for what in ("removed", "disabled"))
+    return None if was_changed else "its server is configured, and known"
+
+
+def _session_is_over(world: World, call: OneCall, ended: float) -> str | None:
+    scope = f"{call.server}[session:{call.session}]"
+    return None if world.asked("scope ended", scope, call.began) else "its session is open"
+
+
+def _busy(world: World, call: OneCall, ended: float) -> str | None:
+    definition = call.definition
+    bound = (definition.max_queued if definition is not None else None) or world.config.settings.max_queued
+    others = [
+        other
+        for other in world.calls
+        if other.server == call.server and other.began <= call.began and (other.ended or ended) >= call.began
+    ]
+    return None if len(others) > bound else f"only {len(others)} calls were open"
+
+
+def _waited(world: World, call: OneCall, ended: float) -> str | None:
+    """It was not sent for as long as a call may wait."""
+    limit = world.config.settings.queue_timeout
+    if ended - call.began < min(limit, world.config.settings.acquire_timeout) - EPS:
+        return f"it had waited {ended - call.began:g}s of {limit:g}s"
+    return None if _something_held_it(world, call) else "nothing kept it from being sent"
+
+
+def _something_held_it(world: World, call: OneCall) -> bool:
+    faults = ("failing", "hung", "slow", "lost", "full pipe")
+    if any(world.was(fault, call.server, call.began) for fault in faults):
+        return True
+    crowded = world.config.settings.max_connections < len(world.servers) + len(world.sessions) + 1
+    definition = call.definition
+    apart = definition is not None and definition.isolation not in (None, Isolation.PERSISTENT)
+    # A gate that earlier failures shut; a permit or a slot that others' starts hold.
+    return (
+        crowded
+        or apart
+        or any(life.causes for life in _lives(world, call))
+        or any(world.was("failing", name, call.began) for name in world.servers)
+        or _is_bounded(definition)
+    )
+
+
+def _is_bounded(definition: ServerDefinition | None) -> bool:
+    return definition is not None and definition.max_in_flight is not None
+
+
+def _timed_out(world: World, call: OneCall, ended: float) -> str | None:
+    definition = call.definition
+    limit = (
+        definition.call_timeout if definition is not None else None
+    ) or world.config.settings.call_timeout
+    if ended - call.began < limit - EPS:
+        return f"it had had {ended - call.began:g}s of {limit:g}s"
+    return None if world.was("slow", call.server, call.began) else "its server was not slow"
+
+
+_REASONS: dict[tuple[str, Reach], Callable[[World, OneCall, float], str | None]] = {
+    ("connect_failed", Reach.NOT_SENT): _ended_as(Cause.CONNECT_FAILED),
+    ("server_unavailable", Reach.NOT_SENT): _unavailable,
+    ("server_not_connected", Reach.NOT_SENT): _not_connected,
+    ("server_disabled", Reach.NOT_SENT): _not_connected,
+    ("tool_not_found", Reach.NOT_SENT): _unknown,
+    ("server_not_found", Reach.NOT_SENT): _unknown,
+    ("invalid_request", Reach.NOT_SENT): _session_is_over,
+    ("server_busy", Reach.NOT_SENT): _busy,
+    ("timeout", Reach.NOT_SENT): _waited,
+    ("timeout", Reach.SENT): _timed_out,
+    ("call_failed", Reach.NOT_SENT): _lost,
+    ("call_failed", Reach.SENT): _lost,
+    ("drained", Reach.SENT): _ended_as(
+        Cause.DRAINED,
+        Cause.RESTART,
+        Cause.RELOAD,
+        Cause.DISABLED,
+        Cause.REMOVED,
+        Cause.SHUTDOWN,
+        Cause.SCOPE_ENDED,
+    ),
+    ("drained", Reach.NOT_SENT): _ended_as(
+        Cause.DRAINED,
+        Cause.RESTART,
+        Cause.RELOAD,
+        Cause.DISABLED,
+        Cause.REMOVED,
+        Cause.SHUTDOWN,
+        Cause.SCOPE_ENDED,
+    ),
+}
