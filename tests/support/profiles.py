@@ -1,0 +1,30 @@
+"""How hard Hypothesis looks: `default` in every run, in seconds; `deep` under `make soak`, in minutes.
+
+`GREENROOM_SOAK=1` chooses. A test that sets its own number of examples scales it with `examples`. No deadline in either
+profile: a busy machine is no failure.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Final
+
+from hypothesis import HealthCheck, settings
+
+IS_DEEP: Final = bool(os.environ.get("GREENROOM_SOAK"))
+_TIMES: Final = 25  # as many examples as in the default profile
+
+
+def register_profiles() -> None:
+    """Register both and load the one that is asked for. Called once, by `conftest`."""
+    default = settings(deadline=None, print_blob=True)
+    patient = (HealthCheck.too_slow, HealthCheck.data_too_large)
+    deep = settings(default, max_examples=100 * _TIMES, suppress_health_check=patient)
+    settings.register_profile("default", default)
+    settings.register_profile("deep", deep)
+    settings.load_profile("deep" if IS_DEEP else "default")
+
+
+def examples(count: int) -> settings:
+    """`count` examples by default, and as many times more as the deep profile has."""
+    return settings(max_examples=count * (_TIMES if IS_DEEP else 1))
