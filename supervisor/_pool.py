@@ -169,9 +169,7 @@ class Pool(Generic[K]):
         self._idle.pop(who, None)
         self._idle[who] = None
         holder.is_victim = is_victim
-        if self._surplus > 0 and is_victim:
-            return [self._evict(who)]
-        return self._serve(now)
+        return self.look(now)
 
     def busy(self, who: K) -> None:
         """It has a call: off the idle list, in the same step."""
@@ -209,7 +207,7 @@ class Pool(Generic[K]):
         return False
 
     def look(self, now: float) -> list[Grant[K] | Evict[K]]:
-        """Time has passed, or the limits are others: the reserve may open, surplus may go."""
+        """Time has passed, or the limits are others: the reserve may open, the surplus goes."""
         return [*self._shed(), *self._serve(now)]
 
     def _shed(self) -> list[Grant[K] | Evict[K]]:

@@ -6,6 +6,7 @@ import math
 
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.models.pool import Referee
 
 from greenroom.supervisor._pool import Evict, Grant, Pool, PoolLimits
 
@@ -214,71 +215,74 @@ def test_one_that_leaves_by_itself_counts_as_room_on_its_way() -> None:
 
 
 NAMES = st.sampled_from("abcdefgh")
-STEPS = st.lists(
-    st.one_of(
-        st.tuples(
-            st.sampled_from(["acquire", "abandon", "free", "rested", "busy", "leaving", "expire"]), NAMES
-        ),
-        st.tuples(st.just("look"), st.floats(0, 20)),
-    ),
-    max_size=60,
-)
+POOL_EVENTS = st.sampled_from(
+    ["acquire", "acquire", "abandon", "free", "rested", "rested", "busy", "leaving", "expire", "see idle",
+     "set aside", "give back", "limits", "look", "look"]
+)  # fmt: skip
+LIMITS = st.builds(
+    PoolLimits,
+    slots=st.integers(1, 5),
+    reserve=st.integers(0, 2),
+    reserve_timeout=st.sampled_from([0.0, 5.0, 1e9]),
+    minimum=st.integers(0, 2),
+).filter(lambda limits: limits.minimum < limits.slots)
+PAUSES = st.sampled_from([0.0, 0.0, 1.0, 2.5, 5.0, 1e12, -1.0])
 
 
-@given(steps=STEPS, slots=st.integers(1, 4), reserve=st.integers(0, 2), minimum=st.integers(0, 2))
-def test_bounds_order_and_conservation_hold_whatever_happens(
-    steps: list[tuple[str, object]], slots: int, reserve: int, minimum: int
+@given(LIMITS, st.lists(st.tuples(POOL_EVENTS, NAMES, PAUSES), max_size=60), st.data())
+def test_a_referee_who_knows_the_rules_has_nothing_to_whistle_at(
+    limits: PoolLimits, events: list[tuple[str, str, float]], data: st.DataObject
 ) -> None:
-    """Reference: sets and a list, kept from the decisions alone."""
-    pool = _pool(slots, reserve, 5.0, minimum)
-    now = 0.0
-    held: set[str] = set()
-    evicted: set[str] = set()
-    queue: list[str] = []
-    for what, who in steps:
-        before = set(held)
-        match what, who:
-            case "look", float():
-                now += who
-                decisions = pool.look(now)
-            case "acquire", str():
-                if who not in held and who not in queue:
-                    queue.append(who)
-                decisions = pool.acquire(who, now)
-            case "abandon", str():
-                queue = [name for name in queue if name != who]
-                decisions = pool.abandon(who, now)
-            case "free", str():
-                held.discard(who)
-                evicted.discard(who)
-                decisions = pool.free(who, now)
-            case "rested", str():
-                decisions = pool.rested(who, now)
-            case "busy", str():
-                pool.busy(who)
-                decisions = []
-            case "leaving", str():
-                pool.leaving(who)
-                decisions = []
-            case _, str():
-                pool.may_expire(who)
-                decisions = []
-            case _:
-                raise AssertionError(what)
-        for decision in decisions:
-            if isinstance(decision, Grant):
-                assert decision.who == queue.pop(0), "first come, first served"
-                assert decision.who not in held
-                held.add(decision.who)
-                assert len(held) <= slots + reserve
-                assert len(held) <= slots or len(before) >= slots
-            else:
-                assert decision.who in held
-                assert decision.who not in evicted, "asked to go once"
-                evicted.add(decision.who)
-        assert pool.live == len(held)
-        assert pool.waiting == len(queue)
-        assert not queue or len(held) >= slots, "nobody waits beside a free slot"
+    pool, referee, now = Pool[str](limits), Referee(limits), 0.0
+    for what, who, pause in events:
+        now += pause
+        _play(pool, referee, what, who, now, data)
+        assert pool.holders == tuple(referee.held)
+        assert pool.waiting == len(referee.queue)
+        assert pool.idle == tuple(reversed(referee.resting))
+        assert [pool.is_held(name) for name in "abcdefgh"] == [name in referee.expired for name in "abcdefgh"]
+        assert (pool.capacity, pool.next_look()) == (referee.capacity, referee.next_look())
+        pressed = referee.queue or referee.expired or len(referee.shared) > referee.capacity
+        assert pool.is_pressed == bool(pressed)
+
+
+def _play(pool: Pool[str], referee: Referee, what: str, who: str, now: float, data: st.DataObject) -> None:
+    """One event for both. A server of the upper half of the alphabet is a session's child of `memory`."""
+    is_child = who > "d"
+    match what:
+        case "acquire":
+            group = "memory" if is_child else None
+            comes = referee.comes(who, group, now)
+            referee.watch(pool.acquire(who, now, group), now, served=comes)
+        case "abandon":
+            left = referee.leaves_the_queue(who)
+            referee.watch(pool.abandon(who, now), now, served=left)
+        case "free":
+            gone = referee.is_gone(who, now)
+            referee.watch(pool.free(who, now), now, served=gone)
+        case "rested":
+            rests = referee.rests(who, is_child)
+            referee.watch(pool.rested(who, now, is_victim=not is_child), now, served=rests)
+        case "busy":
+            pool.busy(who)
+            referee.wakes(who)
+        case "leaving":
+            pool.leaving(who)
+            referee.walks_out(who)
+        case "expire":
+            referee.outstays(who, pool.may_expire(who))
+        case "see idle":
+            seen = data.draw(st.lists(NAMES, unique=True))
+            pool.see_idle({name: name <= "d" for name in seen})
+            referee.sees_resting({name: name > "d" for name in seen})
+        case "set aside":
+            assert pool.set_aside(who) == referee.sets_aside(who)
+        case "give back":
+            assert pool.give_back(who) == referee.gives_back(who)
+        case "limits":
+            pool.limits = referee.limits = data.draw(LIMITS)
+        case _:
+            referee.watch(pool.look(now), now, served=True)
 
 
 def test_a_surplus_of_one_sends_one_away() -> None:
