@@ -122,4 +122,4 @@ class Gate:
         tripped = self.tripped or failures >= policy.threshold
         if tripped:
             delay = max(delay, policy.cooldown)
-        return Gate(failures, now, reason, max(self.shut_until, now + delay), tripped, False)
+        return Gate(failures, now, reason, max(self.shut_until, now + delay), tripped)  # no probe is out

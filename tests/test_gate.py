@@ -265,8 +265,27 @@ def test_a_long_row_of_failures_reaches_the_maximum_from_the_smallest_minimum(fa
 
 
 def test_a_failure_and_its_reason_are_kept_to_be_told() -> None:
-    gate = Gate().connect_failed(POLICY, 7.0, "refused", MIDDLE).timed_out(POLICY, 9.0, "did not answer")
+    gate = Gate().timed_out(POLICY, 7.0, "did not answer")
+    assert (gate.failed_at, gate.reason) == (7.0, "did not answer")
+    gate = gate.died(POLICY, 8.0, "exited", MIDDLE)
+    assert (gate.failed_at, gate.reason) == (8.0, "exited")
+    gate = gate.connect_failed(POLICY, 9.0, "refused", MIDDLE)
+    assert (gate.failed_at, gate.reason) == (9.0, "refused")
+    gate = gate.quarantined(POLICY, 11.0, "6 restarts in 60s")
+    assert (gate.failed_at, gate.reason) == (11.0, "6 restarts in 60s")
 
-    assert (gate.failed_at, gate.reason) == (9.0, "did not answer")
-    quarantined = gate.quarantined(POLICY, 11.0, "6 restarts in 60s")
-    assert (quarantined.failed_at, quarantined.reason) == (11.0, "6 restarts in 60s")
+
+def test_whatever_ends_a_probe_no_probe_is_out_any_more() -> None:
+    gate, _ = trip().admit(30.0)
+
+    assert gate.probing
+    for after in (
+        fail(gate, 31.0),
+        gate.died(POLICY, 31.0, "exited", MIDDLE),
+        gate.timed_out(POLICY, 31.0, "silent"),
+        gate.quarantined(POLICY, 31.0, "too often"),
+        gate.half_open(),
+        gate.probe_left(),
+        gate.answered(POLICY, 0.0),
+    ):
+        assert not after.probing
