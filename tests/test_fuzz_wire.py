@@ -153,8 +153,8 @@ def test_whatever_a_server_says_each_call_ends_at_most_once(
 def _look_at(result: bytes) -> None:
     try:
         decode_result(result)
-    except WireFault as fault:
-        assert str(fault)
+    except WireFault:
+        pass  # said in words, and of this result only
 
 
 @given(st.lists(FRAGMENTS.filter(lambda line: line.strip() and b'"' not in line), max_size=30), CUTS)
@@ -284,12 +284,20 @@ def endpoint(notes: Callable[[str], None]) -> Endpoint:
 
 MCP = st.builds(
     lambda id, arguments, more: dumped(
-        {"jsonrpc": "2.0", "id": id, "method": "tools/call", "params": {"name": "mcp", "arguments": arguments, **more}}
+        {
+            "jsonrpc": "2.0",
+            "id": id,
+            "method": "tools/call",
+            "params": {"name": "mcp", "arguments": arguments, **more},
+        }
     ),
     st.integers(1, 3) | SCALARS,
     st.dictionaries(
-        st.sampled_from(["tool", "args", "server", "search", "describe", "connect", "action", "limit", "regex"]),
-        VALUES | st.sampled_from(["github_create_issue", "github", "(a+)+$", '{"title": 1}', "{", "[" * 5000]),
+        st.sampled_from(
+            ["tool", "args", "server", "search", "describe", "connect", "action", "limit", "regex"]
+        ),
+        VALUES
+        | st.sampled_from(["github_create_issue", "github", "(a+)+$", '{"title": 1}', "{", "[" * 5000]),
         max_size=4,
     )
     | VALUES,
@@ -334,7 +342,7 @@ def test_what_is_not_utf8_is_never_sent_back(line: bytes) -> None:
 
 
 def _wants_an_answer(line: bytes) -> bool:
-    """Whether JSON-RPC asks for one: it is a request, or nothing that can be read. Said otherwise than the door does."""
+    """Whether JSON-RPC asks for one: it is a request, or nothing that can be read."""
     try:
         message = json.loads(line.decode())
     except (ValueError, RecursionError):

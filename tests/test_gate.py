@@ -7,7 +7,9 @@ import math
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.models import histories
 from tests.models.gate import Failure, GateModel
+from tests.support.profiles import examples
 
 from greenroom.protocol.config import Settings
 from greenroom.supervisor._gate import Gate, GatePolicy, Pass
@@ -199,7 +201,8 @@ GATE_STEPS = st.tuples(
 )
 
 
-@given(POLICIES, st.lists(GATE_STEPS, max_size=60))
+@examples(200)
+@given(POLICIES, histories(GATE_STEPS))
 def test_it_is_the_gate_of_the_design(
     policy: GatePolicy, steps: list[tuple[Failure | str, float, float]]
 ) -> None:

@@ -7,6 +7,7 @@ import math
 import anyio
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.models import histories
 from tests.models.health import HealthModel
 from tests.support import run_virtual
 from tests.support.rooms import open_room, record_events
@@ -42,7 +43,7 @@ MOMENTS = st.integers(0, 400).map(lambda quarters: quarters / 4)  # exact: ties 
 @given(
     start=st.sampled_from([0.0, 1e9, 2.0**48]),
     interval=st.sampled_from([0.25, 1.0, 30.0, 1e9]),
-    steps=st.lists(st.tuples(MOMENTS | st.none(), st.lists(MOMENTS, max_size=3)), max_size=30),
+    steps=histories(st.tuples(MOMENTS | st.none(), st.lists(MOMENTS, max_size=3)), longest=30),
 )
 def test_health_is_that_of_the_design(
     start: float, interval: float, steps: list[tuple[float | None, list[float]]]

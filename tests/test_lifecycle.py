@@ -10,7 +10,9 @@ import attrs
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.models import histories
 from tests.models.lifecycle import LifeModel
+from tests.support.profiles import examples
 
 from greenroom.protocol.lifecycle import (
     TABLE,
@@ -97,6 +99,7 @@ def test_what_the_table_lacks_raises_and_nothing_happens(state: State, trigger: 
         move(life, trigger)
 
     assert (raised.value.state, raised.value.trigger) == (state, trigger)
+    assert str(raised.value) == f"the lifecycle has no '{trigger.value}' in '{state.value}'"
     assert life == before
 
 
@@ -194,13 +197,18 @@ def test_leaving_needs_a_reason(trigger: Trigger) -> None:
         step(a_life(State.CONNECTED), trigger, deadline=1.0)
 
 
+def test_an_ending_says_its_cause_and_what_is_known_of_it() -> None:
+    assert str(Ending(Cause.LOST)) == "lost"
+    assert str(Ending(Cause.LOST, "exited with code 3")) == "lost: exited with code 3"
+
+
 def test_draining_with_calls_needs_a_deadline() -> None:
-    with pytest.raises(AssertionError, match="needs a deadline"):
+    with pytest.raises(AssertionError, match=r"^drain needs a deadline$"):
         step(a_life(State.CONNECTED), Trigger.DRAIN, ending=WEAK, in_flight=1)
 
 
 def test_gone_is_not_announced_over_a_call_in_flight() -> None:
-    with pytest.raises(AssertionError, match="no call is in flight"):
+    with pytest.raises(AssertionError, match=r"^gone is announced only when no call is in flight$"):
         step(a_life(State.DRAINING, stopping=True), Trigger.GONE, in_flight=1)
 
 
@@ -241,7 +249,8 @@ def test_the_diagram_has_every_arrow_once() -> None:
         for trigger in names.split(", ")
     }
 
-    assert lines[0] == "stateDiagram-v2"
+    assert (lines[:2], lines[-1]) == (["stateDiagram-v2", "    [*] --> idle"], "    closed --> [*]")
+    assert mermaid() == "\n".join(lines) + "\n"
     assert drawn == EXPECTED
 
 
@@ -252,7 +261,8 @@ TRIGGERS = st.sampled_from([*Trigger, *Trigger, "call comes", "call ends"])
 MOMENTS = st.sampled_from([0.0, 10.0, 10.0, 1e300, -5.0])
 
 
-@given(st.lists(st.tuples(TRIGGERS, st.sampled_from(Cause), MOMENTS), max_size=40))
+@examples(200)
+@given(histories(st.tuples(TRIGGERS, st.sampled_from(Cause), MOMENTS), longest=40))
 def test_a_life_is_that_of_the_design(events: list[tuple[Trigger | str, Cause, float]]) -> None:
     life, model, orders = Life(), LifeModel(), list[Effect]()
     for what, cause, deadline in events:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.models import histories
 from tests.models.permits import PermitsModel
 
 from greenroom.supervisor._permits import Permits
@@ -60,7 +61,7 @@ def test_one_that_gives_its_permit_back_while_it_is_granted_passes_it_on() -> No
 STEPS = st.tuples(st.sampled_from(["comes", "comes", "goes", "resize"]), st.integers(0, 9))
 
 
-@given(st.integers(0, 4), st.lists(STEPS, max_size=60))
+@given(st.integers(0, 4), histories(STEPS))
 def test_permits_are_those_of_the_design(places: int, steps: list[tuple[str, int]]) -> None:
     permits, model, entered = Permits[int](places), PermitsModel(places), list[int]()
     for what, who in steps:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.models import histories
 from tests.models.pool import Referee
+from tests.support.profiles import examples
 
 from greenroom.supervisor._pool import Evict, Grant, Pool, PoolLimits
 
@@ -184,6 +187,57 @@ def test_a_kept_slot_is_set_aside_for_good_and_one_is_left_for_the_rest() -> Non
     assert pool.rested("a", 2) == [Evict("a")]  # never `keep`
 
 
+def test_one_with_a_slot_of_its_own_outstays_nothing() -> None:
+    pool = _pool(2, minimum=1)
+    pool.set_aside("keep")
+    assert pool.acquire("keep", 0) == [Grant("keep")]
+
+    assert not pool.may_expire("keep")
+    assert pool.acquire("a", 1) == [Grant("a")]
+    assert not pool.may_expire("keep")
+
+
+def test_with_more_live_than_slots_the_longest_idle_goes_not_the_last_to_rest() -> None:
+    pool = _pool(2)
+    _fill(pool, "a", "b", rest=False)
+    pool.see_idle({"a": True})
+    pool.limits = PoolLimits(slots=1)
+
+    assert pool.rested("b", 1) == [Evict("a")]
+
+
+def test_the_last_slot_a_server_s_scopes_may_have_is_at_least_one() -> None:
+    pool = _pool(1)
+    assert pool.acquire("s0", 0, group="memory") == [Grant("s0")]
+    assert pool.acquire("s1", 0, group="memory") == []
+
+    odd = _pool(3)
+    assert odd.acquire("s0", 0, group="memory") == [Grant("s0")]
+    assert odd.acquire("s1", 0, group="memory") == []
+
+
+def test_it_is_pressed_while_the_minimum_holds_one_back() -> None:
+    pool = _pool(3, minimum=2)
+    _fill(pool, "a")
+    assert not pool.is_pressed
+
+    assert not pool.may_expire("a")
+    assert pool.is_pressed
+    pool.busy("a")
+    assert not pool.is_pressed
+
+
+def test_when_the_first_in_line_leaves_the_next_is_served() -> None:
+    pool = _pool(2)
+    assert pool.acquire("s0", 0, group="memory") == [Grant("s0")]
+    assert pool.acquire("a", 0) == [Grant("a")]
+    pool.limits = PoolLimits(slots=2, reserve=1, reserve_timeout=5)
+    pool.acquire("b", 0)
+    pool.acquire("c", 0)
+
+    assert pool.abandon("b", 5) == [Grant("c")]
+
+
 def test_sessions_of_one_server_hold_at_most_half_and_do_not_block_others() -> None:
     pool = _pool(4)
     for n in range(2):
@@ -214,11 +268,8 @@ def test_one_that_leaves_by_itself_counts_as_room_on_its_way() -> None:
     assert pool.free("b", 2) == [Grant("c")]
 
 
-NAMES = st.sampled_from("abcdefgh")
-POOL_EVENTS = st.sampled_from(
-    ["acquire", "acquire", "abandon", "free", "rested", "rested", "busy", "leaving", "expire", "see idle",
-     "set aside", "give back", "limits", "look", "look"]
-)  # fmt: skip
+NAMED = "abcdefgh"
+NAMES = st.sampled_from(NAMED)
 LIMITS = st.builds(
     PoolLimits,
     slots=st.integers(1, 5),
@@ -227,28 +278,41 @@ LIMITS = st.builds(
     minimum=st.integers(0, 2),
 ).filter(lambda limits: limits.minimum < limits.slots)
 PAUSES = st.sampled_from([0.0, 0.0, 1.0, 2.5, 5.0, 1e12, -1.0])
+POOL_EVENTS = st.one_of(
+    st.tuples(
+        st.sampled_from(
+            ["acquire", "rested", "free", "acquire", "rested", "abandon", "busy", "leaving", "expire"]
+        ),
+        NAMES,
+    ),
+    st.tuples(st.sampled_from(["set aside", "give back", "look", "look"]), NAMES),
+    st.tuples(st.just("see idle"), st.lists(NAMES, unique=True, max_size=5)),
+    st.tuples(st.just("limits"), LIMITS),
+)
 
 
-@given(LIMITS, st.lists(st.tuples(POOL_EVENTS, NAMES, PAUSES), max_size=60), st.data())
+@examples(200)
+@given(LIMITS, histories(st.tuples(POOL_EVENTS, PAUSES)))
 def test_a_referee_who_knows_the_rules_has_nothing_to_whistle_at(
-    limits: PoolLimits, events: list[tuple[str, str, float]], data: st.DataObject
+    limits: PoolLimits, events: list[tuple[tuple[str, Any], float]]
 ) -> None:
     pool, referee, now = Pool[str](limits), Referee(limits), 0.0
-    for what, who, pause in events:
+    for (what, whom), pause in events:
         now += pause
-        _play(pool, referee, what, who, now, data)
+        _play(pool, referee, what, whom, now)
         assert pool.holders == tuple(referee.held)
+        assert [pool.holds(name) for name in NAMED] == [name in referee.held for name in NAMED]
         assert pool.waiting == len(referee.queue)
         assert pool.idle == tuple(reversed(referee.resting))
-        assert [pool.is_held(name) for name in "abcdefgh"] == [name in referee.expired for name in "abcdefgh"]
+        assert [pool.is_held(name) for name in NAMED] == [name in referee.expired for name in NAMED]
         assert (pool.capacity, pool.next_look()) == (referee.capacity, referee.next_look())
         pressed = referee.queue or referee.expired or len(referee.shared) > referee.capacity
         assert pool.is_pressed == bool(pressed)
 
 
-def _play(pool: Pool[str], referee: Referee, what: str, who: str, now: float, data: st.DataObject) -> None:
-    """One event for both. A server of the upper half of the alphabet is a session's child of `memory`."""
-    is_child = who > "d"
+def _play(pool: Pool[str], referee: Referee, what: str, who: Any, now: float) -> None:
+    """One event for both. Who is of the second half of the alphabet is a session's child of `memory`."""
+    is_child = isinstance(who, str) and who > "d"
     match what:
         case "acquire":
             group = "memory" if is_child else None
@@ -272,15 +336,14 @@ def _play(pool: Pool[str], referee: Referee, what: str, who: str, now: float, da
         case "expire":
             referee.outstays(who, pool.may_expire(who))
         case "see idle":
-            seen = data.draw(st.lists(NAMES, unique=True))
-            pool.see_idle({name: name <= "d" for name in seen})
-            referee.sees_resting({name: name > "d" for name in seen})
+            pool.see_idle({name: name <= "d" for name in who})
+            referee.sees_resting({name: name > "d" for name in who})
         case "set aside":
             assert pool.set_aside(who) == referee.sets_aside(who)
         case "give back":
             assert pool.give_back(who) == referee.gives_back(who)
         case "limits":
-            pool.limits = referee.limits = data.draw(LIMITS)
+            pool.limits = referee.limits = who
         case _:
             referee.watch(pool.look(now), now, served=True)
 

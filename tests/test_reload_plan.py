@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -44,6 +45,17 @@ def test_the_same_configuration_changes_nothing() -> None:
 
     assert plan.is_empty
     assert str(plan) == "keep 2"
+
+
+@pytest.mark.parametrize("group", ["live", "replace", "start", "remove"])
+def test_any_one_change_is_a_change(group: str) -> None:
+    assert not ReloadPlan(**{group: ("a",)}).is_empty
+    assert str(ReloadPlan(**{group: ("a",)})) != "nothing to do"
+
+
+def test_no_servers_before_and_after_is_nothing_to_do() -> None:
+    assert ReloadPlan().is_empty
+    assert str(ReloadPlan()) == "nothing to do"
 
 
 def test_a_server_that_became_unusable_is_removed_and_one_that_was_is_started() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.models import histories
 from tests.models.intensity import IntensityModel
 
 from greenroom.actors import Then
@@ -95,7 +96,7 @@ TICKS = st.integers(0, 240).map(
 
 @given(
     start=st.sampled_from([0.0, 1e9, 2.0**48]),
-    steps=st.lists(TICKS | st.just(0.0) | st.just(1e12), max_size=60),
+    steps=histories(TICKS | st.just(0.0) | st.just(1e12)),
     limit=st.sampled_from([0, 1, 2, 5, 5000]),
     period=st.sampled_from([0.25, 60.0, 1e9]),
 )
@@ -106,6 +107,13 @@ def test_intensity_is_that_of_the_design(start: float, steps: list[float], limit
         intensity, too_often = intensity.restarted(now, limit, period)
         assert too_often == model.restarts_at(now)
         assert all(now - at < period for at in intensity.times), "what is over is forgotten"
+
+
+def test_a_restart_a_whole_period_ago_is_over() -> None:
+    intensity, _ = Intensity().restarted(0.0, 1, 60.0)
+
+    assert intensity.restarted(59.75, 1, 60.0)[1] is True
+    assert intensity.restarted(60.0, 1, 60.0) == (Intensity((60.0,)), False)
 
 
 def test_five_thousand_restarts_in_one_tick_are_each_counted() -> None:

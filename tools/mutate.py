@@ -59,7 +59,9 @@ def main() -> int:
         _prepare(tree, files)
         _mutmut(tree, "run", "--max-children", CHILDREN)
         fates = dict(_fates(tree))
-        lived = {name: _change(tree, name) for name, fate in fates.items() if fate not in ("killed", "timeout")}
+        lived = {
+            name: _change(tree, name) for name, fate in fates.items() if fate not in ("killed", "timeout")
+        }
     return _judge(files, fates, lived)
 
 
@@ -87,7 +89,7 @@ def _configure(tree: Path, files: list[str]) -> None:
 source_paths = ["src/greenroom"]
 only_mutate = {mutated}
 also_copy = ["tests"]
-pytest_add_cli_args = ["-p", "no:cacheprovider", "-k", "not asyncio and not real"]
+pytest_add_cli_args = ["-p", "no:cacheprovider", "-k", "not asyncio and not real and not serve"]
 pytest_add_cli_args_test_selection = {tests}
 """
     (tree / "pyproject.toml").write_text(pytest_part + mutmut_part, encoding="utf-8")
@@ -100,14 +102,18 @@ def _without_properties(source: str) -> str:
         indent = " " * node.col_offset
         calling = f"{indent}{node.name} = property(lambda self: self._read_{node.name}())"
         lines.insert(node.end_lineno or node.lineno, calling)
-        lines[node.lineno - 1] = lines[node.lineno - 1].replace(f"def {node.name}(", f"def _read_{node.name}(")
+        lines[node.lineno - 1] = lines[node.lineno - 1].replace(
+            f"def {node.name}(", f"def _read_{node.name}("
+        )
         del lines[node.lineno - 2]
     return "\n".join(lines) + "\n"
 
 
 def _properties(tree: ast.Module) -> Iterator[ast.FunctionDef]:
     for node in ast.walk(tree):
-        if isinstance(node, ast.FunctionDef) and [ast.unparse(each) for each in node.decorator_list] == ["property"]:
+        if isinstance(node, ast.FunctionDef) and [ast.unparse(each) for each in node.decorator_list] == [
+            "property"
+        ]:
             yield node
 
 
@@ -161,7 +167,7 @@ def _report(fates: dict[str, str], lived: dict[str, Change]) -> str:
     lines = [
         "# General mutants of the policies",
         "",
-        "Every comparison, number, operator, argument and statement of the policies, changed by mutmut. Made by `make mutants`.",
+        "Each comparison, number, operator, argument and statement of the policies, changed by mutmut; `make mutants`.",
         "",
         "| file | mutants | killed |",
         "|---|---|---|",
@@ -176,7 +182,9 @@ def _report(fates: dict[str, str], lived: dict[str, Change]) -> str:
     ]
     for change in sorted(set(lived.values())):
         was, became = (text.replace("|", "\\|") for text in (change.old, change.new))
-        lines.append(f"| `{change.file}` | `{was}` | `{became}` | {EQUIVALENT.get(change, '**unexplained**')} |")
+        lines.append(
+            f"| `{change.file}` | `{was}` | `{became}` | {EQUIVALENT.get(change, '**unexplained**')} |"
+        )
     return "\n".join(lines) + "\n"
 
 
