@@ -310,9 +310,10 @@ def test_a_referee_who_knows_the_rules_has_nothing_to_whistle_at(
         assert pool.is_pressed == bool(pressed)
 
 
-def _play(pool: Pool[str], referee: Referee, what: str, who: Any, now: float) -> None:
+def _play(pool: Pool[str], referee: Referee, what: str, whom: Any, now: float) -> None:
     """One event for both. Who is of the second half of the alphabet is a session's child of `memory`."""
-    is_child = isinstance(who, str) and who > "d"
+    who: str = whom if isinstance(whom, str) else ""
+    is_child = who > "d"
     match what:
         case "acquire":
             group = "memory" if is_child else None
@@ -336,14 +337,14 @@ def _play(pool: Pool[str], referee: Referee, what: str, who: Any, now: float) ->
         case "expire":
             referee.outstays(who, pool.may_expire(who))
         case "see idle":
-            pool.see_idle({name: name <= "d" for name in who})
-            referee.sees_resting({name: name > "d" for name in who})
+            pool.see_idle({name: name <= "d" for name in whom})
+            referee.sees_resting({name: name > "d" for name in whom})
         case "set aside":
             assert pool.set_aside(who) == referee.sets_aside(who)
         case "give back":
             assert pool.give_back(who) == referee.gives_back(who)
         case "limits":
-            pool.limits = referee.limits = who
+            pool.limits = referee.limits = whom
         case _:
             referee.watch(pool.look(now), now, served=True)
 
