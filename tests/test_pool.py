@@ -344,7 +344,8 @@ def _play(pool: Pool[str], referee: Referee, what: str, whom: Any, now: float) -
         case "give back":
             assert pool.give_back(who) == referee.gives_back(who)
         case "limits":
-            pool.limits = referee.limits = whom
+            limits: Any = whom
+            pool.limits = referee.limits = limits
         case _:
             referee.watch(pool.look(now), now, served=True)
 
