@@ -121,7 +121,7 @@ def _properties(tree: ast.Module) -> Iterator[ast.FunctionDef]:
 
 
 def _mutmut(tree: Path, *words: str) -> str:
-    environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}
+    environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1", "GREENROOM_MUTANTS": "1"}
     done = subprocess.run([MUTMUT, *words], cwd=tree, env=environment, capture_output=True, text=True)
     if done.returncode:
         sys.exit(f"mutmut {words[0]} failed:\n{(done.stdout + done.stderr)[-3000:]}")

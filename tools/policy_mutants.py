@@ -180,7 +180,12 @@ def _try(copy: Path, mutant: Mutant) -> str | None:
 def _run(copy: Path, tests: tuple[str, ...]) -> str | None:
     command = [sys.executable, "-m", "pytest", "-qx", "--no-header", "-p", "no:cacheprovider"]
     command += ["-k", "not asyncio and not real", *(f"tests/{test}" for test in tests)]
-    environment = {**os.environ, "PYTHONPATH": os.fspath(copy / "src"), "PYTHONDONTWRITEBYTECODE": "1"}
+    environment = {
+        **os.environ,
+        "PYTHONPATH": os.fspath(copy / "src"),
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "GREENROOM_MUTANTS": "1",
+    }
     try:
         done = subprocess.run(
             command, cwd=copy, env=environment, capture_output=True, text=True, timeout=LIMIT

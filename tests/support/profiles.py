@@ -1,6 +1,7 @@
-"""How hard Hypothesis looks: `default` in every run, in seconds; `deep` under `make soak`, in minutes.
+"""How hard Hypothesis looks: `default` in every run, in seconds; `deep` under `make soak`, in minutes; `mutants` only as
+far as the first failure, for `make mutants`, where nobody reads a shrunk example.
 
-`GREENROOM_SOAK=1` chooses. A test that sets its own number of examples scales it with `examples`. No deadline in either
+`GREENROOM_SOAK=1` and `GREENROOM_MUTANTS=1` choose. A test that sets its own number of examples scales it with `examples`. No deadline in any
 profile: a busy machine is no failure.
 """
 
@@ -9,7 +10,7 @@ from __future__ import annotations
 import os
 from typing import Final
 
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, Phase, settings
 
 IS_DEEP: Final = bool(os.environ.get("GREENROOM_SOAK"))
 _TIMES: Final = 25  # as many examples as in the default profile
@@ -22,7 +23,11 @@ def register_profiles() -> None:
     deep = settings(default, max_examples=100 * _TIMES, suppress_health_check=patient)
     settings.register_profile("default", default)
     settings.register_profile("deep", deep)
-    settings.load_profile("deep" if IS_DEEP else "default")
+    hasty = settings(default, phases=(Phase.explicit, Phase.generate), database=None)
+    settings.register_profile("mutants", hasty)
+    settings.load_profile(
+        "mutants" if os.environ.get("GREENROOM_MUTANTS") else "deep" if IS_DEEP else "default"
+    )
 
 
 def examples(count: int) -> settings:
