@@ -1,8 +1,8 @@
-"""How hard Hypothesis looks: `default` in every run, in seconds; `deep` under `make soak`, in minutes; `mutants` only as
-far as the first failure, for `make mutants`, where nobody reads a shrunk example.
+"""How hard Hypothesis looks.
 
-`GREENROOM_SOAK=1` and `GREENROOM_MUTANTS=1` choose. A test that sets its own number of examples scales it with `examples`. No deadline in any
-profile: a busy machine is no failure.
+`default` in every run, in seconds; `deep` under `make soak` (`GREENROOM_SOAK=1`), in minutes; `mutants` only as far as
+the first failure (`GREENROOM_MUTANTS=1`), where nobody reads a shrunk example. A test that sets its own number of
+examples scales it with `examples`. No deadline in any of them: a busy machine is no failure.
 """
 
 from __future__ import annotations
