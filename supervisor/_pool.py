@@ -198,10 +198,9 @@ class Pool(Generic[K]):
     def may_expire(self, who: K) -> bool:
         """Its idle time is over: may it go? If not, it goes as soon as the total exceeds the minimum.
 
-        What holds no slot (it was returned) may go: it counts for no minimum. Whoever has one set aside never goes so.
+        What holds no slot (it was returned) may go: it counts for no minimum. Not asked of one
+        with a slot set aside: it has no idle time.
         """
-        if who in self._holders and who in self._kept:
-            return False
         if who not in self._holders or self._staying > self.limits.minimum:
             return True
         self._idle[who] = None

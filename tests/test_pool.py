@@ -187,16 +187,6 @@ def test_a_kept_slot_is_set_aside_for_good_and_one_is_left_for_the_rest() -> Non
     assert pool.rested("a", 2) == [Evict("a")]  # never `keep`
 
 
-def test_one_with_a_slot_of_its_own_outstays_nothing() -> None:
-    pool = _pool(2, minimum=1)
-    pool.set_aside("keep")
-    assert pool.acquire("keep", 0) == [Grant("keep")]
-
-    assert not pool.may_expire("keep")
-    assert pool.acquire("a", 1) == [Grant("a")]
-    assert not pool.may_expire("keep")
-
-
 def test_with_more_live_than_slots_the_longest_idle_goes_not_the_last_to_rest() -> None:
     pool = _pool(2)
     _fill(pool, "a", "b", rest=False)
@@ -334,6 +324,8 @@ def _play(pool: Pool[str], referee: Referee, what: str, whom: Any, now: float) -
         case "leaving":
             pool.leaving(who)
             referee.walks_out(who)
+        case "expire" if who in referee.aside:
+            pass  # keep-alive: its idle time is never over
         case "expire":
             referee.outstays(who, pool.may_expire(who))
         case "see idle":

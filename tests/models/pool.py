@@ -109,9 +109,6 @@ class Referee:
             self.wakes(who)
 
     def outstays(self, who: str, may_go: bool) -> None:
-        if who in self.held and who in self.aside:  # keep-alive: it never does
-            assert not may_go
-            return
         assert may_go == (who not in self.held or self.staying > self.limits.minimum)
         if not may_go:
             self.resting += [who] * (who not in self.resting)
