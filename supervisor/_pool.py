@@ -134,7 +134,7 @@ class Pool(Generic[K]):
     def _keep(self, who: K, *, is_kept: bool) -> None:
         holder = self._holders.get(who)
         if holder is not None:
-            holder.is_kept, holder.is_victim = is_kept, not is_kept
+            holder.is_kept, holder.is_victim = is_kept, True  # while kept it is on no list to be taken from
             self.busy(who)
 
     def acquire(self, who: K, now: float, group: str | None = None) -> list[Grant[K] | Evict[K]]:
@@ -263,7 +263,7 @@ class Pool(Generic[K]):
 
     def _grant(self, who: K) -> Grant[K]:
         is_kept = who in self._kept
-        self._holders[who] = _Holder(self._waiting.pop(who).group, is_kept, is_victim=not is_kept)
+        self._holders[who] = _Holder(self._waiting.pop(who).group, is_kept)
         return Grant(who)
 
     def _is_over_half(self, group: str | None) -> bool:

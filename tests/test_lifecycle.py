@@ -202,6 +202,14 @@ def test_an_ending_says_its_cause_and_what_is_known_of_it() -> None:
     assert str(Ending(Cause.LOST, "exited with code 3")) == "lost: exited with code 3"
 
 
+def test_draining_without_calls_keeps_the_deadline_it_had() -> None:
+    life, _ = step(a_life(State.DRAINING, deadline=30.0), Trigger.LOST, ending=STRONG, in_flight=1)
+    assert life.deadline == 30.0
+
+    life, _ = step(a_life(State.DRAINING, stopping=True, deadline=30.0), Trigger.GONE)
+    assert life.deadline is None
+
+
 def test_draining_with_calls_needs_a_deadline() -> None:
     with pytest.raises(AssertionError, match=r"^drain needs a deadline$"):
         step(a_life(State.CONNECTED), Trigger.DRAIN, ending=WEAK, in_flight=1)

@@ -228,6 +228,68 @@ def test_when_the_first_in_line_leaves_the_next_is_served() -> None:
     assert pool.abandon("b", 5) == [Grant("c")]
 
 
+def test_who_goes_or_is_in_use_is_on_no_list() -> None:
+    pool = _pool(4, minimum=3)
+    _fill(pool, "a", "b", "c")
+    for name in ("a", "b", "c"):
+        assert not pool.may_expire(name)
+
+    pool.free("a", 1)
+    pool.leaving("b")
+    pool.set_aside("c")
+
+    assert pool.idle == ()
+    assert not any(map(pool.is_held, "abc"))
+
+
+def test_rest_after_rest_is_the_newest_rest() -> None:
+    pool = _pool(3)
+    _fill(pool, "a", "b")
+    pool.rested("a", 1)
+
+    assert pool.idle == ("a", "b")
+
+
+def test_one_too_many_goes_and_nobody_waits() -> None:
+    pool = _pool(1, reserve=1, reserve_timeout=5)
+    _fill(pool, "a", rest=False)
+    pool.acquire("b", 0)
+    assert pool.look(5) == [Grant("b")]
+
+    assert pool.free("a", 6) == []
+    assert pool.live == 1
+
+
+def test_nobody_makes_room_for_one_who_may_not_have_it() -> None:
+    pool = _pool(4)
+    for name in ("s0", "s1"):
+        pool.acquire(name, 0, group="memory")
+    _fill(pool, "a", "b")
+
+    assert pool.acquire("s2", 1, group="memory") == []
+    assert pool.idle == ("b", "a")
+
+
+def test_two_who_wait_get_two_places() -> None:
+    pool = _pool(2)
+    _fill(pool, "a", "b", rest=False)
+    pool.acquire("c", 0)
+    pool.acquire("d", 0)
+    pool.see_idle({"a": True, "b": True})
+
+    assert pool.look(1) == [Evict("a"), Evict("b")]
+
+
+def test_who_is_too_many_and_outstays_besides_is_asked_once() -> None:
+    pool = _pool(3, minimum=2)
+    _fill(pool, "a", "b")
+    assert not pool.may_expire("a")
+    pool.limits = PoolLimits(slots=1)
+
+    assert pool.look(1) == [Evict("a")]
+    assert not pool.is_held("a")
+
+
 def test_sessions_of_one_server_hold_at_most_half_and_do_not_block_others() -> None:
     pool = _pool(4)
     for n in range(2):

@@ -49,7 +49,30 @@ class Change(NamedTuple):
     new: str
 
 
-EQUIVALENT: dict[Change, str] = {}
+_POOL, _RESTART = "supervisor/_pool.py", "supervisor/_restart.py"
+_SAME = "return MappingProxyType(dict.fromkeys(Lifecycle, after))"
+_TOO_EARLY = (
+    "it runs while the module is imported, before a mutant is switched on; test_restart has every cell"
+)
+_A_SET = "only the keys count: the dict is an ordered set"
+_KEPT = "holder.is_kept, holder.is_victim = is_kept, {}  # while kept it is on no list to be taken from"
+
+EQUIVALENT: dict[Change, str] = {
+    Change(_POOL, "self._keep(who, is_kept=False)", "self._keep(who, is_kept=None)"): "None is as false",
+    Change(
+        _POOL, _KEPT.format("True"), _KEPT.format("False")
+    ): "whoever puts it on the idle list says so anew",
+    Change(_POOL, "self._idle[who] = None", 'self._idle[who] = ""'): _A_SET,
+    Change(_POOL, "self._expired[who] = None", 'self._expired[who] = ""'): _A_SET,
+    Change(
+        _POOL, "self._idle.pop(who, None)", "self._idle.pop(who, )"
+    ): "who is evicted is always on the idle list",
+    Change(_RESTART, _SAME, "return MappingProxyType(None)"): _TOO_EARLY,
+    Change(_RESTART, _SAME, "return MappingProxyType(dict.fromkeys(None, after))"): _TOO_EARLY,
+    Change(_RESTART, _SAME, "return MappingProxyType(dict.fromkeys(Lifecycle, None))"): _TOO_EARLY,
+    Change(_RESTART, _SAME, "return MappingProxyType(dict.fromkeys(after))"): _TOO_EARLY,
+    Change(_RESTART, _SAME, "return MappingProxyType(dict.fromkeys(Lifecycle, ))"): _TOO_EARLY,
+}
 
 
 def main() -> int:
@@ -89,7 +112,7 @@ def _configure(tree: Path, files: list[str]) -> None:
 source_paths = ["src/greenroom"]
 only_mutate = {mutated}
 also_copy = ["tests"]
-pytest_add_cli_args = ["-p", "no:cacheprovider", "-k", "not asyncio and not real and not serve"]
+pytest_add_cli_args = ["-p", "no:cacheprovider", "-k", "not asyncio and not real and not test_serve"]
 pytest_add_cli_args_test_selection = {tests}
 """
     (tree / "pyproject.toml").write_text(pytest_part + mutmut_part, encoding="utf-8")

@@ -127,19 +127,19 @@ class Referee:
         if who not in self.aside and self.capacity < 2:
             return False  # one is left for the rest
         self.aside.add(who)
-        self._is_in_use(who, spared=True)
+        self._is_in_use(who)
         return True
 
     def gives_back(self, who: str) -> bool:
         if who not in self.aside:
             return False
         self.aside.remove(who)
-        self._is_in_use(who, spared=False)
+        self._is_in_use(who)
         return True
 
-    def _is_in_use(self, who: str, *, spared: bool) -> None:
+    def _is_in_use(self, who: str) -> None:
         if who in self.held:
-            self.held[who].spared = spared
+            self.held[who].spared = False
             self.wakes(who)
 
     # ---- what was decided -------------------------------------------------------------------------------------------
@@ -161,7 +161,7 @@ class Referee:
         before = [other for other in self.queue if other != who][: list(self.queue).index(who)]
         for other in before:
             assert not (self.may_have_more(self.queue[other]) and self.has_a_slot(other, now)), "out of turn"
-        self.held[who] = Seat(self.queue.pop(who), spared=who in self.aside)
+        self.held[who] = Seat(self.queue.pop(who))
 
     def _evicted(self, who: str) -> None:
         seat = self.held[who]
