@@ -141,6 +141,7 @@ def test_the_minimum_holds_against_pressure_and_idle_time() -> None:
     _fill(pool, "a", "b")
 
     assert not pool.may_expire("a")
+    assert pool.look(1) == []
     assert pool.acquire("c", 1) == [
         Grant("c"),
         Evict("a"),
