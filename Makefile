@@ -3,6 +3,8 @@
 
 PYTHON ?= python3
 BIN := .venv/bin
+SEARCHED := $(addprefix tests/test_, fuzz_wire.py fuzz_files.py gate.py restart.py permits.py pool.py health.py \
+  reload_plan.py lifecycle.py names.py index.py lifecycle_search.py)
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
 .DEFAULT_GOAL := help
@@ -11,9 +13,9 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 help:
 	@echo "make demo    see it work: bundled servers, a few seconds"
 	@echo "make test    all tests, real servers included (ARGS='-k name' for some of them)"
-	@echo "make soak    a thousand servers over twenty slots, for a minute; real chaos, for ten"
+	@echo "make soak    a thousand servers over twenty slots, for a minute; real chaos, for ten; then the searches, deep"
 	@echo "make chaos   real chaos, for a minute (GREENROOM_CHAOS_SECONDS=n; GREENROOM_SEED=n brings one back)"
-	@echo "make mutants change each rule of the policies, see a test go red, write docs/policy-mutants.md"
+	@echo "make mutants change the policies, by hand and by machine, and the runtime: a test, or the search, goes red"
 	@echo "make check   format, lint, types, import arrows, docs"
 	@echo "make conformance   the official MCP conformance suite against our client (ARGS='--leg 0.2-modern')"
 	@echo "make bench   what it costs, against other ways to do it (some minutes; leave the machine alone)"
@@ -28,13 +30,16 @@ test: .venv/.developed
 
 soak: .venv/.developed
 	GREENROOM_SOAK=1 $(BIN)/python -m pytest -s -o faulthandler_timeout=0 tests/soak
+	GREENROOM_SOAK=1 $(BIN)/python -m pytest -o faulthandler_timeout=0 $(SEARCHED)
 
 chaos: .venv/.developed
 	GREENROOM_CHAOS_SECONDS=$${GREENROOM_CHAOS_SECONDS:-60} $(BIN)/python -m pytest -s -o faulthandler_timeout=0 \
 	  tests/soak/test_chaos.py
 
-mutants: .venv/.developed
+mutants: .venv/.mutable
 	@$(BIN)/python tools/policy_mutants.py $(ARGS)
+	@$(BIN)/python tools/mutate.py
+	@$(BIN)/python tools/search_mutants.py
 
 check: .venv/.benched
 	$(BIN)/ruff format --check --quiet .
@@ -75,6 +80,10 @@ clean:
 .venv/.developed: .venv/.installed
 	$(PIP) install -c constraints.txt pip
 	$(PIP) install -c constraints.txt --group dev
+	@touch $@
+
+.venv/.mutable: .venv/.developed
+	$(PIP) install -c constraints.txt --group mutants
 	@touch $@
 
 # MetaMCP is measured where npm has it, and named as not measured where not.

@@ -36,6 +36,7 @@ from ._wire import (
 
 # The negotiation may not be cancelled (the specification says so): a late answer to it is simply dropped.
 NEVER_CANCELLED = frozenset({"initialize", "server/discover"})
+_SHORT = 80  # characters of an id or a method in a note
 
 
 class Conversation:
@@ -133,7 +134,8 @@ class Conversation:
         try:
             decoded = decode_params(params)
         except WireFault as problem:
-            self.notes.add(f"a malformed {method}", str(problem))
+            # Named as one kind: what is counted must not grow by what a server makes up.
+            self.notes.add("a malformed notification", f"{_short(method)}: {problem}")
             return
         if method == "notifications/progress":
             self._take_progress(decoded or {})
@@ -195,9 +197,9 @@ class Conversation:
                 "an error about no request" if error else "a message that is neither", excerpt(error)
             )
         elif 0 < as_id(answered_id) <= self._last_id:
-            self.notes.add("a late or second answer", f"id {answered_id!r}")
+            self.notes.add("a late or second answer", f"id {_short(answered_id)}")
         else:
-            self.notes.add("an answer nobody asked for", f"id {answered_id!r}")
+            self.notes.add("an answer nobody asked for", f"id {_short(answered_id)}")
 
 
 def mark_sent(exchange: Exchange) -> None:
@@ -205,6 +207,11 @@ def mark_sent(exchange: Exchange) -> None:
     if exchange.reach is NOT_SENT:
         exchange.reach = SENT
         exchange.sent()
+
+
+def _short(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= _SHORT else f"{text[:_SHORT]}…"
 
 
 def as_id(value: object) -> int:

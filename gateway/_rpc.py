@@ -62,6 +62,8 @@ _UNREADABLE: Final = (msgspec.DecodeError, RecursionError, UnicodeDecodeError)
 def read_envelope(line: bytes) -> Envelope:
     """Raises `RpcFault`: parse error, or invalid request for JSON that is no message."""
     try:
+        if not line.isascii():
+            line.decode()  # msgspec looks only into what it decodes, and what it does not is sent back or passed on
         return _envelope.decode(line)
     except msgspec.ValidationError:
         what = (

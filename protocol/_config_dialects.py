@@ -18,7 +18,7 @@ from typing import Any, Final
 import attrs
 
 from ._config_place import place
-from ._config_readers import is_object
+from ._config_readers import is_object, is_whole
 from .config import Isolation
 from .errors import Problem
 
@@ -97,8 +97,9 @@ def givens(entry: Mapping[Any, Any], source: str, path: tuple[str | int, ...], n
     """One server entry under our key names. What could not be read as meant goes to `note`."""
     found: Givens = {}
     for key, value in entry.items():
-        if not isinstance(key, str):
-            what = f"has a key that is no string ({type(key).__name__}); it is ignored"
+        if not isinstance(key, str) or not is_whole(key):
+            kind = "half a character" if isinstance(key, str) else type(key).__name__
+            what = f"has a key that is no string ({kind}); it is ignored"
             note(Problem(place(source, *path), what, fatal=False))
         elif not is_remark(key):
             _put(found, ALIASES.get(key, key), Given(value, source, (*path, key)), note)

@@ -96,7 +96,20 @@ def _read_text(value: Any) -> str:
         raise BadValueError(f"must be a string, is {kind_of(value)}{_text_advice(value)}")
     if not value.strip():
         raise BadValueError("is empty: give it a value, or leave the key out")
-    return value
+    return _whole(value)
+
+
+def is_whole(text: str) -> bool:
+    """Whether every character is one: JSON can escape half of a pair, which no process and no request can be given."""
+    return text.isascii() or not any("\ud800" <= character <= "\udfff" for character in text)
+
+
+def _whole(text: str, *inside: str | int) -> str:
+    if not is_whole(text):
+        raise BadValueError(
+            "holds half of a character (a lone \\ud800…\\udfff escape): write all of it", *inside
+        )
+    return text
 
 
 def _text_advice(value: Any) -> str:
@@ -109,7 +122,7 @@ def _read_item(value: Any, *inside: str | int) -> str:
     if isinstance(value, str):
         if "\0" in value:
             raise BadValueError("holds a NUL character, which no process can be given", *inside)
-        return value
+        return _whole(value, *inside)
     advice = ": put it in quotes" if isinstance(value, int | float) else ""
     raise BadValueError(f"must be a string, is {kind_of(value)}{advice}", *inside)
 
@@ -128,9 +141,10 @@ def _read_text_map(value: Any) -> dict[str, str]:
 
 
 def _read_name(key: Any) -> str:
-    if not isinstance(key, str) or not key or "\0" in key or "=" in key:
+    if not isinstance(key, str) or not key or "\0" in key or "=" in key or not is_whole(key):
         raise BadValueError(
-            "has a name that cannot be used: names are not empty and hold no '=' and no NUL", str(key)
+            "has a name that cannot be used: names are not empty and hold no '=', no NUL, no half character",
+            str(key),
         )
     return key
 

@@ -96,14 +96,21 @@ class Household:
         return cls(first, *_settled(first, [target for _, target in unique.values()]))
 
     @cached_property
-    def local(self) -> Mapping[str, tuple[Identity, ...]]:
-        """Who the server means by a name of its own, or by the normal form of one."""
+    def local(self) -> Mapping[str, Iterable[Identity]]:
+        """Who the server means by a name of its own."""
         found: dict[str, dict[Identity, None]] = {}
         for seat, target in zip(self.first, self.targets, strict=True):
             for spelling in (target.original, seat.claim.local):
-                for key in (spelling, normal(spelling)):
-                    found.setdefault(key, {})[target.kind, target.original] = None
-        return {key: tuple(who) for key, who in found.items()}
+                found.setdefault(spelling, {})[target.kind, target.original] = None
+        return found
+
+    @cached_property
+    def loose(self) -> Mapping[str, Iterable[Identity]]:
+        """Who the server may mean by the normal form of a name of its own."""
+        found: dict[str, dict[Identity, None]] = {}
+        for spelling, who in self.local.items():
+            found.setdefault(normal(spelling), {}).update(dict.fromkeys(who))
+        return found
 
 
 def _settled(
@@ -176,7 +183,7 @@ class Namespace:
     def _levels_at(self, name: str, server: str) -> Iterator[list[Target]]:
         alike = [target for target in self._alike(name) if target.server == server]
         yield self._said_by(server, name)
-        yield self._said_by(server, normal(name)) + alike
+        yield self._said_about(server, name) + alike
         yield [
             target
             for owner, rest in self._prefixed(name)
@@ -188,14 +195,20 @@ class Namespace:
         return list(self._loose.get(normal(name), ()))
 
     def _said(self, server: str, name: str) -> list[Target]:
-        return self._said_by(server, name) or self._said_by(server, normal(name))
+        return self._said_by(server, name) or self._said_about(server, name)
 
     def _said_by(self, server: str, name: str) -> list[Target]:
         """What `server` itself calls `name`."""
         household = self.households.get(server)
-        return (
-            [] if household is None else [self._owned[server][who] for who in household.local.get(name, ())]
-        )
+        return [] if household is None else self._of(server, household.local.get(name, ()))
+
+    def _said_about(self, server: str, name: str) -> list[Target]:
+        """What `server` itself calls `name`, or something hyphen-equal."""
+        household = self.households.get(server)
+        return [] if household is None else self._of(server, household.loose.get(normal(name), ()))
+
+    def _of(self, server: str, identities: Iterable[Identity]) -> list[Target]:
+        return [self._owned[server][who] for who in identities]
 
     def _prefixed(self, name: str) -> Iterator[tuple[str, str]]:
         """(server, rest of the name) for each server whose prefix `name` starts with, longest first."""

@@ -26,7 +26,7 @@ from ._config_hash import definition_hash, policy_only_change
 from ._config_keys import IMPORT_KINDS
 from ._config_merge import lay_over
 from ._config_place import place
-from ._config_readers import did_you_mean, is_array, is_object, kind_of, unknown
+from ._config_readers import did_you_mean, is_array, is_object, is_whole, kind_of, unknown
 from ._config_redact import redacted
 from ._config_schema import config_schema
 from ._config_server import check_environment, read_server
@@ -252,7 +252,7 @@ def _add_entry(
     seen: _Problems,
 ) -> None:
     path = (section, str(name))
-    if not isinstance(name, str) or not name.strip():
+    if not isinstance(name, str) or not name.strip() or not is_whole(name):
         seen.append(
             Problem(place(source, section, name), "has no usable name: give it a non-empty one", fatal=False)
         )

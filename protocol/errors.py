@@ -43,12 +43,17 @@ class GreenroomError(Exception):
 # ---- yours: something you wrote or asked for --------------------------------------------------------------------
 
 
+def _printable(text: str) -> str:
+    """Text that any output can say: half a character, as JSON can escape it, is shown as its escape."""
+    return text.encode("utf-8", "backslashreplace").decode()
+
+
 @attrs.frozen
 class Problem:
     """One thing wrong with a configuration: where it stands, what is wrong, what to do."""
 
-    where: str  # "mcp.json: mcpServers.github.command"
-    what: str
+    where: str = attrs.field(converter=_printable)  # "mcp.json: mcpServers.github.command"
+    what: str = attrs.field(converter=_printable)
     fatal: bool = True  # a server with a fatal problem is not served; a non-fatal one is a warning
 
     def __str__(self) -> str:

@@ -16,7 +16,7 @@ lack, before any request is made: half a URL leads to somebody else's endpoint.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final
 from urllib.parse import urlsplit
 
@@ -29,6 +29,8 @@ from .errors import ConfigError, Problem
 _REFERENCE: Final = re.compile(
     r"\$\{(?:env:)?(?P<braced>\w+)(?::-(?P<default>[^}]*))?\}|\$env:(?P<dollar>\w+)|\{env:(?P<curly>\w+)\}"
 )
+# The same where no `}` follows: only the spelling that needs none. The groups are there to be asked for.
+_OPEN: Final = re.compile(r"\$env:(?P<dollar>\w+)(?P<braced>(?!))?(?P<default>(?!))?(?P<curly>(?!))?")
 
 
 @attrs.frozen
@@ -41,23 +43,23 @@ class Expanded:
 
 def has_reference(text: str) -> bool:
     """Whether expanding `text` would look at the environment."""
-    return _REFERENCE.search(text) is not None
+    return next(_references(text), None) is not None
 
 
 def without_references(text: str) -> str:
     """`text` with its references cut out; one with a default stays, for the default may be a secret."""
-    return _REFERENCE.sub(lambda match: "" if match["default"] is None else match[0], text)
+    return _replaced(text, lambda match: "" if match["default"] is None else match[0])
 
 
 def missing_variables(text: str, environ: Mapping[str, str]) -> tuple[str, ...]:
     """The names `text` refers to that are not set and have no default, in order, each once."""
-    names = (_name(match) for match in _REFERENCE.finditer(text) if match["default"] is None)
+    names = (_name(match) for match in _references(text) if match["default"] is None)
     return tuple(dict.fromkeys(name for name in names if name not in environ))
 
 
 def expand(text: str, environ: Mapping[str, str]) -> str:
     """`text` with every reference replaced; unset variables become the empty string."""
-    return _REFERENCE.sub(lambda match: environ.get(_name(match)) or match["default"] or "", text)
+    return _replaced(text, lambda match: environ.get(_name(match)) or match["default"] or "")
 
 
 def expand_path(text: str, environ: Mapping[str, str]) -> str:
@@ -99,6 +101,23 @@ def url_problem(url: str) -> str | None:
     if parts.scheme not in ("http", "https"):
         return "must start with http:// or https://"
     return None if host else "names no host: write http://host/path or https://host/path"
+
+
+def _references(text: str) -> Iterator[re.Match[str]]:
+    """Each reference in `text`. A default is looked for only where a `}` can end it, or every `${A:-` that is never
+    closed would search the rest of the text: a second for 20 KB of them, and a minute for 150 KB."""
+    closed = text.rfind("}") + 1
+    yield from _REFERENCE.finditer(text, 0, closed)
+    yield from _OPEN.finditer(text, closed)
+
+
+def _replaced(text: str, value: Callable[[re.Match[str]], str]) -> str:
+    parts: list[str] = []
+    done = 0
+    for match in _references(text):
+        parts += (text[done : match.start()], value(match))
+        done = match.end()
+    return "".join(parts) + text[done:]
 
 
 def _name(match: re.Match[str]) -> str:

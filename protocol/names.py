@@ -237,4 +237,10 @@ def selector(patterns: tuple[str, ...]) -> Callable[[str], bool]:
 
 
 def _glob(pattern: str) -> str:
-    return re.escape(pattern).replace(r"\*", ".*").replace(r"\?", ".")
+    """A regular expression in which each `*` goes to the first place that fits and never looks back: what follows it up
+    to the next `*` fits there or, with the pattern's end, nowhere. So no pattern takes more than linear time a star."""
+    first, *rest = (re.escape(part).replace(r"\?", ".") for part in pattern.split("*"))
+    if not rest:
+        return first
+    *between, last = rest
+    return first + "".join(f"(?>.*?{part})" for part in between if part) + f".*{last}"

@@ -37,7 +37,7 @@ class Admission:
     def limits_changed(self) -> None:
         """The settings are others now. Who is live stays; who waits may be served."""
         settings = self._stage.settings
-        self.permits.places = settings.start_permits
+        self.permits.resize(settings.start_permits)
         self.pool.limits = _limits(settings)
         self._look_again()
 

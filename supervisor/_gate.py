@@ -57,7 +57,7 @@ class GatePolicy:
         if self.flat is not None:
             return self.flat
         # 2**n overflows a float long before anybody has failed that often: cap the exponent.
-        delay = min(self.backoff_max, self.backoff_min * 2.0 ** min(failures - 1, 64))
+        delay = min(self.backoff_max, self.backoff_min * 2.0 ** min(failures - 1, 1023))
         return delay * (1.0 + self.jitter * (2.0 * draw - 1.0))
 
 
@@ -122,4 +122,4 @@ class Gate:
         tripped = self.tripped or failures >= policy.threshold
         if tripped:
             delay = max(delay, policy.cooldown)
-        return Gate(failures, now, reason, max(self.shut_until, now + delay), tripped, False)
+        return Gate(failures, now, reason, max(self.shut_until, now + delay), tripped)  # no probe is out

@@ -89,7 +89,9 @@ def skipped(problem: Problem) -> Problem:
 def _toml(path: Path, text: str) -> Any:
     try:
         return tomllib.loads(text)
-    except (tomllib.TOMLDecodeError, RecursionError) as error:
+    except RecursionError:
+        raise ConfigError([Problem(str(path), "is nested too deeply")]) from None
+    except ValueError as error:  # not TOML, or an integer longer than Python will read
         raise ConfigError([Problem(str(path), f"is no valid TOML: {error}")]) from None
 
 

@@ -26,6 +26,11 @@ class Permits(Generic[K]):
     def waiting(self) -> int:
         return len(self._queue)
 
+    def resize(self, places: int) -> None:
+        """So many at once from here on. Whoever has a permit keeps it; new places are filled at once."""
+        self.places = places
+        self._grant()
+
     def acquire(self, who: K, granted: Callable[[], None]) -> None:
         """Call `granted()` when there is a place: now, or from somebody's `release`."""
         if who in self._held or who in self._queue:

@@ -134,7 +134,7 @@ class Pool(Generic[K]):
     def _keep(self, who: K, *, is_kept: bool) -> None:
         holder = self._holders.get(who)
         if holder is not None:
-            holder.is_kept, holder.is_victim = is_kept, not is_kept
+            holder.is_kept, holder.is_victim = is_kept, True  # while kept it is on no list to be taken from
             self.busy(who)
 
     def acquire(self, who: K, now: float, group: str | None = None) -> list[Grant[K] | Evict[K]]:
@@ -169,9 +169,7 @@ class Pool(Generic[K]):
         self._idle.pop(who, None)
         self._idle[who] = None
         holder.is_victim = is_victim
-        if self._surplus > 0 and is_victim:
-            return [self._evict(who)]
-        return self._serve(now)
+        return self.look(now)
 
     def busy(self, who: K) -> None:
         """It has a call: off the idle list, in the same step."""
@@ -200,7 +198,8 @@ class Pool(Generic[K]):
     def may_expire(self, who: K) -> bool:
         """Its idle time is over: may it go? If not, it goes as soon as the total exceeds the minimum.
 
-        What holds no slot (it was returned) may go: it counts for no minimum.
+        What holds no slot (it was returned) may go: it counts for no minimum. Not asked of one
+        with a slot set aside: it has no idle time.
         """
         if who not in self._holders or self._staying > self.limits.minimum:
             return True
@@ -209,7 +208,7 @@ class Pool(Generic[K]):
         return False
 
     def look(self, now: float) -> list[Grant[K] | Evict[K]]:
-        """Time has passed, or the limits are others: the reserve may open, surplus may go."""
+        """Time has passed, or the limits are others: the reserve may open, the surplus goes."""
         return [*self._shed(), *self._serve(now)]
 
     def _shed(self) -> list[Grant[K] | Evict[K]]:
@@ -266,7 +265,7 @@ class Pool(Generic[K]):
 
     def _grant(self, who: K) -> Grant[K]:
         is_kept = who in self._kept
-        self._holders[who] = _Holder(self._waiting.pop(who).group, is_kept, is_victim=not is_kept)
+        self._holders[who] = _Holder(self._waiting.pop(who).group, is_kept)
         return Grant(who)
 
     def _is_over_half(self, group: str | None) -> bool:

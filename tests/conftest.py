@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from tests.support.profiles import register_profiles
 
+register_profiles()
 pytest_plugins = ("tests.support.leaks", "tests.support.seeds", "tests.support.gates")
 
 

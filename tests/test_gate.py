@@ -7,6 +7,9 @@ import math
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.models import histories
+from tests.models.gate import Failure, GateModel
+from tests.support.profiles import examples
 
 from greenroom.protocol.config import Settings
 from greenroom.supervisor._gate import Gate, GatePolicy, Pass
@@ -174,3 +177,118 @@ def test_it_never_shuts_for_ever_and_never_passes_two_probes(moves: list[tuple[s
         assert gate.shut_until - now <= max(policy.backoff_max * 1.2, policy.cooldown)
     assert gate.probe_left().admit(now + 73.0)[1] is not Pass.SHUT
     assert not math.isnan(gate.shut_until)
+
+
+FAILURES = st.sampled_from(Failure)
+POLICIES = st.builds(
+    GatePolicy,
+    backoff_min=st.sampled_from([1e-9, 0.5, 1.0, 60.0, 1e9]),
+    backoff_max=st.sampled_from([1.0, 60.0, 1e9]),
+    jitter=st.sampled_from([0.0, 0.2, 1.0]),
+    flat=st.sampled_from([None, None, None, 60.0, 1e9]),
+    threshold=st.sampled_from([1, 2, 5, 2**40]),
+    cooldown=st.sampled_from([1e-3, 30.0, 1e9]),
+    stable_after=st.sampled_from([0.0, 30.0]),
+)
+CLOCK_STEPS = st.sampled_from([0.0, 0.0, 0.5, 1.0, 2.0, 29.0, 30.0, 60.0, -1.0, -100.0, 1e12])
+GATE_STEPS = st.tuples(
+    st.one_of(
+        FAILURES,
+        st.sampled_from(["answers", "probe leaves", "quarantine", "by name", "asks", "asks", "asks"]),
+    ),
+    CLOCK_STEPS,
+    st.sampled_from([0.0, 0.25, 0.5, 1 - 2**-53]),
+)
+
+
+@examples(200)
+@given(POLICIES, histories(GATE_STEPS))
+def test_it_is_the_gate_of_the_design(
+    policy: GatePolicy, steps: list[tuple[Failure | str, float, float]]
+) -> None:
+    """Ties, clocks that step back or a long way ahead, probes nobody sent: the same answer as with pencil and paper."""
+    gate, model, now = Gate(), GateModel(policy), 0.0
+    for what, pause, draw in steps:
+        now += pause
+        match what:
+            case Failure():
+                gate = _fail(gate, policy, what, now, draw)
+                model.fails(what, now, draw)
+            case "answers":
+                connected_for = max(pause, 0.0)
+                gate = gate.answered(policy, connected_for)
+                model.answers(connected_for)
+            case "probe leaves":
+                gate = gate.probe_left()
+                model.probe_leaves()
+            case "quarantine":
+                gate = gate.quarantined(policy, now, "too often")
+                model.is_quarantined(now)
+            case "by name":
+                gate = gate.half_open()
+                model.is_connected_by_name()
+            case _:
+                now = _apart_from_rounding(now, gate)
+                gate, passed = gate.admit(now)
+                assert passed.value == model.asks(now)
+        assert (gate.tripped, gate.probing, gate.failures) == (
+            model.tripped,
+            model.probe_out,
+            len(model.streak),
+        )
+        assert gate.shut_until == pytest.approx(model.latest, rel=1e-12)
+        assert gate.is_troubled == bool(model.streak or model.tripped)
+        assert gate.retry_in(now) == max(gate.shut_until - now, 1.0 if model.probe_out else 0.0)
+
+
+def _fail(gate: Gate, policy: GatePolicy, kind: Failure, now: float, draw: float) -> Gate:
+    match kind:
+        case Failure.CONNECT:
+            return gate.connect_failed(policy, now, "refused", draw)
+        case Failure.DEATH:
+            return gate.died(policy, now, "exited", draw)
+        case Failure.SILENCE:
+            return gate.timed_out(policy, now, "silent")
+
+
+def _apart_from_rounding(now: float, gate: Gate) -> float:
+    """The model reckons exactly: within a rounding of the moment it opens, ask a little later."""
+    near = math.isclose(now, gate.shut_until, rel_tol=1e-12) and now != gate.shut_until
+    return gate.shut_until + abs(gate.shut_until) * 1e-9 if near else now
+
+
+@pytest.mark.parametrize("failures", [65, 1000, 5000])
+def test_a_long_row_of_failures_reaches_the_maximum_from_the_smallest_minimum(failures: int) -> None:
+    policy = GatePolicy(backoff_min=1e-30, jitter=0.0)
+    model = GateModel(policy, [Failure.CONNECT] * (failures - 1))
+
+    model.fails(Failure.CONNECT, 0.0, MIDDLE)
+
+    assert policy.delay(failures, MIDDLE) == pytest.approx(model.shut_until[0])
+
+
+def test_a_failure_and_its_reason_are_kept_to_be_told() -> None:
+    gate = Gate().timed_out(POLICY, 7.0, "did not answer")
+    assert (gate.failed_at, gate.reason) == (7.0, "did not answer")
+    gate = gate.died(POLICY, 8.0, "exited", MIDDLE)
+    assert (gate.failed_at, gate.reason) == (8.0, "exited")
+    gate = gate.connect_failed(POLICY, 9.0, "refused", MIDDLE)
+    assert (gate.failed_at, gate.reason) == (9.0, "refused")
+    gate = gate.quarantined(POLICY, 11.0, "6 restarts in 60s")
+    assert (gate.failed_at, gate.reason) == (11.0, "6 restarts in 60s")
+
+
+def test_whatever_ends_a_probe_no_probe_is_out_any_more() -> None:
+    gate, _ = trip().admit(30.0)
+
+    assert gate.probing
+    for after in (
+        fail(gate, 31.0),
+        gate.died(POLICY, 31.0, "exited", MIDDLE),
+        gate.timed_out(POLICY, 31.0, "silent"),
+        gate.quarantined(POLICY, 31.0, "too often"),
+        gate.half_open(),
+        gate.probe_left(),
+        gate.answered(POLICY, 0.0),
+    ):
+        assert not after.probing

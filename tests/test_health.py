@@ -7,6 +7,8 @@ import math
 import anyio
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.models import histories
+from tests.models.health import HealthModel
 from tests.support import run_virtual
 from tests.support.rooms import open_room, record_events
 
@@ -35,21 +37,28 @@ def test_any_answer_clears_the_suspicion() -> None:
     assert suspected.look(90, last_heard=61, interval=30) == (Health(), Finding.WELL, 91)
 
 
-@given(heard=st.lists(st.floats(0, 1000)), interval=st.floats(0.1, 100))
-def test_it_is_lost_only_after_two_questions_and_two_silent_intervals(
-    heard: list[float], interval: float
+MOMENTS = st.integers(0, 400).map(lambda quarters: quarters / 4)  # exact: ties and bounds are hit
+
+
+@given(
+    start=st.sampled_from([0.0, 1e9, 2.0**48]),
+    interval=st.sampled_from([0.25, 1.0, 30.0, 1e9]),
+    steps=histories(st.tuples(MOMENTS | st.none(), st.lists(MOMENTS, max_size=3)), longest=30),
+)
+def test_health_is_that_of_the_design(
+    start: float, interval: float, steps: list[tuple[float | None, list[float]]]
 ) -> None:
-    """Reference: a loss means nothing was heard since two intervals before it, at least."""
-    heard = sorted(heard)
-    health, now = Health(), 0.0
-    for _ in range(50):
-        last = max((at for at in heard if at <= now), default=0.0)
-        health, finding, again = health.look(now, last, interval)
+    """Looked at when it asked to be, or early, or late, or twice in a tick; heard at any moment up to then."""
+    health, model, now, again = Health(), HealthModel(interval), start, start
+    heard = [start]
+    for pause, heard_before in steps:
+        now = again if pause is None else now + pause
+        heard += [max(start, now - before) for before in heard_before]
+        health, finding, again = health.look(now, max(heard), interval)
+        assert (finding.value, None if again == math.inf else again) == model.look(now, heard)
         if finding is Finding.LOST:
-            assert now - last >= 2 * interval - 1e-6
+            assert now - max(heard) >= 0
             return
-        assert again > now
-        now = again
 
 
 def test_a_hung_keep_alive_server_is_replaced_within_four_intervals(backend: str) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import attrs
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.models import names
 
 from greenroom.protocol.catalogue import ServerEntry
 from greenroom.protocol.config import PrefixMode, ServerDefinition, Settings
@@ -123,6 +124,14 @@ def test_a_servers_own_spelling_of_equal_names_is_not_guessed_at() -> None:
 
     assert meaning(index.resolve("s_x", "s")) == ("s", "x")
     assert Ambiguous("s-x", ("s_s_x", "s_x"), ("s",)) == index.resolve("s-x", "s")
+
+
+def test_a_servers_own_exact_name_beats_a_hyphen_equal_one() -> None:
+    index = build({"s": ("a_b", "a-b", "c-d")})
+
+    assert meaning(index.resolve("a_b", "s")) == ("s", "a_b")
+    assert meaning(index.resolve("a-b", "s")) == ("s", "a-b")
+    assert meaning(index.resolve("c_d", "s")) == ("s", "c-d")
 
 
 def test_t17_a_long_tool_is_found_by_its_cut_name_and_by_its_full_one() -> None:
@@ -260,6 +269,22 @@ def test_t18_merging_gives_what_settling_all_together_would(room: Tools, mode: P
     assert all(
         isinstance(index.resolve(name), Ambiguous) for name, who in settled.contested.items() if len(who) > 1
     )
+
+
+@given(ROOMS, MODES, st.text(alphabet="ab_-.", max_size=9))
+def test_t17_a_look_up_comes_to_what_the_model_says(room: Tools, mode: PrefixMode, name: str) -> None:
+    claims = [Claim(s, "tool", t, t, mode) for s, tools in room.items() for t in dict.fromkeys(tools or ())]
+    found = build(room, mode).resolve(name)
+
+    match names.meaning(name, claims, list(room), mode):
+        case set() as servers:
+            assert isinstance(found, Missing)
+            assert set(found.servers) == servers
+        case list() as candidates:
+            assert isinstance(found, Ambiguous)
+            assert list(found.candidates) == candidates
+        case target:
+            assert meaning(found) == target
 
 
 @given(ROOMS, MODES)

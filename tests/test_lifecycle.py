@@ -3,9 +3,16 @@
 from __future__ import annotations
 
 import itertools
+import math
+from collections.abc import Iterator
 
 import attrs
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.models import histories
+from tests.models.lifecycle import LifeModel
+from tests.support.profiles import examples
 
 from greenroom.protocol.lifecycle import (
     TABLE,
@@ -92,6 +99,7 @@ def test_what_the_table_lacks_raises_and_nothing_happens(state: State, trigger: 
         move(life, trigger)
 
     assert (raised.value.state, raised.value.trigger) == (state, trigger)
+    assert str(raised.value) == f"the lifecycle has no '{trigger.value}' in '{state.value}'"
     assert life == before
 
 
@@ -189,13 +197,26 @@ def test_leaving_needs_a_reason(trigger: Trigger) -> None:
         step(a_life(State.CONNECTED), trigger, deadline=1.0)
 
 
+def test_an_ending_says_its_cause_and_what_is_known_of_it() -> None:
+    assert str(Ending(Cause.LOST)) == "lost"
+    assert str(Ending(Cause.LOST, "exited with code 3")) == "lost: exited with code 3"
+
+
+def test_draining_without_calls_keeps_the_deadline_it_had() -> None:
+    life, _ = step(a_life(State.DRAINING, deadline=30.0), Trigger.LOST, ending=STRONG, in_flight=1)
+    assert life.deadline == 30.0
+
+    life, _ = step(a_life(State.DRAINING, stopping=True, deadline=30.0), Trigger.GONE)
+    assert life.deadline is None
+
+
 def test_draining_with_calls_needs_a_deadline() -> None:
-    with pytest.raises(AssertionError, match="needs a deadline"):
+    with pytest.raises(AssertionError, match=r"^drain needs a deadline$"):
         step(a_life(State.CONNECTED), Trigger.DRAIN, ending=WEAK, in_flight=1)
 
 
 def test_gone_is_not_announced_over_a_call_in_flight() -> None:
-    with pytest.raises(AssertionError, match="no call is in flight"):
+    with pytest.raises(AssertionError, match=r"^gone is announced only when no call is in flight$"):
         step(a_life(State.DRAINING, stopping=True), Trigger.GONE, in_flight=1)
 
 
@@ -236,5 +257,87 @@ def test_the_diagram_has_every_arrow_once() -> None:
         for trigger in names.split(", ")
     }
 
-    assert lines[0] == "stateDiagram-v2"
+    assert (lines[:2], lines[-1]) == (["stateDiagram-v2", "    [*] --> idle"], "    closed --> [*]")
+    assert mermaid() == "\n".join(lines) + "\n"
     assert drawn == EXPECTED
+
+
+# ---- against a model, and through every life there can be ---------------------------------------------------------
+
+
+TRIGGERS = st.sampled_from([*Trigger, *Trigger, "call comes", "call ends"])
+MOMENTS = st.sampled_from([0.0, 10.0, 10.0, 1e300, -5.0])
+
+
+@examples(200)
+@given(histories(st.tuples(TRIGGERS, st.sampled_from(Cause), MOMENTS), longest=40))
+def test_a_life_is_that_of_the_design(events: list[tuple[Trigger | str, Cause, float]]) -> None:
+    life, model, orders = Life(), LifeModel(), list[Effect]()
+    for what, cause, deadline in events:
+        if what == "call comes":
+            model.in_flight += life.state is State.CONNECTED
+        elif what == "call ends":
+            if model.in_flight:
+                model.a_call_ends()
+                if not model.in_flight:
+                    life, effects = settle(life)
+                    orders += effects
+        elif isinstance(what, Trigger) and what.value == "gone" and not model.allows("gone"):
+            continue  # its owner never says so then
+        elif isinstance(what, Trigger):
+            life = _happen(life, model, what, cause, deadline, orders)
+        assert life.state.value == model.state
+        assert (life.ending and life.ending.cause) is model.cause
+        assert life.stopping == model.told_to_stop
+        if life.state is State.DRAINING:
+            assert (math.inf if life.deadline is None else life.deadline) == model.deadline
+    for once in (Effect.OPEN, Effect.SERVE, Effect.STOP_TREE, Effect.ANNOUNCE):
+        assert orders.count(once) <= 1
+    assert orders.count(Effect.ANNOUNCE) == (life.state is State.CLOSED)
+
+
+def _happen(
+    life: Life, model: LifeModel, trigger: Trigger, cause: Cause, deadline: float, orders: list[Effect]
+) -> Life:
+    ending = Ending(cause) if trigger in NEEDS_ENDING else None
+    in_flight = model.in_flight
+    if not model.allows(trigger.value):
+        with pytest.raises(IllegalTransition):
+            step(life, trigger, ending=ending, deadline=deadline, in_flight=in_flight)
+        return life
+    after, effects = step(life, trigger, ending=ending, deadline=deadline, in_flight=in_flight)
+    model.happens(trigger.value, ending and ending.cause, deadline)
+    assert bool(ENDS_CALLS & set(effects)) == (in_flight > model.in_flight)
+    orders += effects
+    return after
+
+
+def test_closed_is_reached_from_every_life_that_can_be() -> None:
+    """Not from every state only: from every state with whatever is remembered and in flight there."""
+    ways: dict[tuple[Life, int], set[tuple[Life, int]]] = {}
+    ahead = [(Life(), 0)]
+    while ahead:
+        here = ahead.pop()
+        if here not in ways:
+            ways[here] = set(_next_lives(*here))
+            ahead += ways[here]
+
+    closing = {here for here in ways if here[0].state is State.CLOSED}
+    while new := {here for here, there in ways.items() if there & closing} - closing:
+        closing |= new
+
+    assert {life.state for life, _ in ways} == set(State)
+    assert ways.keys() == closing
+
+
+def _next_lives(life: Life, in_flight: int) -> Iterator[tuple[Life, int]]:
+    """Every move there is, with a weak and a strong cause, two deadlines, and up to two calls."""
+    if life.state is State.CONNECTED and in_flight < 2:
+        yield life, in_flight + 1
+    if in_flight:
+        yield (settle(life)[0] if in_flight == 1 else life), in_flight - 1
+    for trigger, ending, deadline in itertools.product(TABLE[life.state], (WEAK, STRONG), (40.0, 50.0)):
+        if trigger is Trigger.GONE and not (life.stopping and not in_flight):
+            continue
+        after, effects = move(life, trigger, in_flight=in_flight, deadline=deadline, ending=ending)
+        yield after, 0 if ENDS_CALLS & set(effects) else in_flight

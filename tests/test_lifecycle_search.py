@@ -1,15 +1,18 @@
-"""The lifecycle proved by search: see `greenroom.testing` for what is drawn and what must hold."""
+"""The lifecycle proved by search: see `greenroom.testing` for what is drawn and what must hold.
+
+By default in seconds; `make soak` looks for as long as it takes to run some thousand times as many steps.
+"""
 
 from __future__ import annotations
 
 from hypothesis import HealthCheck, settings
+from tests.support.profiles import examples
 
-from greenroom.testing._machine import RoomMachine
+from greenroom.testing import RoomMachine
 
 RoomMachine.TestCase.settings = settings(
-    max_examples=300,
+    examples(300),
     stateful_step_count=30,
-    deadline=None,
     report_multiple_bugs=False,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )

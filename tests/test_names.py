@@ -8,6 +8,7 @@ from random import Random
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.models.names import settled
 
 from greenroom.protocol.config import PrefixMode
 from greenroom.protocol.names import (
@@ -111,6 +112,15 @@ def test_t18_names_do_not_depend_on_order(claims: list[Claim], random: Random) -
     assert dict(zip(map(id, claims), names(claims), strict=True)) == dict(
         zip(map(id, shuffled), names(shuffled), strict=True)
     )
+
+
+@given(CLAIMS)
+def test_t18_names_are_those_of_the_model(claims: list[Claim]) -> None:
+    found = settle(map(Seat.first, claims))
+    names, contested = settled(claims)
+
+    assert [seat.name for seat in found.seats] == names
+    assert {name: set(rivals) for name, rivals in found.contested.items()} == contested
 
 
 @given(CLAIMS)

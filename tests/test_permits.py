@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.models import histories
+from tests.models.permits import PermitsModel
 
 from greenroom.supervisor._permits import Permits
 
@@ -56,23 +58,40 @@ def test_one_that_gives_its_permit_back_while_it_is_granted_passes_it_on() -> No
     assert permits.held == 1
 
 
-@given(st.integers(1, 4), st.lists(st.tuples(st.booleans(), st.integers(0, 9)), max_size=60))
-def test_permits_are_conserved(places: int, moves: list[tuple[bool, int]]) -> None:
-    permits, holders, queue = Permits[int](places), set[int](), list[int]()
+STEPS = st.tuples(st.sampled_from(["comes", "comes", "goes", "resize"]), st.integers(0, 9))
 
-    def granted(who: int) -> None:
-        assert queue.pop(0) == who, "not the first of the queue"
-        holders.add(who)
 
-    for comes, who in moves:
-        if comes and who not in holders and who not in queue:
-            queue.append(who)
-            permits.acquire(who, lambda who=who: granted(who))
-        elif not comes:
-            if who in queue:
-                queue.remove(who)
-            holders.discard(who)
-            permits.release(who)
-        assert (permits.held, permits.waiting) == (len(holders), len(queue))
-        assert len(holders) <= places
-        assert not queue or len(holders) == places
+@given(st.integers(0, 4), histories(STEPS))
+def test_permits_are_those_of_the_design(places: int, steps: list[tuple[str, int]]) -> None:
+    permits, model, entered = Permits[int](places), PermitsModel(places), list[int]()
+    for what, who in steps:
+        entered.clear()
+        match what:
+            case "comes":
+                permits.acquire(who, lambda who=who: entered.append(who))
+                expected = model.comes(who)
+            case "goes":
+                permits.release(who)
+                expected = model.goes(who)
+            case _:
+                permits.resize(who)
+                expected = model.resize(who)
+        assert entered == expected
+        assert (permits.held, permits.waiting) == (len(model.holders), len(model.line))
+
+
+def test_more_places_are_filled_at_once_and_fewer_send_nobody_away() -> None:
+    permits, granted = Permits[str](1), list[str]()
+    for who in ("a", "b", "c"):
+        permits.acquire(who, lambda who=who: granted.append(who))
+
+    permits.resize(3)
+    assert granted == ["a", "b", "c"]
+
+    permits.resize(1)
+    permits.acquire("d", lambda: granted.append("d"))
+    permits.release("a")
+    permits.release("b")
+    assert granted == ["a", "b", "c"]
+    permits.release("c")
+    assert granted == ["a", "b", "c", "d"]

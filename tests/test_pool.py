@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.models import histories
+from tests.models.pool import Referee
+from tests.support.profiles import examples
 
 from greenroom.supervisor._pool import Evict, Grant, Pool, PoolLimits
 
@@ -137,6 +141,7 @@ def test_the_minimum_holds_against_pressure_and_idle_time() -> None:
     _fill(pool, "a", "b")
 
     assert not pool.may_expire("a")
+    assert pool.look(1) == []
     assert pool.acquire("c", 1) == [
         Grant("c"),
         Evict("a"),
@@ -183,6 +188,109 @@ def test_a_kept_slot_is_set_aside_for_good_and_one_is_left_for_the_rest() -> Non
     assert pool.rested("a", 2) == [Evict("a")]  # never `keep`
 
 
+def test_with_more_live_than_slots_the_longest_idle_goes_not_the_last_to_rest() -> None:
+    pool = _pool(2)
+    _fill(pool, "a", "b", rest=False)
+    pool.see_idle({"a": True})
+    pool.limits = PoolLimits(slots=1)
+
+    assert pool.rested("b", 1) == [Evict("a")]
+
+
+def test_the_last_slot_a_server_s_scopes_may_have_is_at_least_one() -> None:
+    pool = _pool(1)
+    assert pool.acquire("s0", 0, group="memory") == [Grant("s0")]
+    assert pool.acquire("s1", 0, group="memory") == []
+
+    odd = _pool(3)
+    assert odd.acquire("s0", 0, group="memory") == [Grant("s0")]
+    assert odd.acquire("s1", 0, group="memory") == []
+
+
+def test_it_is_pressed_while_the_minimum_holds_one_back() -> None:
+    pool = _pool(3, minimum=2)
+    _fill(pool, "a")
+    assert not pool.is_pressed
+
+    assert not pool.may_expire("a")
+    assert pool.is_pressed
+    pool.busy("a")
+    assert not pool.is_pressed
+
+
+def test_when_the_first_in_line_leaves_the_next_is_served() -> None:
+    pool = _pool(2)
+    assert pool.acquire("s0", 0, group="memory") == [Grant("s0")]
+    assert pool.acquire("a", 0) == [Grant("a")]
+    pool.limits = PoolLimits(slots=2, reserve=1, reserve_timeout=5)
+    pool.acquire("b", 0)
+    pool.acquire("c", 0)
+
+    assert pool.abandon("b", 5) == [Grant("c")]
+
+
+def test_who_goes_or_is_in_use_is_on_no_list() -> None:
+    pool = _pool(4, minimum=3)
+    _fill(pool, "a", "b", "c")
+    for name in ("a", "b", "c"):
+        assert not pool.may_expire(name)
+
+    pool.free("a", 1)
+    pool.leaving("b")
+    pool.set_aside("c")
+
+    assert pool.idle == ()
+    assert not any(map(pool.is_held, "abc"))
+
+
+def test_rest_after_rest_is_the_newest_rest() -> None:
+    pool = _pool(3)
+    _fill(pool, "a", "b")
+    pool.rested("a", 1)
+
+    assert pool.idle == ("a", "b")
+
+
+def test_one_too_many_goes_and_nobody_waits() -> None:
+    pool = _pool(1, reserve=1, reserve_timeout=5)
+    _fill(pool, "a", rest=False)
+    pool.acquire("b", 0)
+    assert pool.look(5) == [Grant("b")]
+
+    assert pool.free("a", 6) == []
+    assert pool.live == 1
+
+
+def test_nobody_makes_room_for_one_who_may_not_have_it() -> None:
+    pool = _pool(4)
+    for name in ("s0", "s1"):
+        pool.acquire(name, 0, group="memory")
+    _fill(pool, "a", "b")
+
+    assert pool.acquire("s2", 1, group="memory") == []
+    assert pool.idle == ("b", "a")
+
+
+def test_two_who_wait_get_two_places() -> None:
+    pool = _pool(2)
+    _fill(pool, "a", "b", rest=False)
+    pool.acquire("c", 0)
+    pool.acquire("d", 0)
+    pool.see_idle({"a": True, "b": True})
+
+    assert pool.look(1) == [Evict("a"), Evict("b")]
+
+
+def test_who_is_too_many_and_outstays_besides_is_asked_once() -> None:
+    pool = _pool(3, minimum=2)
+    _fill(pool, "a", "b")
+    assert not pool.may_expire("a")
+    pool.limits = PoolLimits(slots=1)
+
+    assert pool.look(1) == [Evict("a")]
+    assert not pool.is_held("a")
+
+
 def test_sessions_of_one_server_hold_at_most_half_and_do_not_block_others() -> None:
     pool = _pool(4)
     for n in range(2):
@@ -213,72 +321,88 @@ def test_one_that_leaves_by_itself_counts_as_room_on_its_way() -> None:
     assert pool.free("b", 2) == [Grant("c")]
 
 
-NAMES = st.sampled_from("abcdefgh")
-STEPS = st.lists(
-    st.one_of(
-        st.tuples(
-            st.sampled_from(["acquire", "abandon", "free", "rested", "busy", "leaving", "expire"]), NAMES
+NAMED = "abcdefgh"
+NAMES = st.sampled_from(NAMED)
+LIMITS = st.builds(
+    PoolLimits,
+    slots=st.integers(1, 5),
+    reserve=st.integers(0, 2),
+    reserve_timeout=st.sampled_from([0.0, 5.0, 1e9]),
+    minimum=st.integers(0, 2),
+).filter(lambda limits: limits.minimum < limits.slots)
+PAUSES = st.sampled_from([0.0, 0.0, 1.0, 2.5, 5.0, 1e12, -1.0])
+POOL_EVENTS = st.one_of(
+    st.tuples(
+        st.sampled_from(
+            ["acquire", "rested", "free", "acquire", "rested", "abandon", "busy", "leaving", "expire"]
         ),
-        st.tuples(st.just("look"), st.floats(0, 20)),
+        NAMES,
     ),
-    max_size=60,
+    st.tuples(st.sampled_from(["set aside", "give back", "look", "look"]), NAMES),
+    st.tuples(st.just("see idle"), st.lists(NAMES, unique=True, max_size=5)),
+    st.tuples(st.just("limits"), LIMITS),
 )
 
 
-@given(steps=STEPS, slots=st.integers(1, 4), reserve=st.integers(0, 2), minimum=st.integers(0, 2))
-def test_bounds_order_and_conservation_hold_whatever_happens(
-    steps: list[tuple[str, object]], slots: int, reserve: int, minimum: int
+@examples(200)
+@given(LIMITS, histories(st.tuples(POOL_EVENTS, PAUSES)))
+def test_a_referee_who_knows_the_rules_has_nothing_to_whistle_at(
+    limits: PoolLimits, events: list[tuple[tuple[str, Any], float]]
 ) -> None:
-    """Reference: sets and a list, kept from the decisions alone."""
-    pool = _pool(slots, reserve, 5.0, minimum)
-    now = 0.0
-    held: set[str] = set()
-    evicted: set[str] = set()
-    queue: list[str] = []
-    for what, who in steps:
-        before = set(held)
-        match what, who:
-            case "look", float():
-                now += who
-                decisions = pool.look(now)
-            case "acquire", str():
-                if who not in held and who not in queue:
-                    queue.append(who)
-                decisions = pool.acquire(who, now)
-            case "abandon", str():
-                queue = [name for name in queue if name != who]
-                decisions = pool.abandon(who, now)
-            case "free", str():
-                held.discard(who)
-                evicted.discard(who)
-                decisions = pool.free(who, now)
-            case "rested", str():
-                decisions = pool.rested(who, now)
-            case "busy", str():
-                pool.busy(who)
-                decisions = []
-            case "leaving", str():
-                pool.leaving(who)
-                decisions = []
-            case _, str():
-                pool.may_expire(who)
-                decisions = []
-            case _:
-                raise AssertionError(what)
-        for decision in decisions:
-            if isinstance(decision, Grant):
-                assert decision.who == queue.pop(0), "first come, first served"
-                assert decision.who not in held
-                held.add(decision.who)
-                assert len(held) <= slots + reserve
-                assert len(held) <= slots or len(before) >= slots
-            else:
-                assert decision.who in held
-                assert decision.who not in evicted, "asked to go once"
-                evicted.add(decision.who)
-        assert pool.live == len(held)
-        assert pool.waiting == len(queue)
-        assert not queue or len(held) >= slots, "nobody waits beside a free slot"
+    pool, referee, now = Pool[str](limits), Referee(limits), 0.0
+    for (what, whom), pause in events:
+        now += pause
+        _play(pool, referee, what, whom, now)
+        assert pool.holders == tuple(referee.held)
+        assert [pool.holds(name) for name in NAMED] == [name in referee.held for name in NAMED]
+        assert pool.waiting == len(referee.queue)
+        assert pool.idle == tuple(reversed(referee.resting))
+        assert [pool.is_held(name) for name in NAMED] == [name in referee.expired for name in NAMED]
+        assert (pool.capacity, pool.next_look()) == (referee.capacity, referee.next_look())
+        pressed = referee.queue or referee.expired or len(referee.shared) > referee.capacity
+        assert pool.is_pressed == bool(pressed)
+
+
+def _play(pool: Pool[str], referee: Referee, what: str, whom: Any, now: float) -> None:
+    """One event for both. Who is of the second half of the alphabet is a session's child of `memory`."""
+    who: str = whom if isinstance(whom, str) else ""
+    is_child = who > "d"
+    match what:
+        case "acquire":
+            group = "memory" if is_child else None
+            comes = referee.comes(who, group, now)
+            referee.watch(pool.acquire(who, now, group), now, served=comes)
+        case "abandon":
+            left = referee.leaves_the_queue(who)
+            referee.watch(pool.abandon(who, now), now, served=left)
+        case "free":
+            gone = referee.is_gone(who, now)
+            referee.watch(pool.free(who, now), now, served=gone)
+        case "rested":
+            rests = referee.rests(who, is_child)
+            referee.watch(pool.rested(who, now, is_victim=not is_child), now, served=rests)
+        case "busy":
+            pool.busy(who)
+            referee.wakes(who)
+        case "leaving":
+            pool.leaving(who)
+            referee.walks_out(who)
+        case "expire" if who in referee.aside:
+            pass  # keep-alive: its idle time is never over
+        case "expire":
+            referee.outstays(who, pool.may_expire(who))
+        case "see idle":
+            pool.see_idle({name: name <= "d" for name in whom})
+            referee.sees_resting({name: name > "d" for name in whom})
+        case "set aside":
+            assert pool.set_aside(who) == referee.sets_aside(who)
+        case "give back":
+            assert pool.give_back(who) == referee.gives_back(who)
+        case "limits":
+            limits: Any = whom
+            pool.limits = referee.limits = limits
+        case _:
+            referee.watch(pool.look(now), now, served=True)
 
 
 def test_a_surplus_of_one_sends_one_away() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -46,6 +47,17 @@ def test_the_same_configuration_changes_nothing() -> None:
     assert str(plan) == "keep 2"
 
 
+@pytest.mark.parametrize("group", ["live", "replace", "start", "remove"])
+def test_any_one_change_is_a_change(group: str) -> None:
+    assert not ReloadPlan(**{group: ("a",)}).is_empty
+    assert str(ReloadPlan(**{group: ("a",)})) != "nothing to do"
+
+
+def test_no_servers_before_and_after_is_nothing_to_do() -> None:
+    assert ReloadPlan().is_empty
+    assert str(ReloadPlan()) == "nothing to do"
+
+
 def test_a_server_that_became_unusable_is_removed_and_one_that_was_is_started() -> None:
     usable, broken = _config(a={"command": "a"}), _config(a={"args": ["a"]})
 
@@ -53,10 +65,47 @@ def test_a_server_that_became_unusable_is_removed_and_one_that_was_is_started() 
     assert plan_reload(broken, usable) == ReloadPlan(start=("a",))
 
 
+IDENTITY = {"command", "args", "env", "cwd", "inheritEnv", "isolation"}
 ENTRIES = st.fixed_dictionaries(
-    {"command": st.sampled_from("ab")}, optional={"idleTimeout": st.integers(0, 2), "disabled": st.booleans()}
+    {"command": st.sampled_from("ab")},
+    optional={
+        "args": st.sampled_from([["1"], ["2"]]),
+        "env": st.sampled_from([{"X": "1"}, {"X": "2"}]),
+        "cwd": st.just("/"),
+        "inheritEnv": st.just(True),
+        "isolation": st.sampled_from(["per_call", "per_session"]),
+        "lifecycle": st.sampled_from(["lazy", "eager"]),
+        "idleTimeout": st.integers(0, 2),
+        "restartPolicy": st.sampled_from(["never", "always"]),
+        "requestTimeoutMs": st.integers(1, 2),
+        "disabled": st.booleans(),
+    },
 )
-CONFIGS = st.dictionaries(st.sampled_from("pqrs"), ENTRIES)
+UNUSABLE = st.just({"args": ["no command"]})
+CONFIGS = st.dictionaries(st.sampled_from("pqrs"), st.one_of(ENTRIES, ENTRIES, ENTRIES, UNUSABLE))
+
+
+@given(old=CONFIGS, new=CONFIGS)
+def test_a_server_is_kept_applied_live_replaced_started_or_removed_as_the_design_says(
+    old: dict[str, Any], new: dict[str, Any]
+) -> None:
+    """A policy-only change is applied live, the process kept; any other change starts the next incarnation."""
+    before, after = _config(**old), _config(**new)
+    plan = plan_reload(before, after)
+
+    for name in old.keys() | new.keys():
+        was, will_be = before.servers.get(name), after.servers.get(name)
+        if was is None or will_be is None:
+            group = "remove" if was else "start" if will_be else None
+        elif was == will_be:
+            group = "keep"
+        else:
+            other_process = any(old[name].get(key) != new[name].get(key) for key in IDENTITY)
+            group = "replace" if other_process else "live"
+        found = [
+            each for each in ("keep", "live", "replace", "start", "remove") if name in getattr(plan, each)
+        ]
+        assert found == ([group] if group else [])
 
 
 @given(old=CONFIGS, new=CONFIGS)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.models import histories
+from tests.models.intensity import IntensityModel
 
 from greenroom.actors import Then
 from greenroom.protocol.config import Lifecycle, RestartPolicy, ServerDefinition
@@ -87,14 +89,47 @@ def test_intensity_is_one_too_many_only_within_the_period() -> None:
     assert intensity.times == (5, 64.5)
 
 
-@given(st.lists(st.floats(0, 30), max_size=50), st.integers(1, 8))
-def test_intensity_says_so_exactly_when_a_window_holds_too_many(steps: list[float], limit: int) -> None:
-    intensity, now, times = Intensity(), 0.0, list[float]()
+TICKS = st.integers(0, 240).map(
+    lambda quarters: quarters / 4
+)  # exact, so ties and bounds are hit and not missed
+
+
+@given(
+    start=st.sampled_from([0.0, 1e9, 2.0**48]),
+    steps=histories(TICKS | st.just(0.0) | st.just(1e12)),
+    limit=st.sampled_from([0, 1, 2, 5, 5000]),
+    period=st.sampled_from([0.25, 60.0, 1e9]),
+)
+def test_intensity_is_that_of_the_design(start: float, steps: list[float], limit: int, period: float) -> None:
+    intensity, model, now = Intensity(), IntensityModel(limit, period), start
     for step in steps:
         now += step
-        times.append(now)
-        intensity, too_often = intensity.restarted(now, limit, 60.0)
-        assert too_often == (sum(time > now - 60.0 for time in times) > limit)
+        intensity, too_often = intensity.restarted(now, limit, period)
+        assert too_often == model.restarts_at(now)
+        assert all(now - at < period for at in intensity.times), "what is over is forgotten"
+
+
+def test_a_restart_a_whole_period_ago_is_over() -> None:
+    intensity, _ = Intensity().restarted(0.0, 1, 60.0)
+
+    assert intensity.restarted(59.75, 1, 60.0)[1] is True
+    assert intensity.restarted(60.0, 1, 60.0) == (Intensity((60.0,)), False)
+
+
+def test_five_thousand_restarts_in_one_tick_are_each_counted() -> None:
+    intensity, verdicts = Intensity(), list[bool]()
+    for _ in range(5000):
+        intensity, too_often = intensity.restarted(1.0, 4990, 60.0)
+        verdicts.append(too_often)
+
+    assert verdicts == [False] * 4990 + [True] * 10
+
+
+def test_a_clock_that_steps_back_forgets_nothing_and_quarantines_nobody_by_itself() -> None:
+    intensity, _ = Intensity().restarted(100.0, 1, 60.0)
+
+    assert intensity.restarted(40.0, 1, 60.0) == (Intensity((100.0, 40.0)), True)
+    assert intensity.restarted(40.0, 2, 60.0)[1] is False
 
 
 def test_the_settings_restart_policy_is_for_servers_that_have_none() -> None:

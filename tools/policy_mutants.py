@@ -98,7 +98,7 @@ MUTANTS = (
     Mutant("pool: the reserve is for the patient", _POOL, ">= self.limits.reserve_timeout", ">= 0", _T_POOL),
     Mutant("pool: the reserve is for the head", _POOL, "return is_head and patient", "return patient", _T_POOL),
     Mutant("pool: a freed reserve slot is not handed on", _POOL, "if self._shared_live >= self.capacity and self._waiting:", "if False:", _T_POOL),
-    Mutant("pool: over the slots the idle go", _POOL, "if self._surplus > 0 and is_victim:", "if False:", _T_POOL),
+    Mutant("pool: over the slots the idle go", _POOL, "return [*self._shed(), *self._serve(now)]", "return self._serve(now)", _T_POOL),
     Mutant("pool: the minimum against pressure", _POOL, "on_their_way >= wanted or self._staying <= self.limits.minimum", "on_their_way >= wanted", _T_POOL),
     Mutant("pool: the minimum against idle time", _POOL, "not in self._holders or self._staying > self.limits.minimum", "not in self._holders or self._staying >= self.limits.minimum", _T_POOL),
     Mutant("pool: one slot is left for the rest", _POOL, "self.capacity <= 1", "self.capacity <= 0", _T_POOL),
@@ -180,7 +180,12 @@ def _try(copy: Path, mutant: Mutant) -> str | None:
 def _run(copy: Path, tests: tuple[str, ...]) -> str | None:
     command = [sys.executable, "-m", "pytest", "-qx", "--no-header", "-p", "no:cacheprovider"]
     command += ["-k", "not asyncio and not real", *(f"tests/{test}" for test in tests)]
-    environment = {**os.environ, "PYTHONPATH": os.fspath(copy / "src"), "PYTHONDONTWRITEBYTECODE": "1"}
+    environment = {
+        **os.environ,
+        "PYTHONPATH": os.fspath(copy / "src"),
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "GREENROOM_MUTANTS": "1",
+    }
     try:
         done = subprocess.run(
             command, cwd=copy, env=environment, capture_output=True, text=True, timeout=LIMIT

@@ -1,0 +1,35 @@
+"""How hard Hypothesis looks.
+
+`default` in every run, in seconds; `deep` under `make soak` (`GREENROOM_SOAK=1`), in minutes; `mutants` only as far as
+the first failure (`GREENROOM_MUTANTS=1`), where nobody reads a shrunk example. A test that sets its own number of
+examples scales it with `examples`. No deadline in any of them: a busy machine is no failure.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Final
+
+from hypothesis import HealthCheck, Phase, settings
+
+IS_DEEP: Final = bool(os.environ.get("GREENROOM_SOAK"))
+_TIMES: Final = 25  # as many examples as in the default profile
+
+
+def register_profiles() -> None:
+    """Register both and load the one that is asked for. Called once, by `conftest`."""
+    default = settings(deadline=None, print_blob=True)
+    patient = (HealthCheck.too_slow, HealthCheck.data_too_large)
+    deep = settings(default, max_examples=100 * _TIMES, suppress_health_check=patient)
+    settings.register_profile("default", default)
+    settings.register_profile("deep", deep)
+    hasty = settings(default, phases=(Phase.explicit, Phase.generate), database=None)
+    settings.register_profile("mutants", hasty)
+    settings.load_profile(
+        "mutants" if os.environ.get("GREENROOM_MUTANTS") else "deep" if IS_DEEP else "default"
+    )
+
+
+def examples(count: int) -> settings:
+    """`count` examples by default, and as many times more as the deep profile has."""
+    return settings(max_examples=count * (_TIMES if IS_DEEP else 1))

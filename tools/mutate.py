@@ -1,0 +1,219 @@
+"""Change the policies everywhere, by machine, and see a test go red: mutmut over what the hand-written table may miss.
+
+mutmut works on a copy of the tree whose links are followed (it knows no links), so the working tree is never touched.
+It leaves alone what is decorated, and much of the pool is properties; so in the copy each property is first rewritten
+as a method and a property that calls it. What survives must be in `EQUIVALENT`, with the reason why no test could see
+it; the outcome is written to `docs/policy-mutants-general.md`. Exits 1 when any other mutant survives, or when a reason
+has nothing left to explain.
+
+Arguments choose among the files (`_pool.py`), and then nothing is written.
+"""
+
+from __future__ import annotations
+
+import ast
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).resolve().parents[1]
+REPORT = ROOT / "docs" / "policy-mutants-general.md"
+COPIED = ("src", "tests")
+MUTMUT = Path(sys.executable).with_name("mutmut")
+CHILDREN = "2"
+
+# What is mutated, and the tests that must notice. What acts on decisions is not here (`_admission.py`, the pulse of
+# `_health.py`): whole rooms run to see it, and most mutants of it hang. The hand-written table is for that.
+TESTS = {
+    "protocol/lifecycle.py": ("test_lifecycle.py",),
+    "supervisor/_gate.py": ("test_gate.py",),
+    "supervisor/_restart.py": ("test_restart.py",),
+    "supervisor/_permits.py": ("test_permits.py",),
+    "supervisor/_pool.py": ("test_pool.py",),
+    "supervisor/_reload.py": ("test_reload_plan.py",),
+}
+
+
+class Change(NamedTuple):
+    """One mutant that lived: the file, and the lines that were replaced and put in their place."""
+
+    file: str
+    old: str
+    new: str
+
+
+_POOL, _RESTART = "supervisor/_pool.py", "supervisor/_restart.py"
+_SAME = "return MappingProxyType(dict.fromkeys(Lifecycle, after))"
+_TOO_EARLY = (
+    "it runs while the module is imported, before a mutant is switched on; test_restart has every cell"
+)
+_A_SET = "only the keys count: the dict is an ordered set"
+_KEPT = "holder.is_kept, holder.is_victim = is_kept, {}  # while kept it is on no list to be taken from"
+
+EQUIVALENT: dict[Change, str] = {
+    Change(_POOL, "self._keep(who, is_kept=False)", "self._keep(who, is_kept=None)"): "None is as false",
+    Change(
+        _POOL, _KEPT.format("True"), _KEPT.format("False")
+    ): "whoever puts it on the idle list says so anew",
+    Change(_POOL, "self._idle[who] = None", 'self._idle[who] = ""'): _A_SET,
+    Change(_POOL, "self._expired[who] = None", 'self._expired[who] = ""'): _A_SET,
+    Change(
+        _POOL, "self._idle.pop(who, None)", "self._idle.pop(who, )"
+    ): "who is evicted is always on the idle list",
+    Change(_RESTART, _SAME, "return MappingProxyType(None)"): _TOO_EARLY,
+    Change(_RESTART, _SAME, "return MappingProxyType(dict.fromkeys(None, after))"): _TOO_EARLY,
+    Change(_RESTART, _SAME, "return MappingProxyType(dict.fromkeys(Lifecycle, None))"): _TOO_EARLY,
+    Change(_RESTART, _SAME, "return MappingProxyType(dict.fromkeys(after))"): _TOO_EARLY,
+    Change(_RESTART, _SAME, "return MappingProxyType(dict.fromkeys(Lifecycle, ))"): _TOO_EARLY,
+}
+
+
+def main() -> int:
+    files = [file for file in TESTS if not sys.argv[1:] or any(file.endswith(word) for word in sys.argv[1:])]
+    with tempfile.TemporaryDirectory() as folder:
+        tree = Path(folder)
+        _prepare(tree, files)
+        _mutmut(tree, "run", "--max-children", CHILDREN)
+        fates = dict(_fates(tree))
+        lived = {
+            name: _change(tree, name) for name, fate in fates.items() if fate not in ("killed", "timeout")
+        }
+    return _judge(files, fates, lived)
+
+
+# ---- the copy ------------------------------------------------------------------------------------------------------
+
+
+def _prepare(tree: Path, files: list[str]) -> None:
+    skipped = shutil.ignore_patterns("__pycache__", "*.egg-info")
+    for name in COPIED:
+        shutil.copytree(ROOT / name, tree / name, ignore=skipped)
+    for file in files:
+        path = tree / "src" / "greenroom" / file
+        path.write_text(_without_properties(path.read_text(encoding="utf-8")), encoding="utf-8")
+    _configure(tree, files)
+
+
+def _configure(tree: Path, files: list[str]) -> None:
+    """The project's own settings for pytest, and mutmut's. The package is not installed in there: no metadata."""
+    whole = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    pytest_part = whole[whole.index("[tool.pytest.ini_options]") :]
+    mutated = [f"src/greenroom/{file}" for file in files]
+    tests = [f"tests/{test}" for file in files for test in TESTS[file]]
+    mutmut_part = f"""
+[tool.mutmut]
+source_paths = ["src/greenroom"]
+only_mutate = {mutated}
+also_copy = ["tests"]
+pytest_add_cli_args = ["-p", "no:cacheprovider", "-k", "not asyncio and not real and not test_serve"]
+pytest_add_cli_args_test_selection = {tests}
+"""
+    (tree / "pyproject.toml").write_text(pytest_part + mutmut_part, encoding="utf-8")
+
+
+def _without_properties(source: str) -> str:
+    """Each `@property def x` as `def _read_x` and `x = property(…)`, which mutmut does not leave alone."""
+    lines = source.splitlines()
+    for node in sorted(_properties(ast.parse(source)), key=lambda node: -node.lineno):
+        indent = " " * node.col_offset
+        calling = f"{indent}{node.name} = property(lambda self: self._read_{node.name}())"
+        lines.insert(node.end_lineno or node.lineno, calling)
+        lines[node.lineno - 1] = lines[node.lineno - 1].replace(
+            f"def {node.name}(", f"def _read_{node.name}("
+        )
+        del lines[node.lineno - 2]
+    return "\n".join(lines) + "\n"
+
+
+def _properties(tree: ast.Module) -> Iterator[ast.FunctionDef]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef) and [ast.unparse(each) for each in node.decorator_list] == [
+            "property"
+        ]:
+            yield node
+
+
+# ---- the run -------------------------------------------------------------------------------------------------------
+
+
+def _mutmut(tree: Path, *words: str) -> str:
+    environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1", "GREENROOM_MUTANTS": "1"}
+    done = subprocess.run([MUTMUT, *words], cwd=tree, env=environment, capture_output=True, text=True)
+    if done.returncode:
+        sys.exit(f"mutmut {words[0]} failed:\n{(done.stdout + done.stderr)[-3000:]}")
+    return done.stdout
+
+
+def _fates(tree: Path) -> Iterator[tuple[str, str]]:
+    for line in _mutmut(tree, "results", "--all", "true").splitlines():
+        name, colon, fate = line.strip().rpartition(": ")
+        if colon:
+            yield name, fate
+
+
+def _change(tree: Path, name: str) -> Change:
+    """What mutmut shows as a diff."""
+    diff = _mutmut(tree, "show", name).splitlines()
+    file = next(line for line in diff if line.startswith("+++ ")).removeprefix("+++ src/greenroom/")
+    return Change(file, _lines(diff, "-"), _lines(diff, "+"))
+
+
+def _lines(diff: list[str], sign: str) -> str:
+    return " ".join(line[1:].strip() for line in diff if line.startswith(sign) and line[:3] != sign * 3)
+
+
+# ---- the judgement -------------------------------------------------------------------------------------------------
+
+
+def _judge(files: list[str], fates: dict[str, str], lived: dict[str, Change]) -> int:
+    explained = {change for change in lived.values() if change in EQUIVALENT}
+    survivors = [change for change in lived.values() if change not in EQUIVALENT]
+    idle = [change for change in EQUIVALENT if change.file in files and change not in explained]
+    print(f"{len(fates)} mutants, {len(lived)} lived, {len(survivors)} of them without a reason")
+    for title, changes in (("survived", survivors), ("explained, but dead", idle)):
+        for change in changes:
+            print(f"{title}: {change.file}\n  - {change.old}\n  + {change.new}")
+    if files == list(TESTS):
+        REPORT.write_text(_report(fates, lived), encoding="utf-8")
+    return bool(survivors or idle)
+
+
+def _report(fates: dict[str, str], lived: dict[str, Change]) -> str:
+    made, dead = Counter(map(_file_of, fates)), Counter(_file_of(name) for name in fates if name not in lived)
+    lines = [
+        "# General mutants of the policies",
+        "",
+        "Each comparison, number, operator, argument and statement of the policies, changed by mutmut; `make mutants`.",
+        "",
+        "| file | mutants | killed |",
+        "|---|---|---|",
+        *(f"| `{file}` | {made[file]} | {dead[file]} |" for file in TESTS),
+        "",
+        "## What lived",
+        "",
+        "No test could notice these: the changed code does the same, or differs only where it cannot be reached.",
+        "",
+        "| file | was | became | why it is the same |",
+        "|---|---|---|---|",
+    ]
+    for change in sorted(set(lived.values())):
+        was, became = (text.replace("|", "\\|") for text in (change.old, change.new))
+        lines.append(
+            f"| `{change.file}` | `{was}` | `{became}` | {EQUIVALENT.get(change, '**unexplained**')} |"
+        )
+    return "\n".join(lines) + "\n"
+
+
+def _file_of(mutant: str) -> str:
+    """`supervisor/_gate.py` of `greenroom.supervisor._gate.xǁGateǁadmit__mutmut_1`."""
+    return "/".join(mutant.split(".")[1:-1]) + ".py"
+
+
+if __name__ == "__main__":
+    sys.exit(main())
