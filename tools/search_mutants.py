@@ -26,6 +26,14 @@ COPIED = ("src", "protocol", "actors", "supervisor", "gateway", "testing", "test
 SEARCH = "tests/test_lifecycle_search.py"
 LIMIT = 600.0  # seconds; shrinking is most of it
 SIDE_BY_SIDE = 2
+# Hypothesis shrinks for up to five minutes, and has no setting for it; most of what there is to gain is had in the first.
+RUN = """
+import sys, pytest
+from hypothesis.internal.conjecture import engine
+assert engine.MAX_SHRINKING_SECONDS
+engine.MAX_SHRINKING_SECONDS = 40
+sys.exit(pytest.main(sys.argv[1:]))
+"""
 
 
 class Mutant(NamedTuple):
@@ -152,7 +160,7 @@ def _copy(folder: Path) -> None:
 
 
 def _search(copy: Path) -> Found | None:
-    command = [sys.executable, "-m", "pytest", "-qx", "--no-header", "-p", "no:cacheprovider"]
+    command = [sys.executable, "-c", RUN, "-qx", "--no-header", "-p", "no:cacheprovider"]
     command += ["-o", "faulthandler_timeout=0", SEARCH]
     environment = {
         **os.environ,
