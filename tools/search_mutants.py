@@ -29,10 +29,14 @@ SIDE_BY_SIDE = 2
 # Hypothesis shrinks for up to five minutes, and has no setting for it; most of what there is to gain is had in the first.
 RUN = """
 import sys, pytest
-from hypothesis.internal.conjecture import engine
-assert engine.MAX_SHRINKING_SECONDS
-engine.MAX_SHRINKING_SECONDS = 40
-sys.exit(pytest.main(sys.argv[1:]))
+
+class ShrinkBriefly:
+    def pytest_collection_finish(self):
+        from hypothesis.internal.conjecture import engine
+        assert engine.MAX_SHRINKING_SECONDS
+        engine.MAX_SHRINKING_SECONDS = 40
+
+sys.exit(pytest.main(sys.argv[1:], plugins=[ShrinkBriefly()]))
 """
 
 
