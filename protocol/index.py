@@ -14,7 +14,6 @@ are not names: they pass unchanged, in a space of their own (`_uris`).
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterator, Mapping
 from functools import cached_property
 from typing import Any, Final, cast
@@ -272,6 +271,8 @@ class Index:
         """The names of tools spelled almost like `name`. Of too many, none: comparing takes its time."""
         if len(self.tools()) > _COMPARED or len(name) > 2 * MAX_LENGTH:
             return []
+        import difflib  # only ever needed for a mistake
+
         names = {normal(said): tool.name for tool in self.tools() for said in (tool.original, tool.name)}
         return [names[near] for near in difflib.get_close_matches(normal(name), names, limit, _ALIKE)]
 
