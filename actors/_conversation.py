@@ -16,9 +16,8 @@ from typing import Any
 
 import msgspec
 
-from ..protocol.errors import Reach
 from ._notes import Notes
-from ._peer import Exchange, PeerHooks, RpcError
+from ._peer import ANSWERED, NOT_SENT, SENT, Exchange, PeerHooks, RpcError
 from ._rim import Rim
 from ._wire import (
     NO_STAMP,
@@ -184,10 +183,10 @@ class Conversation:
         """Take the exchange off the open ones. What was not sent cannot be answered: that id is a guess."""
         rpc_id = answered_id if type(answered_id) is int else as_id(answered_id)
         exchange = self._open.get(rpc_id)
-        if exchange is None or exchange.reach is Reach.NOT_SENT:
+        if exchange is None or exchange.reach is NOT_SENT:
             return None
         del self._open[rpc_id]
-        exchange.reach = Reach.ANSWERED
+        exchange.reach = ANSWERED
         return exchange
 
     def _note_unasked(self, answered_id: object, error: bytes) -> None:
@@ -203,8 +202,8 @@ class Conversation:
 
 def mark_sent(exchange: Exchange) -> None:
     """The first byte of it was accepted: it may run from here on. Says so once."""
-    if exchange.reach is Reach.NOT_SENT:
-        exchange.reach = Reach.SENT
+    if exchange.reach is NOT_SENT:
+        exchange.reach = SENT
         exchange.sent()
 
 

@@ -22,7 +22,7 @@ import math
 import traceback
 from collections import deque
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from ..protocol.address import Address
 from ..protocol.config import ServerDefinition
@@ -44,12 +44,16 @@ from ._call import Call
 from ._inputs import needs_input
 from ._mailbox import Mailbox
 from ._news import News, describe, login_needed
-from ._peer import Loss, LostReason, Peer, RpcError
+from ._peer import NOT_SENT, Loss, LostReason, Peer, RpcError
 from ._stage import Director, Record, Stage
 from ._wire import LOG_LEVEL_KEY, MODERN_VERSIONS
 
 if TYPE_CHECKING:
     from ._timers import Timer
+
+T = TypeVar("T")
+
+CONNECTED: Final = State.CONNECTED  # as in `_peer`: named several times on every call's way
 
 # Endings after which a call that never reached the server may wait for the next incarnation.
 _REQUEUEING = (Cause.LOST, Cause.RESTART, Cause.RELOAD)
@@ -125,14 +129,13 @@ class CallDesk:
     def submit(self, call: Call) -> None:
         """Accept a call, or refuse it by raising its `CallError`. Accepted, it ends exactly once."""
         record = self.record
-        connected = self.life.state is State.CONNECTED
+        connected = self.life.state is CONNECTED
         if not connected or record.guarded:
             refusal = self.director.refusal(self, call)
             if refusal is not None:
                 self._refuse(call, refusal)
-        limit_in_flight, limit_queued = self._bounds()
-        direct = connected and not self.mailbox.user and record.load.in_flight < limit_in_flight
-        if not direct and record.load.queued >= limit_queued:
+        direct = connected and not self.mailbox.user and record.load.in_flight < self._most_in_flight()
+        if not direct and record.load.queued >= self._most_queued():
             self._refuse(call, self._busy())
         self._accept(call)
         try:
@@ -156,12 +159,11 @@ class CallDesk:
         except Exception as error:
             self._park(error)
 
-    def _bounds(self) -> tuple[int, int]:
-        definition, settings = self.record.definition, self.stage.settings
-        return (
-            definition.max_in_flight or settings.max_in_flight,
-            definition.max_queued or settings.max_queued,
-        )
+    def _most_in_flight(self) -> int:
+        return self.record.definition.max_in_flight or self.stage.settings.max_in_flight
+
+    def _most_queued(self) -> int:
+        return self.record.definition.max_queued or self.stage.settings.max_queued
 
     def _refuse(self, call: Call, refusal: CallError) -> None:
         self.stage.tally.refused += 1
@@ -225,7 +227,7 @@ class CallDesk:
         except UsageError as error:  # its arguments are no JSON
             self.give_up(call, BadArguments(str(error), server=self.address.server))
             return
-        if call.reach is Reach.NOT_SENT and call in self._open:
+        if call.reach is NOT_SENT and call in self._open:
             # The pipe is full: its clock starts when it is sent, so until then the queue's applies.
             call.deadline = call.sent_at + self.stage.settings.queue_timeout
             self._wake_by(call.deadline)
@@ -306,7 +308,7 @@ class CallDesk:
 
     def _broke(self, call: Call, error: RpcError) -> None:
         """Its exchange broke and the connection lives on: send it once more if that is harmless, else it fails."""
-        if self._may_replay(call) and self.life.state is State.CONNECTED:
+        if self._may_replay(call) and self.life.state is CONNECTED:
             call.back_to_queue()
             self._enqueue(call, first=True)
         else:
@@ -318,8 +320,7 @@ class CallDesk:
         if call.timeout is not None:
             call.deadline = min(self.stage.rim.now() + call.timeout, call.total_deadline)
         if call.on_progress is not None:
-            on_progress = call.on_progress
-            self._call_back(lambda: on_progress(params))
+            self._call_back(call.on_progress, params)
 
     def _remote_error(self, call: Call, error: RpcError) -> CallError:
         server = self.address.server
@@ -340,12 +341,12 @@ class CallDesk:
             self._tell_call(call, "ended")
             on_end = call.on_end
             if on_end is not None:
-                self._call_back(lambda: on_end(call))
+                self._call_back(on_end, call)
 
-    def _call_back(self, callback: Callable[[], None]) -> None:
+    def _call_back(self, callback: Callable[[T], None], news: T) -> None:
         """Run a callback of the call's owner. What it raises is the owner's own affair, and worth a note."""
         try:
-            callback()
+            callback(news)
         except Exception as error:
             text = "".join(traceback.format_exception(error))
             self.stage.events.emit(
@@ -358,9 +359,9 @@ class CallDesk:
     def _call_over(self) -> None:
         """A call has left the connection or the queue: serve the next, rest, or go on draining."""
         self._share_places()
-        if self.life.state is State.CONNECTED and self.mailbox.user:
+        if self.life.state is CONNECTED and self.mailbox.user:
             self._serve()
-        if not self._open and (self.life.state is State.DRAINING or not self.mailbox.user):
+        if not self._open and (not self.mailbox.user or self.life.state is State.DRAINING):
             self._rest()
 
     def _serve(self) -> None:
@@ -382,15 +383,15 @@ class CallDesk:
         load = self.record.load
         if load.held and self.mailbox.user:
             load.held.setdefault(self)
-        while load.held and load.in_flight < self._bounds()[0]:
+        while load.held and load.in_flight < self._most_in_flight():
             desk = next(iter(load.held))
             del load.held[desk]
             desk._serve()
 
     def _may_send_next(self) -> bool:
-        if not self.mailbox.user or self.life.state is not State.CONNECTED:
+        if not self.mailbox.user or self.life.state is not CONNECTED:
             return False
-        if self.record.load.in_flight >= self._bounds()[0]:
+        if self.record.load.in_flight >= self._most_in_flight():
             self.record.load.held.setdefault(self)
             return False
         return not self.record.guarded or self.director.may_send(self, self.mailbox.user[0])
@@ -456,7 +457,7 @@ class CallDesk:
     def _tell_call(self, call: Call, what: str) -> None:
         events = self.stage.events
         if not events.call_readers:
-            events.pass_over()
+            events.seq += 1  # an event that nobody reads has its number all the same
             return
         events.emit(
             Kind.CALL,

@@ -16,11 +16,16 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 import attrs
 
 from ..protocol.errors import Reach
+
+# Naming a member of an enum costs ten times as much as a constant on 3.11; every call names these.
+NOT_SENT: Final = Reach.NOT_SENT
+SENT: Final = Reach.SENT
+ANSWERED: Final = Reach.ANSWERED
 
 
 @attrs.frozen(eq=False)
@@ -50,7 +55,7 @@ class Exchange:
     ) -> None:
         self.method = method
         self.params = params
-        self.reach = Reach.NOT_SENT
+        self.reach: Reach = NOT_SENT
         self.rpc_id = 0  # the peer's, while it is open
         self.wants_progress = wants_progress
 

@@ -26,7 +26,7 @@ from ..protocol.errors import Bug, CallError, CallTimeout, ConnectFailed, NeedsA
 from ..protocol.events import Kind
 from ..protocol.lifecycle import Cause, Effect, Ending, Life, State, Trigger, is_late, settle, step
 from ._call import Call
-from ._desk import CallDesk
+from ._desk import CONNECTED, CallDesk
 from ._incarnation import Incarnation
 from ._inputs import answer_inputs
 from ._news import Failed, Gone, Leave, Listed, Lost, News, Ready, describe, login_needed
@@ -437,7 +437,7 @@ class ServerActor(CallDesk):
 
     def _rest(self) -> None:
         """The last call is over: begin to idle, or go on draining."""
-        if self.life.state is State.CONNECTED and not self._leases:
+        if self.life.state is CONNECTED and not self._leases:
             self._idle_since = self.stage.rim.now()
             self._is_held = False
             self._wake_by(self._life_deadline())
@@ -489,10 +489,11 @@ class ServerActor(CallDesk):
     def _life_deadline(self) -> float:
         """When draining has waited long enough, or idling."""
         life = self.life
-        if life.state is State.DRAINING and not life.stopping:
-            return life.deadline if life.deadline is not None else math.inf
-        if life.state is State.CONNECTED and self.is_resting and not self._is_held:
-            return self._idle_since + self.director.idle_timeout(self)
+        if life.state is CONNECTED:
+            if self.is_resting and not self._is_held:
+                return self._idle_since + self.director.idle_timeout(self)
+        elif life.state is State.DRAINING and not life.stopping and life.deadline is not None:
+            return life.deadline
         return math.inf
 
 

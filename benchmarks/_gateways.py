@@ -1,4 +1,4 @@
-"""Gateways as commands: ours, FastMCP's proxy, and MetaMCP where it could be installed.
+"""Gateways as commands: ours, a bare forwarder, FastMCP's proxy, and MetaMCP where it could be installed.
 
 All stand before the same echo server, and all are driven by the same bare client (`WireClient`).
 """
@@ -54,6 +54,15 @@ def ours(home: Path, *, servers: int = 1, expose: str = "proxy") -> Gateway:
     if expose == "direct":
         return Gateway(name, command, "echo0_echo", env=env)
     return Gateway(name, command, "mcp", {"tool": "echo0_echo", "args": TEXT}, env)
+
+
+def forwarders() -> tuple[Gateway, ...]:
+    """The barest middle there is in Python, on each loop: the limit of what can be had."""
+    program = str(Path(__file__).with_name("_peers") / "forwarder.py")
+    return tuple(
+        Gateway(f"bare forwarder, {loop}", (sys.executable, program, loop, *COMMAND))
+        for loop in ("asyncio", "trio")
+    )
 
 
 def fastmcp() -> Gateway:

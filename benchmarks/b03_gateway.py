@@ -3,6 +3,9 @@
 Against no gateway at all (the same client on the server itself), FastMCP's proxy and MetaMCP. `direct` passes a tool
 through under its own name, as FastMCP does, and is judged against that; `proxy` is the one `mcp` tool, which reads what
 passes, bounds it and renders it for a model, as MetaMCP's `mcp_call` does, and is judged against that one.
+
+A bare forwarder, which does nothing but forward, stands beside them as the limit: the difference to no gateway is what
+a third process costs on the machine at hand, and no gateway in Python can be without it.
 """
 
 from __future__ import annotations
@@ -13,7 +16,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from ._figures import Bound, Figure, at_least, at_most, ratio
-from ._gateways import NO_GATEWAY, Gateway, exposures, fastmcp, metamcp, ours
+from ._gateways import NO_GATEWAY, Gateway, exposures, fastmcp, forwarders, metamcp, ours
 from ._rounds import Size, take_turns
 from ._run import run_alone
 from ._wire_client import WireClient
@@ -32,18 +35,21 @@ UNBOUND: Pair = (None, None)
 def measure(size: Size) -> Iterator[Figure]:
     with tempfile.TemporaryDirectory() as folder:
         home = Path(folder)
-        peers = [NO_GATEWAY, fastmcp(), *filter(None, [metamcp(home)])]
+        others = [fastmcp(), *filter(None, [metamcp(home)])]
+        limits = forwarders()
         our_doors = [ours(home, expose=name) for name in exposures()]
-        latencies, throughputs = _measured([*our_doors, *peers], size)
+        latencies, throughputs = _measured([*our_doors, *limits, NO_GATEWAY, *others], size)
+    note = "" if len(others) == 2 else "MetaMCP not measured: npm has no such package here"
     for door in our_doors:
-        for peer in peers:
-            yield from _compared(door.name, peer.name, latencies, throughputs, len(peers))
+        for peer in (NO_GATEWAY, *others):
+            yield from _compared(door.name, peer.name, latencies, throughputs, note)
+    for limit in limits:
+        yield from _compared(limit.name, NO_GATEWAY.name, latencies, throughputs, "the limit")
 
 
-def _compared(door: str, peer: str, latencies: Samples, throughputs: Samples, peers: int) -> Iterator[Figure]:
-    how = door.rpartition(" ")[2]
+def _compared(door: str, peer: str, latencies: Samples, throughputs: Samples, note: str) -> Iterator[Figure]:
+    how = door.removeprefix("greenroom serve --expose ")
     latency, throughput = BOUNDS.get((how, peer), UNBOUND)
-    note = "" if peers == 3 else "MetaMCP not measured: npm has no such package here"
     yield ratio(
         "B3",
         f"{how}: latency ÷ {peer}",
@@ -58,25 +64,26 @@ def _compared(door: str, peer: str, latencies: Samples, throughputs: Samples, pe
 
 
 def _measured(gateways: list[Gateway], size: Size) -> tuple[Samples, Samples]:
-    """All of them up at once and taking turns; an idle one costs the others nothing."""
+    """All of them up at once and taking turns, latency in many short ones: what else the machine does meanwhile then
+    falls on all of them alike. An idle one costs the others nothing."""
     with ExitStack() as stack:
         clients = {gateway.name: stack.enter_context(_connected(gateway)) for gateway in gateways}
         latencies = _by_name(
-            clients, lambda client, slow: client.latency(size.of(60 if slow else 500, 3)), size
+            clients, lambda client, slow: client.latency(size.of(40 if slow else 250, 3)), 3 * size.rounds
         )
         throughputs = _by_name(
-            clients, lambda client, slow: client.throughput(size.of(256 if slow else 8000, 64)), size
+            clients, lambda client, slow: client.throughput(size.of(256 if slow else 8000, 64)), size.rounds
         )
     return latencies, throughputs
 
 
 def _by_name(
-    clients: dict[str, WireClient], turn: Callable[[WireClient, bool], float], size: Size
+    clients: dict[str, WireClient], turn: Callable[[WireClient, bool], float], rounds: int
 ) -> Samples:
     sides = [
         lambda name=name, client=client: turn(client, "FastMCP" in name) for name, client in clients.items()
     ]
-    return dict(zip(clients, take_turns(sides, size.rounds), strict=True))
+    return dict(zip(clients, take_turns(sides, rounds), strict=True))
 
 
 def _connected(gateway: Gateway) -> WireClient:

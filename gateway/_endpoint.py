@@ -57,10 +57,10 @@ METHODS: Final[Mapping[str, Era]] = {
     "logging/setLevel": Era.HANDSHAKE,
     "subscriptions/listen": Era.STATELESS,
 }
-# The same by era: asked for every request, and a flag's own `in` is slow.
-_METHODS_OF: Final = {
-    era: frozenset(method for method, eras in METHODS.items() if era in eras) for era in Era
-}
+# The same by era: asked for every request, and naming a member of an enum, or asking it for another, is slow.
+_HANDSHAKE_METHODS: Final = frozenset(method for method, eras in METHODS.items() if Era.HANDSHAKE in eras)
+_STATELESS_METHODS: Final = frozenset(method for method, eras in METHODS.items() if Era.STATELESS in eras)
+_NOTHING: Final[Mapping[str, Any]] = {}
 
 
 class Outlet(Protocol):
@@ -200,11 +200,11 @@ class Conversation:
         }
 
     def _ping(self, envelope: rpc.Envelope) -> Mapping[str, Any]:
-        self._era("ping", rpc.read_object(envelope.params).get("_meta"))
+        self._is_modern("ping", rpc.read_object(envelope.params).get("_meta"))
         return {}
 
     def _discover(self, envelope: rpc.Envelope) -> Mapping[str, Any]:
-        self._era("server/discover", rpc.read_object(envelope.params).get("_meta"))
+        self._is_modern("server/discover", rpc.read_object(envelope.params).get("_meta"))
         result = {
             "supportedVersions": list(STATELESS_VERSIONS),
             "capabilities": self._exposure.capabilities(),
@@ -218,22 +218,17 @@ class Conversation:
 
     def _list(self, envelope: rpc.Envelope) -> Mapping[str, Any]:
         assert envelope.method is not None
-        era = self._era(envelope.method, rpc.read_object(envelope.params).get("_meta"))
+        modern = self._is_modern(envelope.method, rpc.read_object(envelope.params).get("_meta"))
         result = self._exposure.listing(envelope.method)
         if result is None:
             raise _not_found(envelope.method)
-        return self._stamped(result, cacheable=True) if era is Era.STATELESS else result
+        return self._stamped(result, cacheable=True) if modern else result
 
     def _begin(self, method: str, envelope: rpc.Envelope, key: bytes) -> None:
         """A request that may take time is a job."""
         params = rpc.read_parts(envelope.params)
-        meta = rpc.read_value(params.get("_meta"))
-        token = None
-        if meta is not None:
-            if not isinstance(meta, dict):
-                raise RpcFault(rpc.INVALID_PARAMS, "Invalid params: _meta must be an object.")
-            token = cast("dict[str, Any]", meta).get("progressToken")
-        era = self._era(method, meta)
+        meta = rpc.read_meta(params)
+        modern = self._is_modern(method, meta)
         self._admit(key)
         job = Job(
             self,
@@ -242,9 +237,9 @@ class Conversation:
             method=method,
             raw=envelope.params,
             params=params,
-            meta=cast("dict[str, Any] | None", meta),
-            token=token,
-            modern=era is Era.STATELESS,
+            meta=meta,
+            token=None if meta is None else meta.get("progressToken"),
+            modern=modern,
         )
         self._open[key] = job
         self._hand_over(job)
@@ -278,19 +273,19 @@ class Conversation:
         if job is not None:
             job.cancel()
 
-    def _era(self, method: str, meta: Any) -> Era:
-        """Which era a request is of. Raises `RpcFault` when it cannot be served as that."""
-        said = cast("dict[str, Any]", meta) if isinstance(meta, dict) else {}
+    def _is_modern(self, method: str, meta: object) -> bool:
+        """Whether a request is of 2026-07-28. Raises `RpcFault` when it cannot be served as what it is."""
+        said = cast("Mapping[str, Any]", meta) if isinstance(meta, dict) else _NOTHING
         version: object = said.get(_VERSION_KEY)
         if version is not None and version not in STATELESS_VERSIONS:
             data = {"supported": list(STATELESS_VERSIONS), "requested": str(version)}
             raise RpcFault(rpc.UNSUPPORTED_VERSION, f"Unsupported protocol version: {version}", data)
-        era = Era.HANDSHAKE if version is None else Era.STATELESS
-        if method not in _METHODS_OF[era]:
+        if method not in (_HANDSHAKE_METHODS if version is None else _STATELESS_METHODS):
             raise _not_found(method)
-        if era is Era.STATELESS:
-            self._learn(said.get(_CAPABILITIES_KEY), modern=True)
-        return era
+        if version is None:
+            return False
+        self._learn(said.get(_CAPABILITIES_KEY), modern=True)
+        return True
 
     def _learn(self, capabilities: object, *, modern: bool) -> None:
         """What the client can answer. From 2026-07-28 on it says so in each request, and always the same."""

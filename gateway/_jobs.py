@@ -133,9 +133,9 @@ class Job:
 
     def cancel(self) -> None:
         """The client no longer wants an answer. Idempotent."""
+        call = self._call
         if not self._end():
             return
-        call, self._call = self._call, None
         if call is not None:
             call.cancel()
         if self._scope is not None:
@@ -145,6 +145,7 @@ class Job:
         if self._ended:
             return False
         self._ended = True
+        self._call = None  # it refers to us by its callback: a circle would be left for the garbage collector
         return True
 
     async def _contained(self, work: Work) -> None:

@@ -1,9 +1,6 @@
-"""Lines in, lines out, over raw descriptors, for a client that may be slow, silent, or gone.
+"""Lines out, over a raw descriptor, for a client that may be slow, silent, or gone.
 
-*In*: only new bytes are searched for a newline and the parts of a line are joined once, so a line of 60 MiB costs what
-its bytes cost. A line over the bound is dropped up to its newline, and counted.
-
-*Out*: the first line since the client was heard is written in the step that made it, when nothing is waiting. Any other
+The first line since the client was heard is written in the step that made it, when nothing is waiting. Any other
 waits, and what waits is written together: at the end of the loop's pass, or when the client reads again. So one answer
 never waits, and many at once share a write. Two marks bound what may wait. Over the low one the outlet is `congested`:
 the door stops reading requests. Over the high one a long line is refused (its sender answers something short instead),
@@ -23,41 +20,6 @@ _CHUNK: Final = 1 << 18
 _SHORT: Final = 4096
 CONGESTED: Final = 1 << 20
 FULL: Final = 128 << 20
-
-
-class LineSplitter:
-    """Cuts a stream of bytes into lines of at most `max_line` bytes, newline not counted."""
-
-    def __init__(self, max_line: int) -> None:
-        self._max = max_line
-        self._parts: list[bytes] = []
-        self._size = 0
-        self.too_long = 0  # lines dropped so far
-
-    def feed(self, data: bytes) -> list[bytes]:
-        """The lines that `data` completes, without their newlines."""
-        *whole, rest = data.split(b"\n")
-        lines = [line for line in map(self._complete, whole) if line is not None]
-        self._keep(rest)
-        return lines
-
-    def _complete(self, end: bytes) -> bytes | None:
-        if not self._parts and len(end) <= self._max:  # nearly always
-            return end
-        self._keep(end)
-        parts, self._parts = self._parts, []
-        size, self._size = self._size, 0
-        if size > self._max:
-            self.too_long += 1
-            return None
-        return b"".join(parts)
-
-    def _keep(self, part: bytes) -> None:
-        self._size += len(part)
-        if self._size > self._max:
-            self._parts = [b""]  # over the bound: remember that a line is open, not what was in it
-        elif part:
-            self._parts.append(part)
 
 
 class LineWriter:

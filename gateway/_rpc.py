@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import msgspec
 
@@ -96,8 +96,20 @@ def read_object(params: msgspec.Raw) -> dict[str, Any]:
 
 def read_parts(params: msgspec.Raw) -> dict[str, msgspec.Raw]:
     """Params as an object whose values stay bytes; absent and null are empty."""
-    raw = bytes(params)
-    return {} if raw in (b"", b"null") else _read(_parts, params)
+    try:
+        return _parts.decode(params)
+    except _UNREADABLE:
+        return {} if bytes(params) in (b"", b"null") else _read(_parts, params)
+
+
+def read_meta(params: Mapping[str, msgspec.Raw]) -> dict[str, Any] | None:
+    """The `_meta` of params, decoded; None when it is absent or null. Raises `RpcFault`."""
+    if "_meta" not in params:
+        return None
+    meta = read_value(params["_meta"])
+    if meta is None or isinstance(meta, dict):
+        return cast("dict[str, Any] | None", meta)
+    raise RpcFault(INVALID_PARAMS, "Invalid params: _meta must be an object.")
 
 
 def read_value(raw: msgspec.Raw | None) -> Any:

@@ -22,11 +22,12 @@ import anyio
 import anyio.lowlevel
 
 from ..actors._rim import Rim
+from ..actors._stdio._lines import LineSplitter
 from ._jobs import RpcFault
-from ._lines import LineSplitter, LineWriter
+from ._lines import LineWriter
 from ._rpc import INVALID_REQUEST, error_line
 
-_CHUNK: Final = 1 << 18
+_CHUNK: Final = 65_536  # what a pipe holds; more would be memory mapped and given back for each read
 
 
 @contextlib.contextmanager
@@ -55,7 +56,7 @@ class StdioDoor:
         self._stdin = stdin
         self._stdout = stdout
         self._max_line = max_line
-        self._splitter = LineSplitter(max_line)
+        self._splitter = LineSplitter(max_line, self._refuse_line)
         self._writer = LineWriter(rim, stdout, on_broken=self._client_gone)
         self._reading: anyio.CancelScope | None = None
         self._eof = False
@@ -112,17 +113,14 @@ class StdioDoor:
             self._eof = True
             return False
         self._writer.heard()
-        self._take(data)
-        return not (self._writer.congested or self._writer.broken)
-
-    def _take(self, data: bytes) -> None:
-        dropped = self._splitter.too_long
         for line in self._splitter.feed(data):
             if line and not line.isspace():
                 self._receive(line)
-        for _ in range(self._splitter.too_long - dropped):
-            text = f"A line over {self._max_line} bytes was dropped unread."
-            self.send(error_line(b"", RpcFault(INVALID_REQUEST, text)))
+        return not (self._writer.congested or self._writer.broken)
+
+    def _refuse_line(self, _head: bytes) -> None:
+        text = f"A line over {self._max_line} bytes was dropped unread."
+        self.send(error_line(b"", RpcFault(INVALID_REQUEST, text)))
 
     def _client_gone(self) -> None:
         if self._reading is not None:

@@ -83,8 +83,7 @@ class Requests:
 
     def _actor(self, server: str) -> ServerActor:
         """The actor that a request from here goes to. Raises `UnknownServer`, `SessionNeeded`."""
-        root = self._live.root
-        return root.actor_at(root.address(server, self._session))
+        return self._live.root.actor_for(server, self._session)
 
     # ---- what is known ----------------------------------------------------------------------------------------------
 

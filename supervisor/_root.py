@@ -23,7 +23,7 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Callable, Mapping
-from typing import Protocol
+from typing import Final, Protocol
 
 import attrs
 
@@ -83,6 +83,9 @@ class Learner(Protocol):
     """Where the root puts what a server said of itself."""
 
     def __call__(self, actor: ServerActor, hello: Hello, listing: Listing, revision: int) -> None: ...
+
+
+_KEEP_ALIVE: Final = Lifecycle.KEEP_ALIVE  # named at the end of every call, see `actors._peer`
 
 
 @attrs.define(eq=False)
@@ -220,14 +223,20 @@ class Root:
             self.actors.pop(actor.address, None)
             self._forget_removed(actor.address.server)
 
+    def actor_for(self, server: str, session: str | None) -> ServerActor:
+        """The actor of a call to `server`, out of this session or out of none. Raises as `address` does."""
+        address = self.address(server, session)
+        return self.actors.get(address) or self.actor_at(address)
+
     def address(self, server: str, session: str | None) -> Address:
         """Where a call to `server` goes, out of this session or out of none (DESIGN, Policies: isolation).
 
         Raises `UnknownServer`, and `SessionNeeded` for a server that is isolated per session.
         """
-        match self.isolation(server):
-            case Isolation.PERSISTENT:
-                return self.record(server).address
+        record = self.record(server)
+        match self._isolation_of(record):
+            case None | Isolation.PERSISTENT:
+                return record.address
             case Isolation.PER_CALL:
                 self._calls_apart += 1
                 return Address.of_call(server, str(self._calls_apart))
@@ -239,9 +248,10 @@ class Root:
 
     def isolation(self, server: str) -> Isolation:
         """Who shares a child of this server. Raises `UnknownServer`."""
-        return (
-            self.record(server).definition.isolation or self.stage.settings.isolation or Isolation.PERSISTENT
-        )
+        return self._isolation_of(self.record(server)) or Isolation.PERSISTENT
+
+    def _isolation_of(self, record: ServerRecord) -> Isolation | None:
+        return record.definition.isolation or self.stage.settings.isolation
 
     def has_standing_address(self, server: str, session: str | None) -> bool:
         """Whether there is an actor that outlives one call, seen from this session or from none."""
@@ -610,7 +620,7 @@ class Root:
 
     def idle_timeout(self, actor: ServerActor) -> float:
         definition = actor.record.definition
-        if definition.lifecycle is Lifecycle.KEEP_ALIVE or actor.wishes.uris:
+        if definition.lifecycle is _KEEP_ALIVE or actor.wishes.uris:
             return math.inf
         if not actor.address.is_shared:
             return math.inf  # a session's child has its session's idle limit, a call's has none

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import json
+import sys
 from typing import Any
 
 import anyio
@@ -12,10 +14,13 @@ from hypothesis import strategies as st
 from tests.support import run
 from tests.support.door_rooms import NOW, FakeRoom
 
+from greenroom import Greenroom
+from greenroom.gateway._direct import Direct
 from greenroom.gateway._endpoint import HANDSHAKE_VERSIONS, Endpoint
 from greenroom.gateway._exposure import Proxy
 from greenroom.gateway._jobs import Job
 from greenroom.gateway._mcp_tool import McpTool
+from greenroom.testing.servers import echo
 
 ENVELOPE = {
     "io.modelcontextprotocol/protocolVersion": "2026-07-28",
@@ -331,5 +336,32 @@ def test_t03_cancelling_a_job_that_waits_ends_its_task_alone(backend: str) -> No
             client.say({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 1}})
             await anyio.wait_all_tasks_blocked()
             assert [json.loads(line)["id"] for line in client.lines] == [2]
+
+    run(backend, body)
+
+
+@pytest.mark.parametrize("name", ["direct", "proxy"])
+def test_an_answered_call_leaves_nothing_to_the_garbage_collector(backend: str, name: str) -> None:
+    async def body() -> None:
+        entry = {"command": sys.executable, "args": ["-S", echo.__file__]}
+        async with Greenroom.open(
+            {"mcpServers": {"a": entry}}, cache_path=":memory:", bootstrap=False
+        ) as room:
+            await room.connect("a")
+            direct = name == "direct"
+            client = Client(Direct(room) if direct else Proxy(McpTool(room)))
+            client.ask("initialize", {"protocolVersion": "2025-11-25", "capabilities": {}})
+            params = {"name": "a_echo"} if direct else {"name": "mcp", "arguments": {"tool": "a_echo"}}
+            gc.collect()
+            gc.disable()
+            try:
+                for number in range(10):
+                    client.say({"jsonrpc": "2.0", "id": number, "method": "tools/call", "params": params})
+                    while client.talk.in_flight:
+                        await anyio.lowlevel.checkpoint()
+                assert b'"result"' in client.lines[-1]
+                assert not [left for left in gc.get_objects() if isinstance(left, Job)]
+            finally:
+                gc.enable()
 
     run(backend, body)

@@ -22,6 +22,15 @@ def test_it_knows_its_loop_and_its_time(backend: str) -> None:
     run_virtual(backend, body)
 
 
+def test_its_time_is_the_loops(backend: str) -> None:
+    async def body() -> None:
+        rim = current_rim()
+        before = anyio.current_time()
+        assert before <= rim.now() <= anyio.current_time()
+
+    run(backend, body)
+
+
 @pytest.mark.parametrize("when", ["before", "during", "twice"])
 def test_a_waiter_may_be_set_at_any_time_and_any_number_of_times(backend: str, when: str) -> None:
     async def body() -> None:

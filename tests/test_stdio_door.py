@@ -17,7 +17,8 @@ from hypothesis import strategies as st
 from tests.support import run
 
 from greenroom.actors._rim import current_rim
-from greenroom.gateway._lines import LineSplitter, LineWriter
+from greenroom.actors._stdio._lines import LineSplitter
+from greenroom.gateway._lines import LineWriter
 from greenroom.gateway._stdio_door import StdioDoor, taken_over_stdio
 
 
@@ -34,9 +35,13 @@ def pipe() -> Generator[tuple[int, int]]:
                 continue
 
 
+def _never(head: bytes) -> None:
+    raise AssertionError(f"over the bound: {head!r}")
+
+
 @given(st.binary(max_size=200), st.lists(st.integers(1, 20)))
 def test_lines_are_the_same_however_the_bytes_arrive(data: bytes, cuts: list[int]) -> None:
-    splitter, got, rest = LineSplitter(1000), list[bytes](), data
+    splitter, got, rest = LineSplitter(1000, _never), list[bytes](), data
     for size in [*cuts, len(data)]:
         got += splitter.feed(rest[:size])
         rest = rest[size:]
@@ -47,16 +52,17 @@ def test_lines_are_the_same_however_the_bytes_arrive(data: bytes, cuts: list[int
     st.lists(st.binary(max_size=12).map(lambda line: line.replace(b"\n", b"")), max_size=8), st.integers(1, 7)
 )
 def test_lines_over_the_bound_are_dropped_and_counted(lines: list[bytes], size: int) -> None:
-    splitter, got = LineSplitter(6), list[bytes]()
+    dropped, got = list[bytes](), list[bytes]()
+    splitter = LineSplitter(6, dropped.append)
     data = b"".join(line + b"\n" for line in lines)
     for start in range(0, len(data), size):
         got += splitter.feed(data[start : start + size])
     assert got == [line for line in lines if len(line) <= 6]
-    assert splitter.too_long == len(lines) - len(got)
+    assert len(dropped) == len(lines) - len(got)
 
 
 def test_t19_a_fat_line_costs_linear_work() -> None:
-    splitter = LineSplitter(64 << 20)
+    splitter = LineSplitter(64 << 20, _never)
     for _ in range(512):
         assert splitter.feed(b"x" * 65536) == []
     (line,) = splitter.feed(b"\n")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Awaitable, Callable
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,7 +14,7 @@ import click
 from ...protocol.config_parse import fit_keep_alive
 from ...protocol.errors import UsageError
 from ...supervisor._itself import check_depth
-from ._common import config_option, load, read_config, run_to_end
+from ._common import config_option, load, read_config
 
 if TYPE_CHECKING:
     from ...protocol.config import Config
@@ -68,7 +69,19 @@ def serve_command(
         version=__version__,
         reread=lambda: override(load(config_path), **flags),
     )
-    run_to_end(partial(serve, config, Greenroom.open, options))
+    _run(partial(serve, config, Greenroom.open, options))
+
+
+def _run(main: Callable[[], Awaitable[None]]) -> None:
+    """Run the gateway on asyncio, where the other commands run on trio.
+
+    A gateway is two reads and two writes a call: asyncio calls a reader, trio wakes a task and arms the descriptor
+    anew, which takes it twice the time (`benchmarks.b03_gateway` measures a bare forwarder on each). Signals are
+    `serve`'s own affair, so it needs nothing of `run_to_end`.
+    """
+    import anyio
+
+    anyio.run(main, backend="asyncio")
 
 
 def override(config: Config, **settings: Any) -> Config:
