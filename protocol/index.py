@@ -263,7 +263,7 @@ class Index:
         almost like it, then those that share words with it."""
         bare = self._unprefixed(name)
         words = " ".join(word for word in tokens(normalise(bare)) if len(word) > 1)
-        sharing = (self.tools()[number].name for number, _ in self.ranking.rank(words)[:limit])
+        sharing = (self.tools()[number].name for number, _ in self.ranking.rank(words, limit)[0])
         likeliest = dict.fromkeys((*self._almost(name, limit), *self._almost(bare, limit), *sharing))
         return tuple(likeliest)[:limit]
 
