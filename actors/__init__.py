@@ -3,7 +3,13 @@
 The kernel: `Mailbox`, `Ref`, `Reply`, `CoreActor`, `Timers`, `EventStream`, over the two loops' `Rim`.
 A server: `ServerActor` (its calls: `CallDesk`, its owner task: `Incarnation`), asking its `Director`.
 Below it: `Peer`, `Connection`, `Connector` are the seam to whatever carries the bytes.
+
+The connectors that not every room needs are imported when first used: HTTP alone brings `ssl` with it.
 """
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
 
 from ._call import Call, Tally
 from ._catalogue_file import CatalogueFile, default_cache_path
@@ -13,8 +19,6 @@ from ._core import CoreActor
 from ._desk import CallDesk
 from ._guard import Guard
 from ._host import Host, NoHost, ServerRequest, not_found
-from ._http import AuthFor, HttpConnector
-from ._in_process import InProcessConnector
 from ._mailbox import Mailbox
 from ._news import login_needed
 from ._peer import Exchange, Loss, LostReason, Peer, PeerHooks, RpcError
@@ -26,9 +30,13 @@ from ._stage import Director, Load, Record, Spawner, Stage, Then, Verdict
 from ._stdio import StdioConnector
 from ._stream import EventStream, Subscription
 from ._timers import Timer, Timers
-from ._unix import UnixConnector
 from ._wire import MODERN_VERSIONS, WireFault, decode_result
 from ._wishes import UPDATED
+
+if TYPE_CHECKING:
+    from ._http import AuthFor, HttpConnector
+    from ._in_process import InProcessConnector
+    from ._unix import UnixConnector
 
 __all__ = [
     "MODERN_VERSIONS",
@@ -91,3 +99,16 @@ __all__ = [
     "login_needed",
     "not_found",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    match name:
+        case "AuthFor" | "HttpConnector":
+            from . import _http as home
+        case "InProcessConnector":
+            from . import _in_process as home
+        case "UnixConnector":
+            from . import _unix as home
+        case _:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(home, name)

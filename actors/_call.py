@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
+import anyio.lowlevel
 import attrs
 
 from ..protocol.errors import CallError, Reach
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 
     from ._desk import CallDesk
     from ._rim import Waiter
+
+FAT = 1 << 20  # bytes of a result from which on looking at it takes milliseconds
 
 Progress = Callable[[Mapping[str, Any]], None]
 
@@ -122,6 +125,8 @@ class Call(Exchange):
         if self.error is not None:
             raise self.error
         assert self.result is not None
+        if len(self.result) >= FAT:
+            await _let_others_go_first()
         return self.result
 
     @property
@@ -162,3 +167,10 @@ class Call(Exchange):
         """Its connection was lost: as if it had never been sent."""
         self.lost_before = True
         self.reach = Reach.NOT_SENT
+
+
+async def _let_others_go_first() -> None:
+    """Reading a fat result took the loop a while, and its caller will decode it, which takes as long again. Between the
+    two come those whose answers arrived meanwhile: one turn for the answers to be read, one for their callers."""
+    await anyio.lowlevel.cancel_shielded_checkpoint()
+    await anyio.lowlevel.cancel_shielded_checkpoint()

@@ -89,7 +89,7 @@ class Conversation:
 
     # -- in --
 
-    def take_line(self, line: bytes) -> None:
+    def take_line(self, line: bytes | bytearray) -> None:
         """One line or event that came in: a message, a batch of them, or junk."""
         text = repair_utf8(line)
         if text is not line:
@@ -160,7 +160,7 @@ class Conversation:
 
     # -- what cannot be read whole --
 
-    def _take_junk(self, line: bytes, why: str) -> None:
+    def _take_junk(self, line: bytes | bytearray, why: str) -> None:
         if self._silent or not line.strip():
             return
         if not self._end_by_head(line, f"the answer is not JSON-RPC: {why}"):
@@ -173,7 +173,7 @@ class Conversation:
         if not self._end_by_head(head, f"the answer is over the bound of {bound}"):
             self.notes.add(f"a message over the bound of {bound} was thrown away", excerpt(head))
 
-    def _end_by_head(self, head: bytes, why: str) -> bool:
+    def _end_by_head(self, head: bytes | bytearray, why: str) -> bool:
         """End, as a fault, the one exchange that a broken answer belongs to, if its head still says which."""
         exchange = self._close_exchange(answer_id_in(head))
         if exchange is None:

@@ -70,7 +70,7 @@ _HEAD_ID = re.compile(rb'\s*\{[^{}\[\]]*?"id"\s*:\s*"?(\d{1,18})"?\s*[,}]')
 # ---- reading -------------------------------------------------------------------------------------------------------
 
 
-def decode_line(line: bytes) -> list[Envelope]:
+def decode_line(line: bytes | bytearray) -> list[Envelope]:
     """The messages of one line: one, or several when the line is a JSON-RPC batch (2025-03-26 had them).
 
     Raises `WireFault` when it is no JSON-RPC.
@@ -86,7 +86,7 @@ def decode_line(line: bytes) -> list[Envelope]:
         raise WireFault(str(error)) from None
 
 
-def repair_utf8(line: bytes) -> bytes:
+def repair_utf8(line: bytes | bytearray) -> bytes | bytearray:
     """The line with every byte that is not UTF-8 replaced; the very same object when there is none."""
     if line.isascii():
         return line
@@ -97,7 +97,7 @@ def repair_utf8(line: bytes) -> bytes:
     return line
 
 
-def answer_id_in(head: bytes) -> int | None:
+def answer_id_in(head: bytes | bytearray) -> int | None:
     """The id of an answer of which only the head can be read; None when it has none, or is no answer."""
     if b'"method"' in head[:HEAD]:
         return None
@@ -245,7 +245,7 @@ def _joined(first: bytes, second: bytes) -> bytes:
     return b"%b,%b" % (first, second) if first and second else first or second
 
 
-def excerpt(line: bytes, limit: int = 80) -> str:
+def excerpt(line: bytes | bytearray, limit: int = 80) -> str:
     """The beginning of a line as people may see it: printable, on one line, cut."""
     text = json.dumps(line[:limit].decode(errors="replace"), ensure_ascii=False)
     return text if len(line) <= limit else f"{text}… ({len(line):,} bytes)"

@@ -5,6 +5,7 @@ All stand before the same echo server, and all are driven by the same bare clien
 
 from __future__ import annotations
 
+import compileall
 import json
 import os
 import sys
@@ -15,8 +16,11 @@ from typing import Any
 import attrs
 import click
 
+import greenroom
+
 from ._far_end import COMMAND, TEXT, config_of, echo_server
 
+PACKAGE = Path(greenroom.__file__).parent
 ROOT = Path(__file__).resolve().parent.parent
 METAMCP = ROOT / ".build" / "peers" / "node_modules" / "@mentu" / "metamcp" / "dist" / "index.js"
 
@@ -36,7 +40,12 @@ NO_GATEWAY = Gateway("no gateway", COMMAND)
 
 
 def ours(home: Path, *, servers: int = 1, expose: str = "proxy") -> Gateway:
-    """`greenroom serve` with a cache of its own under `home`."""
+    """`greenroom serve` with a cache of its own under `home`, and its bytecode at hand.
+
+    An installed package has that, like the peers here; a checkout may have none, and would be compiled at each start.
+    """
+    for room in (PACKAGE, *filter(Path.is_dir, PACKAGE.iterdir())):
+        compileall.compile_dir(room, quiet=2)
     config = home / "mcp.json"
     config.write_text(json.dumps(config_of(servers)), encoding="utf-8")
     command = (sys.executable, "-m", "greenroom", "serve", "--config", str(config), "--expose", expose)

@@ -12,6 +12,7 @@ from typing import Any
 import attrs
 import pykka
 import trio
+import trio.testing
 
 from greenroom.actors import CoreActor, Reply, current_rim
 
@@ -35,12 +36,18 @@ def measure(size: Size) -> Iterator[Figure]:
     mine = ("Greenroom", ours)
     yield ratio("B7", "tells/s ÷ trio channel", mine, ("trio channel", channel), "/s", at_least(5))
     yield ratio("B7", "tells/s ÷ pykka", mine, ("pykka", pykkas), "/s")
-    ours, channel, pykkas = take_turns(
-        [lambda: trio.run(ask_ours, asks), lambda: trio.run(ask_channel, asks), lambda: ask_pykka(asks)],
+    ours, channel, limit, pykkas = take_turns(
+        [
+            lambda: trio.run(ask_ours, asks),
+            lambda: trio.run(ask_channel, asks),
+            lambda: trio.run(switch_tasks, asks),
+            lambda: ask_pykka(asks),
+        ],
         size.rounds,
     )
     mine = ("Greenroom", ours)
     yield ratio("B7", "asks/s ÷ trio channel", mine, ("trio channel", channel), "/s", at_least(1))
+    yield ratio("B7", "asks/s ÷ two bare task switches", mine, ("trio itself", limit), "/s")
     yield ratio("B7", "asks/s ÷ pykka", mine, ("pykka", pykkas), "/s", at_least(5))
 
 
@@ -140,6 +147,34 @@ async def ask_channel(count: int) -> float:
             await send.send(slot)
             await slot.ready.wait()
     return count / (time.perf_counter() - start)
+
+
+# ---- the limit: no ask of another task can be cheaper than waking it and being woken by it ---------------------------
+
+
+async def switch_tasks(count: int) -> float:
+    asker, other = trio.lowlevel.current_task(), list[trio.lowlevel.Task]()
+
+    async def answer() -> None:
+        other.append(trio.lowlevel.current_task())
+        while True:
+            await trio.lowlevel.wait_task_rescheduled(_leave)
+            trio.lowlevel.reschedule(asker)
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(answer)
+        await trio.testing.wait_all_tasks_blocked()
+        start = time.perf_counter()
+        for _ in range(count):
+            trio.lowlevel.reschedule(other[0])
+            await trio.lowlevel.wait_task_rescheduled(_leave)
+        elapsed = time.perf_counter() - start
+        nursery.cancel_scope.cancel()
+    return count / elapsed
+
+
+def _leave(_raise_cancel: object) -> trio.lowlevel.Abort:
+    return trio.lowlevel.Abort.SUCCEEDED
 
 
 # ---- pykka ----------------------------------------------------------------------------------------------------------

@@ -33,6 +33,7 @@ from . import _control as control
 from ._endpoint import Conversation, Endpoint
 from ._event_log import TOLD, Hear, Log, follow, to_file, to_log
 from ._exposure import Exposure, Proxy
+from ._garbage import collect_again
 from ._mcp_tool import FOR_PEOPLE, Librarian, McpTool, ask
 from ._room import Room, WholeRoom
 from ._stdio_door import StdioDoor, taken_over_stdio
@@ -85,6 +86,7 @@ async def serve(config: Config, open_room: OpenRoom, options: Options) -> None:
 
     Raises `UsageError` when the events file cannot be written.
     """
+    collect_again()
     log = Log()
     with ExitStack() as stack:
         hearers = [to_log(log), *events_file(options.events, stack)]

@@ -115,7 +115,7 @@ class StdioDoor:
         self._writer.heard()
         for line in self._splitter.feed(data):
             if line and not line.isspace():
-                self._receive(line)
+                self._receive(bytes(line))  # a fat one is copied; any other is itself
         return not (self._writer.congested or self._writer.broken)
 
     def _refuse_line(self, _head: bytes) -> None:

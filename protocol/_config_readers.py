@@ -13,7 +13,6 @@ Messages never repeat a value unless it had to be one of a few words: it might b
 
 from __future__ import annotations
 
-import difflib
 import enum
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, TypeGuard
@@ -63,6 +62,8 @@ def kind_of(value: Any) -> str:
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
     """`; did you mean "…"?`, or nothing when no known word is close. Case, `-` and `_` do not count."""
+    import difflib  # only ever needed for a mistake
+
     folded = {_folded(candidate): candidate for candidate in known}
     close = difflib.get_close_matches(_folded(word), folded, n=1, cutoff=0.75)
     return f'; did you mean "{folded[close[0]]}"?' if close else ""

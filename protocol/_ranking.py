@@ -11,7 +11,9 @@ To be quick, nothing is compared with ten thousand documents. A word relates to 
 with the vocabulary, and each token knows its documents. What a word does to all documents is kept as one
 long integer with a lane of sixteen bits for each (`Lanes`): adding two such integers adds ten thousand
 scores. The whole query can only occur in a field in which every one of its words occurs, so only those
-fields are read for it.
+fields are read for it. And nobody reads ten thousand hits: how many documents reach a score is one
+subtraction and a count of bits, so halving finds the score from which on a document is among the best that
+were asked for, and only those are sorted.
 
 Rejected: summing scores in dicts, which is as quick for rare words but takes 30 ms for "create an issue in
 a repository", where "a" and "in" touch every document; and dropping such words, which would change the
@@ -24,7 +26,7 @@ import re
 import sys
 from array import array
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property, lru_cache, reduce
 from itertools import accumulate, compress
 from math import floor
@@ -38,6 +40,8 @@ MAX_WORDS: Final = 64  # of a query; the rest is not a query any more, and a sco
 
 Lanes = int  # sixteen bits for each document
 
+_TOP_BIT: Final = 15  # of a lane; no score needs it
+_TOP: Final = (1 << _TOP_BIT) - 1
 _FIELDS: Final = 4
 _ALL: Final = (1 << _FIELDS) - 1
 _EXACT, _BEGINS, _INSIDE = 0, _FIELDS, 2 * _FIELDS  # in a lane: where each level's four field bits stand
@@ -49,6 +53,13 @@ _TOKEN: Final = re.compile(r"[a-z0-9]+")
 def normalise(text: str) -> str:
     """Words apart and lower-case: camelCase is split, runs of `_ . / : -` become a space."""
     return _PUNCTUATION.sub(" ", _CAMEL.sub(r"\1 \2", text)).lower()
+
+
+def _normalised(texts: Sequence[str]) -> tuple[str, ...]:
+    """`normalise`, each. All at once, with a letter between them that nothing here concerns: ten thousand tools are
+    prepared in less than half the time."""
+    fields = tuple(normalise("\0".join(texts)).split("\0"))
+    return fields if len(fields) == len(texts) else tuple(map(normalise, texts))
 
 
 def tokens(text: str) -> list[str]:
@@ -66,7 +77,7 @@ class Document:
 
     @classmethod
     def of(cls, name: str, original: str, server: str, description: str) -> Document:
-        fields = tuple(normalise(text) for text in (name, original, server, description))
+        fields = _normalised((name, original, server, description))
         masks: dict[str, int] = {}
         for field, text in enumerate(fields):
             for token in _TOKEN.findall(text):
@@ -83,6 +94,7 @@ class _Word:
 
     points: Lanes
     matched: Lanes  # 1 where it was found at all
+    named: Lanes  # 1 where it is a token of the name
     fields: Lanes  # a bit for each field it may occur in
 
 
@@ -101,41 +113,81 @@ class Ranking:
                     posting = self._postings[token] = array("Q")
                 posting.append(number << _FIELDS | mask)
 
-    def rank(self, query: str) -> list[Hit]:
-        """Every document that matches any word of `query` or all of it, best first."""
+    def rank(self, query: str, most: int, only: Iterable[int] | None = None) -> tuple[list[Hit], int]:
+        """The best `most` documents that match any word of `query` or all of it, best first, and how many match.
+
+        `only`: the numbers of the documents that may be found, if not all.
+        """
         phrase = normalise(query).strip()
         if not phrase:
-            return []
+            return [], 0
         words = tokens(phrase)[:MAX_WORDS]
         found = [self._word(word) for word in words]
-        scores = self._score_words(words, found)
-        for number, points in self._score_phrase(phrase, found):
-            scores[number] += points
-        best = list(compress(range(len(scores)), scores))
-        best.sort(key=scores.__getitem__, reverse=True)  # stable: equals stay in the order given
-        return [(number, scores[number]) for number in best]
+        scores = self._score_words(found) + self._score_phrase(phrase, found)
+        if only is not None:
+            scores &= self._those(only)
+        return self._best(scores, most)
 
-    def _score_words(self, words: list[str], found: list[_Word]) -> list[int]:
+    def _score_words(self, found: list[_Word]) -> Lanes:
         """The score of every document but for the whole query's; 0 where no word matched."""
-        points = self._array(sum(word.points for word in found))
-        matched = self._array(sum(word.matched for word in found))
-        bonus = [0, *(_coverage(count, len(words)) for count in range(1, len(words) + 1))]
-        scores = [point + bonus[count] for point, count in zip(points, matched, strict=True)]
-        for entry in self._postings.get(words[0], ()) if words else ():
-            if entry >> NAME & 1:
-                scores[entry >> _FIELDS] += 8
-        return scores
+        if not found:
+            return 0
+        return sum(word.points for word in found) + self._bonus(found) + 8 * found[0].named
 
-    def _score_phrase(self, phrase: str, found: list[_Word]) -> Iterator[tuple[int, int]]:
-        """(document, points) wherever the whole query is, begins or occurs in a field."""
-        fields = self._array(reduce(int.__and__, (word.fields for word in found), self._ones * _ALL))
+    def _bonus(self, found: list[_Word]) -> Lanes:
+        """What each document gets for the share of the words it has. Counts are small, so in a lane's other byte
+        there is a 0, and one look-up table does for both."""
+        table = bytes([0, *(_coverage(count, len(found)) for count in range(1, len(found) + 1))]).ljust(
+            256, b"\0"
+        )
+        counts = sum(word.matched for word in found)
+        return int.from_bytes(self._bytes(counts).translate(table), sys.byteorder)
+
+    def _score_phrase(self, phrase: str, found: list[_Word]) -> Lanes:
+        """Points wherever the whole query is, begins or occurs in a field."""
+        possible = reduce(int.__and__, (word.fields for word in found), self._ones * _ALL)
+        if not possible:
+            return 0
+        points, fields = self._empty(), self._array(possible)
         for number in compress(range(len(fields)), fields):
-            points = _phrase_points(phrase, self._documents[number].fields, fields[number])
-            if points:
-                yield number, points
+            points[number] = _phrase_points(phrase, self._documents[number].fields, fields[number])
+        return self._lanes(points)
+
+    def _best(self, scores: Lanes, most: int) -> tuple[list[Hit], int]:
+        """The `most` best, equals in the order given, and how many there are that are not 0."""
+        lifted = scores | self._ones << _TOP_BIT
+        matching = self._reaching(1, lifted).bit_count()
+        most = min(most, matching)
+        best = self._array(self._reaching(self._lowest_of(most, lifted), lifted))
+        score = self._array(scores)
+        numbers = sorted(compress(range(len(best)), best), key=score.__getitem__, reverse=True)  # stable
+        return [(number, score[number]) for number in numbers[:most]], matching
+
+    def _lowest_of(self, count: int, lifted: Lanes) -> int:
+        """The highest score that at least `count` documents reach, by halving. Never 0: such were not found."""
+        low, high = 1, _TOP
+        while low < high:
+            middle = (low + high + 1) // 2
+            if self._reaching(middle, lifted).bit_count() >= count:
+                low = middle
+            else:
+                high = middle - 1
+        return low
+
+    def _reaching(self, least: int, lifted: Lanes) -> Lanes:
+        """A bit for each document whose score is not below `least`. Lifted by the top bit of its lane, such a score
+        keeps that bit when `least` is taken away."""
+        return lifted - least * self._ones & self._ones << _TOP_BIT
+
+    def _those(self, numbers: Iterable[int]) -> Lanes:
+        """All bits of the documents of these numbers."""
+        marks = self._empty()
+        for number in numbers:
+            marks[number] = 0xFFFF
+        return self._lanes(marks)
 
     def _measure(self, word: str) -> _Word:
-        marks = array("H", bytes(2 * len(self._documents)))
+        marks = self._empty()
         for token, level in self._related(word):
             for entry in self._postings[token]:
                 marks[entry >> _FIELDS] |= (entry & _ALL) << level
@@ -144,8 +196,9 @@ class Ranking:
         begins = lanes >> _BEGINS & self._ones * _ALL & ~exact
         inside = lanes >> _INSIDE & self._ones * _ALL & ~exact & ~begins
         fields = exact | begins | inside
+        named = exact >> NAME & self._ones
         points = 4 * self._weigh(exact) + 2 * self._weigh(begins) + self._weigh(inside)
-        return _Word(points, fields + self._ones * _ALL >> _FIELDS & self._ones, fields)
+        return _Word(points, fields + self._ones * _ALL >> _FIELDS & self._ones, named, fields)
 
     def _weigh(self, fields: Lanes) -> Lanes:
         """The weights of the fields whose bits are set, summed in each lane."""
@@ -183,11 +236,17 @@ class Ranking:
         starts = list(accumulate((len(token) + 1 for token in vocabulary), initial=0))[:-1]
         return "\n".join(vocabulary), starts, vocabulary
 
+    def _empty(self) -> array[int]:
+        return array("H", bytes(2 * len(self._documents)))
+
     def _lanes(self, numbers: array[int]) -> Lanes:
         return int.from_bytes(numbers.tobytes(), sys.byteorder)
 
     def _array(self, lanes: Lanes) -> array[int]:
-        return array("H", lanes.to_bytes(2 * len(self._documents), sys.byteorder))
+        return array("H", self._bytes(lanes))
+
+    def _bytes(self, lanes: Lanes) -> bytes:
+        return lanes.to_bytes(2 * len(self._documents), sys.byteorder)
 
 
 def _phrase_points(phrase: str, fields: Sequence[str], mask: int) -> int:

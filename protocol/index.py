@@ -14,7 +14,6 @@ are not names: they pass unchanged, in a space of their own (`_uris`).
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterator, Mapping
 from functools import cached_property
 from typing import Any, Final, cast
@@ -264,7 +263,7 @@ class Index:
         almost like it, then those that share words with it."""
         bare = self._unprefixed(name)
         words = " ".join(word for word in tokens(normalise(bare)) if len(word) > 1)
-        sharing = (self.tools()[number].name for number, _ in self.ranking.rank(words)[:limit])
+        sharing = (self.tools()[number].name for number, _ in self.ranking.rank(words, limit)[0])
         likeliest = dict.fromkeys((*self._almost(name, limit), *self._almost(bare, limit), *sharing))
         return tuple(likeliest)[:limit]
 
@@ -272,6 +271,8 @@ class Index:
         """The names of tools spelled almost like `name`. Of too many, none: comparing takes its time."""
         if len(self.tools()) > _COMPARED or len(name) > 2 * MAX_LENGTH:
             return []
+        import difflib  # only ever needed for a mistake
+
         names = {normal(said): tool.name for tool in self.tools() for said in (tool.original, tool.name)}
         return [names[near] for near in difflib.get_close_matches(normal(name), names, limit, _ALIKE)]
 

@@ -9,15 +9,13 @@ safe against hostile patterns is not in the standard library.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Final, TypeVar
+from typing import Final
 
 import attrs
 
 from .index import Index, Target
 
 PAGE: Final = 12
-
-T = TypeVar("T")
 
 
 @attrs.frozen
@@ -50,12 +48,13 @@ def search(
     negative offset as 0.
     """
     if not query.strip():
-        return _page(index.tools(server) if server is not None else (), Match, limit, offset)
+        return _page(index.tools(server) if server is not None else (), limit, offset)
     everything = index.tools()
-    hits = index.ranking.rank(query)
-    if server is not None:
-        hits = [hit for hit in hits if everything[hit[0]].server == server]
-    return _page(hits, lambda hit: Match(everything[hit[0]], hit[1]), limit, offset)
+    only = None if server is None else [n for n, tool in enumerate(everything) if tool.server == server]
+    start, end = _span(limit, offset)
+    hits, total = index.ranking.rank(query, end, only)
+    matches = tuple(Match(everything[number], score) for number, score in hits[start:])
+    return SearchPage(matches, total, end if end < total else None)
 
 
 def search_matching(
@@ -68,11 +67,15 @@ def search_matching(
 ) -> SearchPage:
     """The tools whose name or description `matches` accepts, by name, unranked."""
     found = [target for target in index.tools(server) if matches(target.name) or matches(target.description)]
-    return _page(found, Match, limit, offset)
+    return _page(found, limit, offset)
 
 
-def _page(found: Sequence[T], match: Callable[[T], Match], limit: int, offset: int) -> SearchPage:
+def _page(found: Sequence[Target], limit: int, offset: int) -> SearchPage:
+    start, end = _span(limit, offset)
+    return SearchPage(tuple(map(Match, found[start:end])), len(found), end if end < len(found) else None)
+
+
+def _span(limit: int, offset: int) -> tuple[int, int]:
+    """From where to where a page goes."""
     start = max(0, offset)
-    end = start + max(1, limit)
-    more = end if end < len(found) else None
-    return SearchPage(tuple(match(one) for one in found[start:end]), len(found), more)
+    return start, start + max(1, limit)

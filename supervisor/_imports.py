@@ -12,7 +12,6 @@ it was asked for.
 from __future__ import annotations
 
 import re
-import tomllib
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -87,6 +86,8 @@ def skipped(problem: Problem) -> Problem:
 
 
 def _toml(path: Path, text: str) -> Any:
+    import tomllib  # one client of all keeps its servers in TOML
+
     try:
         return tomllib.loads(text)
     except RecursionError:

@@ -21,13 +21,13 @@ import os
 from collections.abc import Iterable, Mapping
 from contextlib import AsyncExitStack
 from types import TracebackType
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import anyio
 import attrs
 import sniffio
 
-from ..actors import AuthFor, ConnectorFactory, ServerActor, Subscription, Sync
+from ..actors import ConnectorFactory, ServerActor, Subscription, Sync
 from ..protocol.address import Address
 from ..protocol.catalogue import ServerEntry
 from ..protocol.config import Config, ServerDefinition
@@ -48,6 +48,9 @@ from ._reload import ReloadPlan, plan_reload
 from ._runtime import Runtime, sole
 from ._session import Session
 from ._status import DrainReport, ServerStatus
+
+if TYPE_CHECKING:
+    from ..actors import AuthFor
 
 ConfigSource = str | os.PathLike[str] | Mapping[str, Any] | Config
 

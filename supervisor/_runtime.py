@@ -16,14 +16,13 @@ import time
 import traceback
 from collections.abc import Mapping
 from functools import cached_property
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import anyio
 import attrs
 from anyio.abc import TaskStatus
 
 from ..actors import (
-    AuthFor,
     CatalogueWriter,
     Connector,
     ConnectorFactory,
@@ -32,8 +31,6 @@ from ..actors import (
     Flush,
     Guard,
     Hello,
-    HttpConnector,
-    InProcessConnector,
     Learn,
     Listing,
     Router,
@@ -44,7 +41,6 @@ from ..actors import (
     StdioConnector,
     Sync,
     Timers,
-    UnixConnector,
     current_rim,
 )
 from ..protocol.address import Address
@@ -62,6 +58,9 @@ from ._reload import ReloadPlan
 from ._root import Root
 from ._status import DrainReport
 from ._stores import CatalogueStore
+
+if TYPE_CHECKING:
+    from ..actors import AuthFor
 
 FLUSH_TIME = 2.0
 
@@ -347,10 +346,16 @@ class Runtime:
             ) from None
         rim, settings = self.stage.rim, self.stage.settings
         if definition.in_process is not None:
+            from ..actors import InProcessConnector
+
             return InProcessConnector(definition, rim=rim)
         if definition.url is not None:
+            from ..actors import HttpConnector
+
             return HttpConnector(definition, rim=rim, settings=settings, auth=self._auth)
         if definition.socket is not None:
+            from ..actors import UnixConnector
+
             return UnixConnector(definition, rim=rim, settings=settings)
         return StdioConnector(
             definition,

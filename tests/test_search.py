@@ -99,17 +99,23 @@ def naive_score(query: str, texts: tuple[str, ...]) -> int | None:
     return score + (20 if whole else 0)
 
 
-TEXTS = st.text(alphabet="abAB_ -.é1İ", max_size=9)
+TEXTS = st.text(alphabet="abAB_ -.é1İΣ\0", max_size=9)
 FIELDS = st.tuples(TEXTS, TEXTS, TEXTS, TEXTS)
 
 
 @given(st.lists(FIELDS, max_size=8), TEXTS)
 def test_the_quick_ranking_gives_exactly_the_formula(texts: list[tuple[str, ...]], query: str) -> None:
-    quick = Ranking([Document.of(*fields) for fields in texts]).rank(query)
+    ranking = Ranking([Document.of(*fields) for fields in texts])
     naive = [(number, naive_score(query, fields)) for number, fields in enumerate(texts)]
     listed = [(number, score) for number, score in naive if score is not None]
 
-    assert quick == sorted(listed, key=lambda hit: (-hit[1], hit[0]))
+    everything = sorted(listed, key=lambda hit: (-hit[1], hit[0]))
+    odd = [hit for hit in everything if hit[0] % 2]
+
+    assert ranking.rank(query, len(texts)) == (everything, len(listed))
+    for most in range(len(texts)):
+        assert ranking.rank(query, most) == (everything[:most], len(listed))
+        assert ranking.rank(query, most, range(1, len(texts), 2)) == (odd[:most], len(odd))
 
 
 @given(
@@ -123,7 +129,7 @@ def test_the_quick_ranking_gives_exactly_the_formula_on_words(query: str) -> Non
         ("s_issues", "issues", "is", "creates"),
         ("s_tissue", "tissue", "sue", query),
     ]
-    quick = dict(Ranking([Document.of(*fields) for fields in texts]).rank(query))
+    quick = dict(Ranking([Document.of(*fields) for fields in texts]).rank(query, len(texts))[0])
     naive = {number: naive_score(query, fields) for number, fields in enumerate(texts)}
 
     assert quick == {number: score for number, score in naive.items() if score is not None}

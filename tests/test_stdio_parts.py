@@ -5,15 +5,19 @@ from __future__ import annotations
 import os
 from itertools import pairwise
 
+import anyio
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.support import run
 from tests.support.stdio import Call
 
+from greenroom.actors import _call
 from greenroom.actors._notes import Notes
-from greenroom.actors._stdio._lines import LineSplitter
+from greenroom.actors._stdio._lines import FAT, LineSplitter
 from greenroom.actors._stdio._outbox import Outbox
 from greenroom.actors._stdio._stderr import StderrRing
+from greenroom.actors._wire import decode_line, decode_result, repair_utf8
 from greenroom.protocol.errors import Reach
 
 
@@ -42,6 +46,52 @@ def test_an_endless_line_is_told_of_at_once_and_not_kept() -> None:
         assert splitter.feed(b"a" * 100) == []
     assert dropped == [b"a" * 256]
     assert splitter.feed(b"aa\nnext\n") == [b"next"]
+
+
+def test_a_fat_line_is_its_receivers_own_and_not_copied() -> None:
+    splitter = LineSplitter(4 * FAT, _never)
+    assert splitter.feed(b"a" * FAT) == []
+    fat, thin = splitter.feed(b"b\nthin\nres")
+    assert (type(fat), fat, thin) == (bytearray, b"a" * FAT + b"b", b"thin")
+    (rest,) = splitter.feed(b"t\n")
+    assert (type(rest), rest, len(fat)) == (bytes, b"rest", FAT + 1)
+
+
+@pytest.mark.parametrize("size", [10, 2 * FAT])
+def test_bad_utf8_in_an_answer_is_repaired_however_fat_it_is(size: int) -> None:
+    splitter = LineSplitter(4 * FAT, _never)
+    splitter.feed(b'{"id":1,"result":{"text":"\xff%b' % (b"x" * size))
+    (line,) = splitter.feed(b'"}}\n')
+    (message,) = decode_line(repair_utf8(line))
+    assert decode_result(bytes(message.result)) == {"text": "\ufffd" + "x" * size}
+
+
+def test_whoever_was_answered_meanwhile_comes_before_the_caller_of_a_fat_result(backend: str) -> None:
+    async def main() -> None:
+        order, meanwhile = list[str](), anyio.Event()
+        call = _call.Call("tools/call", {})
+        call.finish(_call.Tally(), result=b"x" * FAT)
+
+        async def caller() -> None:
+            meanwhile.set()  # as an answer that came in while the fat one was read
+            await call.wait()
+            order.append("fat")
+
+        async def other() -> None:
+            await meanwhile.wait()
+            order.append("other")
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(other)
+            await anyio.wait_all_tasks_blocked()
+            tasks.start_soon(caller)
+        assert order == ["other", "fat"]
+
+    run(backend, main)
+
+
+def _never(head: bytes) -> None:
+    raise AssertionError(f"over the bound: {head!r}")
 
 
 def test_notes_are_said_in_full_first_and_then_by_their_count() -> None:

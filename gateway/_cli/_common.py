@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 import click
 
 from .. import _control as control
+from .._garbage import collect_again
 
 if TYPE_CHECKING:
     from ...protocol.config import Config
@@ -70,6 +71,7 @@ def run_to_end(main: Callable[[], Awaitable[T]]) -> T:
     would end a task of the room's own."""
     import anyio
 
+    collect_again()
     return anyio.run(
         main, backend="trio", backend_options={"restrict_keyboard_interrupt_to_checkpoints": True}
     )

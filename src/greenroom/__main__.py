@@ -2,10 +2,13 @@
 
 Ctrl-C while the commands are still being imported ends the process at once: nothing runs yet that would have to be
 ended in order, and a traceback out of somebody's import tells nobody anything.
+
+Nor is garbage looked for meanwhile: `gateway._garbage` says why, and collects again.
 """
 
 from __future__ import annotations
 
+import gc
 import signal
 from typing import NoReturn
 
@@ -14,6 +17,7 @@ __all__ = ["main"]
 
 def main() -> NoReturn:
     """Run the command line and exit."""
+    gc.disable()
     handler = signal.signal(signal.SIGINT, signal.SIG_DFL)
     from .gateway import _cli
 

@@ -1,0 +1,76 @@
+"""What starting costs: what is not imported before it is needed, and no garbage looked for meanwhile."""
+
+from __future__ import annotations
+
+import gc
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from greenroom.gateway._cli._common import run_to_end
+from greenroom.gateway._garbage import collect_again
+
+# What a gateway of stdio servers never needs, or not before its first call.
+LATER = (
+    "mcp", "mcp_types", "pydantic", "httpx2", "rich", "jsonschema", "cattrs", "filelock", "difflib", "tomllib",
+    "greenroom.actors._http", "greenroom.actors._in_process", "greenroom.actors._unix", "greenroom.gateway._direct",
+)  # fmt: skip
+
+
+@pytest.fixture
+def turned_off() -> Iterator[None]:
+    """The collector as the `greenroom` command leaves it while it starts."""
+    gc.disable()
+    yield
+    gc.unfreeze()
+    gc.enable()
+
+
+def start(config: Path, when_loop_runs: str) -> str:
+    """Run `greenroom serve` up to its first look at stdin, and this statement there; what it printed."""
+    script = (
+        "import contextlib, gc, sys\n"
+        "import greenroom.gateway._serve as serve\n"
+        "@contextlib.contextmanager\n"
+        "def here():\n"
+        f"    {when_loop_runs}\n"
+        "    raise SystemExit\n"
+        "    yield\n"
+        "serve.taken_over_stdio = here\n"
+        f"sys.argv = ['greenroom', 'serve', '--config', {str(config)!r}]\n"
+        "from greenroom.__main__ import main\n"
+        "main()\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    return done.stdout
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Path:
+    path = tmp_path / "mcp.json"
+    path.write_text(json.dumps({"mcpServers": {"clock": {"command": "clock"}}}))
+    return path
+
+
+def test_a_gateway_starts_without_what_it_may_never_need(config: Path) -> None:
+    assert start(config, f"print([name for name in {LATER!r} if name in sys.modules])") == "[]\n"
+
+
+def test_a_gateway_collects_garbage_again_but_not_its_modules(config: Path) -> None:
+    assert start(config, "print(gc.isenabled(), gc.get_freeze_count() > 10_000)") == "True True\n"
+
+
+def test_every_command_with_a_loop_collects_garbage_again(turned_off: None) -> None:
+    async def main() -> bool:
+        return gc.isenabled()
+
+    assert run_to_end(main)
+
+
+def test_an_embedders_collector_is_left_as_it_is() -> None:
+    collect_again()
+    assert gc.get_freeze_count() == 0
