@@ -52,6 +52,7 @@ class RoomMachine(RuleBasedStateMachine):
         slots=st.sampled_from([20, 2, 3]),
         backoff=st.sampled_from([1_000, 50]),
         focus=st.integers(0, 2**5 - 1),
+        is_herd=st.booleans(),
         pace=st.fixed_dictionaries(
             {step: st.sampled_from([0.0, 0.5, 1.0]) for step in ("start", "call", "stop")}
         ),
@@ -64,6 +65,7 @@ class RoomMachine(RuleBasedStateMachine):
         slots: int,
         backoff: int,
         focus: int,
+        is_herd: bool,
         pace: dict[str, float],
     ) -> None:
         names = tuple(self.entries)
@@ -76,6 +78,10 @@ class RoomMachine(RuleBasedStateMachine):
             "restartBackoff": {"minMs": backoff, "maxMs": 60_000},
         }
         self.world = World(self.entries, {**drawn, **self.settings}, seed=seed, pace=pace)
+        if is_herd:  # everybody is called at once, before anything is up
+            for name in names:
+                if self._session_for(name, 0)[0]:
+                    self.world.call(name)
 
     # ---- what can be drawn ------------------------------------------------------------------------------------------
 
