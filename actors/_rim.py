@@ -125,6 +125,10 @@ class _AsyncioRim:
         # What the loop's own `time` calls, unless it is another loop's: one call less at each look.
         plain = type(self._loop).time is asyncio.BaseEventLoop.time
         self.now: Callable[[], float] = time.monotonic if plain else self._loop.time
+        loop: Any = self._loop  # a `StepLoop` has a shorter way to a reader
+        self._add_reader: Callable[[int, Callable[[], object]], object]
+        self._add_reader = getattr(loop, "add_step", self._loop.add_reader)
+        self._remove_reader: Callable[[int], object] = getattr(loop, "remove_step", self._loop.remove_reader)
 
     def waiter(self) -> Waiter:
         return _AsyncioWaiter(self._loop)
@@ -141,11 +145,11 @@ class _AsyncioRim:
             except BaseException as error:
                 done.set_exception(error)
 
-        self._loop.add_reader(fd, ready)
+        self._add_reader(fd, ready)
         try:
             await done
         finally:
-            self._loop.remove_reader(fd)
+            self._remove_reader(fd)
 
     async def wait_writable(self, fd: int) -> None:
         await anyio.wait_writable(fd)

@@ -81,7 +81,9 @@ def _run(main: Callable[[], Awaitable[None]]) -> None:
     """
     import anyio
 
-    anyio.run(main, backend="asyncio")
+    from ...actors._step_loop import new_loop
+
+    anyio.run(main, backend="asyncio", backend_options={"loop_factory": new_loop})
 
 
 def override(config: Config, **settings: Any) -> Config:
