@@ -15,7 +15,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from typing import Any, cast
+from typing import Any, Final, cast
 
 import attrs
 import msgspec
@@ -42,14 +42,17 @@ class WireFault(ValueError):
     """Bytes that are not what the protocol says they must be. The text is for people."""
 
 
+ABSENT: Final = msgspec.Raw(b"")
+
+
 class Envelope(msgspec.Struct, gc=False):
-    """One message, its payloads still bytes (empty: absent)."""
+    """One message, its payloads still bytes (`ABSENT`, which is empty, where there is none)."""
 
     id: int | str | float | None = None
     method: str | None = None
-    params: msgspec.Raw = msgspec.Raw(b"")
-    result: msgspec.Raw = msgspec.Raw(b"")
-    error: msgspec.Raw = msgspec.Raw(b"")
+    params: msgspec.Raw = ABSENT
+    result: msgspec.Raw = ABSENT
+    error: msgspec.Raw = ABSENT
 
 
 class _ErrorBody(msgspec.Struct, gc=False):
@@ -68,6 +71,14 @@ _HEAD_ID = re.compile(rb'\s*\{[^{}\[\]]*?"id"\s*:\s*"?(\d{1,18})"?\s*[,}]')
 
 
 # ---- reading -------------------------------------------------------------------------------------------------------
+
+
+def decode_message(line: bytes) -> Envelope | None:
+    """The one message of a line; None when it is something else, for `decode_line` to say what."""
+    try:
+        return _envelope.decode(line)
+    except (msgspec.MsgspecError, RecursionError, UnicodeError):
+        return None
 
 
 def decode_line(line: bytes) -> list[Envelope]:

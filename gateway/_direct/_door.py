@@ -121,7 +121,7 @@ class Direct:
         return True
 
     def _call(self, job: Job) -> None:
-        name = answers.text_of(job, "name")
+        name = job.plain.name if job.plain is not None else answers.text_of(job, "name")
         target = self._shown.tool(name)
         if target is None:
             self._call_unlisted(name, job)
@@ -207,7 +207,8 @@ class Direct:
 
     def _start(self, job: Job, server: str, key: str, own: Any, target: Target | None = None) -> None:
         """Send the client's parameters with the server's `own` spelling under `key`. Raises what refuses it."""
-        params: dict[str, Any] = {**job.params, key: own}
+        plain = job.plain
+        params = {**job.params, key: own} if plain is None else plain.renamed(own)
         if job.meta is not None:
             params["_meta"] = self._own_meta(job, server)
         if job.modern:
