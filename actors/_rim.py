@@ -10,7 +10,8 @@ times. Cancelling the wait leaves the flag usable; nothing is lost: the *value* 
 
 `read_forever` calls `on_readable` each time the descriptor has something to read, until that returns False. On trio it
 is a loop around `wait_readable`; on asyncio it is a loop callback, so that an answer is handled without waking a task
-for it, or the step of a `StepLoop`, which calls it sooner still. Rejected: anyio's byte streams (an intermediate buffer and two task switches a read) and one task per call.
+for it, or the step of a `StepLoop`, which calls it sooner still. Rejected: anyio's byte streams (an intermediate buffer
+and two task switches a read) and one task per call.
 """
 
 from __future__ import annotations

@@ -15,6 +15,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any, Final, cast
 
 import attrs
@@ -203,7 +204,7 @@ def encode_request(
     if params is None and not meta:
         return b'{"jsonrpc":"2.0","id":%d,"method":%b}\n' % (rpc_id, encode_json(method))
     body = _with_meta(params or {}, meta) if meta else encode_json(params)
-    return b'{"jsonrpc":"2.0","id":%d,"method":%b,"params":%b}\n' % (rpc_id, encode_json(method), body)
+    return b'{"jsonrpc":"2.0","id":%d,"method":%b,"params":%b}\n' % (rpc_id, _encode_method(method), body)
 
 
 def encode_notification(method: str, params: Mapping[str, Any] | None) -> bytes:
@@ -231,6 +232,9 @@ def encode_json(value: Any) -> bytes:
         raise UsageError(
             f"This cannot be sent as JSON: {error}. Use objects, arrays, strings and numbers."
         ) from None
+
+
+_encode_method = lru_cache(64)(encode_json)  # there are a dozen of them, said over and over
 
 
 def _with_meta(params: Mapping[str, Any], meta: bytes) -> bytes:

@@ -308,7 +308,9 @@ class Conversation:
             self._send(rpc.error_line(job.key, error))
             return
         result = result or {}
-        self._send_result(job, rpc.result_line(job.key, self._stamped(result) if job.modern else result))
+        line = rpc.result_line(job.key, self._stamped(result) if job.modern else result)
+        if not self._send(line):
+            self._drop_result(job, line)
 
     def job_raw(self, job: Job, result: bytes, *, modern: bool) -> None:
         if self._open.pop(job.key, None) is None:
@@ -318,12 +320,15 @@ class Conversation:
             result = rpc.for_modern(result, {_SERVER_INFO_KEY: self._endpoint.server_info()}, cached)
         elif modern:
             result = rpc.for_handshake(result)
-        self._send_result(job, rpc.raw_line(job.key, result))
-
-    def _send_result(self, job: Job, line: bytes) -> None:
+        line = rpc.raw_line(job.key, result)
         if not self._send(line):
-            text = f"The answer ({len(line)} bytes) was dropped: the client does not read what was sent before it."
-            self._send(rpc.error_line(job.key, RpcFault(rpc.OVERLOADED, text)))
+            self._drop_result(job, line)
+
+    def _drop_result(self, job: Job, line: bytes) -> None:
+        text = (
+            f"The answer ({len(line)} bytes) was dropped: the client does not read what was sent before it."
+        )
+        self._send(rpc.error_line(job.key, RpcFault(rpc.OVERLOADED, text)))
 
     def job_progress(self, job: Job, params: Mapping[str, Any]) -> None:
         self.tell("notifications/progress", {**params, "progressToken": job.token})
