@@ -74,7 +74,7 @@ _HEAD_ID = re.compile(rb'\s*\{[^{}\[\]]*?"id"\s*:\s*"?(\d{1,18})"?\s*[,}]')
 # ---- reading -------------------------------------------------------------------------------------------------------
 
 
-def decode_message(line: bytes) -> Envelope | None:
+def decode_message(line: bytes | bytearray) -> Envelope | None:
     """The one message of a line; None when it is something else, for `decode_line` to say what."""
     try:
         return _envelope.decode(line)
