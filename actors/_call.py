@@ -50,11 +50,25 @@ class Tally:
 class Call(Exchange):
     """One accepted (or refused) request. Read `result`, `error` and `cancelled` once `ended` is true."""
 
-    __slots__ = (
-        "accepted_at", "actor", "asking", "cancelled", "deadline", "ended", "error", "is_probe", "lost_before",
-        "number", "on_end", "on_progress", "pauses", "queue_deadline", "replayable", "result", "rounds", "sent_at",
-        "takes_inputs", "timeout", "tool", "total_deadline", "waiter",
-    )  # fmt: skip
+    takes_inputs: bool = False  # a result that asks for more input is the caller's to deal with
+    asking: CancelScope | None = None  # input for it is being found
+    rounds: int = 0
+    pauses: int = 0
+    waiter: Waiter | None = None
+    result: bytes | None = None
+    error: CallError | None = None
+    ended: bool = False
+    cancelled: bool = False
+    lost_before: bool = False
+    is_probe: bool = False
+    # What its desk writes when it accepts it.
+    actor: CallDesk | None = None
+    number: int = 0
+    accepted_at: float = 0.0
+    sent_at: float = 0.0
+    queue_deadline: float = 0.0
+    deadline: float = 0.0
+    total_deadline: float = 0.0
 
     def __init__(
         self,
@@ -67,30 +81,15 @@ class Call(Exchange):
         on_end: Callable[[Call], None] | None = None,
         on_progress: Progress | None = None,
     ) -> None:
-        super().__init__(method, params, wants_progress=on_progress is not None)
+        self.method = method
+        self.params = params
         self.tool = tool
         self.timeout = timeout  # seconds from being sent; None: the server's
         self.replayable = replayable  # the tool declares that running it twice is harmless
         self.on_end = on_end
         self.on_progress = on_progress
-        self.takes_inputs = False  # a result that asks for more input is the caller's to deal with
-        self.asking: CancelScope | None = None  # input for it is being found
-        self.rounds = 0
-        self.pauses = 0
-        self.actor: CallDesk | None = None
-        self.waiter: Waiter | None = None
-        self.result: bytes | None = None
-        self.error: CallError | None = None
-        self.ended = False
-        self.cancelled = False
-        self.lost_before = False
-        self.is_probe = False
-        self.number = 0
-        self.accepted_at = 0.0
-        self.sent_at = 0.0
-        self.queue_deadline = 0.0
-        self.deadline = 0.0
-        self.total_deadline = 0.0
+        if on_progress is not None:
+            self.wants_progress = True
 
     # ---- the peer's side --------------------------------------------------------------------------------------------
 

@@ -20,6 +20,7 @@ from ._notes import Notes
 from ._peer import ANSWERED, NOT_SENT, SENT, Exchange, PeerHooks, RpcError
 from ._rim import Rim
 from ._wire import (
+    ABSENT,
     NO_STAMP,
     Envelope,
     Stamp,
@@ -27,6 +28,7 @@ from ._wire import (
     answer_id_in,
     decode_error,
     decode_line,
+    decode_message,
     decode_params,
     encode_request,
     excerpt,
@@ -91,9 +93,17 @@ class Conversation:
 
     def take_line(self, line: bytes | bytearray) -> None:
         """One line or event that came in: a message, a batch of them, or junk."""
-        text = repair_utf8(line)
+        text = line if line.isascii() else repair_utf8(line)
         if text is not line:
             self.notes.add(f"bad UTF-8 on {self.channel}", excerpt(line))
+        message = decode_message(text)
+        if message is not None:
+            self.take(message)
+        else:
+            self._take_other(text)
+
+    def _take_other(self, text: bytes) -> None:
+        """A line that is not one message."""
         try:
             messages = decode_line(text)
         except WireFault as problem:
@@ -121,9 +131,9 @@ class Conversation:
 
     def _end(self, exchange: Exchange, message: Envelope) -> None:
         """End a closed exchange with the answer that came for it."""
-        error, result = bytes(message.error), bytes(message.result)
-        if error and error != b"null":
-            exchange.end(None, decode_error(error))
+        error, result = message.error, bytes(message.result)
+        if error is not ABSENT and bytes(error) != b"null":
+            exchange.end(None, decode_error(bytes(error)))
         elif result.startswith(b"{"):
             exchange.end(result, None)
         else:

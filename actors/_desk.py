@@ -272,14 +272,13 @@ class CallDesk:
     def call_sent(self, call: Call) -> None:
         """The first byte was accepted: the call's own clock starts (DESIGN, Calls)."""
         now, settings = self.stage.rim.now(), self.stage.settings
-        timeout = call.timeout
+        timeout, total = call.timeout, settings.call_total_timeout
         if timeout is None:
-            timeout = self.record.definition.call_timeout or settings.call_timeout
-        call.timeout = timeout
+            timeout = call.timeout = self.record.definition.call_timeout or settings.call_timeout
         call.sent_at = now
-        call.deadline = now + timeout
-        call.total_deadline = now + max(timeout, settings.call_total_timeout)
-        self._wake_by(call.deadline)
+        call.deadline = deadline = now + timeout
+        call.total_deadline = now + total if total > timeout else deadline
+        self._wake_by(deadline)
         self._tell_call(call, "sent")
 
     def call_answered(self, call: Call, result: bytes | None, error: RpcError | None) -> None:
@@ -361,8 +360,9 @@ class CallDesk:
 
     def _call_over(self) -> None:
         """A call has left the connection or the queue: serve the next, rest, or go on draining."""
-        self._share_places()
-        if self.life.state is CONNECTED and self.mailbox.user:
+        if self.record.load.held:
+            self._share_places()
+        if self.mailbox.user and self.life.state is CONNECTED:
             self._serve()
         if not self._open and (not self.mailbox.user or self.life.state is State.DRAINING):
             self._rest()

@@ -59,8 +59,6 @@ class RpcFailure(GreenroomError):
 class _Ask(Exchange):
     """An exchange that one task waits for."""
 
-    __slots__ = ("answer", "waiter")
-
     def __init__(self, rim: Rim, method: str, params: Mapping[str, Any] | None) -> None:
         super().__init__(method, params)
         self.waiter = rim.waiter()

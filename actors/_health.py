@@ -55,8 +55,6 @@ class Health:
 class _Question(Exchange):
     """Any answer will do: that there is one is what was asked."""
 
-    __slots__ = ()
-
     def end(self, result: bytes | None, error: RpcError | None) -> None:
         pass
 

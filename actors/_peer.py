@@ -46,18 +46,22 @@ class Exchange:
 
     `params` is a plain dict (without `_meta` of ours: the peer stamps that) or None. `result` arrives as the raw JSON
     bytes of the result value; `decode_result` in `_wire` turns it into a dict when somebody wants to look.
+
+    What every exchange begins with is said in the class, here and in subclasses: one is made for every call, and most
+    of it is never another.
     """
 
-    __slots__ = ("method", "params", "reach", "rpc_id", "wants_progress")
+    reach: Reach = NOT_SENT
+    rpc_id: int = 0  # the peer's, while it is open
+    wants_progress: bool = False
 
     def __init__(
         self, method: str, params: Mapping[str, Any] | None, *, wants_progress: bool = False
     ) -> None:
         self.method = method
         self.params = params
-        self.reach: Reach = NOT_SENT
-        self.rpc_id = 0  # the peer's, while it is open
-        self.wants_progress = wants_progress
+        if wants_progress:
+            self.wants_progress = True
 
     def sent(self) -> None:
         """The first byte was accepted. `reach` is SENT already."""

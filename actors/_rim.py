@@ -10,7 +10,8 @@ times. Cancelling the wait leaves the flag usable; nothing is lost: the *value* 
 
 `read_forever` calls `on_readable` each time the descriptor has something to read, until that returns False. On trio it
 is a loop around `wait_readable`; on asyncio it is a loop callback, so that an answer is handled without waking a task
-for it. Rejected: anyio's byte streams (an intermediate buffer and two task switches a read) and one task per call.
+for it, or the step of a `StepLoop`, which calls it sooner still. Rejected: anyio's byte streams (an intermediate buffer
+and two task switches a read) and one task per call.
 """
 
 from __future__ import annotations
@@ -125,6 +126,10 @@ class _AsyncioRim:
         # What the loop's own `time` calls, unless it is another loop's: one call less at each look.
         plain = type(self._loop).time is asyncio.BaseEventLoop.time
         self.now: Callable[[], float] = time.monotonic if plain else self._loop.time
+        loop: Any = self._loop  # a `StepLoop` has a shorter way to a reader
+        self._add_reader: Callable[[int, Callable[[], object]], object]
+        self._add_reader = getattr(loop, "add_step", self._loop.add_reader)
+        self._remove_reader: Callable[[int], object] = getattr(loop, "remove_step", self._loop.remove_reader)
 
     def waiter(self) -> Waiter:
         return _AsyncioWaiter(self._loop)
@@ -141,11 +146,11 @@ class _AsyncioRim:
             except BaseException as error:
                 done.set_exception(error)
 
-        self._loop.add_reader(fd, ready)
+        self._add_reader(fd, ready)
         try:
             await done
         finally:
-            self._loop.remove_reader(fd)
+            self._remove_reader(fd)
 
     async def wait_writable(self, fd: int) -> None:
         await anyio.wait_writable(fd)

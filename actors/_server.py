@@ -40,6 +40,7 @@ Watcher = Callable[[CallError | None], None]
 class ServerActor(CallDesk):
     __slots__ = (
         "_doomed",
+        "_idle_time",
         "_incarnation",
         "_is_held",
         "_leases",
@@ -66,6 +67,7 @@ class ServerActor(CallDesk):
         self._watchers: dict[Watcher, float] = {}  # and since when each waits
         self._doomed: list[Watcher] = []  # waited for an attempt that has failed and is being cleared away
         self._leases = 0
+        self._idle_time = math.inf  # as the director said when it connected, or its policy changed
         self._is_held = False  # its idle time is over, and the pool's minimum keeps it
         self._incarnation: Incarnation | None = None
         self._stepping = False
@@ -210,6 +212,7 @@ class ServerActor(CallDesk):
 
     def rearm(self) -> None:
         """Its policy changed: look again at its idle time, its health, its places."""
+        self._idle_time = self.director.idle_timeout(self)
         self._wake_by(self._life_deadline())
         if self._incarnation is not None:
             self._incarnation.rearm()
@@ -266,6 +269,7 @@ class ServerActor(CallDesk):
         self.failure = None
         self.was_hung = False
         self.loss = Loss.DIED
+        self._idle_time = self.director.idle_timeout(self)
         self.director.ready(self, news.hello, news.listing, news.revision)
         self._move(Trigger.READY)
         self._notify(None)
@@ -451,7 +455,7 @@ class ServerActor(CallDesk):
         if self.life.state is CONNECTED and not self._leases:
             self._idle_since = self.stage.rim.now()
             self._is_held = False
-            self._wake_by(self._life_deadline())
+            self._wake_by(self._idle_since + self._idle_time)
             if self.stage.pressed:
                 self.director.rested(self)
         elif self.life.state is State.DRAINING:
@@ -502,7 +506,7 @@ class ServerActor(CallDesk):
         life = self.life
         if life.state is CONNECTED:
             if self.is_resting and not self._is_held:
-                return self._idle_since + self.director.idle_timeout(self)
+                return self._idle_since + self._idle_time
         elif life.state is State.DRAINING and not life.stopping and life.deadline is not None:
             return life.deadline
         return math.inf

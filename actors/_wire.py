@@ -15,7 +15,8 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from typing import Any, cast
+from functools import lru_cache
+from typing import Any, Final, cast
 
 import attrs
 import msgspec
@@ -42,14 +43,17 @@ class WireFault(ValueError):
     """Bytes that are not what the protocol says they must be. The text is for people."""
 
 
+ABSENT: Final = msgspec.Raw(b"")
+
+
 class Envelope(msgspec.Struct, gc=False):
-    """One message, its payloads still bytes (empty: absent)."""
+    """One message, its payloads still bytes (`ABSENT`, which is empty, where there is none)."""
 
     id: int | str | float | None = None
     method: str | None = None
-    params: msgspec.Raw = msgspec.Raw(b"")
-    result: msgspec.Raw = msgspec.Raw(b"")
-    error: msgspec.Raw = msgspec.Raw(b"")
+    params: msgspec.Raw = ABSENT
+    result: msgspec.Raw = ABSENT
+    error: msgspec.Raw = ABSENT
 
 
 class _ErrorBody(msgspec.Struct, gc=False):
@@ -68,6 +72,14 @@ _HEAD_ID = re.compile(rb'\s*\{[^{}\[\]]*?"id"\s*:\s*"?(\d{1,18})"?\s*[,}]')
 
 
 # ---- reading -------------------------------------------------------------------------------------------------------
+
+
+def decode_message(line: bytes | bytearray) -> Envelope | None:
+    """The one message of a line; None when it is something else, for `decode_line` to say what."""
+    try:
+        return _envelope.decode(line)
+    except (msgspec.MsgspecError, RecursionError, UnicodeError):
+        return None
 
 
 def decode_line(line: bytes | bytearray) -> list[Envelope]:
@@ -192,7 +204,7 @@ def encode_request(
     if params is None and not meta:
         return b'{"jsonrpc":"2.0","id":%d,"method":%b}\n' % (rpc_id, encode_json(method))
     body = _with_meta(params or {}, meta) if meta else encode_json(params)
-    return b'{"jsonrpc":"2.0","id":%d,"method":%b,"params":%b}\n' % (rpc_id, encode_json(method), body)
+    return b'{"jsonrpc":"2.0","id":%d,"method":%b,"params":%b}\n' % (rpc_id, _encode_method(method), body)
 
 
 def encode_notification(method: str, params: Mapping[str, Any] | None) -> bytes:
@@ -220,6 +232,9 @@ def encode_json(value: Any) -> bytes:
         raise UsageError(
             f"This cannot be sent as JSON: {error}. Use objects, arrays, strings and numbers."
         ) from None
+
+
+_encode_method = lru_cache(64)(encode_json)  # there are a dozen of them, said over and over
 
 
 def _with_meta(params: Mapping[str, Any], meta: bytes) -> bytes:

@@ -55,8 +55,6 @@ class Wishes:
 class _Told(Exchange):
     """A request of which only a failure is worth a word."""
 
-    __slots__ = ("listening",)
-
     def __init__(self, listening: Listening, method: str, params: Mapping[str, Any]) -> None:
         super().__init__(method, params)
         self.listening = listening
@@ -68,8 +66,6 @@ class _Told(Exchange):
 
 class _Stream(_Told):
     """The open `subscriptions/listen`."""
-
-    __slots__ = ()
 
     def end(self, result: bytes | None, error: RpcError | None) -> None:
         self.listening.stream_ended(self, error)

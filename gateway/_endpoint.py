@@ -60,6 +60,8 @@ METHODS: Final[Mapping[str, Era]] = {
 # The same by era: asked for every request, and naming a member of an enum, or asking it for another, is slow.
 _HANDSHAKE_METHODS: Final = frozenset(method for method, eras in METHODS.items() if Era.HANDSHAKE in eras)
 _STATELESS_METHODS: Final = frozenset(method for method, eras in METHODS.items() if Era.STATELESS in eras)
+# Those that may take time.
+_JOBS: Final = frozenset(METHODS) - LISTS - {"initialize", "ping", "server/discover"}
 _NOTHING: Final[Mapping[str, Any]] = {}
 
 
@@ -164,10 +166,10 @@ class Conversation:
             self._take_answer(envelope, key)
         elif not key:
             self._take_notification(method, envelope)
+        elif method in _JOBS:
+            self._begin(method, envelope, key)
         elif method in self._answer:
             self._send(rpc.result_line(key, self._answer[method](envelope)))
-        elif method in METHODS:
-            self._begin(method, envelope, key)
         else:
             raise _not_found(method)
 
@@ -226,25 +228,13 @@ class Conversation:
 
     def _begin(self, method: str, envelope: rpc.Envelope, key: bytes) -> None:
         """A request that may take time is a job."""
-        params = rpc.read_parts(envelope.params)
-        meta = rpc.read_meta(params)
-        modern = self._is_modern(method, meta)
+        job = Job(self, self._spawn, key, method, envelope.params)
+        if method == "tools/call":
+            job.plain = rpc.read_plain_call(envelope.params)
+        if job.plain is None:
+            self._look_into(job)
         self._admit(key)
-        job = Job(
-            self,
-            self._spawn,
-            key,
-            method=method,
-            raw=envelope.params,
-            params=params,
-            meta=meta,
-            token=None if meta is None else meta.get("progressToken"),
-            modern=modern,
-        )
         self._open[key] = job
-        self._hand_over(job)
-
-    def _hand_over(self, job: Job) -> None:
         try:
             if not self._exposure.begin(job):
                 raise _not_found(job.method)
@@ -253,6 +243,14 @@ class Conversation:
         except Exception as error:
             job.cancel()
             self.job_broke(job, error)
+
+    def _look_into(self, job: Job) -> None:
+        """What a request says beyond what it asks. Raises `RpcFault`."""
+        job.params = rpc.read_parts(job.raw)
+        job.meta = rpc.read_meta(job.params)
+        job.modern = self._is_modern(job.method, job.meta)
+        if job.meta is not None:
+            job.token = job.meta.get("progressToken")
 
     def _admit(self, key: bytes) -> None:
         if self._closing:
@@ -310,7 +308,9 @@ class Conversation:
             self._send(rpc.error_line(job.key, error))
             return
         result = result or {}
-        self._send_result(job, rpc.result_line(job.key, self._stamped(result) if job.modern else result))
+        line = rpc.result_line(job.key, self._stamped(result) if job.modern else result)
+        if not self._send(line):
+            self._drop_result(job, line)
 
     def job_raw(self, job: Job, result: bytes, *, modern: bool) -> None:
         if self._open.pop(job.key, None) is None:
@@ -320,12 +320,15 @@ class Conversation:
             result = rpc.for_modern(result, {_SERVER_INFO_KEY: self._endpoint.server_info()}, cached)
         elif modern:
             result = rpc.for_handshake(result)
-        self._send_result(job, rpc.raw_line(job.key, result))
-
-    def _send_result(self, job: Job, line: bytes) -> None:
+        line = rpc.raw_line(job.key, result)
         if not self._send(line):
-            text = f"The answer ({len(line)} bytes) was dropped: the client does not read what was sent before it."
-            self._send(rpc.error_line(job.key, RpcFault(rpc.OVERLOADED, text)))
+            self._drop_result(job, line)
+
+    def _drop_result(self, job: Job, line: bytes) -> None:
+        text = (
+            f"The answer ({len(line)} bytes) was dropped: the client does not read what was sent before it."
+        )
+        self._send(rpc.error_line(job.key, RpcFault(rpc.OVERLOADED, text)))
 
     def job_progress(self, job: Job, params: Mapping[str, Any]) -> None:
         self.tell("notifications/progress", {**params, "progressToken": job.token})

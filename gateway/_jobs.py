@@ -9,12 +9,15 @@ runs is cancelled with it, and a late answer goes nowhere.
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Mapping
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import anyio
 import msgspec
 
 from ._room import CallLike
+
+if TYPE_CHECKING:
+    from ._rpc import PlainCall
 
 _NONE: Final = msgspec.Raw(b"")
 Work = Callable[[], Coroutine[Any, Any, None]]
@@ -48,37 +51,34 @@ class RpcFault(Exception):
 
 
 class Job:
-    """One request. `key` is its id as the client wrote it, `raw` its params; `token` its progress token or None."""
+    """One request. `key` is its id as the client wrote it, `raw` its params, `params` these by name, each still bytes;
+    `token` its progress token or None. What most of them never are is said in the class, as in `Call`.
 
-    __slots__ = (
-        "_call", "_ended", "_scope", "_sink", "_spawn", "key", "meta", "method", "modern", "params", "raw", "token",
-    )  # fmt: skip
+    A tools/call that is no more than that is `plain`, and has nothing but that: no `params`, no `meta`, no token.
+    """
+
+    plain: PlainCall | None = None
+    params: Mapping[str, msgspec.Raw] = {}  # never written to
+    meta: Mapping[str, Any] | None = None
+    token: Any = None
+    modern: bool = False
+    _ended: bool = False
+    _call: CallLike | None = None
+    _scope: anyio.CancelScope | None = None
 
     def __init__(
         self,
         sink: Sink,
         spawn: Spawn,
         key: bytes,
-        *,
         method: str = "tools/call",
         raw: msgspec.Raw = _NONE,
-        params: dict[str, msgspec.Raw] | None = None,
-        meta: Mapping[str, Any] | None = None,
-        token: Any = None,
-        modern: bool = False,
     ) -> None:
         self.key = key
         self.method = method
         self.raw = raw
-        self.params = params or {}  # each still bytes
-        self.meta = meta
-        self.token = token
-        self.modern = modern
         self._sink = sink
         self._spawn = spawn
-        self._ended = False
-        self._call: CallLike | None = None
-        self._scope: anyio.CancelScope | None = None
 
     # ---- for the exposure --------------------------------------------------------------------------------------
 

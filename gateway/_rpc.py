@@ -46,12 +46,25 @@ class CallParams(msgspec.Struct):
     meta: dict[str, Any] | None = msgspec.field(default=None, name="_meta")
 
 
+class PlainCall(msgspec.Struct, forbid_unknown_fields=True, gc=False):
+    """The params of a tools/call that says nothing else: no `_meta`, so it is of the handshake era and wants no
+    progress, and nothing that this version does not know."""
+
+    name: str
+    arguments: msgspec.Raw = _NONE
+
+    def renamed(self, name: str) -> dict[str, Any]:
+        """The same for another name, the arguments as they came."""
+        return {"name": name} if self.arguments is _NONE else {"name": name, "arguments": self.arguments}
+
+
 class CancelParams(msgspec.Struct):
     request_id: msgspec.Raw = msgspec.field(default=_NONE, name="requestId")
 
 
 _envelope = msgspec.json.Decoder(Envelope)
 _call = msgspec.json.Decoder(CallParams)
+_plain_call = msgspec.json.Decoder(PlainCall)
 _cancel = msgspec.json.Decoder(CancelParams)
 _object = msgspec.json.Decoder(dict[str, Any])
 _parts = msgspec.json.Decoder(dict[str, msgspec.Raw])
@@ -84,6 +97,14 @@ def read_id(envelope: Envelope) -> bytes:
 
 def read_call(params: msgspec.Raw) -> CallParams:
     return _read(_call, params)
+
+
+def read_plain_call(params: msgspec.Raw) -> PlainCall | None:
+    """None: there is more in it, or less, or it is broken; `read_parts` tells."""
+    try:
+        return _plain_call.decode(params)
+    except _UNREADABLE:
+        return None
 
 
 def read_cancel(params: msgspec.Raw) -> bytes:

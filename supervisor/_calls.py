@@ -79,7 +79,8 @@ class Calls(Requests):
                 f"The arguments of {target.name} must be an object of named values, got {type(arguments).__name__}.",
                 code="invalid_args",
             )
-        if not self._live.is_running:
+        live = self._live
+        if not live.is_running:
             raise RoomClosed("The room is not open; the call was not sent.", server=target.server)
         if target.kind == "resource":
             call = Call("resources/read", {"uri": target.original}, replayable=True)
@@ -91,7 +92,7 @@ class Calls(Requests):
         call.on_end = on_end
         call.on_progress = on_progress
         call.wants_progress = on_progress is not None
-        self._submit(target.server, call)
+        self._submit(live.root, target.server, call)
         return call
 
     async def find(self, name: str, server: str | None = None) -> Target:

@@ -33,6 +33,7 @@ from ..protocol.errors import (
 from ..protocol.index import Ambiguous, Index, Missing, Place, Target
 from ..protocol.lifecycle import Cause, Ending, State
 from ..protocol.result import Completion, PromptMessages, ResourceContents
+from ._root import Root
 from ._runtime import Runtime
 
 LOG_LEVELS: Final = ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency")
@@ -215,17 +216,18 @@ class Requests:
             on_end=on_end,
             on_progress=on_progress,
         )
-        call.takes_inputs = takes_inputs
-        self._submit(server, call)
+        if takes_inputs:
+            call.takes_inputs = True
+        self._submit(live.root, server, call)
         return call
 
-    def _submit(self, server: str, call: Call) -> None:
+    def _submit(self, root: Root, server: str, call: Call) -> None:
         """To whoever it goes to from here. Raises its refusal."""
-        actor = self._actor(server)
+        actor = root.actor_for(server, self._session)
         try:
             actor.submit(call)
         except CallError:
-            self._live.root.forget_unused(actor)
+            root.forget_unused(actor)
             raise
 
     # ---- being told -------------------------------------------------------------------------------------------------

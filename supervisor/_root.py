@@ -86,7 +86,9 @@ class Learner(Protocol):
     def __call__(self, actor: ServerActor, hello: Hello, listing: Listing, revision: int) -> None: ...
 
 
-_KEEP_ALIVE: Final = Lifecycle.KEEP_ALIVE  # named at the end of every call, see `actors._peer`
+# Named for every call, see `actors._peer`.
+_KEEP_ALIVE: Final = Lifecycle.KEEP_ALIVE
+_PERSISTENT: Final = Isolation.PERSISTENT
 
 
 @attrs.define(eq=False)
@@ -226,7 +228,10 @@ class Root:
 
     def actor_for(self, server: str, session: str | None) -> ServerActor:
         """The actor of a call to `server`, out of this session or out of none. Raises as `address` does."""
-        address = self.address(server, session)
+        record = self.record(server)
+        isolation = record.definition.isolation or self.stage.settings.isolation
+        shared = isolation is None or isolation is _PERSISTENT  # nearly always
+        address = record.address if shared else self.address(server, session)
         return self.actors.get(address) or self.actor_at(address)
 
     def address(self, server: str, session: str | None) -> Address:

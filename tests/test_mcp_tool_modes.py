@@ -49,7 +49,8 @@ def refuse_tasks(_work: Any) -> None:
 
 def begin(room: FakeRoom, **arguments: Any) -> tuple[Sink, Job]:
     sink = Sink()
-    job = Job(sink, refuse_tasks, b"1", token="t" if arguments.pop("_progress", False) else None)
+    job = Job(sink, refuse_tasks, b"1")
+    job.token = "t" if arguments.pop("_progress", False) else None
     McpTool(room).begin(arguments, job)
     return sink, job
 

@@ -12,7 +12,16 @@ import time
 from pathlib import Path
 
 import pytest
-from tests.support.gateway import Gateway, alive, faulty, gone_within, logged_pids, named_after, serve
+from tests.support.gateway import (
+    Gateway,
+    alive,
+    faulty,
+    gone_within,
+    logged_pids,
+    logged_when_all,
+    named_after,
+    serve,
+)
 
 KINDS = ("group", "setsid", "double")
 
@@ -31,7 +40,7 @@ def test_t08_no_process_of_any_tree_survives_the_end_of_the_gateway(tmp_path: Pa
         gateway.greet()
         for kind in KINDS:
             assert not _call(gateway, kind, text="hello").get("isError")
-        pids = logged_pids(tmp_path)
+        pids = logged_when_all(tmp_path, 6)
         assert len(alive(pids)) == 6
 
         begun = time.monotonic()
@@ -52,7 +61,7 @@ def test_t32_children_die_with_a_gateway_that_is_killed(tmp_path: Path) -> None:
         gateway.greet()
         for kind in KINDS:
             _call(gateway, kind, text="hello")
-        pids = logged_pids(tmp_path)
+        pids = logged_when_all(tmp_path, 6)
         assert len(alive(pids)) == 6
 
         gateway.end(signal.SIGKILL)
@@ -67,7 +76,7 @@ def test_t32_a_group_whose_environment_says_nothing_dies_too(tmp_path: Path) -> 
     with serve(tmp_path, {"a": bare}) as gateway:
         gateway.greet()
         _call(gateway, "a", text="hello")
-        pids = logged_pids(tmp_path)
+        pids = logged_when_all(tmp_path, 2)
         assert len(alive(pids)) == 2
 
         gateway.end(signal.SIGKILL)

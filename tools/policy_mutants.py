@@ -111,7 +111,7 @@ MUTANTS = (
     Mutant("pool: a session is no victim", _ADMISSION, "return actor.address.is_shared", "return True", ("test_isolation.py",)),
     Mutant("permits: so many and no more", "supervisor/_permits.py", "len(self._held) < self.places", "len(self._held) <= self.places", ("test_permits.py",)),
     Mutant("idle: eager never", _ROOT, "0.0 if definition.lifecycle is Lifecycle.EAGER else", "1.0 if definition.lifecycle is Lifecycle.EAGER else", _T_ROOM),
-    Mutant("idle: keep-alive never", _ROOT, "if definition.lifecycle is Lifecycle.KEEP_ALIVE or actor.wishes.uris:", "if actor.wishes.uris:", _T_ROOM),
+    Mutant("idle: keep-alive never", _ROOT, "if definition.lifecycle is _KEEP_ALIVE or actor.wishes.uris:", "if actor.wishes.uris:", _T_ROOM),
     Mutant("idle: counts from the last end", "actors/_server.py", "            self._idle_since = self.stage.rim.now()\n", "            self._idle_since = self.connected_at\n", _T_ROOM),
     Mutant("isolation: persistent by default", _ROOT, "or Isolation.PERSISTENT", "or Isolation.PER_CALL", _T_APART),
     Mutant("isolation: per session refuses without one", _ROOT, "if session is None:", "if False:", _T_APART),

@@ -76,12 +76,15 @@ def _run(main: Callable[[], Awaitable[None]]) -> None:
     """Run the gateway on asyncio, where the other commands run on trio.
 
     A gateway is two reads and two writes a call: asyncio calls a reader, trio wakes a task and arms the descriptor
-    anew, which takes it twice the time (`benchmarks.b03_gateway` measures a bare forwarder on each). Signals are
-    `serve`'s own affair, so it needs nothing of `run_to_end`.
+    anew, which takes it twice the time (`benchmarks.b03_gateway` measures a bare forwarder on each), and a loop of ours
+    calls the reader without asyncio's doing anything (`actors._step_loop`). Signals are `serve`'s own affair, so it
+    needs nothing of `run_to_end`.
     """
     import anyio
 
-    anyio.run(main, backend="asyncio")
+    from ...actors._step_loop import new_loop
+
+    anyio.run(main, backend="asyncio", backend_options={"loop_factory": new_loop})
 
 
 def override(config: Config, **settings: Any) -> Config:

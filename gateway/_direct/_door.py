@@ -121,12 +121,13 @@ class Direct:
         return True
 
     def _call(self, job: Job) -> None:
-        name = answers.text_of(job, "name")
+        plain = job.plain
+        name = answers.text_of(job, "name") if plain is None else plain.name
         target = self._shown.tool(name)
         if target is None:
             self._call_unlisted(name, job)
         else:
-            self._start(job, target.server, "name", target.original, target)
+            self._start_tool(job, target)
 
     def _call_unlisted(self, name: str, job: Job) -> None:
         """Spelled otherwise, not known yet, or not there."""
@@ -141,7 +142,7 @@ class Direct:
     def _start_found(self, name: str, found: Target | Missing, job: Job) -> None:
         if isinstance(found, Missing) or not self._shown.is_chosen(found):
             raise UnknownTool(name)
-        self._start(job, found.server, "name", found.original, found)
+        self._start_tool(job, found)
 
     async def _find_and_call(self, name: str, job: Job) -> None:
         try:
@@ -204,6 +205,22 @@ class Direct:
         return self._guests[client]
 
     # ---- one call --------------------------------------------------------------------------------------------
+
+    def _start_tool(self, job: Job, target: Target) -> None:
+        """The short way, for a call that says nothing but the name and the arguments. Raises what refuses it."""
+        plain = job.plain
+        if plain is None:
+            self._start(job, target.server, "name", target.original, target)
+            return
+        call = self._room.start_request(
+            target.server,
+            "tools/call",
+            plain.renamed(target.original),
+            partial(answers.end, job),
+            tool=target.name,
+            replayable=target.is_harmless,
+        )
+        job.follow(call)
 
     def _start(self, job: Job, server: str, key: str, own: Any, target: Target | None = None) -> None:
         """Send the client's parameters with the server's `own` spelling under `key`. Raises what refuses it."""

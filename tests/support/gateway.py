@@ -37,6 +37,14 @@ def logged_pids(folder: Path) -> set[int]:
     return pids
 
 
+def logged_when_all(folder: Path, count: int, within: float = 5.0) -> set[int]:
+    """The same once there are `count`: one that was forked twice says so only after its server has begun to answer."""
+    until = time.monotonic() + within
+    while len(pids := logged_pids(folder)) < count and time.monotonic() < until:
+        time.sleep(0.01)
+    return pids
+
+
 def named_after(folder: Path) -> set[int]:
     """Every process with `folder` in its command line: also those that had no time to log anything."""
     needle = os.fsencode(folder) + b"/"

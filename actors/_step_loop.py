@@ -1,0 +1,100 @@
+"""An event loop for a process that is a middle: asyncio's, but a step is taken where its descriptor is heard of.
+
+asyncio makes a list of keys of what is ready, of each key a handle, runs each handle in a context, and tells the time
+twice a pass. A reader of ours is a plain step that needs none of it, and a gateway does little else than read: a call
+is two reads. Such a reader is called inside the selector's `select`, which goes on waiting, without returning to
+asyncio at all, until there is something for it: another descriptor is ready, its next timer is due, or a step has
+scheduled something. So tasks and timers wait no longer than before, behind the steps of one poll at most.
+
+The readers have a poll of their own, in which asyncio's own selector is one descriptor among the others (an epoll can
+be polled). Everything used is public: a selector passed to `SelectorEventLoop`, and `call_soon` and `call_at`, through
+which whatever is scheduled in this thread goes; other threads and signals come in by a descriptor of asyncio's. Linux
+only; elsewhere `new_loop` is asyncio's own, and `Rim` finds no `add_step` there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import select
+import selectors
+import sys
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any, Final
+
+_MOST: Final = 64  # descriptors heard of in one poll; the others are first in the next
+
+Step = Callable[[], object]
+
+if sys.platform == "linux":
+
+    class _Selector(selectors.EpollSelector):
+        """asyncio's selector, with steps beside it. `is_awaited`: asyncio has something to do."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.is_awaited = False
+            self._asyncio = self.fileno()
+            self._poll = select.epoll()
+            self._poll.register(self._asyncio, select.EPOLLIN)
+            self._steps: dict[int, Step] = {}
+
+        def add_step(self, fd: int, step: Step) -> None:
+            self._poll.register(fd, select.EPOLLIN)
+            self._steps[fd] = step
+
+        def remove_step(self, fd: int) -> None:
+            if self._steps.pop(fd, None) is not None:
+                with suppress(OSError):  # it may be closed already
+                    self._poll.unregister(fd)
+
+        def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+            self.is_awaited = False  # what was scheduled before this has made the timeout
+            if timeout is None:
+                while not self._take_steps(-1):
+                    pass
+            else:
+                until = time.monotonic() + timeout
+                while not self._take_steps(timeout) and (timeout := until - time.monotonic()) > 0:
+                    pass
+            return super().select(0) if self._is_ready else []
+
+        def _take_steps(self, timeout: float) -> bool:
+            """One poll. True: asyncio has something to do."""
+            self._is_ready = False
+            for fd, _ in self._poll.poll(timeout, _MOST):
+                step = self._steps.get(fd)
+                if step is not None:
+                    step()
+                elif fd == self._asyncio:
+                    self._is_ready = True
+            return self._is_ready or self.is_awaited
+
+        def close(self) -> None:
+            self._poll.close()
+            super().close()
+
+    class StepLoop(asyncio.SelectorEventLoop):
+        def __init__(self) -> None:
+            self._steps = _Selector()
+            super().__init__(self._steps)
+
+        def add_step(self, fd: int, step: Step) -> None:
+            """Call `step()` whenever `fd` is readable. It must neither wait nor raise."""
+            self._steps.add_step(fd, step)
+
+        def remove_step(self, fd: int) -> None:
+            self._steps.remove_step(fd)
+
+        def call_soon(self, *args: Any, **kwargs: Any) -> asyncio.Handle:
+            self._steps.is_awaited = True
+            return super().call_soon(*args, **kwargs)
+
+        def call_at(self, *args: Any, **kwargs: Any) -> asyncio.TimerHandle:
+            self._steps.is_awaited = True
+            return super().call_at(*args, **kwargs)
+
+    new_loop: Callable[[], asyncio.AbstractEventLoop] = StepLoop
+else:
+    new_loop = asyncio.new_event_loop
