@@ -493,7 +493,7 @@ class Root:
             return True  # it was let through before
         gate, passed = record.gate.admit(now)
         if actor in record.wanted:
-            return passed is not Pass.SHUT or now >= record.last_start + BYPASS_EVERY
+            return passed is not Pass.SHUT or now >= _server_of(record).last_start + BYPASS_EVERY
         if passed is Pass.PROBE:
             self._let_probe(record, gate, actor.mailbox.user[0] if actor.mailbox.user else actor)
         return passed is not Pass.SHUT
@@ -507,11 +507,8 @@ class Root:
         if record.parent is not None:
             when = max(when, record.parent.gate.shut_until)
         if not record.wanted.isdisjoint(record.at_gate):
-            when = (
-                min(when, record.last_start + BYPASS_EVERY)
-                if when > now
-                else record.last_start + BYPASS_EVERY
-            )
+            around = _server_of(record).last_start + BYPASS_EVERY
+            when = min(when, around) if when > now else around
         if record.at_gate and when > now:
             record.gate_timer = self.stage.timers.at(when, lambda: self._reopen(record))
 
@@ -528,7 +525,7 @@ class Root:
             self.admission.leave(actor)
             actor.leave(Ending(Cause.SCOPE_ENDED, "already known"), 0)
             return
-        if _is_shut_for_all(record, now):  # it has shut while this one waited
+        if not self._passes(record, actor, now):  # its gate has shut while it waited
             self.admission.leave(actor)
             self._apply(actor)
             return
@@ -539,7 +536,7 @@ class Root:
                 self._quarantine(record, now)
                 self._apply(actor)
                 return
-        record.last_start = now
+        _server_of(record).last_start = now
         actor.connect()
 
     def _is_too_intense(self, record: ServerRecord, now: float) -> bool:
@@ -806,6 +803,11 @@ def _out_of_use(record: ServerRecord) -> CallError | None:
 def _as_it_stands(record: ServerRecord, cause: Cause) -> Cause:
     """Taken down, and brought back while it was still draining: then it only makes way for the next."""
     return Cause.RELOAD if cause in _TAKEN_DOWN and _out_of_use(record) is None else cause
+
+
+def _server_of(record: ServerRecord) -> ServerRecord:
+    """The server's own record, for a session's."""
+    return record.parent or record
 
 
 def _is_shut_for_all(record: ServerRecord, now: float) -> bool:

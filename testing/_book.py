@@ -83,6 +83,7 @@ class Book:
         self.outcomes: dict[str, int] = {}
         self.last_start: dict[str, float] = {}
         self.restarts: dict[str, list[float]] = {}
+        self._opened_at: dict[str, float] = {}
         self._seq: int | None = None
         self._lines: dict[str, tuple[Address, ...]] = {}
         self._readers: Mapping[Kind, Callable[[Event], None]] = {
@@ -352,8 +353,8 @@ class Book:
                 for number, since in other.open.items()
                 if since > gate.tripped_at
             ]
-            # The answer that opens a gate lets the next go before its own end is told: what is in flight decides.
-            if before and event.in_flight > 1:
+            # The answer that opens a gate lets the others go before its own end is told.
+            if before and event.in_flight > 1 and self._opened_at.get(life.address.server) != event.at:
                 self.complain(event, f"call {before[0]} is the probe already")
 
     def _may_overtake(self, life: Life) -> bool:
@@ -384,6 +385,8 @@ class Book:
             self.complain(event, "an error of our own")
 
     def _on_decision(self, event: Event) -> None:
+        if event.address is not None and event.detail == "gate: open: it answered":
+            self._opened_at[event.address.server] = event.at
         if event.address is not None and event.detail.startswith("gate: quarantined"):
             for key, gate in self.gates.items():
                 if key.partition("[")[0] == event.address.server:

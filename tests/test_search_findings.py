@@ -84,6 +84,21 @@ def test_a_gate_that_shuts_while_a_session_waits_for_its_start_keeps_it_from_sta
     assert world.servers["apart"].starts == 1
 
 
+def test_a_connect_by_name_that_waited_for_a_slot_meets_the_gate_as_it_is_then(make: MakeWorld) -> None:
+    """A session's failed start had shut it in the same instant."""
+    world = make(
+        {"apart": {"isolation": "per_session"}}, failureThreshold=1, cooldownMs=5_000, maxConnections=3
+    )
+    for name in ("ann", "bob"):
+        world.open_session(name)
+        world.call("apart", session=name)
+    world.ask("connect", "apart")
+    world.refuse("apart")
+    starts = world.servers["apart"].starts
+    world.lose("apart")
+    assert world.servers["apart"].starts == starts + 1
+
+
 def test_what_is_kept_alive_is_so_again_when_who_brought_it_back_has_left(make: MakeWorld) -> None:
     """He left while it waited for a start permit, and with him the only reason to start it."""
     world = make({"kept": {"lifecycle": "keep-alive"}, "slow": {}}, startPermits=1)
