@@ -170,6 +170,47 @@ class RoomMachine(RuleBasedStateMachine):
     def change_tools(self, server: int, is_overtaken: bool) -> None:
         self.world.change_tools(self._server(server), is_overtaken=is_overtaken)
 
+    @rule(
+        server=INDEX,
+        phase=st.sampled_from(["call", "start", "stop"]),
+        seconds=st.sampled_from([3.0, 1.0, HANG]),
+        count=st.integers(1, 3),
+        gap=st.sampled_from([0.5, 0.0]),
+        what=st.sampled_from(["drain", "restart", "lose", "expire", "cancel", "definition", "remove"]),
+        then=st.sampled_from([0.0, 1.0, 3.0, 11.0, 16.0]),
+    )
+    def strike(
+        self, server: int, phase: str, seconds: float, count: int, gap: float, what: str, then: float
+    ) -> None:
+        """Something happens to a server that is busy or on its way: drawn one by one, that is too rare."""
+        name = self._server(server)
+        can, who = self._session_for(name, 0)
+        if not can:
+            return
+        self.world.slow_down(name, phase, seconds)
+        self.world.call(name, SAFE, count=count, session=who)
+        self._wait(gap)
+        match what:
+            case "lose" | "expire":
+                self.world.lose(name, loss=Loss.DIED if what == "lose" else Loss.EXPIRED)
+            case "cancel":
+                for call in [call for call in self.world.pending if call.server == name]:
+                    self.world.cancel(call)
+            case "definition" | "remove":
+                self.world.reload(what, name)
+            case _:
+                self.world.ask(what, name)
+        self._wait(then)
+
+    @rule(server=INDEX, times=st.integers(2, 8), every=st.sampled_from([0.5, 1.0]))
+    def lose_again_and_again(self, server: int, times: int, every: float) -> None:
+        name = self._server(server)
+        can, who = self._session_for(name, 0)
+        for _ in range(times if can else 0):
+            self.world.call(name, session=who)
+            self.world.lose(name)
+            self._wait(every)
+
     # ---- what is asked of the room ----------------------------------------------------------------------------------
 
     @rule(
@@ -177,10 +218,15 @@ class RoomMachine(RuleBasedStateMachine):
         what=st.sampled_from(["connect", "restart", "drain", "find"]),
         patience=st.sampled_from([LONG, 0.5, 3.0]),
         delay=MOMENTS,
+        is_impatient=st.booleans(),
         then=MOMENTS,
     )
-    def ask(self, server: int, what: str, patience: float, delay: float, then: float) -> None:
+    def ask(
+        self, server: int, what: str, patience: float, delay: float, is_impatient: bool, then: float
+    ) -> None:
         self.world.ask(what, self._server(server), patience=patience, delay=delay)
+        if is_impatient:  # and asks once more at once
+            self.world.ask(what, self._server(server), patience=patience, delay=delay + 0.5)
         self._wait(then)
 
     @rule(

@@ -16,7 +16,8 @@ from ..protocol.lifecycle import Cause
 from ._book import EPS, Life
 from ._world import OneCall, World
 
-_TAKEN_DOWN = (Cause.DRAINED, Cause.DISABLED, Cause.REMOVED)
+# The last: a session opened anew while the children of the one before it are still being stopped.
+_TAKEN_DOWN = (Cause.DRAINED, Cause.DISABLED, Cause.REMOVED, Cause.SCOPE_ENDED)
 
 
 def outcomes_have_reasons(world: World) -> None:
@@ -77,7 +78,12 @@ def _unavailable(world: World, call: OneCall, ended: float) -> str | None:
 
 def _not_connected(world: World, call: OneCall, ended: float) -> str | None:
     """Taken down; whoever asked for it by name since, and left before it had drained, has not brought it back."""
-    if world.is_closed or world.asked("shutdown", "", call.began) or world.is_down(call.server):
+    if (
+        world.is_closed
+        or world.asked("shutdown", "", call.began)
+        or world.is_down(call.server)
+        or call.was_down
+    ):
         return None
     if any(world.asked(what, call.server, call.began) for what in ("drained", "disabled", "removed")):
         return None

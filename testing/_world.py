@@ -61,6 +61,7 @@ class OneCall:
     asked_to_leave: bool = False
     ended: float | None = None
     is_judged: bool = False
+    was_down: bool = False  # its server, when it began
     outcomes: list[str | GreenroomError] = attrs.field(factory=list[str | GreenroomError])
 
     def __str__(self) -> str:
@@ -107,6 +108,7 @@ class World:
         self._faults: dict[tuple[str, str], float] = {}  # (fault, server) -> until when; `inf`: still
         self._asks: list[_Ask] = []
         self._removed: dict[str, dict[str, Any]] = {}
+        self._seed = seed
         seed_schedule(seed)
         self.run = VirtualRun()
         self.room = Greenroom.open(
@@ -126,6 +128,7 @@ class World:
 
     async def _open(self) -> None:
         await self.room.start(self.run.nursery)
+        self.root._random.seed(self._seed)  # the gate's jitter: or a trace would not come back
         stream = self.runtime.stage.events
         stream.listen(self.events.append)
         stream.listen(self.book.read)
@@ -207,6 +210,7 @@ class World:
                 one = OneCall(
                     len(self.calls), server, tool, session, self.now, self.config.servers.get(server)
                 )
+                one.was_down = self.is_down(server)
                 self.calls.append(one)
                 self.run.nursery.start_soon(self._call, one)
                 if leave_after is not None:
