@@ -92,7 +92,7 @@ _KEEP_ALIVE: Final = Lifecycle.KEEP_ALIVE  # named at the end of every call, see
 @attrs.define(eq=False)
 class ServerRecord(Record):
     parent: ServerRecord | None = None  # of a session's record: the server's own
-    address: Address = attrs.field(init=False)  # the shared one: made once, because every call asks for it
+    address: Address = attrs.field(init=False)  # made once, because every call asks for it
     gate: Gate = attrs.field(factory=Gate)
     intensity: Intensity = attrs.field(factory=Intensity)
     down: CallError | None = None  # taken down on purpose, or parked
@@ -214,6 +214,7 @@ class Root:
                     log_level=record.log_level,
                     parent=record,
                 )
+                record.address = address
             found = ServerActor(address, record, self.stage, self)
             self.actors[address] = found
         return found
@@ -306,9 +307,7 @@ class Root:
         record, ending = self._record(actor), actor.life.ending
         record.wanted.add(actor)
         if record.definition.lifecycle is Lifecycle.KEEP_ALIVE:
-            record.standing.add(
-                actor
-            )  # brought back, it is kept alive again, also when whoever asked has left
+            record.standing.add(actor)  # it is kept alive again, also when whoever brought it back has left
         if ending is not None and ending.cause in _FAILED:
             record.again.add(actor)
         if actor.waiting_for is not None:  # it stands at the gate: go around
@@ -474,12 +473,15 @@ class Root:
         """At the gate: pass, or wait for it."""
         record, now = self._record(actor), self.stage.rim.now()
         record.at_gate.pop(actor, None)
-        if not self._passes(record, actor, now):
-            actor.waiting_for = "gate"
-            record.at_gate[actor] = None
-            self._watch_gate(record)
-            return
-        self.admission.enter(actor, lambda: self._cue(actor))
+        if self._passes(record, actor, now):
+            self.admission.enter(actor, lambda: self._cue(actor))
+        else:
+            self._wait_at_gate(record, actor)
+
+    def _wait_at_gate(self, record: ServerRecord, actor: ServerActor) -> None:
+        actor.waiting_for = "gate"
+        record.at_gate[actor] = None
+        self._watch_gate(record)
 
     def _passes(self, record: ServerRecord, actor: ServerActor, now: float) -> bool:
         if _is_shut_for_all(record, now):
@@ -523,9 +525,9 @@ class Root:
             self.admission.leave(actor)
             actor.leave(Ending(Cause.SCOPE_ENDED, "already known"), 0)
             return
-        if _is_shut_for_all(record, now):  # it has shut while this one waited
+        if not self._passes(record, actor, now):  # it has shut while this one waited
             self.admission.leave(actor)
-            self._apply(actor)
+            self._wait_at_gate(record, actor)
             return
         if actor in record.restarting:
             record.restarting.discard(actor)
@@ -733,7 +735,7 @@ class Root:
         record.guarded = gate.is_troubled
         if not gate.probing:
             record.probe = None
-        self.stage.events.emit(Kind.DECISION, Address(record.definition.name), detail=f"gate: {why}")
+        self.stage.events.emit(Kind.DECISION, record.address, detail=f"gate: {why}")
         if record.at_gate and not gate.probing and gate.shut_until <= self.stage.rim.now():
             self._reopen(record)
         else:

@@ -37,6 +37,7 @@ class GateModel:
     may_be_tripped: bool = False
     tripped_at: float = -math.inf  # or failed again since
     was_shut_until: float = -math.inf  # before it was last opened
+    said_open_at: float = -math.inf  # by the room itself
 
     def connect_failed(self, now: float) -> None:
         self._failed(now, costs_the_first=True)

@@ -107,14 +107,14 @@ class World:
         self._faults: dict[tuple[str, str], float] = {}  # (fault, server) -> until when; `inf`: still
         self._asks: list[_Ask] = []
         self._removed: dict[str, dict[str, Any]] = {}
-        seed_schedule(seed)
-        self.run = VirtualRun()
         self.room = Greenroom.open(
             self._source(),
             cache_path=":memory:",
             connectors=fake_connectors(self.servers),
             bootstrap=False,
         )
+        seed_schedule(seed)
+        self.run = VirtualRun()
         self._inside: Any = self.room  # what the room keeps is looked at, never changed
         self.book = Book(self)
         self.events: list[Event] = []
@@ -349,6 +349,8 @@ class World:
                 self._removed[server] = self.entries.pop(server)
                 self._note_ask("removed", server)
             case "restore" if server in self._removed:
+                if server not in self.root.records:
+                    self.book.forget(server)
                 self.entries[server] = self._removed.pop(server)
                 self._note_ask("reload", server)
             case _:

@@ -84,6 +84,20 @@ def test_a_gate_that_shuts_while_a_session_waits_for_its_start_keeps_it_from_sta
     assert world.servers["apart"].starts == 1
 
 
+def test_a_gate_that_shuts_while_a_visit_waits_for_its_start_keeps_it_from_starting(make: MakeWorld) -> None:
+    """Of those whose gate is the server's own nobody was asked again."""
+    world = make({"apart": {"isolation": "per_session"}}, startPermits=1)
+    world.open_session("ann")
+    world.slow_down("apart", "start", 1.0)
+    world.refuse("apart", "refuse_greeting")
+    world.call("apart", session="ann")
+    world.ask("find", "apart")  # looks what it has, in a visit
+    world.advance(1.5)
+    assert world.servers["apart"].starts == 1
+    world.advance(2.0)
+    assert world.servers["apart"].starts == 2
+
+
 def test_what_is_kept_alive_is_so_again_when_who_brought_it_back_has_left(make: MakeWorld) -> None:
     """He left while it waited for a start permit, and with him the only reason to start it."""
     world = make({"kept": {"lifecycle": "keep-alive"}, "slow": {}}, startPermits=1)
