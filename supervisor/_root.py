@@ -132,7 +132,8 @@ class Root:
         self._learn = learn
         self._policy = GatePolicy.of(stage.settings)
         self.admission = Admission(stage)
-        self._random = random.Random()  # noqa: S311  # jitter, not secrets
+        # Jitter, not secrets: out of the module's own source, so whoever seeds that has the same run again.
+        self._random = random.Random(random.getrandbits(64))  # noqa: S311
         self._calls_apart = 0
         self._closed_watchers: dict[ServerActor, list[Callable[[], None]]] = {}
 
@@ -268,7 +269,8 @@ class Root:
     def bring_back(self, server: str) -> None:
         """It was taken down, and is asked for by name. Raises what cannot be helped by that, `UnknownServer`."""
         record = self.record(server)
-        refusal = self.closing or record.broken or (record.down if record.definition.disabled else None)
+        is_out = record.definition.disabled or record.is_removed
+        refusal = self.closing or record.broken or (record.down if is_out else None)
         if refusal is not None:
             raise refusal.twin()
         record.down = None

@@ -150,6 +150,7 @@ class Book:
                 settings.backoff_min,
                 settings.backoff_max,
                 settings.stable_after,
+                settings.failure_backoff,
             )
         return found
 

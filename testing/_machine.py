@@ -86,7 +86,8 @@ class RoomMachine(RuleBasedStateMachine):
     def _session_for(self, server: str, index: int) -> tuple[bool, str | None]:
         """Whether the server can be called now, and out of which session."""
         sessions = tuple(self.world.sessions)
-        if self.entries[server].get("isolation", _PERSISTENT) == _PERSISTENT:
+        entry, room = self.entries[server], self.settings.get("isolation", _PERSISTENT)
+        if entry.get("isolation", room) == _PERSISTENT:
             return True, None
         return bool(sessions), sessions[index % len(sessions)] if sessions else None
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from greenroom import CallError
+from greenroom.protocol.lifecycle import State
 from greenroom.testing import World
 from greenroom.testing._laws import settled
 
@@ -123,6 +124,18 @@ def test_what_is_brought_back_while_it_drains_takes_calls_again(make: MakeWorld)
     ]
 
 
+def test_what_is_removed_is_not_brought_back_by_its_name_while_it_drains(make: MakeWorld) -> None:
+    """It was: a server ran that no configuration named."""
+    world = make({"notes": {}, "other": {}})
+    world.slow_down("notes", "stop", 0.5)
+    world.ask("connect", "notes")
+    world.reload("remove", "notes")
+    world.ask("connect", "notes")
+    world.advance(1.0)
+    assert world.servers["notes"].starts == 1
+    assert "notes" not in world.root.records
+
+
 def test_a_reload_brings_back_what_was_drained_before_it_is_closed(make: MakeWorld) -> None:
     world = make({"notes": {}, "other": {}})
     world.slow_down("notes", "call", 3.0)
@@ -144,3 +157,21 @@ def test_a_session_that_waits_for_its_servers_half_of_the_slots_costs_nothing(ma
     assert len(world.pending) == 1
     world.advance(20.0)
     assert world.root.admission.pool.next_look() == math.inf
+
+
+def test_the_same_seed_is_the_same_run_jitter_included() -> None:
+    """Each room drew its jitter from a source of its own that nobody could seed: traces did not come back."""
+
+    def starts() -> list[float]:
+        world = World({"kept": {"lifecycle": "keep-alive"}}, {"failureThreshold": 50})
+        try:
+            world.refuse("kept")
+            world.lose("kept")
+            world.advance(30.0)
+        finally:
+            world.run.close()
+        return [event.at for event in world.events if event.after is State.CONNECTING]
+
+    first = starts()
+    assert len(first) > 3
+    assert starts() == first
