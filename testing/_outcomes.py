@@ -84,6 +84,9 @@ def _not_connected(world: World, call: OneCall, ended: float) -> str | None:
     down = (*_TAKEN_DOWN, Cause.LOST) if _stays_down(world, call) else _TAKEN_DOWN
     if any(life.causes and life.causes[-1][1] in down for life in _lives(world, call)):
         return None
+    # A session of the same name, opened anew while the child of the one before it is still being stopped.
+    if any(life.ended_as(Cause.SCOPE_ENDED, call.began) for life in _lives(world, call)):
+        return None
     scope = f"{call.server}[session:{call.session}]"
     return None if world.asked("scope ended", scope, call.began) else "it was not taken down"
 
