@@ -174,8 +174,8 @@ class ServerActor(CallDesk):
                 self._unqueue(call)
                 self._end(call, error.twin())
         for watcher in [watcher for watcher, began in self._watchers.items() if began <= since]:
-            del self._watchers[watcher]
-            watcher(error)
+            if self._watchers.pop(watcher, None) is not None:  # unless one before it made it leave
+                watcher(error)
         self.director.unwant(self)
         if had_calls:
             self._call_over()

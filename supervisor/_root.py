@@ -94,7 +94,7 @@ _PERSISTENT: Final = Isolation.PERSISTENT
 @attrs.define(eq=False)
 class ServerRecord(Record):
     parent: ServerRecord | None = None  # of a session's record: the server's own
-    address: Address = attrs.field(init=False)  # the shared one: made once, because every call asks for it
+    address: Address = attrs.field(init=False)  # made once, because every call asks for it
     gate: Gate = attrs.field(factory=Gate)
     intensity: Intensity = attrs.field(factory=Intensity)
     down: CallError | None = None  # taken down on purpose, or parked
@@ -134,7 +134,8 @@ class Root:
         self._learn = learn
         self._policy = GatePolicy.of(stage.settings)
         self.admission = Admission(stage)
-        self._random = random.Random()  # noqa: S311  # jitter, not secrets
+        # Jitter, not secrets: out of the module's own source, so whoever seeds that has the same run again.
+        self._random = random.Random(random.getrandbits(64))  # noqa: S311
         self._calls_apart = 0
         self._closed_watchers: dict[ServerActor, list[Callable[[], None]]] = {}
 
@@ -216,6 +217,7 @@ class Root:
                     log_level=record.log_level,
                     parent=record,
                 )
+                record.address = address
             found = ServerActor(address, record, self.stage, self)
             self.actors[address] = found
         return found
@@ -272,7 +274,8 @@ class Root:
     def bring_back(self, server: str) -> None:
         """It was taken down, and is asked for by name. Raises what cannot be helped by that, `UnknownServer`."""
         record = self.record(server)
-        refusal = self.closing or record.broken or (record.down if record.definition.disabled else None)
+        is_out = record.definition.disabled or record.is_removed
+        refusal = self.closing or record.broken or (record.down if is_out else None)
         if refusal is not None:
             raise refusal.twin()
         record.down = None
@@ -311,9 +314,7 @@ class Root:
         record, ending = self._record(actor), actor.life.ending
         record.wanted.add(actor)
         if record.definition.lifecycle is Lifecycle.KEEP_ALIVE:
-            record.standing.add(
-                actor
-            )  # brought back, it is kept alive again, also when whoever asked has left
+            record.standing.add(actor)  # it is kept alive again, also when whoever brought it back has left
         if ending is not None and ending.cause in _FAILED:
             record.again.add(actor)
         if actor.waiting_for is not None:  # it stands at the gate: go around
@@ -479,12 +480,15 @@ class Root:
         """At the gate: pass, or wait for it."""
         record, now = self._record(actor), self.stage.rim.now()
         record.at_gate.pop(actor, None)
-        if not self._passes(record, actor, now):
-            actor.waiting_for = "gate"
-            record.at_gate[actor] = None
-            self._watch_gate(record)
-            return
-        self.admission.enter(actor, lambda: self._cue(actor))
+        if self._passes(record, actor, now):
+            self.admission.enter(actor, lambda: self._cue(actor))
+        else:
+            self._wait_at_gate(record, actor)
+
+    def _wait_at_gate(self, record: ServerRecord, actor: ServerActor) -> None:
+        actor.waiting_for = "gate"
+        record.at_gate[actor] = None
+        self._watch_gate(record)
 
     def _passes(self, record: ServerRecord, actor: ServerActor, now: float) -> bool:
         if _is_shut_for_all(record, now):
@@ -525,9 +529,9 @@ class Root:
             self.admission.leave(actor)
             actor.leave(Ending(Cause.SCOPE_ENDED, "already known"), 0)
             return
-        if not self._passes(record, actor, now):  # its gate has shut while it waited
+        if not self._passes(record, actor, now):  # it has shut while this one waited
             self.admission.leave(actor)
-            self._apply(actor)
+            self._wait_at_gate(record, actor)
             return
         if actor in record.restarting:
             record.restarting.discard(actor)
@@ -735,7 +739,7 @@ class Root:
         record.guarded = gate.is_troubled
         if not gate.probing:
             record.probe = None
-        self.stage.events.emit(Kind.DECISION, Address(record.definition.name), detail=f"gate: {why}")
+        self.stage.events.emit(Kind.DECISION, record.address, detail=f"gate: {why}")
         if record.at_gate and not gate.probing and gate.shut_until <= self.stage.rim.now():
             self._reopen(record)
         else:

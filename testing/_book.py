@@ -83,7 +83,6 @@ class Book:
         self.outcomes: dict[str, int] = {}
         self.last_start: dict[str, float] = {}
         self.restarts: dict[str, list[float]] = {}
-        self._opened_at: dict[str, float] = {}
         self._seq: int | None = None
         self._lines: dict[str, tuple[Address, ...]] = {}
         self._readers: Mapping[Kind, Callable[[Event], None]] = {
@@ -151,8 +150,17 @@ class Book:
                 settings.backoff_min,
                 settings.backoff_max,
                 settings.stable_after,
+                settings.failure_backoff,
             )
         return found
+
+    def forget(self, server: str) -> None:
+        """It is configured anew, and nothing was left of it: its gate and its restarts are new too."""
+        self.gates.pop(server, None)
+        self.last_start.pop(server, None)
+        self.restarts = {
+            key: starts for key, starts in self.restarts.items() if key.partition("[")[0] != server
+        }
 
     def _definition(self, server: str) -> ServerDefinition | None:
         return self.witness.config.servers.get(server)
@@ -353,8 +361,9 @@ class Book:
                 for number, since in other.open.items()
                 if since > gate.tripped_at
             ]
-            # The answer that opens a gate lets the others go before its own end is told.
-            if before and event.in_flight > 1 and self._opened_at.get(life.address.server) != event.at:
+            # The answer that opens a gate lets the next go before its own end is told. That it did is believed for this
+            # one moment; what is in flight decides who is there besides.
+            if before and event.in_flight > 1 and gate.said_open_at < event.at:
                 self.complain(event, f"call {before[0]} is the probe already")
 
     def _may_overtake(self, life: Life) -> bool:
@@ -385,12 +394,12 @@ class Book:
             self.complain(event, "an error of our own")
 
     def _on_decision(self, event: Event) -> None:
-        if event.address is not None and event.detail == "gate: open: it answered":
-            self._opened_at[event.address.server] = event.at
-        if event.address is not None and event.detail.startswith("gate: quarantined"):
-            for key, gate in self.gates.items():
-                if key.partition("[")[0] == event.address.server:
-                    gate.quarantined(event.at)
+        if event.address is None:
+            return
+        if event.detail.startswith("gate: open"):
+            self.gate(event.address).said_open_at = event.at
+        elif event.detail.startswith("gate: quarantined"):
+            self.gate(event.address).quarantined(event.at)
 
 
 def _is_for_good(life: Life) -> bool:

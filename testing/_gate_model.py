@@ -31,12 +31,14 @@ class GateModel:
     backoff_min: float = 1.0
     backoff_max: float = 60.0
     stable_after: float = 30.0
+    flat: float | None = None
     failures: Span = attrs.field(factory=Span)
     shut_until: Span = attrs.field(factory=lambda: Span(-math.inf, -math.inf))
     is_tripped: bool = False  # for sure
     may_be_tripped: bool = False
     tripped_at: float = -math.inf  # or failed again since
     was_shut_until: float = -math.inf  # before it was last opened
+    said_open_at: float = -math.inf  # by the room itself
 
     def connect_failed(self, now: float) -> None:
         self._failed(now, costs_the_first=True)
@@ -85,8 +87,9 @@ class GateModel:
             self.is_tripped, self.tripped_at = True, now
         self.may_be_tripped = self.may_be_tripped or self.failures.most >= self.threshold
         free = 0 if costs_the_first else 1
-        least = self._delay(self.failures.least - free) * (1 - JITTER)
-        most = self._delay(self.failures.most - free) * (1 + JITTER)
+        jitter = JITTER if self.flat is None else 0.0
+        least = self._delay(self.failures.least - free) * (1 - jitter)
+        most = self._delay(self.failures.most - free) * (1 + jitter)
         least = max(least, self.cooldown) if self.is_tripped else least
         most = max(most, self.cooldown) if self.may_be_tripped else most
         self.shut_until.least = max(self.shut_until.least, now + least)
@@ -95,4 +98,6 @@ class GateModel:
     def _delay(self, failures: float) -> float:
         if failures < 1:
             return 0.0
+        if self.flat is not None:
+            return self.flat
         return min(self.backoff_max, self.backoff_min * 2.0 ** min(failures - 1, HUGE))

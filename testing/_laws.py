@@ -15,7 +15,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ..actors import Call, ServerActor
-from ..protocol.config import Lifecycle
+from ..protocol.config import Lifecycle, RestartPolicy
 from ..protocol.lifecycle import Cause, State
 from ._book import EPS, Life
 from ._outcomes import outcomes_have_reasons
@@ -151,15 +151,17 @@ def nothing_outstays_its_time(world: World) -> None:
     """Connecting, draining and idling are bounded; a queued call is too."""
     settings = world.config.settings
     for actor in _actors(world):
-        life = world.book.life(actor.address)
+        life, definition = world.book.life(actor.address), actor.record.definition
         for_seconds = world.now - life.since
         if life.state is State.CONNECTING:
-            assert for_seconds <= settings.connect_timeout + EPS, f"{actor} connects for {for_seconds:g}s"
+            limit = definition.connect_timeout or settings.connect_timeout
+            assert for_seconds <= limit + EPS, f"{actor} connects for {for_seconds:g}s"
         elif life.state is State.DRAINING:
             was_connected = life.connected_at >= life.connecting_at
-            limit = settings.drain_timeout + settings.stop_timeout
+            stop_limit = definition.stop_timeout or settings.stop_timeout
+            limit = (definition.drain_timeout or settings.drain_timeout) + stop_limit
             if not was_connected:  # an attempt that is left has no calls to wait for
-                limit = min(settings.stop_timeout, world.slowest_stop[actor.address.server])
+                limit = min(stop_limit, world.slowest_stop[actor.address.server])
             assert for_seconds <= limit + EPS, f"{actor} drains for {for_seconds:g}s"
             is_lost = actor.life.ending is not None and actor.life.ending.cause is Cause.LOST
             assert not is_lost or not actor.in_flight, f"{actor} is lost, and has calls in flight"
@@ -224,7 +226,11 @@ def recovered(world: World) -> None:
         assert not actor.queued, f"{actor} still has {actor.queued} calls queued"
         assert not actor.in_flight, f"{actor} still has {actor.in_flight} calls in flight"
     for name, record in world.root.records.items():
-        if record.definition.lifecycle is Lifecycle.KEEP_ALIVE and record.down is None:
+        policy = record.definition.restart_policy or world.config.settings.restart_policy
+        comes_back = policy in (None, RestartPolicy.ALWAYS) and record.down is None
+        if not comes_back or world.was("failing", name, world.now):  # its own pace may be too slow for it
+            continue
+        if record.definition.lifecycle is Lifecycle.KEEP_ALIVE:
             assert world.root.actor(name).is_connected, f"{name} is kept alive, and is not live"
     assert not world.pending, f"{world.pending[0]} has no outcome"
 

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
 from ..actors._peer import Loss
 from . import _laws
@@ -74,7 +74,7 @@ class RoomMachine(RuleBasedStateMachine):
             "startPermits": permits,
             "failureThreshold": threshold,
             "cooldownMs": 1_000,
-            "maxConnections": slots,
+            "maxConnections": max(slots, self.settings.get("minConnections", 0) + 1),
             "restartBackoff": {"minMs": backoff, "maxMs": 60_000},
         }
         self.world = World(self.entries, {**drawn, **self.settings}, seed=seed, pace=pace)
@@ -92,7 +92,8 @@ class RoomMachine(RuleBasedStateMachine):
     def _session_for(self, server: str, index: int) -> tuple[bool, str | None]:
         """Whether the server can be called now, and out of which session."""
         sessions = tuple(self.world.sessions)
-        if self.entries[server].get("isolation", _PERSISTENT) == _PERSISTENT:
+        entry, room = self.entries[server], self.settings.get("isolation", _PERSISTENT)
+        if entry.get("isolation", room) == _PERSISTENT:
             return True, None
         return bool(sessions), sessions[index % len(sessions)] if sessions else None
 
@@ -257,10 +258,12 @@ class RoomMachine(RuleBasedStateMachine):
 
     # ---- what holds -------------------------------------------------------------------------------------------------
 
-    @invariant()
-    def the_laws_hold(self) -> None:
+    def check_invariants(self, *args: Any, **named: Any) -> None:
+        """Where Hypothesis checks invariants. The laws are no `@invariant`: each would be a line between any two of the
+        trace."""
         if hasattr(self, "world"):
             self._check(*_laws.settled)
+        super().check_invariants(*args, **named)
 
     def _check(self, *laws: _laws.Law) -> None:
         is_broken, self._is_broken = self._is_broken, True

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ..protocol.address import Address
-from ..protocol.config import Isolation, ServerDefinition
+from ..protocol.config import Isolation, RestartPolicy, ServerDefinition
 from ..protocol.errors import CallError, GreenroomError, Reach
 from ..protocol.lifecycle import Cause
 from ._book import EPS, Life
@@ -87,10 +87,20 @@ def _not_connected(world: World, call: OneCall, ended: float) -> str | None:
         return None
     if any(world.asked(what, call.server, call.began) for what in ("drained", "disabled", "removed")):
         return None
-    if any(life.causes and life.causes[-1][1] in _TAKEN_DOWN for life in _lives(world, call)):
+    down = (*_TAKEN_DOWN, Cause.LOST) if _stays_down(world, call) else _TAKEN_DOWN
+    if any(life.causes and life.causes[-1][1] in down for life in _lives(world, call)):
+        return None
+    # A session of the same name, opened anew while the child of the one before it is still being stopped.
+    if any(life.ended_as(Cause.SCOPE_ENDED, call.began) for life in _lives(world, call)):
         return None
     scope = f"{call.server}[session:{call.session}]"
     return None if world.asked("scope ended", scope, call.began) else "it was not taken down"
+
+
+def _stays_down(world: World, call: OneCall) -> bool:
+    """Once it is lost."""
+    own = call.definition.restart_policy if call.definition is not None else None
+    return (own or world.config.settings.restart_policy) is RestartPolicy.NEVER
 
 
 def _unknown(world: World, call: OneCall, ended: float) -> str | None:
@@ -126,12 +136,13 @@ def _waited(world: World, call: OneCall, ended: float) -> str | None:
 
 
 def _something_held_it(world: World, call: OneCall) -> bool:
-    faults = ("failing", "hung", "slow", "lost", "full pipe")
+    faults = ("failing", "hung", "slow", "late", "lost", "full pipe")
     if any(world.was(fault, call.server, call.began) for fault in faults):
         return True
     crowded = world.config.settings.max_connections < len(world.servers) + len(world.sessions) + 1
     definition = call.definition
-    apart = definition is not None and definition.isolation not in (None, Isolation.PERSISTENT)
+    isolation = (definition and definition.isolation) or world.config.settings.isolation
+    apart = isolation not in (None, Isolation.PERSISTENT)
     # A gate that earlier failures shut; a permit or a slot that others' starts hold.
     return (
         crowded

@@ -108,18 +108,21 @@ class World:
         self._faults: dict[tuple[str, str], float] = {}  # (fault, server) -> until when; `inf`: still
         self._asks: list[_Ask] = []
         self._removed: dict[str, dict[str, Any]] = {}
-        self._seed = seed
         seed_schedule(seed)
-        self.run = VirtualRun()
         self.room = Greenroom.open(
             self._source(),
             cache_path=":memory:",
             connectors=fake_connectors(self.servers),
             bootstrap=False,
         )
+        self.run = VirtualRun()
         self._inside: Any = self.room  # what the room keeps is looked at, never changed
         self.book = Book(self)
         self.events: list[Event] = []
+        for name, entry in self.entries.items():
+            self._note_slowness(name)
+            if entry.get("disabled"):
+                self._note_ask("disabled", name)
         try:
             self.do(self._open)
         except BaseException:
@@ -128,7 +131,6 @@ class World:
 
     async def _open(self) -> None:
         await self.room.start(self.run.nursery)
-        self.root._random.seed(self._seed)  # the gate's jitter: or a trace would not come back
         stream = self.runtime.stage.events
         stream.listen(self.events.append)
         stream.listen(self.book.read)
@@ -138,7 +140,8 @@ class World:
             await teach(self.room, name, server.tools)
 
     def _source(self) -> dict[str, Any]:
-        return {"mcpServers": dict(self.entries), "settings": self.settings}
+        settings = {**self.settings, "toolPrefix": "server"}  # as `call` names the tools
+        return {"mcpServers": dict(self.entries), "settings": settings}
 
     @property
     def now(self) -> float:
@@ -267,12 +270,24 @@ class World:
         setattr(self.servers[server], f"{step}_latency", seconds)
         if step == "stop":
             self.slowest_stop[server] = max(self.slowest_stop[server], seconds)
-        if step == "call" and seconds > 10.0:
+        if step in ("start", "greet", "list") and seconds == HANG:
+            self.hurt("hung", server)
+        self._note_slowness(server)
+
+    def _note_slowness(self, server: str) -> None:
+        """What it is too slow for, by what it is given."""
+        fake, settings = self.servers[server], self.config.settings
+        definition = self.config.servers.get(server)
+        call_limit = (definition and definition.call_timeout) or settings.call_timeout
+        connect_limit = (definition and definition.connect_timeout) or settings.connect_timeout
+        connects_in = fake.start_latency + fake.greet_latency + fake.list_latency
+        if fake.call_latency >= call_limit - EPS:
             self.hurt("hung", server)
             self.hurt("slow", server)
-        elif step in ("start", "greet", "list") and seconds == HANG:
+        if connects_in >= connect_limit - EPS:
             self.hurt("failing", server)
-            self.hurt("hung", server)
+        if 2 * (connects_in + fake.stop_latency) >= min(settings.queue_timeout, settings.acquire_timeout):
+            self.hurt("late", server)
 
     def refuse(self, server: str, how: str = "refuse_start") -> None:
         setattr(self.servers[server], how, "no")
@@ -292,6 +307,7 @@ class World:
         for (fault, name), until in self._faults.items():
             if name == server and until == math.inf:
                 self._faults[fault, name] = self.now
+        self._note_slowness(server)
 
     def change_tools(self, server: str, *, is_overtaken: bool = False) -> None:
         """It has other tools now, and says so. `is_overtaken`: it says so to one of its connections first, which reads
@@ -353,6 +369,8 @@ class World:
                 self._removed[server] = self.entries.pop(server)
                 self._note_ask("removed", server)
             case "restore" if server in self._removed:
+                if server not in self.root.records:
+                    self.book.forget(server)
                 self.entries[server] = self._removed.pop(server)
                 self._note_ask("reload", server)
             case _:

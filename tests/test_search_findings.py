@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from greenroom import CallError
+from greenroom.protocol.lifecycle import State
 from greenroom.testing import World
 from greenroom.testing._laws import settled
 
@@ -99,6 +100,20 @@ def test_a_connect_by_name_that_waited_for_a_slot_meets_the_gate_as_it_is_then(m
     assert world.servers["apart"].starts == starts + 1
 
 
+def test_a_gate_that_shuts_while_a_visit_waits_for_its_start_keeps_it_from_starting(make: MakeWorld) -> None:
+    """Of those whose gate is the server's own nobody was asked again."""
+    world = make({"apart": {"isolation": "per_session"}}, startPermits=1)
+    world.open_session("ann")
+    world.slow_down("apart", "start", 1.0)
+    world.refuse("apart", "refuse_greeting")
+    world.call("apart", session="ann")
+    world.ask("find", "apart")  # looks what it has, in a visit
+    world.advance(1.5)
+    assert world.servers["apart"].starts == 1
+    world.advance(2.0)
+    assert world.servers["apart"].starts == 2
+
+
 def test_what_is_kept_alive_is_so_again_when_who_brought_it_back_has_left(make: MakeWorld) -> None:
     """He left while it waited for a start permit, and with him the only reason to start it."""
     world = make({"kept": {"lifecycle": "keep-alive"}, "slow": {}}, startPermits=1)
@@ -124,6 +139,18 @@ def test_what_is_brought_back_while_it_drains_takes_calls_again(make: MakeWorld)
     ]
 
 
+def test_what_is_removed_is_not_brought_back_by_its_name_while_it_drains(make: MakeWorld) -> None:
+    """It was: a server ran that no configuration named."""
+    world = make({"notes": {}, "other": {}})
+    world.slow_down("notes", "stop", 0.5)
+    world.ask("connect", "notes")
+    world.reload("remove", "notes")
+    world.ask("connect", "notes")
+    world.advance(1.0)
+    assert world.servers["notes"].starts == 1
+    assert "notes" not in world.root.records
+
+
 def test_a_reload_brings_back_what_was_drained_before_it_is_closed(make: MakeWorld) -> None:
     world = make({"notes": {}, "other": {}})
     world.slow_down("notes", "call", 3.0)
@@ -145,3 +172,21 @@ def test_a_session_that_waits_for_its_servers_half_of_the_slots_costs_nothing(ma
     assert len(world.pending) == 1
     world.advance(20.0)
     assert world.root.admission.pool.next_look() == math.inf
+
+
+def test_the_same_seed_is_the_same_run_jitter_included() -> None:
+    """Each room drew its jitter from a source of its own that nobody could seed: traces did not come back."""
+
+    def starts() -> list[float]:
+        world = World({"kept": {"lifecycle": "keep-alive"}}, {"failureThreshold": 50})
+        try:
+            world.refuse("kept")
+            world.lose("kept")
+            world.advance(30.0)
+        finally:
+            world.run.close()
+        return [event.at for event in world.events if event.after is State.CONNECTING]
+
+    first = starts()
+    assert len(first) > 3
+    assert starts() == first
