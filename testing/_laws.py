@@ -82,6 +82,32 @@ def load_is_counted(world: World) -> None:
         assert tally.open == sum(load.in_flight + load.queued for load in loads), "the tally has lost a call"
 
 
+def nobody_serves_on_the_wrong_process(world: World) -> None:
+    """A hung server is not sent its probe; a server of another definition is not served on the old process."""
+    for actor in _actors(world):
+        if actor.life.state is not State.CONNECTED or actor.address.is_call:
+            continue
+        gate, server = actor.record.gate, actor.address.server
+        was_hung = (
+            gate.tripped and gate.reason == "did not answer" and actor.connected_at < gate.failed_at - EPS
+        )
+        assert not was_hung, f"{actor} was found hung, and is still connected"
+        began = world.book.life(actor.address).connecting_at
+        assert began >= world.redefined_at.get(server, began) - EPS, f"{actor} runs on its old definition"
+
+
+def the_silent_are_found_dead(world: World) -> None:
+    """What is kept alive is looked after: one interval to be asked, one for a suspicion, one to confirm it."""
+    limit = 3 * world.config.settings.health_interval
+    for actor in _actors(world):
+        server = actor.address.server
+        is_kept = actor.record.definition.lifecycle is Lifecycle.KEEP_ALIVE and actor.address.is_shared
+        if is_kept and actor.is_connected and actor.is_resting and server in world.silent_since:
+            life = world.book.life(actor.address)
+            since = max(world.silent_since[server], life.rested_at, world.reloaded_at)
+            assert world.now - since <= limit + EPS, f"{actor} has said nothing for {world.now - since:g}s"
+
+
 def gates_have_a_prober(world: World) -> None:
     """Half-open means that exactly one is on its way; while tripped, nothing else is sent."""
     records = {id(actor.record): actor.record for actor in _actors(world)}
@@ -260,6 +286,8 @@ settled: tuple[Law, ...] = (
     slots_are_conserved,
     load_is_counted,
     gates_have_a_prober,
+    nobody_serves_on_the_wrong_process,
+    the_silent_are_found_dead,
     whoever_waits_is_in_a_queue,
     pressure_makes_room,
     nothing_outstays_its_time,

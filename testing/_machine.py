@@ -174,11 +174,11 @@ class RoomMachine(RuleBasedStateMachine):
     @rule(
         server=INDEX,
         phase=st.sampled_from(["call", "start", "stop"]),
-        seconds=st.sampled_from([3.0, 1.0, HANG]),
+        seconds=st.sampled_from([3.0, HANG]),
         count=st.integers(1, 3),
         gap=st.sampled_from([0.5, 0.0]),
         what=st.sampled_from(["drain", "restart", "lose", "expire", "cancel", "definition", "remove"]),
-        then=st.sampled_from([0.0, 1.0, 3.0, 11.0, 16.0]),
+        then=st.sampled_from([0.0, 1.0, 3.0, 16.0]),
     )
     def strike(
         self, server: int, phase: str, seconds: float, count: int, gap: float, what: str, then: float
@@ -252,7 +252,7 @@ class RoomMachine(RuleBasedStateMachine):
     def let_time_pass(self, seconds: float) -> None:
         self.world.advance(seconds)
 
-    @rule(seconds=st.sampled_from([6.0, 10.0, 31.0, 61.0]))
+    @rule(seconds=st.sampled_from([6.0, 10.0, 31.0, 61.0, 100.0]))
     def let_much_time_pass(self, seconds: float) -> None:
         self.world.advance(seconds)
 

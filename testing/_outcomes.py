@@ -66,8 +66,9 @@ def _ended_as(*causes: Cause) -> Callable[[World, OneCall, float], str | None]:
 
 def _lost(world: World, call: OneCall, ended: float) -> str | None:
     """Also under an ending that had begun before, for a stronger cause."""
-    was_lost = any(world.was(fault, call.server, call.began) for fault in ("lost", "hung"))
-    return None if was_lost else "its server was not lost meanwhile"
+    if world.was("lost", call.server, call.began):
+        return None
+    return _ended_as(Cause.LOST)(world, call, ended)
 
 
 def _unavailable(world: World, call: OneCall, ended: float) -> str | None:

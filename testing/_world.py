@@ -105,6 +105,9 @@ class World:
         self.is_closed = False
         self.waiting = 0  # tasks of askers that have not come back
         self.unexpected: list[str] = []
+        self.silent_since: dict[str, float] = {}  # deaf servers
+        self.reloaded_at = 0.0  # a reload begins health checks anew
+        self.redefined_at: dict[str, float] = {}  # servers that a reload gave another definition
         self._faults: dict[tuple[str, str], float] = {}  # (fault, server) -> until when; `inf`: still
         self._asks: list[_Ask] = []
         self._removed: dict[str, dict[str, Any]] = {}
@@ -296,6 +299,7 @@ class World:
     def deafen(self, server: str, *, blocked: bool = False) -> None:
         """It answers nothing any more; `blocked`: it does not even read."""
         setattr(self.servers[server], "blocked" if blocked else "deaf", True)
+        self.silent_since.setdefault(server, self.now)
         for fault in ("failing", "hung", "slow", "full pipe") if blocked else ("failing", "hung", "slow"):
             self.hurt(fault, server)
 
@@ -304,6 +308,7 @@ class World:
         self._set_pace(fake)
         fake.refuse_start = fake.refuse_greeting = None
         fake.blocked = fake.deaf = False
+        self.silent_since.pop(server, None)
         for (fault, name), until in self._faults.items():
             if name == server and until == math.inf:
                 self._faults[fault, name] = self.now
@@ -359,6 +364,7 @@ class World:
                 self._note_ask("policy", server)
             case "definition" if entry is not None:
                 entry["args"] = [*entry.get("args", ()), "more"]
+                self.redefined_at[server] = self.now
                 self._note_ask("reload", server)
             case "disable" if entry is not None:
                 entry["disabled"] = True
@@ -375,6 +381,7 @@ class World:
                 self._note_ask("reload", server)
             case _:
                 pass
+        self.reloaded_at = self.now
         self.do(lambda: self.room.reload(self._source()))
         if server in self.entries:
             self.do(lambda: teach(self.room, server, self.servers[server].tools))
