@@ -31,7 +31,7 @@ def measure(size: Size) -> Iterator[Figure]:
 
 
 async def _measured(size: Size) -> tuple[list[list[float]], list[float]]:
-    rounds = size.rounds
+    rounds = 5 * size.rounds  # a turn is short, and one slice of another process a third of it
     turns = 2 * (rounds + 1)
     starts: list[float] = []
     async with room_of(config_of(turns, maxConnections=turns)) as room:
