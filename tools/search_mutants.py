@@ -125,9 +125,11 @@ def main() -> int:
         attempts = [
             pool.submit(_try, Path(folder) / str(number), mutant) for number, mutant in enumerate(wanted)
         ]
-        found = dict(zip(wanted, (attempt.result() for attempt in attempts), strict=True))
-    if len(wanted) == len(MUTANTS):
-        REPORT.write_text(_report(found), encoding="utf-8")
+        found: dict[Mutant, Found | None] = {}
+        for mutant, attempt in zip(wanted, attempts, strict=True):
+            found[mutant] = attempt.result()
+            if len(wanted) == len(MUTANTS):  # written as it goes: it takes its time
+                REPORT.write_text(_report(found), encoding="utf-8")
     survivors = [mutant.fault for mutant, what in found.items() if what is None]
     print(f"{len(wanted)} faults, {len(survivors)} not found", *survivors, sep="\n  ")
     return bool(survivors)
