@@ -190,6 +190,8 @@ class Referee:
         assert not (self.expired and self.staying > self.limits.minimum), "outstays the minimum"
 
     def next_look(self) -> float:
-        if not self.queue or len(self.shared) >= self.capacity + self.limits.reserve:
+        """Time opens nothing but the reserve, and that to nobody but the head, when all else is taken."""
+        is_reserve_left = self.capacity <= len(self.shared) < self.capacity + self.limits.reserve
+        if not self.queue or not is_reserve_left or not self.may_have_more(next(iter(self.queue.values()))):
             return math.inf
         return self.since[next(iter(self.queue))] + self.limits.reserve_timeout
