@@ -2,8 +2,8 @@
 
 What it does itself counts for every side alike, so whatever it wastes flatters the ratio to no gateway. It reads what a
 pipe holds: more would be memory mapped and given back for each read, some 9 µs. It looks for bytes with `find`: `in`
-on bytes first asks whether it was given a number, by raising. It encodes and decodes no JSON while it measures: a client
-that does sees no gateway at half as much again, and every ratio to it smaller.
+on bytes first asks whether it was given a number, by raising. It encodes and decodes no JSON while it measures: a
+client that does sees no gateway at half as much again, and every ratio to it smaller.
 """
 
 from __future__ import annotations

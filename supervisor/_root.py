@@ -740,12 +740,22 @@ class Root:
         if not gate.probing:
             record.probe = None
         self.stage.events.emit(Kind.DECISION, record.address, detail=f"gate: {why}")
+        self._ring_at(record)
+        for session in self._sessions_at_gate(record):  # theirs stands behind this one
+            self._ring_at(session)
+        if was_tripped and not gate.tripped:
+            self._serve_held(record)
+
+    def _ring_at(self, record: ServerRecord) -> None:
+        gate = record.gate
         if record.at_gate and not gate.probing and gate.shut_until <= self.stage.rim.now():
             self._reopen(record)
         else:
             self._watch_gate(record)
-        if was_tripped and not gate.tripped:
-            self._serve_held(record)
+
+    def _sessions_at_gate(self, record: ServerRecord) -> list[ServerRecord]:
+        records = (self._record(actor) for actor in self.actors.values())
+        return [session for session in records if session.parent is record and session.at_gate]
 
     def _serve_held(self, record: ServerRecord) -> None:
         """The gate has opened: other scopes may have calls that were held back for the probe."""

@@ -146,9 +146,8 @@ def whoever_waits_is_in_a_queue(world: World) -> None:
                 assert not wanted, f"{actor} is wanted and waits for nothing"
             case "gate":
                 assert actor in record.at_gate, f"{actor} waits for a gate that does not know it"
-                assert record.gate_timer is not None or record.gate.probing, (
-                    f"{actor}: nothing will open its gate"
-                )
+                is_probed = record.gate.probing or (record.parent is not None and record.parent.gate.probing)
+                assert record.gate_timer is not None or is_probed, f"{actor}: nothing will open its gate"
             case "slot":
                 assert actor in admission.pool._waiting, f"{actor} waits for a slot and is not in the queue"
             case _:

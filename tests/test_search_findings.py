@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from greenroom import CallError
+from greenroom.actors import Loss, LostReason
 from greenroom.protocol.lifecycle import State
 from greenroom.testing import World
 from greenroom.testing._laws import settled
@@ -190,3 +191,24 @@ def test_the_same_seed_is_the_same_run_jitter_included() -> None:
     first = starts()
     assert len(first) > 3
     assert starts() == first
+
+
+def test_a_session_at_its_servers_half_open_gate_hears_of_the_probes_end(make: MakeWorld) -> None:
+    """Nobody rang: its calls waited until they were too late."""
+    world = make({"apart": {"isolation": "per_session"}}, failureThreshold=1, cooldownMs=5_000)
+    world.open_session("ann")
+    world.call("apart", session="ann")
+    world.refuse("apart")
+    world.ask("find", "apart")  # its visit trips the server's own gate
+    world.heal("apart")
+    world.advance(5.0)
+    world.slow_down("apart", "call", 60.0)
+    world.call("apart", "safe", session="ann")
+    (anns,) = world.servers["apart"].connections
+    world.slow_down("apart", "start", 3.0)
+    world.ask("find", "apart")  # the probe
+    world.hurt("lost", "apart")
+    world.later(0.0, lambda: anns.lose(LostReason("session expired", loss=Loss.EXPIRED)))
+    world.heal("apart")
+    world.advance(10.0)
+    assert world.calls[1].outcomes == ['{"n": 1, "who": "ann"}']
