@@ -105,14 +105,11 @@ MUTANTS = (
     Mutant("the idle time is not started by the last call", _SERVER, "            self._idle_since = self.stage.rim.now()\n            self._is_held", "            self._is_held"),
     Mutant("a server that was taken down is brought back by a call", _ROOT, "        if what.then is Then.DOWN:\n            record.down = error\n", "        record.down = None\n"),
     Mutant("what is kept alive stays down after a loss", _RESTART, "RestartPolicy.ALWAYS if keep else", "RestartPolicy.ON_DEMAND if keep else"),
-    Mutant("an older list of tools replaces a newer one", "actors/_router.py", "if known is not None and entry.revision < known.revision:", "if False:"),
     Mutant("sessions share a child", _ROOT, "return Address.of_session(server, session)", "return Address.of_session(server, \"all\")"),
-    Mutant("a session that ends leaves its children", _ROOT, "            actor.leave(Ending(Cause.SCOPE_ENDED, \"the session is over\"), 0)\n", "            pass\n"),
     Mutant("a policy-only change restarts the process", "supervisor/_reload.py", "        return \"live\"\n", "        return \"replace\"\n"),
     Mutant("a changed definition keeps the old process", "supervisor/_reload.py", "    return \"replace\"\n", "    return \"live\"\n"),
     Mutant("a hung server is not declared lost", _DESK, "        if hung:\n            self._unresponsive()\n", ""),
     Mutant("a silent server is well", "actors/_health.py", "            if self.misses:\n", "            if False:\n"),
-    Mutant("one timer of several on one tick is lost", "actors/_timers.py", "        for timer in held:\n            heapq.heappush(self._heap, timer)\n", ""),
 )
 # fmt: on
 
