@@ -102,7 +102,7 @@ class Conversation:
         else:
             self._take_other(text)
 
-    def _take_other(self, text: bytes) -> None:
+    def _take_other(self, text: bytes | bytearray) -> None:
         """A line that is not one message."""
         try:
             messages = decode_line(text)
