@@ -6,7 +6,8 @@ decision is never out of date when it is acted on. The policies are pure objects
 
 From a reason to connect to the cue, an idle actor passes three doors in this order: its server's gate (waits for it to
 open; an explicit connect goes around it, once a second), then admission (`_admission`): a slot of the pool, and a start
-permit. It can leave the queue at each without a trace.
+permit. It can leave the queue at each without a trace. The gate may shut while it waits: when the permit comes, it is
+asked once more.
 
 A half-open gate's one probe is a call, or an attempt to connect that no call asked for; the record holds which. Only
 its own end is the probe's end, and one that ends without an answer hands its turn to the next call that waits.

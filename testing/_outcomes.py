@@ -168,6 +168,15 @@ def _timed_out(world: World, call: OneCall, ended: float) -> str | None:
     return None if world.was("slow", call.server, call.began) else "its server was not slow"
 
 
+_drained = _ended_as(
+    Cause.DRAINED,
+    Cause.RESTART,
+    Cause.RELOAD,
+    Cause.DISABLED,
+    Cause.REMOVED,
+    Cause.SHUTDOWN,
+    Cause.SCOPE_ENDED,
+)
 _REASONS: dict[tuple[str, Reach], Callable[[World, OneCall, float], str | None]] = {
     ("connect_failed", Reach.NOT_SENT): _ended_as(Cause.CONNECT_FAILED),
     ("server_unavailable", Reach.NOT_SENT): _unavailable,
@@ -181,22 +190,6 @@ _REASONS: dict[tuple[str, Reach], Callable[[World, OneCall, float], str | None]]
     ("timeout", Reach.SENT): _timed_out,
     ("call_failed", Reach.NOT_SENT): _lost,
     ("call_failed", Reach.SENT): _lost,
-    ("drained", Reach.SENT): _ended_as(
-        Cause.DRAINED,
-        Cause.RESTART,
-        Cause.RELOAD,
-        Cause.DISABLED,
-        Cause.REMOVED,
-        Cause.SHUTDOWN,
-        Cause.SCOPE_ENDED,
-    ),
-    ("drained", Reach.NOT_SENT): _ended_as(
-        Cause.DRAINED,
-        Cause.RESTART,
-        Cause.RELOAD,
-        Cause.DISABLED,
-        Cause.REMOVED,
-        Cause.SHUTDOWN,
-        Cause.SCOPE_ENDED,
-    ),
+    ("drained", Reach.SENT): _drained,
+    ("drained", Reach.NOT_SENT): _drained,
 }

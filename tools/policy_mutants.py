@@ -140,7 +140,7 @@ def main() -> int:
     ]
     with tempfile.TemporaryDirectory() as folder:
         copy = Path(folder)
-        _copy(copy)
+        copy_tree(copy)
         killers = {mutant: _try(copy, mutant) for mutant in wanted}
     if len(wanted) == len(MUTANTS):
         REPORT.write_text(_report(killers), encoding="utf-8")
@@ -149,7 +149,9 @@ def main() -> int:
     return bool(survivors)
 
 
-def _copy(folder: Path) -> None:
+def copy_tree(folder: Path) -> None:
+    """What tests need of the working tree, links as they are."""
+    folder.mkdir(exist_ok=True)
     for name in COPIED:
         source = ROOT / name
         if source.is_dir():

@@ -20,9 +20,9 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
 
-ROOT = Path(__file__).resolve().parents[1]
+from policy_mutants import ROOT, copy_tree
+
 REPORT = ROOT / "docs" / "search-mutants.md"
-COPIED = ("src", "protocol", "actors", "supervisor", "gateway", "testing", "tests", "pyproject.toml")
 SEARCH = "tests/test_lifecycle_search.py"
 LIMIT = 600.0  # seconds; shrinking is most of it
 SIDE_BY_SIDE = 2
@@ -134,7 +134,7 @@ def main() -> int:
 
 def _try(copy: Path, mutant: Mutant) -> Found | None:
     """What the search found, or None."""
-    _copy(copy)
+    copy_tree(copy)
     path = copy / mutant.file
     sound = path.read_text(encoding="utf-8")
     if sound.count(mutant.old) != 1:
@@ -147,17 +147,6 @@ def _try(copy: Path, mutant: Mutant) -> Found | None:
     shutil.rmtree(copy)
     print(f"{mutant.fault}: {found.law if found else 'NOT FOUND'}", flush=True)
     return found
-
-
-def _copy(folder: Path) -> None:
-    folder.mkdir()
-    for name in COPIED:
-        source = ROOT / name
-        if source.is_dir():
-            skipped = shutil.ignore_patterns("__pycache__", "*.egg-info")
-            shutil.copytree(source, folder / name, symlinks=True, ignore=skipped)
-        else:
-            shutil.copy(source, folder / name)
 
 
 def _search(copy: Path) -> Found | None:
