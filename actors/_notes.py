@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 
+from ..protocol.secrets import without_logins
+
 IN_FULL = 3
 
 
@@ -26,7 +28,7 @@ class Notes:
         self.counts[kind] += 1
         count = self.counts[kind]
         if count <= IN_FULL:
-            self._on_note(f"{kind}: {detail}" if detail else kind)
+            self._on_note(f"{kind}: {without_logins(detail)}" if detail else kind)
         elif _is_power_of_ten(count):
             self._on_note(f"{kind}: {count:,} times so far")
 

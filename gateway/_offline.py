@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from ..actors._catalogue_file import CatalogueFile, default_cache_path
-from ..protocol.config_parse import definition_hash
 from ..protocol.index import Index
+from ..supervisor._catalogue_keys import catalogue_keys
 from ._room import PlainRow
 
 if TYPE_CHECKING:
@@ -48,7 +47,7 @@ class OfflineLibrary:
 
 def open_library(config: Config) -> OfflineLibrary:
     """The library of `config`, with what the catalogue on disk holds for its definitions."""
-    wanted = {name: definition_hash(definition, os.environ) for name, definition in config.servers.items()}
+    wanted = catalogue_keys(config)
     cache = CatalogueFile(default_cache_path(), max_age=config.settings.cache_max_age)
     loaded = cache.load(wanted, time.time())
     return OfflineLibrary(config, {**dict.fromkeys(wanted), **loaded.entries}, warning=loaded.warning)

@@ -1,8 +1,9 @@
 """Which server a definition is: its hash, and whether a change of it is policy only.
 
 The hash keys the catalogue's entries, so it covers what decides which tools there are, with references
-expanded: the same file with another token is another account with other tools. Policy is left out, or a new
-idle timeout would forget every tool. Secrets go into the digest and nowhere else.
+expanded: the same file with another token is another account with other tools. The directory a program runs in
+is part of it as it is, not as it was written: `server.py` and `.` are other things in another project. Policy is
+left out, or a new idle timeout would forget every tool. Secrets go into the digest and nowhere else.
 
 Isolation is neither: it changes no tool, so it is not hashed, but it changes who shares a process, so it
 cannot be applied to a live one.
@@ -15,6 +16,7 @@ import enum
 import hashlib
 import json
 from collections.abc import Mapping
+from pathlib import PurePath
 from typing import Any, Final
 
 from ._config_readers import is_object
@@ -38,19 +40,28 @@ IDENTITY: Final = (
     "exclude_tools",
 )
 _NEEDS_RESTART: Final = ("name", *IDENTITY, "isolation")
-_VERSION: Final = 1  # of this normal form; another one is another hash
+_VERSION: Final = 2  # of this normal form; another one is another hash
 
 
-def definition_hash(definition: ServerDefinition, environ: Mapping[str, str]) -> str:
+def definition_hash(definition: ServerDefinition, environ: Mapping[str, str], directory: str) -> str:
     """SHA-256 (hex) of the normalised definition, the same for the same server in every process.
 
+    `directory` is the working directory of the process that would start it: what is relative is relative to that.
     Total: a URL whose variables are not set is hashed as written, which no expanded URL is equal to.
     """
     with contextlib.suppress(ConfigError):  # it cannot be connected either; whoever tries is told why
         definition = expand_definition(definition, environ).definition
     normal = {name: _normal(name, getattr(definition, name)) for name in IDENTITY}
+    if definition.command is not None:
+        normal["cwd"] = _under(directory, definition.cwd or "")
+    if definition.socket is not None:
+        normal["socket"] = _under(directory, definition.socket)
     text = json.dumps([_VERSION, normal], sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _under(directory: str, path: str) -> str:
+    return str(PurePath(directory, path))
 
 
 def policy_only_change(old: ServerDefinition, new: ServerDefinition) -> bool:

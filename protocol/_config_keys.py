@@ -18,6 +18,7 @@ import attrs
 from ._config_readers import (
     CHOICE,
     DAYS,
+    ENVIRONMENT,
     FLAG,
     FRACTION,
     MILLISECONDS,
@@ -69,7 +70,14 @@ SERVER_KEYS: Final = (
     Key("args", "args", TEXTS, "Its arguments, one text each. Variables are expanded.", True),
     Key("env", "env", TEXT_MAP, "Environment of the program, on top of the minimal one. Expanded.", True),
     Key("cwd", "cwd", TEXT, "Its working directory. `~` and variables are expanded.", True, "ours"),
-    Key("inheritEnv", "inherit_env", FLAG, "Give it our whole environment, not the minimal one.", True),
+    Key(
+        "inheritEnv",
+        "inherit_env",
+        ENVIRONMENT,
+        "What of our environment it gets besides the minimum: all, nothing, or these; `*` and `?` match.",
+        True,
+        "the setting `inheritEnv`",
+    ),
     Key("url", "url", TEXT, "The endpoint of an HTTP server. A missing variable is an error.", True),
     Key("headers", "headers", TEXT_MAP, "HTTP headers to send. Variables are expanded.", True),
     Key(
@@ -82,7 +90,14 @@ SERVER_KEYS: Final = (
     ),
     Key("socket", "socket", TEXT, "A unix socket path; JSON-RPC, one message a line. Expanded.", True),
     Key("exposeResources", "expose_resources", FLAG, "Offer its resources as `get_…` tools.", True),
-    Key("includeTools", "include_tools", TEXTS, "Only these tools; `*` and `?` match.", True, "all"),
+    Key(
+        "includeTools",
+        "include_tools",
+        TEXTS,
+        "Only these tools; `*` and `?` match. `[]`: none.",
+        True,
+        "all",
+    ),
     Key("excludeTools", "exclude_tools", TEXTS, "Never these tools; `*` and `?` match.", True, "none"),
     Key("lifecycle", "lifecycle", word(Lifecycle), "When it is started, and whether it is kept."),
     Key(
@@ -254,6 +269,13 @@ SETTING_KEYS: Final = (
     Key("restartPeriodMs", "restart_period", MILLISECONDS, "The window of `restartIntensity`."),
     Key(
         "healthIntervalMs", "health_interval", MILLISECONDS, "How often keep-alive servers are looked after."
+    ),
+    Key(
+        "inheritEnv",
+        "inherit_env",
+        ENVIRONMENT,
+        "What of our environment programs get besides the minimum: all, nothing, or these; `*` and `?` match.",
+        True,
     ),
     Key(
         "directTools",

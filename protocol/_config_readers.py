@@ -172,6 +172,20 @@ CHOICE: Final = Reader(
 )
 
 
+def _read_environment(value: Any) -> bool | tuple[str, ...]:
+    chosen = _read_choice(value)
+    if isinstance(chosen, tuple):
+        for position, name in enumerate(chosen):
+            if not name or "=" in name:
+                raise BadValueError(
+                    'must be a name or a pattern, like "AWS_*"; a value goes into "env"', position
+                )
+    return chosen
+
+
+ENVIRONMENT: Final = attrs.evolve(CHOICE, read=_read_environment)
+
+
 # ---- words -------------------------------------------------------------------------------------------------
 
 

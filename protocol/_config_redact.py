@@ -19,8 +19,8 @@ import attrs
 from ._config_keys import SERVER_KEYS, SETTING_KEYS, Key, in_file_units, leaves
 from .config import Config, ServerDefinition, Settings
 from .interpolate import without_references
+from .secrets import REDACTED, without_logins
 
-REDACTED: Final = "***"
 _SECRET_WORD: Final = re.compile(
     r"(?i)(pass(word|wd|phrase)?|secret|token|api[-_]?key|access[-_]?key|private[-_]?key|auth|bearer|credential|cookie"
     r"|signature|\bkey\b|\bpat\b|\bpwd\b)"
@@ -73,7 +73,7 @@ def redacted_url(url: str) -> str:
 def _is_said(key: Key, definition: ServerDefinition) -> bool:
     default = getattr(attrs.fields(ServerDefinition), key.attribute).default
     value = getattr(definition, key.attribute)
-    return key.attribute in definition.sources or (value != default and value not in ({}, ()))
+    return key.attribute in definition.sources or (value != default and value != {})
 
 
 def _shown(key: Key, definition: ServerDefinition) -> Any:
@@ -113,11 +113,14 @@ def _arguments(args: Sequence[str]) -> list[str]:
 
 
 def _argument(arg: str) -> str:
+    name, equals, value = arg.partition("=")
+    if equals and "://" in value and "://" not in name and " " not in arg:  # --proxy=http://…
+        return f"{name}={redacted_url(value)}"
     if "://" in arg and " " not in arg:
         return redacted_url(arg)
     if ":" in arg and _SECRET_WORD.search(arg.partition(":")[0]):  # a header as an argument
         return f"{arg.partition(':')[0]}: {_hidden(arg.partition(':')[2])}"
-    return _KNOWN.sub(REDACTED, arg)
+    return without_logins(_KNOWN.sub(REDACTED, arg))
 
 
 def _host(parts: SplitResult) -> str:

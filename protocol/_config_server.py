@@ -39,7 +39,9 @@ def read_server(name: str, entry: Givens) -> tuple[ServerDefinition, list[Proble
     found += _check_where(entry)
     found += _check_texts(entry)
     definition = ServerDefinition(name=name, extra=extra, sources=sources, **values)
-    return _check_isolation(definition, entry, found), found
+    definition = _check_isolation(definition, entry, found)
+    found += _check_idle(definition, entry)
+    return definition, found
 
 
 def read_value(key: Key, given: Given, values: dict[str, Any], sources: dict[str, str], note: Note) -> None:
@@ -149,6 +151,15 @@ def _check_isolation(definition: ServerDefinition, entry: Givens, found: list[Pr
         entry["lifecycle"].problem(f'"{word}" needs the isolation "persistent"; it is read as "lazy"')
     )
     return attrs.evolve(definition, lifecycle=Lifecycle.LAZY)
+
+
+def _check_idle(definition: ServerDefinition, entry: Givens) -> Iterable[Problem]:
+    """A server that is kept alive has no idle time; 0 says just that."""
+    if definition.lifecycle is Lifecycle.KEEP_ALIVE and definition.idle_timeout:
+        yield entry["idleTimeout"].problem(
+            'has no effect on a "keep-alive" server, which is never stopped for being idle: remove it, or make '
+            'the lifecycle "eager"'
+        )
 
 
 def check_environment(definition: ServerDefinition, environ: Mapping[str, str] | None) -> list[Problem]:

@@ -71,14 +71,14 @@ class ServerDefinition:
     args: tuple[str, ...] = ()
     env: Mapping[str, str] = attrs.field(factory=_no_map, hash=False, repr=_names_only)
     cwd: str | None = None
-    inherit_env: bool = False
+    inherit_env: bool | tuple[str, ...] | None = None  # names and patterns; None: what the settings say
     url: str | None = None
     headers: Mapping[str, str] = attrs.field(factory=_no_map, hash=False, repr=_names_only)
     http_transport: HttpTransport | None = None
     socket: str | None = None
     in_process: Any = attrs.field(default=None, eq=False, hash=False)
     expose_resources: bool = True
-    include_tools: tuple[str, ...] = ()
+    include_tools: tuple[str, ...] | None = None  # None: all; an empty list means none
     exclude_tools: tuple[str, ...] = ()
     # -- policy (applied live) --
     lifecycle: Lifecycle = Lifecycle.LAZY
@@ -134,6 +134,7 @@ class Settings:
     restart_intensity: int = 5
     restart_period: float = 60.0
     health_interval: float = 30.0
+    inherit_env: bool | tuple[str, ...] = False  # beyond what every child gets: everything, nothing, or these
     direct_tools: bool | tuple[str, ...] = True
     bootstrap: bool = True
     max_line: int = 64 * 1024 * 1024
@@ -155,3 +156,10 @@ class Config:
     problems: tuple[Problem, ...] = ()
     broken: Mapping[str, Problem] = attrs.field(factory=_no_map, hash=False)  # name -> why not served
     files: tuple[str, ...] = ()  # what was read, strongest first
+
+
+def with_settings(definition: ServerDefinition, settings: Settings) -> ServerDefinition:
+    """`definition` with what it leaves to the settings and what decides which server it is: its environment."""
+    if definition.inherit_env is not None:
+        return definition
+    return attrs.evolve(definition, inherit_env=settings.inherit_env)

@@ -53,7 +53,7 @@ class _Naming:
 
     mode: PrefixMode
     expose_resources: bool
-    include: tuple[str, ...]
+    include: tuple[str, ...] | None
     exclude: tuple[str, ...]
 
     @classmethod
@@ -89,7 +89,7 @@ class _Part:
     @cached_property
     def tools(self) -> Household:
         found = [*self._read("tool", "tools"), *self._read("resource", "resources")]
-        if self.naming.include:
+        if self.naming.include is not None:
             found = [one for one in found if self._chosen(one, self.naming.include)]
         if self.naming.exclude:
             found = [one for one in found if not self._chosen(one, self.naming.exclude)]

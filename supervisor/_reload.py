@@ -14,7 +14,7 @@ from collections.abc import Mapping
 
 import attrs
 
-from ..protocol.config import Config, ServerDefinition
+from ..protocol.config import Config, ServerDefinition, with_settings
 from ..protocol.config_parse import policy_only_change
 
 
@@ -54,7 +54,11 @@ def plan_reload(old: Config, new: Config) -> ReloadPlan:
 
 
 def _usable(config: Config) -> Mapping[str, ServerDefinition]:
-    return {name: definition for name, definition in config.servers.items() if name not in config.broken}
+    return {
+        name: with_settings(definition, config.settings)
+        for name, definition in config.servers.items()
+        if name not in config.broken
+    }
 
 
 def _group(old: ServerDefinition | None, new: ServerDefinition) -> str:

@@ -45,13 +45,13 @@ from ..actors import (
 )
 from ..protocol.address import Address
 from ..protocol.catalogue import Raw, ServerEntry
-from ..protocol.config import Config, Lifecycle, ServerDefinition
-from ..protocol.config_parse import definition_hash
+from ..protocol.config import Config, Lifecycle, ServerDefinition, with_settings
 from ..protocol.errors import CallError, ConfigError, ConnectFailed, RoomClosed, ServerDown, UsageError
 from ..protocol.events import Kind
 from ..protocol.interpolate import expand_definition
 from ..protocol.lifecycle import Cause, Ending
 from ._callbacks import Callbacks
+from ._catalogue_keys import catalogue_keys
 from ._core_supervision import keep_running
 from ._reception import Reception
 from ._reload import ReloadPlan
@@ -190,8 +190,7 @@ class Runtime:
 
     def _recall(self) -> dict[str, ServerEntry]:
         """What the cache knows of the servers as they are defined now."""
-        for name, definition in self.config.servers.items():
-            self._hashes[name] = definition_hash(definition, os.environ)
+        self._hashes = catalogue_keys(self.config)
         entries, warnings = self._store.load(self._hashes)
         for warning in warnings:
             self.stage.events.emit(Kind.NOTE, detail=warning)
@@ -268,7 +267,7 @@ class Runtime:
         self.stage.settings = config.settings
         self.root.limits_changed()
         known = {name: entry for name in self._hashes if (entry := self.router.entry(name)) is not None}
-        hashes, self._hashes = self._hashes, {}
+        hashes = self._hashes
         entries = self._recall()
         for name, entry in known.items():
             if self._hashes.get(name) == hashes[name]:
@@ -339,6 +338,7 @@ class Runtime:
 
     def _connector(self, definition: ServerDefinition, address: Address, incarnation: int) -> Connector:
         try:
+            definition = with_settings(definition, self.config.settings)
             definition = expand_definition(definition, os.environ).definition
         except ConfigError as error:
             raise ConnectFailed(

@@ -26,8 +26,8 @@ from greenroom.gateway._offline import OfflineLibrary
 from greenroom.gateway._views import status_view, tools_view
 from greenroom.protocol.catalogue import ServerEntry
 from greenroom.protocol.config import Config
-from greenroom.protocol.config_parse import definition_hash
 from greenroom.protocol.errors import UsageError
+from greenroom.supervisor._catalogue_keys import catalogue_keys
 from greenroom.supervisor._config_files import load_config
 
 HEAVY = ("mcp", "mcp_types", "trio", "pydantic", "rich", "asyncio")
@@ -92,10 +92,8 @@ def test_the_catalogue_on_disk_is_what_the_cache_means(
 ) -> None:
     """Two commands that find, and one that describes, with nothing running and nothing started."""
     write(home / ".mcp.json", clock={"command": "no-such-clock"})
-    definition = load_config(cwd=home, home=home, environ=os.environ).servers["clock"]
-    entry = ServerEntry(
-        "clock", definition_hash(definition, os.environ), tools=(NOW,), fetched_at=time.time() - 60
-    )
+    keys = catalogue_keys(load_config(cwd=home, home=home, environ=os.environ))
+    entry = ServerEntry("clock", keys["clock"], tools=(NOW,), fetched_at=time.time() - 60)
     assert CatalogueFile(default_cache_path()).save([entry], time.time()) is None
     assert run(["status"]) == 0
     assert "○ clock  cached, 1 tool" in capsys.readouterr().out

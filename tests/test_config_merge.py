@@ -36,7 +36,7 @@ HTTP = {"url": "http://h", "headers": {"Authorization": "t"}, "bearerToken": "t"
 def test_another_place_takes_nothing_that_belonged_to_the_old_one(lower: Any, higher: Any) -> None:
     config = over(higher, {**lower, "lifecycle": "eager", "oauth": {"clientSecret": "t"}})
     both = config.servers["s"]
-    assert (both.args, both.env, both.headers, both.cwd, both.inherit_env) == ((), {}, {}, None, False)
+    assert (both.args, both.env, both.headers, both.cwd, both.inherit_env) == ((), {}, {}, None, None)
     assert both.http_transport is None
     assert [both.command, both.url, both.socket].count(None) == 2
     assert both.lifecycle is Lifecycle.EAGER
@@ -103,6 +103,7 @@ def definition(**entry: Any) -> ServerDefinition:
     return parse_config({"mcpServers": {"s": {"command": "x", **entry}}}).servers["s"]
 
 
+HERE = "/srv"
 BASE = definition(env={"A": "${T}", "B": "b"})
 
 
@@ -112,7 +113,7 @@ BASE = definition(env={"A": "${T}", "B": "b"})
 )
 def test_policy_is_not_in_the_hash_and_can_be_applied_live(policy: Any) -> None:
     changed = definition(env={"B": "b", "A": "${T}"}, **policy)
-    assert definition_hash(changed, {"T": "1"}) == definition_hash(BASE, {"T": "1"})
+    assert definition_hash(changed, {"T": "1"}, HERE) == definition_hash(BASE, {"T": "1"}, HERE)
     assert policy_only_change(BASE, changed)
 
 
@@ -123,36 +124,58 @@ def test_policy_is_not_in_the_hash_and_can_be_applied_live(policy: Any) -> None:
         {"args": ["a"]},
         {"cwd": "/"},
         {"inheritEnv": True},
+        {"inheritEnv": ["A*"]},
         {"exposeResources": False},
         {"includeTools": ["a"]},
+        {"includeTools": []},
         {"excludeTools": ["a"]},
         {"env": {"A": "${T}", "B": "c"}},
     ],
 )
 def test_what_decides_the_server_is_in_the_hash_and_needs_another_incarnation(identity: Any) -> None:
     changed = definition(**{"env": dict(BASE.env), **identity})
-    assert definition_hash(changed, {"T": "1"}) != definition_hash(BASE, {"T": "1"})
+    assert definition_hash(changed, {"T": "1"}, HERE) != definition_hash(BASE, {"T": "1"}, HERE)
     assert not policy_only_change(BASE, changed)
 
 
 def test_isolation_is_not_hashed_but_cannot_be_applied_live() -> None:
     changed = definition(env=dict(BASE.env), isolation="per_call")
-    assert definition_hash(changed, {}) == definition_hash(BASE, {})
+    assert definition_hash(changed, {}, HERE) == definition_hash(BASE, {}, HERE)
     assert not policy_only_change(BASE, changed)
 
 
 def test_the_hash_is_of_expanded_values_and_stays_the_same_for_ever() -> None:
-    assert definition_hash(BASE, {"T": "1"}) != definition_hash(BASE, {"T": "2"})
-    assert definition_hash(definition(env={"A": "1", "B": "b"}), {}) == definition_hash(BASE, {"T": "1"})
-    pinned = "bb44723dd107f8bc22b3d25ff90c3e17c65cd1c1fadae1e94bc18a4718fbaf23"
-    assert definition_hash(ServerDefinition("any", command="x", env={"A": "1"}), {}) == pinned
+    assert definition_hash(BASE, {"T": "1"}, HERE) != definition_hash(BASE, {"T": "2"}, HERE)
+    assert definition_hash(definition(env={"A": "1", "B": "b"}), {}, HERE) == definition_hash(
+        BASE, {"T": "1"}, HERE
+    )
+    pinned = "934fabffdbacb4b001ecd2776567f8f8c493fa43aa01df24afa5317a173af1f6"
+    assert definition_hash(ServerDefinition("any", command="x", env={"A": "1"}), {}, HERE) == pinned
 
 
 def test_a_url_that_cannot_be_expanded_still_has_a_hash() -> None:
     remote = ServerDefinition("s", url="http://${H}/")
-    assert definition_hash(remote, {}) != definition_hash(remote, {"H": "h"})
+    assert definition_hash(remote, {}, HERE) != definition_hash(remote, {"H": "h"}, HERE)
 
 
 def test_header_names_have_no_case_in_the_hash() -> None:
     one, other = (ServerDefinition("s", url="http://h", headers={name: "v"}) for name in ("X-A", "x-a"))
-    assert definition_hash(one, {}) == definition_hash(other, {})
+    assert definition_hash(one, {}, HERE) == definition_hash(other, {}, HERE)
+
+
+@pytest.mark.parametrize("entry", [{}, {"args": ["."]}, {"cwd": "sub"}, {"command": "./x"}])
+def test_t53_where_a_program_runs_is_part_of_which_server_it_is(entry: Any) -> None:
+    there = definition(**entry)
+    assert definition_hash(there, {}, "/a") != definition_hash(there, {}, "/b")
+    assert definition_hash(there, {}, "/a") == definition_hash(there, {}, "/a/")
+
+
+def test_t53_what_says_where_it_is_is_the_same_server_from_everywhere() -> None:
+    fixed = definition(cwd="/srv/app")
+    assert definition_hash(fixed, {}, "/a") == definition_hash(fixed, {}, "/b")
+    assert definition_hash(definition(cwd="app"), {}, "/srv") == definition_hash(fixed, {}, "/b")
+    remote = ServerDefinition("s", url="http://h")
+    assert definition_hash(remote, {}, "/a") == definition_hash(remote, {}, "/b")
+    hooked, absolute = ServerDefinition("s", socket="run/s"), ServerDefinition("s", socket="/a/run/s")
+    assert definition_hash(hooked, {}, "/a") == definition_hash(absolute, {}, "/b")
+    assert definition_hash(hooked, {}, "/b") != definition_hash(absolute, {}, "/b")

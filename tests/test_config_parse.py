@@ -54,7 +54,7 @@ def test_every_key_of_a_server_reaches_its_attribute_in_its_unit() -> None:
             "exposeResources": False,
             "includeTools": ["a*"],
             "excludeTools": ["b"],
-            "lifecycle": "keep-alive",
+            "lifecycle": "eager",
             "isolation": "persistent",
             "restartPolicy": "never",
             "idleTimeout": 0.5,
@@ -79,7 +79,7 @@ def test_every_key_of_a_server_reaches_its_attribute_in_its_unit() -> None:
         expose_resources=False,
         include_tools=("a*",),
         exclude_tools=("b",),
-        lifecycle=Lifecycle.KEEP_ALIVE,
+        lifecycle=Lifecycle.EAGER,
         isolation=Isolation.PERSISTENT,
         restart_policy=RestartPolicy.NEVER,
         idle_timeout=30.0,
@@ -233,7 +233,7 @@ def test_both_spellings_of_the_section_are_read() -> None:
         ({"command": "x", "env": {"a.b=": "a"}}, 's.env["a.b="]: has a name that cannot be used'),
         (
             {"command": "x", "inheritEnv": "yes"},
-            "mcpServers.s.inheritEnv: must be true or false, is a string",
+            "mcpServers.s.inheritEnv: must be true, false or an array of names, is a string",
         ),
         ({"command": "x", "excludeTools": "rm"}, "mcpServers.s.excludeTools: must be an array of strings"),
         (
@@ -336,6 +336,14 @@ def test_a_server_without_a_name_is_a_warning() -> None:
         ({"maxInFlight": 10**400}, ".maxInFlight: is too large"),
         ({"disabled": "true"}, ".disabled: must be true or false, is a string; the default is used"),
         ({"disabled": 1}, ".disabled: must be true or false, is a number; the default is used"),
+        (
+            {"lifecycle": "keep-alive", "idleTimeout": 5},
+            '.idleTimeout: has no effect on a "keep-alive" server, which is never stopped for being idle',
+        ),
+        (
+            {"lifecycle": {"mode": "keep-alive", "idleTimeoutMs": 5}},
+            '.lifecycle.idleTimeoutMs: has no effect on a "keep-alive" server',
+        ),
         ({"headers": {"A": "b"}}, '.headers: has no effect on a server with "command"'),
         ({"bearerToken": "t"}, '.bearerToken: has no effect on a server with "command"'),
         ({"type": "http"}, '.type: "http" does not go with "command"; it is ignored, the command is started'),
@@ -369,6 +377,12 @@ def test_a_slip_is_a_warning_and_the_server_is_served(more: dict[Any, Any], mess
     assert any(message in each for each in warnings(config)), warnings(config)
     assert config.servers["s"].command == "x"
     assert not config.broken
+
+
+@pytest.mark.parametrize("entry", [{"idleTimeout": 0}, {}, {"isolation": "per_call", "idleTimeout": 5}])
+def test_an_idle_time_that_says_never_is_no_slip_of_a_keep_alive_server(entry: dict[str, Any]) -> None:
+    config = parse({"command": "x", "lifecycle": "keep-alive", **entry})
+    assert not any("idleTimeout" in each for each in warnings(config))
 
 
 def test_unknown_keys_are_kept_with_their_source() -> None:

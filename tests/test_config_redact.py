@@ -76,7 +76,14 @@ def test_a_definition_in_a_log_line_shows_names_only() -> None:
 
 def test_the_printed_configuration_is_one() -> None:
     said = {
-        "s": {"command": "x", "args": ["-y"], "lifecycle": "eager", "idleTimeout": 0.5, "stopTimeoutMs": 1500}
+        "none": {"command": "x", "includeTools": [], "directTools": [], "inheritEnv": []},
+        "s": {
+            "command": "x",
+            "args": ["-y"],
+            "lifecycle": "eager",
+            "idleTimeout": 0.5,
+            "stopTimeoutMs": 1500,
+        },
     }
     settings = {"cooldownMs": 1234.5, "idleTimeout": 0.1, "toolPrefix": "none", "outputGuard": False}
     config = parse_config({"mcpServers": said, "settings": settings})

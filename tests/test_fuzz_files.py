@@ -100,7 +100,7 @@ def load(file: bytes, *, toml: bytes = b"", named: bool) -> Config | None:
             _check_refusal(error, named)
             return None
     for definition in config.servers.values():
-        definition_hash(definition, {})
+        definition_hash(definition, {}, "/")
     assert all(problem.where and problem.what for problem in config.problems)
     json.dumps(redacted(config), ensure_ascii=False).encode()
     return config

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import attrs
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.models import names
@@ -98,6 +99,12 @@ def test_include_and_exclude_take_every_spelling() -> None:
     ]
 
     assert names == ["gh-mcp_read_a", "gh-mcp_write_a"]
+
+
+@pytest.mark.parametrize("key", ["include_tools", "exclude_tools"])
+def test_an_empty_list_means_none(key: str) -> None:
+    names = [target.name for target in build_one(entry("s", "a"), **{key: ()}).tools()]
+    assert names == ([] if key == "include_tools" else ["s_a"])
 
 
 def test_hyphen_equals_underscore_and_an_exact_name_beats_it() -> None:

@@ -1,12 +1,15 @@
 """The last words of a server: its stderr, drained always and kept a little.
 
 Nobody reads a server's stderr while all is well, but an unread pipe stops the server that writes to it. So it is read
-into a ring of fixed size, and what is left there when the server fails is quoted in the error.
+into a ring of fixed size, and what is left there when the server fails is quoted in the error, without the logins of
+the URLs in it.
 """
 
 from __future__ import annotations
 
 import re
+
+from ...protocol.secrets import without_logins
 
 _QUOTED = 3
 _QUOTED_LENGTH = 400
@@ -31,6 +34,6 @@ class StderrRing:
 
     def tail(self) -> tuple[str, ...]:
         """The last three lines that are not empty, printable, each cut to a length a message can carry."""
-        lines = _UNPRINTABLE.sub("", self._data.decode(errors="replace")).splitlines()
+        lines = without_logins(_UNPRINTABLE.sub("", self._data.decode(errors="replace"))).splitlines()
         spoken = [line.strip()[:_QUOTED_LENGTH] for line in lines if line.strip()]
         return tuple(spoken[-_QUOTED:])
