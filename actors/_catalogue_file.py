@@ -27,6 +27,8 @@ import attrs
 import msgspec
 
 from ..protocol.catalogue import Raw, ServerEntry
+from ..protocol.halves import whole, whole_value
+from . import _lenient as lenient
 
 VERSION: Final = 1
 MAX_AGE: Final = 7 * 86_400.0
@@ -211,7 +213,7 @@ class CatalogueFile:
 
 
 def _key(server: str, definition_hash: str) -> str:
-    return f"{definition_hash} {server}"
+    return f"{definition_hash} {whole(server)}"
 
 
 def _parse(data: bytes) -> dict[str, _Kept]:
@@ -219,7 +221,7 @@ def _parse(data: bytes) -> dict[str, _Kept]:
     if not data:
         return {}
     try:
-        file = _as_file.decode(data)
+        file = lenient.decode(_as_file, data)
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         raise _BrokenError(_version_problem(data) or f"cannot be understood ({error})") from error
     if file.version != VERSION:
@@ -230,7 +232,7 @@ def _parse(data: bytes) -> dict[str, _Kept]:
 def _version_problem(data: bytes) -> str:
     """What to say of a file of another version; empty for one that states none or ours."""
     with suppress(msgspec.MsgspecError, ValueError, RecursionError):
-        version = _as_version.decode(data).version
+        version = lenient.decode(_as_version, data).version
         if version != VERSION:
             return f"is of version {version}, not {VERSION}"
     return ""
@@ -261,7 +263,14 @@ def _kept(entry: ServerEntry) -> _Kept:
         capabilities=dict(entry.capabilities),
         protocol_version=entry.protocol_version,
     )
-    return _Kept(entry.fetched_at, entry.revision, msgspec.Raw(msgspec.json.encode(body)))
+    return _Kept(entry.fetched_at, entry.revision, msgspec.Raw(_said(body)))
+
+
+def _said(body: _Body) -> bytes:
+    try:
+        return msgspec.json.encode(body)
+    except UnicodeEncodeError:  # half a character: only a server in our own process can say one
+        return msgspec.json.encode(whole_value(msgspec.to_builtins(body)))
 
 
 def _entry(server: str, definition_hash: str, kept: _Kept) -> ServerEntry | None:

@@ -16,6 +16,7 @@ from typing import Any
 
 import msgspec
 
+from ..protocol.halves import repair_utf8
 from ._notes import Notes
 from ._peer import ANSWERED, NOT_SENT, SENT, Exchange, PeerHooks, RpcError
 from ._rim import Rim
@@ -33,7 +34,6 @@ from ._wire import (
     encode_request,
     excerpt,
     fault,
-    repair_utf8,
 )
 
 # The negotiation may not be cancelled (the specification says so): a late answer to it is simply dropped.

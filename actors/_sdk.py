@@ -8,7 +8,10 @@ for it already.
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any
+
+from ..protocol.halves import mend_escapes
 
 if TYPE_CHECKING:
     from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
@@ -34,13 +37,25 @@ async def serve(
 
 
 def to_message(line: bytes) -> SessionMessage:
-    """One JSON-RPC message, as the server takes it."""
+    """One JSON-RPC message, as the server takes it; half characters (`protocol/halves`) it does not."""
     from mcp.shared.message import SessionMessage
     from mcp_types.jsonrpc import jsonrpc_message_adapter
+    from pydantic import ValidationError
 
-    return SessionMessage(jsonrpc_message_adapter.validate_json(line))
+    try:
+        return SessionMessage(jsonrpc_message_adapter.validate_json(line))
+    except ValidationError:
+        mended = mend_escapes(line)
+        if mended is None:
+            raise
+    return SessionMessage(jsonrpc_message_adapter.validate_json(mended))
 
 
 def from_message(message: SessionMessage) -> bytes:
     """One JSON-RPC message of the server's, as bytes: exactly the fields it set."""
-    return message.message.model_dump_json(by_alias=True, exclude_unset=True).encode()
+    from pydantic_core import PydanticSerializationError
+
+    try:
+        return message.message.model_dump_json(by_alias=True, exclude_unset=True).encode()
+    except PydanticSerializationError:  # half a character
+        return json.dumps(message.message.model_dump(by_alias=True, exclude_unset=True)).encode()

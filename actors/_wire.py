@@ -3,7 +3,8 @@
 A line is decoded only as far as its envelope; `params`, `result` and `error` stay the bytes the server sent, so nothing
 of them can be lost, renamed or validated on the way, and whoever wants to look decodes then (`decode_result`). A line
 that is no JSON-RPC is told apart by how much of it can still be used: an *answer* that is broken names the exchange it
-belongs to and ends that one alone; anything else is junk.
+belongs to and ends that one alone; anything else is junk. Half a character, as JavaScript escapes it, breaks nothing
+(`protocol/halves`): the payloads keep it, and what is read of them has it replaced.
 
 Requests of the 2026-07-28 era carry who we are in `_meta` of each; that part is encoded once per connection and spliced
 into the encoded params, which is why `Stamp` holds bytes. Rejected: the SDK's models (80-100 µs a call, and unknown
@@ -22,6 +23,8 @@ import attrs
 import msgspec
 
 from ..protocol.errors import UsageError
+from ..protocol.halves import mend_escapes, whole_value
+from . import _lenient as lenient
 from ._peer import RpcError
 
 MODERN_VERSIONS = ("2026-07-28",)
@@ -65,6 +68,7 @@ class _ErrorBody(msgspec.Struct, gc=False):
 _envelope = msgspec.json.Decoder(Envelope)
 _batch = msgspec.json.Decoder(list[Envelope])
 _error = msgspec.json.Decoder(_ErrorBody)
+_any = msgspec.json.Decoder()
 _encode = msgspec.json.Encoder().encode
 
 # An id at the top level, before anything nested: what stands behind a nested value cannot be told from its inside.
@@ -88,25 +92,34 @@ def decode_line(line: bytes | bytearray) -> list[Envelope]:
     Raises `WireFault` when it is no JSON-RPC.
     """
     try:
-        return [_envelope.decode(line)]
+        return [_decode_envelope(line)]
     except (msgspec.MsgspecError, RecursionError, UnicodeError) as error:
         if not line.lstrip().startswith(b"["):
             raise WireFault(str(error)) from None
     try:
-        return _batch.decode(line)
+        return lenient.decode(_batch, line)
     except (msgspec.MsgspecError, RecursionError, UnicodeError) as error:
         raise WireFault(str(error)) from None
 
 
-def repair_utf8(line: bytes | bytearray) -> bytes | bytearray:
-    """The line with every byte that is not UTF-8 replaced; the very same object when there is none."""
-    if line.isascii():
-        return line
+def _decode_envelope(line: bytes | bytearray) -> Envelope:
+    """One message; half characters in what only passes stay there."""
+    mended = None
     try:
-        line.decode()
-    except UnicodeDecodeError:
-        return line.decode(errors="replace").encode()
-    return line
+        return _envelope.decode(line)
+    except msgspec.ValidationError:
+        raise
+    except msgspec.DecodeError:
+        mended = mend_escapes(line)
+        if mended is None:
+            raise
+    message, parts = _envelope.decode(mended), lenient.decode_parts(line)
+    message.params = parts.get("params", ABSENT)
+    message.result = parts.get("result", ABSENT)
+    message.error = parts.get("error", ABSENT)
+    if isinstance(message.id, str):
+        message.id = json.loads(bytes(parts["id"]))  # to be echoed as it came
+    return message
 
 
 def answer_id_in(head: bytes | bytearray) -> int | None:
@@ -139,7 +152,7 @@ def decode_params(params: msgspec.Raw) -> dict[str, Any] | None:
 def decode_error(error: bytes) -> RpcError:
     """A JSON-RPC error as the server sent it, or a fault when it is not one."""
     try:
-        body = _error.decode(error)
+        body = lenient.decode(_error, error)
     except (msgspec.MsgspecError, RecursionError, UnicodeError) as problem:
         return fault(f"the error of the answer is malformed ({problem})")
     return RpcError(body.code, body.message, body.data)
@@ -152,7 +165,7 @@ def fault(text: str) -> RpcError:
 
 def _decode(raw: bytes) -> Any:
     try:
-        return msgspec.json.decode(raw)
+        return lenient.decode(_any, raw)
     except (msgspec.MsgspecError, RecursionError, UnicodeError) as error:
         raise WireFault(f"not JSON: {error}") from None
 
@@ -217,17 +230,28 @@ def encode_notification(method: str, params: Mapping[str, Any] | None) -> bytes:
 def encode_reply(rpc_id: Any, result: Mapping[str, Any] | None, error: RpcError | None = None) -> bytes:
     """The answer to a request of the other side. Raises `UsageError` as `encode_request` does."""
     if error is None:
-        return b'{"jsonrpc":"2.0","id":%b,"result":%b}\n' % (encode_json(rpc_id), encode_json(result or {}))
+        return b'{"jsonrpc":"2.0","id":%b,"result":%b}\n' % (_echo(rpc_id), encode_json(result or {}))
     body: dict[str, Any] = {"code": error.code, "message": error.message}
     if error.data is not None:
         body["data"] = error.data
-    return b'{"jsonrpc":"2.0","id":%b,"error":%b}\n' % (encode_json(rpc_id), encode_json(body))
+    return b'{"jsonrpc":"2.0","id":%b,"error":%b}\n' % (_echo(rpc_id), encode_json(body))
+
+
+def _echo(rpc_id: Any) -> bytes:
+    """The other side's own id, also with half a character in it."""
+    try:
+        return _encode(rpc_id)
+    except UnicodeEncodeError:
+        return json.dumps(rpc_id).encode()
 
 
 def encode_json(value: Any) -> bytes:
     """`value` as JSON bytes. Raises `UsageError`: what cannot be said in JSON is the caller's to mend."""
     try:
-        return _encode(value)
+        try:
+            return _encode(value)
+        except UnicodeEncodeError:
+            return _encode(whole_value(value))
     except (TypeError, ValueError, OverflowError, RecursionError) as error:
         raise UsageError(
             f"This cannot be sent as JSON: {error}. Use objects, arrays, strings and numbers."

@@ -26,6 +26,7 @@ from typing import Any, Final
 import attrs
 
 from ..protocol.errors import GreenroomError, UsageError
+from ..protocol.halves import repair_utf8
 
 MAX_LINE: Final = 16 << 20
 _LONGEST_PATH: Final = 100  # what every system takes for a socket's path
@@ -124,7 +125,7 @@ async def _serve_client(stream: Any, methods: Mapping[str, Handler]) -> None:
 
 async def _answer(line: bytes, methods: Mapping[str, Handler]) -> dict[str, Any]:
     try:
-        request = json.loads(line)
+        request = json.loads(repair_utf8(line))
         handler = methods.get(request["method"])
         params: dict[str, Any] = request.get("params") or {}
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError):

@@ -11,6 +11,8 @@ from typing import Any, Final, cast
 
 import msgspec
 
+from ..actors import _lenient as lenient
+from ..protocol.halves import repair_utf8, whole_value
 from ._jobs import RpcFault
 
 PARSE_ERROR: Final = -32700
@@ -67,7 +69,8 @@ _call = msgspec.json.Decoder(CallParams)
 _plain_call = msgspec.json.Decoder(PlainCall)
 _cancel = msgspec.json.Decoder(CancelParams)
 _object = msgspec.json.Decoder(dict[str, Any])
-_parts = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_as_parts = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_any = msgspec.json.Decoder()
 _encoder = msgspec.json.Encoder()
 _UNREADABLE: Final = (msgspec.DecodeError, RecursionError, UnicodeDecodeError)
 
@@ -75,9 +78,14 @@ _UNREADABLE: Final = (msgspec.DecodeError, RecursionError, UnicodeDecodeError)
 def read_envelope(line: bytes) -> Envelope:
     """Raises `RpcFault`: parse error, or invalid request for JSON that is no message."""
     try:
-        if not line.isascii():
-            line.decode()  # msgspec looks only into what it decodes, and what it does not is sent back or passed on
-        return _envelope.decode(line)
+        # msgspec looks only into what it decodes, and what it does not is sent back or passed on
+        text = line if line.isascii() else repair_utf8(line)
+        try:
+            return _envelope.decode(text)
+        except msgspec.ValidationError:
+            raise
+        except msgspec.DecodeError:
+            return _read_mended(text)
     except msgspec.ValidationError:
         what = (
             "Batches are not supported: send" if line.lstrip()[:1] == b"[" else "Not a JSON-RPC message: send"
@@ -85,6 +93,16 @@ def read_envelope(line: bytes) -> Envelope:
         raise RpcFault(INVALID_REQUEST, f"{what} one JSON-RPC object per line.") from None
     except _UNREADABLE as error:
         raise RpcFault(PARSE_ERROR, f"Parse error: {_why(error)}") from None
+
+
+def _read_mended(line: bytes | bytearray) -> Envelope:
+    """A message with half a character in it (`protocol/halves`): only its id stays as it came. Servers are sent what
+    every server can read: those of the SDK in Python leave a request with such a half unanswered. Raises as a decoder
+    does."""
+    envelope = lenient.decode(_envelope, line)
+    if bytes(envelope.id):
+        envelope.id = lenient.decode_parts(line)["id"]
+    return envelope
 
 
 def read_id(envelope: Envelope) -> bytes:
@@ -120,9 +138,9 @@ def read_object(params: msgspec.Raw) -> dict[str, Any]:
 def read_parts(params: msgspec.Raw) -> dict[str, msgspec.Raw]:
     """Params as an object whose values stay bytes; absent and null are empty."""
     try:
-        return _parts.decode(params)
+        return lenient.decode_parts(params)
     except _UNREADABLE:
-        return {} if bytes(params) in (b"", b"null") else _read(_parts, params)
+        return {} if bytes(params) in (b"", b"null") else _read(_as_parts, params)
 
 
 def read_meta(params: Mapping[str, msgspec.Raw]) -> dict[str, Any] | None:
@@ -140,7 +158,7 @@ def read_value(raw: msgspec.Raw | None) -> Any:
     if raw is None:
         return None
     try:
-        return msgspec.json.decode(raw)
+        return lenient.decode(_any, raw)
     except _UNREADABLE as error:
         raise RpcFault(INVALID_PARAMS, f"Invalid params: {_why(error)}") from None
 
@@ -158,7 +176,7 @@ def request_line(key: bytes, method: str, params: Mapping[str, Any]) -> bytes:
 def for_modern(result: bytes, stamp: Mapping[str, Any], cached: Mapping[str, Any]) -> bytes:
     """A server's result as a client of 2026-07-28 wants it: with a type, and from us. `cached`: what is said of caching
     where the server said nothing."""
-    parts = _parts.decode(result)
+    parts = lenient.decode_parts(result)
     meta = {**_meta(parts), **stamp}
     parts.pop("_meta", None)
     return encode({"resultType": "complete", **cached, **parts, "_meta": meta})
@@ -166,7 +184,7 @@ def for_modern(result: bytes, stamp: Mapping[str, Any], cached: Mapping[str, Any
 
 def for_handshake(result: bytes) -> bytes:
     """The result of a server of 2026-07-28 as an older client knows it."""
-    parts = _parts.decode(result)
+    parts = lenient.decode_parts(result)
     meta = {key: value for key, value in _meta(parts).items() if not key.startswith(META)}
     parts = {key: value for key, value in parts.items() if key not in _NEWER}
     return encode({**parts, "_meta": meta} if meta else parts)
@@ -174,7 +192,7 @@ def for_handshake(result: bytes) -> bytes:
 
 def _meta(parts: Mapping[str, msgspec.Raw]) -> dict[str, Any]:
     try:
-        return _object.decode(parts["_meta"]) if "_meta" in parts else {}
+        return lenient.decode(_object, parts["_meta"]) if "_meta" in parts else {}
     except _UNREADABLE:  # no object: nothing that could be kept
         return {}
 
@@ -200,13 +218,15 @@ def encode(value: Any) -> bytes:
     """JSON bytes, on one line. Numbers beyond 64 bits, which msgspec refuses to write, are Python's to write."""
     try:
         return _encoder.encode(value)
+    except UnicodeEncodeError:
+        return encode(whole_value(value))
     except OverflowError:
-        return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode()
+        return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode(errors="replace")
 
 
 def _read(decoder: msgspec.json.Decoder[Any], params: msgspec.Raw) -> Any:
     try:
-        return decoder.decode(bytes(params) or b"{}")
+        return lenient.decode(decoder, bytes(params) or b"{}")
     except _UNREADABLE as error:
         raise RpcFault(INVALID_PARAMS, f"Invalid params: {_why(error)}") from None
 

@@ -238,7 +238,7 @@ def events_file(path: Path | None, stack: ExitStack) -> list[Hear]:
     if path is None:
         return []
     try:
-        file = stack.enter_context(path.open("a", encoding="utf-8"))
+        file = stack.enter_context(path.open("a", encoding="utf-8", errors="replace"))
     except OSError as error:
         raise UsageError(f"--events {path}: {error.strerror}. Name a file that can be written.") from None
     return [to_file(file)]

@@ -199,11 +199,26 @@ def test_a_directory_that_cannot_be_had_is_a_warning(tmp_path: Path) -> None:
 
 
 def test_what_json_cannot_say_is_a_warning(file: CatalogueFile) -> None:
-    half, junk = entry("half", tools=({"name": "\ud800"},)), entry("junk", tools=({"name": object()},))
+    junk = entry("junk", tools=({"name": object()},))
 
-    assert 'of "half" is not cached' in (file.save([half, entry()], NOW) or "")
-    assert 'of "junk" is not cached' in (file.save([junk], NOW) or "")
-    assert list(file.load({"half": "h", "junk": "h", "s": "h"}, NOW).entries) == ["s"]
+    assert 'of "junk" is not cached' in (file.save([junk, entry()], NOW) or "")
+    assert list(file.load({"junk": "h", "s": "h"}, NOW).entries) == ["s"]
+
+
+def test_half_a_character_is_kept_as_a_replacement(file: CatalogueFile) -> None:
+    half = entry("half\ud800", tools=({"name": "t", "description": "cut \ud83d", "n": 1},))
+
+    assert file.save([half], NOW) is None
+    (found,) = file.load({"half\ud800": "h"}, NOW).entries.values()
+    assert found.tools == ({"name": "t", "description": "cut \ufffd", "n": 1},)
+
+
+def test_half_a_character_in_the_file_breaks_nothing_of_it(file: CatalogueFile) -> None:
+    file.save([entry(instructions="cut HERE")], NOW)
+    file.path.write_bytes(file.path.read_bytes().replace(b"HERE", rb"\ud83d"))
+
+    (found,) = file.load({"s": "h"}, NOW).entries.values()
+    assert found.instructions == "cut \ufffd"
 
 
 def test_the_default_path_is_the_users(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -17,8 +17,9 @@ from greenroom.actors._notes import Notes
 from greenroom.actors._stdio._lines import FAT, LineSplitter
 from greenroom.actors._stdio._outbox import Outbox
 from greenroom.actors._stdio._stderr import StderrRing
-from greenroom.actors._wire import decode_line, decode_result, repair_utf8
+from greenroom.actors._wire import decode_line, decode_result
 from greenroom.protocol.errors import Reach
+from greenroom.protocol.halves import repair_utf8
 
 
 def _chunks(data: bytes, cuts: list[int]) -> list[bytes]:

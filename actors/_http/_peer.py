@@ -23,6 +23,7 @@ import anyio.abc
 import attrs
 
 from ...protocol.errors import Reach
+from ...protocol.halves import repair_utf8
 from .._conversation import NEVER_CANCELLED, Conversation, as_id, mark_sent
 from .._peer import Exchange, Loss, LostReason, PeerHooks, RpcError
 from .._rim import Rim
@@ -37,7 +38,6 @@ from .._wire import (
     encode_reply,
     excerpt,
     fault,
-    repair_utf8,
 )
 from ._faults import BadAnswer, Broken, ExchangeFault, LoginNeeded, SessionExpired, WrongTransport
 

@@ -13,6 +13,8 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any, cast
 
+from ...protocol.halves import whole
+
 ANNOTATION = "x-mcp-header"
 
 _NAMED_BY = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
@@ -73,7 +75,7 @@ def encode_value(text: str) -> str:
     """The text as a header value: as it is where that survives the way, else in base64 and marked so."""
     if _PLAIN.fullmatch(text) and text == text.strip() and not _WRAPPED.fullmatch(text):
         return text
-    return f"=?base64?{base64.b64encode(text.encode()).decode('ascii')}?="
+    return f"=?base64?{base64.b64encode(whole(text).encode()).decode('ascii')}?="
 
 
 def _annotations(schema: object) -> dict[_Path, str]:

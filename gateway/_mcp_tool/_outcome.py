@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 import attrs
 import msgspec
 
+from ...actors import _lenient as lenient
 from ...protocol.content import Guarded, Stats, guard, to_blocks, to_resource_blocks
 from ._answer import Answer
 from ._refusals import subject_of
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from ...protocol.index import Target
 
 DETAILS_LIMIT: Final = 16_384
+_any: Final = msgspec.json.Decoder()
 _ELSEWHERE: Final = frozenset({"content", "contents", "resultType", "ttlMs", "cacheScope"})
 
 
@@ -68,7 +70,7 @@ def outcome_of(
 def decode_result(raw: bytes) -> Mapping[str, Any] | None:
     """The result object, or None when the server's answer is not one."""
     try:
-        result = msgspec.json.decode(raw)
+        result = lenient.decode(_any, raw)
     except (msgspec.DecodeError, RecursionError):
         return None
     return cast("Mapping[str, Any]", result) if isinstance(result, dict) else None

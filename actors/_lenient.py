@@ -1,0 +1,52 @@
+"""Decoding JSON in which there are half characters (`protocol/halves`): tried as it is, then mended.
+
+What is decoded has U+FFFD in their place. What stays bytes is given as it came: mending keeps every length, so each
+part is found again where it was.
+"""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+import msgspec
+
+from ..protocol.halves import mend_escapes
+
+T = TypeVar("T")
+
+_as_parts = msgspec.json.Decoder(dict[str, msgspec.Raw])
+
+
+def decode(decoder: msgspec.json.Decoder[T], data: bytes | bytearray | msgspec.Raw) -> T:
+    """What `decoder` makes of `data`. Raises what it raises."""
+    try:
+        return decoder.decode(data)
+    except msgspec.ValidationError:
+        raise
+    except msgspec.DecodeError:
+        mended = mend_escapes(bytes(data))
+        if mended is None:
+            raise
+    return decoder.decode(mended)
+
+
+def decode_parts(data: bytes | bytearray | msgspec.Raw) -> dict[str, msgspec.Raw]:
+    """An object by its keys, the values as they came. Raises as a decoder does."""
+    try:
+        return _as_parts.decode(data)
+    except msgspec.ValidationError:
+        raise
+    except msgspec.DecodeError:
+        came = bytes(data)
+        mended = mend_escapes(came)
+        if mended is None:
+            raise
+    parts = _as_parts.decode(mended)
+    end = 0
+    for key, part in parts.items():
+        value = bytes(part)
+        start = mended.find(value, end)
+        if start >= 0:  # else the key is there twice
+            end = start + len(value)
+            parts[key] = msgspec.Raw(came[start:end])
+    return parts
