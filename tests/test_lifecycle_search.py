@@ -1,14 +1,46 @@
 """The lifecycle proved by search: see `greenroom.testing` for what is drawn and what must hold.
 
-By default in seconds; `make soak` looks for as long as it takes to run some thousand times as many steps.
+By default in seconds; `make soak` looks for as long as it takes to run some thousand times as many steps. What judges
+the search is judged below it: the book, the outcomes and the laws are each shown a run that breaks the rules, and have
+to say so; a rule that is kept must be let pass.
 """
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable, Iterator
+from typing import Any, Self
+
+import attrs
+import pytest
 from hypothesis import HealthCheck, settings
 from tests.support.profiles import examples
 
-from greenroom.testing import RoomMachine
+from greenroom import Event, Kind, Reach
+from greenroom.actors import Call
+from greenroom.protocol.address import Address
+from greenroom.protocol.config import Lifecycle, Settings
+from greenroom.protocol.config_parse import parse_config
+from greenroom.protocol.errors import (
+    Busy,
+    CallError,
+    CallTimeout,
+    ConnectFailed,
+    Drained,
+    GreenroomError,
+    ServerDown,
+    ServerLost,
+    Unavailable,
+    UnknownTool,
+    UsageError,
+)
+from greenroom.protocol.lifecycle import Cause, Ending, State
+from greenroom.supervisor._pool import _Waiter
+from greenroom.testing import RoomMachine, World, _laws
+from greenroom.testing._book import Book
+from greenroom.testing._gate_model import GateModel, Span
+from greenroom.testing._outcomes import outcomes_have_reasons
+from greenroom.testing._world import OneCall
 
 RoomMachine.TestCase.settings = settings(
     examples(300),
@@ -17,3 +49,786 @@ RoomMachine.TestCase.settings = settings(
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
 TestRooms = RoomMachine.TestCase
+
+
+# ---- the book ------------------------------------------------------------------------------------------------------
+
+IDLE, CONNECTING, CONNECTED = State.IDLE, State.CONNECTING, State.CONNECTED
+DRAINING, CLOSED = State.DRAINING, State.CLOSED
+
+
+class Told:
+    """A book and the one who tells it: events as they come, and what a witness saw (`wrong`: until when)."""
+
+    def __init__(self, entry: dict[str, Any] | None = None, **room: Any) -> None:
+        raw = {"mcpServers": {"a": {"command": "fake", **(entry or {})}}, "settings": room}
+        self.config = parse_config(raw)
+        self.wrong: dict[str, float] = {}
+        self.asks: dict[str, float] = {}
+        self.queues: dict[str, tuple[Address, ...]] = {}
+        self.book = Book(self)
+        self.at, self._seq = 0.0, 0
+
+    def was(self, fault: str, server: str, since: float) -> bool:
+        return fault in self.wrong and self.wrong[fault] >= since
+
+    def asked(self, what: str, server: str, since: float) -> bool:
+        return what in self.asks and self.asks[what] >= since
+
+    def lines(self) -> dict[str, tuple[Address, ...]]:
+        return self.queues
+
+    def tell(self, kind: Kind, detail: str = "", *, skip: int = 0, **more: Any) -> Self:
+        self._seq += 1 + skip
+        address, number = more.pop("address", Address("a")), more.pop("incarnation", 1)
+        self.book.read(Event(self._seq, self.at, kind, address, number, detail=detail, **more))
+        return self
+
+    def step(self, before: State, after: State, cause: Cause | None = None, **more: Any) -> Self:
+        return self.tell(Kind.TRANSITION, before=before, after=after, cause=cause, **more)
+
+    def start(self, **more: Any) -> Self:
+        return self.step(IDLE, CONNECTING, **more)
+
+    def connect(self, **more: Any) -> Self:
+        return self.start(**more).step(CONNECTING, CONNECTED, **more)
+
+    def leave(self, cause: Cause, *, before: State = CONNECTED, **more: Any) -> Self:
+        return self.step(before, DRAINING, cause, **more).step(DRAINING, CLOSED, cause, **more)
+
+    def fail(self, incarnation: int = 1, **more: Any) -> Self:
+        """One start that fails, and had a reason to."""
+        self.wrong["failing"] = math.inf
+        self.step(IDLE if incarnation == 1 else CLOSED, CONNECTING, incarnation=incarnation, **more)
+        return self.leave(Cause.CONNECT_FAILED, before=CONNECTING, incarnation=incarnation, **more)
+
+    def call(self, number: int, *steps: str, **more: Any) -> Self:
+        for step in steps:
+            outcome = {"outcome": more.get("outcome", "result")} if step == "ended" else {}
+            flight = {"in_flight": more.get("in_flight", 0)}
+            self.tell(Kind.CALL, step, call=number, **outcome, **flight)
+        return self
+
+    @property
+    def complaints(self) -> list[str]:
+        return [text.partition(": Event(")[0] for text in self.book.complaints]
+
+
+def _later(told: Told, seconds: float) -> Told:
+    told.at += seconds
+    return told
+
+
+def _tripped() -> Told:
+    """A gate that has tripped, and a server that is up again behind it."""
+    told = Told(failureThreshold=1, cooldownMs=5_000).fail()
+    _later(told, 10.0).step(CLOSED, CONNECTING, incarnation=2)
+    return told.step(CONNECTING, CONNECTED, incarnation=2)
+
+
+def _asked(told: Told, what: str) -> Told:
+    told.asks[what] = math.inf
+    return told
+
+
+def _wrong(told: Told, what: str, until: float = math.inf) -> Told:
+    told.wrong[what] = until
+    return told
+
+
+ANN = Address.of_session("a", "ann")
+LAWFUL: dict[str, Callable[[], Told]] = {
+    "a call": lambda: Told().connect().call(1, "accepted", "sent", "ended"),
+    "two in order": lambda: Told().connect().call(1, "accepted").call(2, "accepted").call(1, "sent"),
+    "a failed start": lambda: Told().fail(),
+    "another, when its gate opens": lambda: _later(Told().fail(), 1.3).fail(2),
+    "another, by name": lambda: _asked(_later(Told().fail(), 1.0), "connect").fail(2),
+    "a loss": lambda: _wrong(Told().connect(), "lost").leave(Cause.LOST),
+    "a hang": lambda: _wrong(Told().connect(), "hung").leave(Cause.LOST, detail="unresponsive: no answer"),
+    "idle for its time": lambda: _later(Told({"idleTimeout": 1}).connect(), 60.0).leave(Cause.IDLE_TIMEOUT),
+    "eviction": lambda: Told().connect().leave(Cause.EVICTED),
+    "a drain": lambda: _asked(Told().connect(), "drained").leave(Cause.DRAINED),
+    "a shutdown": lambda: _asked(Told().connect(), "shutdown").leave(Cause.SHUTDOWN),
+    "a login": lambda: _wrong(Told().start(), "login").leave(Cause.NEEDS_AUTH, before=CONNECTING),
+    "a probe alone": lambda: _tripped().call(1, "accepted").call(1, "sent", in_flight=1),
+}
+
+
+@pytest.mark.parametrize("case", LAWFUL)
+def test_the_book_lets_pass_what_is_lawful(case: str) -> None:
+    assert LAWFUL[case]().complaints == []
+
+
+def _passed(in_line: str) -> Told:
+    told, first = Told(), Address("first")
+    told.queues = {in_line: (first, Address("a"))}
+    told.tell(Kind.NOTE, "")
+    told.queues = {in_line: (first,)}
+    return told.start()
+
+
+def _closed_again(told: Told) -> Told:
+    return told.step(CLOSED, CONNECTING, incarnation=2)
+
+
+def _restarts(settings: dict[str, Any]) -> Told:
+    told = Told(failureThreshold=50, restartBackoff={"minMs": 1, "maxMs": 1}, **settings)
+    for number in (1, 2, 3, 4):
+        _later(told, 1.0).fail(number)
+    return told
+
+
+UNLAWFUL: dict[str, tuple[Callable[[], Told], str]] = {
+    "a gap": (lambda: Told().tell(Kind.NOTE).tell(Kind.NOTE, skip=1), "event 2 is missing"),
+    "once more": (lambda: Told().tell(Kind.NOTE).tell(Kind.NOTE, skip=-1), "event 2 is missing"),
+    "nobody's": (
+        lambda: Told().step(IDLE, CONNECTING, address=None),
+        "the book cannot read it: AssertionError()",
+    ),
+    "passed at a slot": (lambda: _passed("slot"), "first has waited longer for a slot"),
+    "passed at a permit": (lambda: _passed("permit"), "first has waited longer for a permit"),
+    "no such row": (lambda: Told().step(IDLE, CONNECTED), "the table has no such transition"),
+    "twice": (lambda: Told().start().start(), "it was connecting"),
+    "a skipped number": (lambda: Told().start(incarnation=2), "its incarnation is 1"),
+    "the same number": (
+        lambda: _later(Told().fail(), 10.0).step(CLOSED, CONNECTING, incarnation=1),
+        "its incarnation is 2",
+    ),
+    "down": (
+        lambda: _asked(Told(), "down").start(),
+        "it was taken down, and nobody asked for it by name",
+    ),
+    "a shut gate": (lambda: _later(Told().fail(), 0.7).fail(2), "its gate is shut"),
+    "a session's server's": (
+        lambda: _later(Told().fail(), 0.7).start(address=ANN),
+        "its gate is shut",
+    ),
+    "a session's own": (
+        lambda: _later(Told().fail(address=ANN), 0.7).start(address=ANN, incarnation=1),
+        "its gate is shut",
+    ),
+    "around a shut gate at once": (
+        lambda: _asked(_later(Told().fail(), 0.7), "connect").fail(2),
+        "a second start within a second, around a shut gate",
+    ),
+    "too many restarts": (
+        lambda: _restarts({"restartIntensity": 2, "restartPeriodMs": 2_500}),
+        "restart 3 within 2.5s",
+    ),
+    "gone with calls": (
+        lambda: _wrong(Told().connect(), "lost").leave(Cause.LOST, in_flight=1),
+        "gone with calls in flight",
+    ),
+    "sent too early": (lambda: Told().start().call(1, "accepted", "sent"), "sent while connecting"),
+    "sent after its end": (
+        lambda: Told().connect().call(1, "accepted", "sent", "ended", "sent"),
+        "sent after its end",
+    ),
+    "overtaken": (
+        lambda: Told().connect().call(1, "accepted").call(2, "accepted", "sent"),
+        "call 1 was accepted before it",
+    ),
+    "a second probe": (
+        lambda: _later(_tripped().call(1, "accepted", "sent", in_flight=1), 1.0).call(
+            2, "accepted", "sent", in_flight=2
+        ),
+        "call 1 is the probe already",
+    ),
+    "ended twice": (
+        lambda: Told().connect().call(1, "accepted", "sent", "ended", "ended"),
+        "its second outcome",
+    ),
+    "never accepted": (lambda: Told().connect().call(1, "ended"), "it was never accepted"),
+    "our own error": (lambda: Told().tell(Kind.NOTE, "Traceback (most recent)"), "an error of our own"),
+    "a loss for nothing": (
+        lambda: _wrong(_later(Told().connect(), 9.0), "lost", 8.0).leave(Cause.LOST),
+        "there was no reason for it",
+    ),
+    "a hang before": (
+        lambda: _wrong(_later(Told(), 9.0).connect(), "hung", 8.0).leave(
+            Cause.LOST, detail="failed its health check"
+        ),
+        "there was no reason for it",
+    ),
+    "a hang that was a loss": (
+        lambda: _wrong(Told().connect(), "lost").leave(Cause.LOST, detail="unresponsive: no answer"),
+        "there was no reason for it",
+    ),
+    "a well server fails": (
+        lambda: _wrong(_later(Told(), 9.0).start(), "failing", 8.0).leave(
+            Cause.CONNECT_FAILED, before=CONNECTING
+        ),
+        "there was no reason for it",
+    ),
+    "nobody asked for a login": (
+        lambda: Told().start().leave(Cause.NEEDS_AUTH, before=CONNECTING),
+        "there was no reason for it",
+    ),
+    "idle too early": (
+        lambda: _later(Told({"idleTimeout": 1}).connect(), 59.0).leave(Cause.IDLE_TIMEOUT),
+        "there was no reason for it",
+    ),
+    "idle since its last call": (
+        lambda: _later(
+            _later(Told({"idleTimeout": 1}).connect(), 59.0).call(1, "accepted", "sent", "ended"), 2.0
+        ).leave(Cause.IDLE_TIMEOUT),
+        "there was no reason for it",
+    ),
+    "never idle": (
+        lambda: _later(Told({"lifecycle": "keep-alive", "idleTimeout": 1}).connect(), 99.0).leave(
+            Cause.IDLE_TIMEOUT
+        ),
+        "there was no reason for it",
+    ),
+    "idle with a call": (
+        lambda: _later(Told({"idleTimeout": 1}).connect(), 60.0).step(
+            CONNECTED, DRAINING, Cause.IDLE_TIMEOUT, queued=1
+        ),
+        "there was no reason for it",
+    ),
+    "eviction at work": (
+        lambda: Told().connect().step(CONNECTED, DRAINING, Cause.EVICTED, in_flight=1),
+        "there was no reason for it",
+    ),
+    "eviction of the kept": (
+        lambda: Told({"lifecycle": "keep-alive"}).connect().leave(Cause.EVICTED),
+        "there was no reason for it",
+    ),
+    "eviction of a session": (
+        lambda: Told().connect(address=ANN).leave(Cause.EVICTED, address=ANN),
+        "there was no reason for it",
+    ),
+    "drained unasked": (lambda: Told().connect().leave(Cause.DRAINED), "there was no reason for it"),
+    "drained, asked long ago": (
+        lambda: (lambda told: (told.asks.update(drained=8.0), told.leave(Cause.DRAINED))[1])(
+            _later(Told(), 9.0).connect()
+        ),
+        "there was no reason for it",
+    ),
+    "a room that is open": (lambda: Told().connect().leave(Cause.SHUTDOWN), "there was no reason for it"),
+    "a session that is open": (
+        lambda: Told().connect(address=ANN).leave(Cause.SCOPE_ENDED, address=ANN),
+        "there was no reason for it",
+    ),
+    "a bug": (lambda: Told().connect().leave(Cause.BUG), "there was no reason for it"),
+    "another cause at the end": (
+        lambda: (
+            _asked(Told().connect(), "drained")
+            .step(CONNECTED, DRAINING, Cause.DRAINED)
+            .step(DRAINING, CLOSED, Cause.LOST)
+        ),
+        "there was no reason for it",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", UNLAWFUL)
+def test_the_book_says_what_cannot_be(case: str) -> None:
+    make, said = UNLAWFUL[case]
+    assert said in make().complaints
+
+
+def test_a_life_is_found_ended_as_it_was_since_then() -> None:
+    told = _asked(Told(), "drained")
+    _later(told, 5.0).connect().step(CONNECTED, DRAINING, Cause.DRAINED)
+    life = told.book.life(Address("a"))
+    assert life.ended_as(Cause.DRAINED, 9.0)  # it is on its way out still
+    _later(told, 2.0).step(DRAINING, CLOSED, Cause.DRAINED)
+    assert [life.ended_as(Cause.DRAINED, since) for since in (5.0, 7.0, 7.1)] == [True, True, False]
+    assert not life.ended_as(Cause.LOST, 0.0)
+
+
+# ---- the gate, as a bystander knows it -----------------------------------------------------------------------------
+
+
+def _gate(**more: Any) -> GateModel:
+    return GateModel(**{"threshold": 3, "cooldown": 20.0, **more})
+
+
+def _shut(gate: GateModel, at: float) -> tuple[bool, bool]:
+    return gate.must_be_shut(at), gate.may_be_shut(at)
+
+
+def test_a_failed_start_shuts_its_gate_within_the_jitters_bounds() -> None:
+    gate = _gate()
+    gate.connect_failed(100.0)
+    assert [_shut(gate, at) for at in (100.7, 100.9, 101.2, 101.3)] == [
+        (True, True), (False, True), (False, True), (False, False),
+    ]  # fmt: skip
+    gate.connect_failed(100.0)
+    assert [_shut(gate, at) for at in (101.5, 101.7, 102.4, 102.5)] == [
+        (True, True), (False, True), (False, True), (False, False),
+    ]  # fmt: skip
+
+
+def test_the_first_death_is_free_and_a_flat_delay_has_no_jitter() -> None:
+    gate = _gate(flat=2.0)
+    gate.died(100.0)
+    assert _shut(gate, 100.1) == (False, False)
+    gate.died(100.0)
+    assert [_shut(gate, at) for at in (101.9, 102.1)] == [(True, True), (False, False)]
+
+
+def test_the_delay_doubles_up_to_its_bound() -> None:
+    gate = _gate(threshold=99, backoff_max=3.0)
+    for _ in range(9):
+        gate.connect_failed(0.0)
+    assert gate.shut_until == Span(3.0 * 0.8, 3.0 * 1.2)
+
+
+def test_a_gate_trips_at_its_threshold_for_its_cooldown() -> None:
+    gate = _gate()
+    for _ in range(2):
+        gate.connect_failed(0.0)
+    assert not gate.is_tripped
+    assert not gate.may_be_tripped
+    gate.connect_failed(10.0)
+    assert (gate.is_tripped, gate.tripped_at, gate.shut_until) == (True, 10.0, Span(30.0, 30.0))
+    assert gate.may_be_shut(1e9)  # until an answer opens it
+    gate.connected_by_name()
+    assert not gate.must_be_shut(10.0)
+    gate.answered(40.0, connected_for=0.0)
+    assert (gate.is_tripped, gate.may_be_tripped, gate.failures) == (False, False, Span())
+    assert [gate.may_be_shut(at) for at in (40.0, 40.1)] == [True, False]
+
+
+def test_what_may_have_tripped_a_gate_is_only_a_may() -> None:
+    for what in (GateModel.timed_out, GateModel.quarantined):
+        gate = _gate(threshold=1)
+        what(gate, 5.0)
+        assert (gate.is_tripped, gate.may_be_tripped, gate.shut_until.most) == (False, True, 25.0)
+        assert _shut(gate, 6.0) == (False, True)
+        gate.answered(6.0, connected_for=0.0)
+        assert gate.may_be_tripped
+
+
+def test_an_answer_forgives_what_has_been_stable_for_long_enough() -> None:
+    gate = _gate()
+    gate.connect_failed(0.0)
+    gate.answered(0.1, connected_for=29.9)
+    assert gate.must_be_shut(0.5)
+    gate.answered(0.2, connected_for=30.0)
+    assert _shut(gate, 0.5) == (False, False)
+
+
+# ---- outcomes ------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def world() -> Iterator[World]:
+    made = World({"a": {}, "b": {"idleTimeout": 1}})
+    yield made
+    made.run.close()
+
+
+def _ended(world: World, *outcomes: str | GreenroomError, after: float = 0.0) -> OneCall:
+    call = OneCall(len(world.calls), "a", "echo", None, world.now, world.config.servers["a"])
+    call.outcomes, call.ended = list(outcomes), world.now + after
+    world.calls.append(call)
+    return call
+
+
+def _timeout(reach: Reach) -> CallError:
+    return CallTimeout("", server="a", reach=reach, timeout=1.0)
+
+
+UNREASONED: dict[str, tuple[str | GreenroomError, float, str]] = {
+    "cancelled": ("cancelled", 0.0, "nobody cancelled it"),
+    "another's": ('{"n": 7, "who": null}', 0.0, "somebody else's answer"),
+    "connect": (ConnectFailed("", server="a"), 0.0, "its server was not failed to connect meanwhile"),
+    "unavailable": (Unavailable("a", failed_ago=1, retry_in=1), 0.0, "its gate is open"),
+    "down": (ServerDown("", server="a"), 0.0, "it was not taken down"),
+    "unknown": (UnknownTool("a_echo"), 0.0, "its server is configured, and known"),
+    "no session": (UsageError("its session is over"), 0.0, "its session is open"),
+    "busy": (Busy("a", in_flight=1, queued=1, oldest_age=1, retry_after=1), 0.0, "only 1 calls were open"),
+    "too early unsent": (_timeout(Reach.NOT_SENT), 1.0, "it had waited 1s of 30s"),
+    "waited for nothing": (_timeout(Reach.NOT_SENT), 30.0, "nothing kept it from being sent"),
+    "too early sent": (_timeout(Reach.SENT), 59.0, "it had had 59s of 60s"),
+    "not slow": (_timeout(Reach.SENT), 60.0, "its server was not slow"),
+    "lost unsent": (ServerLost("", server="a", reach=Reach.NOT_SENT), 0.0, "was not lost meanwhile"),
+    "lost sent": (ServerLost("", server="a", reach=Reach.SENT), 0.0, "was not lost meanwhile"),
+    "drained unsent": (Drained("", server="a"), 0.0, "its server was not drained or restart or"),
+    "drained sent": (Drained("", server="a", reach=Reach.SENT), 0.0, "its server was not drained or"),
+    "half sent": (ConnectFailed("", server="a").twin(Reach.SENT), 0.0, "nothing here can end so"),
+    "answered": (ServerLost("", server="a", reach=Reach.ANSWERED), 0.0, "nothing here can end so"),
+}
+
+
+@pytest.mark.parametrize("case", UNREASONED)
+def test_an_outcome_without_a_reason_is_named(world: World, case: str) -> None:
+    outcome, after, said = UNREASONED[case]
+    world.advance(1.0)
+    call = _ended(world, outcome, after=after)
+    with pytest.raises(AssertionError, match=f"call 0 of a_echo, begun at 1, ended at .*{said}"):
+        outcomes_have_reasons(world)
+    assert call.is_judged
+
+
+def test_a_second_outcome_is_named(world: World) -> None:
+    _ended(world, "cancelled", '{"n": 0, "who": null}')
+    with pytest.raises(AssertionError, match="call 0 of a_echo ended 2 times"):
+        outcomes_have_reasons(world)
+
+
+def test_a_call_that_has_not_ended_is_not_judged_yet(world: World) -> None:
+    call = _ended(world, "cancelled")
+    call.ended = None
+    outcomes_have_reasons(world)
+    assert not call.is_judged
+
+
+def test_what_was_done_to_its_server_explains_an_outcome(world: World) -> None:
+    """The other side of each question, each by the thing it asks for and with nothing else done."""
+    _ended(world, "cancelled").asked_to_leave = True
+    _ended(world, '{"n": 1, "who": null}')
+    world.hurt("lost", "a")
+    _ended(world, ServerLost("", server="a", reach=Reach.SENT))
+    world.hurt("slow", "a")
+    _ended(world, _timeout(Reach.SENT), after=60.0)
+    _ended(world, _timeout(Reach.NOT_SENT), after=30.0)
+    _ended(world, ServerDown("", server="a")).was_down = True
+    world.book.gate(Address("a")).connect_failed(world.now)
+    _ended(world, Unavailable("a", failed_ago=1, retry_in=1))
+    outcomes_have_reasons(world)
+    assert all(call.is_judged for call in world.calls)
+
+
+# ---- laws ----------------------------------------------------------------------------------------------------------
+
+
+def _well(world: World) -> Any:
+    """`a` is connected and rests."""
+    world.call("a")
+    return world.root.actor("a")
+
+
+def _at_work(world: World, tool: str = "echo", count: int = 2) -> Any:
+    world.slow_down("a", "call", 5.0)
+    world.call("a", tool, count=count)
+    return world.root.actor("a")
+
+
+def _starting(world: World, count: int = 3) -> Any:
+    world.slow_down("a", "start", 5.0)
+    world.call("a", count=count)
+    return world.root.actor("a")
+
+
+def _at_permit(world: World) -> Any:
+    """`a` holds the only permit, `b` waits for it."""
+    world.root.admission.permits.places = 1
+    _starting(world)
+    world.call("b")
+    return world.root.actor("b")
+
+
+def _change(what: Any, **more: Any) -> None:
+    for name, value in more.items():
+        setattr(what, name, value)
+
+
+def _kept(world: World) -> Any:
+    actor = _well(world)
+    actor.record.definition = attrs.evolve(actor.record.definition, lifecycle=Lifecycle.KEEP_ALIVE)
+    return actor
+
+
+def _bounded(actor: Any, **bounds: int) -> None:
+    actor.record.definition = attrs.evolve(actor.record.definition, **bounds)
+
+
+def _tripped_gate(actor: Any, failed_at: float, **more: Any) -> None:
+    actor.record.gate = attrs.evolve(actor.record.gate, tripped=True, failed_at=failed_at, **more)
+
+
+def _half_open(actor: Any, *, ended: bool | None) -> None:
+    actor.record.gate = attrs.evolve(actor.record.gate, probing=True)
+    if ended is not None:
+        actor.record.probe = Call("ping", None)
+        actor.record.probe.ended = ended
+
+
+def _waits_for(world: World, what: str | None) -> None:
+    _at_permit(world).waiting_for = what
+
+
+def _lives_as(world: World, actor: Any, seconds: float, **more: Any) -> None:
+    life = world.book.life(actor.address)
+    _change(life, since=world.now - seconds, **more)
+
+
+def _drains(world: World, seconds: float) -> None:
+    world.slow_down("a", "stop", 4.0)
+    actor = _well(world)
+    world.ask("drain", "a")
+    _lives_as(world, actor, seconds)
+
+
+def _lost_at_work(world: World) -> None:
+    actor = _at_work(world)
+    world.ask("drain", "a")
+    actor.life = attrs.evolve(actor.life, ending=Ending(Cause.LOST))
+
+
+def _silent(world: World, seconds: float) -> None:
+    actor = _kept(world)
+    world.silent_since["a"] = world.now - seconds
+    world.book.life(actor.address).rested_at = world.reloaded_at = -math.inf
+
+
+def _idle_for(world: World, seconds: float) -> None:
+    actor = _well(world)
+    world.book.life(actor.address).rested_at = world.now - seconds
+
+
+def _slots_over(world: World) -> None:
+    pool = world.root.admission.pool
+    _well(world)
+    (holder,) = pool._holders.values()
+    pool._holders.update(dict.fromkeys(range(pool.limits.slots + pool.limits.reserve), holder))
+
+
+def _slot_for_nothing(world: World) -> None:
+    pool = world.root.admission.pool
+    pool._holders[world.root.actor("b")] = pool._holders[_well(world)]
+
+
+def _rests_while_another_waits(world: World) -> None:
+    _well(world)
+    world.root.admission.pool._waiting[world.root.actor("b")] = _Waiter(world.now, None)
+
+
+def _queued_too_long(world: World) -> None:
+    _starting(world).mailbox.user[0].queue_deadline = world.now - 1.0
+
+
+def _seen_twice(world: World, times: int, tool: str) -> None:
+    _well(world)
+    world.call("a", tool)
+    world.servers["a"].calls.extend([world.servers["a"].calls[-1]] * (times - 1))
+
+
+IDLE_LIMIT, HEALTH = Settings().idle_timeout, 3 * Settings().health_interval
+BROKEN: dict[str, tuple[_laws.Law, Callable[[World], object], str]] = {
+    "a complaint": (_laws.nothing_unlawful_was_told, lambda w: w.book.complaints.append("oh"), "oh"),
+    "a surprise": (_laws.nothing_unlawful_was_told, lambda w: w.unexpected.append("ah"), "ah"),
+    "nobody's child": (
+        _laws.one_connection_each,
+        lambda w: (_well(w), _change(w.servers["a"], live=2)),
+        "a: 2 live connections of 1 actors",
+    ),
+    "a permit kept": (
+        _laws.permits_are_conserved,
+        lambda w: w.root.admission.permits._held.add(_well(w)),
+        "holds a start permit",
+    ),
+    "too many permits": (
+        _laws.permits_are_conserved,
+        lambda w: (_starting(w), _change(w.root.admission.permits, places=0)),
+        "1 start permits of 0 are held",
+    ),
+    "a free permit": (
+        _laws.permits_are_conserved,
+        lambda w: (_at_permit(w), _change(w.root.admission.permits, places=2)),
+        "somebody waits for a permit that is free",
+    ),
+    "too many slots": (_laws.slots_are_conserved, _slots_over, "slots of .* are held"),
+    "no slot": (
+        _laws.slots_are_conserved,
+        lambda w: (_well(w), w.root.admission.pool._holders.clear()),
+        "is live without a slot",
+    ),
+    "a slot for nothing": (_laws.slots_are_conserved, _slot_for_nothing, "idle .* holds a slot"),
+    "in flight": (
+        _laws.load_is_counted,
+        lambda w: _change(_at_work(w).record.load, in_flight=1),
+        "a: in flight is miscounted",
+    ),
+    "queued": (
+        _laws.load_is_counted,
+        lambda w: _change(_starting(w).record.load, queued=1),
+        "a: queued is miscounted",
+    ),
+    "over its places": (
+        _laws.load_is_counted,
+        lambda w: _bounded(_at_work(w), max_in_flight=1),
+        "a: too many in flight",
+    ),
+    "over its queue": (
+        _laws.load_is_counted,
+        lambda w: _bounded(_starting(w), max_in_flight=1, max_queued=1),
+        "a: too many queued",
+    ),
+    "the tally": (
+        _laws.load_is_counted,
+        lambda w: _change(w.runtime.stage.tally, accepted=1),
+        "the tally has lost a call",
+    ),
+    "a hung one serves": (
+        _laws.nobody_serves_on_the_wrong_process,
+        lambda w: _tripped_gate(_well(w), w.now + 1.0, reason="did not answer"),
+        "was found hung, and is still connected",
+    ),
+    "an old one serves": (
+        _laws.nobody_serves_on_the_wrong_process,
+        lambda w: (_well(w), w.redefined_at.update(a=w.now + 1.0)),
+        "runs on its old definition",
+    ),
+    "silent": (
+        _laws.the_silent_are_found_dead,
+        lambda w: _silent(w, HEALTH + 1.0),
+        "has said nothing for",
+    ),
+    "half-open for nobody": (
+        _laws.gates_have_a_prober,
+        lambda w: _half_open(_well(w), ended=None),
+        "a: half-open for nobody",
+    ),
+    "its probe has ended": (
+        _laws.gates_have_a_prober,
+        lambda w: _half_open(_well(w), ended=True),
+        "a: its probe has ended",
+    ),
+    "two through a tripped gate": (
+        _laws.gates_have_a_prober,
+        lambda w: _tripped_gate(_at_work(w), -1.0),
+        "a: 2 calls went through a tripped gate",
+    ),
+    "waits for nothing": (
+        _laws.whoever_waits_is_in_a_queue,
+        lambda w: _waits_for(w, None),
+        "b idle #1> is wanted and waits for nothing",
+    ),
+    "waits, unwanted": (
+        _laws.whoever_waits_is_in_a_queue,
+        lambda w: _change(w.root.actor("b"), waiting_for="slot"),
+        "b idle #1> waits, and nobody wants it",
+    ),
+    "not at the gate": (
+        _laws.whoever_waits_is_in_a_queue,
+        lambda w: _waits_for(w, "gate"),
+        "waits for a gate that does not know it",
+    ),
+    "a gate without an end": (
+        _laws.whoever_waits_is_in_a_queue,
+        lambda w: (_waits_for(w, "gate"), w.root.actor("b").record.at_gate.setdefault(w.root.actor("b"))),
+        "nothing will open its gate",
+    ),
+    "not in the queue for a slot": (
+        _laws.whoever_waits_is_in_a_queue,
+        lambda w: _waits_for(w, "slot"),
+        "waits for a slot and is not in the queue",
+    ),
+    "not in the queue for a permit": (
+        _laws.whoever_waits_is_in_a_queue,
+        lambda w: (_at_permit(w), w.root.admission.permits._queue.clear()),
+        "waits for a permit and is not in the queue",
+    ),
+    "rests under pressure": (
+        _laws.pressure_makes_room,
+        _rests_while_another_waits,
+        "rests while 1 wait for a slot",
+    ),
+    "connects for ever": (
+        _laws.nothing_outstays_its_time,
+        lambda w: _lives_as(w, _starting(w), Settings().connect_timeout + 1.0),
+        "connects for 31s",
+    ),
+    "drains for ever": (
+        _laws.nothing_outstays_its_time,
+        lambda w: _drains(w, Settings().drain_timeout + Settings().stop_timeout + 1.0),
+        "drains for",
+    ),
+    "an attempt drains for ever": (
+        _laws.nothing_outstays_its_time,
+        lambda w: (_drains(w, 5.0), _change(w.book.life(Address("a")), connecting_at=math.inf)),
+        "drains for 5s",
+    ),
+    "lost, and at work": (
+        _laws.nothing_outstays_its_time,
+        _lost_at_work,
+        "is lost, and has calls in flight",
+    ),
+    "idle for ever": (
+        _laws.nothing_outstays_its_time,
+        lambda w: _idle_for(w, IDLE_LIMIT + 1.0),
+        "is idle for",
+    ),
+    "queued for ever": (_laws.nothing_outstays_its_time, _queued_too_long, "a call outstayed the queue"),
+    "nothing at the far end": (
+        _laws.far_ends_agree,
+        lambda w: _at_work(w).peer._open.clear(),
+        "a: 2 calls in flight, 0 at its far end",
+    ),
+    "run twice": (
+        _laws.far_ends_agree,
+        lambda w: _seen_twice(w, 2, "echo"),
+        "call 1 of a_echo reached its server 2 times",
+    ),
+    "run three times": (
+        _laws.far_ends_agree,
+        lambda w: _seen_twice(w, 3, "safe"),
+        "call 1 of a_safe reached its server 3 times",
+    ),
+    "older": (
+        _laws.versions_only_grow,
+        lambda w: w.seen_versions.update(a=1),
+        "a: version 0 replaced a newer one",
+    ),
+    "still queued": (_laws.recovered, _starting, "still has 3 calls queued"),
+    "still in flight": (_laws.recovered, _at_work, "still has 2 calls in flight"),
+    "kept, and not live": (
+        _laws.recovered,
+        lambda w: (_kept(w), w.root.actor("a").leave(Ending(Cause.EVICTED))),
+        "a is kept alive, and is not live",
+    ),
+    "no outcome": (
+        _laws.recovered,
+        lambda w: _change(_ended(w), ended=None),
+        "call 0 of a_echo has no outcome",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", BROKEN)
+def test_a_broken_law_is_told(world: World, case: str) -> None:
+    law, break_it, said = BROKEN[case]
+    law(world)
+    break_it(world)
+    with pytest.raises(AssertionError, match=said):
+        law(world)
+
+
+LEFT: dict[str, tuple[Callable[[World], object], str]] = {
+    "the sums": (
+        lambda w: _report(w, accepted=w.room.drain_report.accepted + 1),
+        "the drain report does not add up",
+    ),
+    "a call": (lambda w: w.calls[0].outcomes.clear(), "call 0 of a_echo has no outcome"),
+    "an acceptance": (
+        lambda w: w.book.accepted.update({99: w.book.life(Address("a"))}),
+        "calls \\[99\\] were accepted and never ended",
+    ),
+    "an event": (lambda w: w.book.ended.update({99: 1}), "the events and the report disagree"),
+    "an asker": (lambda w: _change(w, waiting=1), "somebody still waits"),
+    "a server": (lambda w: _change(w.servers["b"], live=1), "b is still alive"),
+    "a permit": (lambda w: w.root.admission.permits._held.add("x"), "a start permit was never given back"),
+    "a slot": (lambda w: w.root.admission.pool._holders.update(x=None), "a slot was never given back"),
+}
+
+
+def _report(world: World, **more: int) -> None:
+    world.runtime.report = attrs.evolve(world.room.drain_report, **more)
+
+
+@pytest.mark.parametrize("case", LEFT)
+def test_what_is_left_at_the_end_is_told(world: World, case: str) -> None:
+    leave, said = LEFT[case]
+    _well(world)
+    with pytest.raises(AssertionError, match="the room did not end in time"):
+        _laws.ended(world)
+    world.close()
+    _laws.ended(world)
+    leave(world)
+    with pytest.raises(AssertionError, match=said):
+        _laws.ended(world)

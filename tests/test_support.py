@@ -252,3 +252,13 @@ def test_a_torture_row_without_a_test_fails_the_run(tmp_path: Path) -> None:
     assert done.returncode == 1
     assert "torture row T01 had no test that ran" in done.stdout
     assert "row T03 " not in done.stdout
+
+
+def test_a_torture_row_whose_test_only_began_has_not_run(tmp_path: Path) -> None:
+    test = tmp_path / "test_one.py"
+    test.write_text("import pytest\ndef test_t03_a(): pytest.skip('no node here')\ndef test_t04_b(): pass\n")
+
+    done = _pytest(test, "--every-torture-row")
+
+    assert "torture row T03 had no test that ran" in done.stdout
+    assert "row T04 " not in done.stdout

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Generator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -25,6 +26,7 @@ from greenroom.testing import (
     assert_no_orphans,
     assert_one_outcome_each,
 )
+from greenroom.testing._asserts import _refuse_orphans
 
 # ---- processes -----------------------------------------------------------------------------------------------------
 
@@ -32,12 +34,12 @@ needs_proc = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 
 
 @contextmanager
-def _left_behind(run_id: str) -> Generator[int]:
-    """A process of that run that nobody has ended, in a session of its own."""
-    code = "print(flush=True); import time; time.sleep(60)"
+def _left_behind(run_id: str, *, by_argument: bool = False) -> Generator[int]:
+    """A process of that run that nobody has ended, in a session of its own. `by_argument`: as the guard says it."""
+    code, tag = "print(flush=True); import time; time.sleep(60)", f"GREENROOM_ROOM={run_id}"
     process = subprocess.Popen(
-        [sys.executable, "-S", "-c", code],
-        env={"GREENROOM_ROOM": run_id},
+        [sys.executable, "-S", "-c", code, *([tag] if by_argument else ())],
+        env={} if by_argument else {"GREENROOM_ROOM": run_id},
         stdout=subprocess.PIPE,
         start_new_session=True,
     )
@@ -76,13 +78,17 @@ def test_what_a_room_left_is_named(tmp_path: Path) -> None:
         with pytest.raises(AssertionError, match="1 processes were left behind") as caught:
             assert_no_orphans(room, within=0)
         assert f"{pid}: {sys.executable} -S -c print" in str(caught.value)
+    with _left_behind(room.run_id, by_argument=True) as pid, pytest.raises(AssertionError, match=f"{pid}: "):
+        assert_no_orphans(room, within=0)
+    with _left_behind(f"{room.run_id}1"):  # another room's
+        assert_no_orphans(room, within=0)
 
 
 @needs_proc
 def test_the_context_finds_what_was_added_inside() -> None:
-    ours, others = f"{os.getpid()}-0123", f"{os.getpid() + 1}-0123"
+    ours, others, longer = f"{os.getpid()}-0123", f"{os.getpid() + 1}-0123", f"{os.getpid()}1-0123"
 
-    with _left_behind(ours), assert_no_orphans(within=0), _left_behind(others):
+    with _left_behind(ours), assert_no_orphans(within=0), _left_behind(others), _left_behind(longer):
         pass
     with ExitStack() as later:
 
@@ -110,6 +116,17 @@ def test_a_zombie_of_ours_is_found() -> None:
 def test_what_is_on_its_way_out_is_waited_for() -> None:
     with assert_no_orphans(within=5.0), _left_behind(f"{os.getpid()}-0123") as pid:
         os.kill(pid, signal.SIGKILL)
+
+
+def test_it_looks_again_while_something_is_left_and_no_longer() -> None:
+    looks = [{1}, {1}, set[int](), {1}]
+    _refuse_orphans(lambda: looks.pop(0), 5.0)
+    assert looks == [{1}]
+
+    began = time.monotonic()
+    with pytest.raises(AssertionError, match="1 processes were left behind"):
+        _refuse_orphans(lambda: {1}, 0.05)
+    assert 0.05 <= time.monotonic() - began < 1.0
 
 
 def test_the_bodys_own_error_comes_first() -> None:
@@ -169,6 +186,7 @@ ACCEPTED, SENT, ENDED = _call(1, "accepted"), _call(2, "sent"), _call(3, "ended"
         ([ACCEPTED, _call(2, "accepted"), ENDED], "accepted 2 times"),
         ([ACCEPTED, Lagged(3), ENDED], "3 events were missed"),
         ([SENT, ACCEPTED], "event 1 came after event 2"),
+        ([ACCEPTED, _call(1, "sent"), ENDED], "event 1 came after event 1"),
     ],
 )
 def test_a_call_without_exactly_one_outcome_is_named(events: list[Event | Lagged], said: str) -> None:
@@ -189,6 +207,33 @@ def test_events_and_report_that_differ_are_told() -> None:
     assert_one_outcome_each([ACCEPTED, SENT, ENDED], attrs.evolve(report, completed=1, failed=0))
     with pytest.raises(AssertionError, match="the events say 1 completed, the drain report 0"):
         assert_one_outcome_each([ACCEPTED, SENT, ENDED], report)
+    two = attrs.evolve(report, accepted=2, completed=1, failed=1)
+    with pytest.raises(AssertionError, match="the events say 1 accepted, the drain report 2"):
+        assert_one_outcome_each([ACCEPTED, SENT, ENDED], two)
+
+
+@pytest.mark.parametrize(
+    ("outcome", "sort"), [("result", "completed"), ("timeout", "failed"), ("cancelled", "cancelled")]
+)
+def test_each_sort_of_outcome_is_compared(outcome: str, sort: str) -> None:
+    events = [ACCEPTED, _call(2, "ended", outcome)]
+    for told in ("completed", "failed", "cancelled"):
+        report = attrs.evolve(DrainReport(1, 0, 0, 0, 0), **{told: 1})
+        if told == sort:
+            assert_one_outcome_each(events, report)
+            continue
+        with pytest.raises(AssertionError) as caught:
+            assert_one_outcome_each(events, report)
+        assert f"the events say 1 {sort}, the drain report 0" in str(caught.value)
+        assert f"the events say 0 {told}, the drain report 1" in str(caught.value)
+
+
+def test_only_the_call_that_has_no_outcome_is_named() -> None:
+    other = attrs.evolve(_call(2, "accepted"), call=8)
+
+    with pytest.raises(AssertionError, match="call 8 of None: accepted — it never ended") as caught:
+        assert_one_outcome_each([ACCEPTED, other, ENDED])
+    assert "call 7" not in str(caught.value)
 
 
 def test_a_room_that_is_open_is_refused(backend: str) -> None:
