@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -15,6 +16,7 @@ import pytest
 from tests.support import run
 from tests.support.stdio import SERVERS, definition_of, gone_within, lives, logged, on_stage, until
 
+from greenroom.actors import _guard_main
 from greenroom.actors._guard import Guard
 from greenroom.actors._rim import current_rim
 
@@ -191,3 +193,118 @@ def test_a_guard_that_cannot_run_is_said_so(backend: str, monkeypatch: pytest.Mo
         guard.close()
 
     run(backend, body)
+
+
+def test_a_restarted_guard_is_not_told_of_what_was_removed(backend: str) -> None:
+    async def body() -> None:
+        guard = Guard(current_rim(), "told again")
+        gone, stays = _sleeper(), _sleeper()
+        try:
+            for child in (gone, stays):
+                guard.add(child.pid)
+            guard.remove(gone.pid)
+            first = guard.pid
+            assert first is not None
+            os.kill(first, signal.SIGKILL)
+            assert await guard.sweep("NOBODY=1", 5.0) == 0
+            guard.close()
+            assert stays.wait(5) == -signal.SIGKILL
+            assert gone.poll() is None
+        finally:
+            guard.close()
+            for child in (gone, stays):
+                child.kill()
+                child.wait()
+
+    run(backend, body)
+
+
+# ---- its own program -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("owner", ["is gone", "has left"])
+def test_after_a_killed_owner_the_guard_looks_for_longer(owner: str) -> None:
+    """Its children may be forking just then."""
+    nobody = subprocess.Popen([sys.executable, "-I", "-S", "-c", ""])
+    nobody.wait()
+    pid = nobody.pid if owner == "is gone" else os.getpid()
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        guard = subprocess.Popen(
+            [sys.executable, "-I", "-S", _guard_main.__file__, "TAG=nobody", str(pid)],
+            stdin=theirs,
+            env={},
+            start_new_session=True,
+        )
+        theirs.close()
+        answer, said = os.pipe()
+        socket.send_fds(ours, [b"?TAG=1\n"], [said])
+        os.close(said)
+        assert os.read(answer, 8) == b"0"  # it is up
+        os.close(answer)
+        began = time.monotonic()
+        ours.close()
+        assert guard.wait(10) == 0
+        assert owner == "has left" or time.monotonic() - began >= _guard_main.QUIET * _guard_main.PAUSE
+
+
+@pytest.mark.parametrize(
+    ("found", "owner_is_gone", "looks"),
+    [([], False, 1), ([1, 1], False, 3), ([], True, 3), ([0, 1], True, 5)],
+)
+def test_the_last_sweep_goes_on_until_nothing_was_found(
+    monkeypatch: pytest.MonkeyPatch, found: list[int], owner_is_gone: bool, looks: int
+) -> None:
+    seen: list[set[bytes]] = []
+
+    def sweep(tags: set[bytes]) -> dict[bytes, int]:
+        seen.append(tags)
+        return {b"TAG": 1} if found and found.pop(0) else {}
+
+    monkeypatch.setattr(_guard_main, "sweep", sweep)
+    monkeypatch.setattr(_guard_main, "PAUSE", 0.0)
+    child = _sleeper()
+    try:
+        _guard_main.last_sweep({1 << 22, child.pid}, b"TAG", owner_is_gone=owner_is_gone)
+        assert child.wait(5) == -signal.SIGKILL
+    finally:
+        child.kill()
+        child.wait()
+    assert seen == [{b"TAG"}] * looks
+
+
+def test_a_lifeline_is_read_whole_lines_at_a_time() -> None:
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        lifeline = _guard_main.Lifeline(theirs)
+        ours.send(b"+12\n+3")
+        assert lifeline.listen()
+        assert lifeline.groups == {12}
+        ours.send(b"45\n-12\n-99\n")
+        assert lifeline.listen()
+        assert lifeline.groups == {345}
+        for tag in (b"?A\n", b"?B\n", b"?A\n"):
+            socket.send_fds(ours, [tag], [ours.fileno()])
+        assert lifeline.listen()
+        requests = lifeline.take_requests()
+        assert {tag: len(fds) for tag, fds in requests.items()} == {b"A": 2, b"B": 1}
+        assert lifeline.take_requests() == {}
+        for fds in requests.values():
+            for fd in fds:
+                os.close(fd)
+        ours.close()
+        assert not lifeline.listen()
+
+
+def test_a_sweep_needs_the_whole_tag_and_waits_for_the_dead() -> None:
+    mine, other = _sleeper(TAG="a#1"), _sleeper(TAG="a#12", MORE="TAG=a#1")
+    try:
+        while not (_has_begun(mine) and _has_begun(other)):
+            time.sleep(0.001)
+        assert _guard_main.sweep({b"TAG=a#1", b"TAG=none"}) == {b"TAG=a#1": 1}
+        assert mine.poll() == -signal.SIGKILL
+        assert other.poll() is None
+    finally:
+        for each in (mine, other):
+            each.kill()
+            each.wait()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import signal
 import sys
 import time
 from pathlib import Path
@@ -31,6 +32,7 @@ from greenroom.actors._guard import Guard
 from greenroom.actors._handshake import RpcFailure, ask, shake_hands
 from greenroom.actors._rim import current_rim
 from greenroom.actors._stdio import StdioConnector, child_environment
+from greenroom.actors._stdio._child import start_child
 from greenroom.protocol.address import Address
 from greenroom.protocol.config import ServerDefinition, Settings
 from greenroom.protocol.errors import ConnectFailed, Reach
@@ -505,3 +507,62 @@ def test_the_bodys_error_comes_out_as_itself(backend: str) -> None:
             guard.close()
 
     run(backend, body)
+
+
+def test_what_was_written_before_the_exit_is_read_though_no_pump_has(backend: str) -> None:
+    """The exit may be seen before the pumps have had their turn: only the watchers run here."""
+
+    async def body() -> None:
+        rim, hooks = current_rim(), Recorder()
+        guard = Guard(rim, RUN)
+        script = (
+            "import sys; sys.stdin.readline(); print('last words', file=sys.stderr); "
+            'print(\'{"id":1,"result":{}}\', flush=True); sys.exit(4)'
+        )
+        definition = ServerDefinition("child", command=sys.executable, args=("-I", "-S", "-c", script))
+        connector = StdioConnector(
+            definition, Address("child"), 1, rim=rim, guard=guard, settings=Settings(), run_id=RUN
+        )
+        connection = connector._start(hooks)
+        try:
+            call = Call("ping")
+            connection.peer.request(call)
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(connection._watch_exit)
+                tasks.start_soon(connection._watch_end)
+                await hooks.lost.wait()
+            assert call.ends == [(b"{}", None)]
+            (reason,) = hooks.reasons
+            assert (reason.text, reason.exit_code) == ("exited with code 4", 4)
+            assert reason.stderr_tail == ("last words",)
+        finally:
+            connection.kill_now()
+            connection.close()
+            guard.close()
+
+    run(backend, body)
+
+
+@pytest.mark.parametrize("with_pidfd", [True, False])
+def test_a_dying_leader_is_waited_for_and_a_living_one_not_for_ever(
+    monkeypatch: pytest.MonkeyPatch, with_pidfd: bool
+) -> None:
+    if not with_pidfd:
+        monkeypatch.delattr(os, "pidfd_open")
+    for lives_for, waits, dies in ((0.1, 20.0, True), (60, 0.05, False)):
+        code = f"import time; time.sleep({lives_for})"
+        definition = ServerDefinition("x", command=sys.executable, args=("-I", "-S", "-c", code))
+        child = start_child(definition, {})
+        try:
+            began = time.monotonic()
+            child.block_until_dead(waits)
+            took = time.monotonic() - began
+            assert child.is_dead is dies
+            assert not child.is_reaped
+            assert took < 15 if dies else took >= 0.05
+        finally:
+            child.signal_group(signal.SIGKILL)
+            child.block_until_dead(5.0)
+            assert child.exit_code == (0 if dies else -signal.SIGKILL)
+            child.reap()
+            child.close()

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import json
 import os
 from itertools import pairwise
+from typing import Any
 
 import anyio
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.support import run
-from tests.support.stdio import Call
+from tests.support.stdio import Call, Recorder
 
 from greenroom.actors import _call
 from greenroom.actors._notes import Notes
+from greenroom.actors._rim import current_rim
+from greenroom.actors._stdio import LinePeer
 from greenroom.actors._stdio._lines import FAT, LineSplitter
 from greenroom.actors._stdio._outbox import Outbox
 from greenroom.actors._stdio._stderr import StderrRing
@@ -114,6 +118,19 @@ def test_the_stderr_ring_quotes_the_last_lines_printable() -> None:
     assert StderrRing(8).tail() == ()
 
 
+def test_the_stderr_ring_keeps_its_size_however_it_is_fed() -> None:
+    ring = StderrRing(6)
+    for chunk in (b"ab\n", b"cd\n", b"ef\n"):
+        ring.feed(chunk)
+    assert ring.tail() == ("cd", "ef")
+    ring.feed(b"a\nb\nc\nd\n")
+    assert ring.tail() == ("b", "c", "d")
+    assert StderrRing(500).tail() == ()
+    long = StderrRing(1000)
+    long.feed(b"x" * 900)
+    assert long.tail() == ("x" * 400,)
+
+
 @pytest.fixture
 def pipe():
     read, write = os.pipe()
@@ -184,3 +201,186 @@ def test_the_queue_is_bounded_but_takes_any_one_message(pipe: tuple[int, int]) -
     assert outbox.put(b"a" * 200_000) is not None
     with pytest.raises(BufferError):
         outbox.put(b"b")
+
+
+def test_the_bound_holds_what_fits_exactly_and_nothing_taken_back(pipe: tuple[int, int]) -> None:
+    read, write = pipe
+    outbox = Outbox(write, 10)
+    one, two = Call("one"), Call("two")
+    outbox.put(b"1234", one, hold=True)
+    assert outbox.put(b"567890", two, hold=True) is not None
+    with pytest.raises(BufferError, match="10 bytes are queued already"):
+        outbox.put(b"x", hold=True)
+    assert outbox.withdraw(two)
+    outbox.put(b"567890", hold=True)
+    outbox.clear()
+    outbox.put(b"1234567890", hold=True)
+    outbox.flush()
+    assert _drain(read) == b"1234567890"
+    outbox.put(b"ab", hold=True)  # nothing is left of what was written
+    outbox.put(b"12345678", hold=True)
+
+
+# ---- the peer over two descriptors ---------------------------------------------------------------------------------
+
+
+class Line:
+    """A line peer whose other side is this test: `said` is what it wrote, `tell` what it hears."""
+
+    def __init__(self, max_line: int = 1 << 20) -> None:
+        self.hooks = Recorder()
+        self.over: list[str] = []
+        self._in, self._tell = os.pipe()
+        self._said, self._out = os.pipe()
+        for fd in (self._in, self._out, self._said):
+            os.set_blocking(fd, False)
+        self.peer = LinePeer(
+            current_rim(),
+            self.hooks,
+            read_fd=self._in,
+            write_fd=self._out,
+            max_line=max_line,
+            on_over=self.over.append,
+        )
+
+    def __enter__(self) -> Line:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for fd in (self._in, self._tell, self._said, self._out):
+            os.close(fd)
+
+    def tell(self, *lines: bytes) -> None:
+        os.write(self._tell, b"".join(line + b"\n" for line in lines))
+        self.peer.read()
+
+    @property
+    def said(self) -> list[Any]:
+        return [json.loads(line) for line in _drain(self._said).splitlines()]
+
+
+RESULT = b'{"jsonrpc":"2.0","id":%d,"result":{}}'
+
+
+def test_a_silent_peer_hears_nothing_more_of_a_batch_it_is_reading(backend: str) -> None:
+    async def main() -> None:
+        with Line() as line:
+            first, second = Call("ping"), Call("ping")
+            line.peer.request(first)
+            line.peer.request(second)
+            first.end = lambda result, error: line.peer.silence()  # as an owner may who has had enough
+            note = b'{"jsonrpc":"2.0","method":"notifications/x"}'
+            asked = b'{"jsonrpc":"2.0","id":7,"method":"roots/list"}'
+            line.tell(b"[%b,%b,%b,%b]" % (RESULT % 1, RESULT % 2, note, asked), b"junk", RESULT % 2)
+            assert second.ends == []
+            assert (line.hooks.notifications, line.hooks.requests, line.hooks.notes) == ([], [], [])
+            line.said.clear()
+            line.peer.notify("notifications/late")
+            line.peer.reply(7, {})
+            assert line.said == []
+
+    run(backend, main)
+
+
+def test_what_was_refused_is_not_ended_by_a_peer_that_is_over(backend: str) -> None:
+    async def main() -> None:
+        with Line(max_line=100_000) as line:
+            calls = [Call("x", {"ballast": "b" * 90_000}) for _ in range(3)]
+            for call in calls:
+                line.peer.request(call)
+            assert calls[0].reach is Reach.SENT
+            line.peer.silence()
+            await line.peer.write_forever()
+            line.peer._end_refused()
+            assert [call.ends for call in calls] == [[], [], []]  # left to their owner
+
+    run(backend, main)
+
+
+def test_callers_that_come_together_share_a_write_and_a_notification_does_not_wait(backend: str) -> None:
+    async def main() -> None:
+        with Line() as line:
+            first, second, third = (Call("ping") for _ in range(3))
+            line.peer.request(first)
+            line.peer.request(second)
+            assert (first.reach, second.reach) == (Reach.SENT, Reach.NOT_SENT)
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(line.peer.write_forever)
+                await anyio.wait_all_tasks_blocked()
+                assert second.reach is Reach.SENT
+                tasks.cancel_scope.cancel()
+            line.tell(RESULT % 1)
+            line.peer.request(third)  # something was heard: at once again
+            assert third.reach is Reach.SENT
+            assert [message["id"] for message in line.said] == [1, 2, 3]
+
+    run(backend, main)
+
+
+def test_the_end_of_its_stream_and_a_broken_pipe_are_told_in_words(backend: str) -> None:
+    async def main() -> None:
+        with Line() as line:
+            before = line.peer.last_heard
+            await anyio.sleep(0.002)
+            line.tell(b"")
+            assert line.peer.last_heard > before
+            os.close(line._tell)
+            line._tell = os.dup(0)
+            assert line.peer.read() is False
+            os.close(line._said)
+            line._said = os.dup(0)
+            line.peer.notify("notifications/x")
+            assert line.over == ["closed its stdout", "closed its stdin"]
+
+    run(backend, main)
+
+
+@pytest.mark.parametrize("answered", [b'"1"', b"1.0"])
+def test_an_id_that_comes_back_in_another_type_is_the_same_id(backend: str, answered: bytes) -> None:
+    async def main() -> None:
+        with Line() as line:
+            call = Call("ping")
+            line.peer.request(call)
+            line.tell(b'{"jsonrpc":"2.0","id":%b,"result":{}}' % answered)
+            assert call.ends == [(b"{}", None)]
+            assert call.reach is Reach.ANSWERED
+
+    run(backend, main)
+
+
+def test_what_was_not_sent_cannot_be_answered_and_an_error_of_null_is_none(backend: str) -> None:
+    async def main() -> None:
+        with Line() as line:
+            first, queued = Call("ping"), Call("ping")
+            line.peer.request(first)
+            line.peer.request(queued)
+            line.tell(RESULT % 2)
+            assert queued.ends == []
+            line.tell(b'{"jsonrpc":"2.0","id":1,"result":{"a":1},"error":null}')
+            assert first.ends == [(b'{"a":1}', None)]
+            line.tell(RESULT % 1, RESULT % 99)
+            counts = line.peer.notes.counts
+            assert counts["a late or second answer"] == 2
+            assert counts["an answer nobody asked for"] == 1
+
+    run(backend, main)
+
+
+def test_a_late_progress_and_a_negotiation_that_is_left_say_nothing(backend: str) -> None:
+    async def main() -> None:
+        with Line() as line:
+            greeting, call = Call("initialize"), Call("tools/call", {}, wants_progress=True)
+            line.peer.request(greeting)
+            line.peer.abandon(greeting, "timed out")
+            assert [message["method"] for message in line.said] == ["initialize"]
+            line.tell(b"")
+            line.peer.request(call)
+            progress = b'{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":2,"progress":1}}'
+            line.tell(progress)
+            line.peer.abandon(call, "left")
+            line.tell(progress)
+            assert call.seen == [1]
+            assert [message.get("params", {}).get("requestId") for message in line.said] == [None, 2]
+            assert line.hooks.notifications == []
+
+    run(backend, main)

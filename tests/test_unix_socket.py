@@ -13,8 +13,11 @@ from typing import Any
 import anyio
 import pytest
 from tests.support import run
-from tests.support.stdio import until
+from tests.support.stdio import Call, Recorder, until
 
+from greenroom.actors._rim import current_rim
+from greenroom.actors._unix import UnixConnection
+from greenroom.protocol.config import Settings
 from greenroom.protocol.errors import ConnectFailed, Reach, ServerLost
 from greenroom.supervisor import Greenroom
 
@@ -137,5 +140,39 @@ def test_nobody_there_is_said_with_what_to_do(backend: str, tmp_path: Path) -> N
         async with room_at(tmp_path / "s") as room:
             with pytest.raises(ConnectFailed, match='Start it, or correct "socket"'):
                 await room.connect("unix")
+
+    run(backend, body)
+
+
+def test_what_was_written_before_the_hang_up_is_read_though_no_pump_has(backend: str) -> None:
+    async def body() -> None:
+        ours, theirs = socket.socketpair()
+        with ours, theirs:
+            ours.setblocking(False)
+            hooks, call = Recorder(), Call("ping")
+            connection = UnixConnection(ours, hooks, rim=current_rim(), settings=Settings())
+            connection.peer.request(call)
+            theirs.send(b'{"jsonrpc":"2.0","id":1,"result":{}}\n')
+            theirs.close()
+            connection.peer.notify("notifications/x")  # a broken pipe is the first to show
+            await connection._watch_end()
+            assert call.ends == [(b"{}", None)]
+            assert [reason.text for reason in hooks.reasons] == ["closed the connection"]
+
+    run(backend, body)
+
+
+def test_hanging_up_ourselves_is_no_loss(backend: str) -> None:
+    async def body() -> None:
+        ours, theirs = socket.socketpair()
+        with ours, theirs:
+            ours.setblocking(False)
+            hooks = Recorder()
+            connection = UnixConnection(ours, hooks, rim=current_rim(), settings=Settings())
+            await connection.stop(1.0)
+            assert theirs.recv(1) == b""
+            connection._over.set()
+            await connection._watch_end()
+            assert hooks.reasons == []
 
     run(backend, body)
