@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import time
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
+from typing import Any
 
+import anyio
 import pytest
-from tests.support import run
+from tests.support import run, run_virtual
 from tests.support.stdio import CLIENT, Stage, definition_of, on_stage
 
 from greenroom.actors._connection import Hello, Listing
 from greenroom.actors._handshake import RpcFailure, list_all, shake_hands
+from greenroom.actors._peer import Exchange, RpcError
+from greenroom.actors._rim import Rim, current_rim
 from greenroom.protocol.config import Settings
 
 SETTINGS = Settings(probe_timeout=2.0, connect_timeout=5.0)
@@ -171,3 +177,200 @@ def test_a_failed_tools_list_fails_and_another_one_is_unknown(backend: str) -> N
                 await _list(stage)
 
     run(backend, body)
+
+
+# ---- in virtual time: who waits for how long ----------------------------------------------------------------------
+
+Answer = tuple[float, Any] | None  # after so many seconds; None: never
+
+
+class Paced:
+    """A peer whose far end answers by the clock. `heard`: what it was asked, and when; `left`: what was abandoned."""
+
+    def __init__(self, rim: Rim, tasks: anyio.abc.TaskGroup, answer: Callable[[Exchange], Answer]) -> None:
+        self.last_heard = 0.0
+        self.protocol_version: str | None = None
+        self.client_info: Mapping[str, Any] = {}
+        self.client_capabilities: Mapping[str, Any] = {}
+        self.heard: list[tuple[float, str, str | None]] = []
+        self.left: list[str] = []
+        self.told: list[str] = []
+        self._rim, self._tasks, self._answer = rim, tasks, answer
+
+    def request(self, exchange: Exchange) -> None:
+        self.heard.append((round(self._rim.now(), 3), exchange.method, self.protocol_version))
+        self._tasks.start_soon(self._run, exchange, self._answer(exchange))
+
+    async def _run(self, exchange: Exchange, answer: Answer) -> None:
+        if answer is not None:
+            await anyio.sleep(answer[0])
+            error = answer[1] if isinstance(answer[1], RpcError) else None
+            exchange.end(None if error else json.dumps(answer[1]).encode(), error)
+
+    def abandon(self, exchange: Exchange, reason: str) -> None:
+        self.left.append(exchange.method)
+
+    def notify(self, method: str, params: Mapping[str, Any] | None = None) -> None:
+        self.told.append(method)
+
+    def reply(self, rpc_id: Any, result: Mapping[str, Any] | None, error: RpcError | None = None) -> None:
+        raise NotImplementedError
+
+
+WELCOME = {"protocolVersion": "2025-11-25", "capabilities": {"tools": {}}, "serverInfo": {"name": "p"}}
+
+
+async def _meet(peer: Paced, settings: Settings, hint: str | None = None) -> Hello:
+    return await shake_hands(
+        peer, peer._rim, settings=settings, client_info=CLIENT, capabilities={"roots": {}}, era_hint=hint
+    )
+
+
+def _paced(
+    backend: str, answer: Callable[[Exchange], Answer], body: Callable[[Paced], Awaitable[None]]
+) -> Paced:
+    peers: list[Paced] = []
+
+    async def main() -> None:
+        async with anyio.create_task_group() as tasks:
+            peers.append(Paced(current_rim(), tasks, answer))
+            await body(peers[0])
+            tasks.cancel_scope.cancel()
+
+    run_virtual(backend, main)
+    return peers[0]
+
+
+def test_initialize_has_a_second_even_when_the_probe_used_everything_up(backend: str) -> None:
+    async def body(peer: Paced) -> None:
+        hello = await _meet(peer, Settings(probe_timeout=2.0, connect_timeout=2.0))
+        assert hello.protocol_version == peer.protocol_version == "2025-11-25"
+
+    peer = _paced(backend, lambda asked: (0.9, WELCOME) if asked.method == "initialize" else None, body)
+
+    assert peer.heard == [(0.0, "server/discover", "2026-07-28"), (2.0, "initialize", None)]
+    assert (peer.left, peer.told) == (["server/discover"], ["notifications/initialized"])
+
+
+@pytest.mark.parametrize(
+    ("hint", "probe", "gives_up"), [(None, 2.0, 2.0), ("2026-07-28", 2.0, 5.0), ("2026-07-28", 8.0, 8.0)]
+)
+def test_a_server_of_the_newer_era_last_time_is_given_longer(
+    backend: str, hint: str | None, probe: float, gives_up: float
+) -> None:
+    async def body(peer: Paced) -> None:
+        await _meet(peer, Settings(probe_timeout=probe, connect_timeout=10.0), hint)
+
+    peer = _paced(backend, lambda asked: (0.0, WELCOME) if asked.method == "initialize" else None, body)
+
+    assert [at for at, _, _ in peer.heard] == [0.0, gives_up]
+
+
+def test_what_is_left_of_the_connect_time_is_all_that_initialize_gets(backend: str) -> None:
+    async def body(peer: Paced) -> None:
+        with pytest.raises(RpcFailure, match="initialize: no answer within 3s") as caught:
+            await _meet(peer, Settings(probe_timeout=2.0, connect_timeout=5.0))
+        assert caught.value.timed_out
+
+    peer = _paced(backend, lambda asked: None, body)
+
+    assert peer.left == ["server/discover", "initialize"]  # no third try: it said nothing at all
+
+
+def test_versions_in_common_are_found_in_the_refusal(backend: str) -> None:
+    refused = RpcError(-32022, "no", {"supported": ["2025-06-18", "2099-01-01"]})
+
+    def old(asked: Exchange) -> Answer:
+        return (0.0, refused) if asked.method == "server/discover" else (0.0, WELCOME)
+
+    async def falls_back(peer: Paced) -> None:
+        assert (await _meet(peer, Settings())).protocol_version == "2025-11-25"
+
+    _paced(backend, old, falls_back)
+
+    async def gives_up(peer: Paced) -> None:
+        with pytest.raises(RpcFailure, match="speaks protocol version 2099-01-01; we know"):
+            await _meet(peer, Settings())
+        assert peer.protocol_version is None
+
+    strange = RpcError(-32022, "no", {"supported": ["2099-01-01", 7]})
+    _paced(backend, lambda asked: (0.0, strange), gives_up)
+
+
+def test_who_we_are_is_said_to_both_eras(backend: str) -> None:
+    seen: list[Exchange] = []
+
+    def answer(asked: Exchange) -> Answer:
+        seen.append(asked)
+        return (0.0, WELCOME) if asked.method == "initialize" else (0.0, RpcError(-32601, "no"))
+
+    async def body(peer: Paced) -> None:
+        hello = await _meet(peer, Settings())
+        assert (peer.client_info, peer.client_capabilities) == (CLIENT, {"roots": {}})
+        assert hello.server_info == {"name": "p"}
+        assert hello.instructions is None
+
+    _paced(backend, answer, body)
+
+    assert seen[1].params == {
+        "protocolVersion": "2025-11-25",
+        "capabilities": {"roots": {}},
+        "clientInfo": CLIENT,
+    }
+
+
+HELLO = Hello("2025-11-25", {"tools": {}, "prompts": {}}, {}, None)
+
+
+def _page(asked: Exchange, seconds: float) -> Answer:
+    if asked.method != "tools/list":
+        return 0.0, {"prompts": [{"name": "p"}]}
+    at = int((asked.params or {}).get("cursor", "0"))
+    return seconds, {"tools": [{"name": f"t{at}"}], "nextCursor": str(at + 1)}
+
+
+def test_all_pages_of_a_list_share_one_deadline(backend: str) -> None:
+    async def body(peer: Paced) -> None:
+        with pytest.raises(RpcFailure, match="tools/list: no answer within 1s"):
+            await list_all(peer, peer._rim, HELLO, Settings(connect_timeout=5.0))
+        assert anyio.current_time() == pytest.approx(5.0)
+
+    peer = _paced(backend, lambda asked: _page(asked, 2.0), body)
+
+    assert [at for at, method, _ in peer.heard if method == "tools/list"] == [0.0, 2.0, 4.0]
+
+
+def test_a_list_with_as_many_pages_as_there_may_be_is_whole(backend: str) -> None:
+    def last(asked: Exchange) -> Answer:
+        answer = _page(asked, 0.0)
+        if answer is not None and (asked.params or {}).get("cursor") == "2":
+            del answer[1]["nextCursor"]
+        return answer
+
+    async def body(peer: Paced) -> None:
+        listing = await list_all(peer, peer._rim, HELLO, Settings(max_pages=3))
+        assert _names(listing) == ["t0", "t1", "t2"]
+        assert (listing.problems, listing.prompts) == ((), ({"name": "p"},))
+        assert listing.resources is None
+
+    _paced(backend, last, body)
+
+
+@pytest.mark.parametrize(
+    ("page", "problem"),
+    [
+        ({"tools": [{"name": "a"}], "nextCursor": 7}, "its nextCursor is no string"),
+        ({"tools": [{"name": "a"}, {"name": ""}], "nextCursor": ""}, 'an item without a "name"'),
+    ],
+)
+def test_a_page_with_an_odd_end_is_the_last(backend: str, page: dict[str, Any], problem: str) -> None:
+    async def body(peer: Paced) -> None:
+        listing = await list_all(peer, peer._rim, HELLO, Settings())
+        assert _names(listing) == ["a"]
+        assert problem in listing.problems[0]
+
+    peer = _paced(
+        backend, lambda asked: (0.0, page if asked.method == "tools/list" else {"prompts": []}), body
+    )
+
+    assert len(peer.heard) == 2

@@ -2,13 +2,26 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from typing import Any
 
+import anyio
+import httpx2
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.support import run, run_virtual
+from tests.support.stdio import Call, Recorder
 
 from greenroom.actors._http import EventParser, ServerEvent, ToolHeaders, encode_value
+from greenroom.actors._http._answer_stream import AnswerStream
+from greenroom.actors._http._client import _contained, _within_origin, read_bounded
+from greenroom.actors._http._faults import BadAnswer, Broken, LoginNeeded, SessionExpired, WrongTransport
+from greenroom.actors._http._peer import LAST_ANSWERS, Attempt, HttpPeer
+from greenroom.actors._peer import Loss
+from greenroom.actors._rim import current_rim
+from greenroom.protocol.errors import Reach
 
 
 def parser(limit: int = 1 << 20) -> tuple[EventParser, list[bytes]]:
@@ -151,3 +164,333 @@ def test_a_schema_nested_ten_thousand_deep_is_walked() -> None:
     for _ in range(10_000):
         schema = {"type": "object", "properties": {"a": schema}}
     assert ToolHeaders().learn({"name": "deep", "inputSchema": schema}) is None
+
+
+# ---- one exchange, without a server ---------------------------------------------------------------------------------
+
+
+class Scripted:
+    """A carrier that does what the test says. `delivered`: the other messages."""
+
+    def __init__(self, carry: Callable[[Attempt], Awaitable[None]]) -> None:
+        self._carry = carry
+        self.delivered: list[Any] = []
+        self.listened = 0
+
+    async def carry(self, attempt: Attempt) -> None:
+        await self._carry(attempt)
+
+    async def deliver(self, line: bytes) -> None:
+        self.delivered.append(json.loads(line))
+
+    async def listen(self) -> None:
+        self.listened += 1
+
+    async def leave(self) -> None:
+        raise NotImplementedError
+
+
+def _with_peer(
+    backend: str,
+    carry: Callable[[Attempt], Awaitable[None]],
+    body: Callable[[HttpPeer, Recorder, Scripted], Awaitable[None]],
+) -> None:
+    async def main() -> None:
+        hooks, carrier = Recorder(), Scripted(carry)
+        async with anyio.create_task_group() as tasks:
+            peer = HttpPeer(current_rim(), hooks, tasks, 1 << 20)
+            peer.carrier = carrier
+            await body(peer, hooks, carrier)
+            tasks.cancel_scope.cancel()
+
+    run_virtual(backend, main)
+
+
+async def _forgotten(attempt: Attempt) -> None:
+    attempt.did_not_run()
+    raise SessionExpired("HTTP 404")
+
+
+def test_a_session_that_is_over_is_told_as_soon_as_nothing_is_under_way(backend: str) -> None:
+    async def body(peer: HttpPeer, hooks: Recorder, carrier: Scripted) -> None:
+        call = Call("tools/call", {})
+        peer.request(call)
+        await hooks.lost.wait()
+        assert anyio.current_time() == 0.0
+        (reason,) = hooks.reasons
+        assert (reason.text, reason.loss) == ("session expired: HTTP 404", Loss.EXPIRED)
+        assert (call.ends, call.reach) == ([], Reach.NOT_SENT)
+        late = Call("tools/call", {})
+        peer.request(late)
+        assert (late.ends, late.reach) == ([], Reach.NOT_SENT)
+
+    _with_peer(backend, _forgotten, body)
+
+
+@pytest.mark.parametrize(("needs", "told_at"), [(0.4, 0.4), (60.0, LAST_ANSWERS)])
+def test_others_under_way_have_a_moment_to_end(backend: str, needs: float, told_at: float) -> None:
+    async def carry(attempt: Attempt) -> None:
+        if attempt.method == "ping":
+            await _forgotten(attempt)
+        await anyio.sleep(needs)
+
+    async def body(peer: HttpPeer, hooks: Recorder, carrier: Scripted) -> None:
+        for method in ("tools/call", "subscriptions/listen", "ping"):
+            peer.request(Call(method, {}))
+        await hooks.lost.wait()
+        assert anyio.current_time() == pytest.approx(told_at)
+
+    _with_peer(backend, carry, body)
+
+
+def test_nothing_overtakes_that_we_are_initialised(backend: str) -> None:
+    order: list[str] = []
+
+    async def carry(attempt: Attempt) -> None:
+        order.append(attempt.method)
+
+    async def body(peer: HttpPeer, hooks: Recorder, carrier: Scripted) -> None:
+        told = anyio.Event()
+
+        async def deliver(line: bytes) -> None:
+            await anyio.sleep(2.0)
+            order.append(json.loads(line)["method"])
+            told.set()
+            raise BadAnswer("HTTP 500")
+
+        carrier.deliver = deliver
+        peer.notify("notifications/initialized")
+        peer.request(Call("tools/list"))
+        await told.wait()
+        await anyio.sleep(0.1)
+        assert order == ["notifications/initialized", "tools/list"]
+        assert carrier.listened == 1
+        assert list(peer.notes.counts) == ["a message did not reach the server"]
+
+    _with_peer(backend, carry, body)
+
+
+def test_a_peer_falls_back_once_and_what_it_had_sent_did_not_run(backend: str) -> None:
+    async def carry(attempt: Attempt) -> None:
+        attempt.exchange.reach = Reach.SENT
+        raise WrongTransport("HTTP 405")
+
+    async def body(peer: HttpPeer, hooks: Recorder, carrier: Scripted) -> None:
+        seen: list[Reach] = []
+        refused: list[str] = []
+
+        async def carry_better(attempt: Attempt) -> None:
+            seen.append(attempt.exchange.reach)
+
+        def older(refusal: WrongTransport) -> Any:
+            refused.append(str(refusal))
+            return Scripted(carry_better)
+
+        peer.fall_back = older
+        for _ in range(2):
+            peer.request(Call("initialize"))
+            await anyio.sleep(0.1)
+        assert (refused, seen) == (["HTTP 405"], [Reach.NOT_SENT] * 2)
+        assert peer.fall_back is None
+
+    _with_peer(backend, carry, body)
+
+
+def test_the_fault_of_an_exchange_is_its_own(backend: str) -> None:
+    faults = {"broken": Broken("gone"), "bad": BadAnswer("no JSON")}
+
+    async def carry(attempt: Attempt) -> None:
+        attempt.exchange.reach = Reach.SENT
+        raise faults[attempt.method]
+
+    async def body(peer: HttpPeer, hooks: Recorder, carrier: Scripted) -> None:
+        broken, bad, left = Call("broken"), Call("bad"), Call("bad")
+        for call in (broken, bad, left):
+            peer.request(call)
+        peer.abandon(left, "left")
+        await anyio.sleep(0.1)
+        (_, error), (_, fault) = broken.ends[0], bad.ends[0]
+        assert error is not None
+        assert fault is not None
+        assert (error.broken, broken.reach) == (True, Reach.SENT)
+        assert (fault.broken, fault.fault, bad.reach) == (False, True, Reach.ANSWERED)
+        assert (left.ends, hooks.reasons) == ([], [])
+        assert not peer._scopes
+
+    _with_peer(backend, carry, body)
+
+
+def test_in_the_newer_era_leaving_is_all_that_is_said(backend: str) -> None:
+    async def carry(attempt: Attempt) -> None:
+        attempt.exchange.reach = Reach.SENT
+        await anyio.sleep_forever()
+
+    async def body(peer: HttpPeer, hooks: Recorder, carrier: Scripted) -> None:
+        for version, said in (("2025-11-25", 1), ("2026-07-28", 0)):
+            peer.protocol_version = version
+            carrier.delivered.clear()
+            call = Call("tools/call", {})
+            peer.request(call)
+            await anyio.sleep(0.1)
+            peer.abandon(call, "left")
+            await anyio.sleep(0.1)
+            assert len(carrier.delivered) == said
+            assert not peer._scopes
+
+    _with_peer(backend, carry, body)
+
+
+# ---- the stream of one answer ---------------------------------------------------------------------------------------
+
+
+class Body:
+    """A response whose body is these chunks, at these times; then it stays open."""
+
+    def __init__(self, *chunks: tuple[float, bytes], ends: bool = False) -> None:
+        self.chunks, self.ends = chunks, ends
+        self.is_left = False
+
+    async def aiter_bytes(self) -> AsyncGenerator[bytes]:
+        try:
+            for seconds, chunk in self.chunks:
+                await anyio.sleep(seconds)
+                yield chunk
+            if not self.ends:
+                await anyio.sleep_forever()
+        finally:
+            self.is_left = True
+
+
+def _stream(
+    backend: str, body: Callable[[HttpPeer, AnswerStream, Call], Awaitable[None]], **peer: Any
+) -> None:
+    async def carry(attempt: Attempt) -> None:
+        attempts.append(attempt)
+        await anyio.sleep_forever()
+
+    attempts: list[Attempt] = []
+
+    async def main(http: HttpPeer, hooks: Recorder, carrier: Scripted) -> None:
+        for name, value in peer.items():
+            setattr(http, name, value)
+        call = Call("tools/call", {})
+        http.request(call)
+        while not attempts:
+            await anyio.sleep(0.001)
+        await body(http, AnswerStream(attempts[0], http, http.take_for), call)
+
+    _with_peer(backend, carry, main)
+
+
+ANSWER = b'data: {"jsonrpc":"2.0","id":1,"result":{}}\n\n'
+
+
+def test_an_answered_stream_is_left_a_moment_later(backend: str) -> None:
+    async def body(peer: HttpPeer, stream: AnswerStream, call: Call) -> None:
+        began = anyio.current_time()
+        response: Any = Body((3.0, ANSWER), (0.04, b": still here\n\n"))
+        await stream.read(response)
+        assert call.ends == [(b"{}", None)]
+        assert response.is_left
+        assert anyio.current_time() - began == pytest.approx(3.05)
+        assert peer.last_heard - began == pytest.approx(3.04)
+
+    _stream(backend, body)
+
+
+@pytest.mark.parametrize(("version", "can"), [("2025-11-25", True), ("2026-07-28", False)])
+def test_only_streams_of_the_older_era_are_resumed(backend: str, version: str, can: bool) -> None:
+    async def body(peer: HttpPeer, stream: AnswerStream, call: Call) -> None:
+        assert not stream.is_resumable
+        response: Any = Body((0.0, b"id: e1\n\n"), ends=True)
+        await stream.read(response)
+        assert stream.last_id == "e1"
+        assert stream.is_resumable is can
+
+    _stream(backend, body, protocol_version=version)
+
+
+def test_a_stream_is_resumed_while_something_comes_and_not_for_ever(backend: str) -> None:
+    opened: list[float] = []
+    brings: list[bytes] = [b"", b"id: e2\n\n", b"", b""]
+
+    async def body(peer: HttpPeer, stream: AnswerStream, call: Call) -> None:
+        async def again(of: AnswerStream) -> None:
+            opened.append(anyio.current_time() - began)
+            if not brings:
+                raise Broken("nobody there")
+            response: Any = Body((0.0, brings.pop(0)), ends=True)
+            await of.read(response)
+
+        response: Any = Body((0.0, b"id: e1\nretry: 500\n\n"), ends=True)
+        await stream.read(response)
+        began = anyio.current_time()
+        with pytest.raises(Broken, match="could not be resumed"):
+            await stream.resume(again)
+        assert opened == pytest.approx([0.5, 1.0, 1.5, 2.0, 2.5])
+        assert peer.notes.counts["resuming an event stream failed"] == 1
+
+    _stream(backend, body)
+
+
+# ---- the client -----------------------------------------------------------------------------------------------------
+
+
+def test_a_way_to_log_in_that_is_left_half_way_is_closed(backend: str) -> None:
+    closed: list[str] = []
+
+    class Login(httpx2.Auth):
+        async def async_auth_flow(
+            self, request: httpx2.Request
+        ) -> AsyncGenerator[httpx2.Request, httpx2.Response]:
+            try:
+                yield request
+                raise RuntimeError("no browser")
+            finally:
+                closed.append("closed")
+
+    async def main() -> None:
+        request = httpx2.Request("GET", "http://127.0.0.1/")
+        left = _contained(Login()).async_auth_flow(request)
+        assert await anext(left) is request
+        await left.aclose()
+        assert closed == ["closed"]
+        fails = _contained(Login()).async_auth_flow(request)
+        await anext(fails)
+        with pytest.raises(LoginNeeded, match="logging in failed: no browser"):
+            await fails.asend(httpx2.Response(401))
+
+    run(backend, main)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "method", "may"),
+    [
+        ("http://h:1/a", "http://h:1/b", "POST", True),
+        ("http://h:1/a", "http://h:2/a", "POST", False),
+        ("http://h/a", "http://i/a", "POST", False),
+        ("http://h/a", "https://h/a", "POST", True),
+        ("http://h:80/a", "https://h:8443/a", "POST", False),
+        ("https://h/a", "http://h/a", "POST", False),
+        ("http://h/a", "http://u:p@h/a", "POST", False),
+        ("http://h/a", "http://h/b", "GET", False),
+    ],
+)
+def test_a_redirect_is_followed_within_the_origin(before: str, after: str, method: str, may: bool) -> None:
+    response = httpx2.Response(307, request=httpx2.Request("POST", before))
+    response.next_request = further = httpx2.Request(method, after)
+    assert (_within_origin(response) is further) is may
+
+
+@pytest.mark.parametrize(("limit", "fits"), [(10, True), (9, False)])
+def test_a_body_of_just_the_bound_is_read(backend: str, limit: int, fits: bool) -> None:
+    async def main() -> None:
+        response: Any = Body((0.0, b"12345"), (0.0, b"67890"), ends=True)
+        if fits:
+            assert await read_bounded(response, limit) == b"1234567890"
+        else:
+            with pytest.raises(BadAnswer, match="over the bound of 9 bytes"):
+                await read_bounded(response, limit)
+        assert response.is_left
+
+    run(backend, main)

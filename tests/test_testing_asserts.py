@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Generator
 from contextlib import ExitStack, contextmanager
@@ -27,6 +28,7 @@ from greenroom.testing import (
     assert_one_outcome_each,
 )
 from greenroom.testing._asserts import _refuse_orphans
+from greenroom.testing._processes import is_zombie
 
 # ---- processes -----------------------------------------------------------------------------------------------------
 
@@ -113,6 +115,30 @@ def test_a_zombie_of_ours_is_found() -> None:
 
 
 @needs_proc
+def test_a_zombie_of_another_thread_is_found() -> None:
+    pids, over = list[int](), threading.Event()
+
+    def start() -> None:
+        pids.append(os.posix_spawn(sys.executable, [sys.executable, "-S", "-c", ""], {}))
+        os.waitid(os.P_PID, pids[0], os.WEXITED | os.WNOWAIT)
+        over.wait()
+
+    thread = threading.Thread(target=start)
+    try:
+        watch = assert_no_orphans(within=0)
+        watch.__enter__()
+        thread.start()
+        while not (pids and is_zombie(pids[0])):
+            time.sleep(0.001)
+        with pytest.raises(AssertionError, match=": zombie"):
+            watch.__exit__(None, None, None)
+    finally:
+        over.set()
+        thread.join()
+        os.waitpid(pids[0], 0)
+
+
+@needs_proc
 def test_what_is_on_its_way_out_is_waited_for() -> None:
     with assert_no_orphans(within=5.0), _left_behind(f"{os.getpid()}-0123") as pid:
         os.kill(pid, signal.SIGKILL)
@@ -130,8 +156,15 @@ def test_it_looks_again_while_something_is_left_and_no_longer() -> None:
 
 
 def test_the_bodys_own_error_comes_first() -> None:
-    with pytest.raises(ZeroDivisionError), assert_no_orphans(within=0):
-        _ = 1 / 0
+    with ExitStack() as later:
+
+        def leave_one_and_fail() -> None:
+            with assert_no_orphans(within=0):
+                later.enter_context(_left_behind(f"{os.getpid()}-0123"))
+                _ = 1 / 0
+
+        with pytest.raises(ZeroDivisionError):
+            leave_one_and_fail()
 
 
 def test_a_watch_that_was_never_entered_says_so() -> None:

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
+from types import SimpleNamespace
 from typing import Any
 
 import anyio
@@ -30,6 +31,9 @@ from greenroom import (
     UnknownResource,
     UsageError,
 )
+from greenroom.actors._peer import RpcError
+from greenroom.actors._questions import MOST_OPEN, OVERLOADED, Questions
+from greenroom.protocol.address import Address
 from greenroom.protocol.errors import ProtocolFault
 from greenroom.protocol.lifecycle import State
 
@@ -449,3 +453,123 @@ async def _touch_until_heard(room: Greenroom, updates: Any) -> None:
     """A newer server is asked to tell without an answer that could be waited for."""
     while not updates._found:
         await call(room, "touch", uri="whole://one")
+
+
+# ---- what a server asks of its client, without a server -------------------------------------------------------------
+
+
+class Asking:
+    """One incarnation as `Questions` see it: `said` is what was replied, `bugs` what was noted."""
+
+    def __init__(self, tasks: anyio.abc.TaskGroup, answer: Any) -> None:
+        self.said: list[tuple[Any, Any, RpcError | None]] = []
+        self.bugs: list[BaseException] = []
+        host = SimpleNamespace(answer=answer)
+        stage = SimpleNamespace(host=host, spawn=tasks.start_soon)
+        self.actor: Any = SimpleNamespace(stage=stage, note_bug=self.bugs.append)
+        self.peer = self
+
+    def reply(self, rpc_id: Any, result: Any, error: RpcError | None = None) -> None:
+        if result == {"no": "JSON"}:
+            raise UsageError("no JSON")
+        self.said.append((rpc_id, result, error))
+
+
+def _asked(backend: str, answer: Any, body: Callable[[Questions, Asking], Awaitable[None]]) -> None:
+    async def main() -> None:
+        async with anyio.create_task_group() as tasks:
+            asking: Any = Asking(tasks, answer)
+            await body(Questions(asking, Address("s")), asking)
+            tasks.cancel_scope.cancel()
+
+    run(backend, main)
+
+
+async def _never(request: ServerRequest) -> Any:
+    await anyio.sleep_forever()
+
+
+def test_so_many_questions_are_open_at_once_and_no_more(backend: str) -> None:
+    async def body(questions: Questions, asking: Asking) -> None:
+        for number in range(MOST_OPEN):
+            questions.take(number, "roots/list", None)
+        await anyio.wait_all_tasks_blocked()
+        assert (len(questions), asking.said) == (MOST_OPEN, [])
+        questions.take("over", "roots/list", None)
+        ((rpc_id, result, error),) = asking.said
+        assert (rpc_id, result, error and error.code) == ("over", None, OVERLOADED)
+        assert questions.heed("notifications/cancelled", {"requestId": 0})
+        questions.take("fits", "roots/list", None)
+        questions.take(1, "roots/list", None)  # that one is open still
+        await anyio.wait_all_tasks_blocked()
+        assert [rpc_id for rpc_id, _, _ in asking.said] == ["over", 1]
+        questions.close()
+        await anyio.wait_all_tasks_blocked()
+        assert (len(questions), len(asking.said)) == (0, 2)
+
+    _asked(backend, _never, body)
+
+
+def test_an_answered_question_is_open_no_more(backend: str) -> None:
+    async def answer(request: ServerRequest) -> Any:
+        if request.method == "sampling/createMessage":
+            raise RpcRefusal(-7, "not now", {"why": 1})
+        if request.method == "bug":
+            raise ZeroDivisionError
+        return {"no": "JSON"} if request.method == "odd" else {"roots": []}
+
+    async def body(questions: Questions, asking: Asking) -> None:
+        for rpc_id, method in ((1, "roots/list"), (1, "sampling/createMessage"), (1, "bug"), (1, "odd")):
+            questions.take(rpc_id, method, {})
+            await anyio.wait_all_tasks_blocked()
+            assert len(questions) == 0
+        results = [(result, error and (error.code, error.data)) for _, result, error in asking.said]
+        assert results == [
+            ({"roots": []}, None), (None, (-7, {"why": 1})), (None, (-32603, None)), (None, (-32603, None)),
+        ]  # fmt: skip
+        assert [type(bug) for bug in asking.bugs] == [ZeroDivisionError, UsageError]
+        assert not questions.heed("notifications/message", {"requestId": 1})
+        assert questions.heed("notifications/cancelled", {"requestId": []})  # no id at all
+
+    _asked(backend, answer, body)
+
+
+def test_a_question_that_is_taken_back_before_its_task_began_is_never_asked(backend: str) -> None:
+    seen: list[str] = []
+
+    async def answer(request: ServerRequest) -> Any:
+        seen.append(request.method)
+        await anyio.sleep_forever()
+
+    async def body(questions: Questions, asking: Asking) -> None:
+        questions.take(1, "roots/list", {})
+        questions.heed("notifications/cancelled", {"requestId": 1})
+        await anyio.wait_all_tasks_blocked()
+        assert (seen, asking.said) == ([], [])
+
+    _asked(backend, answer, body)
+
+
+def test_one_refusal_ends_the_other_questions_of_its_result(backend: str) -> None:
+    ended: list[str] = []
+
+    async def answer(request: ServerRequest) -> Any:
+        if request.method == "no":
+            await anyio.wait_all_tasks_blocked()
+            raise RpcRefusal(-1, "no")
+        try:
+            await anyio.sleep(0.01 if request.method == "soon" else 60)
+        finally:
+            ended.append(request.method)
+        return {"a": request.method}
+
+    async def body(questions: Questions, asking: Asking) -> None:
+        both = {"x": {"method": "soon", "params": {}}, "y": {"method": "soon"}}
+        assert await questions.answer_all(both) == {"x": {"a": "soon"}, "y": {"a": "soon"}}
+        with pytest.raises(RpcRefusal, match="no"):
+            await questions.answer_all({"x": {"method": "no"}, "y": {"method": "late"}})
+        with pytest.raises(RpcRefusal, match="an input request without a method"):
+            await questions.answer_all({"x": 7})
+        assert ended == ["soon", "soon", "late"]
+
+    _asked(backend, answer, body)
