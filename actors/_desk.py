@@ -143,6 +143,8 @@ class CallDesk:
                 self._send(call)
             else:
                 self._enqueue(call)
+                if connected:  # else nobody would serve it when the place that is missing is another scope's
+                    record.load.held.setdefault(self)
         except Exception as error:
             self._park(error)
 
@@ -381,11 +383,8 @@ class CallDesk:
             self._serving = False
 
     def _share_places(self) -> None:
-        """Places are the server's, over all its scopes: a free one goes to the desk that has been held back longest,
-        and this one stands in that queue like the others."""
+        """Places are the server's, over all its scopes: a free one goes to the desk that has been held back longest."""
         load = self.record.load
-        if load.held and self.mailbox.user:
-            load.held.setdefault(self)
         while load.held and load.in_flight < self._most_in_flight():
             desk = next(iter(load.held))
             del load.held[desk]

@@ -187,8 +187,8 @@ class ServerActor(CallDesk):
 
     def abort(self, error: CallError) -> None:
         """The room has ended under it: whatever is still open fails, at once. Nothing is sent."""
+        self._fail_queued(error)  # first: a place that is freed is not for them
         self._fail_open(error)
-        self._fail_queued(error)
         self._notify(error)
 
     def serve(self) -> None:
@@ -354,8 +354,8 @@ class ServerActor(CallDesk):
         """Nothing here waits for anything any more, whatever else is broken; the tree is stopped."""
         self._remember(bug)
         self.director.parked(self, bug)
+        self._fail_queued(bug)  # first: a place that is freed is not for them
         self._fail_open(bug)
-        self._fail_queued(bug)
         self._notify(bug)
         if self.life.state is not State.CLOSED:
             try:

@@ -297,3 +297,32 @@ def test_pressure_takes_another_although_a_sessions_child_has_been_idle_longer(b
             assert [servers[name].live for name in "abc"] == [1, 0, 1]
 
     run_virtual(backend, main)
+
+
+def test_the_places_of_a_server_go_round_among_its_sessions(backend: str) -> None:
+    """Also to who was connected already when they ran out; who has more to send stands behind the others."""
+
+    async def main() -> None:
+        server = FakeServer(call_latency=1.0)
+        entries = {"a": {"isolation": "per_session", "maxInFlight": 1}}
+        async with (
+            open_room({"a": server}, entries=entries) as room,
+            room.session("ann") as ann,
+            room.session("bob") as bob,
+        ):
+            await room.find("a_echo")
+            for session in (ann, bob):
+                await session.call("a_echo")
+            ends: list[str] = []
+
+            async def call(session: Any) -> None:
+                await session.call("a_echo")
+                ends.append(session.name)
+
+            async with anyio.create_task_group() as tasks:
+                for session in (ann, ann, ann, bob, bob):
+                    tasks.start_soon(call, session)
+                    await settle()
+            assert ends == ["ann", "ann", "bob", "ann", "bob"]
+
+    run_virtual(backend, main)

@@ -11,7 +11,7 @@ import anyio
 import pytest
 from tests.support import run, run_virtual
 from tests.support.gateway import faulty, named_after, serve
-from tests.support.rooms import Outcomes, Running, open_room, record_events, settle
+from tests.support.rooms import Outcomes, Running, open_room, record_events, settle, teach
 
 from greenroom import Greenroom
 from greenroom.protocol.errors import CallError, CallTimeout, Reach, UnknownTool
@@ -337,3 +337,23 @@ def test_slots_and_permits_are_conserved_whatever_leaves_and_whenever(backend: s
         assert _live(servers) == 0
 
     run_virtual(backend, main)
+
+
+def test_a_lease_keeps_a_server_from_being_evicted_after_its_last_call(backend: str) -> None:
+    servers = {"a": FakeServer(call_latency=2.0), "b": FakeServer()}
+
+    async def body() -> None:
+        async with open_room(servers, maxConnections=1) as room:
+            await room.connect("a")
+            release = room._runtime.root.actor("a").lease()
+            async with Outcomes() as calls:
+                calls.start(room, "a_echo")
+                await teach(room, "b")
+                waits = calls.start(room, "b_echo")
+                await anyio.sleep(5.0)
+                assert (servers["a"].live, waits.outcome) == (1, None)
+                release()
+            assert waits.outcome == "{}"
+            assert servers["a"].live == 0
+
+    run_virtual(backend, body)

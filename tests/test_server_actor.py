@@ -6,6 +6,7 @@ import asyncio
 import gc
 import math
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import anyio
@@ -20,6 +21,7 @@ from greenroom import (
     Drained,
     Event,
     Greenroom,
+    InputRefused,
     Kind,
     Reach,
     RemoteError,
@@ -28,7 +30,7 @@ from greenroom import (
     Unavailable,
     UsageError,
 )
-from greenroom.actors import Call
+from greenroom.actors import Call, Loss, LostReason
 from greenroom.protocol.errors import BadArguments, CallError
 from greenroom.testing._fake import HANG, FakeServer, tool
 
@@ -724,3 +726,298 @@ def test_the_events_of_a_call_are_accepted_sent_ended_in_order(backend: str) -> 
     assert {event.call for event in events} == {1}
     assert events[-1].outcome == "result"
     assert not math.isnan(events[0].at)
+
+
+# ---- small print of the desk ---------------------------------------------------------------------------------------
+
+
+def _actor(room: Greenroom) -> Any:
+    return room._runtime.root.actor("a")
+
+
+def test_a_probe_that_is_refused_as_busy_gives_its_turn_back(backend: str) -> None:
+    server = FakeServer()
+
+    async def body() -> None:
+        entries = {"a": {"maxQueued": 1}}
+        async with open_room({"a": server}, entries=entries, failureThreshold=1, cooldownMs=5_000) as room:
+            await learn(room, "a")
+            server.refuse_start = "no"
+            with pytest.raises(ConnectFailed):
+                await room.call("a_echo")
+            server.refuse_start = None
+            await anyio.sleep(6.0)
+            load = _actor(room).record.load
+            load.queued += 1  # as if its other scopes had filled the queue
+            with pytest.raises(Busy) as caught:
+                await room.call("a_echo")
+            load.queued -= 1
+            assert caught.value.tool == "a_echo"
+            assert (await room.call("a_echo", {"n": 1})).text == '{"n": 1}'
+
+    run_virtual(backend, body)
+
+
+def test_a_call_in_a_full_pipe_is_given_up_in_time(backend: str) -> None:
+    server = FakeServer()
+
+    async def body() -> None:
+        async with open_room({"a": server}) as room:
+            await room.connect("a")
+            await anyio.sleep(3.0)
+            server.blocked = True
+            with pytest.raises(CallTimeout):
+                await room.call("a_echo")
+            assert anyio.current_time() == pytest.approx(33.0, abs=0.01)
+
+    run_virtual(backend, body)
+
+
+def test_what_is_given_up_leaves_its_place_to_the_next(backend: str) -> None:
+    server = FakeServer(call_latency=HANG)
+
+    async def body() -> None:
+        async with open_room({"a": server}, entries={"a": {"maxInFlight": 1}}) as room:
+            await room.connect("a")
+            async with Outcomes() as calls:
+                first = calls.start(room, "a_echo", {"n": 1})
+                await settle()
+                second = calls.start(room, "a_echo", {"n": 2})
+                await settle()
+                server.call_latency = 0.0
+                (call,) = _actor(room)._open
+                _actor(room).give_up(call, InputRefused("no", server="a", reach=Reach.SENT))
+                _actor(room).give_up(call, InputRefused("again", server="a"))
+            assert isinstance(first.error, InputRefused)
+            assert str(first.error) == "no"
+            assert second.outcome == '{"n": 2}'
+
+    run_virtual(backend, body)
+
+
+def test_what_is_given_up_last_lets_its_server_go_on_draining(backend: str) -> None:
+    server = FakeServer(call_latency=HANG)
+
+    async def body() -> None:
+        async with open_room({"a": server}) as room, anyio.create_task_group() as tasks:
+            await room.connect("a")
+            async with Outcomes() as calls:
+                calls.start(room, "a_echo")
+                await settle()
+                tasks.start_soon(room.drain, "a")
+                await settle()
+                (call,) = _actor(room)._open
+                _actor(room).give_up(call, InputRefused("no", server="a"))
+            await settle()
+            assert server.live == 0
+            assert anyio.current_time() == 0.0
+
+    run_virtual(backend, body)
+
+
+def test_a_call_that_is_sent_again_has_not_been_sent(backend: str) -> None:
+    """Its server wanted more first, and now it does not read."""
+    server = FakeServer(call_latency=HANG)
+
+    async def body() -> None:
+        async with open_room({"a": server}) as room:
+            await room.connect("a")
+            async with Outcomes() as calls:
+                asked = calls.start(room, "a_echo", {"n": 1})
+                await anyio.sleep(7.0)
+                (call,) = _actor(room)._open
+                server.blocked = True
+                _actor(room).send_again(call, {"inputResponses": {"x": 1}})
+                assert (call.reach, call.params["inputResponses"]) == (Reach.NOT_SENT, {"x": 1})
+                assert call.params["arguments"] == {"n": 1}
+            assert isinstance(asked.error, CallTimeout)
+            assert asked.error.reach is Reach.NOT_SENT
+
+    run_virtual(backend, body)
+
+
+def test_one_silent_call_is_enough_to_find_a_server_hung(backend: str) -> None:
+    """It was heard after the first of them was sent, and never again since the second."""
+    server = FakeServer(call_latency=HANG)
+
+    async def body() -> None:
+        async with open_room({"a": server}, failureThreshold=1) as room:
+            await room.connect("a")
+            start = anyio.current_time()
+            async with Outcomes() as calls:
+                calls.start(room, "a_echo", timeout=20.0)
+                await anyio.sleep(5.0)
+                server.connections[0].last_heard = anyio.current_time()
+                await anyio.sleep(5.0)
+                calls.start(room, "a_echo", timeout=10.0)
+            assert anyio.current_time() - start == pytest.approx(20.0)
+            assert [type(call.outcome) for call in calls.all] == [CallTimeout] * 2
+            await settle()
+            assert room.status()[0].retry_in is not None
+
+    run_virtual(backend, body)
+
+
+def test_who_stopped_waiting_for_a_failed_attempt_is_not_told(backend: str) -> None:
+    server = FakeServer(refuse_greeting="no", stop_latency=2.0)
+
+    async def body() -> None:
+        async with open_room({"a": server}) as room:
+            actor, told = _actor(room), list[Any]()
+            forget = actor.watch(told.append)
+            actor.watch(lambda error: told.append("other"))
+            actor.want_connection()
+            await anyio.sleep(1.0)
+            assert (told, server.live) == ([], 1)  # it has failed, and is being cleared away
+            forget()
+            forget()
+            await anyio.sleep(5.0)
+            assert told == ["other"]
+
+    run_virtual(backend, body)
+
+
+def test_why_it_failed_is_forgotten_when_it_connects(backend: str) -> None:
+    server = FakeServer(refuse_greeting="not today")
+
+    async def body() -> None:
+        async with open_room({"a": server}) as room:
+            with pytest.raises(ConnectFailed):
+                await room.connect("a")
+            assert "not today" in str(_actor(room).failure)
+            assert _actor(room).failed_at == anyio.current_time()
+            server.refuse_greeting = None
+            await anyio.sleep(5.0)
+            await room.connect("a")
+            assert _actor(room).failure is None
+
+    run_virtual(backend, body)
+
+
+def test_a_change_that_is_announced_while_the_lists_are_read_is_read_too(backend: str) -> None:
+    server = FakeServer()
+
+    async def body() -> None:
+        async with open_room({"a": server}, toolPrefix="none") as room:
+            await room.connect("a")
+            server.list_latency = 1.0
+            server.tools.append(tool("second"))
+            server.tools = list(server.tools)
+            server.announce_tools()
+            await anyio.sleep(0.5)  # it reads the first change
+            server.tools = [*server.tools, tool("third")]
+            server.announce_tools()
+            await anyio.sleep(0.7)
+            assert sorted(target.name for target in room.tools()) == ["echo", "second"]
+            await anyio.sleep(1.2)
+            assert sorted(target.name for target in room.tools()) == ["echo", "second", "third"]
+
+    run_virtual(backend, body)
+
+
+def test_the_first_word_on_how_a_connection_was_lost_stands(backend: str) -> None:
+    server = FakeServer(call_latency=HANG)
+
+    async def body() -> None:
+        async with open_room({"a": server}) as room:
+            await room.connect("a")
+            async with Outcomes() as calls:
+                lost = calls.start(room, "a_echo")
+                await settle()
+                incarnation: Any = server.connections[0].hooks
+                news, actor = list[Any](), incarnation.actor
+                incarnation.actor = SimpleNamespace(tell=news.append)
+                incarnation.on_lost(LostReason("exited with code 3", 3))
+                incarnation.on_lost(LostReason("closed its stdout"))
+                assert len(news) == 1
+                assert incarnation.lost.text == "exited with code 3"
+                incarnation.actor = actor
+                actor.tell(news[0])
+            assert "exited with code 3" in str(lost.error)
+
+    run_virtual(backend, body)
+
+
+@pytest.mark.parametrize(("is_sent", "code"), [(False, "auth_required"), (True, "call_failed")])
+def test_a_login_that_is_wanted_is_no_excuse_for_what_may_have_run(
+    backend: str, is_sent: bool, code: str
+) -> None:
+    server = FakeServer(call_latency=HANG)
+
+    async def body() -> None:
+        async with open_room({"a": server}) as room:
+            await room.connect("a")
+            server.blocked = not is_sent
+            async with Outcomes() as calls:
+                call = calls.start(room, "a_echo")
+                await settle()
+                server.connections[0].lose(LostReason("HTTP 401", loss=Loss.NEEDS_AUTH))
+            assert call.error.code == code
+            assert call.error.reach is (Reach.SENT if is_sent else Reach.NOT_SENT)
+            assert ("may have run" in str(call.error)) is is_sent
+
+    run_virtual(backend, body)
+
+
+def test_the_oldest_call_decides_how_long_busy_lasts(backend: str) -> None:
+    server = FakeServer(call_latency=HANG)
+
+    async def body() -> None:
+        async with open_room({"a": server}, entries={"a": {"maxInFlight": 1, "maxQueued": 1}}) as room:
+            await room.connect("a")
+            async with Outcomes() as calls:
+                for _ in range(2):
+                    calls.start(room, "a_echo")
+                    await anyio.sleep(4.0)
+                with pytest.raises(Busy) as caught:
+                    await room.call("a_echo")
+                assert (caught.value.oldest_age, caught.value.retry_after) == (8.0, 5.0)
+                for call in calls.all:
+                    call.cancel()
+
+    run_virtual(backend, body)
+
+
+def test_a_bug_in_a_step_ends_every_call_and_only_this_server(backend: str) -> None:
+    server, other = FakeServer(call_latency=HANG), FakeServer()
+
+    async def body() -> None:
+        async with open_room({"a": server, "b": other}, entries={"a": {"maxInFlight": 1}}) as room:
+            await room.connect("a")
+            notes = record_events(room, Kind.NOTE)
+            async with Outcomes() as calls:
+                both = [calls.start(room, "a_echo") for _ in range(2)]
+                await settle()
+                _actor(room)._park(ZeroDivisionError("ours"))
+            assert [call.error.code for call in both] == ["bug", "bug"]
+            assert [call.error.reach for call in both] == [Reach.SENT, Reach.NOT_SENT]
+            assert "ZeroDivisionError: ours" in notes[0].detail
+            await room.call("b_echo")
+            await settle()
+            assert (server.live, other.live) == (0, 1)
+            with pytest.raises(CallError) as caught:
+                await room.call("a_echo")
+            assert caught.value.code == "bug"
+
+    run_virtual(backend, body)
+
+
+def test_a_lease_keeps_a_resting_server_and_its_return_starts_the_clock(backend: str) -> None:
+    server = FakeServer()
+
+    async def body() -> None:
+        async with open_room({"a": server}, entries={"a": {"idleTimeout": 1}}) as room:
+            await room.connect("a")
+            release = _actor(room).lease()
+            await room.call("a_echo")
+            await anyio.sleep(100.0)
+            assert server.live == 1
+            release()
+            release()  # once
+            assert _actor(room).is_resting
+            await anyio.sleep(59.0)
+            assert server.live == 1
+            await anyio.sleep(2.0)
+            assert server.live == 0
+
+    run_virtual(backend, body)

@@ -193,3 +193,21 @@ def test_the_rim_reads_by_steps_and_raises_what_they_raise() -> None:
             assert len(looked) < 10
 
     run(main)
+
+
+def test_a_reader_that_has_enough_is_not_asked_again() -> None:
+    """It may be readable still, and be found so before its task has had its turn."""
+
+    async def main(loop: Any) -> None:
+        with pipe(ready=True) as (reading, _):
+            asked: list[int] = []
+            steps = loop._steps._steps
+            done = asyncio.ensure_future(current_rim().read_forever(reading, lambda: bool(asked.append(1))))
+            await asyncio.sleep(0)
+            step = steps[reading]
+            step()
+            step()
+            await done
+            assert asked == [1]
+
+    run(main)
