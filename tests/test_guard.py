@@ -232,7 +232,7 @@ def test_after_a_killed_owner_the_guard_looks_for_longer(owner: str) -> None:
     with ours, theirs:
         guard = subprocess.Popen(
             [sys.executable, "-I", "-S", _guard_main.__file__, "TAG=nobody", str(pid)],
-            stdin=theirs,
+            stdin=theirs.fileno(),
             env={},
             start_new_session=True,
         )
