@@ -99,10 +99,7 @@ class Proxy:
         if params.name == NAME:
             self._tool.begin(params.arguments or {}, job)
         else:
-            text = (
-                f'Unknown tool: {params.name}. Use mcp({{ tool: "{params.name}" }}) to call a server\'s tool.'
-            )
-            job.fail(rpc.INVALID_PARAMS, text)
+            self._tool.refuse(params.name, job)
         return True
 
     def came(self, client: Client) -> None:

@@ -2,7 +2,9 @@
 
 Two pure steps for the `mcp` tool; the other doors pass results on as they are. `to_blocks` turns every kind
 of block into text or an image: images and text stay the very objects the server sent, the rest is said in
-words, and what we do not know is shown as JSON rather than dropped. `guard` then plans what to keep of a
+words, and what we do not know is shown as JSON rather than dropped. `structuredContent` is shown as JSON too,
+unless the text says the same already, as the protocol asks of servers; some leave one of the two half empty,
+and a client shows only one. `guard` then plans what to keep of a
 text that is too long. Neither writes a file: where bytes belong on disk the caller is asked (`save`), or
 told (`Guarded.spill`), and says how it went, because the text must name the file and still fit.
 """
@@ -23,21 +25,25 @@ SaveBlob = Callable[[str, str], str]
 MAX_BYTES: Final = 51_200
 MAX_LINES: Final = 2_000
 _NO_BOUND: Final = sys.maxsize
+_COMPARED: Final = 1 << 19  # characters of text that are read to see what they say: a few milliseconds
+_DECODER: Final = json.JSONDecoder()
 
 
 # ---- what a result says ----------------------------------------------------------------------------------
 
 
 def to_blocks(result: Mapping[str, Any], *, save: SaveBlob | None = None) -> list[Block]:
-    """The blocks of a tools/call result; `structuredContent` speaks only where there is no content.
+    """The blocks of a tools/call result, with its `structuredContent` unless their text has it.
 
     `save` keeps binary data of embedded resources; without it a line says what kind there was.
     """
     content = _list(result.get("content"))
-    if content:
-        return [_block(block, save) for block in content]
     structured = result.get("structuredContent")
-    return [_text("(empty result)" if structured is None else _json(structured, indent=2))]
+    blocks = [_block(block, save) for block in content]
+    if structured is None or (blocks and structured in ({}, [])):
+        return blocks or [_text("(empty result)")]
+    texts = [block["text"] for block in blocks if _is_text(block)]
+    return blocks if _is_said(structured, texts) else [*blocks, _text(_laid_out(structured))]
 
 
 def to_resource_blocks(result: Mapping[str, Any], *, save: SaveBlob | None = None) -> list[Block]:
@@ -115,6 +121,40 @@ def _string(block: Mapping[str, Any], key: str) -> str:
 
 def _list(value: object) -> list[object]:
     return cast("list[object]", value) if isinstance(value, list) else []
+
+
+def _is_said(value: object, texts: Sequence[str]) -> bool:
+    """Whether `texts` say `value`: as JSON, whatever stands around it; as the plain value, where that is wrapped in an
+    object of one key; or each item of such a list in a text of its own."""
+    if not texts or sum(map(len, texts)) > _COMPARED:
+        return False
+    values = [value]
+    if isinstance(value, dict) and len(cast("Block", value)) == 1:
+        values += cast("Block", value).values()
+    try:
+        read = [_read(text) for text in texts]
+        return any(one in (read, list(texts)) or one in read or one in texts for one in values)
+    except RecursionError:
+        return False
+
+
+def _read(text: str) -> object:
+    """The JSON that `text` is, or the first object in it, or the text itself."""
+    try:
+        return json.loads(text)
+    except ValueError:
+        pass
+    at = text.find("{")
+    try:
+        return _DECODER.raw_decode(text, at)[0] if at >= 0 else text
+    except ValueError:
+        return text
+
+
+def _laid_out(value: object) -> str:
+    """`value` on many lines; long ones on one: the library lays out a megabyte in a fifth of a second."""
+    text = _json(value)
+    return text if len(text) > MAX_BYTES else _json(value, indent=2)
 
 
 def _json(value: object, indent: int | None = None) -> str:

@@ -50,7 +50,7 @@ def test_t13_fifty_lazy_servers_boot_with_no_child(tmp_path: Path, known: bool) 
             gateway.greet()
             numbers = [gateway.start_mcp(connect=f"s{n}") for n in range(FIFTY)]
             for number in numbers:
-                assert "error" not in gateway.answer(number, 30)["result"]["structuredContent"]
+                assert "error" not in gateway.answer(number, 30)["result"]["_meta"]["greenroom/details"]
             gateway.end()
     started = logged_pids(tmp_path)
     bare = interpreter_time()
@@ -62,7 +62,7 @@ def test_t13_fifty_lazy_servers_boot_with_no_child(tmp_path: Path, known: bool) 
         took = time.perf_counter() - begun
 
         assert [tool["name"] for tool in tools] == ["mcp"]
-        status = gateway.mcp()["structuredContent"]["servers"]
+        status = gateway.mcp()["_meta"]["greenroom/details"]["servers"]
         assert {row["status"] for row in status} == {"cached" if known else "not-connected"}
         assert children(gateway) == []
         gateway.end()
@@ -76,7 +76,9 @@ def test_a_second_boot_lists_searches_and_describes_with_no_process(tmp_path: Pa
         tmp_path, servers, bootstrap=True
     ) as gateway:  # the first one asks each server once, by itself
         gateway.greet()
-        while any(row["status"] != "cached" for row in gateway.mcp()["structuredContent"]["servers"]):
+        while any(
+            row["status"] != "cached" for row in gateway.mcp()["_meta"]["greenroom/details"]["servers"]
+        ):
             time.sleep(0.01)
         gateway.end()
     started = logged_pids(tmp_path)
@@ -84,10 +86,10 @@ def test_a_second_boot_lists_searches_and_describes_with_no_process(tmp_path: Pa
 
     with serve(tmp_path, servers, bootstrap=True) as gateway:
         gateway.greet()
-        assert "stage_echo" in gateway.mcp(server="stage")["structuredContent"]["tools"]
-        found = gateway.mcp(search="echo")["structuredContent"]["matches"]
+        assert "stage_echo" in gateway.mcp(server="stage")["_meta"]["greenroom/details"]["tools"]
+        found = gateway.mcp(search="echo")["_meta"]["greenroom/details"]["matches"]
         assert {match["tool"] for match in found} >= {"stage_echo", "wings_echo"}
-        assert gateway.mcp(describe="wings_echo")["structuredContent"]["tool"]["server"] == "wings"
+        assert gateway.mcp(describe="wings_echo")["_meta"]["greenroom/details"]["tool"]["server"] == "wings"
         assert children(gateway) == []
         gateway.end()
     assert logged_pids(tmp_path) == started

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -55,12 +56,43 @@ def test_an_image_without_a_type_is_a_png() -> None:
     assert image == {"type": "image", "data": "AA==", "mimeType": "image/png"}
 
 
-def test_structured_content_speaks_only_where_there_is_no_content() -> None:
+def test_structured_content_is_shown_unless_the_text_says_it() -> None:
     assert texts(structuredContent={"a": [1]}) == ['{\n  "a": [\n    1\n  ]\n}']
-    assert texts({"type": "text", "text": "said"}, structuredContent={"a": 1}) == ["said"]
+    assert texts({"type": "text", "text": "said"}, structuredContent={"a": 1}) == ["said", '{\n  "a": 1\n}']
+    assert texts({"type": "text", "text": "said"}, structuredContent={}) == ["said"]
     assert texts(structuredContent={}) == ["{}"]
     assert texts() == ["(empty result)"]
     assert to_blocks({"content": "junk"}) == [{"type": "text", "text": "(empty result)"}]
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        ({"a": 1, "b": [2]}, ['{"b": [2], "a": 1.0}']),
+        ({"a": 1}, ['Here you are:\n```json\n{"a": 1}\n```']),
+        ({"result": "noon"}, ["noon"]),
+        ({"result": "12"}, ["12"]),
+        ({"result": 12}, ["12"]),
+        ({"result": [1, "x", {"a": 1}]}, ["1", "x", '{"a": 1}']),
+        ({"result": ["1", "2"]}, ["1", "2"]),
+        ({"result": ["1", "2"]}, ['["1", "2"]']),
+        ({"a": 1}, ["first this", '{"a": 1}']),
+    ],
+)
+def test_what_the_text_says_already_is_not_said_twice(value: Any, said: list[str]) -> None:
+    assert texts(*({"type": "text", "text": text} for text in said), structuredContent=value) == said
+
+
+@pytest.mark.parametrize(
+    "said", ['{"a": 2}', "a", "{", '{"a": 1, "b": 2}', "[" * 2_000, '{"a":' * 2_000, " " * (1 << 20)]
+)
+def test_what_the_text_does_not_say_is_shown(said: str) -> None:
+    assert texts({"type": "text", "text": said}, structuredContent={"a": 1}) == [said, '{\n  "a": 1\n}']
+
+
+def test_a_long_structured_answer_is_not_laid_out() -> None:
+    value = {"a": ["x" * 60] * 1_000}
+    assert texts(structuredContent=value) == [json.dumps(value)]
 
 
 def test_a_read_resource_is_its_text() -> None:
@@ -108,7 +140,8 @@ def test_any_result_becomes_text_and_images(content: list[Any], structured: Any)
     blocks = to_blocks({"content": content, "structuredContent": structured})
     read = to_resource_blocks({"contents": content})
 
-    assert len(blocks) == len(read) == max(1, len(content))
+    assert len(read) == max(1, len(content))
+    assert len(read) <= len(blocks) <= len(read) + (structured is not None)
     assert all(isinstance(b["text"] if b["type"] == "text" else b["data"], str) for b in blocks + read)
     assert {block["type"] for block in blocks} <= {"text", "image"}
 

@@ -143,8 +143,8 @@ def test_chosen_tools_only(tmp_path: Path) -> None:
         door.greet()
         names = ["all_heard", "old_echo", "old_state", "old_steps"]
         door.wait(lambda: [tool["name"] for tool in door.list_all("tools")] == names, "the chosen tools")
-        assert door.call("new_echo")["error"]["code"] == -32602
-        assert door.call("old_log")["error"]["code"] == -32602
+        for name in ("new_echo", "old_log"):
+            assert door.call(name)["result"]["_meta"]["greenroom/error"] == {"error": "tool_not_found"}
         assert "result" in door.call("old_echo")
 
 
@@ -154,10 +154,10 @@ def test_a_name_nobody_has_connects_whoever_may_have_it(tmp_path: Path) -> None:
         assert door.list_all("tools") == []
         assert door.call("old_echo", {"text": "hi"})["result"]["structuredContent"] == {"text": "hi"}
         assert door.result("prompts/get", {"name": "old_plain"})["description"] == "from old"
-        error = door.call("old_zebra")["error"]
-        assert error["code"] == -32602
-        assert "old_zebra" in error["message"]
-        assert door.call("zebra")["error"]["code"] == -32602
+        refused = door.call("old_zebra")["result"]
+        assert refused["isError"]
+        assert "old_zebra" in refused["content"][0]["text"]
+        assert door.call("zebra")["result"]["isError"]
         assert door.ask("prompts/get", {"name": "zebra"})["error"]["code"] == -32602
         assert door.call("old-echo", {})["result"]["structuredContent"] == {}
 

@@ -57,7 +57,9 @@ def begin(room: FakeRoom, **arguments: Any) -> tuple[Sink, Job]:
 
 def asked(room: FakeRoom, **arguments: Any) -> tuple[str, dict[str, Any]]:
     (result,) = begin(room, **arguments)[0].results
-    return "\n".join(block.get("text", "") for block in result["content"]), result["structuredContent"]
+    return "\n".join(block.get("text", "") for block in result["content"]), result["_meta"][
+        "greenroom/details"
+    ]
 
 
 def test_the_definition_fits_in_250_tokens_and_names_no_server() -> None:
@@ -240,7 +242,7 @@ def test_an_unknown_tool_of_a_known_server_is_answered_with_what_that_has(backen
             'Tool "fresh_at" not found. Server "fresh" has: fresh_at_00, fresh_at_01, '
         )
         assert " and 10 more." in block["text"]
-        assert result["structuredContent"]["error"] == "tool_not_found"
+        assert result["_meta"]["greenroom/details"]["error"] == "tool_not_found"
 
     run(backend, body)
 
@@ -255,7 +257,7 @@ def test_priority_and_empty_strings() -> None:
     room = FakeRoom()
     sink, _ = begin(room, tool="clock_now", connect="github", describe="x", search="y", server="")
     room.calls[0].end({"content": []})
-    assert sink.results[0]["structuredContent"]["mode"] == "call"
+    assert sink.results[0]["_meta"]["greenroom/details"]["mode"] == "call"
     assert (
         asked(room, tool="", connect="", describe="github_list_issues", search="x")[1]["mode"] == "describe"
     )
@@ -276,9 +278,13 @@ def test_a_known_tool_is_called_without_a_task_whatever_form_its_args_have() -> 
             {"content": [{"type": "text", "text": "done"}, image], "structuredContent": {"n": 1}}
         )
         (result,) = sink.results
-        assert result["content"] == [{"type": "text", "text": "done"}, image]
+        assert result["content"] == [
+            {"type": "text", "text": "done"},
+            image,
+            {"type": "text", "text": '{\n  "n": 1\n}'},
+        ]
         assert "isError" not in result
-        assert result["structuredContent"] == {
+        assert result["_meta"]["greenroom/details"] == {
             "mode": "call",
             "server": "github",
             "tool": "github_create_issue",
@@ -316,7 +322,7 @@ def test_a_tool_error_carries_the_expected_parameters() -> None:
     room.calls[0].end({"content": [{"type": "text", "text": "title missing"}], "isError": True})
     (result,) = sink.results
     assert result["isError"] is True
-    assert result["structuredContent"]["error"] == "tool_error"
+    assert result["_meta"]["greenroom/details"]["error"] == "tool_error"
     text = result["content"][0]["text"]
     assert text.startswith("Error: title missing\n\nExpected parameters:\ntitle (string) *required*")
 
@@ -327,12 +333,12 @@ def test_an_rpc_error_and_a_timeout_are_failed_calls_that_say_how_far_they_got()
     room.calls[0].fail(RemoteError("Invalid arguments", server="github", rpc_code=-32602))
     text = sink.results[0]["content"][0]["text"]
     assert text.startswith("Failed to call tool: Invalid arguments\n\nExpected parameters:\ntitle")
-    assert sink.results[0]["structuredContent"]["error"] == "call_failed"
+    assert sink.results[0]["_meta"]["greenroom/details"]["error"] == "call_failed"
     sink, _ = begin(room, tool="github_create_issue")
     room.calls[1].fail(CallTimeout("No answer in 60s", server="github", reach=Reach.SENT, timeout=60))
     text = sink.results[0]["content"][0]["text"]
     assert text.startswith("Failed to call tool: No answer in 60s. It was sent and may have run.\n\nExpected")
-    assert sink.results[0]["structuredContent"]["reach"] == "sent"
+    assert sink.results[0]["_meta"]["greenroom/details"]["reach"] == "sent"
     assert sink.results[0]["isError"] is True
 
 
@@ -357,7 +363,7 @@ def test_an_answer_that_is_no_object_fails_the_call() -> None:
         room = FakeRoom()
         sink, _ = begin(room, tool="clock_now")
         room.calls[0].end(raw)
-        assert sink.results[0]["structuredContent"]["error"] == "protocol_error"
+        assert sink.results[0]["_meta"]["greenroom/details"]["error"] == "protocol_error"
 
 
 def test_a_tool_that_vanished_when_its_server_connected() -> None:
@@ -366,7 +372,7 @@ def test_a_tool_that_vanished_when_its_server_connected() -> None:
     room.learn("clock", {**NOW, "name": "today"})
     room.calls[0].fail(RemoteError("Unknown tool", server="clock", rpc_code=-32602))
     (result,) = sink.results
-    assert result["structuredContent"]["error"] == "tool_not_found_after_reconnect"
+    assert result["_meta"]["greenroom/details"]["error"] == "tool_not_found_after_reconnect"
     assert result["content"][0]["text"].startswith(
         'Tool "clock_now" not found on "clock" after reconnect. Available tools on "clock": clock_today.'
     )
@@ -414,7 +420,7 @@ def ask_on(backend: str, room: FakeRoom, **arguments: Any) -> tuple[str, dict[st
         return await ask(McpTool(room), arguments)
 
     result = run(backend, body)
-    return result["content"][0]["text"], result["structuredContent"]
+    return result["content"][0]["text"], result["_meta"]["greenroom/details"]
 
 
 def test_connect_lists_what_it_found(backend: str) -> None:
@@ -461,7 +467,7 @@ def test_t19_a_huge_text_is_cut_and_kept_in_a_private_file(backend: str, tmp_pat
         return await ask(McpTool(room, spill=Spill(tmp_path / "out")), {"tool": "clock_now"})
 
     result = run(backend, body)
-    report = result["structuredContent"]["outputGuard"]
+    report = result["_meta"]["greenroom/details"]["outputGuard"]
     (kept,) = (tmp_path / "out").iterdir()
     assert report["truncated"] is True
     assert report["fullOutputPath"] == str(kept)
@@ -482,7 +488,7 @@ def test_a_spill_that_cannot_be_written_says_so(backend: str, tmp_path: Any) -> 
 
     result = run(backend, body)
     assert "could not be saved" in result["content"][0]["text"]
-    assert result["structuredContent"]["outputGuard"]["writeError"]
+    assert result["_meta"]["greenroom/details"]["outputGuard"]["writeError"]
 
 
 def test_spilled_files_go_by_age_and_by_size(tmp_path: Any) -> None:
@@ -498,6 +504,6 @@ def test_a_fat_structured_result_is_left_out_of_the_details() -> None:
     room = FakeRoom()
     sink, _ = begin(room, tool="clock_now")
     room.calls[0].end({"content": [{"type": "text", "text": "ok"}], "structuredContent": {"x": "y" * 20_000}})
-    rest = sink.results[0]["structuredContent"]["mcpResult"]
+    rest = sink.results[0]["_meta"]["greenroom/details"]["mcpResult"]
     assert rest["omitted"] is True
     assert rest["rawResultBytes"] > 20_000

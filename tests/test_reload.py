@@ -86,7 +86,7 @@ def test_a_call_between_the_removal_of_a_server_and_that_of_its_names_is_told_so
             room._runtime.reload(room.config, plan)
             assert room.index.get("a_echo") is not None
             answer = await ask(McpTool(room), {"tool": "a_echo"})
-            assert answer["structuredContent"]["error"] == "server_not_found"
+            assert answer["_meta"]["greenroom/details"]["error"] == "server_not_found"
 
     run_virtual(backend, main)
 

@@ -238,7 +238,7 @@ def test_serve_takes_the_bound_as_a_flag(tmp_path: Path) -> None:
         gateway.greet()
         for name in "abc":
             assert not gateway.mcp(tool=f"{name}_echo", args={"text": "x"}).get("isError")
-        states = [row["status"] for row in gateway.mcp()["structuredContent"]["servers"]]
+        states = [row["status"] for row in gateway.mcp()["_meta"]["greenroom/details"]["servers"]]
         assert states.count("connected") == 1
         gateway.end()
 

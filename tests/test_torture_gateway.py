@@ -9,7 +9,9 @@ import json
 import os
 import signal
 import time
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.support.gateway import (
@@ -24,6 +26,10 @@ from tests.support.gateway import (
 )
 
 KINDS = ("group", "setsid", "double")
+
+
+def _details(result: Mapping[str, Any]) -> Mapping[str, Any]:
+    return result["_meta"]["greenroom/details"]
 
 
 def _call(gateway: Gateway, server: str, tool: str = "echo", **arguments: object) -> dict[str, object]:
@@ -107,7 +113,7 @@ def test_t06_a_server_that_was_killed_comes_back_for_the_next_call(tmp_path: Pat
         _call(gateway, "a", text="one")
         (first,) = logged_pids(tmp_path)
         os.kill(first, signal.SIGKILL)
-        while gateway.mcp()["structuredContent"]["servers"][0]["status"] == "connected":
+        while gateway.mcp()["_meta"]["greenroom/details"]["servers"][0]["status"] == "connected":
             pass  # a call in this moment would be sent, and lost; that is another test
 
         result = _call(gateway, "a", text="two")
@@ -140,7 +146,7 @@ def test_t13_listing_never_waits_for_a_server_that_does_not_answer(tmp_path: Pat
         assert len(gateway.answer(gateway.send("tools/list"))["result"]["tools"]) == 1
         status = gateway.mcp()
         assert time.monotonic() - begun < 2
-        assert len(status["structuredContent"]["servers"]) == 13
+        assert len(status["_meta"]["greenroom/details"]["servers"]) == 13
         gateway.end()
 
 
@@ -189,7 +195,9 @@ def test_t22_idle_eviction_leaves_a_busy_server_alone(tmp_path: Path) -> None:
 
         assert not gateway.answer(number)["result"].get("isError")
 
-        states = {row["name"]: row["status"] for row in gateway.mcp()["structuredContent"]["servers"]}
+        states = {
+            row["name"]: row["status"] for row in gateway.mcp()["_meta"]["greenroom/details"]["servers"]
+        }
         assert states == {"busy": "connected", "idle": "cached"}
         gateway.end()
 
@@ -272,7 +280,7 @@ def _starts(folder: Path, name: str) -> int:
 
 def _until_failed(gateway: Gateway) -> None:
     """Until its end has been counted: a call that comes before that waits for the gate instead of being refused."""
-    while gateway.mcp()["structuredContent"]["servers"][0]["status"] != "failed":
+    while gateway.mcp()["_meta"]["greenroom/details"]["servers"][0]["status"] != "failed":
         pass
 
 
@@ -281,15 +289,15 @@ def test_t29_a_breaker_that_tripped_on_real_deaths_starts_nothing_until_its_one_
     with serve(tmp_path, {"a": faulty(tmp_path, "a")}, **settings) as gateway:
         gateway.greet()
         for _ in range(3):
-            while _call(gateway, "a", "crash", code=1)["structuredContent"]["error"] == "server_unavailable":  # type: ignore[index]
+            while _details(_call(gateway, "a", "crash", code=1))["error"] == "server_unavailable":
                 pass  # its backoff of a millisecond
             _until_failed(gateway)
         assert _starts(tmp_path, "a") == 3
 
         tripped = time.monotonic()
-        refused = _call(gateway, "a", text="x")["structuredContent"]
-        assert refused["error"] == "server_unavailable"  # type: ignore[index]
-        assert refused["reach"] == "not_sent"  # type: ignore[index]
+        refused = _details(_call(gateway, "a", text="x"))
+        assert refused["error"] == "server_unavailable"
+        assert refused["reach"] == "not_sent"
         assert _starts(tmp_path, "a") == 3
 
         time.sleep(1.5)

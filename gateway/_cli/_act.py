@@ -17,6 +17,7 @@ import attrs
 import click
 
 from ...protocol.errors import UsageError
+from .._marks import details_of
 from ._common import common_options, read_config, run_to_end, running_gateway, say, show, show_result
 
 if TYPE_CHECKING:
@@ -125,7 +126,7 @@ def typed(value: str, key: str, schema: Mapping[str, Any] | None) -> Any:
 
 def schema_of(described: Mapping[str, Any]) -> Mapping[str, Any] | None:
     """The input schema in the result of a describe request; None when the tool is not known yet."""
-    tool = described["structuredContent"].get("tool")
+    tool = details_of(described).get("tool")
     return tool.get("inputSchema") if isinstance(tool, dict) else None  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
 
 

@@ -17,6 +17,7 @@ import click
 
 from .. import _control as control
 from .._garbage import collect_again
+from .._marks import details_of
 
 if TYPE_CHECKING:
     from ...protocol.config import Config
@@ -162,7 +163,7 @@ def show_json(value: Any) -> None:
 
 def show_result(result: Mapping[str, Any], origin: Mapping[str, Any], as_json: bool) -> bool:
     """The result of the `mcp` tool, on stdout. True when it is not an error of any kind."""
-    details = {**result["structuredContent"], **origin}
+    details = {**details_of(result), **origin}
     if details.get("mode") == "call":  # of the other modes the details say all that the text does
         details["content"] = result["content"]
     failed = "error" in details

@@ -5,19 +5,21 @@
 * What we refuse, or what became of the server, is no answer of the server's. For a tool it is a result with `isError`,
   because that is what clients show to a model, which can then do something else; `_meta` says the same to programs. For
   everything else, which a program asked for, it is a JSON-RPC error with the same in `data`.
-* A name nobody has is -32602, for tools too: the client asked for what was never listed.
+* So is the call of a tool that nobody has, or that more than one has: a model that mistakes a name can mend it. A
+  prompt or resource that nobody has is -32602.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Final
 
 from ...protocol.errors import CallError, GreenroomError, RemoteError, UnknownResource
 from .. import _rpc as rpc
 from .._jobs import Job, RpcFault
+from .._marks import ERROR
 from .._room import WholeCall
 
-ERROR_KEY: Final = "greenroom/error"
 NO_RESOURCE: Final = -32002  # until 2025-11-25; a wrong parameter since
 
 
@@ -34,8 +36,7 @@ def fail(job: Job, error: CallError) -> None:
     if isinstance(error, RemoteError):
         job.fail(error.rpc_code, error.rpc_message, error.data)
     elif job.method == "tools/call":
-        content = [{"type": "text", "text": error.message}]
-        job.answer({"content": content, "isError": True, "_meta": {ERROR_KEY: details(error)}})
+        _fail_call(job, error.message, details(error))
     else:
         job.fail(rpc.INTERNAL_ERROR, error.message, details(error))
 
@@ -44,10 +45,16 @@ def refuse(job: Job, error: GreenroomError) -> None:
     """End `job` with whatever kept it from being sent."""
     if isinstance(error, CallError):
         fail(job, error)
+    elif job.method == "tools/call":
+        _fail_call(job, error.message, {"error": error.code})
     elif isinstance(error, UnknownResource) and not job.modern:
         job.fail(NO_RESOURCE, error.message, {"uri": error.uri})
     else:
         job.fail(rpc.INVALID_PARAMS, error.message, {"error": error.code})
+
+
+def _fail_call(job: Job, text: str, details: Mapping[str, Any]) -> None:
+    job.answer({"content": [{"type": "text", "text": text}], "isError": True, "_meta": {ERROR: details}})
 
 
 def details(error: CallError) -> dict[str, Any]:

@@ -1,28 +1,18 @@
 """What the `mcp` tool answers with: content blocks for the model, and `details` for a program.
 
-An answer is always a result, never a JSON-RPC error: a model can read a result and go on. `isError` is set when a call
-was carried out, or tried in earnest, and went wrong; being told that a name is unknown or a server is down is an answer
-like any other, told apart by `details.error`.
+An answer is always a result, never a JSON-RPC error: a model can read a result and go on. It has no
+`structuredContent`, which clients would show in place of the content; the details stand in `_meta`. Whatever did not do
+what was asked has `details.error`, and with it `isError`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Any
 
 import attrs
 
-_FAILURES: Final = frozenset(
-    {
-        "tool_error",
-        "call_failed",
-        "invalid_args",
-        "timeout",
-        "drained",
-        "protocol_error",
-        "bug",
-    }
-)
+from .._marks import DETAILS
 
 
 def _no_details() -> Mapping[str, Any]:
@@ -43,7 +33,7 @@ class Answer:
 
     @property
     def is_error(self) -> bool:
-        return self.details.get("error") in _FAILURES
+        return "error" in self.details
 
     @property
     def text(self) -> str:
@@ -52,7 +42,7 @@ class Answer:
 
     def as_result(self) -> dict[str, Any]:
         """The answer as the result of a tools/call."""
-        result: dict[str, Any] = {"content": list(self.content), "structuredContent": dict(self.details)}
+        result: dict[str, Any] = {"content": list(self.content), "_meta": {DETAILS: dict(self.details)}}
         if self.is_error:
             result["isError"] = True
         return result

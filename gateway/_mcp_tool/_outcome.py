@@ -1,9 +1,9 @@
 """From what a server answered to what the model reads.
 
 The content is transformed (`protocol/content`), images pass untouched, text beyond the guard is cut and kept in a file.
-What the content blocks do not carry (the server's `structuredContent` and `_meta`) goes along in `details.mcpResult`;
-the content itself does not, or every answer would be sent twice. A `mcpResult` over 16 KiB is left out and says so: a
-client that shows `structuredContent` to its model must not be flooded past the guard.
+What the server said in `structuredContent` is among the blocks, unless its text says the same. For programs, that and
+the server's `_meta` go along in `details.mcpResult` as they were; the content does not, or every answer would be sent
+twice. A `mcpResult` over 16 KiB is left out and says so.
 
 `Outcome` is the pure half. Only an outcome with something to spill needs a thread; the others are answered in the step
 that read them.

@@ -79,6 +79,12 @@ def unknown_tool(
     return Answer.of(text, **details)
 
 
+def other_tool(name: str) -> Answer:
+    """A server's tool was called as if the client had it."""
+    text = f'Unknown tool: {name}. Use mcp({{ tool: "{name}" }}) to call a server\'s tool.'
+    return Answer.of(text, mode="call", requestedTool=name, error="tool_not_found")
+
+
 def _some(names: Sequence[str]) -> str:
     """All the names, unless a mistake would be answered with a catalogue."""
     more = len(names) - MOST_NAMES

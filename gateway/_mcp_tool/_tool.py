@@ -207,6 +207,10 @@ class McpTool:
             assert answer is not None
             job.answer(answer.as_result())
 
+    def refuse(self, name: str, job: Job) -> None:
+        """Answer a call of some other tool than this one."""
+        job.answer(refusals.other_tool(name).as_result())
+
     # ---- connect -------------------------------------------------------------------------------------------------
 
     def _connect(self, request: Request, job: Job) -> None:

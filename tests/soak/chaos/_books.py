@@ -80,7 +80,8 @@ def outcome_of(message: Mapping[str, Any]) -> str:
         code = (error.get("data") or {}).get("code") or (error.get("data") or {}).get("error")
         return str(code or f"JSON-RPC error {error['code']}")
     result = message["result"]
-    details = result.get("structuredContent") or (result.get("_meta") or {}).get("greenroom/error") or {}
+    marks = result.get("_meta") or {}
+    details = marks.get("greenroom/details") or marks.get("greenroom/error") or {}
     if "error" in details:
         return str(details["error"])
     return "tool's own error" if result.get("isError") else "result"

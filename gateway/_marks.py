@@ -1,0 +1,18 @@
+"""What we say to programs beside a result: our keys in its `_meta`.
+
+It is there and not in `structuredContent` because that is the server's answer in another form, and many clients show
+it to their model in place of the text. `_meta` they show to nobody.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+DETAILS: Final = "greenroom/details"  # of every answer of the `mcp` tool
+ERROR: Final = "greenroom/error"  # at the direct door: what kept a call from its server's answer
+
+
+def details_of(result: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The details of an answer of the `mcp` tool."""
+    return result["_meta"][DETAILS]

@@ -1,0 +1,62 @@
+"""A server that says what its file says: `python -S lister.py FILE`, and `lister(...)`, its entry.
+
+FILE is JSON: `tools` (the records), `results` (name -> the result of a call; text without one), `instructions`, and
+`pages`: the list of tools begins again, page after page, so many times, or with `"same"` under one cursor for ever.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+
+def lister(folder: Path, name: str, **what: Any) -> dict[str, Any]:
+    """The entry of a server called `name` that says `what`."""
+    file = folder / f"{name}.lister.json"
+    file.write_text(json.dumps(what))
+    return {"command": sys.executable, "args": ["-S", os.path.abspath(__file__), os.fspath(file)]}
+
+
+def tool(name: str, description: str = "", **more: Any) -> dict[str, Any]:
+    """The record of a tool."""
+    return {"name": name, "description": description, "inputSchema": {"type": "object"}, **more}
+
+
+def _answer(what: dict[str, Any], method: str, params: dict[str, Any]) -> dict[str, Any] | None:
+    if method == "initialize":
+        more = {"instructions": what["instructions"]} if "instructions" in what else {}
+        info = {"name": "said", "version": "1"}
+        return {"protocolVersion": "2025-11-25", "capabilities": {"tools": {}}, "serverInfo": info, **more}
+    if method == "tools/list":
+        return _page(what, int(params.get("cursor", 0)))
+    if method == "tools/call":
+        return what.get("results", {}).get(
+            params["name"], {"content": [{"type": "text", "text": params["name"]}]}
+        )
+    return {} if method == "ping" else None
+
+
+def _page(what: dict[str, Any], number: int) -> dict[str, Any]:
+    pages = what.get("pages", 1)
+    if pages == "same":
+        return {"tools": what["tools"], "nextCursor": "1"}
+    more = {"nextCursor": str(number + 1)} if number + 1 < pages else {}
+    return {"tools": [{**each, "name": f"{each['name']}{number or ''}"} for each in what["tools"]], **more}
+
+
+def main() -> None:
+    what = json.loads(Path(sys.argv[1]).read_text())
+    for line in sys.stdin:
+        message = json.loads(line)
+        if "id" not in message:
+            continue
+        result = _answer(what, message["method"], message.get("params") or {})
+        end = {"error": {"code": -32601, "message": "no"}} if result is None else {"result": result}
+        print(json.dumps({"jsonrpc": "2.0", "id": message["id"], **end}), flush=True)
+
+
+if __name__ == "__main__":
+    main()
