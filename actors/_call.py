@@ -12,6 +12,7 @@ while it is there; a call that is replayed after a lost connection starts again 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -67,6 +68,7 @@ class Call(Exchange):
     accepted_at: float = 0.0
     sent_at: float = 0.0
     queue_deadline: float = 0.0
+    wait_by: float = math.inf  # its caller has waited before, for its name to be known: that counts, too
     deadline: float = 0.0
     total_deadline: float = 0.0
 
@@ -165,6 +167,7 @@ class Call(Exchange):
     def back_to_queue(self) -> None:
         """Its connection was lost: as if it had never been sent."""
         self.lost_before = True
+        self.wait_by = math.inf
         self.reach = Reach.NOT_SENT
 
 

@@ -54,6 +54,15 @@ class Connection(Protocol):
         """Of the process it is, where it is one."""
         ...
 
+    @property
+    def last_line(self) -> str:
+        """The last line of its stderr; empty where there is no such thing."""
+        ...
+
+    def signs(self) -> object:
+        """What changes while it works, to be compared with an earlier one; None where nothing is to be seen."""
+        ...
+
     def stderr_tail(self) -> tuple[str, ...]:
         """The last lines of its stderr, for an error message; empty where there is no such thing."""
         ...

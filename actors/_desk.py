@@ -120,7 +120,7 @@ class CallDesk:
         """The server waits for an answer of its client's."""
         raise NotImplementedError
 
-    def _doing(self) -> str:
+    def doing(self) -> str:
         """What a queued call is waiting for, in words."""
         raise NotImplementedError
 
@@ -197,7 +197,7 @@ class CallDesk:
         self._tell_call(call, "accepted")
 
     def _enqueue(self, call: Call, *, first: bool = False) -> None:
-        call.queue_deadline = self.stage.rim.now() + self.stage.settings.queue_timeout
+        call.queue_deadline = min(self.stage.rim.now() + self.stage.settings.queue_timeout, call.wait_by)
         self._wake_by(call.queue_deadline)
         self.record.load.queued += 1
         if first:
@@ -501,10 +501,10 @@ class CallDesk:
         for call in expired:
             if call not in self.mailbox.user:
                 continue  # cancelled by the callback of one before it
-            doing = self._doing()
+            what = self.doing()
             self._unqueue(call)
             waited = self.stage.settings.queue_timeout
-            text = f'Server "{self.address.server}" was not ready within {waited:g}s ({doing}); the call was not sent.'
+            text = f'Server "{self.address.server}" was not ready within {waited:g}s ({what}); the call was not sent.'
             server = self.address.server
             self._end(call, CallTimeout(text, server=server, reach=Reach.NOT_SENT, timeout=waited))
         if expired:

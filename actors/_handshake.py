@@ -70,12 +70,19 @@ class _Ask(Exchange):
 
 
 async def ask(
-    peer: Peer, rim: Rim, method: str, params: Mapping[str, Any] | None, timeout: float
+    peer: Peer,
+    rim: Rim,
+    method: str,
+    params: Mapping[str, Any] | None,
+    timeout: float,
+    *,
+    within: float | None = None,
 ) -> dict[str, Any]:
     """Ask the server and wait at most `timeout` seconds for the result, every field as it said them.
 
-    Raises `RpcFailure`. A cancelled or timed-out request is abandoned. When the connection is lost under it, it is its
-    owner who hears of that (`PeerHooks.on_lost`) and cancels this.
+    `within`: the time that this is the rest of, as it is told. Raises `RpcFailure`. A cancelled or timed-out
+    request is abandoned. When the connection is lost under it, it is its owner who hears of that
+    (`PeerHooks.on_lost`) and cancels this.
     """
     exchange = _Ask(rim, method, params)
     peer.request(exchange)
@@ -85,12 +92,12 @@ async def ask(
     finally:
         if exchange.answer is None:
             peer.abandon(exchange, "timed out")
-    return _read_answer(method, exchange.answer, timeout)
+    return _read_answer(method, exchange.answer, within or timeout)
 
 
 def _read_answer(method: str, answer: bytes | RpcError | None, timeout: float) -> dict[str, Any]:
     if answer is None:
-        raise RpcFailure(method, f"no answer within {timeout:g}s")
+        raise RpcFailure(method, f"no answer within {timeout:.3g}s")
     if isinstance(answer, RpcError):
         text = answer.message if answer.fault or answer.broken else f"{answer.message} ({answer.code})"
         raise RpcFailure(method, text, error=answer)
@@ -111,16 +118,19 @@ async def shake_hands(
     client_info: Mapping[str, Any],
     capabilities: Mapping[str, Any],
     era_hint: str | None = None,
+    deadline: float | None = None,
 ) -> Hello:
-    """Agree on a protocol version and learn who the server is, within `settings.connect_timeout` seconds.
+    """Agree on a protocol version and learn who the server is, until `deadline` or within `settings.connect_timeout`
+    seconds.
 
     `era_hint` is the version negotiated last time. On return `peer.protocol_version` is set, so that what follows is
     stamped as its era wants. Raises `RpcFailure` when the server answers neither era, or speaks no version we know.
     """
     peer.client_info = client_info
     peer.client_capabilities = capabilities
-    greeting = _Greeting(peer, rim, settings, era_hint, deadline=rim.now() + settings.connect_timeout)
-    return await greeting.run()
+    if deadline is None:
+        deadline = rim.now() + settings.connect_timeout
+    return await _Greeting(peer, rim, settings, era_hint, deadline).run()
 
 
 @attrs.define(eq=False)
@@ -304,7 +314,7 @@ def _asker(peer: Peer, rim: Rim, timeout: float) -> _Asker:
     deadline = rim.now() + timeout
 
     async def ask_in_time(method: str, params: Mapping[str, Any] | None) -> dict[str, Any]:
-        return await ask(peer, rim, method, params, max(deadline - rim.now(), 0.0))
+        return await ask(peer, rim, method, params, max(deadline - rim.now(), 0.0), within=timeout)
 
     return ask_in_time
 

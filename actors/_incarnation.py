@@ -3,8 +3,9 @@
 Everything that must be entered and left in one task is entered and left here. The task decides nothing and touches no
 state: it tells the actor `Ready`, `Failed`, `Lost`, `Gone`, and is told one thing, `leave`, which cancels whatever it
 is doing: opening the connection, or something inside it; then it stops the tree, shielded, within the stop time. One
-deadline covers opening, greeting and listing. `Gone` is told in a plain `finally`, so an actor hears it also when the
-loop cancels this task natively; the connector's own `finally` has killed the tree by then.
+deadline covers opening, greeting and listing (but see `_patience`), and whichever of them used it up is named. `Gone`
+is told in a plain `finally`, so an actor hears it also when the loop cancels this task natively; the connector's own
+`finally` has killed the tree by then.
 
 It is also the peer's `PeerHooks`. Those are called from a pump (on asyncio: from a loop callback, where there is no
 current task), so they only tell, or set a flag.
@@ -26,10 +27,12 @@ import attrs
 
 from ..protocol.errors import Bug, CallError, ConnectFailed
 from ..protocol.events import Kind
+from ..protocol.installers import is_installer
 from ._connection import Connection, Hello
 from ._handshake import RpcFailure, list_all, shake_hands
 from ._health import Pulse
 from ._news import Failed, Gone, Listed, Lost, Ready, describe
+from ._patience import Patience
 from ._peer import LostReason, Peer
 from ._questions import Questions
 from ._wishes import Listening
@@ -38,6 +41,7 @@ if TYPE_CHECKING:
     from ._server import ServerActor
 
 DEBOUNCE: Final = 0.1
+_LEAST_TIME: Final = 1.0  # what the lists are given even when the greeting used everything up
 LISTS: Final = frozenset(
     {
         "notifications/tools/list_changed",
@@ -57,7 +61,9 @@ class Incarnation:
         self._leaving = False
         stage, definition = actor.stage, actor.definition
         self._limit = definition.connect_timeout or stage.settings.connect_timeout
-        self._deadline = stage.rim.now() + self._limit
+        installs = is_installer(definition.command, definition.args)
+        most = (definition.install_timeout or stage.settings.install_timeout) if installs else None
+        self._patience = Patience(stage, stage.rim.now(), self._limit, most)
         self._bell = actor.stage.rim.waiter()
         self.questions = Questions(self, actor.address)
         self.listening: Listening | None = None
@@ -74,6 +80,16 @@ class Incarnation:
     @property
     def pid(self) -> int | None:
         return self._connection.pid if self._connection is not None else None
+
+    @property
+    def is_installing(self) -> bool:
+        """Its command may still be installing it: the server itself has not been heard."""
+        return self._patience.is_installing
+
+    @property
+    def last_line(self) -> str:
+        """What it wrote last to its stderr."""
+        return self._connection.last_line if self._connection is not None else ""
 
     def leave(self) -> None:
         """Stop the tree. Idempotent; before the task has begun, too."""
@@ -116,7 +132,7 @@ class Incarnation:
     async def _live(self) -> None:
         stage, address = self.actor.stage, self.actor.address
         connector = stage.connect(self.actor.definition, address, self.number)
-        with anyio.CancelScope(deadline=self._deadline) as opening:
+        with anyio.CancelScope(deadline=self._patience.began + self._limit) as opening:
             self._scope = opening
             async with connector.open(self) as connection:
                 opening.deadline = math.inf
@@ -131,43 +147,68 @@ class Incarnation:
             with anyio.CancelScope() as self._scope:
                 if self._leaving:
                     self._scope.cancel()
+                self._patience.begin(self._signs, self._tell_progress)
                 await self._serve(connection)
         finally:
+            self._patience.stop()
             self._fall_silent()
         with anyio.CancelScope(shield=True):
             await connection.stop(self.actor.stop_time())
 
     async def _serve(self, connection: Connection) -> None:
         """Greet and list within the connect time, then stay until `leave`."""
-        stage, actor = self.actor.stage, self.actor
-        self.declared = stage.host.capabilities(actor.address)
-        settings = attrs.evolve(stage.settings, connect_timeout=self._limit)
         try:
-            with anyio.fail_after(self._deadline - stage.rim.now()):
-                hello = await shake_hands(
-                    connection.peer,
-                    stage.rim,
-                    settings=settings,
-                    client_info=stage.client_info,
-                    capabilities=self.declared,
-                    era_hint=actor.record.era_hint,
-                )
-                self.listening = Listening(self, hello)
-                self.listening.listen()  # before the lists are read, so that no change falls between
+            hello = await self._greet(connection)
+            if hello is not None:
                 self._reached("greeted")
-                revision = stage.next_revision()
-                listing = await list_all(connection.peer, stage.rim, hello, settings)
-        except TimeoutError:
-            self._fail(f"no answer to the handshake within {self._limit:g}s")
+                await self._list_and_stay(connection, hello)
         except RpcFailure as error:
             self._fail(str(error))
-        else:
-            actor.tell(Ready(self.number, hello, listing, revision))
-            if not self._leaving:
-                self.listening.start()
-                self._pulse.start()
-            await self._stay(connection, hello)
         await anyio.sleep_forever()  # until `leave`, which every ending brings
+
+    async def _greet(self, connection: Connection) -> Hello | None:
+        """None: it did not come in time, which has been told. Raises `RpcFailure`."""
+        stage, actor, patience = self.actor.stage, self.actor, self._patience
+        self.declared = stage.host.capabilities(actor.address)
+        hello = None
+        with patience.scope:
+            hello = await shake_hands(
+                connection.peer,
+                stage.rim,
+                settings=attrs.evolve(stage.settings, connect_timeout=self._limit),
+                client_info=stage.client_info,
+                capabilities=self.declared,
+                era_hint=actor.record.era_hint,
+                deadline=patience.began + patience.most,
+            )
+        if hello is None:
+            self._fail(patience.reason())
+        patience.stop()
+        return hello
+
+    async def _list_and_stay(self, connection: Connection, hello: Hello) -> None:
+        """What is left of the connect time is for the lists; after an install that took it up, as much again. Raises
+        `RpcFailure` when the tools cannot be had."""
+        stage, actor = self.actor.stage, self.actor
+        self.listening = Listening(self, hello)
+        self.listening.listen()  # before the lists are read, so that no change falls between
+        revision, left = stage.next_revision(), self._patience.began + self._limit - stage.rim.now()
+        if self._patience.installs:
+            left = self._limit
+        settings = attrs.evolve(stage.settings, connect_timeout=max(left, _LEAST_TIME))
+        listing = await list_all(connection.peer, stage.rim, hello, settings)
+        actor.tell(Ready(self.number, hello, listing, revision))
+        if not self._leaving:
+            self.listening.start()
+            self._pulse.start()
+        await self._stay(connection, hello)
+
+    def _signs(self) -> object:
+        assert self._connection is not None
+        return self._connection.signs(), self.peer.last_heard
+
+    def _tell_progress(self, text: str) -> None:
+        self.on_note(f"{text}: {self.last_line}" if self.last_line else text)
 
     async def _stay(self, connection: Connection, hello: Hello) -> None:
         stage = self.actor.stage

@@ -19,7 +19,7 @@ from __future__ import annotations
 import math
 import traceback
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Final
 
 from ..protocol.address import Address
 from ..protocol.errors import Bug, CallError, CallTimeout, ConnectFailed, NeedsAuth, Reach
@@ -35,6 +35,7 @@ from ._stage import Director, Record, Stage, Then
 from ._wishes import Wishes
 
 Watcher = Callable[[CallError | None], None]
+TURN: Final = "its turn to install"  # what a visit may wait for, and a call does not
 
 
 class ServerActor(CallDesk):
@@ -51,6 +52,7 @@ class ServerActor(CallDesk):
         "failure",
         "loss",
         "waiting_for",
+        "waiting_since",
         "was_hung",
         "wishes",
     )
@@ -58,6 +60,7 @@ class ServerActor(CallDesk):
     def __init__(self, address: Address, record: Record, stage: Stage, director: Director) -> None:
         super().__init__(address, record, stage, director)
         self.waiting_for: str | None = None  # while idle: gate, permit …
+        self.waiting_since = -math.inf  # since when it wants to connect, or does
         self.connected_at = -math.inf
         self.failure: CallError | None = None  # why it last failed, until it connects again
         self.failed_at = -math.inf
@@ -97,6 +100,17 @@ class ServerActor(CallDesk):
         return self.life.state is State.CONNECTED
 
     @property
+    def is_installing(self) -> bool:
+        """It is connecting, and its command may still be installing it."""
+        connecting = self.life.state is State.CONNECTING
+        return connecting and self._incarnation is not None and self._incarnation.is_installing
+
+    @property
+    def last_line(self) -> str:
+        """What it wrote last to its stderr, while there is an incarnation."""
+        return self._incarnation.last_line if self._incarnation is not None else ""
+
+    @property
     def pid(self) -> int | None:
         return self._incarnation.pid if self._incarnation is not None else None
 
@@ -109,6 +123,7 @@ class ServerActor(CallDesk):
         """The supervisor's cue: gate, slot and permit are had. Joins an attempt under way."""
         if self.life.state is State.IDLE:
             self.waiting_for = None
+            self.waiting_since = self.stage.rim.now()
             try:
                 self._move(Trigger.CONNECT)
             except Exception as error:  # here, or it would be the bug of whoever freed the permit
@@ -218,6 +233,10 @@ class ServerActor(CallDesk):
             self._incarnation.rearm()
         self._share_places()
 
+    def shorten_idle(self, seconds: float) -> None:
+        """It is connected and nobody wanted it to be: unless it is called, it stays this long at most."""
+        self._idle_time = min(self._idle_time, seconds)
+
     def note_bug(self, error: BaseException) -> None:
         """The traceback of an error of ours, into the event stream."""
         text = "".join(traceback.format_exception(error))
@@ -271,6 +290,11 @@ class ServerActor(CallDesk):
         self.loss = Loss.DIED
         self._idle_time = self.director.idle_timeout(self)
         self.director.ready(self, news.hello, news.listing, news.revision)
+        if not self.address.is_call and self.declared != self.stage.host.capabilities(self.address):
+            # What can be answered has changed while it started. What it has is known; its calls wait for the next.
+            text = "its client can answer other requests now"
+            self._move(Trigger.STOP, Ending(Cause.RESTART, text))
+            return
         self._move(Trigger.READY)
         self._notify(None)
         if self.is_resting:
@@ -446,8 +470,13 @@ class ServerActor(CallDesk):
     # ---- hooks of the desk ------------------------------------------------------------------------------------------
 
     def _want(self) -> None:
-        if self.life.state is State.IDLE and self.waiting_for is None:
+        if self.life.state is not State.IDLE:
+            return
+        if self.waiting_for is None:
             self.waiting_for = "permit"
+            self.waiting_since = self.stage.rim.now()
+            self.director.want(self)
+        elif self.waiting_for == TURN:  # asked for now, not only visited
             self.director.want(self)
 
     def _rest(self) -> None:
@@ -484,9 +513,13 @@ class ServerActor(CallDesk):
     def _is_asked(self) -> bool:
         return self._incarnation is not None and len(self._incarnation.questions) > 0
 
-    def _doing(self) -> str:
+    def doing(self) -> str:
         if self.life.state is State.IDLE:
             return f"waiting for {self.waiting_for or 'a cue'}"
+        if self.is_installing:
+            took = self.stage.rim.now() - self.waiting_since
+            line = f": {self.last_line}" if self.last_line else ""
+            return f"installing for {took:.0f} s, which goes on{line}"
         tail = self._incarnation.stderr_tail() if self._incarnation is not None else ()
         return f"still {self.life.state.value}" + (f"; stderr: {' — '.join(tail)}" if tail else "")
 
@@ -495,11 +528,13 @@ class ServerActor(CallDesk):
             return
         if self.life.state is State.DRAINING:
             self._move(Trigger.DEADLINE)
+        elif self._idle_since > self.connected_at and self._idle_time < self.director.idle_timeout(self):
+            self.rearm()  # it has been called since its time was shortened
         elif not self.director.may_expire(self):
             self._is_held = True
         else:
-            patience = self.director.idle_timeout(self)
-            self._move(Trigger.DRAIN, Ending(Cause.IDLE_TIMEOUT, f"no call for {patience:g}s"), now)
+            text = f"no call for {self._idle_time:g}s"
+            self._move(Trigger.DRAIN, Ending(Cause.IDLE_TIMEOUT, text), now)
 
     def _life_deadline(self) -> float:
         """When draining has waited long enough, or idling."""

@@ -98,6 +98,13 @@ class UnixConnection:
             self.peer.silence()
             self._hooks.on_lost(LostReason("closed the connection"))
 
+    @property
+    def last_line(self) -> str:
+        return ""
+
+    def signs(self) -> object:
+        return None
+
     def stderr_tail(self) -> tuple[str, ...]:
         return ()
 

@@ -67,6 +67,10 @@ class StatusRow(Protocol):
     @property
     def waiting_for(self) -> str | None: ...
     @property
+    def waiting(self) -> float | None: ...
+    @property
+    def last_line(self) -> str | None: ...
+    @property
     def tool_count(self) -> int | None: ...
     @property
     def cached(self) -> bool: ...
@@ -108,6 +112,8 @@ class PlainRow:
     in_flight: int = 0
     queued: int = 0
     waiting_for: str | None = None
+    waiting: float | None = None
+    last_line: str | None = None
     failed_ago: float | None = None
     failure: str | None = None
     retry_in: float | None = None

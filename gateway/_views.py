@@ -42,6 +42,8 @@ def _row(row: StatusRow) -> Mapping[str, Any]:
         "inFlight": row.in_flight,
         "queued": row.queued,
         "waitingFor": row.waiting_for,
+        "waiting": None if row.waiting is None else round(row.waiting, 1),
+        "lastLine": row.last_line,
         "lifecycle": row.lifecycle,
         "pid": row.pid,
         "down": row.down,

@@ -137,6 +137,13 @@ SERVER_KEYS: Final = (
         default="the setting",
     ),
     Key(
+        "installTimeoutMs",
+        "install_timeout",
+        MILLISECONDS,
+        "The same for npx, uvx, docker and their like, while they show that they work.",
+        default="the setting",
+    ),
+    Key(
         "requestTimeoutMs",
         "call_timeout",
         MILLISECONDS,
@@ -192,6 +199,12 @@ SETTING_KEYS: Final = (
     Key("idleTimeout", "idle_timeout", MINUTES, "Idle this long, a server is stopped; 0 = never."),
     Key("connectTimeoutMs", "connect_timeout", MILLISECONDS, "One connect attempt, from its start permit."),
     Key(
+        "installTimeoutMs",
+        "install_timeout",
+        MILLISECONDS,
+        "The same for npx, uvx, docker and their like, while they show that they work.",
+    ),
+    Key(
         "requestTimeoutMs",
         "call_timeout",
         MILLISECONDS,
@@ -201,7 +214,11 @@ SETTING_KEYS: Final = (
         "requestTotalTimeoutMs", "call_total_timeout", MILLISECONDS, "One call in all, however much progress."
     ),
     Key(
-        "queueTimeoutMs", "queue_timeout", MILLISECONDS, "A call waits this long for slot, gate and connect."
+        "queueTimeoutMs",
+        "queue_timeout",
+        MILLISECONDS,
+        "A call waits this long for slot, gate and connect.",
+        default="`connectTimeoutMs` and 15 s more",
     ),
     Key("drainTimeoutMs", "drain_timeout", _MS_FROM_0, "Calls in flight may take this long to finish."),
     Key("stopTimeoutMs", "stop_timeout", MILLISECONDS, "From closing stdin to the last SIGKILL."),
@@ -227,6 +244,12 @@ SETTING_KEYS: Final = (
     ),
     Key("acquireTimeoutMs", "acquire_timeout", MILLISECONDS, "Waiting for a slot."),
     Key("startPermits", "start_permits", count("starts"), "Servers starting at the same time."),
+    Key(
+        "installTurns",
+        "install_turns",
+        count("starts"),
+        "Of these, visits of npx, uvx, docker and their like: they may install first.",
+    ),
     Key("maxInFlight", "max_in_flight", _CALLS, "Calls of one server sent and not answered."),
     Key("maxQueued", "max_queued", _CALLS, "Calls of one server accepted and not sent."),
     Key(
@@ -288,6 +311,12 @@ SETTING_KEYS: Final = (
         "bootstrap",
         FLAG,
         "Fetch the tools of servers nothing is known of, once, in the background.",
+    ),
+    Key(
+        "firstListTimeoutMs",
+        "first_list_timeout",
+        _MS_FROM_0,
+        "A client's first list behind `--expose direct` waits this long for servers nothing is known of.",
     ),
     Key("maxLineBytes", "max_line", count("bytes", least=1024), "The longest line a server may write."),
     Key("stderrBytes", "stderr_ring", count("bytes", least=0), "What is kept of a server's stderr."),

@@ -39,6 +39,8 @@ def config_schema() -> dict[str, Any]:
 def default_of(key: Key, model: type[Any]) -> Any:
     """What the model has for a key nobody sets, in the key's own unit; None when there is no such value."""
     default = getattr(attrs.fields(model), key.attribute).default
+    if getattr(default, "takes_self", False):
+        return None  # it follows another key's
     return in_file_units(key, default.factory() if hasattr(default, "factory") else default)
 
 

@@ -87,6 +87,7 @@ class ServerDefinition:
     idle_timeout: float | None = None  # seconds; 0 = never; None = the global one
     tool_prefix: PrefixMode | None = None
     connect_timeout: float | None = None
+    install_timeout: float | None = None
     call_timeout: float | None = None
     drain_timeout: float | None = None
     stop_timeout: float | None = None
@@ -101,6 +102,11 @@ class ServerDefinition:
     sources: Mapping[str, str] = attrs.field(factory=_no_map, eq=False, hash=False)  # attribute -> where from
 
 
+def _queue_timeout(settings: Settings) -> float:
+    """Time for an attempt to connect, for its end, and to say why it failed."""
+    return settings.connect_timeout + 15.0
+
+
 @attrs.frozen
 class Settings:
     """Room-wide numbers. Seconds unless said otherwise. Every one is settable (DESIGN, Policies)."""
@@ -112,7 +118,8 @@ class Settings:
     connect_timeout: float = 30.0
     call_timeout: float = 60.0
     call_total_timeout: float = 600.0  # however much progress restarts the clock
-    queue_timeout: float = 30.0  # waiting for a slot, the gate and connect
+    # Waiting for a slot, the gate and connect: longer than connecting, or "still connecting" would hide its reason.
+    queue_timeout: float = attrs.field(default=attrs.Factory(_queue_timeout, takes_self=True))
     drain_timeout: float = 10.0
     stop_timeout: float = 5.0
     shutdown_timeout: float = 15.0  # the whole room, one deadline
@@ -122,6 +129,8 @@ class Settings:
     reserve_timeout: float = 5.0
     acquire_timeout: float = 30.0  # waiting for a slot
     start_permits: int = 10
+    install_turns: int = 2  # of them for commands that may install first, and that nobody waits for
+    install_timeout: float = 600.0  # one attempt to connect of such a command, while it shows that it works
     max_in_flight: int = 256
     max_queued: int = 1024
     backoff_min: float = 1.0
@@ -137,6 +146,7 @@ class Settings:
     inherit_env: bool | tuple[str, ...] = False  # beyond what every child gets: everything, nothing, or these
     direct_tools: bool | tuple[str, ...] = True
     bootstrap: bool = True
+    first_list_timeout: float = 10.0  # a client's first list waits so long for servers nobody knew
     max_line: int = 64 * 1024 * 1024
     stderr_ring: int = 8 * 1024
     max_pages: int = 100

@@ -1,5 +1,9 @@
 """Admission: what stands between a reason to connect and the cue, after the gate: a slot, then a start permit.
 
+What only a visit wants, of a command that may have to install its server first, waits for its turn before that: such a
+start takes minutes and all of the line, and they share one cache that they lock and break. It holds no slot meanwhile.
+Whoever is called does not wait for a turn.
+
 A slot first, so a permit is never held by somebody who waits for a slot. The pool and the permits decide; this is where
 their decisions are carried out: a grant goes on to the permits, an eviction asks the victim to leave. Its slot comes
 back with `closed`, when nothing of its tree is left, and not before.
@@ -14,9 +18,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from ..actors import ServerActor, Stage, Timer
+from ..actors import TURN, ServerActor, Stage, Timer
 from ..protocol.config import Settings
 from ..protocol.events import Kind
+from ..protocol.installers import is_installer
 from ..protocol.lifecycle import Cause, Ending
 from ._permits import Permits
 from ._pool import Evict, Grant, Pool, PoolLimits
@@ -31,12 +36,14 @@ class Admission:
         self._cues: dict[ServerActor, Callable[[], None]] = {}
         self._deadlines: dict[ServerActor, Timer] = {}
         self._look: Timer | None = None
+        self.turns: Permits[ServerActor] = Permits(settings.install_turns)
         self.permits: Permits[ServerActor] = Permits(settings.start_permits)
         self.pool: Pool[ServerActor] = Pool(_limits(settings))
 
     def limits_changed(self) -> None:
         """The settings are others now. Who is live stays; who waits may be served."""
         settings = self._stage.settings
+        self.turns.resize(settings.install_turns)
         self.permits.resize(settings.start_permits)
         self.pool.limits = _limits(settings)
         self._look_again()
@@ -52,9 +59,18 @@ class Admission:
         if self.pool.give_back(actor):
             self._look_again()
 
-    def enter(self, actor: ServerActor, cue: Callable[[], None]) -> None:
-        """Queue for a slot and a permit; `cue()` when both are had, at once or later."""
+    def enter(self, actor: ServerActor, cue: Callable[[], None], *, in_turn: bool = False) -> None:
+        """Queue for a slot and a permit; `cue()` when both are had, at once or later. `in_turn`: it is only visited.
+        Entering again changes nothing but that."""
         self._cues[actor] = cue
+        if in_turn and is_installer(actor.definition.command, actor.definition.args):
+            actor.waiting_for = TURN
+            self.turns.acquire(actor, lambda: self._enter_pool(actor))
+        else:
+            self.turns.give_up(actor)
+            self._enter_pool(actor)
+
+    def _enter_pool(self, actor: ServerActor) -> None:
         if self.pool.holds(actor):
             self._granted(actor)
             return
@@ -67,12 +83,14 @@ class Admission:
 
     def started(self, actor: ServerActor) -> None:
         """The attempt to connect is over: its permit goes to the next."""
+        self.turns.release(actor)
         self.permits.release(actor)
 
     def leave(self, actor: ServerActor) -> None:
         """It is closed, or no longer wants to connect: nothing of it is held or queued any more."""
         self._cues.pop(actor, None)
         self._forget_deadline(actor)
+        self.turns.release(actor)
         self.permits.release(actor)
         self._read_idle_list()
         now = self._now()

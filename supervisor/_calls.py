@@ -8,6 +8,7 @@ resolved again; the server stays leased until the call is made, so nothing evict
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from typing import Any
@@ -19,10 +20,10 @@ from ..actors import Call, ServerActor, Sync, decode_result
 from ..protocol.errors import (
     AmbiguousTool,
     CallError,
+    CallTimeout,
     ProtocolFault,
     Reach,
     RoomClosed,
-    ServerDown,
     UnknownTool,
     UsageError,
 )
@@ -52,11 +53,15 @@ class Calls(Requests):
         `AmbiguousTool`, `UnknownServer`, `UsageError`. Cancelling it cancels the call.
         """
         target = self.index.get(tool) if server is None else None
+        wait_by = math.inf
         with ExitStack() as leases:
             if target is None:
-                target = await self._find(tool, server, leases)
+                wait_by = self._wait_by()
+                target = await self._find(tool, server, leases, wait_by)
             try:
-                call = self.start_call(target, arguments, None, timeout=timeout, on_progress=on_progress)
+                call = self.start_call(
+                    target, arguments, None, timeout=timeout, on_progress=on_progress, wait_by=wait_by
+                )
             except CallError:
                 # A refusal costs a turn, so a loop around it cannot starve the rest.
                 await anyio.lowlevel.checkpoint()
@@ -71,9 +76,11 @@ class Calls(Requests):
         *,
         timeout: float | None = None,
         on_progress: Callable[[Mapping[str, Any]], None] | None = None,
+        wait_by: float = math.inf,
     ) -> Call:
         """Accept a call without waiting for it: it ends with `on_end(call)`, exactly once, possibly before this
-        returns. Raises `CallError` when it is refused. For doors that have no task per call."""
+        returns. `wait_by`: room time by which it is to be sent, if that is before its queue timeout. Raises `CallError`
+        when it is refused. For doors that have no task per call."""
         if arguments is not None and not isinstance(arguments, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise UsageError(
                 f"The arguments of {target.name} must be an object of named values, got {type(arguments).__name__}.",
@@ -92,6 +99,8 @@ class Calls(Requests):
         call.on_end = on_end
         call.on_progress = on_progress
         call.wants_progress = on_progress is not None
+        if wait_by < math.inf:
+            call.wait_by = wait_by
         self._submit(live.root, target.server, call)
         return call
 
@@ -101,9 +110,14 @@ class Calls(Requests):
         Raises `UnknownTool`, `AmbiguousTool`, `UnknownServer`, and what kept the server from connecting.
         """
         with ExitStack() as leases:
-            return await self._find(name, server, leases)
+            return await self._find(name, server, leases, self._wait_by())
 
-    async def _find(self, name: str, server: str | None, leases: ExitStack) -> Target:
+    def _wait_by(self) -> float:
+        """When somebody who begins to wait for a server now has waited long enough."""
+        stage = self._live.stage
+        return stage.rim.now() + stage.settings.queue_timeout
+
+    async def _find(self, name: str, server: str | None, leases: ExitStack, wait_by: float) -> Target:
         """`find`; a server that was connected for it stays leased until the caller has made its call."""
         found = self._resolve(name, server)
         if not isinstance(found, Missing):
@@ -116,7 +130,7 @@ class Calls(Requests):
             ):  # one at a time: who waits for the next one's slot must not hold this one's
                 lease.callback(self._lease(candidate))
                 try:
-                    await self._connect(candidate, by_name=False)
+                    await self._connect(candidate, by_name=False, wait_by=wait_by)
                 except CallError as error:
                     refused = refused or error
                     continue
@@ -144,20 +158,23 @@ class Calls(Requests):
         message += f' Server "{servers[0]}" has: {", ".join(names)}.' if names else ""
         return UnknownTool(name, message=message, suggestions=index.suggest(name))
 
-    async def _connect(self, server: str, *, by_name: bool) -> None:
-        """Wait until it is connected. By name: around the gate; else as a call would. A server that has no standing
-        address here (a child per call; per session, and this is none) is visited instead: that tells the same."""
-        root = self._live.root
+    async def _connect(self, server: str, *, by_name: bool, wait_by: float = math.inf) -> None:
+        """Wait until it is connected. By name: around the gate; else as a call would, and for as long, or until
+        `wait_by`. An attempt that is under way then goes on. A server that has no standing address here (a child per
+        call; per session, and this is none) is visited instead: that tells the same."""
+        root, settings, now = self._live.root, self._live.stage.settings, self._live.stage.rim.now()
+        limit = min(settings.queue_timeout, wait_by - now)
+        if by_name:
+            definition = root.record(server).definition
+            limit += definition.connect_timeout or settings.connect_timeout
         if not root.has_standing_address(server, self._session):
             if by_name:
                 root.bring_back(server)
-            await self._visit(server)
+            await self._visit(server, limit)
             return
         actor = self._actor(server)
         if actor.is_connected:
             return
-        settings = self._live.stage.settings
-        limit = settings.queue_timeout + (actor.definition.connect_timeout or settings.connect_timeout)
         waiter, box = self._live.stage.rim.waiter(), list[CallError | None]()
 
         def connected(error: CallError | None) -> None:
@@ -170,16 +187,14 @@ class Calls(Requests):
             with anyio.fail_after(limit):
                 await waiter.wait()
         except TimeoutError:
-            doing = f"waiting for {actor.waiting_for or 'its answer'}"
-            text = f'Server "{server}" was not ready within {limit:g}s ({doing}).'
-            raise ServerDown(text, server=server) from None
+            raise _not_ready(actor, limit) from None
         finally:
             forget()
             root.leave_alone(actor)
         if box[0] is not None:
             raise box[0].twin()
 
-    async def _visit(self, server: str) -> None:
+    async def _visit(self, server: str, limit: float) -> None:
         """Start it once for what it has to say. Raises what kept it from starting."""
         over = anyio.Event()
         box: list[CallError | None] = []
@@ -188,8 +203,12 @@ class Calls(Requests):
             box.append(actor.failure)
             over.set()
 
-        self._live.root.ask_to_visit(server, visited)
-        await over.wait()
+        actor = self._live.root.look_in(server, visited)
+        try:
+            with anyio.fail_after(limit):
+                await over.wait()
+        except TimeoutError:
+            raise _not_ready(actor, limit) from None
         if box[0] is not None:
             raise box[0].twin()
 
@@ -198,6 +217,12 @@ class Calls(Requests):
         if not self._live.root.has_standing_address(server, self._session):
             return _nothing
         return self._actor(server).lease()
+
+
+def _not_ready(actor: ServerActor, waited: float) -> CallTimeout:
+    server = actor.address.server
+    text = f'Server "{server}" was not ready within {waited:.3g}s ({actor.doing()}); nothing was sent.'
+    return CallTimeout(text, server=server, reach=Reach.NOT_SENT, timeout=waited)
 
 
 def _nothing() -> None:

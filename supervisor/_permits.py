@@ -38,6 +38,10 @@ class Permits(Generic[K]):
         self._queue[who] = granted
         self._grant()
 
+    def give_up(self, who: K) -> None:
+        """It no longer waits for a place. One that it has, it keeps."""
+        self._queue.pop(who, None)
+
     def release(self, who: K) -> None:
         """The attempt is over, or its place in the queue is given up. Harmless when it has neither."""
         self._queue.pop(who, None)

@@ -11,6 +11,7 @@ there are several: nothing is asked of a server that was not meant.
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
@@ -79,7 +80,7 @@ class Requests:
     def index(self) -> Index:
         raise NotImplementedError
 
-    async def _connect(self, server: str, *, by_name: bool) -> None:
+    async def _connect(self, server: str, *, by_name: bool, wait_by: float = math.inf) -> None:
         raise NotImplementedError
 
     def _actor(self, server: str) -> ServerActor:
@@ -311,11 +312,12 @@ class Requests:
         self.meet_anew()
 
     def meet_anew(self) -> None:
-        """What can be answered has changed: restart the servers that were told otherwise."""
-        reception = self._live.reception
-        for actor in tuple(self._live.root.actors.values()):
+        """What can be answered has changed: restart the servers that were told otherwise. One that is being installed,
+        or only visited, is let finish first."""
+        reception, root = self._live.reception, self._live.root
+        for actor in tuple(root.actors.values()):
             declared = None if actor.address.is_call else actor.declared
-            known = actor.life.state in (State.CONNECTING, State.CONNECTED)
+            known = actor.life.state in (State.CONNECTING, State.CONNECTED) and not root.is_first_start(actor)
             if known and declared is not None and declared != reception.capabilities(actor.address):
                 actor.leave(Ending(Cause.RESTART, "its client can answer other requests now"))
 
@@ -334,8 +336,9 @@ class Requests:
         """
         self._check_server(server)
         found = self._resolve_prompt(name, server)
+        wait_by = self._live.stage.rim.now() + self._live.stage.settings.queue_timeout
         for candidate in found.servers if isinstance(found, Missing) else ():
-            await self._connect(candidate, by_name=False)
+            await self._connect(candidate, by_name=False, wait_by=wait_by)
             await self._live.router.ref.ask(Sync)
             again = self._resolve_prompt(name, server)
             if isinstance(again, Target):

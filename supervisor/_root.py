@@ -12,6 +12,12 @@ asked once more.
 A half-open gate's one probe is a call, or an attempt to connect that no call asked for; the record holds which. Only
 its own end is the probe's end, and one that ends without an answer hands its turn to the next call that waits.
 
+A server that nobody knows anything of is visited: started once, to say what it has. A visit is a connect like any
+other, of the actor that calls go to, so a call that comes meanwhile joins it, and there is one process. Afterwards the
+server stays a little while, because whoever waited for its list is about to call it. (A server without a shared address
+is visited at an address of the visit's own, which goes at once.) A visit that fails is tried again whenever the gate
+lets it, until the server has said what it has, or is taken down.
+
 One `ServerRecord` per configured server holds what outlives every address of it: the gate, the restart intensity,
 whether it was taken down on purpose. A session's actor has a record of its own below it, with the server's load: what
 its child does is its own gate's, what keeps any child from starting is the server's. Actors are made when first needed:
@@ -72,12 +78,21 @@ _SURVIVED = (
     Cause.DRAINED,
     Cause.STOPPED,
 )
+# Endings after which a visit that has not learned what the server has is tried again.
+_VISIT_GOES_ON = (
+    Cause.IDLE_TIMEOUT,
+    Cause.EVICTED,
+    Cause.CONNECT_FAILED,
+    Cause.LOST,
+    Cause.RESTART,
+    Cause.RELOAD,
+)
 _TAKEN_DOWN = (Cause.DRAINED, Cause.STOPPED, Cause.DISABLED, Cause.REMOVED)
 # Endings of an attempt that failed: a connect that is asked for by name while its tree is still being stopped means the
 # next one, and is no part of this one's failure.
 _FAILED = (Cause.CONNECT_FAILED, Cause.NEEDS_AUTH, Cause.BUG)
-VISIT = "catalogue"
-_VISIT_SCOPE = Address.of_call("", VISIT).scope
+_VISIT_SCOPE = Address.of_call("", "catalogue").scope
+VISIT_IDLE = 10.0  # seconds that a server nobody has called stays after it was visited
 BYPASS_EVERY = 1.0  # seconds between two starts that go around a shut gate
 
 
@@ -102,6 +117,7 @@ class ServerRecord(Record):
     is_removed: bool = False  # no longer configured; here until nothing of it is left
     broken: CallError | None = None  # its definition cannot be used
     probe: Call | ServerActor | None = None  # whose turn it is, while the gate is half-open
+    visit: ServerActor | None = None  # who is to find out what it has; None once that is known
     gate_timer: Timer | None = None  # when those at the gate apply again
     at_gate: dict[ServerActor, None] = attrs.field(factory=dict[ServerActor, None])
     wanted: set[ServerActor] = attrs.field(
@@ -127,12 +143,13 @@ class ServerRecord(Record):
 class Root:
     """The `Director` of all server actors of one room."""
 
-    def __init__(self, stage: Stage, learn: Learner) -> None:
+    def __init__(self, stage: Stage, learn: Learner, visited: Callable[[str], None]) -> None:
         self.stage = stage
         self.records: dict[str, ServerRecord] = {}
         self.actors: dict[Address, ServerActor] = {}
         self.closing: CallError | None = None
         self._learn = learn
+        self._on_visited = visited  # told of the end of each try to visit a server, good or bad
         self._policy = GatePolicy.of(stage.settings)
         self.admission = Admission(stage)
         # Jitter, not secrets: out of the module's own source, so whoever seeds that has the same run again.
@@ -283,15 +300,19 @@ class Root:
         for actor in self.actors_of(server):
             self._record(actor).down = None
 
-    def ask_to_visit(self, server: str, over: Callable[[ServerActor], None]) -> None:
-        """`visit`, for a caller: raises what a call would be refused with."""
+    def look_in(self, server: str, over: Callable[[ServerActor], None]) -> ServerActor:
+        """Start a server without a shared address once, for a caller who wants to know what it has; then call
+        `over(actor)`. Raises what a call would be refused with."""
         record, now = self.record(server), self.stage.rim.now()
         refusal = self.closing or _out_of_use(record)
         if refusal is None and record.gate.admit(now)[1] is Pass.SHUT:
             refusal = self._unavailable(record, now)
         if refusal is not None:
             raise refusal.twin()
-        self.visit(server, over)
+        actor = self.actor(server, _VISIT_SCOPE)
+        self.on_closed(actor, lambda: over(actor))
+        self.stand(actor)
+        return actor
 
     def end_session(self, session: str) -> list[ServerActor]:
         """Everything of a session goes, in whatever state it is; the actors that are not gone yet."""
@@ -385,11 +406,25 @@ class Root:
         self._record(actor).standing.add(actor)
         actor.want_connection()
 
-    def visit(self, server: str, over: Callable[[ServerActor], None]) -> None:
-        """Start a server once, for what it has to say, and let it go again; then call `over(actor)`."""
-        actor = self.actor(server, Address.of_call(server, VISIT).scope)
-        self.on_closed(actor, lambda: over(actor))
-        self.stand(actor)
+    def visit(self, server: str) -> ServerActor:
+        """Start a server for what it has to say, as often as it takes; returns who does. Raises `UnknownServer`."""
+        record = self.record(server)
+        visitor = record.visit or self._visitor(server)
+        if visitor.is_connected:
+            self._on_visited(server)  # what it has is known
+        elif record.visit is None:
+            record.visit = visitor
+            self.stand(visitor)
+        return visitor
+
+    def is_first_start(self, actor: ServerActor) -> bool:
+        """It is being installed, or visited: what it is and has is still to come, and nothing is to stop it."""
+        return actor.is_installing or (
+            actor.life.state is State.CONNECTING and self._record(actor).visit is actor
+        )
+
+    def _visitor(self, server: str) -> ServerActor:
+        return self.actor(server, SHARED if self.has_standing_address(server, None) else _VISIT_SCOPE)
 
     def close_all(self, patience: float) -> list[ServerActor]:
         """Every actor ends, in parallel; calls are refused from now on. The actors that are not closed yet."""
@@ -482,9 +517,14 @@ class Root:
         record, now = self._record(actor), self.stage.rim.now()
         record.at_gate.pop(actor, None)
         if self._passes(record, actor, now):
-            self.admission.enter(actor, lambda: self._cue(actor))
+            in_turn = record.visit is actor and not self._is_asked_for(record, actor)
+            self.admission.enter(actor, lambda: self._cue(actor), in_turn=in_turn)
         else:
             self._wait_at_gate(record, actor)
+
+    def _is_asked_for(self, record: ServerRecord, actor: ServerActor) -> bool:
+        """Somebody waits for it, or wants it by name."""
+        return actor.is_awaited or actor in record.wanted
 
     def _wait_at_gate(self, record: ServerRecord, actor: ServerActor) -> None:
         actor.waiting_for = "gate"
@@ -526,10 +566,6 @@ class Root:
     def _cue(self, actor: ServerActor) -> None:
         """A permit was granted."""
         record, now = self._record(actor), self.stage.rim.now()
-        if self._visit_is_moot(actor):
-            self.admission.leave(actor)
-            actor.leave(Ending(Cause.SCOPE_ENDED, "already known"), 0)
-            return
         if not self._passes(record, actor, now):  # it has shut while this one waited
             self.admission.leave(actor)
             self._wait_at_gate(record, actor)
@@ -555,13 +591,6 @@ class Root:
         reason = f"{len(record.intensity.times)} restarts in {self.stage.settings.restart_period:g}s"
         self._set_gate(record, record.gate.quarantined(self._policy, now, reason), f"quarantined: {reason}")
 
-    def _visit_is_moot(self, actor: ServerActor) -> bool:
-        """A catalogue visit, while the server itself is up or coming up: that will tell the same."""
-        if actor.address.scope != _VISIT_SCOPE:
-            return False
-        shared = self.actors.get(Address(actor.address.server))
-        return shared is not None and shared.life.state in (State.CONNECTING, State.CONNECTED)
-
     # ---- Director: while it lives -----------------------------------------------------------------------------------
 
     def ready(self, actor: ServerActor, hello: Hello, listing: Listing, revision: int) -> None:
@@ -580,10 +609,24 @@ class Root:
         self._probe_over(record, actor)
         if actor in record.wanted and record.gate.tripped and record.probe is None:
             self._set_gate(record, record.gate.half_open(), "connected by name: the next call is the probe")
+        is_wanted = self._is_asked_for(record, actor)
         record.wanted.discard(actor)
         self._learn(actor, hello, listing, revision)
+        if server.visit is not None:
+            self._visited(server, actor, is_wanted=is_wanted)
         if actor.address.scope == _VISIT_SCOPE:
             actor.leave(Ending(Cause.SCOPE_ENDED, "the visit is over"), 0)
+
+    def _visited(self, record: ServerRecord, actor: ServerActor, *, is_wanted: bool) -> None:
+        """It is known now, whoever found it out: a visit that has not begun need not begin."""
+        visitor, record.visit = record.visit, None
+        if visitor is actor and not is_wanted and record.definition.lifecycle is Lifecycle.LAZY:
+            actor.shorten_idle(VISIT_IDLE)
+        elif visitor is not None and visitor is not actor:
+            record.standing.discard(visitor)
+            if visitor.life.state is State.IDLE:
+                visitor.leave(Ending(Cause.SCOPE_ENDED, "already known"), 0)
+        self._on_visited(record.definition.name)
 
     def listed(self, actor: ServerActor, hello: Hello, listing: Listing, revision: int) -> None:
         self._learn(actor, hello, listing, revision)
@@ -618,6 +661,9 @@ class Root:
     def parked(self, actor: ServerActor, bug: CallError) -> None:
         record = self._record(actor)
         record.down = bug
+        if record.visit is actor:
+            record.visit = None
+            self._on_visited(actor.address.server)
         record.wanted.discard(actor)
         record.standing.discard(actor)
         record.at_gate.pop(actor, None)
@@ -667,6 +713,10 @@ class Root:
             self._forget_removed(actor.address.server)
         if verdict.then is Then.CONNECT:
             record.standing.add(actor)
+        if record.visit is actor:
+            if verdict.then is not Then.CONNECT:
+                record.visit = None
+            self._on_visited(actor.address.server)
         if verdict.then in (Then.CONNECT, Then.DOWN):
             self._decided(actor, f"{ending.cause.value}: then {verdict.then.value}")
         return verdict
@@ -699,6 +749,10 @@ class Root:
             return Verdict(
                 Then.GONE, RoomClosed("The room has closed; the call was not sent.", server=server)
             )
+        is_usable = record.broken is None and record.down is None
+        if record.visit is actor and is_usable and ending.cause in _VISIT_GOES_ON:
+            failed = ending.cause is Cause.CONNECT_FAILED
+            return Verdict(Then.CONNECT, self._queued_error(record, actor, ending) if failed else None)
         if actor.address.is_call:
             if ending.cause is Cause.NEEDS_AUTH:
                 record.down = login_needed(server, ending.detail)
@@ -788,7 +842,9 @@ class Root:
             incarnation=actor.life.incarnation if actor is not None else 1,
             in_flight=actor.in_flight if actor is not None else 0,
             queued=actor.queued if actor is not None else 0,
-            waiting_for=actor.waiting_for if actor is not None else None,
+            waiting_for=_waiting_for(actor),
+            waiting=_waiting(actor, now),
+            last_line=actor.last_line or None if actor is not None and _is_connecting(actor) else None,
             tool_count=count,
             cached=count is not None,
             pid=actor.pid if actor is not None else None,
@@ -835,3 +891,20 @@ def _disabled(definition: ServerDefinition) -> ServerDown:
     error = ServerDown(text, server=definition.name)
     error.code = "server_disabled"
     return error
+
+
+def _is_connecting(actor: ServerActor) -> bool:
+    return actor.life.state is State.CONNECTING
+
+
+def _waiting_for(actor: ServerActor | None) -> str | None:
+    if actor is None:
+        return None
+    return "install" if actor.is_installing else actor.waiting_for
+
+
+def _waiting(actor: ServerActor | None, now: float) -> float | None:
+    """Seconds since it began to wait for what it waits for now: its cue, or its connection."""
+    if actor is None or (actor.waiting_for is None and not _is_connecting(actor)):
+        return None
+    return now - actor.waiting_since

@@ -14,7 +14,7 @@ import os
 import secrets
 import time
 import traceback
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, cast
 
@@ -45,7 +45,7 @@ from ..actors import (
 )
 from ..protocol.address import Address
 from ..protocol.catalogue import Raw, ServerEntry
-from ..protocol.config import Config, Lifecycle, ServerDefinition, with_settings
+from ..protocol.config import Config, ServerDefinition, with_settings
 from ..protocol.errors import CallError, ConfigError, ConnectFailed, RoomClosed, ServerDown, UsageError
 from ..protocol.events import Kind
 from ..protocol.interpolate import expand_definition
@@ -101,7 +101,7 @@ class Runtime:
         self._hashes: dict[str, str] = {}
         self._standing: set[ServerActor] = set()  # connecting for the first time
         self.sessions: set[str] = set()
-        self._visits: set[str] = set()  # servers being asked, once, what they have
+        self._visits: set[str] = set()  # servers being asked what they have, for the first time
 
     @cached_property
     def events(self) -> EventStream:
@@ -167,7 +167,7 @@ class Runtime:
             client_info=self._client_info,
             host=self.reception,
         )
-        self.root = Root(self.stage, self._learn)
+        self.root = Root(self.stage, self._learn, self._visited)
         entries = self._known = self._recall()
         for name, definition in self.config.servers.items():
             record = self.root.define(definition)
@@ -232,31 +232,41 @@ class Runtime:
             self._stood.set()
 
     def _visit_the_unknown(self, known: Mapping[str, ServerEntry]) -> None:
-        """First run: a server nobody knows anything of is asked once, in the background."""
-        unknown: list[str] = []
-        for name, record in self.root.records.items():
-            lazy = record.definition.lifecycle is Lifecycle.LAZY
-            usable = record.broken is None and record.down is None and record.definition.bootstrap
-            if self._bootstrap and lazy and usable and name not in known and name not in self._visits:
-                unknown.append(name)
-        self._visits |= set(unknown)
-        for name in unknown:
-            self.root.visit(name, self._visited)
+        """First run: a server nobody knows anything of is asked, in the background, for what it has."""
+        asked = self.root.records.items() if self._bootstrap else ()
+        self.visit([name for name, record in asked if name not in known and record.definition.bootstrap])
+
+    def visit(self, names: Iterable[str]) -> list[str]:
+        """Ask these servers what they have; which of them can be asked. `catalogued` waits for the first try."""
+        records = self.root.records
+        usable = [name for name in names if records[name].broken is None and records[name].down is None]
+        self._visits |= set(usable)
+        if self._visits and self._bootstrapped.is_set():
+            self._bootstrapped = anyio.Event()
+        for name in usable:
+            self.root.visit(name)
+        if not self._visits:
+            self._bootstrapped.set()
+        return usable
+
+    def _visited(self, server: str) -> None:
+        self._visits.discard(server)
         if not self._visits:
             self._bootstrapped.set()
 
-    def _visited(self, visit: ServerActor) -> None:
-        self._visits.discard(visit.address.server)
-        if not self._visits:
-            self._bootstrapped.set()
+    @property
+    def is_learning(self) -> bool:
+        """Servers are being asked for the first time what they have."""
+        return bool(self._visits)
 
     async def ready(self) -> None:
         """Until every eager and keep-alive server has connected or failed to, once."""
         await self._stood.wait()
 
     async def catalogued(self) -> None:
-        """Until the first-run visits are over and what they brought is in the index."""
-        await self._bootstrapped.wait()
+        """Until every server that is visited was tried once, and what that brought is in the index."""
+        while self._visits and self.is_running:
+            await self._bootstrapped.wait()
         await self.router.ref.ask(Sync)
 
     # ---- reload -----------------------------------------------------------------------------------------------------

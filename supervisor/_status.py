@@ -16,7 +16,9 @@ class ServerStatus:
     incarnation: int
     in_flight: int = 0
     queued: int = 0
-    waiting_for: str | None = None  # while idle with a reason to connect: gate, permit …
+    waiting_for: str | None = None  # on its way to its connection: gate, slot, permit …, or the install
+    waiting: float | None = None  # seconds it has been there, or has been connecting
+    last_line: str | None = None  # what it wrote last to its stderr while it connects
     tool_count: int | None = None  # None: unknown
     cached: bool = False  # something is known of it, from this run or from the cache
     pid: int | None = None

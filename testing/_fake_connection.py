@@ -87,6 +87,13 @@ class FakeConnection:
 
     # ---- Connection -------------------------------------------------------------------------------------------------
 
+    @property
+    def last_line(self) -> str:
+        return ""
+
+    def signs(self) -> object:
+        return None
+
     def stderr_tail(self) -> tuple[str, ...]:
         return tuple(self._stderr[-HEARS_THE_TAIL:])
 

@@ -30,10 +30,10 @@ def test_the_demo_tells_its_story_in_plain_lines() -> None:
     assert len(re.findall(r"^== .+ ==$", story, re.MULTILINE)) == SCENES + 1
     assert "\x1b" not in story
     assert "Traceback" not in story
-    assert "clock #1: idle -> connecting" in story
+    assert "clock #2: idle -> connecting" in story
     assert "idle timeout" in story
-    assert "clock #2: connecting -> connected" in story
-    assert "flaky #1: connected -> draining (lost" in story
+    assert "clock #3: connecting -> connected" in story
+    assert "flaky #2: connected -> draining (lost" in story
     assert re.search(r"call flaky_divide .*\n.*-> 3\.14286", story)
     assert re.search(r'-> tool_not_found: Tool "clock_nwo" not found\. .*clock_now', story)
     assert 'Server "ghost" not available (failed 0s ago)' in story
@@ -61,7 +61,7 @@ def test_the_demo_as_json_is_one_document() -> None:
     told = json.loads(done.stdout)
     assert len(told["scenes"]) == SCENES + 1
     steps = [step for scene in told["scenes"] for step in scene["steps"]]
-    assert {"clock #1: idle -> connecting"} <= {step.get("transition") for step in steps}
+    assert {"clock #2: idle -> connecting"} <= {step.get("transition") for step in steps}
     assert {"call": "flaky_divide", "args": {"dividend": 22, "divisor": 7}, "outcome": "3.14286"}.items() <= (
         next(step for step in steps if step.get("args", {}).get("dividend") == 22).items()
     )

@@ -156,16 +156,73 @@ def test_t21_cancelling_a_sent_call_tells_the_server_once_and_a_late_answer_is_d
 # ---- clocks ------------------------------------------------------------------------------------------------
 
 
-def test_a_call_waits_thirty_seconds_for_its_connection_and_no_longer(backend: str) -> None:
+def test_a_call_waits_forty_five_seconds_for_its_connection_and_no_longer(backend: str) -> None:
     server = FakeServer(start_latency=HANG)
 
     async def body() -> None:
-        async with open_room({"a": server}, entries={"a": {"connectTimeout": 100_000}}) as room:
+        async with open_room({"a": server}, entries={"a": {"connectTimeoutMs": 100_000}}) as room:
             await teach(room, "a")
-            with pytest.raises(CallTimeout, match=r"was not ready within 30s \(still connecting\)") as caught:
+            with pytest.raises(CallTimeout, match=r"was not ready within 45s \(still connecting\)") as caught:
                 await room.call("a_echo")
             assert caught.value.reach is Reach.NOT_SENT
             assert caught.value.code == "timeout"
+            assert anyio.current_time() == pytest.approx(45.0, abs=0.01)
+
+    run_virtual(backend, body)
+
+
+def test_a_call_that_waits_hears_why_connecting_failed(backend: str) -> None:
+    """By the defaults connecting ends first: "still connecting" would hide the reason."""
+
+    async def body() -> None:
+        async with open_room({"a": FakeServer(greet_latency=HANG)}) as room:
+            await teach(room, "a")
+            with pytest.raises(ConnectFailed, match="no answer to the handshake within 30s"):
+                await room.call("a_echo")
+            assert anyio.current_time() == pytest.approx(30.0, abs=0.01)
+
+    run_virtual(backend, body)
+
+
+@pytest.mark.parametrize("isolation", ["persistent", "per_call"])
+def test_looking_for_an_unknown_name_counts_into_the_queue_timeout(backend: str, isolation: str) -> None:
+    server = FakeServer(greet_latency=20.0)
+    entries = {"a": {"isolation": isolation}}
+
+    async def body() -> None:
+        async with open_room({"a": server}, entries=entries, queueTimeoutMs=5_000) as room:
+            with pytest.raises(CallTimeout, match="was not ready within 5s") as caught:
+                await room.call("a_echo")
+            assert caught.value.reach is Reach.NOT_SENT
+            assert anyio.current_time() == pytest.approx(5.0, abs=0.01)
+
+    run_virtual(backend, body)
+
+
+def test_what_waited_for_its_name_waits_for_a_place_only_as_long_as_is_left(backend: str) -> None:
+    server = FakeServer(greet_latency=20.0, call_latency=HANG)
+
+    async def body() -> None:
+        entries = {"a": {"maxInFlight": 1}}
+        async with open_room({"a": server}, entries=entries) as room, Outcomes() as calls:
+            calls.start(room, "a_echo")
+            calls.start(room, "a_echo")
+            await anyio.sleep(45.5)
+            second = calls.all[1]
+            assert isinstance(second.outcome, CallTimeout)
+            assert second.at == pytest.approx(45.0, abs=0.1)
+            calls.all[0].cancel()
+
+    run_virtual(backend, body)
+
+
+def test_the_list_that_was_slow_is_named_and_not_the_handshake(backend: str) -> None:
+    async def body() -> None:
+        async with open_room({"a": FakeServer(greet_latency=1.0, list_latency=HANG)}) as room:
+            with pytest.raises(ConnectFailed) as caught:
+                await room.connect("a")
+            assert "tools/list: no answer within 29s" in str(caught.value)
+            assert "handshake" not in str(caught.value)
             assert anyio.current_time() == pytest.approx(30.0, abs=0.01)
 
     run_virtual(backend, body)
@@ -234,7 +291,7 @@ def test_a_call_in_a_full_pipe_was_not_sent(backend: str) -> None:
         async with open_room({"a": server}) as room:
             await room.connect("a")
             server.blocked = True
-            with pytest.raises(CallTimeout, match="read nothing for 30s; the call was not sent") as caught:
+            with pytest.raises(CallTimeout, match="read nothing for 45s; the call was not sent") as caught:
                 await room.call("a_echo")
             assert caught.value.reach is Reach.NOT_SENT
 

@@ -91,6 +91,13 @@ class HttpConnection:
         before = f"no Streamable HTTP ({refusal}), and no older event stream: "
         return LegacySse(self._url, self._client, self.peer, self._tasks, before)
 
+    @property
+    def last_line(self) -> str:
+        return ""
+
+    def signs(self) -> object:
+        return None
+
     def stderr_tail(self) -> tuple[str, ...]:
         return ()
 

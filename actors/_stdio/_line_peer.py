@@ -59,6 +59,12 @@ class LinePeer(Conversation):
         self._wake_writer = rim.waiter()
         self._gathering = False  # a request was written, and nothing heard since
         self._refused: list[Exchange] = []
+        self._began = self.last_heard
+
+    @property
+    def has_spoken(self) -> bool:
+        """Anything at all has come from the other side."""
+        return self.last_heard > self._began
 
     # -- what the owner of a call does --
 

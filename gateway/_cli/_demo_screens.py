@@ -205,7 +205,7 @@ def _name(state: State | None) -> str:
 
 def cells(row: ServerStatus) -> tuple[str, ...]:
     """One row of the table, as text under `HEAD`."""
-    name = row.server if row.scope == "shared" else f"{row.server} (visit)"
+    name = row.server if row.scope == "shared" else f"{row.server} ({row.scope})"
     tools = "?" if row.tool_count is None else str(row.tool_count)
     return (
         name,

@@ -1,0 +1,85 @@
+"""Patience with a server that may have to be installed before it runs.
+
+`npx`, `uvx` and their like download for minutes, and one that is killed in the middle leaves a broken cache behind. So
+such an attempt to connect has no fixed time: it goes on as long as it shows that it works. Whether it does is seen from
+outside, now and then: it writes something, processes come and go below it, or they use the processor. One that shows
+nothing for the connect time hangs, and one that is not done after the install time has had its time.
+
+With its greeting the server itself is there, and what follows has the time that every server has.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import anyio
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ._stage import Stage
+    from ._timers import Timer
+
+LOOK_EVERY: Final = 1.0  # seconds, or more often where there is little patience
+TELL_AFTER: Final = (
+    10.0  # seconds until the log is told that it takes its time; then twice as many, and so on
+)
+
+
+class Patience:
+    """The time an attempt to connect has until the server greets, as the deadline of `scope`.
+
+    `quiet`: seconds without a sign of work. `most`: seconds in all; None for a server that installs nothing, which has
+    `quiet` seconds whatever it shows.
+    """
+
+    def __init__(self, stage: Stage, began: float, quiet: float, most: float | None) -> None:
+        self.began = began
+        self.installs = most is not None
+        self.most = quiet if most is None else max(most, quiet)
+        self.scope = anyio.CancelScope(deadline=began + quiet)
+        self.is_installing = False
+        self._stage = stage
+        self._quiet = quiet
+        self._seen: object = None
+        self._tell_at = began + TELL_AFTER
+        self._timer: Timer | None = None
+
+    def begin(self, signs: Callable[[], object], tell: Callable[[str], None]) -> None:
+        """It was started: look at it, if that may change anything. `signs()` is compared, never read."""
+        if self.installs:
+            self.is_installing = True
+            self._seen = signs()
+            self._look_later(signs, tell)
+
+    def stop(self) -> None:
+        """It has greeted, or is over. Idempotent."""
+        self.is_installing = False
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def reason(self) -> str:
+        """Why there was no more time."""
+        if not self.installs:
+            return f"no answer to the handshake within {self._quiet:g}s"
+        if self._stage.rim.now() >= self.began + self.most:
+            return f"no answer to the handshake within {self.most:g}s, with the time to install it"
+        return f"no answer to the handshake, and no sign of work for {self._quiet:g}s"
+
+    def _look_later(self, signs: Callable[[], object], tell: Callable[[str], None]) -> None:
+        now = self._stage.rim.now()
+        pause = min(LOOK_EVERY, self._quiet / 4)
+        self._timer = self._stage.timers.at(now + pause, lambda: self._look(signs, tell))
+
+    def _look(self, signs: Callable[[], object], tell: Callable[[str], None]) -> None:
+        if not self.is_installing:
+            return
+        now, seen = self._stage.rim.now(), signs()
+        if seen != self._seen:
+            self._seen = seen
+            self.scope.deadline = min(now + self._quiet, self.began + self.most)
+        if now >= self._tell_at:
+            tell(f"still installing after {now - self.began:.0f} s")
+            self._tell_at = now + (now - self.began)
+        self._look_later(signs, tell)

@@ -1,0 +1,273 @@
+"""The first start of servers that are installed first: real processes that stand for `npx` and what it does."""
+
+from __future__ import annotations
+
+import os
+import stat
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from tests.support import run, run_virtual
+from tests.support.gateway import FAULTY, alive, logged_pids, serve
+from tests.support.rooms import Outcomes, open_room, record_events
+
+from greenroom import CallTimeout, Greenroom, Kind, ServerStatus
+from greenroom.actors._host import NoHost
+from greenroom.protocol.address import Address
+from greenroom.protocol.installers import is_installer
+from greenroom.supervisor._root import VISIT_IDLE
+from greenroom.testing._fake import FakeServer
+
+SPEAKS = "for i in 1 2 3 4 5 6 7 8; do echo fetched $i >&2; sleep 0.2; done"
+SPAWNS = "for i in 1 2 3 4 5 6 7 8; do sleep 0.2; done"
+COMPUTES = f"{sys.executable} -S -c 'import time\nend = time.time() + 1.6\nwhile time.time() < end: pass'"
+HANGS = "echo stuck >&2; sleep 60 & wait"
+IMPATIENT = 0.8  # seconds: the connect timeout, much less than any of these installs takes
+
+
+def npx(folder: Path, name: str, install: str, *faults: str) -> dict[str, Any]:
+    """The entry of a server that an `npx` of ours installs by these lines of shell, then runs. It logs to `name.log`
+    `npx PID` when it begins and `undone PID` when it hears SIGTERM."""
+    script = folder / name / "npx"
+    script.parent.mkdir()
+    log = folder / f"{name}.log"
+    server = " ".join([sys.executable, "-S", os.fspath(FAULTY), "--log", os.fspath(log), *faults])
+    lines = [
+        "#!/bin/sh",
+        f"echo npx $$ >> {log}",
+        f"trap 'sleep 0.3; echo undone $$ >> {log}; exit 143' TERM",
+        install,
+        "trap - TERM",
+        f"exec {server}",
+    ]
+    script.write_text("\n".join(lines))
+    script.chmod(script.stat().st_mode | stat.S_IXUSR)
+    return {"command": os.fspath(script), "args": ["-y", name]}
+
+
+def logged(folder: Path, word: str) -> list[int]:
+    """The pids behind `word` in the logs."""
+    lines = [line.split() for log in sorted(folder.glob("*.log")) for line in log.read_text().splitlines()]
+    return [int(line[1]) for line in lines if line[0] == word]
+
+
+def room_of(entries: Mapping[str, Any], **settings: Any) -> Greenroom:
+    settings = {"connectTimeoutMs": IMPATIENT * 1000, "queueTimeoutMs": 20_000, **settings}
+    return Greenroom.open({"mcpServers": dict(entries), "settings": settings}, cache_path=":memory:")
+
+
+async def until(true: Callable[[], bool], within: float = 10.0) -> None:
+    with anyio.fail_after(within):
+        while not true():
+            await anyio.sleep(0.02)
+
+
+@pytest.mark.parametrize("install", [SPEAKS, SPAWNS, COMPUTES], ids=["speaks", "spawns", "computes"])
+def test_t47_what_is_being_installed_is_not_ended_however_long_it_takes(
+    backend: str, tmp_path: Path, install: str
+) -> None:
+    async def body() -> None:
+        async with room_of({"slow": npx(tmp_path, "slow", install)}) as room:
+            await room.catalogued()
+            assert [target.name for target in room.tools()][:2] == ["slow_ask", "slow_crash"]
+            assert len(logged(tmp_path, "npx")) == len(logged(tmp_path, "start")) == 1
+
+    run(backend, body)
+
+
+def test_t47_one_that_shows_no_work_is_ended_by_sigterm_and_tried_again(backend: str, tmp_path: Path) -> None:
+    async def body() -> None:
+        async with room_of({"stuck": npx(tmp_path, "stuck", HANGS)}) as room:
+            await room.catalogued()
+            (status,) = room.status()
+            assert "no sign of work for 0.8s (stuck)" in (status.failure or "")
+            assert logged(tmp_path, "undone") == logged(tmp_path, "npx")
+            await until(lambda: len(logged(tmp_path, "npx")) == 2)
+
+    run(backend, body)
+
+
+def test_t47_one_that_works_for_ever_has_the_install_time(backend: str, tmp_path: Path) -> None:
+    async def body() -> None:
+        entry = npx(tmp_path, "endless", "while :; do echo more >&2; sleep 0.1; done")
+        async with room_of({"endless": {**entry, "installTimeoutMs": 2_000}}) as room:
+            await room.catalogued()
+            (status,) = room.status()
+            assert "within 2s, with the time to install it (more" in (status.failure or "")
+
+    run(backend, body)
+
+
+def test_t47_two_are_installed_at_a_time_and_what_is_called_at_once(backend: str, tmp_path: Path) -> None:
+    async def body() -> None:
+        entries = {name: npx(tmp_path, name, SPEAKS) for name in ("a", "b", "c", "d")}
+        async with room_of(entries) as room, Outcomes() as calls:
+
+            def waiting() -> list[str]:
+                return [row.server for row in room.status() if row.waiting_for == "its turn to install"]
+
+            await until(lambda: len(logged(tmp_path, "npx")) == 2)
+            assert waiting() == ["c", "d"]
+            one = calls.start(room, "d_echo", {"text": "now"})
+            await until(lambda: len(logged(tmp_path, "npx")) == 3)
+            assert waiting() == ["c"]
+            await room.catalogued()
+            await until(lambda: one.outcome == "now")
+            assert len(room.index.servers) == 4
+            assert len(logged(tmp_path, "start")) == 4, "each was started once"
+
+    run(backend, body)
+
+
+def test_t47_a_call_joins_the_visit_and_its_timeout_ends_no_install(backend: str, tmp_path: Path) -> None:
+    async def body() -> None:
+        async with room_of({"slow": npx(tmp_path, "slow", SPEAKS)}, queueTimeoutMs=600) as room:
+            with pytest.raises(CallTimeout, match=r"\(installing for . s, which goes on: fetched .\)"):
+                await room.call("slow_echo", {"text": "hi"})
+            await room.catalogued()
+            assert (await room.call("slow_echo", {"text": "hi"})).text == "hi"
+            assert len(logged(tmp_path, "npx")) == len(logged(tmp_path, "start")) == 1
+
+    run(backend, body)
+
+
+def test_t47_its_progress_is_in_status(backend: str, tmp_path: Path) -> None:
+    async def body() -> None:
+        async with room_of({"slow": npx(tmp_path, "slow", SPEAKS)}) as room:
+
+            def row() -> ServerStatus:
+                return room.status()[0]
+
+            await until(lambda: row().last_line == "fetched 4")
+            assert row().waiting_for == "install"
+            assert 0.3 < (row().waiting or 0.0) < 5.0
+            await room.catalogued()
+            assert (row().waiting_for, row().waiting, row().last_line) == (None, None, None)
+
+    run(backend, body)
+
+
+def test_t47_when_the_client_leaves_an_install_is_undone_in_time(tmp_path: Path) -> None:
+    with serve(tmp_path, {"slow": npx(tmp_path, "slow", HANGS)}, bootstrap=True) as gateway:
+        gateway.greet()
+        anyio.run(until, lambda: bool(logged(tmp_path, "npx")))
+        anyio.run(anyio.sleep, 0.2)
+        gateway.end()
+        assert logged(tmp_path, "undone") == logged(tmp_path, "npx")
+        assert not alive(logged_pids(tmp_path))
+
+
+def test_t47_a_visit_that_fails_is_tried_again_until_it_is_known(backend: str) -> None:
+    """For a server with a child per call, too, whose visit has an address of its own."""
+    servers = {"shared": FakeServer(refuse_start="not yet"), "apart": FakeServer(refuse_start="not yet")}
+
+    async def body() -> None:
+        entries = {"apart": {"isolation": "per_call"}}
+        async with open_room(servers, entries=entries, bootstrap=True) as room:
+            await room.catalogued()
+            assert not room.tools()
+            await anyio.sleep(200.0)
+            for server in servers.values():
+                assert 6 <= server.starts <= 12, "by the gate's rules"
+                server.refuse_start = None
+            await anyio.sleep(90.0)
+            assert [target.name for target in room.tools()] == ["apart_echo", "shared_echo"]
+            starts = [server.starts for server in servers.values()]
+            await anyio.sleep(200.0)
+            assert [server.starts for server in servers.values()] == starts
+
+    run_virtual(backend, body)
+
+
+def test_t47_a_visited_server_stays_for_the_call_that_follows(backend: str) -> None:
+    server = FakeServer()
+
+    async def body() -> None:
+        async with open_room({"a": server}, bootstrap=True, idleTimeout=2) as room:
+            await room.catalogued()
+            await anyio.sleep(VISIT_IDLE - 1.0)
+            await room.call("a_echo")
+            await anyio.sleep(100.0)
+            assert (server.starts, server.live) == (1, 1), "called once, it has its idle time"
+            await anyio.sleep(30.0)
+            assert (server.starts, server.live) == (1, 0)
+
+    run_virtual(backend, body)
+
+
+class ElicitingHost(NoHost):
+    def capabilities(self, address: Address) -> Mapping[str, Any]:
+        return {"elicitation": {}}
+
+
+def test_t47_a_client_that_comes_meanwhile_ends_no_first_start(backend: str) -> None:
+    """It can answer what the server was not told of: the server is let finish, then met anew for the call."""
+    server = FakeServer(greet_latency=5.0)
+
+    async def body() -> None:
+        async with open_room({"a": server}, bootstrap=True) as room, Outcomes() as calls:
+            await anyio.sleep(1.0)
+            room.answer_with(ElicitingHost())
+            one = calls.start(room, "a_echo", {"n": 1})
+            await anyio.sleep(4.5)
+            assert [target.name for target in room.tools()] == ["a_echo"]
+            assert one.outcome is None
+            await anyio.sleep(6.0)
+            assert one.outcome == '{"n": 1}'
+            assert (server.starts, server.most_live) == (2, 1)
+            assert room._runtime.root.actor("a").declared == {"elicitation": {}}
+
+    run_virtual(backend, body)
+
+
+def test_t47_the_log_is_told_that_an_install_goes_on(backend: str) -> None:
+    async def body() -> None:
+        async with open_room(
+            {"a": FakeServer(greet_latency=25.0)}, entries={"a": {"command": "npx"}}
+        ) as room:
+            notes = record_events(room, Kind.NOTE)
+            await room.connect("a")
+            assert [note.detail for note in notes] == [
+                "still installing after 10 s",
+                "still installing after 20 s",
+            ]
+
+    run_virtual(backend, body)
+
+
+@pytest.mark.parametrize(
+    ("line", "installs"),
+    [
+        ("npx -y @upstash/context7-mcp", True),
+        ("/usr/local/bin/npx foo", True),
+        ("C:\\node\\NPX.CMD foo", True),
+        ("npm exec foo", True),
+        ("npm start", False),
+        ("bunx foo", True),
+        ("pnpm dlx foo", True),
+        ("yarn dlx foo", True),
+        ("uvx mcp-server-git", True),
+        ("uv --directory /srv run server.py", True),
+        ("uv tool run foo", True),
+        ("uv sync", False),
+        ("pipx run foo", True),
+        ("docker run -i --rm mcp/time", True),
+        ("docker exec -i box server", False),
+        ("env TOKEN=x npx foo", True),
+        ("sh -c 'FOO=1 exec npx -y foo'", True),
+        ("cmd /c npx foo", True),
+        ("sh -c 'node server.js'", False),
+        ("node server.js", False),
+        ("python -m npx", False),
+    ],
+)
+def test_an_installer_is_told_by_its_command(line: str, installs: bool) -> None:
+    import shlex
+
+    command, *args = [word.replace("\0", "\\") for word in shlex.split(line.replace("\\", "\0"))]
+    assert is_installer(command, args) is installs
+    assert not is_installer(None)
