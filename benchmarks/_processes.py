@@ -16,6 +16,21 @@ def rss(pid: int | None = None) -> int:
 def children(pid: int) -> list[int]:
     """The direct children of a process."""
     found: list[int] = []
-    for task in Path(f"/proc/{pid}/task").iterdir():
+    for task in _tasks(pid):
         found += map(int, (task / "children").read_text().split())
     return found
+
+
+def burnt(pid: int) -> float:
+    """Seconds of processor that all threads of a process have had."""
+    return sum(int((task / "schedstat").read_text().split()[0]) for task in _tasks(pid)) / 1e9
+
+
+def wake_ups(pid: int) -> int:
+    """How often the threads of a process have waited for something: voluntary context switches."""
+    lines = (line for task in _tasks(pid) for line in (task / "status").read_text().splitlines())
+    return sum(int(line.split()[1]) for line in lines if line.startswith("voluntary_ctxt_switches"))
+
+
+def _tasks(pid: int) -> list[Path]:
+    return list(Path(f"/proc/{pid}/task").iterdir())

@@ -2,13 +2,19 @@
 
 The servers are fakes in this process, so all the processor time there is, is ours. The physical limit is none at all; a
 wake-up is a voluntary context switch, and one is the measuring sleep's own.
+
+And what `greenroom serve` does, as a process, with its server connected, its client silent and its configuration
+watched, beside FastMCP's proxy.
 """
 
 from __future__ import annotations
 
 import resource
+import statistics
+import tempfile
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import anyio
 
@@ -17,17 +23,29 @@ from greenroom.testing._fake import FakeServer, fake_connectors
 
 from ._far_end import BACKENDS, config_of
 from ._figures import Figure, at_most, quantity
+from ._gateways import Gateway, exposures, fastmcp, ours
+from ._processes import burnt, wake_ups
 from ._rounds import Size
 from ._run import run_alone
+from ._wire_client import WireClient
 
 SERVERS, CONNECTED = 1000, 100
 
 
 def measure(size: Size) -> Iterator[Figure]:
     for backend in BACKENDS:
-        shares, wake_ups = anyio.run(at_rest, size, backend=backend)
+        shares, wakings = anyio.run(at_rest, size, backend=backend)
         yield quantity("B9", f"processor at rest, {backend}", shares, "% of a core", at_most(0.5))
-        yield quantity("B9", f"wake-ups at rest, {backend}", wake_ups, "a second", at_most(1, 0))
+        yield quantity("B9", f"wake-ups at rest, {backend}", wakings, "a second", at_most(1, 0))
+    with tempfile.TemporaryDirectory() as folder:
+        gateway, peer = ours(Path(folder), expose=exposures()[0]), fastmcp()
+        mine, theirs = gateway_at_rest(gateway, size), gateway_at_rest(peer, size)
+    for what, unit, bound, of in (
+        ("processor", "% of a core", at_most(0.5), 0),
+        ("wake-ups", "a second", at_most(1, 0), 1),
+    ):
+        beside = {peer.name: statistics.median(turn[of] for turn in theirs)}
+        yield quantity("B9", f"{what} at rest, serve", [turn[of] for turn in mine], unit, bound, beside)
 
 
 async def at_rest(size: Size) -> tuple[list[float], list[float]]:
@@ -45,10 +63,27 @@ async def at_rest(size: Size) -> tuple[list[float], list[float]]:
 
 async def _rest(seconds: float) -> tuple[float, float]:
     """Percent of a core, and wake-ups a second beyond our own."""
-    switches, burnt, start = _switches(), time.process_time(), time.perf_counter()
+    switches, before, start = _switches(), time.process_time(), time.perf_counter()
     await anyio.sleep(seconds)
     elapsed = time.perf_counter() - start
-    return 100 * (time.process_time() - burnt) / elapsed, max(0, _switches() - switches - 1) / elapsed
+    return 100 * (time.process_time() - before) / elapsed, max(0, _switches() - switches - 1) / elapsed
+
+
+def gateway_at_rest(gateway: Gateway, size: Size) -> list[tuple[float, float]]:
+    """By round: percent of a core, and wake-ups a second, of one that has connected its server."""
+    with WireClient(gateway.command, gateway.tool, gateway.arguments, gateway.env) as client:
+        client.greet()
+        client.ask("tools/list", {})
+        client.check_call("hello")
+        time.sleep(size.of(2, 1))  # the cache is written, everything has settled
+        return [_rest_of(client.pid, size.of(2, 1)) for _ in range(size.rounds)]
+
+
+def _rest_of(pid: int, seconds: float) -> tuple[float, float]:
+    wakings, before, start = wake_ups(pid), burnt(pid), time.perf_counter()
+    time.sleep(seconds)
+    elapsed = time.perf_counter() - start
+    return 100 * (burnt(pid) - before) / elapsed, (wake_ups(pid) - wakings) / elapsed
 
 
 def _switches() -> int:

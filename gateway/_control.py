@@ -72,18 +72,33 @@ def socket_path(config: str, pid: int) -> Path:
 Handler = Callable[[Mapping[str, Any]], Any]  # returns an awaitable; raises GreenroomError
 
 
+@attrs.define(eq=False)
+class Place:
+    """Where the socket is. It moves with its configuration: a gateway that reads other files has another name."""
+
+    path: Path
+
+    def move(self, path: Path) -> None:
+        """Raises `OSError` when it cannot."""
+        if path != self.path:
+            self.path.rename(path)
+            self.path = path
+
+
 async def serve_control(path: Path, methods: Mapping[str, Handler], *, task_status: Any) -> None:
-    """Listen on `path` until cancelled; the socket is removed at the end. `started` is called once it listens."""
+    """Listen on `path` until cancelled; the socket is removed at the end. `started` is called with its `Place` once it
+    listens."""
     import anyio
 
     _make_way(path)
+    place = Place(path)
     listener = await anyio.create_unix_listener(path, mode=0o600)
     try:
         async with listener:
-            task_status.started()
+            task_status.started(place)
             await listener.serve(lambda stream: _serve_client(stream, methods))
     finally:
-        _remove(path)  # synchronous: it must happen under cancellation too
+        _remove(place.path)  # synchronous: it must happen under cancellation too
 
 
 def _make_way(path: Path) -> None:

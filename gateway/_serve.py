@@ -120,14 +120,13 @@ async def _serve_room(
     async with anyio.create_task_group() as owner:
         await room.start(owner)
         try:
-            await _until_asked(config, room, options, door, outer, leaving, log)
+            await _until_asked(room, options, door, outer, leaving, log)
         finally:
             await room.aclose(leaving.patience)
     await door.flush(_LAST_ANSWERS if leaving.patience is None else _LAST_WORDS)
 
 
 async def _until_asked(
-    config: Config,
     room: WholeRoom,
     options: Options,
     door: StdioDoor,
@@ -141,9 +140,11 @@ async def _until_asked(
     conversation = endpoint.open(door, outer.start_soon)
     async with anyio.create_task_group() as commanding:
         await commanding.start(exposure.watch)
-        await commanding.start(_serve_commands, config, room, options, log)
+        place = await commanding.start(_serve_commands, room, options, log)
         if options.reread is not None:
-            await commanding.start(watch_configuration, room, options.reread, log)
+            commanding.start_soon(
+                watch_configuration, room, options.reread, log, partial(_follow, place, room, log)
+            )
         outer.start_soon(_read_client, door, conversation, leaving)
         await leaving.asked.wait()
         conversation.refuse_new()
@@ -179,20 +180,33 @@ async def _heed_signals(
 
 
 async def _serve_commands(
-    config: Config,
-    room: Room,
+    room: WholeRoom,
     options: Options,
     log: Log,
     *,
-    task_status: anyio.abc.TaskStatus[None] = anyio.TASK_STATUS_IGNORED,
+    task_status: anyio.abc.TaskStatus[control.Place | None] = anyio.TASK_STATUS_IGNORED,
 ) -> None:
     """The control socket. A gateway serves its client without one, if it must."""
-    path = control.socket_path(control.identity(config.files), os.getpid())
     try:
-        await control.serve_control(path, commands(room, options.version), task_status=task_status)
+        await control.serve_control(
+            _socket_of(room), commands(room, options.version), task_status=task_status
+        )
     except (OSError, GreenroomError) as error:
         log.line(f"no control socket, greenroom status and the like will not find this gateway: {error}")
-        task_status.started()
+        task_status.started(None)
+
+
+def _follow(place: control.Place | None, room: Room, log: Log) -> None:
+    """The files of the configuration may be others now, and commands look under its name."""
+    if place is not None:
+        try:
+            place.move(_socket_of(room))
+        except OSError as error:
+            log.line(f"greenroom status and the like may not find this gateway any more: {error}")
+
+
+def _socket_of(room: Room) -> Path:
+    return control.socket_path(control.identity(room.config.files), os.getpid())
 
 
 def commands(room: Room, version: str) -> Mapping[str, control.Handler]:

@@ -1,70 +1,79 @@
 """Watching the configuration of a running gateway: a changed file is a reload.
 
-The folders are watched, not the files: editors and deployments replace a file by renaming another over it, and a
-discovered file may come to be. Several writes in a moment are one reload. A new configuration that is broken changes
-nothing: the old one goes on, and the log says what is wrong and where; so does the log say what a good one changed.
+All places where the configuration is looked for are watched, whether or not anything is there yet. When the bell rings,
+or something is not as it was, the configuration is read again; only when it says something else is it a reload. Several
+writes in a moment are one. A new configuration that is broken changes nothing: the old one goes on, and the log says
+what is wrong and where. What a good one changed, the room says itself.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import os
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
 import anyio
-from anyio.abc import TaskStatus
 
 from ..protocol.config import Config
 from ..protocol.errors import ConfigError, GreenroomError
+from ._bell import hung_at
 from ._event_log import Log
 
-_DEBOUNCE: Final = 300  # milliseconds in which several writes are one change
-_STEP: Final = 200  # milliseconds; how soon the watching thread notices that it is to end
+_DEBOUNCE: Final = 0.3  # seconds in which several writes are one change
+
+Look = Mapping[Path, object]  # what is at each place: equal while nothing has changed there
 
 
 async def watch_configuration(
     room: Any,
     reread: Callable[[], Config],
     log: Log,
-    *,
-    task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED,
+    reloaded: Callable[[], object] = lambda: None,
 ) -> None:
-    """Reload `room` with `reread()` whenever a file it was made of changes, until cancelled."""
-    from watchfiles import awatch  # not before a gateway watches: it is a compiled library
+    """Reload `room` with `reread()` whenever that says something new, until cancelled. `reloaded` is called after each
+    reload."""
+    seen: Look | None = None
+    while True:
+        await anyio.sleep(_DEBOUNCE)  # the first time, starting goes first
+        places = [Path(place) for place in room.config.places]
+        with hung_at(places) as bell:
+            found = look(places)
+            if found != seen:
+                seen = found
+                if await reload(room, reread, log):
+                    reloaded()
+                    continue  # there may be other places now
+            await bell.rung()
 
-    files, folders = _places(room.config)
-    task_status.started()
-    if not folders:
-        return
 
-    def is_ours(_change: object, path: str) -> bool:
-        return Path(path) in files
-
-    async for _changes in awatch(
-        *folders, watch_filter=is_ours, debounce=_DEBOUNCE, step=_STEP, recursive=False, raise_interrupt=False
-    ):
-        await reload(room, reread, log)
-
-
-async def reload(room: Any, reread: Callable[[], Config], log: Log) -> None:
-    """Read the configuration again and go to it; on any problem the old one goes on."""
+async def reload(room: Any, reread: Callable[[], Config], log: Log) -> bool:
+    """Read the configuration again and go to it, if it is another one; on any problem the old one goes on. True: the
+    room was reloaded."""
     try:
         config = reread()
-        plan = await room.reload(config)
+        if config == room.config:
+            return False
+        await room.reload(config)
     except ConfigError as error:
         log.line(f"the changed configuration is not used, the old one goes on: {_one_line(error.problems)}")
+        return False
     except GreenroomError as error:
         log.line(f"the changed configuration is not used, the old one goes on: {error}")
-    else:
-        for problem in config.problems:
-            log.line(str(problem))
-        log.line(f"configuration reloaded: {plan}")
+        return False
+    return True
 
 
-def _places(config: Config) -> tuple[set[Path], list[Path]]:
-    """The files a configuration was made of, and the folders they are in."""
-    files = {Path(file).resolve() for file in config.files}
-    return files, [folder for folder in {file.parent for file in files} if folder.is_dir()]
+def look(places: Iterable[Path]) -> Look:
+    return {place: _stamp(place) for place in places}
+
+
+def _stamp(place: Path) -> object:
+    try:
+        found = os.stat(place)
+    except OSError as error:
+        return error.errno
+    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
 
 
 def _one_line(problems: Iterable[object]) -> str:

@@ -166,6 +166,7 @@ class Config:
     problems: tuple[Problem, ...] = ()
     broken: Mapping[str, Problem] = attrs.field(factory=_no_map, hash=False)  # name -> why not served
     files: tuple[str, ...] = ()  # what was read, strongest first
+    places: tuple[str, ...] = ()  # where it was looked for, absolute, whether or not something was there
 
 
 def with_settings(definition: ServerDefinition, settings: Settings) -> ServerDefinition:

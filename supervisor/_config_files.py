@@ -25,7 +25,7 @@ from ..protocol.config import Config
 from ..protocol.config_parse import Layer, imports_of, merge
 from ..protocol.errors import ConfigError, Problem
 from . import _jsonc
-from ._imports import Surroundings, imported_layers, skipped
+from ._imports import Surroundings, imported_layers, places_of, skipped
 from ._itself import without_itself
 
 LARGEST: Final = 64 * 1024 * 1024  # bytes; beyond it, it is no configuration
@@ -39,6 +39,10 @@ class _Read:
 
 def find_files(*, cwd: Path, home: Path, environ: Mapping[str, str]) -> list[Path]:
     """The files of ours that exist, strongest first. One that cannot be looked at counts as there."""
+    return [path for path in _candidates(cwd, home, environ) if _is_there(path)]
+
+
+def _candidates(cwd: Path, home: Path, environ: Mapping[str, str]) -> list[Path]:
     user = Path(environ.get("XDG_CONFIG_HOME") or home / ".config")
     candidates = (
         cwd / ".greenroom" / "mcp.json",
@@ -46,7 +50,7 @@ def find_files(*, cwd: Path, home: Path, environ: Mapping[str, str]) -> list[Pat
         user / "greenroom" / "mcp.json",
         home / ".config" / "mcp" / "mcp.json",
     )
-    return [path for path in dict.fromkeys(candidates) if _is_there(path)]
+    return [*dict.fromkeys(candidates)]
 
 
 def load_config(
@@ -63,15 +67,20 @@ def load_config(
     `ConfigError` only for a named file. References are checked against `environ` and stay as written.
     """
     around = Surroundings(cwd, home, environ, platform)
-    own = (
-        _read_found(find_files(cwd=cwd, home=home, environ=environ))
-        if path is None
-        else _read_named(path, around)
-    )
-    foreign = _read_imports(own.layers, around)
+    if path is None:
+        own, places = (
+            _read_found(find_files(cwd=cwd, home=home, environ=environ)),
+            _candidates(cwd, home, environ),
+        )
+    else:
+        own, places = _read_named(path, around), [cwd / around.expand_home(path)]
+    kinds, wrong = _imported_kinds(own.layers)
+    foreign = _read_imports(kinds, around)
     layers = (*own.layers, *foreign.layers)
-    problems = (*own.problems, *foreign.problems)
+    problems = (*own.problems, *wrong, *foreign.problems)
     config = merge(layers, environ=environ, strict=path is not None, problems=problems)
+    places += (place for kind in kinds for place in places_of(kind, around))
+    config = attrs.evolve(config, places=tuple(dict.fromkeys(map(str, places))))
     return without_itself(config, cwd=cwd, found=path is None)
 
 
@@ -130,7 +139,7 @@ def _read_found(paths: Iterable[Path]) -> _Read:
     return _Read(tuple(layers), tuple(problems))
 
 
-def _read_imports(layers: Iterable[Layer], around: Surroundings) -> _Read:
+def _imported_kinds(layers: Iterable[Layer]) -> tuple[list[str], list[Problem]]:
     """What all our files import, the stronger file's kinds first; each kind once."""
     kinds: dict[str, None] = {}
     problems: list[Problem] = []
@@ -138,7 +147,12 @@ def _read_imports(layers: Iterable[Layer], around: Surroundings) -> _Read:
         wanted, wrong = imports_of(layer.raw, layer.source)
         kinds |= dict.fromkeys(wanted)
         problems += wrong
+    return [*kinds], problems
+
+
+def _read_imports(kinds: Iterable[str], around: Surroundings) -> _Read:
     found: list[Layer] = []
+    problems: list[Problem] = []
     for kind in kinds:
         imported, wrong = imported_layers(kind, around, read_json=read_json, read_text=read_text)
         found += imported

@@ -73,6 +73,11 @@ def imported_layers(
     return layers, problems
 
 
+def places_of(kind: str, around: Surroundings) -> list[Path]:
+    """Where `imported_layers` looks."""
+    return _KINDS[kind].files(around)
+
+
 def _exists(path: Path) -> bool:
     try:
         return path.exists()

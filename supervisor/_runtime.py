@@ -297,7 +297,9 @@ class Runtime:
         for actor in self.root.standing():
             if actor.address.server in plan.start:
                 self.root.stand(actor)
-        self.stage.events.emit(Kind.NOTE, detail=f"configuration reloaded: {plan}")
+        problems = "; ".join(str(problem) for problem in config.problems)
+        told = f"{plan}. Problems: {problems}" if problems else str(plan)
+        self.stage.events.emit(Kind.NOTE, detail=f"configuration reloaded: {told}")
         self._visit_the_unknown(entries)
 
     # ---- sessions ---------------------------------------------------------------------------------------------------

@@ -35,7 +35,8 @@ def places(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 def gateway(places: Path, *flags: str) -> Any:
-    return started(sys.executable, "-m", "tests.support.fake_gateway", str(places), *flags, cwd=ROOT)
+    command = (sys.executable, "-m", "tests.support.fake_gateway", str(places), *flags)
+    return started(*command, cwd=ROOT, may_be_late="--slow-exit" in flags)
 
 
 def ended(process: subprocess.Popen[bytes], within: float) -> str:

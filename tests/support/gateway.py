@@ -172,8 +172,10 @@ def started(
     env: Mapping[str, str] | None = None,
     cwd: Path | None = None,
     stderr: Any = subprocess.PIPE,
+    may_be_late: bool = False,
 ) -> Generator[Gateway]:
-    """`command` as a gateway. Killed at the end if it still runs."""
+    """`command` as a gateway. Killed at the end if it still runs; one that ended may not have been ended by its own
+    last resort, unless it `may_be_late`."""
     process = subprocess.Popen(
         command, env=env, cwd=cwd, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=stderr
     )
@@ -189,3 +191,4 @@ def started(
             if stream is not None:
                 with suppress(BrokenPipeError):
                     stream.close()
+    assert may_be_late or process.returncode != -signal.SIGALRM, "it was too slow, and its alarm ended it"

@@ -176,7 +176,7 @@ def raw_client(
         assert process.stdin is not None
         process.stdin.close()
         if leaves:
-            process.wait(5)
+            assert process.wait(5) == 0, f"it ended with {process.returncode}"
     finally:
         client.close()
         if process.poll() is None:

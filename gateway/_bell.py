@@ -1,0 +1,146 @@
+"""Hearing that a file may have changed, without looking again and again.
+
+A `Bell` rings when something happens on the way to one of the given paths: a name is made, moved or removed in a folder
+where it is looked up, a folder on the way is moved, the file itself is written. The way leads through links and past
+what is missing, so a file that comes to be later is heard of, and so is a folder that is swapped for another by a link.
+It may ring for nothing, so whoever hears it looks. What happened after the bell was hung is heard, so look afterwards.
+
+On Linux the kernel tells, by a descriptor that the loop waits for: no thread, and no wake-up while nothing happens.
+Elsewhere, and where the system gives us no watches, the bell rings every two seconds. Rejected: watchfiles, which was
+here before. Its thread wakes five times a second to look whether it should end, and whoever ends has to wait for it.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from collections import defaultdict
+from collections.abc import Collection, Generator, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final, Protocol
+
+import anyio
+
+LOOK_AGAIN: Final = 2.0  # seconds, where nobody tells us
+_MOST_LINKS: Final = 40  # as many as the system itself follows
+
+
+class Bell(Protocol):
+    async def rung(self) -> None:
+        """Wait until something may have changed."""
+        ...
+
+
+@contextmanager
+def hung_at(paths: Collection[Path]) -> Generator[Bell]:
+    """A bell for these absolute paths. Raises nothing."""
+    library = _inotify()
+    try:
+        kernel = None if library is None else library.INotify(nonblocking=True)
+    except OSError:  # too many of them
+        kernel = None
+    if kernel is None:
+        yield _Clock()
+        return
+    with kernel:
+        bell = _KernelBell(kernel, library)
+        try:
+            for path in paths:
+                bell.hang(path)
+        except OSError:  # too many watches
+            yield _Clock()
+        else:
+            yield bell
+
+
+def way_to(path: Path) -> Iterator[tuple[str, str]]:
+    """Each look-up on the way to an absolute `path`: the real folder, and the name looked up in it. It ends where
+    something is missing, or with the file."""
+    here, links = path.anchor, 0
+    ahead = [*reversed(path.parts[1:])]
+    while ahead:
+        name = ahead.pop()
+        if name == os.pardir:
+            here = os.path.dirname(here)
+            continue
+        yield here, name
+        at = os.path.join(here, name)
+        try:
+            aim = Path(os.readlink(at))
+        except OSError:  # no link, or nothing at all
+            if not os.path.lexists(at):
+                return
+            here = at
+            continue
+        links += 1
+        if links > _MOST_LINKS:
+            return
+        if aim.anchor:
+            here = aim.anchor
+        ahead += reversed(aim.parts[1:] if aim.anchor else aim.parts)
+
+
+class _Clock:
+    async def rung(self) -> None:
+        await anyio.sleep(LOOK_AGAIN)
+
+
+class _KernelBell:
+    """A folder is asked only about names that are missing or that lead on through a link, and about the file's: where a
+    busy folder like /tmp merely stands on the way, it is the folder below that tells when it is moved."""
+
+    def __init__(self, kernel: Any, library: Any) -> None:
+        flags = library.flags
+        self._kernel = kernel
+        self._of_names = int(
+            flags.CREATE | flags.MOVED_FROM | flags.MOVED_TO | flags.DELETE | flags.ONLYDIR | flags.MASK_ADD
+        )
+        self._of_folder = int(flags.MOVE_SELF | flags.DELETE_SELF | flags.ONLYDIR | flags.MASK_ADD)
+        self._of_file = int(flags.CLOSE_WRITE | flags.ATTRIB | flags.MASK_ADD)
+        self._names: defaultdict[int, set[str]] = defaultdict(set)  # by watch; "" is the watched thing itself
+        self._is_late = False
+
+    def hang(self, path: Path) -> None:
+        """Raises `OSError` when there are no more watches to be had."""
+        for folder, name in way_to(path):
+            at = os.path.join(folder, name)
+            if os.path.isdir(at) and not os.path.islink(at):
+                self._watch(at, self._of_folder, "")
+                continue
+            self._watch(folder, self._of_names, name)
+            if os.path.isfile(at) and not os.path.islink(at):  # it may be mounted here: then only it tells
+                self._watch(at, self._of_file, "")
+
+    def _watch(self, path: str, mask: int, name: str) -> None:
+        try:
+            watch = self._kernel.add_watch(path, mask)
+        except (FileNotFoundError, NotADirectoryError):
+            self._is_late = True  # it has gone since we looked
+        except PermissionError:
+            return  # we may not read it, so we cannot be told
+        else:
+            self._names[watch].add(name)
+
+    async def rung(self) -> None:
+        if self._is_late:
+            return
+        while True:
+            await anyio.wait_readable(self._kernel)
+            if any(self._is_ours(event) for event in self._kernel.read(timeout=0)):
+                return
+
+    def _is_ours(self, event: Any) -> bool:
+        """Of a watch we did not hang: events were lost."""
+        return event.wd not in self._names or event.name in self._names[event.wd]
+
+
+def _inotify() -> Any:
+    """The library, where there is one. By name: elsewhere it is not installed."""
+    if sys.platform != "linux":
+        return None
+    try:
+        return importlib.import_module("inotify_simple")
+    except ImportError:
+        return None
