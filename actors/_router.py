@@ -3,16 +3,19 @@
 The index is immutable and replaced whole, so resolving a name is a dict look-up in whatever task needs it, with no hop.
 What is learned of servers arrives as messages; a batch of them costs one new index. An entry that is older than the one
 it would replace (by revision) is dropped, so a slow answer never overwrites a newer one; one that says the same is
-kept but announced to nobody. `Sync` is answered once everything told before it is in the published index: that is how
-a caller that has just connected a server resolves its tool again.
+kept but announced to nobody. What clients would refuse of a new one is noted, item by item. `Sync` is answered once
+everything told before it is in the published index: that is how a caller that has just connected a server resolves its
+tool again.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import Final
 
 import attrs
 
+from ..protocol.address import Address
 from ..protocol.catalogue import ServerEntry
 from ..protocol.config import ServerDefinition, Settings
 from ..protocol.events import Kind
@@ -21,6 +24,8 @@ from ._core import CoreActor
 from ._ref import Reply
 from ._rim import Rim
 from ._stream import EventStream
+
+_NOTED: Final = 10  # of one server's faults at a time
 
 
 @attrs.frozen(eq=False)
@@ -67,6 +72,7 @@ class Router(CoreActor[RouterMessage]):
         self._settings = settings
         self._waiting: list[Reply[Index]] = []
         self._is_stale = False
+        self._news: dict[str, None] = {}  # servers that have said something new
         self.index = Index.build(self._servers, self._entries, settings)
 
     def entry(self, server: str) -> ServerEntry | None:
@@ -89,6 +95,9 @@ class Router(CoreActor[RouterMessage]):
         if self._is_stale:
             self.index = Index.build(self._servers, self._entries, self._settings, previous=self.index)
             self._is_stale = False
+            news, self._news = self._news, {}
+            for server in news:
+                self._note_faults(server)
         waiting, self._waiting = self._waiting, []
         for reply in waiting:
             reply.send(self.index)
@@ -108,7 +117,16 @@ class Router(CoreActor[RouterMessage]):
         self._on_change(entry)
         if known is None or not same_content(known, entry):
             self._is_stale = True
+            self._news[entry.server] = None
             self._events.emit(Kind.CATALOGUE, detail=entry.server)
+
+    def _note_faults(self, server: str) -> None:
+        faults = self.index.faults(server)
+        for fault in faults[:_NOTED]:
+            self._events.emit(Kind.NOTE, Address(server), detail=f"clients would refuse {fault}")
+        if len(faults) > _NOTED:
+            text = f"clients would refuse {len(faults) - _NOTED} more; its status names them all"
+            self._events.emit(Kind.NOTE, Address(server), detail=text)
 
 
 def same_content(one: ServerEntry, other: ServerEntry) -> bool:

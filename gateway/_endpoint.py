@@ -221,7 +221,7 @@ class Conversation:
     def _list(self, envelope: rpc.Envelope) -> Mapping[str, Any]:
         assert envelope.method is not None
         modern = self._is_modern(envelope.method, rpc.read_object(envelope.params).get("_meta"))
-        result = self._exposure.listing(envelope.method)
+        result = self._exposure.listing(envelope.method, modern=modern)
         if result is None:
             raise _not_found(envelope.method)
         return self._stamped(result, cacheable=True) if modern else result

@@ -53,8 +53,8 @@ class Exposure(Protocol):
 
     def instructions(self) -> str | None: ...
 
-    def listing(self, method: str) -> Mapping[str, Any] | None:
-        """The result of a list, in a stable order; None: it has no such list."""
+    def listing(self, method: str, *, modern: bool = False) -> Mapping[str, Any] | None:
+        """The result of a list, in a stable order, for a client of either era; None: it has no such list."""
         ...
 
     def begin(self, job: Job) -> bool:
@@ -89,7 +89,7 @@ class Proxy:
     def instructions(self) -> str | None:
         return None
 
-    def listing(self, method: str) -> Mapping[str, Any] | None:
+    def listing(self, method: str, *, modern: bool = False) -> Mapping[str, Any] | None:
         return {"tools": [DEFINITION]} if method == "tools/list" else None
 
     def begin(self, job: Job) -> bool:

@@ -42,6 +42,7 @@ class OfflineLibrary:
             tool_count=len(self.index.tools(name)) if known else None,
             cached=known,
             disabled=definition.disabled,
+            faults=self.index.faults(name),
         )
 
 

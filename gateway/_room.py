@@ -93,6 +93,8 @@ class StatusRow(Protocol):
     @property
     def lifecycle(self) -> str: ...
     @property
+    def faults(self) -> Sequence[str]: ...
+    @property
     def connecting(self) -> bool: ...
 
 
@@ -120,6 +122,7 @@ class PlainRow:
     needs_auth: bool = False
     down: str | None = None
     pid: int | None = None
+    faults: tuple[str, ...] = ()
     connecting: bool = False
 
 

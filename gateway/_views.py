@@ -48,5 +48,6 @@ def _row(row: StatusRow) -> Mapping[str, Any]:
         "pid": row.pid,
         "down": row.down,
         "failure": row.failure,
+        "faults": list(row.faults),
         "retryIn": None if row.retry_in is None else round(row.retry_in, 1),
     }

@@ -20,15 +20,16 @@ from typing import Any, Final, cast
 
 import attrs
 
+from ._fit import Fitted, fit
 from ._namespace import Ambiguous, Household, Kind, Missing, Namespace, Target
 from ._ranking import Ranking, normalise, tokens
-from ._uris import Place, UriSpace
+from ._uris import Place, UriSpace, qualified
 from ._uris import resolve as resolve_uri
 from .catalogue import Raw, ServerEntry
 from .config import PrefixMode, ServerDefinition, Settings
 from .names import MAX_LENGTH, Claim, Seat, normal, prefix_of, resource_name, selector, spellings
 
-__all__ = ["Ambiguous", "Counts", "Index", "Kind", "Missing", "Place", "Target"]
+__all__ = ["Ambiguous", "Counts", "Index", "Kind", "Missing", "Place", "Target", "qualified"]
 
 _ALIKE: Final = 0.8  # of 1: how much of two spellings must agree for one to suggest the other
 _COMPARED: Final = 1000  # tools whose spelling is compared for it: ten milliseconds
@@ -100,6 +101,18 @@ class _Part:
         return Household.of(self._read("prompt", "prompts"))
 
     @cached_property
+    def misfits(self) -> Mapping[tuple[str, str], Fitted]:
+        """What clients would not take as it is, by kind and the server's own name for it."""
+        found: dict[tuple[str, str], Fitted | None] = {}
+        for kind, (field, key) in _LISTED.items():
+            records: tuple[Raw, ...] | None = getattr(self.entry, field, None)
+            for record in records or ():
+                who = kind, _text(record, key)
+                if who not in found:  # what is listed twice counts once
+                    found[who] = fit(kind, record)
+        return {who: fitted for who, fitted in found.items() if fitted is not None}
+
+    @cached_property
     def counts(self) -> Counts:
         kinds = [target.kind for target in self.tools.targets]
         return Counts(kinds.count("tool"), kinds.count("resource"), len(self.prompts.targets))
@@ -120,6 +133,14 @@ class _Part:
     def _chosen(self, one: tuple[Seat, Target], patterns: tuple[str, ...]) -> bool:
         matches = selector(patterns)
         return any(matches(spelling) for spelling in spellings(self.server, one[0].claim.local))
+
+
+_LISTED: Final = {
+    "tool": ("tools", "name"),
+    "prompt": ("prompts", "name"),
+    "resource": ("resources", "uri"),
+    "template": ("templates", "uriTemplate"),
+}
 
 
 def _target(name: str, server: str, kind: Kind, original: str, record: Raw) -> Target:
@@ -250,6 +271,22 @@ class Index:
         """How much of `server` is exposed; None when nothing is known of it."""
         part = self._parts.get(server)
         return None if part is None or part.entry is None or not part.entry.known else part.counts
+
+    def as_listed(self, kind: str, server: str, original: str, record: Raw) -> Raw | None:
+        """`record` as clients can read it: itself nearly always, or mended; None when it must be left out of lists."""
+        part = self._parts.get(server)
+        fitted = None if part is None else part.misfits.get((kind, original))
+        return record if fitted is None else fitted.record
+
+    def faults(self, server: str) -> tuple[str, ...]:
+        """What of `server`'s lists clients would refuse, in words: each item with what was done about it."""
+        part = self._parts.get(server)
+        if part is None:
+            return ()
+        return tuple(
+            f'{kind} "{original}": {"; ".join(fitted.faults)} ({"left out" if fitted.record is None else "mended"})'
+            for (kind, original), fitted in part.misfits.items()
+        )
 
     # -- search --
 

@@ -310,12 +310,15 @@ class Greenroom(Calls):
     def status(self) -> list[ServerStatus]:
         """One per configured server, and one per further live address."""
         index = self.index
-        return self._live.root.status(
+        rows = self._live.root.status(
             {
                 name: counts.callable if (counts := index.counts(name)) else None
                 for name in self._live.root.records
             }
         )
+        return [
+            attrs.evolve(row, faults=faults) if (faults := index.faults(row.server)) else row for row in rows
+        ]
 
     def events(self, kinds: Iterable[Kind] | None = None) -> Subscription:
         """`async with room.events() as events: async for event in events: …`, from now on, in order. Asked for before

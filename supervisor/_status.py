@@ -29,6 +29,7 @@ class ServerStatus:
     disabled: bool = False
     broken: str | None = None  # its definition cannot be used: why
     down: str | None = None  # stopped on purpose: a call does not bring it back
+    faults: tuple[str, ...] = ()  # what of its lists clients would refuse, and what was done about it
 
     @property
     def connecting(self) -> bool:

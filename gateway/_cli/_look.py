@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -111,9 +111,15 @@ def _notes(server: Mapping[str, Any]) -> str:
     if server["waitingFor"]:
         notes.append(f"waiting for {server['waitingFor']}")
     notes += [str(server[key]) for key in ("down", "failure") if server.get(key)]
+    if server["faults"]:
+        notes.append(f"clients would refuse {server['faults'][0]}{_and_more(server['faults'])}")
     if server["retryIn"] is not None:
         notes.append(f"retry in {server['retryIn']:.0f}s")
     return "; ".join(notes)
+
+
+def _and_more(faults: Sequence[str]) -> str:
+    return f", and {len(faults) - 1} more" if len(faults) > 1 else ""
 
 
 def _tool_lines(details: Mapping[str, Any]) -> Iterator[str]:

@@ -79,8 +79,8 @@ class Direct:
         }
         return "\n\n".join(f"# {name}\n\n{text}" for name, text in said.items()) or None
 
-    def listing(self, method: str) -> Mapping[str, Any] | None:
-        return self._shown.listing(method)
+    def listing(self, method: str, *, modern: bool = False) -> Mapping[str, Any] | None:
+        return self._shown.listing(method, modern=modern)
 
     async def watch(self, *, task_status: anyio.abc.TaskStatus[None]) -> None:
         """Announce what has really changed, once, when it is in the index."""

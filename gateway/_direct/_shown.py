@@ -1,7 +1,9 @@
 """What the direct door lists: every server's own objects, under the names of the index, sorted.
 
 It comes from the catalogue, so listing starts nothing. Only the name (a prompt's too, a resource's URI) is replaced,
-and only where it is not the server's own. Resources are listed as resources, not as the tools they are elsewhere.
+and only where it is not the server's own; but what clients would refuse is listed as they can read it, or left out, for
+they refuse the whole list with it (`protocol._fit`). Resources are listed as resources, not as the tools they are
+elsewhere.
 `directTools` chooses tools server by server; what is not chosen is not there at all, also for whoever knows its name.
 
 What was made of an index is kept until there is another one. A change counts when the text of a list changes, not when
@@ -11,12 +13,13 @@ somebody says so: `changes` compares digests.
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Mapping
 from typing import Any, Final
 
 import attrs
 
-from ...protocol.index import Index, Target
+from ...protocol.index import Index, Place, Target, qualified
 from ...protocol.names import selector, spellings
 from .. import _rpc as rpc
 from .._room import Room
@@ -27,6 +30,7 @@ LISTS: Final = {
     "resources/templates/list": "resourceTemplates",
     "prompts/list": "prompts",
 }
+_ABSOLUTE: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
 # What is announced -> the lists it is about.
 NEWS: Final[Mapping[str, tuple[str, ...]]] = {
     "notifications/tools/list_changed": ("tools/list",),
@@ -42,6 +46,7 @@ class _Made:
     index: Index
     tools: Mapping[str, Target]
     lists: Mapping[str, Mapping[str, Any]]
+    older_tools: Mapping[str, Any]  # for clients that speak by handshake
 
 
 class Shown:
@@ -51,8 +56,11 @@ class Shown:
         self._digests: dict[str, bytes] = {}
         self._digests = self._digest()
 
-    def listing(self, method: str) -> Mapping[str, Any] | None:
-        return self._now().lists.get(method)
+    def listing(self, method: str, *, modern: bool) -> Mapping[str, Any] | None:
+        made = self._now()
+        if method == "tools/list" and not modern:
+            return made.older_tools
+        return made.lists.get(method)
 
     def tool(self, name: str) -> Target | None:
         """A tool that is shown under this very name."""
@@ -85,24 +93,50 @@ class Shown:
 
     def _make(self, index: Index) -> _Made:
         tools = {target.name: target for target in index.tools() if self.is_chosen(target)}
+        named = [_named(index, target) for target in tools.values()]
         found = {
-            "tools/list": [_named(target) for target in tools.values()],
-            "resources/list": [_placed(place.record, "uri", place.uri) for place in index.resources()],
+            "tools/list": named,
+            "resources/list": [_placed(index, "resource", "uri", place) for place in index.resources()],
             "resources/templates/list": [
-                _placed(place.record, "uriTemplate", place.uri) for place in index.templates()
+                _placed(index, "template", "uriTemplate", place) for place in index.templates()
             ],
-            "prompts/list": [_named(target) for target in index.prompts()],
+            "prompts/list": [_named(index, target) for target in index.prompts()],
         }
-        return _Made(index, tools, {method: {LISTS[method]: items} for method, items in found.items()})
+        lists = {
+            method: {LISTS[method]: [item for item in items if item is not None]}
+            for method, items in found.items()
+        }
+        older = {"tools": [_before_2026(tool) for tool in lists["tools/list"]["tools"]]}
+        return _Made(index, tools, lists, older)
 
     def _digest(self) -> dict[str, bytes]:
         lists = self._now().lists
         return {method: hashlib.sha256(rpc.encode(found)).digest() for method, found in lists.items()}
 
 
-def _named(target: Target) -> Mapping[str, Any]:
-    return _placed(target.record, "name", target.name)
+def _named(index: Index, target: Target) -> Mapping[str, Any] | None:
+    record = index.as_listed(target.kind, target.server, target.original, target.record)
+    return None if record is None else _under(record, "name", target.name)
 
 
-def _placed(record: Mapping[str, Any], key: str, name: str) -> Mapping[str, Any]:
+def _placed(index: Index, kind: str, key: str, place: Place) -> Mapping[str, Any] | None:
+    """A URI without a scheme is none for some clients: it is shown in the spelling that names its server."""
+    record = index.as_listed(kind, place.server, place.original, place.record)
+    uri = (
+        place.uri
+        if kind == "template" or _ABSOLUTE.match(place.uri)
+        else qualified(place.server, place.original)
+    )
+    return None if record is None else _under(record, key, uri)
+
+
+def _under(record: Mapping[str, Any], key: str, name: str) -> Mapping[str, Any]:
     return record if record.get(key) == name else {**record, key: name}
+
+
+def _before_2026(tool: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Until 2025-11-25 an output is an object, or has no schema."""
+    output = tool.get("outputSchema")
+    if output is None or output.get("type") == "object":
+        return tool
+    return {key: value for key, value in tool.items() if key != "outputSchema"}

@@ -1,0 +1,219 @@
+"""What clients would refuse in a list: mended where that changes nothing for whoever calls, else left out.
+
+Clients check a list as a whole, so one item that is not as the protocol says hides all the others, of every server.
+What is checked here is what the official SDKs (Python, TypeScript) and FastMCP check; unknown fields are nobody's
+business and stay. An item that is as it should be is passed on as the very object the server sent.
+
+Mending never makes something up: an optional field that no client could read goes; a schema that says nothing gets the
+`type` that arguments have anyway. Left out is only what cannot be called by its description: arguments that would have
+to be something else than an object.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any, Final, cast
+
+import attrs
+
+from ._fit_checks import FLAG, GONE, OBJECT, TEXT, Check, Place, list_of, one_of, record_of, said_of, where
+from .catalogue import Raw
+
+_TYPES: Final = frozenset({"object", "array", "string", "number", "integer", "boolean", "null"})
+_DATE: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d(:\d\d(\.\d+)?)?(Z|[+-]\d\d:?\d\d)")
+
+
+@attrs.frozen
+class Fitted:
+    """An item as clients can read it, None when it is left out, and what was wrong, in words."""
+
+    record: Raw | None
+    faults: tuple[str, ...]
+
+
+def fit(kind: str, record: Raw) -> Fitted | None:
+    """What becomes of an item; None: it is as it should be. `kind`: `tool`, `prompt`, `resource` or `template`."""
+    faults: list[str] = []
+    found = _CHECKS[kind](record, (), faults)
+    if found is record:
+        return None
+    return Fitted(None if found is GONE else found, tuple(faults))
+
+
+# ---- schemas -------------------------------------------------------------------------------------------------------
+
+
+def _input_schema(value: Any, place: Place, faults: list[str]) -> Any:
+    """A schema of an object: arguments are one in any case."""
+    if value is None or value is True:
+        faults.append(f"{said_of(place)} is {'missing' if value is None else 'not an object'}")
+        return {"type": "object"}
+    if not isinstance(value, dict):
+        faults.append(f"{said_of(place)} is not an object")
+        return GONE
+    schema = cast("dict[str, Any]", value)
+    wanted = schema.get("type")
+    if wanted != "object":
+        names = cast("list[Any]", wanted) if isinstance(wanted, list) else [wanted]
+        if wanted is not None and "object" not in names:
+            faults.append(f'{said_of(place)}.type is not "object"')
+            return GONE
+        wrong = 'not "object"' if "type" in schema else "missing"
+        faults.append(f"{said_of(place)}.type is {wrong}")
+        schema = {**schema, "type": "object"}
+    return _PARTS_OF_SCHEMA(schema, place, faults)
+
+
+def _output_schema(value: Any, place: Place, faults: list[str]) -> Any:
+    """Any schema (2026-07-28; older clients are shown those of objects only), if it can be compiled: some clients
+    compile them all as they read the list."""
+    found = _PARTS_OF_SCHEMA(value, place, faults)
+    if found is not GONE and (wrong := _uncompilable(found)) is not None:
+        faults.append(f"{said_of(place)} {wrong}")
+        return GONE
+    return found
+
+
+def _properties(value: Any, place: Place, faults: list[str]) -> Any:
+    """Each a schema that is an object; `true` and `false` are said so. An empty array is PHP's empty object."""
+    if not isinstance(value, dict):
+        faults.append(f"{said_of(place)} is not an object")
+        return {} if value == [] else GONE
+    properties = cast("dict[str, Any]", value)
+    wrong = [name for name, schema in properties.items() if not isinstance(schema, dict)]
+    if not wrong:
+        return properties
+    faults += [f"{said_of(place)}.{name} is not an object" for name in wrong]
+    mended: dict[str, Any] = {name: {"not": {}} if properties[name] is False else {} for name in wrong}
+    return {**properties, **mended}
+
+
+_PARTS_OF_SCHEMA: Final = record_of(
+    {}, {"properties": _properties, "required": list_of(TEXT), "$schema": TEXT}
+)
+
+_MAPS: Final = ("properties", "patternProperties", "$defs", "definitions", "dependentSchemas")
+_LISTS: Final = ("allOf", "anyOf", "oneOf", "prefixItems", "items")
+_SINGLE: Final = (
+    "items", "additionalProperties", "not", "if", "then", "else", "contains", "propertyNames",
+    "unevaluatedProperties", "unevaluatedItems",
+)  # fmt: skip
+
+
+def _uncompilable(root: Mapping[str, Any]) -> str | None:
+    """What no compiler of schemas would take, in words: a type there is not, a reference to nothing."""
+    rest: list[Any] = [root]
+    while rest:
+        schema = rest.pop()
+        if not isinstance(schema, dict):
+            continue
+        said = cast("dict[str, Any]", schema)
+        if "type" in said and not _is_type(said["type"]):
+            return "has a type that does not exist"
+        reference = said.get("$ref")
+        if isinstance(reference, str) and reference.startswith("#/") and not _leads(root, reference):
+            return f"refers to {reference[:80]}, which it does not have"
+        for key in _MAPS:
+            inner = said.get(key)
+            if isinstance(inner, dict):
+                rest += cast("dict[str, Any]", inner).values()
+        for key in _LISTS:
+            inner = said.get(key)
+            if isinstance(inner, list):
+                rest += cast("list[Any]", inner)
+        rest += [said[key] for key in _SINGLE if key in said]
+    return None
+
+
+def _is_type(said: Any) -> bool:
+    names = cast("list[Any]", said) if isinstance(said, list) else [said]
+    return all(isinstance(name, str) and name in _TYPES for name in names)
+
+
+def _leads(root: Any, reference: str) -> bool:
+    here = root
+    for step in reference[2:].split("/"):
+        key = step.replace("~1", "/").replace("~0", "~")
+        if isinstance(here, list) and key.isdecimal() and int(key) < len(cast("list[Any]", here)):
+            here = cast("list[Any]", here)[int(key)]
+        elif isinstance(here, dict) and key in here:
+            here = cast("dict[str, Any]", here)[key]
+        else:
+            return "%" in reference  # escaped as in a URI: not ours to judge
+    return True
+
+
+# ---- items ---------------------------------------------------------------------------------------------------------
+
+_ANNOTATIONS: Final = record_of(
+    {},
+    {
+        "audience": list_of(one_of("user", "assistant")),
+        "priority": where(lambda value: type(value) in (int, float) and 0 <= value <= 1, "from 0 to 1"),
+        "lastModified": where(
+            lambda value: isinstance(value, str) and _DATE.fullmatch(value) is not None, "a time"
+        ),
+    },
+)
+_ICON: Final = record_of(
+    {"src": TEXT}, {"mimeType": TEXT, "sizes": list_of(TEXT), "theme": one_of("light", "dark")}
+)
+_COMMON: Final[Mapping[str, Check]] = {
+    "title": TEXT,
+    "description": TEXT,
+    "icons": list_of(_ICON),
+    "_meta": OBJECT,
+}
+_READABLE: Final[Mapping[str, Check]] = {**_COMMON, "mimeType": TEXT, "annotations": _ANNOTATIONS}
+_ARGUMENT: Final = record_of({"name": TEXT}, {"title": TEXT, "description": TEXT, "required": FLAG})
+_HINTS: Final = record_of(
+    {},
+    {
+        "title": TEXT,
+        **dict.fromkeys(("readOnlyHint", "destructiveHint", "idempotentHint", "openWorldHint"), FLAG),
+    },
+)
+_SUPPORT: Final = record_of({}, {"taskSupport": one_of("forbidden", "optional", "required")})
+_TOOL: Final = record_of(
+    {"name": TEXT, "inputSchema": _input_schema},
+    {**_COMMON, "outputSchema": _output_schema, "annotations": _HINTS, "execution": _SUPPORT},
+)
+_PROMPT: Final = record_of({"name": TEXT}, {**_COMMON, "arguments": list_of(_ARGUMENT)})
+_RESOURCE: Final = record_of(
+    {"name": TEXT, "uri": TEXT},
+    {
+        **_READABLE,
+        "size": where(
+            lambda value: type(value) is int or (type(value) is float and value.is_integer()),
+            "a whole number",
+        ),
+    },
+)
+_TEMPLATE: Final = record_of({"name": TEXT, "uriTemplate": TEXT}, _READABLE)
+
+
+def _tool(record: Any, place: Place, faults: list[str]) -> Any:
+    if "inputSchema" not in record:
+        record = {**record, "inputSchema": None}
+    return _TOOL(record, place, faults)
+
+
+def _named_by(key: str, look: Check) -> Check:
+    """A resource may do without a name of its own: it has its URI."""
+
+    def check(record: Any, place: Place, faults: list[str]) -> Any:
+        if not isinstance(record.get("name"), str):
+            faults.append("name is missing")
+            record = {**record, "name": record.get(key)}
+        return look(record, place, faults)
+
+    return check
+
+
+_CHECKS: Final[Mapping[str, Check]] = {
+    "tool": _tool,
+    "prompt": _PROMPT,
+    "resource": _named_by("uri", _RESOURCE),
+    "template": _named_by("uriTemplate", _TEMPLATE),
+}
