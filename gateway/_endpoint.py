@@ -16,8 +16,10 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, Final, Protocol, cast
 
+import anyio
 import attrs
 
 from . import _rpc as rpc
@@ -117,6 +119,7 @@ class Conversation:
         self._open: dict[bytes, Job] = {}
         self._asked = Asked(self._send)
         self._closing = False
+        self._lists_by: float | None = None  # until when its lists may wait, once it has asked for one
         self._answer: Final[Mapping[str, Callable[[rpc.Envelope], Mapping[str, Any]]]] = {
             "initialize": self._initialize,
             "ping": self._ping,
@@ -168,6 +171,8 @@ class Conversation:
             self._take_notification(method, envelope)
         elif method in _JOBS:
             self._begin(method, envelope, key)
+        elif method in LISTS and self._exposure.settling_time:
+            self._list_later(method, envelope, key)
         elif method in self._answer:
             self._send(rpc.result_line(key, self._answer[method](envelope)))
         else:
@@ -225,6 +230,26 @@ class Conversation:
         if result is None:
             raise _not_found(envelope.method)
         return self._stamped(result, cacheable=True) if modern else result
+
+    def _list_later(self, method: str, envelope: rpc.Envelope, key: bytes) -> None:
+        """Some of what would be listed is being found out. All lists of one client wait until the same moment."""
+        job = Job(self, self._spawn, key, method, envelope.params)
+        self._look_into(job)
+        self._admit(key)
+        self._open[key] = job
+        if self._lists_by is None:
+            self._lists_by = anyio.current_time() + self._exposure.settling_time
+        job.run(partial(self._settle_and_list, job, self._lists_by))
+
+    async def _settle_and_list(self, job: Job, by: float) -> None:
+        with anyio.CancelScope(deadline=by):
+            await self._exposure.settle()
+        result = self._exposure.listing(job.method)
+        if result is not None:
+            job.answer(result)
+        else:
+            fault = _not_found(job.method)
+            job.fail(fault.code, fault.message)
 
     def _begin(self, method: str, envelope: rpc.Envelope, key: bytes) -> None:
         """A request that may take time is a job."""
@@ -308,7 +333,9 @@ class Conversation:
             self._send(rpc.error_line(job.key, error))
             return
         result = result or {}
-        line = rpc.result_line(job.key, self._stamped(result) if job.modern else result)
+        line = rpc.result_line(
+            job.key, self._stamped(result, cacheable=job.method in LISTS) if job.modern else result
+        )
         if not self._send(line):
             self._drop_result(job, line)
 

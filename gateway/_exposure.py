@@ -57,6 +57,15 @@ class Exposure(Protocol):
         """The result of a list, in a stable order, for a client of either era; None: it has no such list."""
         ...
 
+    @property
+    def settling_time(self) -> float:
+        """Seconds that a client's first lists may wait for `settle`; 0: they are as whole as they will be."""
+        ...
+
+    async def settle(self) -> None:
+        """Wait until what the lists are made of is known, as far as it is being found out."""
+        ...
+
     def begin(self, job: Job) -> bool:
         """Carry out a request; end `job` exactly once, now or later. False: it has no such method. Must not block.
         May raise `RpcFault`."""
@@ -91,6 +100,13 @@ class Proxy:
 
     def listing(self, method: str, *, modern: bool = False) -> Mapping[str, Any] | None:
         return {"tools": [DEFINITION]} if method == "tools/list" else None
+
+    @property
+    def settling_time(self) -> float:
+        return 0.0  # its one tool is always the same
+
+    async def settle(self) -> None:
+        pass
 
     def begin(self, job: Job) -> bool:
         if job.method != "tools/call":

@@ -283,6 +283,11 @@ class Greenroom(Calls):
         """Wait until servers nobody knew anything of have been asked once (the first run's background visits)."""
         await self._live.catalogued()
 
+    @property
+    def is_learning(self) -> bool:
+        """Whether there are servers that nobody knew anything of and that have not been asked once yet."""
+        return self._live.is_learning
+
     def entry(self, server: str) -> ServerEntry | None:
         """What is known of a server, or None. Raises `UnknownServer`."""
         self._live.root.record(server)

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import stat
-import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -12,7 +9,8 @@ from typing import Any
 import anyio
 import pytest
 from tests.support import run, run_virtual
-from tests.support.gateway import FAULTY, alive, logged_pids, serve
+from tests.support.gateway import alive, logged_pids, serve
+from tests.support.installs import COMPUTES, HANGS, SPAWNS, SPEAKS, logged, npx
 from tests.support.rooms import Outcomes, open_room, record_events
 
 from greenroom import CallTimeout, Greenroom, Kind, ServerStatus
@@ -22,37 +20,7 @@ from greenroom.protocol.installers import is_installer
 from greenroom.supervisor._root import VISIT_IDLE
 from greenroom.testing._fake import FakeServer
 
-SPEAKS = "for i in 1 2 3 4 5 6 7 8; do echo fetched $i >&2; sleep 0.2; done"
-SPAWNS = "for i in 1 2 3 4 5 6 7 8; do sleep 0.2; done"
-COMPUTES = f"{sys.executable} -S -c 'import time\nend = time.time() + 1.6\nwhile time.time() < end: pass'"
-HANGS = "echo stuck >&2; sleep 60 & wait"
 IMPATIENT = 0.8  # seconds: the connect timeout, much less than any of these installs takes
-
-
-def npx(folder: Path, name: str, install: str, *faults: str) -> dict[str, Any]:
-    """The entry of a server that an `npx` of ours installs by these lines of shell, then runs. It logs to `name.log`
-    `npx PID` when it begins and `undone PID` when it hears SIGTERM."""
-    script = folder / name / "npx"
-    script.parent.mkdir()
-    log = folder / f"{name}.log"
-    server = " ".join([sys.executable, "-S", os.fspath(FAULTY), "--log", os.fspath(log), *faults])
-    lines = [
-        "#!/bin/sh",
-        f"echo npx $$ >> {log}",
-        f"trap 'sleep 0.3; echo undone $$ >> {log}; exit 143' TERM",
-        install,
-        "trap - TERM",
-        f"exec {server}",
-    ]
-    script.write_text("\n".join(lines))
-    script.chmod(script.stat().st_mode | stat.S_IXUSR)
-    return {"command": os.fspath(script), "args": ["-y", name]}
-
-
-def logged(folder: Path, word: str) -> list[int]:
-    """The pids behind `word` in the logs."""
-    lines = [line.split() for log in sorted(folder.glob("*.log")) for line in log.read_text().splitlines()]
-    return [int(line[1]) for line in lines if line[0] == word]
 
 
 def room_of(entries: Mapping[str, Any], **settings: Any) -> Greenroom:

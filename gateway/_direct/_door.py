@@ -82,6 +82,14 @@ class Direct:
     def listing(self, method: str, *, modern: bool = False) -> Mapping[str, Any] | None:
         return self._shown.listing(method, modern=modern)
 
+    @property
+    def settling_time(self) -> float:
+        return self._room.config.settings.first_list_timeout if self._room.is_learning else 0.0
+
+    async def settle(self) -> None:
+        """Many clients list once: what is told them later with `list_changed` they never see."""
+        await self._room.catalogued()
+
     async def watch(self, *, task_status: anyio.abc.TaskStatus[None]) -> None:
         """Announce what has really changed, once, when it is in the index."""
         async with self._room.events([Kind.CATALOGUE]) as events:

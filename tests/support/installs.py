@@ -1,0 +1,42 @@
+"""Real processes that stand for `npx`: each installs by a few lines of shell, then runs a server."""
+
+from __future__ import annotations
+
+import os
+import stat
+import sys
+from pathlib import Path
+from typing import Any
+
+from .gateway import FAULTY
+
+SPEAKS = "for i in 1 2 3 4 5 6 7 8; do echo fetched $i >&2; sleep 0.2; done"
+SPAWNS = "for i in 1 2 3 4 5 6 7 8; do sleep 0.2; done"
+COMPUTES = f"{sys.executable} -S -c 'import time\nend = time.time() + 1.6\nwhile time.time() < end: pass'"
+HANGS = "echo stuck >&2; sleep 60 & wait"
+
+
+def npx(folder: Path, name: str, install: str, *faults: str) -> dict[str, Any]:
+    """The entry of a server that an `npx` of ours installs by these lines of shell, then runs. It logs to `name.log`
+    `npx PID` when it begins and `undone PID` when it hears SIGTERM."""
+    script = folder / name / "npx"
+    script.parent.mkdir()
+    log = folder / f"{name}.log"
+    server = " ".join([sys.executable, "-S", os.fspath(FAULTY), "--log", os.fspath(log), *faults])
+    lines = [
+        "#!/bin/sh",
+        f"echo npx $$ >> {log}",
+        f"trap 'sleep 0.3; echo undone $$ >> {log}; exit 143' TERM",
+        install,
+        "trap - TERM",
+        f"exec {server}",
+    ]
+    script.write_text("\n".join(lines))
+    script.chmod(script.stat().st_mode | stat.S_IXUSR)
+    return {"command": os.fspath(script), "args": ["-y", name]}
+
+
+def logged(folder: Path, word: str) -> list[int]:
+    """The pids behind `word` in the logs."""
+    lines = [line.split() for log in sorted(folder.glob("*.log")) for line in log.read_text().splitlines()]
+    return [int(line[1]) for line in lines if line[0] == word]

@@ -1,0 +1,63 @@
+"""A client's first list behind `--expose direct` when nothing is known yet: many clients list once."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+from tests.support.gateway import Gateway, faulty, logged_pids, serve
+from tests.support.installs import SPEAKS, npx
+
+LISTS = {"tools/list": "tools", "resources/list": "resources", "prompts/list": "prompts"}
+
+
+def names(gateway: Gateway) -> set[str]:
+    """The servers whose tools are listed."""
+    tools = gateway.answer(gateway.send("tools/list"))["result"]["tools"]
+    return {tool["name"].partition("_")[0] for tool in tools}
+
+
+def test_t48_the_first_list_waits_for_what_is_visited(tmp_path: Path) -> None:
+    servers = {"slow": faulty(tmp_path, "slow", "--late", "0.3")}
+    with serve(tmp_path, servers, "--expose", "direct", bootstrap=True) as gateway:
+        gateway.greet()
+        asked = {method: gateway.send(method) for method in LISTS}
+        found = {method: gateway.answer(number)["result"] for method, number in asked.items()}
+        assert all(field in found[method] for method, field in LISTS.items())
+        assert found["tools/list"]["tools"][0]["name"] == "slow_ask"
+        gateway.end()
+
+
+def test_t48_it_waits_so_long_and_no_longer_and_the_change_is_told(tmp_path: Path) -> None:
+    servers = {"quick": faulty(tmp_path, "quick"), "slow": npx(tmp_path, "slow", SPEAKS)}
+    direct = ("--expose", "direct")
+    with serve(tmp_path, servers, *direct, bootstrap=True, firstListTimeoutMs=1_000) as gateway:
+        gateway.greet()
+        began = time.monotonic()
+        assert names(gateway) == {"quick"}
+        waited = time.monotonic() - began
+        assert names(gateway) == {"quick"}
+        assert time.monotonic() - began - waited < 0.5, "a later list does not wait"
+        assert 0.9 < waited < 2.0
+        changed = {"jsonrpc": "2.0", "method": "notifications/tools/list_changed"}
+        until = time.monotonic() + 10.0
+        while names(gateway) != {"quick", "slow"}:
+            assert time.monotonic() < until
+            time.sleep(0.05)
+        assert changed in gateway.notifications
+        gateway.end()
+
+
+def test_t48_what_a_client_that_lists_once_and_leaves_made_known_is_saved(tmp_path: Path) -> None:
+    servers = {"quick": faulty(tmp_path, "quick"), "slow": npx(tmp_path, "slow", "sleep 60 & wait")}
+    direct = ("--expose", "direct")
+    with serve(tmp_path, servers, *direct, bootstrap=True, firstListTimeoutMs=1_500) as gateway:
+        gateway.greet()
+        assert names(gateway) == {"quick"}
+        gateway.end()
+    started = logged_pids(tmp_path)
+    with serve(tmp_path, servers, *direct, bootstrap=False) as gateway:
+        gateway.greet()
+        assert names(gateway) == {"quick"}
+        gateway.end()
+    assert logged_pids(tmp_path) == started, "it was known, and nothing was started for it"
