@@ -86,6 +86,11 @@ class ServerActor(CallDesk):
         return self._idle_since
 
     @property
+    def is_held(self) -> bool:
+        """Its idle time is over, it has not been used since, and the pool's minimum keeps it."""
+        return self._is_held
+
+    @property
     def is_awaited(self) -> bool:
         """Calls, watchers or watched resources want a connection."""
         return bool(self.mailbox.user or self._watchers or self.wishes.uris)
@@ -228,6 +233,7 @@ class ServerActor(CallDesk):
     def rearm(self) -> None:
         """Its policy changed: look again at its idle time, its health, its places."""
         self._idle_time = self.director.idle_timeout(self)
+        self._is_held = False
         self._wake_by(self._life_deadline())
         if self._incarnation is not None:
             self._incarnation.rearm()
@@ -399,6 +405,10 @@ class ServerActor(CallDesk):
         )
         if self.life.state is not before.state:
             self._tell_transition(before.state)
+        if trigger in (Trigger.FAILED, Trigger.LOST):
+            # Before its calls hear of it: who tries again at once meets the gate as it is now.
+            assert self.life.ending is not None
+            self.director.failed(self, self.life.ending)
         self._perform(effects)
 
     def _perform(self, effects: tuple[Effect, ...]) -> None:

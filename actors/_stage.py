@@ -108,7 +108,13 @@ class Director(Protocol):
         """A step of it raised. Calls are refused with `bug` from here on."""
         ...
 
-    def closed(self, actor: ServerActor, ending: Ending) -> Verdict: ...
+    def failed(self, actor: ServerActor, ending: Ending) -> None:
+        """Its attempt to connect has failed, or its connection is lost; what is left of it is still to be stopped."""
+        ...
+
+    def closed(self, actor: ServerActor, ending: Ending) -> Verdict:
+        """Nothing is left of this incarnation. What follows?"""
+        ...
 
     def rested(self, actor: ServerActor) -> None:
         """It has come to rest. Told only while `Stage.pressed`."""

@@ -8,9 +8,10 @@ A slot first, so a permit is never held by somebody who waits for a slot. The po
 their decisions are carried out: a grant goes on to the permits, an eviction asks the victim to leave. Its slot comes
 back with `closed`, when nothing of its tree is left, and not before.
 
-The idle list is read off the actors when the pool is about to decide, instead of being kept at every call: who is
-resting, longest first, is known to the actors anyway, and a call on a connected server must not pay for a pool that has
-room. Only while somebody waits (`Stage.pressed`) does an actor say so the moment it comes to rest.
+Who rests and who is on its way out is read off the actors when the pool is about to decide, instead of being told to it
+as it happens: the actors know it anyway, a call on a connected server must not pay for a pool that has room, and no
+ending, whatever its cause, can be forgotten. Only while somebody waits (`Stage.pressed`) does an actor say so the
+moment it comes to rest.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from ..actors import TURN, ServerActor, Stage, Timer
 from ..protocol.config import Settings
 from ..protocol.events import Kind
 from ..protocol.installers import is_installer
-from ..protocol.lifecycle import Cause, Ending
+from ..protocol.lifecycle import Cause, Ending, State
 from ._permits import Permits
 from ._pool import Evict, Grant, Pool, PoolLimits
 
@@ -75,7 +76,7 @@ class Admission:
             self._granted(actor)
             return
         actor.waiting_for = "slot"
-        self._read_idle_list()
+        self._read_the_actors()
         group = None if actor.address.is_shared else actor.address.server
         self._carry_out(self.pool.acquire(actor, self._now(), group))
         if actor.waiting_for == "slot":
@@ -92,7 +93,7 @@ class Admission:
         self._forget_deadline(actor)
         self.turns.release(actor)
         self.permits.release(actor)
-        self._read_idle_list()
+        self._read_the_actors()
         now = self._now()
         self._carry_out(
             self.pool.free(actor, now) if self.pool.holds(actor) else self.pool.abandon(actor, now)
@@ -100,16 +101,17 @@ class Admission:
 
     def return_slot(self, actor: ServerActor) -> None:
         """Its transport holds no connection: it is ready without a slot."""
+        self._read_the_actors()
         self._carry_out(self.pool.free(actor, self._now()))
 
     def rested(self, actor: ServerActor) -> None:
         """While somebody waits: it has come to rest, and may be asked to go."""
-        self._read_idle_list()
+        self._read_the_actors()
         self._carry_out(self.pool.rested(actor, self._now(), is_victim=_is_victim(actor)))
 
     def may_expire(self, actor: ServerActor) -> bool:
         """Its idle time is over. False: the minimum holds it; it goes when the total exceeds that."""
-        self._read_idle_list()
+        self._read_the_actors()
         return self.pool.may_expire(actor)
 
     # ---- carrying out -----------------------------------------------------------------------------------------------
@@ -118,8 +120,10 @@ class Admission:
         for decision in decisions:
             if isinstance(decision, Grant):
                 self._granted(decision.who)
-            else:
+            elif self.pool.still_goes(decision.who):
                 self._evicted(decision.who)
+            elif decision.who.is_held:
+                self.pool.may_expire(decision.who)
         self._stage.pressed = self.pool.is_pressed
         self._watch()
 
@@ -143,7 +147,12 @@ class Admission:
         # Patient: if a call slips in before this is handled, it is finished first.
         actor.leave(Ending(Cause.EVICTED, detail))
 
-    def _read_idle_list(self) -> None:
+    def _read_the_actors(self) -> None:
+        for actor in self.pool.holders:
+            if actor.life.state is State.DRAINING:
+                self.pool.leaving(actor)
+            elif not actor.is_held:
+                self.pool.busy(actor)  # it was used, since it was held for its idle time
         resting = [actor for actor in self.pool.holders if actor.is_connected and actor.is_resting]
         resting.sort(key=lambda actor: actor.idle_since)
         self.pool.see_idle({actor: _is_victim(actor) for actor in resting})
@@ -158,7 +167,7 @@ class Admission:
             self._look = self._stage.timers.at(when, self._look_again)
 
     def _look_again(self) -> None:
-        self._read_idle_list()
+        self._read_the_actors()
         self._carry_out(self.pool.look(self._now()))
 
     # ---- the bound on waiting ---------------------------------------------------------------------------------------

@@ -177,7 +177,7 @@ class Pool(Generic[K]):
         self._expired.pop(who, None)
 
     def see_idle(self, resting: Mapping[K, bool]) -> None:
-        """The idle list as it is now, for an owner that keeps it elsewhere: who rests, the longest first, and whether
+        """The idle list as it is now (the owner keeps it elsewhere): who rests, the longest first, and whether
         it may be a victim. Decides nothing; what follows from it comes with the next event."""
         self._idle = {who: None for who in resting if who in self._holders and not self._is_off_limits(who)}
         self._expired = {who: None for who in self._expired if who in self._idle}
@@ -189,7 +189,7 @@ class Pool(Generic[K]):
         return holder.is_leaving or holder.is_kept
 
     def leaving(self, who: K) -> None:
-        """It is on its way out for a reason of its own; its slot comes with `free`."""
+        """It is on its way out, for whatever reason; its slot comes with `free`. Decides nothing; may be said again."""
         holder = self._holders.get(who)
         if holder is not None:
             holder.is_leaving = True
@@ -206,6 +206,18 @@ class Pool(Generic[K]):
         self._idle[who] = None
         self._expired[who] = None
         return False
+
+    def still_goes(self, who: K) -> bool:
+        """Whether an eviction still stands: a grant that was decided with it may have been given back at once, and
+        without that the total would sink below the minimum. False: it stays."""
+        holder = self._holders.get(who)
+        if holder is None:
+            return False
+        if self._staying < self.limits.minimum and self._shared_live <= self.capacity:
+            holder.is_leaving = False
+            self._idle[who] = None
+            return False
+        return True
 
     def look(self, now: float) -> list[Grant[K] | Evict[K]]:
         """Time has passed, or the limits are others: the reserve may open, the surplus goes."""

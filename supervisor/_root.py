@@ -91,6 +91,8 @@ _TAKEN_DOWN = (Cause.DRAINED, Cause.STOPPED, Cause.DISABLED, Cause.REMOVED)
 # Endings of an attempt that failed: a connect that is asked for by name while its tree is still being stopped means the
 # next one, and is no part of this one's failure.
 _FAILED = (Cause.CONNECT_FAILED, Cause.NEEDS_AUTH, Cause.BUG)
+# Where the next thing is an attempt to connect, which the gate has a say in.
+_BETWEEN = (State.IDLE, State.DRAINING)
 _VISIT_SCOPE = Address.of_call("", "catalogue").scope
 VISIT_IDLE = 10.0  # seconds that a server nobody has called stays after it was visited
 BYPASS_EVERY = 1.0  # seconds between two starts that go around a shut gate
@@ -133,7 +135,7 @@ class ServerRecord(Record):
         factory=set[ServerActor]
     )  # the next start follows a loss or a failure
     last_start: float = -math.inf
-    failure: str | None = None  # why it last failed, in any scope; forgotten when it connects
+    failure: str | None = None  # why it last failed, a server's own in any scope; forgotten when it connects
     failed_at: float = -math.inf
 
     def __attrs_post_init__(self) -> None:
@@ -348,8 +350,10 @@ class Root:
         """Connect it as a call would: raises what a call would be refused with. End it with `leave_alone`."""
         record, now = self._record(actor), self.stage.rim.now()
         self._check(actor, self.closing or _out_of_use(record))
-        if actor.life.state is State.IDLE and record.gate.admit(now)[1] is Pass.SHUT:
-            raise self._unavailable(record, now)
+        if actor.life.state in _BETWEEN:
+            for one in (record.parent or record, record):
+                if one.gate.admit(now)[1] is Pass.SHUT:
+                    raise self._unavailable(one, now)
         actor.want_connection()
 
     def _check(self, actor: CallDesk, refusal: CallError | None) -> None:
@@ -453,7 +457,7 @@ class Root:
         if standing is not None:
             return _for(actor, standing)
         state = actor.life.state
-        if state is State.IDLE and _is_shut_for_all(record, now):
+        if state in _BETWEEN and _is_shut_for_all(record, now):
             assert record.parent is not None
             return self._unavailable(record.parent, now)
         if not record.gate.tripped and state in (State.CONNECTED, State.CONNECTING):
@@ -601,7 +605,7 @@ class Root:
         record.standing.discard(actor)
         server = record.parent or record
         server.era_hint = hello.protocol_version
-        server.failure = None
+        record.failure = server.failure = None
         if record.parent is not None and record.parent.gate.is_troubled:
             # Its children connect again; what a session's own child does after that is its own gate's.
             self._set_gate(record.parent, Gate(), "open: a session connected")
@@ -704,7 +708,9 @@ class Root:
         record = self._record(actor)
         record.at_gate.pop(actor, None)
         record.standing.discard(actor)
-        self._count(record, actor, ending)  # before its place goes to the next, who may be of the same server
+        if ending.cause not in (Cause.CONNECT_FAILED, Cause.LOST):
+            # Before its place goes to the next, who may be of the same server.
+            self._probe_over(record, actor)
         self.admission.leave(actor)
         verdict = self._verdict(record, actor, ending)
         if verdict.then is Then.GONE and self.closing is None:
@@ -721,9 +727,10 @@ class Root:
             self._decided(actor, f"{ending.cause.value}: then {verdict.then.value}")
         return verdict
 
-    def _count(self, record: ServerRecord, actor: ServerActor, ending: Ending) -> None:
-        """The gate counts connect failures and deaths; a hang was counted when its calls timed out, and a server
-        that forgot our session has not died."""
+    def failed(self, actor: ServerActor, ending: Ending) -> None:
+        """The gate counts connect failures and deaths, at once: it is shut while the old tree is being stopped. A hang
+        was counted when its calls timed out, and a server that forgot our session has not died."""
+        record = self._record(actor)
         now, draw = self.stage.rim.now(), self._random.random()
         if ending.cause is Cause.CONNECT_FAILED:
             gate = record.gate.connect_failed(self._policy, now, ending.detail, draw)
@@ -732,12 +739,11 @@ class Root:
         elif ending.cause is Cause.LOST:
             gate = record.gate.died(self._policy, now, ending.detail, draw)
         else:
-            self._probe_over(record, actor)
-            return
+            return  # it was being left already, for a stronger cause
         if not actor.address.is_call:
             record.restarting.add(actor)
-        server = record.parent or record
-        server.failure, server.failed_at = ending.detail, now
+        for one in (record, record.parent or record):
+            one.failure, one.failed_at = ending.detail, now
         if record.parent is not None and ending.cause is Cause.CONNECT_FAILED:
             shared = record.parent.gate.connect_failed(self._policy, now, ending.detail, draw)
             self._set_gate(record.parent, shared, f"failure {shared.failures}: {ending.detail}")
@@ -831,13 +837,16 @@ class Root:
 
     def _status(self, address: Address, tool_counts: Mapping[str, int | None]) -> ServerStatus:
         actor, now = self.actors.get(address), self.stage.rim.now()
-        record = self.records[address.server]
-        gate = record.gate
+        server = self.records[address.server]
+        record = server if actor is None else self._record(actor)
+        # A session stands behind its own gate and its server's.
+        gate = max((record.gate, server.gate), key=lambda gate: gate.shut_until)
+        down = record.down or server.down
         count = tool_counts.get(address.server)
         return ServerStatus(
             server=address.server,
             scope=address.scope,
-            lifecycle=record.definition.lifecycle.value,
+            lifecycle=server.definition.lifecycle.value,
             state=actor.life.state if actor is not None else State.IDLE,
             incarnation=actor.life.incarnation if actor is not None else 1,
             in_flight=actor.in_flight if actor is not None else 0,
@@ -851,10 +860,10 @@ class Root:
             failure=record.failure,
             failed_ago=now - record.failed_at if record.failure is not None else None,
             retry_in=gate.retry_in(now) if gate.shut_until > now else None,
-            needs_auth=isinstance(record.down, NeedsAuth),
-            disabled=record.definition.disabled,
-            broken=str(record.broken) if record.broken is not None else None,
-            down=str(record.down) if record.down is not None else None,
+            needs_auth=isinstance(down, NeedsAuth),
+            disabled=server.definition.disabled,
+            broken=str(server.broken) if server.broken is not None else None,
+            down=str(down) if down is not None else None,
         )
 
 

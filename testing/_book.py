@@ -23,6 +23,18 @@ from ..protocol.lifecycle import TABLE, Cause, State
 from ._gate_model import EPS, GateModel
 
 
+@attrs.frozen
+class Seats:
+    """The pool's slots at one moment. Who is on its way out still has one."""
+
+    capacity: int  # slots that are set aside for nobody
+    minimum: int
+    staying: int  # held by those that are not on their way out
+    shared: int  # held, and not set aside
+    leaving: int  # of these, on their way out
+    waiting: int
+
+
 class Witness(Protocol):
     """Who knows what was done to servers."""
 
@@ -37,6 +49,10 @@ class Witness(Protocol):
 
     def lines(self) -> Mapping[str, tuple[Address, ...]]:
         """Who waits now for a slot and for a permit, in the order in which they came."""
+        ...
+
+    def seats(self) -> Seats:
+        """Who holds slots now."""
         ...
 
     def asked(self, what: str, server: str, since: float) -> bool:
@@ -247,8 +263,11 @@ class Book:
     def _on_leaving(self, life: Life, event: Event) -> None:
         assert event.cause is not None
         life.causes.append((event.at, event.cause))
+        self._tell_gate(life, event)
         if not self._has_reason(life, event, event.cause):
             self.complain(event, "there was no reason for it")
+        if event.cause in (Cause.IDLE_TIMEOUT, Cause.EVICTED) and event.before is State.CONNECTED:
+            self._check_seats(life, event)
 
     def _on_closed(self, life: Life, event: Event) -> None:
         assert event.cause is not None
@@ -258,9 +277,11 @@ class Book:
             self._on_leaving(life, event)
         life.closed_at = event.at
         life.failed_last = event.cause in (Cause.CONNECT_FAILED, Cause.LOST)
-        self._tell_gate(life, event)
 
     def _tell_gate(self, life: Life, event: Event) -> None:
+        """It counts at once, while what is left is still to be stopped. What was lost while it drained is not told
+        before it has closed."""
+        since = life.causes[-2][0] if event.before is State.DRAINING else event.at
         if event.cause is Cause.CONNECT_FAILED:
             self.gate(life.address).connect_failed(event.at)
             if life.address.is_session:
@@ -269,7 +290,7 @@ class Book:
             word in event.detail
             for word in ("unresponsive", "expired")  # counted before; no death
         ):
-            self.gate(life.address).died(event.at)
+            self.gate(life.address).died(event.at, since)
 
     # ---- reasons ----------------------------------------------------------------------------------------------------
 
@@ -298,6 +319,16 @@ class Book:
                 return asked("shutdown", "", -math.inf)
             case _:
                 return asked(cause.value, server, life.connecting_at)
+
+    def _check_seats(self, life: Life, event: Event) -> None:
+        """Whoever goes for want of use or of room leaves the minimum; and makes room for somebody who has none yet."""
+        seats = self.witness.seats()
+        if seats.staying < seats.minimum:
+            self.complain(event, f"{seats.staying} are left, and the minimum is {seats.minimum}")
+        has_another_reason = seats.shared > seats.capacity or self._was_idle(life, event)
+        is_for_nobody = event.cause is Cause.EVICTED and seats.leaving > seats.waiting
+        if is_for_nobody and not has_another_reason:
+            self.complain(event, f"{seats.leaving} leave, and {seats.waiting} wait for a slot")
 
     def _may_evict(self, event: Event) -> bool:
         """Not what is kept alive, unless it has just lost that standing."""
@@ -398,6 +429,8 @@ class Book:
             return
         if event.detail.startswith("gate: open"):
             self.gate(event.address).said_open_at = event.at
+        elif event.detail.startswith("gate: failure"):
+            self.gate(event.address).said_failed_at = event.at
         elif event.detail.startswith("gate: quarantined"):
             self.gate(event.address).quarantined(event.at)
 

@@ -52,6 +52,7 @@ class FakeServer:
     list_latency: float = 0.0
     call_latency: float = 0.0
     stop_latency: float = 0.0
+    wreck_latency: float = 0.0  # after a crash, until the rest of its tree is gone
     refuse_start: str | None = None  # why it cannot be started
     start_error: Exception | None = None  # raised, as it is, when it is started
     refuse_greeting: str | None = None

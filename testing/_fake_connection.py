@@ -99,7 +99,9 @@ class FakeConnection:
 
     async def stop(self, grace: float) -> None:
         with anyio.move_on_after(grace):
-            if not self.is_over and not self._hung:
+            if self.is_over:
+                await self.pause(self.server.wreck_latency)
+            elif not self._hung:
                 await self._close_slowly()
         self.kill_now()
 

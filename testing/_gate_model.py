@@ -38,13 +38,16 @@ class GateModel:
     may_be_tripped: bool = False
     tripped_at: float = -math.inf  # or failed again since
     was_shut_until: float = -math.inf  # before it was last opened
+    counted_at: float = -math.inf  # the last failure we know of
     said_open_at: float = -math.inf  # by the room itself
+    said_failed_at: float = -math.inf
 
     def connect_failed(self, now: float) -> None:
-        self._failed(now, costs_the_first=True)
+        self._failed(now, now, costs_the_first=True)
 
-    def died(self, now: float) -> None:
-        self._failed(now, costs_the_first=False)
+    def died(self, now: float, since: float | None = None) -> None:
+        """At some moment from `since` on."""
+        self._failed(now, now if since is None else since, costs_the_first=False)
 
     def timed_out(self, now: float) -> None:
         """Perhaps: only if nothing at all was heard meanwhile."""
@@ -78,9 +81,13 @@ class GateModel:
         return now < self.shut_until.least - EPS
 
     def may_be_shut(self, at: float) -> bool:
-        return self.may_be_tripped or at <= max(self.shut_until.most, self.was_shut_until) + EPS
+        # The room knows of a failure that we do not.
+        is_behind = self.counted_at + EPS < self.said_failed_at <= at + EPS
+        was_shut = at <= max(self.shut_until.most, self.was_shut_until) + EPS
+        return self.may_be_tripped or was_shut or is_behind
 
-    def _failed(self, now: float, *, costs_the_first: bool) -> None:
+    def _failed(self, now: float, since: float, *, costs_the_first: bool) -> None:
+        self.counted_at = now
         self.failures.least += 1
         self.failures.most += 1
         if self.failures.least >= self.threshold:
@@ -92,7 +99,7 @@ class GateModel:
         most = self._delay(self.failures.most - free) * (1 + jitter)
         least = max(least, self.cooldown) if self.is_tripped else least
         most = max(most, self.cooldown) if self.may_be_tripped else most
-        self.shut_until.least = max(self.shut_until.least, now + least)
+        self.shut_until.least = max(self.shut_until.least, since + least)
         self.shut_until.most = max(self.shut_until.most, now + most)
 
     def _delay(self, failures: float) -> float:

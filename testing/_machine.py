@@ -50,6 +50,7 @@ class RoomMachine(RuleBasedStateMachine):
         permits=st.sampled_from([1, 10]),
         threshold=st.sampled_from([1, 1, 2, 5, 50]),
         slots=st.sampled_from([20, 2, 3]),
+        minimum=st.sampled_from([0, 0, 2]),
         backoff=st.sampled_from([1_000, 50]),
         focus=st.integers(0, 2**5 - 1),
         is_herd=st.booleans(),
@@ -63,6 +64,7 @@ class RoomMachine(RuleBasedStateMachine):
         permits: int,
         threshold: int,
         slots: int,
+        minimum: int,
         backoff: int,
         focus: int,
         is_herd: bool,
@@ -74,7 +76,8 @@ class RoomMachine(RuleBasedStateMachine):
             "startPermits": permits,
             "failureThreshold": threshold,
             "cooldownMs": 1_000,
-            "maxConnections": max(slots, self.settings.get("minConnections", 0) + 1),
+            "maxConnections": max(slots, self.settings.get("minConnections", minimum) + 1),
+            "minConnections": minimum,
             "restartBackoff": {"minMs": backoff, "maxMs": 60_000},
         }
         self.world = World(self.entries, {**drawn, **self.settings}, seed=seed, pace=pace)

@@ -24,9 +24,10 @@ from ..protocol.catalogue import ServerEntry
 from ..protocol.config import Config, ServerDefinition
 from ..protocol.errors import GreenroomError
 from ..protocol.events import Event
+from ..protocol.lifecycle import State
 from ..supervisor import Greenroom
 from ..supervisor._session import Session
-from ._book import EPS, Book
+from ._book import EPS, Book, Seats
 from ._fake import HANG, FakeServer, fake_connectors, tool
 from ._schedule import seed_schedule
 from ._virtual_run import VirtualRun
@@ -272,6 +273,7 @@ class World:
         """`step`: start, greet, list, call or stop; `HANG` never comes back."""
         setattr(self.servers[server], f"{step}_latency", seconds)
         if step == "stop":
+            self.servers[server].wreck_latency = seconds
             self.slowest_stop[server] = max(self.slowest_stop[server], seconds)
         if step in ("start", "greet", "list") and seconds == HANG:
             self.hurt("hung", server)
@@ -330,6 +332,7 @@ class World:
     def _set_pace(self, fake: FakeServer) -> None:
         for step in ("start", "greet", "list", "call", "stop"):
             setattr(fake, f"{step}_latency", self._pace.get(step, 0.0))
+        fake.wreck_latency = fake.stop_latency
 
     def _have_newer_tools(self, server: str) -> None:
         self.versions[server] += 1
@@ -438,6 +441,18 @@ class World:
             if waiter.group is None and actor not in admission.pool._kept  # those have bounds of their own
         ]
         return {"slot": tuple(slots), "permit": tuple(actor.address for actor in admission.permits._queue)}
+
+    def seats(self) -> Seats:
+        pool = self.root.admission.pool
+        leaving = [actor for actor in pool.holders if actor.life.state is State.DRAINING]
+        return Seats(
+            pool.capacity,
+            pool.limits.minimum,
+            len(pool.holders) - len(leaving),
+            sum(actor not in pool._kept for actor in pool.holders),
+            sum(actor not in pool._kept for actor in leaving),
+            pool.waiting,
+        )
 
     def is_down(self, server: str) -> bool:
         """Taken down on purpose, and nobody has asked for it since."""

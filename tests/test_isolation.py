@@ -13,7 +13,7 @@ from tests.support.gateway import alive, faulty, gone_within, logged_pids
 from tests.support.rooms import Outcomes, open_room, settle
 
 from greenroom import CallError, Greenroom, UsageError
-from greenroom.actors import LostReason
+from greenroom.actors import Loss, LostReason
 from greenroom.protocol.errors import CallTimeout, ServerDown, ServerLost, SessionNeeded, Unavailable
 from greenroom.protocol.lifecycle import State
 from greenroom.testing._fake import HANG, FakeServer
@@ -46,6 +46,39 @@ def test_without_a_session_such_a_server_refuses_and_says_what_to_do(backend: st
             await room.find("a_echo")
             with pytest.raises(SessionNeeded, match=r"room\.session"):
                 await room.call("a_echo")
+
+    run_virtual(backend, main)
+
+
+def test_a_sessions_row_shows_what_is_that_sessions(backend: str) -> None:
+    """It showed the server's own gate and login: one that was to log in looked idle."""
+
+    async def main() -> None:
+        server = FakeServer()
+        async with (
+            open_room({"a": server}, entries=PER_SESSION, failureThreshold=1) as room,
+            room.session("alice") as alice,
+            room.session("bob") as bob,
+            room.session("carol") as carol,
+        ):
+            for session in (alice, bob, carol):
+                await session.call("a_echo")
+            first, second, _ = tuple(server.connections)
+            first.lose(LostReason("401", loss=Loss.NEEDS_AUTH))
+            second.lose(LostReason("exited with code 3", 3))
+            await anyio.sleep(10)
+
+            rows = {row.scope: row for row in room.status()}
+            alices, bobs, carols = (rows[f"session:{name}"] for name in ("alice", "bob", "carol"))
+            assert alices.needs_auth
+            assert "needs a login" in (alices.down or "")
+            assert not bobs.needs_auth
+            assert (bobs.failure, bobs.failed_ago) == ("exited with code 3", 10.0)
+            assert bobs.retry_in == pytest.approx(20.0)
+            assert not carols.needs_auth
+            assert (carols.state, carols.failure) == (State.CONNECTED, None)
+            assert (carols.retry_in, carols.down) == (None, None)
+            assert not rows["shared"].needs_auth
 
     run_virtual(backend, main)
 

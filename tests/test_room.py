@@ -761,6 +761,62 @@ def test_one_that_is_slow_but_heard_is_not_hung(backend: str) -> None:
     limited(backend, body)
 
 
+@pytest.mark.parametrize("how", ["call", "find", "connect"])
+def test_the_gate_is_shut_while_the_crashed_tree_is_still_being_stopped(backend: str, how: str) -> None:
+    """The crash that trips it takes five seconds to clear away: a new call was accepted, and waited for the whole
+    cooldown. What was accepted before waits; a connect by name goes around."""
+
+    async def main() -> None:
+        server = FakeServer(call_latency=HANG, wreck_latency=5.0)
+        async with (
+            open_room({"a": server}, failureThreshold=1, cooldownMs=20_000) as room,
+            Outcomes() as calls,
+        ):
+            await teach(room, "a", [tool("echo", annotations={"readOnlyHint": True})])
+            before = calls.start(room, "a_echo")
+            await settle()
+            server.crash()
+            server.call_latency = 0.0
+            await settle()
+            assert room.status()[0].state is State.DRAINING
+
+            match how:
+                case "call":
+                    with pytest.raises(Unavailable, match="Retry in 20s"):
+                        await room.call("a_echo")
+                case "find":
+                    with pytest.raises(Unavailable):
+                        await room.find("a_other")
+                case _:
+                    await room.connect("a")
+
+            assert anyio.current_time() == (5.0 if how == "connect" else 0.0)
+            await anyio.sleep(30.0)
+            assert before.outcome == "{}"
+            assert before.at == (5.0 if how == "connect" else 20.0)
+
+    run_virtual(backend, main)
+
+
+def test_a_failed_attempt_shuts_the_gate_before_it_is_cleared_away(backend: str) -> None:
+    async def main() -> None:
+        server = FakeServer(refuse_greeting="not now", stop_latency=3.0)
+        async with open_room({"a": server}) as room, Outcomes() as calls:
+            await teach(room, "a")
+            first = calls.start(room, "a_echo")
+            await anyio.sleep(0.5)
+            assert room.status()[0].state is State.DRAINING
+
+            with pytest.raises(Unavailable, match="not now"):
+                await room.call("a_echo")
+
+            assert anyio.current_time() == 0.5
+            await anyio.sleep(3)
+            assert first.error.code == "connect_failed"
+
+    run_virtual(backend, main)
+
+
 def test_an_explicit_connect_goes_around_a_shut_gate_once_a_second(backend: str) -> None:
     server = FakeServer(refuse_start="no")
 

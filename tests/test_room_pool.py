@@ -167,6 +167,106 @@ def test_the_minimum_keeps_connections_that_have_outstayed_their_idle_time(backe
     run_virtual(backend, main)
 
 
+def test_t52_the_minimum_is_held_while_one_whose_idle_time_is_over_still_stops(backend: str) -> None:
+    """Three idle times end within a second of each other, and the first takes five to stop: all three went."""
+
+    async def main() -> None:
+        servers = _servers(3, stop_latency=5.0)
+        async with open_room(servers, maxConnections=3, minConnections=2, idleTimeout=0.1) as room:
+            for name in servers:
+                await room.call(f"{name}_echo")
+                await anyio.sleep(0.5)
+            await anyio.sleep(60)
+
+            assert [status.state for status in room.status()] == [
+                State.IDLE,
+                State.CONNECTED,
+                State.CONNECTED,
+            ]
+
+    run_virtual(backend, main)
+
+
+def test_one_that_was_held_and_then_used_has_its_idle_time_anew(backend: str) -> None:
+    async def main() -> None:
+        servers = _servers(3)
+        async with open_room(servers, maxConnections=3, minConnections=2, idleTimeout=0.1) as room:
+            for name in ("s0", "s1"):
+                await room.call(f"{name}_echo")
+                await anyio.sleep(0.5)
+            await anyio.sleep(10)  # the minimum holds both
+            await room.call("s0_echo")
+            await room.call("s2_echo")
+            await anyio.sleep(0.1)
+
+            assert [status.state for status in room.status()] == [
+                State.CONNECTED,
+                State.IDLE,
+                State.CONNECTED,
+            ]
+
+    run_virtual(backend, main)
+
+
+def test_a_slot_that_is_given_back_at_once_takes_nobody_below_the_minimum(backend: str) -> None:
+    """The third server's start was granted, one of the two that the minimum held was asked to go, and then the start
+    was refused: restarts had become too many."""
+
+    async def main() -> None:
+        servers = _servers(3)
+        async with (
+            open_room(servers, maxConnections=3, minConnections=2, idleTimeout=0.1, failureThreshold=50,
+                      restartBackoff={"minMs": 50, "maxMs": 50}) as room,
+            Outcomes() as calls,
+        ):  # fmt: skip
+            for name in ("s0", "s1"):
+                await room.call(f"{name}_echo")
+            for _ in range(6):
+                await room.call("s2_echo")
+                servers["s2"].crash()
+                await anyio.sleep(0.1)
+            await anyio.sleep(7)
+            late = calls.start(room, "s2_echo")
+            await settle()
+
+            assert servers["s2"].starts == 6, "it was not kept from starting"
+            assert [status.state for status in room.status()][:2] == [State.CONNECTED, State.CONNECTED]
+            late.cancel()
+
+    run_virtual(backend, main)
+
+
+@pytest.mark.parametrize("how", ["idle", "lost", "drain"])
+def test_a_slot_that_is_on_its_way_costs_nobody_else_an_eviction(backend: str, how: str) -> None:
+    async def main() -> None:
+        servers = _servers(3, stop_latency=5.0, wreck_latency=5.0)
+        entries = {"s0": {"idleTimeout": 0.05}}
+        async with (
+            open_room(servers, entries=entries, maxConnections=2) as room,
+            anyio.create_task_group() as tasks,
+        ):
+            events = record_events(room, Kind.TRANSITION)
+            await room.call("s0_echo")
+            await room.call("s1_echo")
+            match how:
+                case "idle":
+                    await anyio.sleep(3.5)
+                case "lost":
+                    servers["s0"].crash()
+                case _:
+                    tasks.start_soon(getattr(room, how), "s0")
+            await settle()
+            assert room.status()[0].state is State.DRAINING
+
+            await room.call("s2_echo")
+
+            left = [event.address for event in events if event.after is State.DRAINING]
+            assert [address and address.server for address in left] == ["s0"]
+            tasks.cancel_scope.cancel()
+
+    run_virtual(backend, main)
+
+
 def test_keep_alive_servers_keep_their_slots_and_leave_one_for_the_rest(backend: str) -> None:
     async def main() -> None:
         servers = _servers(3)

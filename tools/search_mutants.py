@@ -79,7 +79,7 @@ MUTANTS = (
     Mutant("one permit too many", _PERMITS, "len(self._held) < self.places", "len(self._held) <= self.places"),
     Mutant("the half-open flag sticks when the probe leaves", _ROOT, "        if record.probe is who:\n", "        if False:\n"),
     Mutant("half-open passes everybody", _GATE, "if now < self.shut_until or self.probing:", "if now < self.shut_until:"),
-    Mutant("the gate forgives at a handshake", _ROOT, "        server.failure = None\n        if record.parent", "        server.failure = None\n        self._set_gate(record, Gate(), \"open\")\n        if record.parent"),
+    Mutant("the gate forgives at a handshake", _ROOT, "        record.failure = server.failure = None\n        if record.parent", "        record.failure = server.failure = None\n        self._set_gate(record, Gate(), \"open\")\n        if record.parent"),
     Mutant("an early answer forgives the failures before it", _GATE, "if self.tripped or connected_for >= policy.stable_after:", "if True:"),
     Mutant("a failed start does not shut the gate", _GATE, "return self._failed(policy, now, reason, policy.delay(self.failures + 1, draw))", "return self"),
     Mutant("the second death costs nothing either", _GATE, "policy.delay(self.failures, draw) if self.failures else 0.0", "0.0"),
