@@ -18,7 +18,7 @@ from ._connection import Connection, Connector, ConnectorFactory, Hello, Listing
 from ._core import CoreActor
 from ._desk import CallDesk
 from ._guard import Guard
-from ._host import Host, NoHost, ServerRequest, not_found
+from ._host import Greeting, Host, NoHost, ServerRequest, not_found
 from ._mailbox import Mailbox
 from ._news import login_needed
 from ._peer import Exchange, Loss, LostReason, Peer, PeerHooks, RpcError
@@ -56,6 +56,7 @@ __all__ = [
     "EventStream",
     "Exchange",
     "Flush",
+    "Greeting",
     "Guard",
     "Hello",
     "Host",

@@ -27,6 +27,9 @@ class Hello:
     capabilities: Raw
     server_info: Raw
     instructions: str | None = None
+    is_its_choice: bool = (
+        True  # False: it was greeted in one era only and took that; it may speak the other too
+    )
 
     @property
     def is_stateless(self) -> bool:

@@ -4,6 +4,9 @@ The newer era is tried first with one short probe (`server/discover`); whatever 
 `initialize`. A hint from last time saves the probe, and is only a hint: when it proves wrong the other way is tried. A
 server that took the probe after we had given up on it refuses `initialize` by naming its versions, which is proof too.
 
+A server that speaks both eras can ask its client something only in the older one. So when there is a client that waits
+to be asked, `initialize` comes first, whatever the hint; and a configuration may insist on either era.
+
 Lists are followed page by page, with a cap and a guard against a cursor that comes back. The tools are what a server is
 for, so their list must succeed; another list that fails is unknown, and says so; a broken item costs only itself.
 
@@ -20,9 +23,10 @@ import anyio
 import attrs
 
 from ..protocol.catalogue import Raw
-from ..protocol.config import Settings
+from ..protocol.config import Era, Settings
 from ..protocol.errors import GreenroomError
 from ._connection import Hello, Listing
+from ._host import Greeting
 from ._peer import Exchange, Peer, RpcError
 from ._rim import Rim
 from ._wire import (
@@ -49,6 +53,7 @@ class RpcFailure(GreenroomError):
     def __init__(self, method: str, text: str, *, error: RpcError | None = None) -> None:
         super().__init__(f"{method}: {text}")
         self.method = method
+        self.text = text
         self.error = error
 
     @property
@@ -116,34 +121,46 @@ async def shake_hands(
     *,
     settings: Settings,
     client_info: Mapping[str, Any],
-    capabilities: Mapping[str, Any],
+    greeting: Greeting,
+    era: Era = Era.AUTO,
     era_hint: str | None = None,
     deadline: float | None = None,
 ) -> Hello:
     """Agree on a protocol version and learn who the server is, until `deadline` or within `settings.connect_timeout`
     seconds.
 
-    `era_hint` is the version negotiated last time. On return `peer.protocol_version` is set, so that what follows is
-    stamped as its era wants. Raises `RpcFailure` when the server answers neither era, or speaks no version we know.
+    `era` is the only one to try, unless it is `auto`; `era_hint` is the version the server chose last time. On return
+    `peer.protocol_version` is set, so that what follows is stamped as its era wants. Raises `RpcFailure` when the
+    server does not answer in an era that may be tried, or speaks no version we know.
     """
     peer.client_info = client_info
-    peer.client_capabilities = capabilities
+    peer.client_capabilities = greeting.capabilities
     if deadline is None:
         deadline = rim.now() + settings.connect_timeout
-    return await _Greeting(peer, rim, settings, era_hint, deadline).run()
+    meeting = _Meeting(peer, rim, settings, era, greeting.by_handshake, era_hint, deadline)
+    return await meeting.run()
 
 
 @attrs.define(eq=False)
-class _Greeting:
+class _Meeting:
     """One handshake: the two ways to greet, and when to change from one to the other."""
 
     peer: Peer
     rim: Rim
     settings: Settings
+    era: Era
+    by_handshake: bool
     hint: str | None
     deadline: float
 
     async def run(self) -> Hello:
+        if self.era is Era.HANDSHAKE:
+            return attrs.evolve(await self._insist(self._initialize), is_its_choice=False)
+        if self.era is Era.STATELESS:
+            return attrs.evolve(await self._insist(self._discover_only), is_its_choice=False)
+        if self.by_handshake:
+            hello = await self._initialize_first()
+            return attrs.evolve(hello, is_its_choice=hello.is_stateless)
         if self.hint in HANDSHAKE_VERSIONS:
             return await self._initialize_first()
         hello = await self._discover(self._probe_time())
@@ -153,6 +170,20 @@ class _Greeting:
             return await self._initialize()
         except RpcFailure as refusal:
             return await self._discover_after(refusal)
+
+    async def _insist(self, greet: Callable[[], Awaitable[Hello]]) -> Hello:
+        try:
+            return await greet()
+        except RpcFailure as refusal:
+            text = f'{refusal.text}; its entry says "era": "{self.era.value}": try "auto"'
+            raise RpcFailure(refusal.method, text, error=refusal.error) from None
+
+    async def _discover_only(self) -> Hello:
+        hello = await self._discover(self._time_left())
+        if hello is None:
+            text = "no proof that it speaks 2026-07-28"
+            raise RpcFailure("server/discover", text, error=fault(text))
+        return hello
 
     async def _initialize_first(self) -> Hello:
         try:

@@ -4,8 +4,8 @@ A server may ask for a sampled message, for something from the user, for its roo
 changed, or say what no version of the protocol knows. None of that is for an actor to decide. It asks the room's
 `Host`, by address, so that whoever owns a session answers for that session's servers and for no other.
 
-What a host can answer is declared to a server when it is met, and only then, so `capabilities` is asked once for each
-incarnation.
+What a host can answer is declared to a server when it is met, and only then, and so is the era: only a server that is
+greeted by handshake can ask at any moment. So `greeting` is asked once for each incarnation.
 """
 
 from __future__ import annotations
@@ -42,10 +42,21 @@ class ServerRequest:
         return self.address.server
 
 
+def _nothing() -> Mapping[str, Any]:
+    return {}
+
+
+@attrs.frozen
+class Greeting:
+    """How a server is to be met. `capabilities`: what its client can do, as the protocol writes it; `by_handshake`: the
+    client waits to be asked or told, which no server can do from 2026-07-28 on."""
+
+    capabilities: Mapping[str, Any] = attrs.field(factory=_nothing, hash=False)
+    by_handshake: bool = False
+
+
 class Host(Protocol):
-    def capabilities(self, address: Address) -> Mapping[str, Any]:
-        """The client capabilities to declare to this server, as the protocol writes them."""
-        ...
+    def greeting(self, address: Address) -> Greeting: ...
 
     async def answer(self, request: ServerRequest) -> Mapping[str, Any]:
         """The result. Raises `RpcRefusal`; cancelled when the server no longer wants it, or is gone."""
@@ -59,8 +70,8 @@ class Host(Protocol):
 class NoHost:
     """Can do nothing and hears nothing."""
 
-    def capabilities(self, address: Address) -> Mapping[str, Any]:
-        return {}
+    def greeting(self, address: Address) -> Greeting:
+        return Greeting()
 
     async def answer(self, request: ServerRequest) -> Mapping[str, Any]:
         raise not_found(request.method)

@@ -31,6 +31,7 @@ from ..protocol.installers import is_installer
 from ._connection import Connection, Hello
 from ._handshake import RpcFailure, list_all, shake_hands
 from ._health import Pulse
+from ._host import Greeting
 from ._news import Failed, Gone, Listed, Lost, Ready, describe
 from ._patience import Patience
 from ._peer import LostReason, Peer
@@ -67,7 +68,7 @@ class Incarnation:
         self._bell = actor.stage.rim.waiter()
         self.questions = Questions(self, actor.address)
         self.listening: Listening | None = None
-        self.declared: Mapping[str, Any] | None = None  # the client capabilities its server was told
+        self.greeting: Greeting | None = None  # how its server was met
         self._pulse = Pulse(self)
 
     # ---- what the actor uses ----------------------------------------------------------------------------------------
@@ -169,7 +170,7 @@ class Incarnation:
     async def _greet(self, connection: Connection) -> Hello | None:
         """None: it did not come in time, which has been told. Raises `RpcFailure`."""
         stage, actor, patience = self.actor.stage, self.actor, self._patience
-        self.declared = stage.host.capabilities(actor.address)
+        greeting = self.greeting = stage.host.greeting(actor.address)
         hello = None
         with patience.scope:
             hello = await shake_hands(
@@ -177,7 +178,8 @@ class Incarnation:
                 stage.rim,
                 settings=attrs.evolve(stage.settings, connect_timeout=self._limit),
                 client_info=stage.client_info,
-                capabilities=self.declared,
+                greeting=greeting,
+                era=actor.definition.era,
                 era_hint=actor.record.era_hint,
                 deadline=patience.began + patience.most,
             )

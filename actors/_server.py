@@ -22,16 +22,19 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from ..protocol.address import Address
+from ..protocol.config import Era
 from ..protocol.errors import Bug, CallError, CallTimeout, ConnectFailed, NeedsAuth, Reach
 from ..protocol.events import Kind
 from ..protocol.lifecycle import Cause, Effect, Ending, Life, State, Trigger, is_late, settle, step
 from ._call import Call
 from ._desk import CONNECTED, CallDesk
+from ._host import Greeting
 from ._incarnation import Incarnation
 from ._inputs import answer_inputs
 from ._news import Failed, Gone, Leave, Listed, Lost, News, Ready, describe, login_needed
 from ._peer import Loss, LostReason
 from ._stage import Director, Record, Stage, Then
+from ._wire import MODERN_VERSIONS
 from ._wishes import Wishes
 
 Watcher = Callable[[CallError | None], None]
@@ -158,7 +161,20 @@ class ServerActor(CallDesk):
     @property
     def declared(self) -> Mapping[str, Any] | None:
         """The client capabilities its server was told; None when it has not been met."""
-        return self._incarnation.declared if self._incarnation is not None else None
+        greeting = self._incarnation.greeting if self._incarnation is not None else None
+        return greeting.capabilities if greeting is not None else None
+
+    def must_meet_anew(self, greeting: Greeting) -> bool:
+        """Whether its server was told of other capabilities than these, or cannot ask a client that waits for it. A
+        server that took no handshake when it was offered one is left as it is."""
+        told = self._incarnation.greeting if self._incarnation is not None else None
+        if told is None or told == greeting or self.address.is_call:
+            return False
+        if told.capabilities != greeting.capabilities:
+            return True
+        is_older = self.peer is not None and self.peer.protocol_version not in MODERN_VERSIONS
+        may_change = greeting.by_handshake and not told.by_handshake and self.definition.era is Era.AUTO
+        return may_change and not is_older
 
     def wishes_changed(self) -> None:
         """What it is to tell us has changed: a live server hears of it."""
@@ -296,7 +312,7 @@ class ServerActor(CallDesk):
         self.loss = Loss.DIED
         self._idle_time = self.director.idle_timeout(self)
         self.director.ready(self, news.hello, news.listing, news.revision)
-        if not self.address.is_call and self.declared != self.stage.host.capabilities(self.address):
+        if self.must_meet_anew(self.stage.host.greeting(self.address)):
             # What can be answered has changed while it started. What it has is known; its calls wait for the next.
             text = "its client can answer other requests now"
             self._move(Trigger.STOP, Ending(Cause.RESTART, text))

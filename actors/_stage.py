@@ -49,7 +49,7 @@ class Record:
 
     definition: ServerDefinition
     load: Load = attrs.field(factory=Load)
-    era_hint: str | None = None  # the protocol version it spoke last: spares the probe
+    era_hint: str | None = None  # the protocol version it chose last: spares the probe
     log_level: str | None = None  # from which level on it shall log
     guarded: bool = False  # the gate has something to decide: ask before each call, report each answer
 

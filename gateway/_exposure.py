@@ -2,21 +2,27 @@
 
 The endpoint knows the protocol and not one tool; an `Exposure` knows its tools and little of the protocol. `proxy`
 shows exactly one tool, `mcp`, whatever is configured behind it; `direct` (in `_direct`) shows what the servers have.
+What servers ask of the client, log and report reaches it at both, over the `Bridge`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
+from ..protocol.errors import UsageError
 from . import _rpc as rpc
-from ._jobs import Job
+from ._bridge import Bridge
+from ._jobs import Job, RpcFault
 from ._mcp_tool import DEFINITION, NAME, McpTool
 
 if TYPE_CHECKING:
     import anyio.abc
 
+    from ._room import HostedRoom
+
 Progress = Mapping[str, Any]
+_LOG_LEVEL: Final = f"{rpc.META}logLevel"
 
 
 class Client(Protocol):
@@ -87,13 +93,16 @@ class Exposure(Protocol):
 
 
 class Proxy:
-    """Every server behind the one `mcp` tool."""
+    """Every server behind the one `mcp` tool. `room` is open."""
 
-    def __init__(self, tool: McpTool) -> None:
-        self._tool = tool
+    def __init__(self, room: HostedRoom) -> None:
+        self._room = room
+        self._bridge = Bridge(room)
+        self._tool = McpTool(room, parking=self._bridge.parking)
+        self._level: str | None = None  # what servers were told last
 
     def capabilities(self) -> Mapping[str, Any]:
-        return {"tools": {"listChanged": False}}
+        return {"tools": {"listChanged": False}, "logging": {}}
 
     def instructions(self) -> str | None:
         return None
@@ -109,23 +118,53 @@ class Proxy:
         pass
 
     def begin(self, job: Job) -> bool:
+        if job.method == "logging/setLevel":
+            self._set_level(rpc.read_value(job.params.get("level")), job)
+            return True
         if job.method != "tools/call":
             return False
         params = rpc.read_call(job.raw)
         if params.name == NAME:
-            self._tool.begin(params.arguments or {}, job)
+            if job.meta is not None:
+                self._heed_level(job.meta.get(_LOG_LEVEL))
+            if not (job.modern and self._resumed(job)):
+                self._tool.begin(params.arguments or {}, job)
         else:
             self._tool.refuse(params.name, job)
         return True
 
+    def _set_level(self, level: object, job: Job) -> None:
+        try:
+            self._heed_level(level if isinstance(level, str) else str(level))
+        except UsageError as error:
+            job.fail(rpc.INVALID_PARAMS, f"Invalid params: {error.message}")
+        else:
+            job.answer({})
+
+    def _heed_level(self, level: object) -> None:
+        """A client of 2026-07-28 says it in each request, and a server hears of it in whichever way it knows."""
+        if isinstance(level, str) and level != self._level:
+            self._room.set_log_level(level)
+            self._level = level
+
+    def _resumed(self, job: Job) -> bool:
+        """Whether the client has come back with an answer, and its call goes on. Raises `RpcFault`."""
+        state = rpc.read_value(job.params.get("requestState"))
+        if not isinstance(state, str):
+            return False
+        if self._bridge.parking.resume(job, state) is None:
+            text = "Invalid params: this requestState was not given here. Ask again without it."
+            raise RpcFault(rpc.INVALID_PARAMS, text)
+        return True
+
     def came(self, client: Client) -> None:
-        pass
+        self._bridge.came(client)
 
     def heard(self, client: Client, method: str) -> None:
-        pass
+        self._bridge.said(method)
 
     def left(self, client: Client) -> None:
-        pass
+        self._bridge.left(client)
 
     async def watch(self, *, task_status: anyio.abc.TaskStatus[None]) -> None:
         task_status.started()

@@ -159,7 +159,7 @@ def exposure_of(name: str, room: WholeRoom) -> Exposure:
         return Direct(room)
     if name != "proxy":
         raise UsageError(f'Nothing is exposed as "{name}". Use --expose proxy, or --expose direct.')
-    return Proxy(McpTool(room))
+    return Proxy(room)
 
 
 async def _read_client(door: StdioDoor, conversation: Conversation, leaving: Exit) -> None:

@@ -5,8 +5,8 @@ expanded: the same file with another token is another account with other tools. 
 is part of it as it is, not as it was written: `server.py` and `.` are other things in another project. Policy is
 left out, or a new idle timeout would forget every tool. Secrets go into the digest and nowhere else.
 
-Isolation is neither: it changes no tool, so it is not hashed, but it changes who shares a process, so it
-cannot be applied to a live one.
+Isolation and era are neither: they change no tool, so they are not hashed, but they say who shares a
+process and how it is greeted, so they cannot be applied to a live one.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ IDENTITY: Final = (
     "include_tools",
     "exclude_tools",
 )
-_NEEDS_RESTART: Final = ("name", *IDENTITY, "isolation")
+_NEEDS_RESTART: Final = ("name", *IDENTITY, "isolation", "era")
 _VERSION: Final = 2  # of this normal form; another one is another hash
 
 

@@ -34,7 +34,7 @@ from ._config_readers import (
     number,
     word,
 )
-from .config import HttpTransport, Isolation, Lifecycle, PrefixMode, RestartPolicy
+from .config import Era, HttpTransport, Isolation, Lifecycle, PrefixMode, RestartPolicy
 
 
 @attrs.frozen
@@ -107,6 +107,12 @@ SERVER_KEYS: Final = (
         "Who shares one child of it.",
         True,
         "the setting `isolation`",
+    ),
+    Key(
+        "era",
+        "era",
+        word(Era),
+        "Insist on one era of the protocol: `handshake` (up to 2025-11-25) or `stateless` (2026-07-28).",
     ),
     Key(
         "restartPolicy",

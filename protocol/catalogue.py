@@ -32,7 +32,7 @@ class ServerEntry:
     instructions: str | None = None
     server_info: Raw = attrs.field(factory=_no_raw)
     capabilities: Raw = attrs.field(factory=_no_raw)
-    protocol_version: str | None = None  # the era last negotiated: spares the probe next time
+    protocol_version: str | None = None  # what it spoke when it last could choose: spares the probe next time
     fetched_at: float = 0.0  # wall clock, seconds since the epoch: the one place it is used
     revision: int = 0  # grows with every fetch begun; an older answer never overwrites a newer one
 

@@ -46,6 +46,14 @@ class HttpTransport(enum.Enum):
     SSE = "sse"
 
 
+class Era(enum.Enum):
+    """How a server is greeted: `handshake` up to 2025-11-25, `stateless` from 2026-07-28 on."""
+
+    AUTO = "auto"  # as whoever must answer its questions can be asked; else the newer era first
+    HANDSHAKE = "handshake"
+    STATELESS = "stateless"
+
+
 class PrefixMode(enum.Enum):
     SERVER = "server"
     SHORT = "short"
@@ -83,6 +91,7 @@ class ServerDefinition:
     # -- policy (applied live) --
     lifecycle: Lifecycle = Lifecycle.LAZY
     isolation: Isolation | None = None  # None: what the settings say, else the door's default
+    era: Era = Era.AUTO
     restart_policy: RestartPolicy | None = None  # None: always for keep-alive, on_demand otherwise
     idle_timeout: float | None = None  # seconds; 0 = never; None = the global one
     tool_prefix: PrefixMode | None = None

@@ -1,8 +1,9 @@
 """Callbacks: an embedder's answers to what servers ask, and ears for what they say.
 
 Each callback is declared to a server as the capability it is, and only if it is there; a server that asks all the same
-is told that the method does not exist. The results are the protocol's own objects, passed on as they are: what a
-sampled message or a filled-in form looks like is between the server and whoever answers.
+is told that the method does not exist. With any callback servers are greeted by handshake, for in the newer era they
+could neither ask nor log. The results are the protocol's own objects, passed on as they are: what a sampled message or
+a filled-in form looks like is between the server and whoever answers.
 
 Callbacks that answer are async and run in tasks of the room's; those that only hear are plain functions, called at once
 and in order. An exception in one of those is ours to report, not the server's to suffer.
@@ -17,7 +18,7 @@ from typing import Any, Final
 
 import attrs
 
-from ..actors import ServerRequest, not_found
+from ..actors import Greeting, ServerRequest, not_found
 from ..protocol.address import Address
 
 Answer = Callable[[ServerRequest], Awaitable[Mapping[str, Any]]]
@@ -43,6 +44,12 @@ class Callbacks:
     on_log: OnLog | None = None
     on_notification: OnNotification | None = None
     capabilities: Mapping[str, Any] = attrs.field(factory=_nothing)
+
+    def greeting(self, _address: Address) -> Greeting:
+        """Whoever gave a callback waits to be asked, or told, at any moment: that needs a handshake."""
+        declared = self.declared()
+        waits = bool(declared) or self.on_log is not None or self.on_notification is not None
+        return Greeting(declared, by_handshake=waits)
 
     def declared(self) -> dict[str, Any]:
         """The client capabilities these callbacks amount to."""

@@ -2,7 +2,7 @@
 
 Everything a server says of itself unasked passes here once. Updates of resources go to whoever watches them; all of it
 goes to the callbacks of the address's owner. A door that speaks for a client of its own takes the callbacks' place with
-`answer_with`; servers that were told of other capabilities are then met anew, because a server cannot be told twice.
+`answer_with`; servers that were met otherwise are then met anew, because a server cannot be told twice.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ..actors import UPDATED, Host, ServerRequest
+from ..actors import UPDATED, Greeting, Host, ServerRequest
 from ..protocol.address import Address
 from ._callbacks import Callbacks
 
@@ -42,8 +42,8 @@ class Reception:
 
     # ---- Host -------------------------------------------------------------------------------------------------------
 
-    def capabilities(self, address: Address) -> Mapping[str, Any]:
-        return self._host.capabilities(address) if self._host is not None else self._callbacks.declared()
+    def greeting(self, address: Address) -> Greeting:
+        return (self._host or self._callbacks).greeting(address)
 
     async def answer(self, request: ServerRequest) -> Mapping[str, Any]:
         return await (self._host or self._callbacks).answer(request)

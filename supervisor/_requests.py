@@ -283,6 +283,11 @@ class Requests:
                 return  # it cannot be told now: its next incarnation is not asked to begin with
         actor.wishes_changed()
 
+    def is_stateless(self, server: str) -> bool:
+        """Whether it speaks 2026-07-28, as far as is known. Raises `UnknownServer`, `SessionNeeded`."""
+        actor = self._actor(server)
+        return _is_modern(actor) if actor.peer is not None else actor.record.era_hint in MODERN_VERSIONS
+
     def set_log_level(self, level: str, server: str | None = None) -> None:
         """From which level on servers (or one) log: to `on_log`. Live servers are told, others when they are met.
 
@@ -312,13 +317,12 @@ class Requests:
         self.meet_anew()
 
     def meet_anew(self) -> None:
-        """What can be answered has changed: restart the servers that were told otherwise. One that is being installed,
-        or only visited, is let finish first."""
+        """What can be answered, or how, has changed: restart the servers that were met otherwise. One that is being
+        installed, or only visited, is let finish first; it is asked again when it is ready."""
         reception, root = self._live.reception, self._live.root
         for actor in tuple(root.actors.values()):
-            declared = None if actor.address.is_call else actor.declared
             known = actor.life.state in (State.CONNECTING, State.CONNECTED) and not root.is_first_start(actor)
-            if known and declared is not None and declared != reception.capabilities(actor.address):
+            if known and actor.must_meet_anew(reception.greeting(actor.address)):
                 actor.leave(Ending(Cause.RESTART, "its client can answer other requests now"))
 
     # ---- names ------------------------------------------------------------------------------------------------------

@@ -323,6 +323,10 @@ class Root:
             actor.leave(Ending(Cause.SCOPE_ENDED, "the session is over"), 0)
         return [actor for actor in self.actors.values() if actor.address.scope == scope]
 
+    def era_hint(self, actor: ServerActor) -> str | None:
+        """What its server spoke when it could choose."""
+        return _server_of(self._record(actor)).era_hint
+
     def limits_changed(self) -> None:
         """The settings are others now: the policies' numbers with them."""
         self._policy = GatePolicy.of(self.stage.settings)
@@ -604,7 +608,8 @@ class Root:
             self.admission.return_slot(actor)
         record.standing.discard(actor)
         server = record.parent or record
-        server.era_hint = hello.protocol_version
+        if hello.is_its_choice:
+            server.era_hint = hello.protocol_version
         record.failure = server.failure = None
         if record.parent is not None and record.parent.gate.is_troubled:
             # Its children connect again; what a session's own child does after that is its own gate's.

@@ -338,7 +338,7 @@ class Runtime:
                     instructions=hello.instructions,
                     server_info=hello.server_info,
                     capabilities=hello.capabilities,
-                    protocol_version=hello.protocol_version,
+                    protocol_version=self.root.era_hint(actor),
                     fetched_at=time.time(),
                     revision=revision,
                 )

@@ -19,7 +19,6 @@ from greenroom.gateway._direct import Direct
 from greenroom.gateway._endpoint import HANDSHAKE_VERSIONS, Endpoint
 from greenroom.gateway._exposure import Proxy
 from greenroom.gateway._jobs import Job
-from greenroom.gateway._mcp_tool import McpTool
 from greenroom.testing.servers import echo
 
 ENVELOPE = {
@@ -37,7 +36,7 @@ class Client:
         self.congested = False
         self.takes_long_lines = True
         self.notes: list[str] = []
-        exposure = exposure or Proxy(McpTool(self.room))
+        exposure = exposure or Proxy(self.room)
         endpoint = Endpoint(exposure, "9.9", note=self.notes.append, **options)
         self.talk = endpoint.open(self, self._spawn)
         self.spawn: Any = None
@@ -76,7 +75,7 @@ def test_every_handshake_version_is_agreed_to(version: str) -> None:
     result = Client().ask("initialize", {"protocolVersion": version, "capabilities": {}})
     assert result == {
         "protocolVersion": version,
-        "capabilities": {"tools": {"listChanged": False}},
+        "capabilities": {"tools": {"listChanged": False}, "logging": {}},
         "serverInfo": {"name": "greenroom", "title": "Greenroom", "version": "9.9"},
     }
 
@@ -348,7 +347,7 @@ def test_an_answered_call_leaves_nothing_to_the_garbage_collector(backend: str, 
         ) as room:
             await room.connect("a")
             direct = name == "direct"
-            client = Client(Direct(room) if direct else Proxy(McpTool(room)))
+            client = Client(Direct(room) if direct else Proxy(room))
             client.ask("initialize", {"protocolVersion": "2025-11-25", "capabilities": {}})
             params = {"name": "a_echo"} if direct else {"name": "mcp", "arguments": {"tool": "a_echo"}}
             gc.collect()

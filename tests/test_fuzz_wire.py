@@ -27,7 +27,6 @@ from greenroom.actors._stdio._line_peer import LinePeer
 from greenroom.actors._wire import WireFault, decode_result
 from greenroom.gateway._endpoint import Endpoint
 from greenroom.gateway._exposure import Proxy
-from greenroom.gateway._mcp_tool import McpTool
 from greenroom.gateway._stdio_door import StdioDoor
 
 MAX_LINE = 4096
@@ -277,7 +276,7 @@ class Outlet:
 def endpoint(notes: Callable[[str], None]) -> Endpoint:
     room: Any = FakeRoom()
     room.answer = {"content": []}
-    return Endpoint(Proxy(McpTool(room)), "9.9", note=notes)
+    return Endpoint(Proxy(room), "9.9", note=notes)
 
 
 MCP = st.builds(

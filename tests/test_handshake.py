@@ -13,6 +13,7 @@ import pytest
 from tests.support import run, run_virtual
 from tests.support.stdio import CLIENT, Stage, definition_of, on_stage
 
+from greenroom.actors import Greeting
 from greenroom.actors._connection import Hello, Listing
 from greenroom.actors._handshake import RpcFailure, list_all, shake_hands
 from greenroom.actors._peer import Exchange, RpcError
@@ -24,7 +25,7 @@ SETTINGS = Settings(probe_timeout=2.0, connect_timeout=5.0)
 
 async def _greet(stage: Stage, hint: str | None = None, settings: Settings = SETTINGS) -> Hello:
     return await shake_hands(
-        stage.peer, stage.rim, settings=settings, client_info=CLIENT, capabilities={}, era_hint=hint
+        stage.peer, stage.rim, settings=settings, client_info=CLIENT, greeting=Greeting(), era_hint=hint
     )
 
 
@@ -222,7 +223,12 @@ WELCOME = {"protocolVersion": "2025-11-25", "capabilities": {"tools": {}}, "serv
 
 async def _meet(peer: Paced, settings: Settings, hint: str | None = None) -> Hello:
     return await shake_hands(
-        peer, peer._rim, settings=settings, client_info=CLIENT, capabilities={"roots": {}}, era_hint=hint
+        peer,
+        peer._rim,
+        settings=settings,
+        client_info=CLIENT,
+        greeting=Greeting({"roots": {}}),
+        era_hint=hint,
     )
 
 

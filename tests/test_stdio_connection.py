@@ -28,6 +28,7 @@ from tests.support.stdio import (
     until,
 )
 
+from greenroom.actors import Greeting
 from greenroom.actors._guard import Guard
 from greenroom.actors._handshake import RpcFailure, ask, shake_hands
 from greenroom.actors._rim import current_rim
@@ -67,7 +68,7 @@ def test_t05_initialize_never_answered_ends_at_its_deadline(backend: str) -> Non
         async with on_stage(definition_of("faulty.py", "--hang-at", "start")) as stage:
             with pytest.raises(RpcFailure, match=r"initialize: no answer within") as caught:
                 await shake_hands(
-                    stage.peer, stage.rim, settings=settings, client_info=CLIENT, capabilities={}
+                    stage.peer, stage.rim, settings=settings, client_info=CLIENT, greeting=Greeting()
                 )
             assert caught.value.timed_out
             await stage.connection.stop(0.3)

@@ -9,6 +9,9 @@ login. The exchange they were told to did not run, so it is unsent again; then t
 moment to end (twenty calls in flight are each told the same), and `on_lost` is told once. Requests made meanwhile stay
 unsent, for the actor to place elsewhere.
 
+What we tell the server has a POST of its own too, so two could overtake each other. Where the order says something it
+is kept: progress on the way to an answer of ours arrives in order, and before the answer.
+
 Abandoning closes the exchange's stream, which since 2026-07-28 is how cancellation is said; before, a stream may break
 for any reason, so the notification says it. The same era has no other notifications to the server over HTTP.
 """
@@ -102,6 +105,7 @@ class HttpPeer(Conversation):
         self._quiet = anyio.Event()  # while leaving: no exchange is under way any more
         self._leaving = False
         self._introduced: anyio.Event | None = None  # that we are initialised has reached the server
+        self._progressed: anyio.Event | None = None  # the latest progress that we told has reached the server
 
     @property
     def is_modern(self) -> bool:
@@ -138,12 +142,15 @@ class HttpPeer(Conversation):
         if method == "notifications/initialized":
             self._introduced = introduced = anyio.Event()
             self._spawn(lambda: self._introduce(line, introduced))
+        elif method == "notifications/progress":
+            before, self._progressed = self._progressed, (reached := anyio.Event())
+            self._spawn(lambda: self._deliver_after(before, line, reached))
         else:
             self._spawn(lambda: self._deliver(line))
 
     def reply(self, rpc_id: Any, result: Mapping[str, Any] | None, error: RpcError | None = None) -> None:
-        line = encode_reply(rpc_id, result, error)
-        self._spawn(lambda: self._deliver(line))
+        line, before = encode_reply(rpc_id, result, error), self._progressed
+        self._spawn(lambda: self._deliver_after(before, line))
 
     # -- what a carrier does --
 
@@ -251,6 +258,17 @@ class HttpPeer(Conversation):
             self.lose(_reason(end))
         except ExchangeFault as problem:
             self.notes.add("the stream of notifications ended", str(problem))
+
+    async def _deliver_after(
+        self, before: anyio.Event | None, line: bytes, reached: anyio.Event | None = None
+    ) -> None:
+        try:
+            if before is not None:
+                await before.wait()
+            await self._deliver(line)
+        finally:
+            if reached is not None:
+                reached.set()
 
     async def _deliver(self, line: bytes) -> None:
         try:

@@ -4,8 +4,6 @@
 * `_door`      the exposure: each request on its way to its server
 * `_answers`   how a call's end is told: results as they are, errors by whose they are
 * `_guest`     one client: what it watches, which streams it keeps open
-* `_bridge`    what servers ask of their client, and what they say unasked
-* `_parking`   calls of older servers that wait for the answers of a newer client; sealed state
 
 We are a middle here: a result is passed on as the bytes the server sent, and only what names a thing is ours.
 """

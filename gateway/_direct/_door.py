@@ -19,13 +19,13 @@ from ...protocol.errors import AmbiguousTool, GreenroomError, UnknownTool
 from ...protocol.events import Kind
 from ...protocol.index import Ambiguous, Missing, Target
 from .. import _rpc as rpc
+from .._bridge import Bridge
 from .._exposure import Client
 from .._jobs import Job, RpcFault
+from .._parking import Errand, Seal
 from .._room import WholeCall, WholeRoom
 from . import _answers as answers
-from ._bridge import Bridge
 from ._guest import Guest
-from ._parking import Errand, Parking, Seal
 from ._shown import Shown
 
 if TYPE_CHECKING:
@@ -42,10 +42,8 @@ class Direct:
         self._room = room
         self._shown = Shown(room)
         self._guests: dict[Client, Guest] = {}
-        self._parking = Parking(room.config.settings.call_total_timeout)
         self._seal = Seal()
         self._levels: dict[str, str] = {}  # what older servers were told for a newer client
-        self._bridge = Bridge(self._guests, self._parking)
         self._begin: Final[Mapping[str, Callable[[Job], None]]] = {
             "tools/call": self._call,
             "resources/read": self._read,
@@ -56,7 +54,7 @@ class Direct:
             "subscriptions/listen": self._listen,
             "logging/setLevel": self._set_level,
         }
-        room.answer_with(self._bridge)
+        self._bridge = Bridge(room, self._tell_update)
 
     # ---- what it shows ---------------------------------------------------------------------------------------
 
@@ -105,16 +103,20 @@ class Direct:
     def came(self, client: Client) -> None:
         if client not in self._guests:
             self._guests[client] = Guest(self._room, client)
-        self._room.meet_anew()
+        self._bridge.came(client)
 
     def heard(self, client: Client, method: str) -> None:
-        if method == "notifications/roots/list_changed":
-            self._room.roots_changed()
+        self._bridge.said(method)
 
     def left(self, client: Client) -> None:
+        self._bridge.left(client)
         guest = self._guests.pop(client, None)
         if guest is not None:
             guest.leave()
+
+    def _tell_update(self, server: str, params: Mapping[str, Any]) -> None:
+        for guest in tuple(self._guests.values()):
+            guest.tell_update(server, params)
 
     # ---- requests --------------------------------------------------------------------------------------------
 
@@ -253,7 +255,11 @@ class Direct:
         """What the client says beyond who it is. An older server is told the level the older way."""
         assert job.meta is not None
         level = job.meta.get(_LOG_LEVEL)
-        if isinstance(level, str) and self._levels.get(server) != level and not self._is_modern(server):
+        if (
+            isinstance(level, str)
+            and self._levels.get(server) != level
+            and not self._room.is_stateless(server)
+        ):
             self._room.set_log_level(level, server)
             self._levels[server] = level
         return {
@@ -262,43 +268,32 @@ class Direct:
             if key == _LOG_LEVEL or not (key.startswith(rpc.META) or key == "progressToken")
         }
 
-    def _is_modern(self, server: str) -> bool:
-        entry = self._room.entry(server)
-        return entry is not None and entry.protocol_version in rpc.MODERN_VERSIONS
-
     def _start_modern(self, job: Job, server: str, params: dict[str, Any], target: Target | None) -> None:
         state = rpc.read_value(job.params.get(_STATE))
         what = (server, job.method, str(params.get("name", params.get("uri", ""))))
         if isinstance(state, str):
-            errand = self._parking.resume(job, state)
-            if errand is not None:
+            if self._bridge.parking.resume(job, state) is not None:
                 return
             params[_STATE] = self._seal.open(state, *what)
-        errand = Errand(job, server)
-        self._parking.started(errand)
+        errand = Errand(self._bridge.parking, job, server, partial(self._modern_ended, what))
         try:
-            errand.call = self._room.start_request(
+            call = self._room.start_request(
                 server,
                 job.method,
                 params,
-                partial(self._modern_ended, errand, what),
+                errand.ended,
                 tool=target.name if target is not None else None,
-                on_progress=job.progress if job.token is not None else None,
+                on_progress=errand.progress if job.token is not None else None,
                 replayable=target is not None and target.is_harmless,
                 takes_inputs=True,
             )
         except GreenroomError:
-            self._parking.ended(errand)
+            errand.refused()
             raise
-        if not errand.ended:
-            job.follow(errand.call)
+        errand.follow(call)
 
-    def _modern_ended(self, errand: Errand, what: tuple[str, ...], call: WholeCall) -> None:
-        self._parking.ended(errand)
-        job = errand.job
-        if job is None:
-            errand.outcome = call
-        elif call.result is not None and b"input_required" in call.result:
+    def _modern_ended(self, what: tuple[str, ...], job: Job, call: WholeCall) -> None:
+        if call.result is not None and b"input_required" in call.result:
             job.answer_raw(self._sealed(call.result, what), modern=True)
         else:
             answers.end(job, call)

@@ -28,6 +28,7 @@ from ...protocol.index import Ambiguous, Missing, Target
 from ...protocol.names import has_prefix
 from ...protocol.search import search, search_matching
 from .._jobs import Job
+from .._parking import Errand, Parking
 from .._room import CallLike, Library, PlainRow, Room, StatusRow
 from . import _refusals as refusals
 from . import _texts as texts
@@ -185,8 +186,16 @@ class Librarian:
 class McpTool:
     """The tool itself. `begin` takes a job and sees to it that it is answered."""
 
-    def __init__(self, room: Room, *, hints: Hints = FOR_MODELS, spill: Spill | None = None) -> None:
+    def __init__(
+        self,
+        room: Room,
+        *,
+        hints: Hints = FOR_MODELS,
+        spill: Spill | None = None,
+        parking: Parking | None = None,
+    ) -> None:
         self._room = room
+        self._parking = parking or Parking(room.config.settings.call_total_timeout)
         self._spill = spill or Spill()
         self._librarian = Librarian(room, hints=hints)
 
@@ -250,6 +259,9 @@ class McpTool:
 
     def _start(self, target: Target, request: Request, job: Job) -> None:
         """The short way: the call is accepted or refused here, and its end comes by callback."""
+        if job.modern:
+            self._start_errand(target, request, job)
+            return
         on_progress = job.progress if job.wants_progress else None
         try:
             call = self._room.start_call(
@@ -263,6 +275,21 @@ class McpTool:
             job.answer(self._refused(error, request).as_result())
         else:
             job.follow(call)
+
+    def _start_errand(self, target: Target, request: Request, job: Job) -> None:
+        """For a client that is asked by ending its request: the call may outlive this job."""
+        errand = Errand(self._parking, job, target.server, partial(self._ended, target, request))
+        on_progress = errand.progress if job.wants_progress else None
+        try:
+            call = self._room.start_call(target, request.args, errand.ended, on_progress=on_progress)
+        except CallError as error:
+            errand.refused()
+            job.answer(refusals.failed_call(error, target).as_result())
+        except GreenroomError as error:
+            errand.refused()
+            job.answer(self._refused(error, request).as_result())
+        else:
+            errand.follow(call)
 
     def _ended(self, target: Target, request: Request, job: Job, call: CallLike) -> None:
         if call.error is not None:

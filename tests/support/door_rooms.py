@@ -161,6 +161,18 @@ class FakeRoom:
         await self.connect(server or "clock")
         return [(server or "clock", None)]
 
+    def answer_with(self, host: Any) -> None:
+        self.host = host
+
+    def meet_anew(self) -> None:
+        pass
+
+    def roots_changed(self) -> None:
+        pass
+
+    def set_log_level(self, level: str, server: str | None = None) -> None:
+        self.log_level = level
+
     @asynccontextmanager
     async def events(self, kinds: Any = None) -> AsyncGenerator[Any]:
         send, receive = anyio.create_memory_object_stream[Any](10)

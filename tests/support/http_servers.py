@@ -24,6 +24,18 @@ def sdk_server(host: str, kind: str) -> Generator[str]:
 
 
 @contextmanager
+def asker_entry(transport: str) -> Generator[dict[str, str | list[str]]]:
+    """The entry of `sdk_asker`, on "stdio" or running already on "http"."""
+    command = [sys.executable, "-m", "tests.support.sdk_asker"]
+    if transport == "stdio":
+        yield {"command": command[0], "args": command[1:], "cwd": os.fspath(ROOT)}
+        return
+    with _process([*command, "http"], {}) as process:
+        assert process.stdout is not None
+        yield {"url": f"http://127.0.0.1:{int(process.stdout.readline())}/mcp"}
+
+
+@contextmanager
 def _process(command: list[str], environment: dict[str, str]) -> Generator[subprocess.Popen[bytes]]:
     process = subprocess.Popen(
         command,

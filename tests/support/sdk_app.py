@@ -107,10 +107,10 @@ def main(host: str, kind: str) -> None:
     listener.bind(("127.0.0.1", 0))
     listener.listen(100)
     print(listener.getsockname()[1], flush=True)
-    (_uvicorn if host == "uvicorn" else _hypercorn)(make_app(kind), listener)
+    (serve_with_uvicorn if host == "uvicorn" else _hypercorn)(make_app(kind), listener)
 
 
-def _uvicorn(app: Any, listener: socket.socket) -> None:
+def serve_with_uvicorn(app: Any, listener: socket.socket) -> None:
     import uvicorn
 
     server = uvicorn.Server(

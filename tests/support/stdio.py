@@ -13,6 +13,7 @@ from typing import Any
 import anyio
 import attrs
 
+from greenroom.actors import Greeting
 from greenroom.actors._guard import Guard
 from greenroom.actors._handshake import RpcFailure, ask, shake_hands
 from greenroom.actors._peer import Exchange, LostReason, RpcError
@@ -105,7 +106,7 @@ class Stage:
                 self.rim,
                 settings=Settings(connect_timeout=10.0),
                 client_info=CLIENT,
-                capabilities={},
+                greeting=Greeting(),
                 era_hint="2025-11-25",
             )
         except RpcFailure as failure:

@@ -197,9 +197,14 @@ def raw_server(entry: Mapping[str, Any], *, modern: bool = False) -> Generator[R
 
 @contextmanager
 def direct_door(
-    folder: Path, servers: Mapping[str, Any], *, modern: bool = False, **settings: Any
+    folder: Path,
+    servers: Mapping[str, Any],
+    *,
+    modern: bool = False,
+    expose: str = "direct",
+    **settings: Any,
 ) -> Generator[RawClient]:
-    """`greenroom serve --expose direct` over `servers`, as a process."""
+    """`greenroom serve` over `servers`, as a process."""
     config = folder / "mcp.json"
     config.write_text(json.dumps({"mcpServers": servers, "settings": settings}))
     environment = {
@@ -213,7 +218,7 @@ def direct_door(
         "greenroom",
         "serve",
         "--expose",
-        "direct",
+        expose,
         "--config",
         os.fspath(config),
     ]

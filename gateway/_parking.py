@@ -15,16 +15,14 @@ from __future__ import annotations
 import hashlib
 import hmac
 import secrets
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final, cast
 
 import anyio
 
-from ...protocol.errors import RpcRefusal
-from .. import _rpc as rpc
-from .._jobs import Job, RpcFault
-from .._room import WholeCall
-from . import _answers as answers
+from ..protocol.errors import RpcRefusal
+from . import _rpc as rpc
+from ._jobs import Job, RpcFault
 
 _KEY: Final = "question"
 
@@ -52,27 +50,57 @@ class Seal:
 
 
 class Errand:
-    """A call for a newer client: its job may end, and another take its place, before the call does."""
+    """A call for a newer client: its job may end, and another take its place, before the call does.
 
-    def __init__(self, job: Job, server: str) -> None:
+    `conclude(job, call)` ends the job that waits when the call ends.
+    """
+
+    def __init__(self, parking: Parking, job: Job, server: str, conclude: Callable[[Job, Any], None]) -> None:
         self.job: Job | None = job
         self.server = server
-        self.call: WholeCall | None = None
-        self.outcome: WholeCall | None = None  # it ended while nobody waited
-        self.ended = False
+        self._parking = parking
+        self._conclude = conclude
+        self._call: Any = None
+        self._outcome: Any = None  # it ended while nobody waited
+        self._ended = False
+        parking.started(self)
+
+    def follow(self, call: Any) -> None:
+        """Its call has been accepted; it may have ended already."""
+        if not self._ended:
+            self._call = call
+            if self.job is not None:
+                self.job.follow(call)
+
+    def ended(self, call: Any) -> None:
+        """Its call has ended: for its `on_end`."""
+        self.refused()
+        if self.job is None:
+            self._outcome = call
+        else:
+            self._conclude(self.job, call)
+
+    def refused(self) -> None:
+        """There is no call, or no call any more."""
+        self._ended, self._call = True, None
+        self._parking.ended(self)
+
+    def progress(self, params: Mapping[str, Any]) -> None:
+        if self.job is not None:
+            self.job.progress(params)
 
     def carry(self, job: Job) -> None:
         """This job waits for the call from here on."""
         self.job = job
-        if self.outcome is not None:
-            answers.end(job, self.outcome)
-        elif self.call is not None and not self.ended:
-            job.follow(self.call)
+        if self._outcome is not None:
+            self._conclude(job, self._outcome)
+        elif self._call is not None:
+            job.follow(self._call)
 
     def drop(self) -> None:
         """The client never came back."""
-        if self.call is not None and not self.ended:
-            self.call.cancel()
+        if self._call is not None:
+            self._call.cancel()
 
 
 class Parking:
@@ -87,7 +115,6 @@ class Parking:
         self._running[errand] = None
 
     def ended(self, errand: Errand) -> None:
-        errand.ended = True
         self._running.pop(errand, None)
 
     async def ask(self, client: Any, server: str, request: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -1,0 +1,96 @@
+"""An MCP server of the SDK's, of both eras, that asks its client for everything there is to ask, and logs.
+
+    python -m tests.support.sdk_asker            on stdio
+    python -m tests.support.sdk_asker http       Streamable HTTP; the port is printed; it ends when its stdin does
+
+Each tool says the protocol version it was called in, so a test sees which era the server was greeted in.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+import warnings
+from typing import Any
+
+import mcp_types as types
+from mcp.server import MCPServer
+from mcp.server.mcpserver import Context
+from pydantic import BaseModel
+
+
+class Name(BaseModel):
+    name: str
+
+
+def make_server() -> Any:
+    server = MCPServer("asker", log_level="CRITICAL")
+
+    @server.tool()
+    def era(context: Context[Any]) -> str:
+        """The version spoken, and the process that speaks it."""
+        return f"{context.protocol_version} {os.getpid()}"
+
+    @server.tool()
+    async def elicit(context: Context[Any]) -> str:
+        """Asks the user for a name."""
+        answer: Any = await context.elicit("Who?", Name)
+        return f"{answer.action} {answer.data.name if answer.action == 'accept' else ''}".strip()
+
+    @server.tool()
+    async def sample(context: Context[Any]) -> str:
+        """Asks for a sampled message, and says how far the client said it was."""
+        told: list[str] = []
+
+        async def heard(progress: float, total: float | None, message: str | None) -> None:
+            told.append(f"{progress:g}/{total or 0:g} {message}")
+
+        words = types.TextContent(type="text", text="say it")
+        params = types.CreateMessageRequestParams(
+            messages=[types.SamplingMessage(role="user", content=words)], max_tokens=5
+        )
+        answer = await context.session.send_request(
+            types.CreateMessageRequest(params=params), types.CreateMessageResult, progress_callback=heard
+        )
+        return f"{getattr(answer.content, 'text', '')} {told}"
+
+    @server.tool()
+    async def roots(context: Context[Any]) -> str:
+        """Asks for the roots."""
+        found = await context.session.list_roots()  # pyright: ignore[reportDeprecated]
+        return " ".join(str(root.uri) for root in found.roots)
+
+    @server.tool()
+    async def log(text: str, context: Context[Any], level: Any = "warning") -> str:
+        """Logs."""
+        await context.log(level, text)  # pyright: ignore[reportDeprecated]
+        return "logged"
+
+    @server.tool()
+    async def steps(context: Context[Any]) -> str:
+        """Reports progress."""
+        for step in (1, 2):
+            await context.report_progress(step, 2)
+        return "done"
+
+    return server
+
+
+def main(words: list[str]) -> None:
+    warnings.simplefilter("ignore")
+    server = make_server()
+    if not words:
+        server.run("stdio")
+        return
+    from tests.support.sdk_app import serve_with_uvicorn
+
+    listener = socket.socket()
+    listener.bind(("127.0.0.1", 0))
+    listener.listen(100)
+    print(listener.getsockname()[1], flush=True)
+    serve_with_uvicorn(server.streamable_http_app(), listener)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
