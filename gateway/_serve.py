@@ -35,6 +35,7 @@ from ._event_log import TOLD, Hear, Log, follow, to_file, to_log
 from ._exposure import Exposure, Proxy
 from ._garbage import collect_again
 from ._mcp_tool import FOR_PEOPLE, Librarian, McpTool, ask
+from ._refresh import begin, look
 from ._room import Room, WholeRoom
 from ._stdio_door import StdioDoor, taken_over_stdio
 from ._views import status_view, tools_view
@@ -231,6 +232,12 @@ def commands(room: Room, version: str) -> Mapping[str, control.Handler]:
         ended = await room.reconnect(params.get("server"))
         return {"servers": [{"name": name, "error": str(error) if error else None} for name, error in ended]}
 
+    async def refresh(params: Mapping[str, Any]) -> Any:
+        return begin(room, params.get("server"))
+
+    async def refreshed(params: Mapping[str, Any]) -> Any:
+        return look(room, librarian, params)
+
     async def vitals(_params: Mapping[str, Any]) -> Any:
         return {
             "pid": os.getpid(),
@@ -244,6 +251,8 @@ def commands(room: Room, version: str) -> Mapping[str, control.Handler]:
         "tools": tools,
         "mcp": mcp,
         "reconnect": reconnect,
+        "refresh": refresh,
+        "refreshed": refreshed,
         "vitals": vitals,
     }
 

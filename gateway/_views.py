@@ -8,8 +8,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from ._mcp_tool import Librarian, Mode
+from ._mcp_tool import FOR_PEOPLE, Librarian, Mode
 from ._mcp_tool._texts import tool_details
+from ._mcp_tool._unknown import details as unknown_details
+from ._mcp_tool._unknown import sentence
 
 if TYPE_CHECKING:
     from ._room import Library, StatusRow
@@ -32,7 +34,14 @@ def tools_view(librarian: Librarian, library: Library, server: str | None) -> di
     if refusal is not None:
         return {**refusal.details, "mode": "tools", "message": refusal.text}
     tools = [tool_details(target) for target in library.index.tools(server)]
-    return {"mode": "tools", "server": server, "tools": tools, "count": len(tools)}
+    view: dict[str, Any] = {"mode": "tools", "server": server, "tools": tools, "count": len(tools)}
+    unknown = librarian.unknown(server)
+    if unknown:
+        view["unknownServers"] = unknown_details(unknown)
+        view["message"] = f"{sentence(unknown)} {FOR_PEOPLE.learn}"
+        if server is not None:
+            view["error"] = "not_known_yet"
+    return view
 
 
 def _row(row: StatusRow) -> Mapping[str, Any]:

@@ -376,6 +376,16 @@ class Greenroom(Calls):
             await self._live.router.ref.ask(Sync)
         return plan
 
+    def refresh(self, server: str | None = None) -> list[str]:
+        """Ask the servers that nothing is known of, or this one, what they have; returns their names. Wait for it with
+        `catalogued`. Raises `UnknownServer`, and `ServerDown` for one that is out of service."""
+        live = self._live
+        if server is not None:
+            live.root.bring_back(server)
+            return live.visit([server])
+        entries = {name: live.router.entry(name) for name in live.root.records}
+        return live.visit([name for name, entry in entries.items() if entry is None or not entry.known])
+
     async def reconnect(self, server: str | None = None) -> list[tuple[str, CallError | None]]:
         """Restart one server, or: restart the live ones and connect eager and keep-alive ones, in parallel. Idle lazy
         servers are left alone. Returns each server with its error, or None."""

@@ -841,8 +841,8 @@ class Root:
         return shown + [self._status(address, tool_counts) for address in others]
 
     def _status(self, address: Address, tool_counts: Mapping[str, int | None]) -> ServerStatus:
-        actor, now = self.actors.get(address), self.stage.rim.now()
-        server = self.records[address.server]
+        server, now = self.records[address.server], self.stage.rim.now()
+        actor = self.actors.get(address) or (server.visit if address.is_shared else None)
         record = server if actor is None else self._record(actor)
         # A session stands behind its own gate and its server's.
         gate = max((record.gate, server.gate), key=lambda gate: gate.shut_until)

@@ -108,8 +108,11 @@ def _notes(server: Mapping[str, Any]) -> str:
         notes.append(f"pid {server['pid']}")
     if server["inFlight"] or server["queued"]:
         notes.append(f"{server['inFlight']} in flight, {server['queued']} queued")
-    if server["waitingFor"]:
-        notes.append(f"waiting for {server['waitingFor']}")
+    took = f" for {server['waiting']:.0f} s" if server.get("waiting") is not None else ""
+    if server["waitingFor"] == "install":
+        notes.append(f"installing{took}" + (f": {server['lastLine']}" if server["lastLine"] else ""))
+    elif server["waitingFor"]:
+        notes.append(f"waiting for {server['waitingFor']}{took}")
     notes += [str(server[key]) for key in ("down", "failure") if server.get(key)]
     if server["faults"]:
         notes.append(f"clients would refuse {server['faults'][0]}{_and_more(server['faults'])}")
@@ -126,3 +129,5 @@ def _tool_lines(details: Mapping[str, Any]) -> Iterator[str]:
     for tool in details.get("tools", ()):
         yield tool["name"]
     yield f"Total: {details.get('count', 0)} tools"
+    if "message" in details:
+        yield details["message"]

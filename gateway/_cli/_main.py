@@ -28,6 +28,11 @@ COMMANDS: Final[Mapping[str, tuple[str, str, str]]] = {
     "search": ("_look", "search_command", "Find tools by words or by a pattern."),
     "describe": ("_look", "describe_command", "Show a tool and its parameters."),
     "call": ("_act", "call_command", "Call a tool."),
+    "refresh": (
+        "_refresh",
+        "refresh_command",
+        "Start servers nothing is known of, once, to read what they have.",
+    ),
     "reconnect": ("_act", "reconnect_command", "Connect servers of a running gateway again."),
     "config": ("_config", "config_command", "Show the effective configuration."),
     "bench": ("_bench", "bench_command", "Measure a server: what connecting it over and over costs."),

@@ -20,6 +20,7 @@ class Hints:
     search: str
     connect: str
     instructions: str
+    learn: str  # what to do about servers that nothing is known of
 
     def to_connect(self, server: str) -> str:
         return self.connect.format(server=server)
@@ -31,6 +32,7 @@ FOR_MODELS: Final = Hints(
     search='Use mcp({ search: "..." }) to search.',
     connect='Use mcp({{ connect: "{server}" }}) or greenroom reconnect {server} to retry.',
     instructions='mcp({{ instructions: "{server}" }}) for all of them',
+    learn='Use mcp({ connect: "name" }) to ask one what it has.',
 )
 
 FOR_PEOPLE: Final = Hints(
@@ -39,4 +41,5 @@ FOR_PEOPLE: Final = Hints(
     search="Use greenroom search WORDS to search.",
     connect="Use greenroom reconnect {server} to connect it in a running gateway.",
     instructions='a client\'s mcp({{ instructions: "{server}" }}) has all of them',
+    learn="Use greenroom refresh to start them once and read what they have.",
 )

@@ -22,9 +22,12 @@ from ...protocol.errors import (
 from ._answer import Answer
 from ._hints import Hints
 from ._texts import expected_parameters
+from ._unknown import details as unknown_details
+from ._unknown import sentence
 
 if TYPE_CHECKING:
     from ...protocol.index import Target
+    from .._room import StatusRow
 
 MOST_NAMES: Final = 60  # of a server's tools, told to whoever asked for one it lacks
 _TOLD_AS_THEY_ARE: Final = frozenset(
@@ -60,6 +63,7 @@ def unknown_tool(
     names: Sequence[str],
     suggestions: Sequence[str],
     connected_now: bool = False,
+    unknown: Sequence[StatusRow] = (),
     hints: Hints,
 ) -> Answer:
     """No tool of that name. `names`: what `server` has; `connected_now`: it was connected to make sure."""
@@ -76,7 +80,24 @@ def unknown_tool(
     if suggestions:
         details["suggestions"] = list(suggestions)
         text += f" Did you mean: {', '.join(suggestions)}"
+    if unknown:
+        details["unknownServers"] = unknown_details(unknown)
+        text += f" {sentence(unknown)} {hints.learn}"
     return Answer.of(text, **details)
+
+
+def not_known_yet(mode: str, tool: str, owners: Sequence[StatusRow], hints: Hints) -> Answer:
+    """A tool of a server that nothing is known of: whether it is there cannot be said."""
+    servers = " and ".join(f'"{row.server}"' for row in owners)
+    text = f'Nothing is known of {servers} yet, nor whether it has "{tool}". {sentence(owners)} {hints.learn}'
+    return Answer.of(
+        text,
+        mode=mode,
+        requestedTool=tool,
+        server=owners[0].server,
+        error="not_known_yet",
+        unknownServers=unknown_details(owners),
+    )
 
 
 def other_tool(name: str) -> Answer:

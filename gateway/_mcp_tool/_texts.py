@@ -16,6 +16,8 @@ from ...protocol.lifecycle import State
 from ...protocol.schema_text import parameters_text
 from ._answer import Answer
 from ._hints import Hints
+from ._unknown import details as unknown_details
+from ._unknown import is_unknown, sentence, waits
 
 if TYPE_CHECKING:
     from ...protocol.catalogue import ServerEntry
@@ -49,6 +51,9 @@ def line_of(row: StatusRow) -> Line:
         return Line("connected", "✓", _tools(row.tool_count or 0))
     if row.needs_auth:
         return Line("needs-auth", "⚠", "needs auth")
+    if is_unknown(row) and (row.waiting is not None and row.waiting_for != "gate"):
+        line = f": {row.last_line}" if row.last_line else ""
+        return Line("not-connected", "○", f"not known yet, {waits(row)}{line}")
     if row.failed_ago is not None:
         return Line("failed", "✗", f"failed {round(row.failed_ago)}s ago")
     if row.cached:
@@ -109,6 +114,10 @@ def server_list(row: StatusRow, tools: Sequence[Target], entry: ServerEntry | No
     if entry is not None and entry.known:
         return Answer.of(f'Server "{server}" has no cached tools (not connected).', **details)
     text = f'Server "{server}" is configured but not connected. {hints.to_connect(server)}'
+    if row.waiting is not None:
+        line = f" Its last line: {row.last_line}" if row.last_line else ""
+        text = f'Server "{server}" is not known yet ({waits(row)}); retry in a moment.{line}'
+        details["waitsFor"] = waits(row)
     return Answer.of(text, **details, error="not_connected")
 
 
@@ -150,6 +159,7 @@ def search(
     full: bool,
     offset: int,
     connecting: Sequence[str] = (),
+    unknown: Sequence[StatusRow] = (),
     hints: Hints,
 ) -> Answer:
     """A page of matches: with their parameters (`full`), or one line each."""
@@ -166,11 +176,15 @@ def search(
     }
     if connecting:
         details["connectingServers"] = list(connecting)
+    if unknown:
+        details["unknownServers"] = unknown_details(unknown)
     targets = [match.target for match in page.matches]
     if not page.total:
-        return Answer.of(_nothing(query, server, connecting, hints), **details)
+        return Answer.of(_nothing(query, server, connecting, unknown, hints), **details)
     head = f'Found {_tools(page.total)} matching "{query}":' if query.strip() else f"{_tools(page.total)}:"
     text = [head, "", *(full_lines(targets) if full else map(short_line, targets))]
+    if unknown:
+        text += ["", f"{sentence(unknown)} {hints.learn}"]
     if page.has_more or offset:
         text += ["", _footer(len(targets), page)]
     text += _still_connecting(connecting)
@@ -246,9 +260,13 @@ def _parameters(target: Target) -> list[str]:
     return ["Parameters:", parameters_text(target.input_schema)]
 
 
-def _nothing(query: str, server: str | None, connecting: Sequence[str], hints: Hints) -> str:
+def _nothing(
+    query: str, server: str | None, connecting: Sequence[str], unknown: Sequence[StatusRow], hints: Hints
+) -> str:
     where = f' in "{server}"' if server else ""
     text = [f'No tools matching "{query}"{where}', *_still_connecting(connecting)]
+    if unknown:
+        return f"{' '.join(text)}{'' if connecting else '.'} {sentence(unknown)} {hints.learn}"
     return " ".join(text) if connecting else f"{text[0]}. {hints.see_servers}"
 
 

@@ -38,6 +38,7 @@ from ._hints import FOR_MODELS, Hints
 from ._outcome import Outcome, decode_result, outcome_of
 from ._patterns import matcher
 from ._spill import Spill
+from ._unknown import is_unknown
 
 
 class Librarian:
@@ -95,6 +96,10 @@ class Librarian:
             refusal = self.refusal(mode, unusable)
             assert refusal is not None
             return refusal
+        unknown = [] if connected_now else self.unknown(server)
+        owners = [row for row in unknown if server is not None or has_prefix(tool, row.server)]
+        if owners:
+            return refusals.not_known_yet(mode.value, tool, owners, self._hints)
         index = self._library.index
         names = [target.name for target in index.tools(server)] if server else []
         return refusals.unknown_tool(
@@ -104,6 +109,7 @@ class Librarian:
             names=names,
             suggestions=index.suggest(tool),
             connected_now=connected_now,
+            unknown=unknown,
             hints=self._hints,
         )
 
@@ -166,8 +172,13 @@ class Librarian:
             full=request.include_schemas,
             offset=request.offset,
             connecting=self._connecting(request.server),
+            unknown=[row for row in self.unknown(request.server) if not _is_merely_connecting(row)],
             hints=self._hints,
         )
+
+    def unknown(self, server: str | None = None) -> list[StatusRow]:
+        """The servers that nothing is known of yet (or that one, if so)."""
+        return [row for row in self.rows() if is_unknown(row) and server in (None, row.server)]
 
     def _page(self, request: Request, where: Mapping[str, Any]) -> Any:
         index = self._library.index
@@ -176,11 +187,12 @@ class Librarian:
         return search(index, request.subject, **where)
 
     def _connecting(self, server: str | None) -> list[str]:
-        return [
-            row.server
-            for row in self._library.status()
-            if row.connecting and row.tool_count is None and server in (None, row.server)
-        ]
+        return [row.server for row in self.unknown(server) if _is_merely_connecting(row)]
+
+
+def _is_merely_connecting(row: StatusRow) -> bool:
+    """It will be known in a moment."""
+    return row.connecting and row.waiting_for is None
 
 
 class McpTool:

@@ -157,6 +157,9 @@ class FakeRoom:
         self.connected.append(server)
         self.on_connect(server)
 
+    def refresh(self, server: str | None = None) -> list[str]:
+        return [server or "fresh"]
+
     async def reconnect(self, server: str | None = None) -> list[tuple[str, Exception | None]]:
         await self.connect(server or "clock")
         return [(server or "clock", None)]

@@ -1,0 +1,98 @@
+"""`refresh`: start servers that nothing is known of, once, and read what they have.
+
+Through the running gateway, whose clients have the result at once; without one in a room of its own, for the cache.
+How it goes is told on stderr as it goes; the answer is one line for each server.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from ._common import common_options, read_config, run_to_end, running_gateway, say, show
+
+if TYPE_CHECKING:
+    from ...protocol.config import Config
+    from .. import _control as control
+
+LOOK_EVERY: Final = 0.3  # seconds
+SAY_EVERY: Final = 5.0  # seconds, about a server whose words have not changed
+
+
+@click.command("refresh")
+@click.argument("server", required=False)
+@common_options
+def refresh_command(server: str | None, config_path: Path | None, pid: int | None, as_json: bool) -> int:
+    """Start servers nothing is known of, or SERVER, once, to read what they have."""
+    config = read_config(config_path)
+    gateway = running_gateway(config, pid)
+    origin: dict[str, Any] = {"source": "room"}
+    if gateway is None:
+        rows = run_to_end(partial(_in_own_room, config, server))
+    else:
+        origin = {"source": "gateway", "pid": gateway.pid}
+        rows = _through(gateway, server)
+    show("\n".join(_lines(rows)), {"servers": rows, **origin}, as_json)
+    return int(any(row["state"] == "failed" for row in rows))
+
+
+def _through(gateway: control.Gateway, server: str | None) -> list[dict[str, Any]]:
+    asked = gateway.ask("refresh", server=server)
+    progress = Progress()
+    while not progress.tell(rows := gateway.ask("refreshed", **asked)):
+        time.sleep(LOOK_EVERY)
+    return rows
+
+
+async def _in_own_room(config: Config, server: str | None) -> list[dict[str, Any]]:
+    import anyio
+
+    from ... import Greenroom
+    from .._mcp_tool import FOR_PEOPLE, Librarian
+    from .._refresh import begin, look
+
+    async with Greenroom.open(config, bootstrap=False) as room:
+        librarian, asked = Librarian(room, hints=FOR_PEOPLE), begin(room, server)
+        progress = Progress()
+        while True:
+            rows = look(room, librarian, asked)
+            if progress.tell(rows):
+                return rows
+            await anyio.sleep(LOOK_EVERY)
+
+
+class Progress:
+    """What has been said of each server, so that nothing is said twice."""
+
+    def __init__(self) -> None:
+        self._said: dict[str, tuple[str, float]] = {}
+
+    def tell(self, rows: list[dict[str, Any]]) -> bool:
+        """Say what is new. True when nobody is waited for any more."""
+        for row in rows:
+            if row["state"] == "waiting":
+                self._tell(row)
+        return all(row["state"] != "waiting" for row in rows)
+
+    def _tell(self, row: Mapping[str, Any]) -> None:
+        now, words = time.monotonic(), str(row["waitsFor"])
+        kind = words.partition(" for ")[0] + str(row["lastLine"])
+        before, at = self._said.get(row["name"], ("", 0.0))
+        if kind != before or now >= at + SAY_EVERY:
+            self._said[row["name"]] = (kind, now)
+            say(f"{row['name']}: {words}" + (f": {row['lastLine']}" if row["lastLine"] else ""))
+
+
+def _lines(rows: list[dict[str, Any]]) -> Iterator[str]:
+    if not rows:
+        yield "Every server is known; nothing to do."
+    for row in rows:
+        if row["state"] == "known":
+            yield f"✓ {row['name']}: {row['tools']} tool{'' if row['tools'] == 1 else 's'}"
+        else:
+            yield f"✗ {row['name']}: {row['failure']}"

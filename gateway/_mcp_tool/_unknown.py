@@ -1,0 +1,54 @@
+"""Servers that nothing is known of yet, in words: named wherever what is known is looked at, with what they wait for.
+
+Pure. To say "not found" of what a server was never asked would be a guess.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from ...protocol.lifecycle import State
+
+if TYPE_CHECKING:
+    from .._room import StatusRow
+
+_MOST: Final = 20  # servers named in one sentence
+
+
+def is_unknown(row: StatusRow) -> bool:
+    """Nothing is known of what it has, and it could be asked."""
+    return row.tool_count is None and not row.disabled and row.broken is None
+
+
+def waits(row: StatusRow) -> str:
+    """What it waits for, and since when: `installing for 12 s`."""
+    took = "" if row.waiting is None else f" for {row.waiting:.0f} s"
+    if row.waiting_for == "install":
+        return f"installing{took}"
+    if row.state is State.CONNECTING:
+        return f"connecting{took}"
+    if row.needs_auth:
+        return "needs a login"
+    if row.failed_ago is not None:
+        again = f", tried again in {row.retry_in:.0f} s" if row.waiting_for and row.retry_in else ""
+        return f"failed {row.failed_ago:.0f} s ago{again}"
+    if row.waiting_for is not None:
+        return f"waiting for {row.waiting_for}{took}"
+    return "down" if row.down is not None else "not asked yet"
+
+
+def sentence(rows: Sequence[StatusRow]) -> str:
+    """`Not known yet: context7 (installing for 12 s), time (not asked yet).`; empty for no rows."""
+    named = [f"{row.server} ({waits(row)})" for row in rows[:_MOST]]
+    if len(rows) > _MOST:
+        named.append(f"and {len(rows) - _MOST} more")
+    return f"Not known yet: {', '.join(named)}." if rows else ""
+
+
+def details(rows: Iterable[StatusRow]) -> list[dict[str, Any]]:
+    """The same for a program."""
+    return [
+        {"name": row.server, "waitsFor": waits(row)} | ({"lastLine": row.last_line} if row.last_line else {})
+        for row in rows
+    ]

@@ -1,0 +1,44 @@
+"""`greenroom refresh`: servers that nothing is known of are started once, and whoever asked follows how it goes.
+
+It may take minutes, so it is no one long request: `begin` says which servers are asked and since when, `look` how each
+of them is doing, as often as one likes. Neither keeps anything: what has come since is read off the catalogue and the
+status. A gateway does the same over its control socket as a room of the command's own.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from ..protocol.lifecycle import State
+from ._mcp_tool._unknown import waits
+
+if TYPE_CHECKING:
+    from ._mcp_tool import Librarian
+    from ._room import Room, StatusRow
+
+
+def begin(room: Room, server: str | None) -> dict[str, Any]:
+    """Ask them: the names, and the wall clock's time. Raises `UnknownServer`, `ServerDown` (it is out of service)."""
+    since = time.time()
+    return {"names": room.refresh(server), "since": since}
+
+
+def look(room: Room, librarian: Librarian, asked: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """How each server that was asked is doing: `state` is `known`, `failed` or `waiting`."""
+    names: Sequence[str] = asked["names"]
+    rows = {row.server: row for row in librarian.rows()}
+    return [_doing(room, name, rows.get(name), asked["since"]) for name in names]
+
+
+def _doing(room: Room, name: str, row: StatusRow | None, since: float) -> dict[str, Any]:
+    entry = room.entry(name) if row is not None else None
+    if row is None:
+        return {"name": name, "state": "failed", "failure": "it is not configured any more"}
+    if entry is not None and (entry.fetched_at >= since or row.state is State.CONNECTED):
+        return {"name": name, "state": "known", "tools": row.tool_count or 0}
+    failed_now = row.failed_ago is not None and time.time() - row.failed_ago >= since
+    if row.down is not None or failed_now:
+        return {"name": name, "state": "failed", "failure": row.down or row.failure, "retryIn": row.retry_in}
+    return {"name": name, "state": "waiting", "waitsFor": waits(row), "lastLine": row.last_line}
