@@ -54,6 +54,14 @@ class Target:
         return said.get("idempotentHint") is True or said.get("readOnlyHint") is True
 
     @cached_property
+    def needs_task(self) -> bool:
+        """Whether the tool says of itself that it runs only as a task."""
+        execution = self.record.get("execution")
+        if self.kind != "tool" or not isinstance(execution, Mapping):
+            return False
+        return cast("Mapping[str, Any]", execution).get("taskSupport") == "required"
+
+    @cached_property
     def document(self) -> Document:
         """What search looks at."""
         said = self.record["name"] if self.kind == "resource" else self.original

@@ -237,6 +237,12 @@ class SessionNeeded(CallError):
     code = "session_needed"
 
 
+class TaskNeeded(CallError):
+    """The tool runs only as a task, and tasks are not carried. Not sent."""
+
+    code = "task_needed"
+
+
 class Drained(CallError):
     """The server was asked to drain and the call was not done at the deadline."""
 

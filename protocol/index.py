@@ -23,13 +23,13 @@ import attrs
 from ._fit import Fitted, fit
 from ._namespace import Ambiguous, Household, Kind, Missing, Namespace, Target
 from ._ranking import Ranking, normalise, tokens
-from ._uris import Place, UriSpace, qualified
+from ._uris import Place, UriSpace, qualified, unqualified
 from ._uris import resolve as resolve_uri
 from .catalogue import Raw, ServerEntry
 from .config import PrefixMode, ServerDefinition, Settings
 from .names import MAX_LENGTH, Claim, Seat, normal, prefix_of, resource_name, selector, spellings
 
-__all__ = ["Ambiguous", "Counts", "Index", "Kind", "Missing", "Place", "Target", "qualified"]
+__all__ = ["Ambiguous", "Counts", "Index", "Kind", "Missing", "Place", "Target", "qualified", "unqualified"]
 
 _ALIKE: Final = 0.8  # of 1: how much of two spellings must agree for one to suggest the other
 _COMPARED: Final = 1000  # tools whose spelling is compared for it: ten milliseconds
@@ -235,6 +235,10 @@ class Index:
         """Where `uri` is read: a listed resource, a qualified URI, or one that a single server's template makes."""
         return resolve_uri(uri, self._entries, self._resources, self._templates)
 
+    def lists_resource(self, uri: str) -> bool:
+        """Whether exactly one server lists `uri`, or it is a spelling of ours."""
+        return uri in self._resources.exact
+
     def resolve_template(self, uri: str) -> Place | Ambiguous | Missing:
         """Whose template `uri` is, as it stands in `templates()`."""
         return resolve_uri(uri, self._entries, self._templates, _NO_URIS)
@@ -283,7 +287,12 @@ class Index:
         part = self._parts.get(server)
         if part is None:
             return ()
-        return tuple(
+        tasks = (
+            f'tool "{target.original}": it runs only as a task, and tasks are not carried (calls are refused)'
+            for target in part.tools.targets
+            if target.needs_task
+        )
+        return *tasks, *(
             f'{kind} "{original}": {"; ".join(fitted.faults)} ({"left out" if fitted.record is None else "mended"})'
             for (kind, original), fitted in part.misfits.items()
         )

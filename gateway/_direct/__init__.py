@@ -4,6 +4,8 @@
 * `_door`      the exposure: each request on its way to its server
 * `_answers`   how a call's end is told: results as they are, errors by whose they are
 * `_guest`     one client: what it watches, which streams it keeps open
+* `_readable`  results that strict clients refuse, made readable
+* `_links`     which server gave a client which URI
 
 We are a middle here: a result is passed on as the bytes the server sent, and only what names a thing is ours.
 """

@@ -1,6 +1,6 @@
 """How the end of a call is told to the client of the direct door.
 
-* A result goes on as the bytes the server sent.
+* A result goes on as the bytes the server sent, unless clients could not read it (`_readable`).
 * A JSON-RPC error of the server goes on as that, with its code, message and data.
 * What we refuse, or what became of the server, is no answer of the server's. For a tool it is a result with `isError`,
   because that is what clients show to a model, which can then do something else; `_meta` says the same to programs. For
@@ -19,6 +19,7 @@ from .. import _rpc as rpc
 from .._jobs import Job, RpcFault
 from .._marks import ERROR
 from .._room import WholeCall
+from ._readable import readable, readable_tool
 
 NO_RESOURCE: Final = -32002  # until 2025-11-25; a wrong parameter since
 
@@ -26,7 +27,8 @@ NO_RESOURCE: Final = -32002  # until 2025-11-25; a wrong parameter since
 def end(job: Job, call: WholeCall) -> None:
     """End `job` as its call ended. A call that was cancelled has nobody to tell."""
     if call.result is not None:
-        job.answer_raw(call.result, modern=call.protocol_version in rpc.MODERN_VERSIONS)
+        result = readable_tool(call.result) if job.plain else readable(job.method, job.params, call.result)
+        job.answer_raw(result, modern=call.protocol_version in rpc.MODERN_VERSIONS)
     elif call.error is not None:
         fail(job, call.error)
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 import anyio
 import msgspec
 
-from ...protocol.errors import AmbiguousTool, GreenroomError, UnknownTool
+from ...protocol.errors import AmbiguousTool, GreenroomError, TaskNeeded, UnknownTool
 from ...protocol.events import Kind
 from ...protocol.index import Ambiguous, Missing, Target
 from .. import _rpc as rpc
@@ -26,6 +26,7 @@ from .._parking import Errand, Seal
 from .._room import WholeCall, WholeRoom
 from . import _answers as answers
 from ._guest import Guest
+from ._links import may_link
 from ._shown import Shown
 
 if TYPE_CHECKING:
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 
 _LOG_LEVEL: Final = f"{rpc.META}logLevel"
 _STATE: Final = "requestState"
+_POINTING: Final = ("resources/read", "prompts/get")
 
 
 class Direct:
@@ -161,7 +163,7 @@ class Direct:
             answers.refuse(job, error)
 
     def _read(self, job: Job) -> None:
-        place = self._room.locate(answers.text_of(job, "uri"))
+        place = self._guest(job).locate(answers.text_of(job, "uri"))
         self._start(job, place.server, "uri", place.original)
 
     def _get_prompt(self, job: Job) -> None:
@@ -218,6 +220,12 @@ class Direct:
 
     def _start_tool(self, job: Job, target: Target) -> None:
         """The short way, for a call that says nothing but the name and the arguments. Raises what refuses it."""
+        if target.needs_task:
+            text = (
+                f'Tool "{target.name}" runs only as a task (taskSupport: "required"), and tasks are not carried '
+                f'by this gateway; it was not called. Connect to the server "{target.server}" itself for it.'
+            )
+            raise TaskNeeded(text, server=target.server, tool=target.name)
         plain = job.plain
         if plain is None:
             self._start(job, target.server, "name", target.original, target)
@@ -226,7 +234,7 @@ class Direct:
             target.server,
             "tools/call",
             plain.renamed(target.original),
-            partial(answers.end, job),
+            partial(self._tool_ended, job, target.server),
             tool=target.name,
             replayable=target.is_harmless,
         )
@@ -235,6 +243,7 @@ class Direct:
     def _start(self, job: Job, server: str, key: str, own: Any, target: Target | None = None) -> None:
         """Send the client's parameters with the server's `own` spelling under `key`. Raises what refuses it."""
         params: dict[str, Any] = {**job.params, key: own}
+        params.pop("task", None)  # tasks are not declared here, so it means nothing (2025-11-25, tasks)
         if job.meta is not None:
             params["_meta"] = self._own_meta(job, server)
         if job.modern:
@@ -244,12 +253,30 @@ class Direct:
             server,
             job.method,
             params,
-            partial(answers.end, job),
+            partial(self._ended, job, server),
             tool=target.name if target is not None else None,
             on_progress=job.progress if job.token is not None else None,
             replayable=target is not None and target.is_harmless,
         )
         job.follow(call)
+
+    def _tool_ended(self, job: Job, server: str, call: WholeCall) -> None:
+        result = call.result
+        if result is not None and may_link(result):
+            self._learn_links(job, server, result)
+        answers.end(job, call)
+
+    def _ended(self, job: Job, server: str, call: WholeCall) -> None:
+        """Of a tool or of anything else: a prompt's messages and what was read point to resources, too."""
+        result = call.result
+        if result is not None and (job.method in _POINTING or may_link(result)):
+            self._learn_links(job, server, result)
+        answers.end(job, call)
+
+    def _learn_links(self, job: Job, server: str, result: bytes) -> None:
+        guest = self._guests.get(job.client)
+        if guest is not None:  # else it has left
+            guest.links.learn(server, result)
 
     def _own_meta(self, job: Job, server: str) -> Mapping[str, Any]:
         """What the client says beyond who it is. An older server is told the level the older way."""
@@ -296,7 +323,7 @@ class Direct:
         if call.result is not None and b"input_required" in call.result:
             job.answer_raw(self._sealed(call.result, what), modern=True)
         else:
-            answers.end(job, call)
+            self._ended(job, what[0], call)
 
     def _sealed(self, result: bytes, what: tuple[str, ...]) -> bytes:
         parts = rpc.read_parts(msgspec.Raw(result))

@@ -3,6 +3,8 @@
 An older client watches by requests and is told plainly; a newer one keeps a `subscriptions/listen` open, and what it is
 told carries that request's id. Either way the same resource is watched once at its server for each who asked, under the
 server's own URI, and told under the URI the client used.
+
+Where a URI is read is the guest's to say, for it depends on who gave it to the client (`_links`).
 """
 
 from __future__ import annotations
@@ -15,12 +17,13 @@ import attrs
 import msgspec
 
 from ...protocol.errors import GreenroomError
+from ...protocol.index import Place
 from .. import _rpc as rpc
 from .._jobs import Job
 from . import _answers as answers
+from ._links import Links
 
 if TYPE_CHECKING:
-    from ...protocol.index import Place
     from .._exposure import Client
     from .._room import WholeRoom
 
@@ -47,6 +50,18 @@ class Guest:
         self._client = client
         self._watched: dict[str, Place] = {}  # by the URI the client used
         self._streams: list[_Stream] = []
+        self.links = Links()
+
+    def locate(self, uri: str) -> Place:
+        """Where `uri` is read: where it is listed, else at whoever gave it to this client, else where it fits.
+
+        Raises `UnknownResource`, `AmbiguousTool`.
+        """
+        index = self._room.index
+        giver = self.links.giver(uri)
+        if giver is None or giver not in index.servers or index.lists_resource(uri):
+            return self._room.locate(uri)
+        return Place(uri, giver, uri, {})
 
     # ---- what it is told -------------------------------------------------------------------------------------
 
@@ -65,10 +80,12 @@ class Guest:
             return
         for place in self._watched.values():
             if _covers(place, server, uri):
+                self.links.add(server, uri)
                 self._client.tell("notifications/resources/updated", _under(place, params))
         for stream in self._streams:
             for place in stream.places:
                 if _covers(place, server, uri):
+                    self.links.add(server, uri)
                     told = {**_under(place, params), "_meta": {**_meta(params), **stream.meta}}
                     self._client.tell("notifications/resources/updated", told)
 
@@ -77,7 +94,7 @@ class Guest:
     async def subscribe(self, job: Job, uri: str) -> None:
         try:
             if uri not in self._watched:
-                place = self._room.locate(uri)
+                place = self.locate(uri)
                 await self._room.watch_resource(place)
                 self._watched[uri] = place
         except GreenroomError as error:
@@ -117,7 +134,7 @@ class Guest:
 
     async def _watch(self, uri: object, places: list[Place]) -> None:
         try:
-            place = self._room.locate(str(uri))
+            place = self.locate(str(uri))
             await self._room.watch_resource(place)
         except GreenroomError:
             return  # what is acknowledged says so

@@ -1,0 +1,88 @@
+"""Which server gave a client which URI.
+
+Servers point to resources that they never list: a link in a tool's result, an embedded resource, a part of what was
+read, an update. No list and no template says whose it is, so whoever gave it is remembered, for that client. What a
+server lists is read there whoever else links to it; and of two that give the same URI the later is meant, for that is
+what the client has before it. A spelling of ours says itself whose it is, and nobody gives it away. Bounded: the oldest
+go first.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterator
+from typing import Any, Final
+
+import msgspec
+
+from ...protocol.index import unqualified
+
+_MOST: Final = 4096  # of one client
+_MOST_AT_ONCE: Final = 1024  # of one result
+_LONGEST: Final = 4096  # characters of a URI
+
+
+class _Contents(msgspec.Struct):
+    uri: Any = None
+
+
+class _Block(msgspec.Struct):
+    uri: Any = None
+    resource: _Contents | None = None
+
+
+class _Message(msgspec.Struct):
+    content: _Block | list[_Block] | None = None
+
+
+class _Result(msgspec.Struct):
+    content: list[_Block] = []
+    messages: list[_Message] = []
+    contents: list[_Contents] = []
+
+
+_result: Final = msgspec.json.Decoder(_Result)
+
+
+def may_link(result: bytes) -> bool:
+    """Whether a tool's result may hold a link or an embedded resource: a look that costs a plain result nothing."""
+    return b'"resource' in result
+
+
+class Links:
+    def __init__(self) -> None:
+        self._givers: OrderedDict[str, str] = OrderedDict()
+
+    def learn(self, server: str, result: bytes) -> None:
+        """Remember what a result of `server` points to. One that is shaped otherwise points to nothing."""
+        try:
+            found = _result.decode(result)
+        except (msgspec.MsgspecError, ValueError, RecursionError):
+            return
+        for count, uri in enumerate(_uris(found)):
+            if count >= _MOST_AT_ONCE:
+                return
+            self.add(server, uri)
+
+    def add(self, server: str, uri: object) -> None:
+        if isinstance(uri, str) and 0 < len(uri) <= _LONGEST and unqualified(uri) is None:
+            self._givers[uri] = server
+            self._givers.move_to_end(uri)
+            if len(self._givers) > _MOST:
+                self._givers.popitem(last=False)
+
+    def giver(self, uri: str) -> str | None:
+        return self._givers.get(uri)
+
+
+def _uris(result: _Result) -> Iterator[Any]:
+    blocks = list(result.content)
+    for message in result.messages:
+        said = message.content
+        blocks += said if isinstance(said, list) else [said] if said is not None else []
+    for block in blocks:
+        yield block.uri
+        if block.resource is not None:
+            yield block.resource.uri
+    for contents in result.contents:
+        yield contents.uri
