@@ -141,10 +141,13 @@ class _AsyncioRim:
             if done.done():
                 return
             try:
-                if not on_readable():
-                    done.set_result(None)
+                more = on_readable()
             except BaseException as error:
-                done.set_exception(error)
+                if not done.done():
+                    done.set_exception(error)
+            else:
+                if not more and not done.done():  # what it did may have cancelled us
+                    done.set_result(None)
 
         self._add_reader(fd, ready)
         try:

@@ -26,7 +26,7 @@ from typing import Any, Final
 import attrs
 
 from ..protocol.errors import GreenroomError, UsageError
-from ..protocol.halves import repair_utf8
+from ._control_request import parse_request
 
 MAX_LINE: Final = 16 << 20
 _LONGEST_PATH: Final = 100  # what every system takes for a socket's path
@@ -114,7 +114,7 @@ async def _serve_client(stream: Any, methods: Mapping[str, Handler]) -> None:
     """One command. Its requests are answered one after another; when it hangs up, the one at work is cancelled."""
     import anyio
 
-    send, receive = anyio.create_memory_object_stream[bytes](16)
+    send, receive = anyio.create_memory_object_stream[bytes | None](16)
     async with stream, send, receive, anyio.create_task_group() as group:
 
         async def read() -> None:
@@ -126,27 +126,32 @@ async def _serve_client(stream: Any, methods: Mapping[str, Handler]) -> None:
                     for line in lines:
                         await send.send(line)
             except (anyio.EndOfStream, anyio.BrokenResourceError, anyio.ClosedResourceError):
-                pass
-            group.cancel_scope.cancel()
+                group.cancel_scope.cancel()
+            else:
+                await send.send(None)
 
         group.start_soon(read)
         async for line in receive:
-            answer = await _answer(line, methods)
+            if line is None:
+                answer = _error("invalid_request", f"A request may have {MAX_LINE} bytes; this one has more.")
+            else:
+                answer = await _answer(line, methods)
             try:
                 await stream.send(json.dumps(answer).encode() + b"\n")
             except (anyio.BrokenResourceError, anyio.ClosedResourceError):
+                group.cancel_scope.cancel()
+            if line is None:
                 group.cancel_scope.cancel()
 
 
 async def _answer(line: bytes, methods: Mapping[str, Handler]) -> dict[str, Any]:
     try:
-        request = json.loads(repair_utf8(line))
-        handler = methods.get(request["method"])
-        params: dict[str, Any] = request.get("params") or {}
-    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
-        return _error("invalid_request", "The control socket takes one JSON object a line, with a method.")
+        method, params = parse_request(line)
+    except UsageError as fault:
+        return _error("invalid_request", fault.message)
+    handler = methods.get(method)
     if handler is None:
-        return _error("invalid_request", f"This gateway does not know {request['method']!r}; is it older?")
+        return _error("invalid_request", f"This gateway does not know {method!r}; is it older?")
     try:
         return {"result": await handler(params)}
     except GreenroomError as error:
@@ -160,6 +165,9 @@ def _error(code: str, message: str) -> dict[str, Any]:
 
 
 # ---- the command's half ----------------------------------------------------------------------------------------
+
+
+ANSWER_WITHIN: Final = 2.0  # seconds
 
 
 class GatewayError(GreenroomError):
@@ -176,26 +184,49 @@ class Gateway:
 
     pid: int
     connection: socket.socket
+    path: Path
 
-    def ask(self, method: str, **params: Any) -> Any:
-        """One request and its answer. Raises `GatewayError`."""
+    def ask(self, method: str, *, quickly: bool = False, **params: Any) -> Any:
+        """One request and its answer. Raises `GatewayError`, also when the gateway falls silent.
+
+        A request may take its time, as long as the gateway answers another one within two seconds. `quickly`: this one
+        is answered from memory, so it is given up after two seconds itself.
+        """
         request = json.dumps({"method": method, "params": params})
         try:
             self.connection.sendall(request.encode() + b"\n")
-            answer = self._read_line()
+            answer = self._read_line(quickly)
+        except TimeoutError:
+            raise _silent(self.pid) from None
         except OSError as error:
             raise GatewayError(f"The gateway (pid {self.pid}) went away: {error}.") from None
         if "error" in answer:
             raise GatewayError(answer["error"]["message"], answer["error"]["code"])
         return answer["result"]
 
-    def _read_line(self) -> dict[str, Any]:
+    def _read_line(self, quickly: bool) -> dict[str, Any]:
         parts: list[bytes] = []
         while not parts or not parts[-1].endswith(b"\n"):
-            parts.append(self.connection.recv(1 << 18))
+            try:
+                parts.append(self.connection.recv(1 << 18))
+            except TimeoutError:
+                if quickly or not self._is_responding():
+                    raise
+                continue
             if not parts[-1]:
                 raise OSError("it closed the connection")
         return json.loads(b"".join(parts))
+
+    def _is_responding(self) -> bool:
+        """Whether it answers somebody else meanwhile."""
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as other:
+            other.settimeout(ANSWER_WITHIN)
+            try:
+                other.connect(os.fspath(self.path))
+                other.sendall(b'{"method": "hello"}\n')
+                return bool(other.recv(1))
+            except OSError:
+                return False
 
     def __enter__(self) -> Gateway:
         return self
@@ -207,13 +238,14 @@ class Gateway:
 def find_gateway(config: str, pid: int | None = None) -> Gateway | None:
     """Connect to the newest gateway of `config`, or to that of `pid`; None when there is none.
 
-    Raises `UsageError` when `pid` is given and has no gateway of this configuration.
+    Raises `UsageError` when `pid` is given and has no gateway of this configuration, `GatewayError` for one that lets
+    nobody in any more.
     """
     for found, path in _candidates(config):
         if pid is None or found == pid:
             connection = _connect(path, found)
             if connection is not None:
-                return Gateway(found, connection)
+                return Gateway(found, connection, path)
     if pid is not None:
         text = f"No gateway of this configuration runs as process {pid}. Leave out --pid to use the newest."
         raise UsageError(text)
@@ -244,8 +276,12 @@ def _pid_of(path: Path) -> int | None:
 def _connect(path: Path, pid: int) -> socket.socket | None:
     """None, and the socket removed, when nobody listens: its process id is some other program's by now."""
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    connection.settimeout(ANSWER_WITHIN)
     try:
         connection.connect(os.fspath(path))
+    except (BlockingIOError, TimeoutError):
+        connection.close()
+        raise _silent(pid) from None
     except ConnectionRefusedError:
         connection.close()
         if pid != os.getpid():
@@ -255,6 +291,14 @@ def _connect(path: Path, pid: int) -> socket.socket | None:
         connection.close()
         return None
     return connection
+
+
+def _silent(pid: int) -> GatewayError:
+    text = (
+        f"The gateway (pid {pid}) does not answer: nothing came from it for {ANSWER_WITHIN:g} s. It may be stopped or "
+        "stuck: let it go on or end it, or name another one with --pid."
+    )
+    return GatewayError(text, "gateway_silent")
 
 
 def _alive(pid: int) -> bool:

@@ -1,6 +1,8 @@
 """The event stream as text: one line a person can follow, and one JSON object a program can.
 
-A person is told of transitions, of policy decisions and of what is odd; of single calls only the JSON tells. The log
+A person is told of transitions, of policy decisions and of what is odd, each thing once: an attempt to connect is one
+line, how it ended; so is what was decided because of an ending that has been told. Of single calls, and of each step on
+the way, only the JSON tells. The log
 goes to standard error, which many clients never read: a full pipe there must not stop the gateway, so a line is written
 only when it fits without waiting, and what was left out is counted and said.
 """
@@ -17,7 +19,7 @@ import anyio
 from anyio.abc import TaskStatus
 
 from ..protocol.events import Event, Kind, Lagged
-from ..protocol.lifecycle import State
+from ..protocol.lifecycle import Cause, State
 
 _ATOMIC: Final = select.PIPE_BUF
 TOLD: Final = frozenset({Kind.TRANSITION, Kind.DECISION, Kind.NOTE})
@@ -54,8 +56,14 @@ def line_of(event: Event | Lagged) -> str | None:
     if event.kind not in TOLD:
         return None
     who = str(event.address) if event.address is not None else "room"
+    if event.kind is Kind.DECISION and event.cause is not None:
+        return None  # what follows from an ending that was told
     if event.kind is not Kind.TRANSITION:
         return f"{who}: {event.detail}"
+    if event.after in (State.CONNECTING, State.IDLE):
+        return None
+    if event.cause is Cause.CONNECT_FAILED:
+        return f"{who}: {event.detail or _name(event.before)}" if event.after is State.DRAINING else None
     return f"{who}: {_name(event.before)} → {_name(event.after)}{_because(event)}"
 
 

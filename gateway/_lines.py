@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Final
 
 from ..actors._rim import Rim, Waiter
@@ -45,6 +46,7 @@ class LineWriter:
         self._gathering = False  # a line was written, and the client not heard since
         self.waiting = 0  # bytes
         self.broken = False  # the other end is closed; everything sent from here on is dropped
+        self.fault: OSError | None = None  # what broke it
 
     @property
     def congested(self) -> bool:
@@ -78,7 +80,8 @@ class LineWriter:
             self._gathering = False
             self._write_waiting()
             while self._queue:
-                await self._rim.wait_writable(self._fd)
+                with suppress(PermissionError):  # a file: it takes what it can at once, or says why not
+                    await self._rim.wait_writable(self._fd)
                 self._write_some()
 
     async def relieved(self) -> None:
@@ -138,7 +141,8 @@ class LineWriter:
             return os.write(self._fd, data)
         except BlockingIOError:
             return 0
-        except OSError:
+        except OSError as error:
+            self.fault = error
             self._break()
             return 0
 

@@ -30,6 +30,7 @@ from ..actors._rim import current_rim
 from ..protocol.config import Config
 from ..protocol.errors import GreenroomError, UsageError
 from . import _control as control
+from ._control_request import object_in, text_in
 from ._endpoint import Conversation, Endpoint
 from ._event_log import TOLD, Hear, Log, follow, to_file, to_log
 from ._exposure import Exposure, Proxy
@@ -37,7 +38,7 @@ from ._garbage import collect_again
 from ._mcp_tool import FOR_PEOPLE, Librarian, McpTool, ask
 from ._refresh import begin, look
 from ._room import Room, WholeRoom
-from ._stdio_door import StdioDoor, taken_over_stdio
+from ._stdio_door import StdioDoor, StreamFault, taken_over_stdio
 from ._views import status_view, tools_view
 from ._watch import watch_configuration
 
@@ -85,7 +86,8 @@ def set_alarm(seconds: float) -> None:
 async def serve(config: Config, open_room: OpenRoom, options: Options) -> None:
     """Serve `config` on standard input and output until the client or a signal ends it.
 
-    Raises `UsageError` when the events file cannot be written.
+    Raises `UsageError` when the events file cannot be written, `StreamFault` when standard input or output cannot be
+    used.
     """
     collect_again()
     log = Log()
@@ -97,6 +99,8 @@ async def serve(config: Config, open_room: OpenRoom, options: Options) -> None:
         async with anyio.create_task_group() as outer:
             await _serve_room(config, open_room, options, door, outer, hearers, log)
             outer.cancel_scope.cancel()
+    if door.fault is not None:
+        raise StreamFault(door.fault)
 
 
 async def _serve_room(
@@ -223,13 +227,13 @@ def commands(room: Room, version: str) -> Mapping[str, control.Handler]:
         return status_view(librarian, room)
 
     async def tools(params: Mapping[str, Any]) -> Any:
-        return tools_view(librarian, room, params.get("server"))
+        return tools_view(librarian, room, text_in(params, "server"))
 
     async def mcp(params: Mapping[str, Any]) -> Any:
-        return await ask(tool, params.get("arguments") or {})
+        return await ask(tool, object_in(params, "arguments"))
 
     async def reconnect(params: Mapping[str, Any]) -> Any:
-        ended = await room.reconnect(params.get("server"))
+        ended = await room.reconnect(text_in(params, "server"))
         return {"servers": [{"name": name, "error": str(error) if error else None} for name, error in ended]}
 
     async def refresh(params: Mapping[str, Any]) -> Any:

@@ -7,11 +7,15 @@ and can never corrupt the protocol.
 Reading waits in the loop, not in a thread, and can be cancelled at any moment: the door ends on a signal with standard
 input still open. What cannot be waited for (a file, the null device) is read as it is; it never blocks. While the
 client does not read its answers, we do not read its requests.
+
+A client that left is no fault. A descriptor that cannot be used is: a full disk, a directory, one opened the wrong way
+round. Whoever serves says so at the end.
 """
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import stat
 import sys
@@ -23,11 +27,22 @@ import anyio.lowlevel
 
 from ..actors._rim import Rim
 from ..actors._stdio._lines import LineSplitter
+from ..protocol.errors import GreenroomError
 from ._jobs import RpcFault
 from ._lines import LineWriter
 from ._rpc import INVALID_REQUEST, error_line
 
 _CHUNK: Final = 65_536  # what a pipe holds; more would be memory mapped and given back for each read
+
+
+_LEFT: Final = (errno.EPIPE, errno.ECONNRESET, errno.EIO)  # the last: a terminal that was closed
+_MARK: Final = b"\xef\xbb\xbf"  # what some programs begin UTF-8 with
+
+
+class StreamFault(GreenroomError):
+    """Standard input or output cannot be used."""
+
+    code = "stdio_failed"
 
 
 @contextlib.contextmanager
@@ -61,11 +76,21 @@ class StdioDoor:
         self._reading: anyio.CancelScope | None = None
         self._eof = False
         self._receive: Callable[[bytes], None] = lambda _line: None
+        self._unreadable: OSError | None = None
         self.send = self._writer.send
 
     @property
     def congested(self) -> bool:
         return self._writer.congested
+
+    @property
+    def fault(self) -> str | None:
+        """Why a descriptor could not be used, if it was not that the client has left."""
+        ends = ("input cannot be read", self._unreadable), ("output cannot be written", self._writer.fault)
+        for what, error in ends:
+            if error is not None and error.errno not in _LEFT:
+                return f"Standard {what} ({error.strerror}). An MCP client gives a pipe for each; start it from one."
+        return None
 
     @contextlib.contextmanager
     def opened(self) -> Generator[None]:
@@ -86,7 +111,13 @@ class StdioDoor:
     async def read(self, receive: Callable[[bytes], None]) -> None:
         """Give each line of the client to `receive`. Returns when there will be no more: its end is closed, or it
         has stopped listening."""
-        self._receive = receive
+
+        def receive_first(line: bytes) -> None:
+            self._receive = receive
+            if line := line.removeprefix(_MARK):
+                receive(line)
+
+        self._receive = receive_first
         waits = _is_pipe(self._stdin) or os.isatty(self._stdin)
         with anyio.CancelScope() as self._reading:
             while not (self._eof or self._writer.broken):
@@ -107,7 +138,8 @@ class StdioDoor:
             data = os.read(self._stdin, _CHUNK)
         except BlockingIOError:
             return True
-        except OSError:
+        except OSError as error:
+            self._unreadable = error
             data = b""
         if not data:
             self._eof = True

@@ -14,6 +14,7 @@ reloads.
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -23,7 +24,7 @@ import attrs
 
 from ..protocol.config import Config
 from ..protocol.config_parse import Layer, imports_of, merge
-from ..protocol.errors import ConfigError, Problem
+from ..protocol.errors import ConfigError, Problem, UsageError
 from . import _jsonc
 from ._imports import Surroundings, imported_layers, places_of, skipped
 from ._itself import without_itself
@@ -82,6 +83,18 @@ def load_config(
     places += (place for kind in kinds for place in places_of(kind, around))
     config = attrs.evolve(config, places=tuple(dict.fromkeys(map(str, places))))
     return without_itself(config, cwd=cwd, found=path is None)
+
+
+def working_directory(path: str | Path | None) -> Path:
+    """The directory that `load_config(path)` may look in. It may have been deleted: then only an absolute `path` can be
+    meant, and nothing is found beside it. Raises `UsageError` for another."""
+    try:
+        return Path.cwd()
+    except OSError:
+        if path is None or not (Path(path).is_absolute() or Path(path).parts[:1] == ("~",)):
+            text = "The working directory is gone. Change to another, or name the configuration by its whole path."
+            raise UsageError(text) from None
+        return Path(os.sep, "deleted working directory")
 
 
 def read_json(path: Path, label: str = "") -> Any:

@@ -10,7 +10,7 @@ from typing import Any, Final
 from ..actors import CatalogueFile, default_cache_path
 from ..protocol.config import Config, Settings
 from ..protocol.config_parse import parse_config
-from ._config_files import load_config
+from ._config_files import load_config, working_directory
 from ._stores import CatalogueStore, FileStore, MemoryStore
 
 MEMORY: Final = ":memory:"
@@ -22,7 +22,9 @@ def open_config(source: str | os.PathLike[str] | Mapping[str, Any] | Config) -> 
         return source
     if isinstance(source, Mapping):
         return parse_config(source, source="the configuration", environ=os.environ)
-    return load_config(Path(source), cwd=Path.cwd(), home=Path.home(), environ=os.environ)
+    return load_config(
+        Path(source), cwd=working_directory(Path(source)), home=Path.home(), environ=os.environ
+    )
 
 
 def open_store(path: str | os.PathLike[str] | None, settings: Settings) -> CatalogueStore:

@@ -729,7 +729,7 @@ class Root:
                 record.visit = None
             self._on_visited(actor.address.server)
         if verdict.then in (Then.CONNECT, Then.DOWN):
-            self._decided(actor, f"{ending.cause.value}: then {verdict.then.value}")
+            self._decided(actor, f"{ending.cause.value}: then {verdict.then.value}", ending.cause)
         return verdict
 
     def failed(self, actor: ServerActor, ending: Ending) -> None:
@@ -751,8 +751,8 @@ class Root:
             one.failure, one.failed_at = ending.detail, now
         if record.parent is not None and ending.cause is Cause.CONNECT_FAILED:
             shared = record.parent.gate.connect_failed(self._policy, now, ending.detail, draw)
-            self._set_gate(record.parent, shared, f"failure {shared.failures}: {ending.detail}")
-        self._set_gate(record, gate, f"failure {gate.failures}: {ending.detail}")
+            self._set_gate(record.parent, shared, f"failure {shared.failures}: {ending.detail}", ending.cause)
+        self._set_gate(record, gate, f"failure {gate.failures}: {ending.detail}", ending.cause)
 
     def _verdict(self, record: ServerRecord, actor: ServerActor, ending: Ending) -> Verdict:
         server = actor.address.server
@@ -800,12 +800,13 @@ class Root:
         assert isinstance(actor.record, ServerRecord)
         return actor.record
 
-    def _set_gate(self, record: ServerRecord, gate: Gate, why: str) -> None:
+    def _set_gate(self, record: ServerRecord, gate: Gate, why: str, cause: Cause | None = None) -> None:
+        """`cause`: of the ending it follows from."""
         was_tripped, record.gate = record.gate.tripped, gate
         record.guarded = gate.is_troubled
         if not gate.probing:
             record.probe = None
-        self.stage.events.emit(Kind.DECISION, record.address, detail=f"gate: {why}")
+        self.stage.events.emit(Kind.DECISION, record.address, cause=cause, detail=f"gate: {why}")
         self._ring_at(record)
         for session in self._sessions_at_gate(record):  # theirs stands behind this one
             self._ring_at(session)
@@ -829,8 +830,8 @@ class Root:
             if actor.record is record and actor.is_connected and actor.queued:
                 actor.serve()
 
-    def _decided(self, actor: ServerActor, what: str) -> None:
-        self.stage.events.emit(Kind.DECISION, actor.address, actor.life.incarnation, detail=what)
+    def _decided(self, actor: ServerActor, what: str, cause: Cause | None = None) -> None:
+        self.stage.events.emit(Kind.DECISION, actor.address, actor.life.incarnation, cause=cause, detail=what)
 
     # ---- status -----------------------------------------------------------------------------------------------------
 

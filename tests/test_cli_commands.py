@@ -18,7 +18,7 @@ from tests.support.door_rooms import NOW, FakeRoom
 from tests.support.gateway import faulty, gone_within, logged_pids
 
 from greenroom.actors._catalogue_file import CatalogueFile, default_cache_path
-from greenroom.gateway._cli._act import given_args, split_pairs, typed
+from greenroom.gateway._cli._act import given_args, split_pairs
 from greenroom.gateway._cli._main import COMMANDS, run
 from greenroom.gateway._cli._serve import override
 from greenroom.gateway._mcp_tool import FOR_PEOPLE, Librarian
@@ -190,25 +190,46 @@ def test_what_the_cache_knows_is_shown_as_a_room_would() -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "meant"),
-    [("5", 5), ("true", True), ("[1, 2]", [1, 2]), ("null", None), ("x y", "x y"), ("007", "007"), ("", "")],
+    ("pair", "meant"),
+    [
+        *(
+            ("v=5", 5),
+            ("v=true", True),
+            ("v=[1, 2]", [1, 2]),
+            ("v=null", None),
+            ("v=x y", "x y"),
+            ("v=007", "007"),
+        ),
+        *(("v=", ""), ("v=NaN", "NaN"), ("v=1e999", "1e999"), ("v=-Infinity", "-Infinity"), ("v=1=2", "1=2")),
+        *(('v="5"', "5"), ("v:=5", 5), ('v:="5"', "5"), ("v=" + "[" * 99_999, "[" * 99_999)),
+    ],
 )
-def test_values_are_json_where_they_are_json(value: str, meant: Any) -> None:
-    assert typed(value, "key", None) == meant
-
-
-def test_a_parameter_declared_a_string_stays_what_was_typed() -> None:
-    schema = {"properties": {"zip": {"type": "string"}, "n": {"type": "integer"}, "odd": 7}}
-    assert [typed("5", key, schema) for key in ("zip", "n", "odd", "other")] == ["5", 5, 5, 5]
+def test_values_are_json_where_they_are_json(pair: str, meant: Any) -> None:
+    assert split_pairs((pair,)) == {"v": meant}
 
 
 def test_pairs_and_args() -> None:
-    assert split_pairs(("a=1", "b=x=y", "c=")) == {"a": "1", "b": "x=y", "c": ""}
+    assert split_pairs(("a=1", "b=x=y", "c=")) == {"a": 1, "b": "x=y", "c": ""}
     assert given_args('{"a": 1}') == {"a": 1}
-    with pytest.raises(UsageError, match="is not K=V"):
-        split_pairs(("=1",))
+    for none in ("=1", "a", ":=1"):
+        with pytest.raises(UsageError, match="is not K=V"):
+            split_pairs((none,))
+    with pytest.raises(UsageError, match="what follows := is not JSON"):
+        split_pairs(("a:=x",))
     with pytest.raises(UsageError, match="expected a JSON object, got array"):
         given_args("[]")
+
+
+def test_what_call_sends_does_not_depend_on_what_is_known_of_the_tool(
+    home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`text` is declared a string. The first call knows nothing of that; the second finds it in the cache."""
+    write(home / ".mcp.json", a=faulty(home, "a"))
+    said: list[str] = []
+    for _ in range(2):
+        run(["call", "a_echo", "text=42"])
+        said.append(capsys.readouterr().out)
+    assert said[0] == said[1] != ""
 
 
 def test_options_of_serve_override_the_configuration() -> None:

@@ -17,6 +17,7 @@ import pytest
 from tests.support import run
 
 from greenroom.gateway import _control as control
+from greenroom.gateway._control_request import object_in, text_in
 from greenroom.protocol.errors import UnknownServer, UsageError
 
 
@@ -91,20 +92,61 @@ def test_a_command_finds_it_and_is_answered(backend: str) -> None:
     serving(backend, body)
 
 
-def test_lines_that_are_no_requests_are_answered_and_the_next_is_served(backend: str) -> None:
+FAULTS = (
+    (b"nonsense", "not JSON"),
+    (b"[" * 99_999, "nested too deeply"),
+    (b"[]", "this is an array"),
+    (b"{}", '"method" is missing'),
+    (b'{"method": 5}', '"method" must be a string, not a number'),
+    (b'{"method": "echo", "params": [1]}', '"params" must be an object, not an array'),
+)
+
+
+def test_lines_that_are_no_requests_are_told_why_and_the_next_is_served(backend: str) -> None:
     def command(path: Path) -> list[Any]:
         with socket.socket(socket.AF_UNIX) as connection:
             connection.connect(os.fspath(path))
-            connection.sendall(b'nonsense\n[]\n{"method": "echo", "params": {"n": 1}}\n')
+            for line, _ in FAULTS:
+                connection.sendall(line + b"\n")
+            connection.sendall(b'{"method": "echo", "params": {"n": 1}}\n')
             with connection.makefile("rb") as lines:
-                return [json.loads(lines.readline()) for _ in range(3)]
+                return [json.loads(lines.readline()) for _ in (*FAULTS, None)]
 
     async def body(path: Path) -> None:
-        first, second, third = await anyio.to_thread.run_sync(command, path)
-        assert first["error"]["code"] == second["error"]["code"] == "invalid_request"
-        assert third == {"result": {"n": 1}}
+        *refused, served = await anyio.to_thread.run_sync(command, path)
+        for answer, (_, fault) in zip(refused, FAULTS, strict=True):
+            assert answer["error"]["code"] == "invalid_request"
+            assert fault in answer["error"]["message"]
+        assert served == {"result": {"n": 1}}
 
     serving(backend, body)
+
+
+def test_a_line_without_end_is_refused_and_its_sender_is_hung_up_on(
+    backend: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(control, "MAX_LINE", 1000)
+
+    def command(path: Path) -> list[bytes]:
+        with socket.socket(socket.AF_UNIX) as connection:
+            connection.connect(os.fspath(path))
+            connection.sendall(b"x" * 1001)
+            with connection.makefile("rb") as lines:
+                return lines.readlines()
+
+    async def body(path: Path) -> None:
+        (answer,) = await anyio.to_thread.run_sync(command, path)
+        assert "may have 1000 bytes" in json.loads(answer)["error"]["message"]
+
+    serving(backend, body)
+
+
+@pytest.mark.parametrize("name", ["text", "object"])
+def test_parameters_of_another_kind_are_named(name: str) -> None:
+    read = text_in if name == "text" else object_in
+    assert read({}, "x") == (None if name == "text" else {})
+    with pytest.raises(UsageError, match='"x" must be'):
+        read({"x": 5}, "x")
 
 
 def test_when_a_command_goes_away_what_it_asked_for_is_cancelled(backend: str) -> None:

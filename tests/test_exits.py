@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import os
 import signal
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -15,6 +18,20 @@ DEMO = {"command": sys.executable, "args": ["-m", "greenroom.testing.servers.dem
 
 def threads_of(pid: int) -> list[Path]:
     return list(Path(f"/proc/{pid}/task").iterdir())
+
+
+def environment(folder: Path) -> dict[str, str]:
+    """That of a gateway in `folder`."""
+    places = {"HOME": folder, "XDG_CACHE_HOME": folder / "cache", "XDG_RUNTIME_DIR": folder}
+    return {"PATH": os.environ["PATH"], **{name: os.fspath(place) for name, place in places.items()}}
+
+
+def greenroom(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """A command that asks the gateway in `folder`."""
+    command = [sys.executable, "-m", "greenroom", *arguments, "--config", os.fspath(folder / "mcp.json")]
+    return subprocess.run(
+        command, env=environment(folder), cwd=folder, capture_output=True, text=True, timeout=30, check=False
+    )
 
 
 def switches(pid: int) -> int:
@@ -59,3 +76,113 @@ def test_t51_nothing_wakes_a_gateway_at_rest(tmp_path: Path) -> None:
         time.sleep(2.0)
         assert switches(gateway.process.pid) - before == 0
         assert gateway.end() == 0
+
+
+def test_t51_a_gateway_that_is_stopped_is_given_up_and_said(tmp_path: Path) -> None:
+    """Whatever command asks, for however long it would wait for a gateway that lives."""
+    with serve(tmp_path, {"a": faulty(tmp_path, "a", "--hang-at", "call:echo")}) as gateway:
+        gateway.greet()
+        commands = {"status": 8.0, "tools": 8.0, "call": 12.0, "reconnect": 12.0}
+        gateway.process.send_signal(signal.SIGSTOP)
+        try:
+            for command, within in commands.items():
+                begun = time.monotonic()
+                done = greenroom(tmp_path, command, *(["a_echo"] if command == "call" else []))
+                assert (done.returncode, done.stdout) == (1, "")
+                assert f"The gateway (pid {gateway.process.pid}) does not answer" in done.stderr
+                assert time.monotonic() - begun < within
+        finally:
+            gateway.process.send_signal(signal.SIGCONT)
+        assert gateway.end() == 0
+
+
+def test_a_call_that_takes_longer_than_a_gateway_may_be_silent_is_waited_for(tmp_path: Path) -> None:
+    with serve(tmp_path, {"a": faulty(tmp_path, "a")}) as gateway:
+        gateway.greet()
+        done = greenroom(tmp_path, "call", "a_sleep", "seconds=3")
+        assert done.returncode == 0, done.stderr
+        assert gateway.end() == 0
+
+
+SHELL = "exec {python} -m greenroom serve --config {config} {redirected}"
+
+
+@pytest.mark.parametrize(
+    ("redirected", "code", "said"),
+    [
+        ("<&-", 2, "Standard input is closed"),
+        (">&-", 2, "tandard output is closed"),
+        ("</dev/null >/dev/null", 0, ""),
+        (">/dev/full", 1, "Standard output cannot be written (No space left on device)"),
+        (">&- </dev/null 2>&-", 2, ""),
+        ("0>/dev/null", 1, "Standard input cannot be read (Bad file descriptor)"),
+        ("1</dev/null", 1, "Standard output cannot be written (Bad file descriptor)"),
+    ],
+)
+def test_streams_that_cannot_be_used_are_named(tmp_path: Path, redirected: str, code: int, said: str) -> None:
+    config = tmp_path / "mcp.json"
+    config.write_text("{}")
+    ping = b'{"jsonrpc": "2.0", "id": 1, "method": "ping"}\n'
+    done = subprocess.run(
+        ["/bin/sh", "-c", SHELL.format(python=sys.executable, config=config, redirected=redirected)],
+        env=environment(tmp_path),
+        input=ping,
+        capture_output=True,
+        timeout=10,
+        check=False,
+    )
+    assert done.returncode == code
+    assert said in done.stderr.decode()
+    assert "bug" not in done.stderr.decode()
+
+
+def test_a_command_without_an_output_says_so(tmp_path: Path) -> None:
+    command = f"exec {sys.executable} -m greenroom status >&-"
+    done = subprocess.run(
+        ["/bin/sh", "-c", command], env=environment(tmp_path), cwd=tmp_path, capture_output=True, check=False
+    )
+    assert (done.returncode, b"standard output is closed" in done.stderr) == (2, True)
+
+
+def test_a_mark_at_the_start_of_what_a_client_says_is_ignored(tmp_path: Path) -> None:
+    with serve(tmp_path, {}) as gateway:
+        assert gateway.process.stdin is not None
+        gateway.process.stdin.write(b"\xef\xbb\xbf")
+        assert gateway.greet()["serverInfo"]
+        assert gateway.end() == 0
+
+
+def test_a_deleted_working_directory_does_not_matter_to_a_whole_path(tmp_path: Path) -> None:
+    work = tmp_path / "work"
+    work.mkdir()
+    config = tmp_path / "mcp.json"
+    config.write_text(json.dumps({"mcpServers": {"a": faulty(tmp_path, "a")}, "imports": ["cursor"]}))
+
+    def command(*arguments: str) -> subprocess.CompletedProcess[str]:
+        gone = f'rmdir "$PWD"; {sys.executable} -m greenroom "$@"; code=$?; mkdir {work}; exit $code'
+        return subprocess.run(
+            ["/bin/sh", "-c", gone, "sh", *arguments],
+            env=environment(tmp_path), cwd=work, text=True, capture_output=True, stdin=subprocess.DEVNULL, check=False,
+        )  # fmt: skip
+
+    done = command("call", "a_echo", "text=hello", "--config", str(config))
+    assert (done.returncode, done.stdout) == (0, "hello\n"), done.stderr
+    assert command("serve", "--config", str(config)).returncode == 0
+    for arguments in (["status"], ["status", "--config", "mcp.json"]):
+        done = command(*arguments)
+        assert done.returncode == 2
+        assert "The working directory is gone" in done.stderr
+
+
+def test_each_failed_attempt_is_one_line_in_the_log(tmp_path: Path) -> None:
+    dies = {"command": sys.executable, "args": ["-c", "import sys; sys.exit(3)"]}
+    servers = {"dies": dies, "absent": {"command": "greenroom-no-such-program"}}
+    with serve(tmp_path, servers, failureThreshold=1) as gateway:
+        gateway.greet()
+        for name in servers:
+            assert gateway.mcp(connect=name)["isError"]
+        assert gateway.end() == 0
+    lines = (tmp_path / "stderr.txt").read_text().splitlines()
+    for name in servers:
+        (line,) = [line for line in lines if line.startswith(f"greenroom: {name}") and "shutdown" not in line]
+        assert "exited with code 3" in line or "was not found" in line

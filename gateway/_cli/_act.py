@@ -1,23 +1,24 @@
 """The commands that do something: `call` and `reconnect`.
 
 `call` goes through the running gateway, which has the servers up; without one it opens a room of its own for that one
-call. Arguments are the server's to validate. `k=v` is read as JSON where it is JSON (`n=5`, `deep=true`) and as text
-where it is not, except that a parameter declared a string stays the text that was typed.
+call. Arguments are the server's to validate. `k=v` is read as JSON where it is JSON (`n=5`, `deep=true`, `ids=[1,2]`)
+and as text where it is not; `k:=v` must be JSON. So text that looks like JSON is written as JSON writes it:
+`zip='"01234"'`. What is sent depends on what was typed and on nothing else, least of all on what is known of the tool.
 """
 
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import attrs
 import click
 
 from ...protocol.errors import UsageError
-from .._marks import details_of
 from ._common import common_options, read_config, run_to_end, running_gateway, say, show, show_result
 
 if TYPE_CHECKING:
@@ -39,8 +40,12 @@ def call_command(
     pid: int | None,
     as_json: bool,
 ) -> int:
-    """Call TOOL with arguments K=V, or with --args JSON."""
-    asked = Asked(tool, server, split_pairs(pairs), given_args(args_json))
+    """Call TOOL with arguments K=V, or with --args JSON.
+
+    V is JSON where it is JSON, as in n=5 or deep=true, and text where it is not. Text that looks like JSON is quoted:
+    zip='"01234"'. K:=V insists on JSON.
+    """
+    asked = Asked(tool, server, {**given_args(args_json), **split_pairs(pairs)})
     config = read_config(config_path)
     gateway = running_gateway(config, pid)
     if gateway is None:
@@ -48,8 +53,7 @@ def call_command(
         result = _call_in_own_room(config, asked)
     else:
         origin = {"source": "gateway", "pid": gateway.pid}
-        schema = schema_of(gateway.ask("mcp", arguments=asked.describe())) if pairs else None
-        result = gateway.ask("mcp", arguments=asked.request(schema))
+        result = gateway.ask("mcp", arguments=asked.request())
     return 0 if show_result(result, origin, as_json) else 1
 
 
@@ -77,29 +81,28 @@ class Asked:
 
     tool: str
     server: str | None
-    pairs: Mapping[str, str]
     args: Mapping[str, Any]
 
-    def request(self, schema: Mapping[str, Any] | None) -> dict[str, Any]:
-        """The request to the `mcp` tool, once the tool's schema is known (or is not to be had)."""
-        args = {**self.args, **{key: typed(value, key, schema) for key, value in self.pairs.items()}}
-        return {"tool": self.tool, "args": args} | self._where()
-
-    def describe(self) -> dict[str, Any]:
-        return {"describe": self.tool} | self._where()
-
-    def _where(self) -> dict[str, Any]:
-        return {} if self.server is None else {"server": self.server}
+    def request(self) -> dict[str, Any]:
+        """The request to the `mcp` tool."""
+        where = {} if self.server is None else {"server": self.server}
+        return {"tool": self.tool, "args": self.args, **where}
 
 
-def split_pairs(pairs: tuple[str, ...]) -> dict[str, str]:
-    """`k=v` words as a mapping. Raises `UsageError` for a word that is none."""
-    found: dict[str, str] = {}
+def split_pairs(pairs: tuple[str, ...]) -> dict[str, Any]:
+    """`k=v` and `k:=v` words as arguments. Raises `UsageError` for a word that is neither."""
+    found: dict[str, Any] = {}
     for pair in pairs:
-        key, equals, value = pair.partition("=")
+        key, equals, text = pair.partition("=")
+        is_json, key = key.endswith(":"), key.removesuffix(":")
         if not equals or not key:
             raise UsageError(f'"{pair}" is not K=V. Write for example: greenroom call TOOL path=/tmp')
-        found[key] = value
+        try:
+            found[key] = _json(text)
+        except ValueError as error:
+            if is_json:
+                raise UsageError(f'"{pair}": what follows := is not JSON: {error}. Use = for text.') from None
+            found[key] = text
     return found
 
 
@@ -110,24 +113,23 @@ def given_args(text: str | None) -> Mapping[str, Any]:
     return parse_args(text) or {}
 
 
-def typed(value: str, key: str, schema: Mapping[str, Any] | None) -> Any:
-    """What `key=value` means to a tool of that schema."""
-    properties = schema.get("properties") if schema is not None else None
-    declared: Any = (
-        cast("Mapping[str, Any]", properties).get(key) if isinstance(properties, Mapping) else None
-    )
-    if isinstance(declared, Mapping) and cast("Mapping[str, Any]", declared).get("type") == "string":
-        return value
+def _json(text: str) -> Any:
+    """Raises `ValueError` for what is no JSON, such as NaN, or a number that only infinity stands for."""
     try:
-        return json.loads(value)
-    except ValueError:
-        return value
+        return json.loads(text, parse_constant=_no_number, parse_float=_finite)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
 
 
-def schema_of(described: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """The input schema in the result of a describe request; None when the tool is not known yet."""
-    tool = details_of(described).get("tool")
-    return tool.get("inputSchema") if isinstance(tool, dict) else None  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
+def _no_number(name: str) -> Any:
+    raise ValueError(f"{name} is no JSON")
+
+
+def _finite(digits: str) -> float:
+    number = float(digits)
+    if math.isinf(number):
+        raise ValueError(f"{digits} is too large")
+    return number
 
 
 def _call_in_own_room(config: Config, asked: Asked) -> Mapping[str, Any]:
@@ -140,8 +142,7 @@ async def _call_once(config: Config, asked: Asked) -> Mapping[str, Any]:
 
     async with Greenroom.open(config, bootstrap=False) as room:
         tool = McpTool(room, hints=FOR_PEOPLE)
-        schema = schema_of(await ask(tool, asked.describe())) if asked.pairs else None
-        return await ask(tool, asked.request(schema))
+        return await ask(tool, asked.request())
 
 
 def _reconnected(one: Mapping[str, Any]) -> str:

@@ -55,9 +55,11 @@ def read_config(path: Path | None) -> Config:
 
 def load(path: Path | None) -> Config:
     """The configuration, silently. Raises `ConfigError` when a named file cannot be used."""
-    from ...supervisor._config_files import load_config
+    from ...supervisor._config_files import load_config, working_directory
 
-    return load_config(path, cwd=Path.cwd(), home=Path.home(), environ=os.environ, platform=sys.platform)
+    return load_config(
+        path, cwd=working_directory(path), home=Path.home(), environ=os.environ, platform=sys.platform
+    )
 
 
 def running_gateway(config: Config, pid: int | None) -> control.Gateway | None:
@@ -98,13 +100,13 @@ class FromGateway:
         self.origin: Mapping[str, Any] = {"source": "gateway", "pid": gateway.pid}
 
     def status(self) -> dict[str, Any]:
-        return self._gateway.ask("status")
+        return self._gateway.ask("status", quickly=True)
 
     def tools(self, server: str | None) -> dict[str, Any]:
-        return self._gateway.ask("tools", server=server)
+        return self._gateway.ask("tools", quickly=True, server=server)
 
     def look(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        return self._gateway.ask("mcp", arguments=dict(arguments))
+        return self._gateway.ask("mcp", quickly=True, arguments=dict(arguments))
 
 
 class FromCache:

@@ -91,6 +91,12 @@ def cli() -> None:
 
 def main(arguments: list[str] | None = None) -> NoReturn:
     """Run the command line and exit."""
+    _fill_the_gaps()
+    if sys.stdout is None:  # pyright: ignore[reportUnnecessaryComparison]  (Python has found it closed)
+        click.echo(
+            "greenroom: standard output is closed, so nobody would be answered. Leave it open.", err=True
+        )
+        sys.exit(USAGE)
     _never_fail_on_a_letter()
     sys.exit(run(arguments))
 
@@ -109,6 +115,15 @@ def run(arguments: list[str] | None = None) -> int:
     except BaseException as error:  # a task group wraps a Ctrl-C too
         return _report(error)
     return code if isinstance(code, int) else OK
+
+
+def _fill_the_gaps() -> None:
+    """Put the null device where a standard descriptor is closed: the next file opened would be given its number, and
+    would be sent what is meant for standard error."""
+    nowhere = os.open(os.devnull, os.O_RDWR)
+    while nowhere <= 2:
+        nowhere = os.open(os.devnull, os.O_RDWR)
+    os.close(nowhere)
 
 
 def _never_fail_on_a_letter() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Awaitable, Callable
 from functools import partial
 from pathlib import Path
@@ -53,6 +54,8 @@ def serve_command(
 ) -> None:
     """Run the gateway on standard input and output, for an MCP client to start."""
     check_depth(os.environ)
+    if sys.stdin is None:  # pyright: ignore[reportUnnecessaryComparison]  (Python has found it closed)
+        raise UsageError("Standard input is closed. An MCP client starts greenroom serve with a pipe there.")
     flags = {
         "max_connections": max_connections,
         "idle_timeout": _seconds(idle_timeout),
