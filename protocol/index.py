@@ -236,8 +236,8 @@ class Index:
         return resolve_uri(uri, self._entries, self._resources, self._templates)
 
     def lists_resource(self, uri: str) -> bool:
-        """Whether exactly one server lists `uri`, or it is a spelling of ours."""
-        return uri in self._resources.exact
+        """Whether any server lists `uri`, or several do, and whose it is has to be said."""
+        return uri in self._resources.exact or uri in self._resources.contested
 
     def resolve_template(self, uri: str) -> Place | Ambiguous | Missing:
         """Whose template `uri` is, as it stands in `templates()`."""
