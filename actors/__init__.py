@@ -20,7 +20,7 @@ from ._desk import CallDesk
 from ._guard import Guard
 from ._host import Greeting, Host, NoHost, ServerRequest, not_found
 from ._mailbox import Mailbox
-from ._news import login_needed
+from ._news import connect_failed, login_needed
 from ._peer import Exchange, Loss, LostReason, Peer, PeerHooks, RpcError
 from ._ref import MailboxFull, Ref, Reply
 from ._rim import Rim, Waiter, current_rim
@@ -95,6 +95,7 @@ __all__ = [
     "Verdict",
     "Waiter",
     "WireFault",
+    "connect_failed",
     "current_rim",
     "decode_result",
     "default_cache_path",

@@ -422,9 +422,8 @@ class CallDesk:
         return not call.lost_before and (call.reach is Reach.NOT_SENT or call.replayable)
 
     def _lost_error(self, reason: LostReason, reach: Reach, what: str = "was lost") -> ServerLost:
-        words = "it was not sent" if reach is Reach.NOT_SENT else "the call was sent and may have run"
         return ServerLost(
-            f'Server "{self.address.server}" {what}: {describe(reason)}; {words}.',
+            f'Server "{self.address.server}" {what}: {describe(reason)}; {reach.words}.',
             server=self.address.server,
             reach=reach,
             exit_code=reason.exit_code,
@@ -438,8 +437,9 @@ class CallDesk:
             if call not in self._open:
                 continue  # cancelled by the callback of one before it
             self._abandon(call, ending.cause.value if ending else "drained")
-            text = f'Server "{self.address.server}" was drained ({ending}) before the call was done.'
-            self._end(call, Drained(text, server=self.address.server, reach=call.reach))
+            server = self.address.server
+            text = f'Server "{server}" was drained ({ending}) before the call was done; {call.reach.words}.'
+            self._end(call, Drained(text, server=server, reach=call.reach))
         self._share_places()
 
     def _fail_queued(self, error: CallError) -> None:
@@ -504,7 +504,7 @@ class CallDesk:
             what = self.doing()
             self._unqueue(call)
             waited = self.stage.settings.queue_timeout
-            text = f'Server "{self.address.server}" was not ready within {waited:g}s ({what}); the call was not sent.'
+            text = f'Server "{self.address.server}" was not ready within {waited:g}s ({what}); {Reach.NOT_SENT.words}.'
             server = self.address.server
             self._end(call, CallTimeout(text, server=server, reach=Reach.NOT_SENT, timeout=waited))
         if expired:
@@ -539,15 +539,13 @@ class CallDesk:
         server = self.address.server
         if call.reach is Reach.NOT_SENT:
             waited = self.stage.settings.queue_timeout
-            text = f'Server "{server}" read nothing for {waited:g}s; the call was not sent.'
+            text = f'Server "{server}" read nothing for {waited:g}s; {call.reach.words}.'
         elif call.deadline == call.total_deadline > call.sent_at + (call.timeout or 0.0):
             waited = call.total_deadline - call.sent_at
-            text = (
-                f'Server "{server}" was not done within {waited:g}s, for all its progress; the call was sent.'
-            )
+            text = f'Server "{server}" was not done within {waited:g}s, for all its progress; {call.reach.words}.'
         else:
             waited = call.timeout or 0.0
-            text = f'Server "{server}" did not answer within {waited:g}s; the call was sent and may have run.'
+            text = f'Server "{server}" did not answer within {waited:g}s; {call.reach.words}.'
         return CallTimeout(text, server=server, reach=call.reach, timeout=waited)
 
     def _expire_life(self, now: float) -> None:

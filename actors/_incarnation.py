@@ -14,28 +14,34 @@ What the server asks of its client is in `_questions`, what it is asked to tell 
 
 When the server says that one of its lists changed, they are read again here, after a pause that lets a burst end; a
 change announced while reading is read after that, so none is lost and one change is one reading.
+
+A server of the handshake era may ask for its client's roots as soon as it is greeted, and refuse calls until it knows
+them. So where it was told that it may ask, what it has asked by the time a ping is answered is answered first, and the
+first call is sent a moment after.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 import anyio
 import attrs
 
-from ..protocol.errors import Bug, CallError, ConnectFailed
+from ..protocol.errors import Bug, CallError
 from ..protocol.events import Kind
 from ..protocol.installers import is_installer
 from ._connection import Connection, Hello
-from ._handshake import RpcFailure, list_all, shake_hands
+from ._handshake import RpcFailure, ask, list_all, shake_hands
 from ._health import Pulse
 from ._host import Greeting
-from ._news import Failed, Gone, Listed, Lost, Ready, describe
+from ._news import Failed, Gone, Listed, Lost, Ready, connect_failed
 from ._patience import Patience
 from ._peer import LostReason, Peer
 from ._questions import Questions
+from ._wire import MODERN_VERSIONS
 from ._wishes import Listening
 
 if TYPE_CHECKING:
@@ -43,6 +49,8 @@ if TYPE_CHECKING:
 
 DEBOUNCE: Final = 0.1
 _LEAST_TIME: Final = 1.0  # what the lists are given even when the greeting used everything up
+FIRST_ANSWERS: Final = 2.0  # seconds that what a server asks on being greeted may keep its first call waiting
+ACTING: Final = 0.05  # seconds for it to act on the answers: the file system's server looks at each root
 LISTS: Final = frozenset(
     {
         "notifications/tools/list_changed",
@@ -199,6 +207,7 @@ class Incarnation:
             left = self._limit
         settings = attrs.evolve(stage.settings, connect_timeout=max(left, _LEAST_TIME))
         listing = await list_all(connection.peer, stage.rim, hello, settings)
+        await self._answer_first(connection.peer, hello)
         actor.tell(Ready(self.number, hello, listing, revision))
         if not self._leaving:
             self.listening.start()
@@ -211,6 +220,25 @@ class Incarnation:
 
     def _tell_progress(self, text: str) -> None:
         self.on_note(f"{text}: {self.last_line}" if self.last_line else text)
+
+    async def _answer_first(self, peer: Peer, hello: Hello) -> None:
+        """Answer what the server asked on being greeted, and let it act on the answers; or go on after a while, for
+        people take their time. The ping brings what it was about to ask. That it has acted it does not say."""
+        may_ask = self.greeting is not None and self.greeting.capabilities
+        if not may_ask or hello.protocol_version in MODERN_VERSIONS:
+            return
+        answered = 0
+        with anyio.move_on_after(FIRST_ANSWERS):
+            await self._ping(peer)
+            while self.questions.asked > answered:
+                answered = self.questions.asked
+                await self.questions.settled()
+                await anyio.sleep(ACTING)
+                await self._ping(peer)
+
+    async def _ping(self, peer: Peer) -> None:
+        with suppress(RpcFailure):
+            await ask(peer, self.actor.stage.rim, "ping", None, FIRST_ANSWERS)
 
     async def _stay(self, connection: Connection, hello: Hello) -> None:
         stage = self.actor.stage
@@ -246,10 +274,8 @@ class Incarnation:
             self.listening.stop()
 
     def _fail(self, text: str) -> None:
-        server, tail = self.actor.address.server, self.stderr_tail()
-        words = describe(LostReason(text, stderr_tail=tail))
-        error = ConnectFailed(f'Failed to connect to "{server}": {words}', server=server, stderr_tail=tail)
-        self.actor.tell(Failed(self.number, error))
+        reason = LostReason(text, stderr_tail=self.stderr_tail())
+        self.actor.tell(Failed(self.number, connect_failed(self.actor.address.server, reason)))
 
     # ---- PeerHooks --------------------------------------------------------------------------------------------------
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import attrs
 
-from ..protocol.errors import CallError, NeedsAuth
+from ..protocol.errors import CallError, ConnectFailed, NeedsAuth
 from ..protocol.lifecycle import Ending
 from ._connection import Hello, Listing
 from ._peer import LostReason
@@ -70,6 +70,16 @@ News = Ready | Listed | Failed | Lost | Gone | Leave
 def describe(reason: LostReason) -> str:
     """A lost connection in one line, the last words of its stderr included."""
     return f"{reason.text} ({' — '.join(reason.stderr_tail)})" if reason.stderr_tail else reason.text
+
+
+def connect_failed(server: str, reason: LostReason) -> ConnectFailed:
+    """The end of an attempt to connect."""
+    return ConnectFailed(
+        f'Failed to connect to "{server}": {describe(reason)}',
+        server=server,
+        exit_code=reason.exit_code,
+        stderr_tail=reason.stderr_tail,
+    )
 
 
 def login_needed(server: str, what: str) -> NeedsAuth:

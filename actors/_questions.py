@@ -22,6 +22,7 @@ from ._peer import RpcError
 if TYPE_CHECKING:
     from ..protocol.address import Address
     from ._incarnation import Incarnation
+    from ._rim import Waiter
 
 MOST_OPEN: Final = 64
 INTERNAL_ERROR: Final = -32603
@@ -54,10 +55,26 @@ class Questions:
         self._address = address
         self._stage = incarnation.actor.stage
         self._open: dict[Any, _Question] = {}  # by the server's id of the request
+        self.asked = 0  # in all
         self.closed = False
+        self._settled: Waiter | None = None  # while somebody waits for the last answer
 
     def __len__(self) -> int:
         return len(self._open)
+
+    async def settled(self) -> None:
+        """Wait until none is open."""
+        while self._open:
+            self._settled = self._stage.rim.waiter()
+            await self._settled.wait()
+
+    def _is_over(self, rpc_id: Any) -> _Question | None:
+        """Take it off the open ones."""
+        question = self._open.pop(rpc_id, None)
+        if not self._open and self._settled is not None:
+            self._settled.set()
+            self._settled = None
+        return question
 
     def take(self, rpc_id: Any, method: str, params: Mapping[str, Any] | None) -> None:
         """A request came in. Answered later, or refused now."""
@@ -65,6 +82,7 @@ class Questions:
             text = f"{len(self._open)} requests of this server are open already; ask again later"
             self._incarnation.peer.reply(rpc_id, None, RpcError(OVERLOADED, text))
             return
+        self.asked += 1
         question = self._open[rpc_id] = _Question()
         self._stage.spawn(lambda: self._answer(question, rpc_id, self._request(method, params or {})))
 
@@ -73,7 +91,7 @@ class Questions:
         if method != _CANCELLED:
             return False
         rpc_id = (params or {}).get("requestId")
-        question = self._open.pop(rpc_id, None) if isinstance(rpc_id, int | str | float) else None
+        question = self._is_over(rpc_id) if isinstance(rpc_id, int | str | float) else None
         if question is not None:
             question.leave()
         return True
@@ -117,8 +135,8 @@ class Questions:
             except RpcRefusal as refusal:
                 error = RpcError(refusal.rpc_code, refusal.message, refusal.data)
         if not question.is_over:
-            del self._open[rpc_id]
             self._reply(rpc_id, result, error)
+            self._is_over(rpc_id)
 
     async def _ask(self, request: ServerRequest) -> Mapping[str, Any]:
         """Ask the host. A bug of a callback is a refusal that does not tell the server what it was."""

@@ -23,7 +23,7 @@ from typing import Any, Final
 
 from ..protocol.address import Address
 from ..protocol.config import Era
-from ..protocol.errors import Bug, CallError, CallTimeout, ConnectFailed, NeedsAuth, Reach
+from ..protocol.errors import Bug, CallError, CallTimeout, NeedsAuth, Reach
 from ..protocol.events import Kind
 from ..protocol.lifecycle import Cause, Effect, Ending, Life, State, Trigger, is_late, settle, step
 from ._call import Call
@@ -31,7 +31,7 @@ from ._desk import CONNECTED, CallDesk
 from ._host import Greeting
 from ._incarnation import Incarnation
 from ._inputs import answer_inputs
-from ._news import Failed, Gone, Leave, Listed, Lost, News, Ready, describe, login_needed
+from ._news import Failed, Gone, Leave, Listed, Lost, News, Ready, connect_failed, describe, login_needed
 from ._peer import Loss, LostReason
 from ._stage import Director, Record, Stage, Then
 from ._wire import MODERN_VERSIONS
@@ -202,7 +202,7 @@ class ServerActor(CallDesk):
     def refuse_waiting(self, why: str, since: float) -> None:
         """What it waits for does not come: who has waited since `since` or longer is told so, the others wait on."""
         server, waited = self.address.server, self.stage.settings.acquire_timeout
-        text = f'Server "{server}" was not started within {waited:g}s: {why}; the call was not sent.'
+        text = f'Server "{server}" was not started within {waited:g}s: {why}; {Reach.NOT_SENT.words}.'
         error = CallTimeout(text, server=server, reach=Reach.NOT_SENT, timeout=waited)
         had_calls = bool(self.mailbox.user)
         for call in [call for call in self.mailbox.user if self._queued_at(call) <= since]:
@@ -357,12 +357,7 @@ class ServerActor(CallDesk):
         server = self.address.server
         if reason.loss is Loss.NEEDS_AUTH:
             return login_needed(server, reason.text)
-        return ConnectFailed(
-            f'Failed to connect to "{server}": {describe(reason)}',
-            server=server,
-            exit_code=reason.exit_code,
-            stderr_tail=reason.stderr_tail,
-        )
+        return connect_failed(server, reason)
 
     def _on_leave(self, news: Leave) -> None:
         state = self.life.state

@@ -28,6 +28,11 @@ class Reach(enum.IntEnum):
     def __str__(self) -> str:
         return self.name.lower()
 
+    @property
+    def words(self) -> str:
+        """What a failed call's text says of it, once, as a part of a sentence."""
+        return "the call was sent and may have run" if self else "the call was not sent"
+
 
 class GreenroomError(Exception):
     """Root of everything Greenroom raises on purpose."""

@@ -33,6 +33,7 @@ from ..actors import (
     Hello,
     Learn,
     Listing,
+    LostReason,
     Router,
     Save,
     ServerActor,
@@ -41,12 +42,13 @@ from ..actors import (
     StdioConnector,
     Sync,
     Timers,
+    connect_failed,
     current_rim,
 )
 from ..protocol.address import Address
 from ..protocol.catalogue import Raw, ServerEntry
 from ..protocol.config import Config, ServerDefinition, with_settings
-from ..protocol.errors import CallError, ConfigError, ConnectFailed, RoomClosed, ServerDown, UsageError
+from ..protocol.errors import CallError, ConfigError, RoomClosed, ServerDown, UsageError
 from ..protocol.events import Kind
 from ..protocol.interpolate import expand_definition
 from ..protocol.lifecycle import Cause, Ending
@@ -353,9 +355,7 @@ class Runtime:
             definition = with_settings(definition, self.config.settings)
             definition = expand_definition(definition, os.environ).definition
         except ConfigError as error:
-            raise ConnectFailed(
-                f'Failed to connect to "{address.server}": {error}', server=address.server
-            ) from None
+            raise connect_failed(address.server, LostReason(str(error))) from None
         rim, settings = self.stage.rim, self.stage.settings
         if definition.in_process is not None:
             from ..actors import InProcessConnector

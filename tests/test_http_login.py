@@ -9,10 +9,11 @@ import httpx2
 import pytest
 from tests.support import run
 from tests.support.http_rooms import room_at
-from tests.support.raw_http import Handler, Seen, raw_http
+from tests.support.raw_http import MODERN, Handler, Seen, raw_http
 from tests.support.stdio import until
 
-from greenroom.protocol.errors import NeedsAuth, Reach
+from greenroom.protocol.errors import ConnectFailed, NeedsAuth, ProtocolFault, Reach
+from greenroom.protocol.lifecycle import State
 
 CHALLENGE = {"WWW-Authenticate": 'Bearer realm="stage", scope="act"'}
 
@@ -35,16 +36,15 @@ class Door:
         return True
 
 
-@pytest.mark.parametrize("status", [401, 403])
-def test_a_refused_login_at_connect_parks_the_server(status: int, backend: str) -> None:
+def test_a_refused_login_at_connect_parks_the_server(backend: str) -> None:
     async def body() -> None:
         with raw_http() as server:
-            server.hook = door = Door(status)
+            server.hook = door = Door()
             async with room_at(server.url, connect=False) as room:
                 for _ in range(3):
                     with pytest.raises(NeedsAuth) as caught:
                         await room.call("ok", server="raw")
-                    assert f"HTTP {status}" in str(caught.value)
+                    assert "HTTP 401" in str(caught.value)
                     assert 'realm="stage"' in str(caught.value)
                     assert '"bearerToken"' in str(caught.value)
                     assert caught.value.reach is Reach.NOT_SENT
@@ -70,6 +70,58 @@ def test_a_live_401_parks_the_server_and_the_call_is_unsent(backend: str) -> Non
                 assert await until(lambda: room.status()[0].needs_auth)
                 with pytest.raises(NeedsAuth, match="HTTP 401"):
                     await room.call("ok")
+
+    run(backend, body)
+
+
+@pytest.mark.parametrize("era", ["2025-11-25", MODERN])
+@pytest.mark.parametrize("json_rpc", [False, True])
+def test_a_403_is_that_calls_error_and_parks_nobody(era: str, json_rpc: bool, backend: str) -> None:
+    challenge = {"WWW-Authenticate": 'Bearer error="insufficient_scope", scope="files:write stage"'}
+
+    def hook(handler: Handler, seen: Seen) -> bool:
+        if seen.method != "tools/call" or seen.message["params"]["name"] == "ok":
+            return False
+        if json_rpc:
+            handler.error(seen.message, -32000, "not you", status=403, headers=challenge)
+        else:
+            asked = seen.message["params"].get("arguments")
+            handler.say(403, b"not you", headers=challenge if asked else None)
+        return True
+
+    async def body() -> None:
+        with raw_http(era) as server:
+            server.hook = hook
+            async with room_at(server.url) as room:
+                with pytest.raises(
+                    ProtocolFault, match=r'HTTP 403.*lacks the scope "files:write stage"'
+                ) as caught:
+                    await room.call("slow", {"x": 1})
+                assert "not you" in str(caught.value)
+                assert caught.value.reach is Reach.ANSWERED
+                if not json_rpc:
+                    with pytest.raises(ProtocolFault, match='HTTP 403 Forbidden: "not you"'):
+                        await room.call("slow")
+                (status,) = room.status()
+                assert (status.needs_auth, status.state) == (False, State.CONNECTED)
+                assert (await room.call("ok")).text == "ok"
+                assert server.methods().count("initialize") == (0 if era == MODERN else 1)
+
+    run(backend, body)
+
+
+def test_a_403_at_connect_is_a_failure_to_connect(backend: str) -> None:
+    async def body() -> None:
+        with raw_http() as server:
+            server.hook = Door(403)
+            async with room_at(server.url, connect=False) as room:
+                with pytest.raises(ConnectFailed, match="HTTP 403 Forbidden"):
+                    await room.connect("raw")
+                (status,) = room.status()
+                assert not status.needs_auth
+                server.hook = None
+                await room.connect("raw")
+                assert (await room.call("ok")).text == "ok"
 
     run(backend, body)
 

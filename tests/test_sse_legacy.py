@@ -97,7 +97,7 @@ def test_any_other_refusal_is_the_answer(status: int, backend: str) -> None:
         with raw_http() as server:
             server.hook = older = OlderServer(status)
             async with room_at(server.url, connect=False) as room:
-                kind = NeedsAuth if status in (401, 403) else ConnectFailed
+                kind = NeedsAuth if status == 401 else ConnectFailed
                 with pytest.raises(kind, match=f"HTTP {status}"):
                     await room.connect("raw")
             assert older.opened == 0

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
 from tests.support import run
 from tests.support.real_servers import real_server
@@ -110,3 +111,38 @@ def test_all_of_it_through_the_direct_door(entry: Mapping[str, Any], tmp_path: P
         assert door.result("prompts/get", asked) == measure.prompt
         ref = {"type": "ref/prompt", "name": "e_completable-prompt"}
         assert door.result("completion/complete", {**COMPLETE, "ref": ref}) == measure.completion
+
+
+def test_t54_the_first_call_waits_for_what_the_server_asked_on_being_greeted(
+    tmp_path: Path, backend: str
+) -> None:
+    """The server is given one folder, and asks its client for others; until it has them, it denies them."""
+    given, root = tmp_path / "given", tmp_path / "root"
+    given.mkdir()
+    root.mkdir()
+    (root / "cue.txt").write_text("exit ghost")
+
+    async def body() -> None:
+        config = {"mcpServers": {"files": real_server("filesystem", given).entry}}
+        async with Greenroom.open(config, cache_path=":memory:", bootstrap=False, roots=[root]) as room:
+            for _ in range(3):
+                result = await room.call("files_read_text_file", {"path": str(root / "cue.txt")})
+                assert (result.is_error, result.text) == (False, "exit ghost")
+                await room.restart("files")
+
+    run(backend, body)
+
+
+def test_t54_a_client_that_takes_its_time_keeps_nobody_waiting_for_ever(tmp_path: Path, backend: str) -> None:
+    async def think(_request: ServerRequest) -> list[str]:
+        await anyio.sleep_forever()
+        return []
+
+    async def body() -> None:
+        server = real_server("filesystem", tmp_path)
+        config = {"mcpServers": {"files": server.entry}}
+        async with Greenroom.open(config, cache_path=":memory:", bootstrap=False, roots=think) as room:
+            with anyio.fail_after(15):
+                assert "enter ghost" in (await room.call("files_read_text_file", server.arguments)).text
+
+    run(backend, body)

@@ -10,6 +10,7 @@ the SDK's own client, python-sdk #3522).
 from __future__ import annotations
 
 import http
+import re
 from collections.abc import Generator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -18,6 +19,10 @@ from .._wire import excerpt
 
 if TYPE_CHECKING:
     import httpx2
+
+
+_INSUFFICIENT = re.compile(r"""\berror\s*=\s*"?insufficient_scope\b""", re.IGNORECASE)
+_SCOPE = re.compile(r"""\bscope\s*=\s*(?:"([^"]*)"|([^\s,"]+))""", re.IGNORECASE)
 
 
 class ExchangeFault(Exception):
@@ -37,7 +42,7 @@ class SessionExpired(ExchangeFault):
 
 
 class LoginNeeded(ExchangeFault):
-    """HTTP 401 or 403."""
+    """HTTP 401. (A 403 is about what was asked, not about who asks: it ends its own exchange.)"""
 
 
 class WrongTransport(ExchangeFault):
@@ -89,11 +94,23 @@ def refusal_in_words(response: httpx2.Response, body: bytes) -> str:
     location = response.headers.get("location")
     if response.is_redirect and location:
         return f'{text}: redirected to {location}, which is not followed. If that is the server, put it in "url".'
-    return f"{text}: {said(response, body)}" if body.strip() else text
+    if body.strip():
+        text += f": {said(response, body)}"
+    if lacks_scope(response):
+        found = _SCOPE.search(response.headers["www-authenticate"])
+        scope = f'the scope "{(found[1] or found[2] or "")[:200]}"' if found else "a scope for this"
+        text += f" (the login lacks {scope}: log in again with it)"
+    return text
+
+
+def lacks_scope(response: httpx2.Response) -> bool:
+    """Whether a 403 says that we are logged in, but not for this (RFC 6750)."""
+    challenge = response.headers.get("www-authenticate", "")
+    return response.status_code == 403 and _INSUFFICIENT.search(challenge) is not None
 
 
 def login_in_words(response: httpx2.Response) -> str:
-    """A 401 or 403: the status, and what the server says of how to log in."""
+    """A 401: the status, and what the server says of how to log in."""
     challenge = response.headers.get("www-authenticate")
     text = status_in_words(response.status_code)
     return f"{text} ({challenge[:200]})" if challenge else text

@@ -80,7 +80,7 @@ class LegacySse:
                 await self._refused(response)
 
     async def _refused(self, response: httpx2.Response) -> None:
-        if response.status_code in (401, 403):
+        if response.status_code == 401:
             raise LoginNeeded(login_in_words(response))
         raise BadAnswer(refusal_in_words(response, await read_bounded(response, _REFUSAL_SIZE)))
 

@@ -10,8 +10,9 @@ the results into models and back, and asks for `import mcp` (650 ms). The protoc
 * An event stream that ends early is resumed (`_answer_stream`). Sessions and resuming ended with 2026-07-28.
 * What the server says unasked comes on one more stream, a GET; a server may refuse it. When it comes back without
   having been resumed, there may be a gap.
-* A bad status with a JSON-RPC error in its body is that error. 401 and 403 want a login. `initialize` refused with 404,
-  405, 406 or 415 is what servers do that only know the older event stream.
+* A bad status with a JSON-RPC error in its body is that error. 401 wants a login, and no other status does: a 403
+  refuses what was asked, and says perhaps which scope it needs. `initialize` refused with 404, 405, 406 or 415 is what
+  servers do that only know the older event stream.
 """
 
 from __future__ import annotations
@@ -40,6 +41,7 @@ from ._faults import (
     LoginNeeded,
     SessionExpired,
     WrongTransport,
+    lacks_scope,
     login_in_words,
     media_type,
     refusal_in_words,
@@ -153,16 +155,15 @@ class StreamableHttp:
         self._check_known(response, body, greeting=attempt.method in ("initialize", "server/discover"))
         if attempt.method == "initialize" and self._may_be_older and _is_older(status, error):
             raise WrongTransport(words)
-        if error is None:
+        if error is None or lacks_scope(response):
             raise BadAnswer(words)
         self._peer.answer(attempt, error)
 
     def _check_known(self, response: httpx2.Response, body: bytes, *, greeting: bool) -> None:
         """Raises `LoginNeeded` or `SessionExpired` when the server says that it does not know us."""
-        status, error = response.status_code, _error_in(body)
-        if status == 401 or (status == 403 and error is None):
+        if response.status_code == 401:
             raise LoginNeeded(login_in_words(response))
-        if not greeting and self._has_forgotten(status, error):
+        if not greeting and self._has_forgotten(response.status_code, _error_in(body)):
             raise SessionExpired(refusal_in_words(response, body))
 
     def _has_forgotten(self, status: int, error: Envelope | None) -> bool:

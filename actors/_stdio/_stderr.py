@@ -3,19 +3,63 @@
 Nobody reads a server's stderr while all is well, but an unread pipe stops the server that writes to it. So it is read
 into a ring of fixed size, and what is left there when the server fails is quoted in the error, without the logins of
 the URLs in it.
+
+What is quoted is what says why. The last lines of a program are often the end of a stack trace, or advice; the reason
+stands above them. So lines that look like an error come first, then what was said after the last of them.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 from ...protocol.secrets import without_logins
 
-_QUOTED = 3
+_MOST = 6
+_LEAST = 3  # where nothing looks like an error, or too little does
 _QUOTED_LENGTH = 400
 _UNPRINTABLE = re.compile(
     r"\x1b\[[0-9;?]*[ -/]*[@-~]|[\x00-\x08\x0b-\x1f\x7f]"
 )  # colours, and what rings the bell
+
+_REASON = re.compile(
+    r"\w(?:Error|Exception)\b|"
+    r"\b(?:error|err!|fatal|panic|panicked|exception|failed|failure|cannot|can't|could not|couldn't|unable|unhandled|"
+    r"uncaught|denied|refused|not found|no such|does not exist|missing|invalid|unknown|unrecogni[sz]ed|caused by|"
+    r"already in use|out of memory|killed)\b|^\s*[×╰]",
+    re.IGNORECASE,
+)
+# Where it happened, and advice: never why.
+_ASIDE = re.compile(
+    r"\s*(?:"
+    r"at .*[):\d]\s*\{?|\.\.\. \d+ (?:more|lines).*|"  # frames of JavaScript and Java
+    r'File ".*", line \d+.*|Traceback \(.*|(?:The above|During handling of the above) exception.*|'  # of Python
+    r"goroutine \d+ .*|\S+\(.*\)|\S+\.go:\d+.*|exit status \d+|\[signal .*|"  # of Go
+    r"note: run with .*|stack backtrace:|\d+: .*|"  # of Rust
+    r"throw\b.*|node:\S+:\d+|\S+\.[cm]?[jt]s:\d+|Node\.js v\S+|"
+    r"(?:npm|pnpm) (?:error|ERR!)(?: code E\w+|[\s\d]*|[^\w]*)|(?:npm|pnpm) .*(?:complete log|debug-\d).*|"
+    r"npm .*(?:Note that you can|tarball, folder).*|"
+    r"See 'docker .*|Run 'docker .*|"
+    r"[^\w×╰]*"  # brackets, and carets below a line of source
+    r")"
+)
+_PYTHON_FRAME = re.compile(r'\s*File ".*", line \d+')
+
+
+def telling(lines: Sequence[str]) -> tuple[str, ...]:
+    """Those of a program's last lines that say why it failed, in their order and cut: at most six."""
+    said = [line[:_QUOTED_LENGTH] for line in lines if line.strip()]
+    kept = [
+        line
+        for before, line in zip(["", *said], said, strict=False)
+        if not _ASIDE.fullmatch(line) and not _PYTHON_FRAME.match(before)
+    ]
+    reasons = [place for place, line in enumerate(kept) if _REASON.search(line)]
+    if not reasons:
+        return tuple((kept or said)[-_LEAST:])
+    chosen = reasons[-_MOST:]
+    after = range(chosen[-1] + 1, len(kept))
+    return tuple(kept[place] for place in (*chosen, *after[: max(0, _LEAST - len(chosen))]))
 
 
 class StderrRing:
@@ -35,13 +79,12 @@ class StderrRing:
         del self._data[: -self._size]
 
     def tail(self) -> tuple[str, ...]:
-        """The last three lines that are not empty, printable, each cut to a length a message can carry."""
-        return tuple(self._spoken()[-_QUOTED:])
+        """The lines that say why (`telling`), printable, each cut to a length a message can carry."""
+        return tuple(line.strip() for line in telling(self._lines()))
 
     def last_line(self) -> str:
-        """The last line that is not empty, as `tail` has it; empty when there is none."""
-        return next(iter(self._spoken()[-1:]), "")
+        """The last line that is not empty, cut; empty when there is none."""
+        return next((line.strip()[:_QUOTED_LENGTH] for line in reversed(self._lines()) if line.strip()), "")
 
-    def _spoken(self) -> list[str]:
-        lines = without_logins(_UNPRINTABLE.sub("", self._data.decode(errors="replace"))).splitlines()
-        return [line.strip()[:_QUOTED_LENGTH] for line in lines if line.strip()]
+    def _lines(self) -> list[str]:
+        return without_logins(_UNPRINTABLE.sub("", self._data.decode(errors="replace"))).splitlines()

@@ -199,9 +199,11 @@ class Handler(BaseHTTPRequestHandler):
     def result(self, message: Any, result: Any, headers: dict[str, str] | None = None) -> None:
         self.json({"jsonrpc": "2.0", "id": message["id"], "result": result}, headers=headers)
 
-    def error(self, message: Any, code: int, text: str, status: int = 200) -> None:
+    def error(
+        self, message: Any, code: int, text: str, status: int = 200, headers: dict[str, str] | None = None
+    ) -> None:
         answer = {"jsonrpc": "2.0", "id": message.get("id"), "error": {"code": code, "message": text}}
-        self.json(answer, status)
+        self.json(answer, status, headers)
 
     def begin_events(self) -> None:
         self.send_response(200)
