@@ -25,6 +25,7 @@ from typing import Any, Final
 
 import attrs
 import msgspec
+from anyio import from_thread
 
 from ..protocol.catalogue import Raw, ServerEntry
 from ..protocol.halves import whole, whole_value
@@ -204,12 +205,20 @@ class CatalogueFile:
 
     @contextmanager
     def _locked(self) -> Generator[None]:
-        """Hold the writers' lock. Raises `TimeoutError`, an `OSError`, when it is not had in time."""
+        """Hold the writers' lock. Raises `TimeoutError`, an `OSError`, when it is not had in time, and what a worker
+        thread is cancelled by when its task is: whoever ends does not wait for a writer that hangs."""
         from filelock import FileLock
 
         lock = FileLock(self.path.with_name(self.path.name + ".lock"), timeout=self.lock_timeout, mode=0o600)
-        with lock.acquire(poll_interval=0.01):
+        with lock.acquire(poll_interval=0.01, cancel_check=_check_cancelled):
             yield
+
+
+def _check_cancelled() -> bool:
+    """False; raises in a worker thread whose task was cancelled."""
+    with suppress(RuntimeError):  # this is no worker thread
+        from_thread.check_cancelled()
+    return False
 
 
 def _key(server: str, definition_hash: str) -> str:

@@ -10,6 +10,9 @@ The readers have a poll of their own, in which asyncio's own selector is one des
 be polled). Everything used is public: a selector passed to `SelectorEventLoop`, and `call_soon` and `call_at`, through
 which whatever is scheduled in this thread goes; other threads and signals come in by a descriptor of asyncio's. Linux
 only; elsewhere `new_loop` is asyncio's own, and `Rim` finds no `add_step` there.
+
+Names are resolved in threads that nobody waits for. asyncio's own are waited for at the end, however long a resolver
+hangs, and it may hang for half a minute.
 """
 
 from __future__ import annotations
@@ -17,7 +20,9 @@ from __future__ import annotations
 import asyncio
 import select
 import selectors
+import socket
 import sys
+import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -86,6 +91,36 @@ if sys.platform == "linux":
 
         def remove_step(self, fd: int) -> None:
             self._steps.remove_step(fd)
+
+        async def getaddrinfo(
+            self,
+            host: bytes | str | None,
+            port: bytes | str | int | None,
+            *,
+            family: int = 0,
+            type: int = 0,
+            proto: int = 0,
+            flags: int = 0,
+        ) -> Any:
+            found: asyncio.Future[Any] = self.create_future()
+
+            def tell(settle: Callable[[Any], object], value: object) -> None:
+                if not found.done():
+                    settle(value)
+
+            def resolve() -> None:
+                try:
+                    settle, value = (
+                        found.set_result,
+                        socket.getaddrinfo(host, port, family, type, proto, flags),
+                    )
+                except Exception as error:
+                    settle, value = found.set_exception, error
+                with suppress(RuntimeError):  # the loop has ended meanwhile
+                    self.call_soon_threadsafe(tell, settle, value)
+
+            threading.Thread(target=resolve, name="resolver", daemon=True).start()
+            return await found
 
         def call_soon(self, *args: Any, **kwargs: Any) -> asyncio.Handle:
             self._steps.is_awaited = True

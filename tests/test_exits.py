@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import signal
@@ -11,7 +12,7 @@ import time
 from pathlib import Path
 
 import pytest
-from tests.support.gateway import faulty, serve
+from tests.support.gateway import faulty, serve, started
 
 DEMO = {"command": sys.executable, "args": ["-m", "greenroom.testing.servers.demo_clock"]}
 
@@ -186,3 +187,48 @@ def test_each_failed_attempt_is_one_line_in_the_log(tmp_path: Path) -> None:
     for name in servers:
         (line,) = [line for line in lines if line.startswith(f"greenroom: {name}") and "shutdown" not in line]
         assert "exited with code 3" in line or "was not found" in line
+
+
+SLOW_RESOLVER = """
+import socket, sys, time
+from greenroom.gateway._cli import main
+resolve = socket.getaddrinfo
+def hang(host, *rest, **more):
+    if host in ("slow.invalid", b"slow.invalid"):
+        print("resolving", file=sys.stderr, flush=True)
+        time.sleep(20)
+    return resolve(host, *rest, **more)
+socket.getaddrinfo = hang
+main(["serve", "--config", sys.argv[1]])
+"""
+
+
+@pytest.mark.parametrize("end", [None, signal.SIGTERM])
+def test_t51_a_name_that_is_being_resolved_holds_nobody_up(tmp_path: Path, end: int | None) -> None:
+    config = tmp_path / "mcp.json"
+    entry = {"url": "http://slow.invalid/mcp", "bootstrap": False, "drainTimeoutMs": 100}
+    config.write_text(json.dumps({"mcpServers": {"slow": entry}}))
+    with started(
+        *(sys.executable, "-c", SLOW_RESOLVER, os.fspath(config)), env=environment(tmp_path), cwd=tmp_path
+    ) as gateway:
+        gateway.greet()
+        gateway.start_mcp(connect="slow")
+        assert gateway.process.stderr is not None
+        while b"resolving" not in (line := gateway.process.stderr.readline()):
+            assert line, "it has ended"
+        begun = time.monotonic()
+        assert gateway.end(end) == 0
+        assert time.monotonic() - begun < 1.5
+
+
+def test_t51_a_writer_that_hangs_on_the_catalogue_holds_nobody_up(tmp_path: Path) -> None:
+    cache = tmp_path / "cache" / "greenroom"
+    cache.mkdir(parents=True)
+    lock = next(iter(cache.glob("*.lock")), cache / "catalogue.json.lock")
+    with serve(tmp_path, {"a": faulty(tmp_path, "a")}) as gateway, lock.open("w") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        gateway.greet()
+        assert not gateway.mcp(tool="a_echo", args={"text": "hello"}).get("isError")
+        begun = time.monotonic()
+        assert gateway.end() == 0
+        assert time.monotonic() - begun < 1.2
