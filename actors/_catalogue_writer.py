@@ -65,7 +65,7 @@ class CatalogueWriter(CoreActor[WriterMessage]):
         pending, self._pending = self._pending, {}
         problem = await self._write(pending) if pending else None
         if problem is not None:
-            self._pending = {**pending, **self._pending}
+            self._pending = pending  # for the next batch: none is taken while one is written
             self._events.emit(Kind.NOTE, detail=problem)
         waiting, self._waiting = self._waiting, []
         for reply in waiting:

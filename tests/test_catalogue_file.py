@@ -278,3 +278,52 @@ def test_four_writing_processes_lose_nothing_and_tear_nothing(tmp_path: Path) ->
     loaded = file.load({**wanted, "shared": "h"}, NOW)
     assert set(loaded.entries) == {*wanted, "shared"}
     assert loaded.entries["shared"].fetched_at == 1e9 + rounds - 1
+
+
+def test_a_write_that_fails_leaves_no_half_file(file: CatalogueFile, monkeypatch: pytest.MonkeyPatch) -> None:
+    file.save([entry()], NOW)
+    before = sorted(path.name for path in file.path.parent.iterdir())
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "replace", full)
+        assert "No space left" in (file.save([entry("other")], NOW) or "")
+
+    assert sorted(path.name for path in file.path.parent.iterdir()) == before
+    assert list(file.load({"s": "h", "other": "h"}, NOW).entries) == ["s"]
+
+
+def test_a_reader_sets_a_broken_file_aside_only_when_no_writer_is_at_work(file: CatalogueFile) -> None:
+    file.path.parent.mkdir()
+    file.path.write_bytes(b"half of what a writer of another ver")
+    with FileLock(f"{file.path}.lock"):
+        loaded = file.load({"s": "h"}, NOW)
+    assert "is broken and stays" in (loaded.warning or "")
+    assert file.path.read_bytes().startswith(b"half")
+    assert not list(file.path.parent.glob("*.broken-*"))
+
+
+def test_its_lock_is_for_its_owner_only_too(file: CatalogueFile) -> None:
+    file.path.parent.mkdir()
+    with file._locked():
+        assert stat.S_IMODE(Path(f"{file.path}.lock").stat().st_mode) == 0o600
+
+
+@pytest.mark.parametrize(("age", "there"), [(10.0, True), (10.1, False), (-299.0, True), (-301.0, False)])
+def test_how_old_and_how_new_an_entry_may_be(file: CatalogueFile, age: float, there: bool) -> None:
+    short = CatalogueFile(file.path, max_age=10.0)
+    file.save([entry(fetched_at=NOW - age)], NOW - age)
+    assert ("s" in short.load({"s": "h"}, NOW).entries) is there
+    if age > 0:
+        assert "s" in CatalogueFile(file.path, max_age=0).load({"s": "h"}, NOW + 1e6).entries
+
+
+def test_a_file_that_was_set_aside_is_not_overwritten_while_there_is_room(file: CatalogueFile) -> None:
+    file.path.parent.mkdir()
+    for number in range(MAX_BROKEN + 1):
+        file.path.write_bytes(b"junk %d" % number)
+        file.load({}, NOW)
+    kept = [file.path.with_name(f"catalogue.json.broken-{n}").read_bytes() for n in range(1, MAX_BROKEN + 1)]
+    assert kept == [b"junk 0", b"junk 1", b"junk 2", b"junk 3", b"junk 5"]

@@ -345,3 +345,15 @@ def test_a_tool_that_runs_only_as_a_task_is_named_among_the_faults() -> None:
         'tool "must": it runs only as a task, and tasks are not carried (calls are refused)',
     )
     assert index.faults("nobody") == ()
+
+
+def test_names_two_servers_share_are_ambiguous_also_beside_a_servers_own_quarrel() -> None:
+    """`a` disputes two names with itself, and shares two with `b`: that must not cancel out in the count."""
+    index = build({"a": ("one", "two", "d.e", "d/e"), "b": ("one", "two")}, PrefixMode.NONE)
+
+    for name in ("one", "two"):
+        found = index.resolve(name)
+        assert isinstance(found, Ambiguous)
+        assert found.servers == ("a", "b")
+    assert isinstance(index.resolve("d_e"), Ambiguous)
+    assert len(index.tools()) == 6

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from random import Random
 
 import pytest
@@ -195,3 +196,12 @@ def test_hyphen_and_underscore_are_equal() -> None:
 )
 def test_selectors_are_anchored_globs(patterns: tuple[str, ...], name: str, chosen: bool) -> None:
     assert chosen is selector(patterns)(name)
+
+
+def test_a_pattern_of_many_stars_is_matched_in_linear_time() -> None:
+    """Looking back at each star would take some 10**9 steps."""
+    matches = selector(("*a*a*a*a*b",))
+    began = time.process_time()
+    assert not matches("a" * 400)
+    assert matches("a" * 400 + "b")
+    assert time.process_time() - began < 1.0

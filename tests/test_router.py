@@ -174,3 +174,42 @@ def test_t24_a_changed_list_is_read_again_once_and_told_once(backend: str, chang
             assert announced == ["a"], "nothing had changed"
 
     run_virtual(backend, body)
+
+
+def test_of_one_revision_the_later_answer_counts(backend: str) -> None:
+    """What was read from the cache has none of this room's: it is 0, as often as it is read."""
+
+    async def body(bench: Bench) -> None:
+        await bench.learn(entry("a", "cached", revision=0))
+        await bench.learn(entry("a", "anew", revision=0))
+        assert bench.names() == ["a_anew"]
+        assert bench.announced == ["a", "a"]
+
+    with_router(backend, body)
+
+
+def test_nothing_is_learned_of_who_is_not_configured(backend: str) -> None:
+    async def body(bench: Bench) -> None:
+        await bench.learn(entry("stranger", "tool"))
+        assert (bench.names(), bench.changed, bench.announced) == ([], [], [])
+        assert bench.router.entry("stranger") is None
+
+    with_router(backend, body)
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"resources": ({"uri": "x:/"},)},
+        {"templates": ({"uriTemplate": "x:/{a}"},)},
+        {"prompts": ({"name": "p"},)},
+        {"instructions": "Be kind."},
+    ],
+)
+def test_whatever_a_reader_could_see_is_announced(backend: str, more: dict[str, Any]) -> None:
+    async def body(bench: Bench) -> None:
+        await bench.learn(entry("a", "t"))
+        await bench.learn(entry("a", "t", revision=2, **more))
+        assert bench.announced == ["a", "a"]
+
+    with_router(backend, body)
