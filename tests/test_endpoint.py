@@ -5,20 +5,31 @@ from __future__ import annotations
 import gc
 import json
 import sys
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from types import SimpleNamespace
 from typing import Any
 
 import anyio
+import anyio.lowlevel
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.support import run
-from tests.support.door_rooms import NOW, FakeRoom
+from tests.support import run, run_virtual
+from tests.support.door_rooms import NOW, FakeCall, FakeRoom
+from tests.support.rooms import open_room
 
 from greenroom import Greenroom
 from greenroom.gateway._direct import Direct
+from greenroom.gateway._direct import _answers as answers
+from greenroom.gateway._direct._guest import Guest
+from greenroom.gateway._direct._parking import Errand, Parking, Seal
 from greenroom.gateway._endpoint import HANDSHAKE_VERSIONS, Endpoint
 from greenroom.gateway._exposure import Proxy
-from greenroom.gateway._jobs import Job
+from greenroom.gateway._jobs import Job, RpcFault
+from greenroom.protocol.errors import Reach, RemoteError, RpcRefusal, ServerLost, UnknownResource
+from greenroom.testing import FakeServer
 from greenroom.testing.servers import echo
 
 ENVELOPE = {
@@ -363,3 +374,402 @@ def test_an_answered_call_leaves_nothing_to_the_garbage_collector(backend: str, 
                 gc.enable()
 
     run(backend, body)
+
+
+# ---- what is left behind -------------------------------------------------------------------------------------------
+
+
+def _cancel(client: Client, key: Any) -> None:
+    told = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": key}}
+    assert client.say(told) == []
+
+
+def test_a_cancelled_call_is_in_flight_no_more_and_its_id_is_free() -> None:
+    client = Client(max_open=1)
+    client.call({"tool": "clock_now"}, id="x")
+    _cancel(client, "x")
+    assert client.talk.in_flight == 0
+    assert client.call({"tool": "clock_now"}, id="x") == []
+    client.room.calls[1].end({"content": []})
+    assert json.loads(client.lines[0])["id"] == "x"
+
+
+def test_a_client_that_leaves_is_asked_nothing_more(backend: str) -> None:
+    async def body() -> None:
+        client, told = Client(), list[str]()
+
+        async def ask() -> None:
+            try:
+                await client.talk.ask("roots/list", {})
+            except RpcRefusal as refusal:
+                told.append(refusal.message)
+
+        with anyio.fail_after(5):
+            async with anyio.create_task_group() as group:
+                group.start_soon(ask)
+                await anyio.wait_all_tasks_blocked()
+                assert json.loads(client.lines[0])["id"] == "greenroom-1"
+                client.talk.close()
+        assert told == ["The client is gone."]
+        assert len(client.lines) == 1
+
+    run(backend, body)
+
+
+def test_the_answer_of_a_client_is_its_own_and_a_question_is_taken_back(backend: str) -> None:
+    async def body() -> None:
+        client, told, progress = Client(), list[Any](), list[Any]()
+
+        async def ask(number: int) -> None:
+            try:
+                told.append((number, await client.talk.ask("x", {"_meta": {"k": 1}}, progress.append)))
+            except RpcRefusal as refusal:
+                told.append((number, refusal.rpc_code, refusal.message, refusal.data))
+
+        async with anyio.create_task_group() as group:
+            for number in (1, 2, 3, 4):
+                group.start_soon(ask, number)
+                await anyio.wait_all_tasks_blocked()
+            sent = [json.loads(line) for line in client.lines]
+            assert [one["id"] for one in sent] == [f"greenroom-{n}" for n in (1, 2, 3, 4)]
+            assert sent[1]["params"]["_meta"] == {"k": 1, "progressToken": "greenroom-2"}
+            said = {"jsonrpc": "2.0", "method": "notifications/progress"}
+            client.say({**said, "params": {"progressToken": "greenroom-2", "progress": 5}})
+            client.say({**said, "params": {"progressToken": "other", "progress": 6}})
+            client.say({"jsonrpc": "2.0", "id": "greenroom-2", "result": {"n": 2}})
+            client.say({"jsonrpc": "2.0", "id": "greenroom-2", "result": {"n": "late"}})
+            error = {"code": -7, "message": "no", "data": [1]}
+            client.say({"jsonrpc": "2.0", "id": "greenroom-1", "error": error})
+            client.say({"jsonrpc": "2.0", "id": "greenroom-3", "result": [1]})
+            await anyio.wait_all_tasks_blocked()
+            group.cancel_scope.cancel()
+        told.sort(key=lambda one: one[0])
+        refused = "The client's answer is no object."
+        assert told == [(1, -7, "no", [1]), (2, {"n": 2}), (3, -32603, refused, None)]
+        assert [one["progress"] for one in progress] == [5]
+        last = json.loads(client.lines[-1])
+        assert (last["method"], last["params"]["requestId"]) == ("notifications/cancelled", "greenroom-4")
+        assert len(client.lines) == 5
+
+    run(backend, body)
+
+
+class Held(Proxy):
+    """An exposure that keeps its jobs for the test to end."""
+
+    def __init__(self) -> None:
+        self.jobs: list[Job] = []
+        self.gone: list[Any] = []
+
+    def begin(self, job: Job) -> bool:
+        self.jobs.append(job)
+        return True
+
+    def came(self, client: Any) -> None:
+        pass
+
+    def left(self, client: Any) -> None:
+        self.gone.append(client)
+
+
+def test_a_servers_own_bytes_that_do_not_fit_become_a_short_error_too() -> None:
+    exposure = Held()
+    client = Client(exposure)
+    client.takes_long_lines = False
+    client.call({}, id=5)
+    exposure.jobs[0].answer_raw(b'{"content":["%b"]}' % (b"x" * 9000))
+    (answer,) = map(json.loads, client.lines)
+    assert (answer["id"], answer["error"]["code"]) == (5, -32000)
+    assert "was dropped" in answer["error"]["message"]
+
+
+def test_a_job_that_has_ended_says_nothing_more() -> None:
+    exposure = Held()
+    client = Client(exposure)
+    client.call({}, _meta={"progressToken": 1}, id=1)
+    client.call({}, id=2)
+    first, second = exposure.jobs
+    second.progress({"progress": 0})  # nobody asked
+    assert client.lines == []
+    first.answer({"content": []})
+    first.progress({"progress": 1})
+    first.answer({"content": []})
+    first.fail(-1, "late")
+    first.cancel()
+    call = FakeCall(None, {}, lambda _: None, None)  # pyright: ignore[reportArgumentType]
+    first.follow(call)
+    first.cancel()
+    assert not call.cancelled
+    assert len(client.lines) == 1
+    second.follow(call)
+    second.let_go()
+    client.talk.close()
+    assert not call.cancelled
+    assert exposure.gone == [client.talk]
+
+
+def test_what_is_refused_at_once_is_in_flight_no_more() -> None:
+    client = Client()
+    client.call({"tool": "nothing_like_that"}, id=1)
+    client.say({"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": {"name": "zebra"}})
+    client.ask("resources/read", {"uri": "x:/"}, id=3)
+    assert client.talk.in_flight == 0
+
+
+def test_a_client_is_met_anew_when_it_says_something_else_of_itself() -> None:
+    met: list[Any] = []
+
+    class Met(Held):
+        def came(self, client: Any) -> None:
+            met.append((client.modern, dict(client.capabilities)))
+
+    client = Client(Met())
+    client.ask("initialize", {"protocolVersion": "2025-11-25", "capabilities": {"roots": {}}})
+    client.ask("initialize", {"protocolVersion": "2025-11-25", "capabilities": {"roots": {}}})
+    for capabilities in ({"sampling": {}}, {"sampling": {}}, {}):
+        meta = {**ENVELOPE, "io.modelcontextprotocol/clientCapabilities": capabilities}
+        client.ask("server/discover", {"_meta": meta})
+    assert met == [(False, {"roots": {}}), (True, {"sampling": {}}), (True, {})]
+
+
+# ---- the direct door, part by part ---------------------------------------------------------------------------------
+
+
+class Place:
+    def __init__(self, server: str, uri: str) -> None:
+        self.server, self.uri, self.original = server, uri, uri
+
+
+class Watching:
+    """A room as `Guest` sees it."""
+
+    def __init__(self) -> None:
+        self.watched: list[str] = []
+        self.wait = anyio.Event()
+
+    def locate(self, uri: str) -> Any:
+        if uri.startswith("no:"):
+            raise UnknownResource(uri)
+        return Place("s", uri)
+
+    async def watch_resource(self, place: Any) -> None:
+        self.watched.append(place.original)
+        await self.wait.wait()
+
+    def unwatch_resource(self, place: Any) -> None:
+        self.watched.remove(place.original)
+
+
+class Ended:
+    """A job as an exposure sees it."""
+
+    def __init__(self, *, modern: bool = False, method: str = "resources/read", client: Any = None) -> None:
+        self.modern, self.method, self.client = modern, method, client
+        self.said: list[Any] = []
+        self.key, self.params = b"1", {}
+
+    def answer(self, result: Any) -> None:
+        self.said.append(result)
+
+    def fail(self, code: int, message: str, data: Any = None) -> None:
+        self.said.append((code, data))
+
+    def let_go(self) -> None:
+        self.said.append("let go")
+
+    def follow(self, call: Any) -> None:
+        self.said.append(call)
+
+
+def test_a_resource_is_watched_once_for_a_client_and_no_more_when_it_leaves(backend: str) -> None:
+    async def body() -> None:
+        room: Any = Watching()
+        guest, jobs = Guest(room, Client().talk), [Ended() for _ in range(4)]
+        async with anyio.create_task_group() as group:
+            for job, uri in zip(jobs, ("x:/1", "x:/1", "x:/2", "no:/"), strict=True):
+                group.start_soon(guest.subscribe, job, uri)  # pyright: ignore[reportArgumentType]
+            await anyio.wait_all_tasks_blocked()
+            room.wait.set()
+        assert [job.said for job in jobs[:3]] == [[{}]] * 3
+        assert jobs[3].said[0][0] == -32002
+        await guest.subscribe(Ended(), "x:/1")  # pyright: ignore[reportArgumentType]
+        assert sorted(room.watched) == ["x:/1", "x:/2"]
+        guest.unsubscribe(Ended(), "x:/2")  # pyright: ignore[reportArgumentType]
+        guest.unsubscribe(Ended(), "x:/2")  # pyright: ignore[reportArgumentType]
+        assert room.watched == ["x:/1"]
+        guest.leave()
+        guest.leave()
+        assert room.watched == []
+
+    run(backend, body)
+
+
+def test_a_client_of_the_direct_door_that_leaves_is_forgotten(backend: str) -> None:
+    async def body() -> None:
+        async with open_room({"a": FakeServer()}) as room:
+            direct = Direct(room)
+            client, left = Client(direct), list[str]()
+            client.ask("initialize", {"protocolVersion": "2025-11-25", "capabilities": {}})
+            guest: Any = direct._guests[client.talk]
+            guest.leave = lambda: left.append("left")
+            client.talk.close()
+            client.talk.close()
+            assert (left, direct._guests) == (["left"], {})
+
+    run_virtual(backend, body)
+
+
+@pytest.mark.parametrize(("modern", "code"), [(False, -32002), (True, -32602)])
+def test_a_resource_nobody_has_has_the_code_of_its_era(modern: bool, code: int) -> None:
+    job: Any = Ended(modern=modern)
+    answers.refuse(job, UnknownResource("x:/"))
+    assert job.said == [(code, {"uri": "x:/"} if not modern else {"error": "resource_not_found"})]
+
+
+def test_how_each_end_of_a_call_is_told() -> None:
+    tool, read = Ended(method="tools/call"), Ended()
+    lost = ServerLost("gone", server="s", reach=Reach.SENT)
+    details = {"error": "call_failed", "server": "s", "reach": "sent"}
+    for job in (tool, read):
+        answers.refuse(job, lost)  # pyright: ignore[reportArgumentType]
+        answers.fail(job, RemoteError("no", server="s", rpc_code=-7, data={"d": 1}))  # pyright: ignore[reportArgumentType]
+    text = [{"type": "text", "text": "gone"}]
+    assert tool.said == [
+        {"content": text, "isError": True, "_meta": {"greenroom/error": details}},
+        (-7, {"d": 1}),
+    ]
+    assert read.said == [(-32603, details), (-7, {"d": 1})]
+
+
+def test_what_a_client_says_of_itself_and_its_token_stay_here(backend: str) -> None:
+    server = FakeServer()
+
+    async def body() -> None:
+        async with open_room({"a": server}) as room:
+            await room.connect("a")
+            client = Client(Direct(room))
+            meta = {"progressToken": "mine", "x-trace": 7, "io.modelcontextprotocol/logLevel": "info"}
+            client.say(
+                {
+                    "jsonrpc": "2.0",
+                    "id": 1,
+                    "method": "tools/call",
+                    "params": {"name": "a_echo", "_meta": meta},
+                }
+            )
+            await anyio.sleep(1.0)
+            assert server.calls[0]["_meta"] == {
+                "x-trace": 7,
+                "io.modelcontextprotocol/logLevel": "info",
+            }
+            assert json.loads(client.lines[-1])["result"]["content"]
+
+    run_virtual(backend, body)
+
+
+def test_a_change_is_announced_when_it_can_be_seen(backend: str) -> None:
+    order: list[str] = []
+
+    class Changing:
+        @asynccontextmanager
+        async def events(self, kinds: Any) -> AsyncGenerator[Any]:
+            async def two() -> AsyncGenerator[str]:
+                for name in ("one", "two"):
+                    yield name
+
+            yield two()
+
+        async def settled(self) -> None:
+            await anyio.lowlevel.checkpoint()
+            order.append("settled")
+
+    async def body() -> None:
+        direct: Any = Direct.__new__(Direct)
+        direct._room, direct._guests = Changing(), {}
+        direct._shown = SimpleNamespace(changes=lambda: order.append("looked") or ())
+        async with anyio.create_task_group() as group:
+            await group.start(direct.watch)
+
+    run(backend, body)
+    assert order == ["settled", "looked"] * 2
+
+
+def test_a_ticket_is_good_once_and_carries_only_its_own_clients_question(backend: str) -> None:
+    async def body() -> None:
+        parking, mine, other = Parking(30.0), object(), object()
+        job: Any = Ended(client=mine)
+        errand = Errand(job, "s")
+        errand.call = call = FakeCall(None, {}, lambda _: None, None)  # pyright: ignore[reportArgumentType, reportAttributeAccessIssue]
+        parking.started(errand)
+        for client, server in ((other, "s"), (mine, "t")):
+            with pytest.raises(RpcRefusal, match="no call of its is open"):
+                await parking.ask(client, server, {"method": "x"})
+        got: list[Any] = []
+        again, twice, empty = (Ended(client=mine) for _ in range(3))
+
+        async def ask() -> None:
+            got.append(await parking.ask(mine, "s", {"method": "x"}))
+
+        async with anyio.create_task_group() as group:
+            group.start_soon(ask)
+            await anyio.wait_all_tasks_blocked()
+            assert job.said[0] == "let go"
+            name = job.said[1]["requestState"]
+            responses = msgspec.Raw(b'{"question": {"action": "accept"}}')
+            for each in (again, twice):
+                each.params = {"inputResponses": responses}
+            with pytest.raises(RpcFault, match="lacks an object 'question'"):
+                parking.resume(empty, name)  # pyright: ignore[reportArgumentType]
+            assert parking.resume(again, name) is errand  # pyright: ignore[reportArgumentType]
+            assert parking.resume(twice, name) is None  # pyright: ignore[reportArgumentType]
+        assert got == [{"action": "accept"}]
+        assert (errand.job, again.said) == (again, [call])
+        parking.ended(errand)
+        with pytest.raises(RpcRefusal):
+            await parking.ask(mine, "s", {"method": "x"})
+
+    run(backend, body)
+
+
+def test_a_parked_call_is_given_up_when_its_client_does_not_come_back(backend: str) -> None:
+    async def leave_at_five(parking: Parking, mine: object, call: Any, group: Any) -> None:
+        await anyio.sleep(5.0)
+        parking.left(object())
+        assert not call.cancelled
+        parking.left(mine)
+        group.cancel_scope.cancel()
+
+    async def body() -> None:
+        parking, mine = Parking(30.0), object()
+        for how in ("late", "left"):
+            job: Any = Ended(client=mine)
+            errand = Errand(job, "s")
+            errand.call = call = FakeCall(None, {}, lambda _: None, None)  # pyright: ignore[reportArgumentType, reportAttributeAccessIssue]
+            parking.started(errand)
+            began = anyio.current_time()
+            with anyio.move_on_after(60.0):
+                async with anyio.create_task_group() as group:
+                    if how == "left":
+                        group.start_soon(leave_at_five, parking, mine, call, group)
+                        await parking.ask(mine, "s", {"method": "x"})
+                    with pytest.raises(RpcRefusal, match="did not come back"):
+                        await parking.ask(mine, "s", {"method": "x"})
+            assert anyio.current_time() - began == pytest.approx(30.0 if how == "late" else 5.0)
+            assert call.cancelled
+            parking.ended(errand)
+            assert parking._parked == {}
+
+    run_virtual(backend, body)
+
+
+def test_a_state_is_sealed_for_one_thing_of_one_server() -> None:
+    seal = Seal()
+    closed = seal.close("a.b", "s", "tools/call", "t")
+    assert seal.open(closed, "s", "tools/call", "t") == "a.b"
+    for what in (("other", "tools/call", "t"), ("s", "prompts/get", "t"), ("s", "tools/call", "u")):
+        with pytest.raises(RpcFault, match="was not given for this request"):
+            seal.open(closed, *what)
+    with pytest.raises(RpcFault):
+        Seal().open(closed, "s", "tools/call", "t")
+    with pytest.raises(RpcFault):
+        seal.open(closed + "c", "s", "tools/call", "t")

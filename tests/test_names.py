@@ -200,8 +200,8 @@ def test_selectors_are_anchored_globs(patterns: tuple[str, ...], name: str, chos
 
 def test_a_pattern_of_many_stars_is_matched_in_linear_time() -> None:
     """Looking back at each star would take some 10**9 steps."""
-    matches = selector(("*a*a*a*a*b",))
+    matches = selector(("*a*a*b",))
     began = time.process_time()
-    assert not matches("a" * 400)
-    assert matches("a" * 400 + "b")
+    assert not matches("a" * 1800)
+    assert matches("a" * 1800 + "b")
     assert time.process_time() - began < 1.0

@@ -96,6 +96,8 @@ class Guest:
             if uri not in self._watched:
                 place = self.locate(uri)
                 await self._room.watch_resource(place)
+                if uri in self._watched:  # the client asked twice at once
+                    self._room.unwatch_resource(place)
                 self._watched[uri] = place
         except GreenroomError as error:
             answers.refuse(job, error)
