@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import select
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -82,3 +83,48 @@ def test_t15_a_log_that_nobody_reads_stops_nothing_and_says_what_it_left_out() -
     log.line("to nobody at all")
     os.close(writer)
     log.line("to a closed descriptor")
+
+
+def test_what_was_left_out_is_said_once() -> None:
+    reader, writer = os.pipe()
+    try:
+        os.set_blocking(reader, False)
+        log = Log(writer)
+        for _ in range(3):
+            while select.select((), (writer,), (), 0)[1]:
+                os.write(writer, b"x" * 4096)
+            log.line("lost")
+            log.line("lost too")
+            while select.select((reader,), (), (), 0)[0]:
+                os.read(reader, 1 << 20)
+            log.line("one")
+            log.line("two")
+            assert os.read(reader, 1000) == b"greenroom: (2 lines left out) one\ngreenroom: two\n"
+    finally:
+        os.close(reader)
+        os.close(writer)
+
+
+def test_a_line_of_the_log_is_one_line_and_no_longer_than_is_written_at_once() -> None:
+    reader, writer = os.pipe()
+    try:
+        Log(writer).line("a\n  b\tc " + "\U0001f600" * 5000)
+        said = os.read(reader, 1 << 20)
+        assert said.startswith(b"greenroom: a b c ")
+        assert said.count(b"\n") == 1
+        assert len(said) <= select.PIPE_BUF
+    finally:
+        os.close(reader)
+        os.close(writer)
+
+
+def test_calls_reach_the_file_with_the_next_other_event(tmp_path: Path) -> None:
+    path = tmp_path / "events.jsonl"
+    with ExitStack() as stack:
+        (hear,) = events_file(path, stack)
+        hear(CALLED)
+        assert path.read_text() == ""
+        hear(IDLED)
+        assert path.read_text().count("\n") == 2
+        hear(CALLED)
+    assert path.read_text().count("\n") == 3

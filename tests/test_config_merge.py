@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 
+from greenroom.protocol._config_dialects import Given
+from greenroom.protocol._config_merge import lay_over
 from greenroom.protocol.config import Config, Lifecycle, ServerDefinition
 from greenroom.protocol.config_parse import Layer, definition_hash, merge, parse_config, policy_only_change
 
@@ -179,3 +181,47 @@ def test_t53_what_says_where_it_is_is_the_same_server_from_everywhere() -> None:
     hooked, absolute = ServerDefinition("s", socket="run/s"), ServerDefinition("s", socket="/a/run/s")
     assert definition_hash(hooked, {}, "/a") == definition_hash(absolute, {}, "/b")
     assert definition_hash(hooked, {}, "/b") != definition_hash(absolute, {}, "/b")
+
+
+_OF_URL = {
+    "headers": {"A": "t"},
+    "httpTransport": "sse",
+    "auth": "t",
+    "oauth": {"clientSecret": "t"},
+    "bearerToken": "t",
+    "bearerTokenEnv": "T",
+    "bearerTokenStore": "t",
+    "requestHeadersCommand": "print-my-token",
+}
+_OF_COMMAND = {
+    "args": ["t"],
+    "env": {"A": "t"},
+    "cwd": "/t",
+    "inheritEnv": True,
+    "pluginDataDir": "/t",
+    "literalEnv": {"A": "t"},
+    "envFile": "/t",
+}
+
+
+def _given(value: Any) -> Given:
+    return Given(value, "m.json", ())
+
+
+@pytest.mark.parametrize(
+    ("here", "other", "belonging"),
+    [
+        ("url", "command", _OF_URL),
+        ("command", "url", _OF_COMMAND),
+    ],
+)
+def test_whatever_belongs_to_a_place_stays_behind(here: str, other: str, belonging: Any) -> None:
+    """Each by itself, also those that we do not use but carry along for others."""
+    for name, value in belonging.items():
+        lower = {here: _given("http://h"), name: _given(value), "lifecycle": _given("eager")}
+        for kind in (here, other, "socket"):
+            both = lay_over(lower, {kind: _given("http://elsewhere")})
+            assert name not in both, (name, kind)
+            assert both["lifecycle"].value == "eager"
+        assert name in lay_over(lower, {here: _given("http://h")})
+        assert name in lay_over(lower, {other: _given(None)})

@@ -500,6 +500,18 @@ def test_spilled_files_go_by_age_and_by_size(tmp_path: Any) -> None:
     assert set(tmp_path.iterdir()) == {newest, fits}
 
 
+def test_a_file_that_alone_is_more_than_may_be_kept_stays_until_the_next(tmp_path: Any) -> None:
+    now = [1000.0]
+    spill = Spill(tmp_path, max_age=100, max_total=5, clock=lambda: now[0])
+    fat = spill.write("x" * 10)
+    os.utime(fat, (1000, 1000))
+    assert set(tmp_path.iterdir()) == {fat}
+    assert fat.stat().st_mode & 0o777 == 0o600
+    now[0] = 1001.0
+    after = spill.write("y")
+    assert set(tmp_path.iterdir()) == {after}
+
+
 def test_a_fat_structured_result_is_left_out_of_the_details() -> None:
     room = FakeRoom()
     sink, _ = begin(room, tool="clock_now")

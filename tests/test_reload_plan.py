@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+import attrs
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from greenroom.protocol.config_parse import parse_config
+from greenroom.protocol.errors import Problem
 from greenroom.supervisor._reload import ReloadPlan, plan_reload
 
 
@@ -118,3 +120,11 @@ def test_nothing_is_lost_and_nothing_is_touched_twice(old: dict[str, Any], new: 
     assert sorted([*plan.keep, *plan.live, *plan.replace, *plan.remove]) == sorted(before.servers)
     assert all(before.servers[name] == after.servers[name] for name in plan.keep)
     assert plan_reload(after, after).is_empty
+
+
+def test_what_is_broken_now_goes_also_when_its_definition_is_there() -> None:
+    whole = _config(a={"command": "a"}, b={"command": "b"})
+    broken = attrs.evolve(whole, broken={"a": Problem("m.json: mcpServers.a", "no")})
+
+    assert plan_reload(whole, broken) == ReloadPlan(keep=("b",), remove=("a",))
+    assert plan_reload(broken, whole) == ReloadPlan(keep=("b",), start=("a",))

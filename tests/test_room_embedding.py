@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+import threading
+import time
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import Any
 
 import anyio
 import pytest
 import trio
-from tests.support import run_virtual
+from tests.support import run, run_virtual
 from tests.support.rooms import Outcomes, open_room, record_events, settle
 
 from greenroom import Event, Greenroom, Kind, RoomClosed, State, UsageError
+from greenroom.protocol.catalogue import ServerEntry
 from greenroom.protocol.errors import CallError, Drained
 from greenroom.supervisor._core_supervision import CoreActorFailed
-from greenroom.testing._fake import HANG, FakeServer
+from greenroom.supervisor._requests import Updates, _is_about
+from greenroom.testing._fake import HANG, FakeServer, fake_connectors, tool
 
 
 class OwnMistakeError(Exception):
@@ -545,3 +550,165 @@ def test_a_core_actor_that_keeps_failing_takes_the_room_down_loudly(
         assert room._runtime.root.actor("a").life.state in (State.CLOSED, State.IDLE)
 
     with_time_limit(backend, body)
+
+
+# ---- the end, in small print ---------------------------------------------------------------------------------------
+
+
+def test_a_host_cancelled_while_the_room_ends_does_not_hide_the_body_s_own_exception(backend: str) -> None:
+    server = FakeServer(stop_latency=2.0)
+
+    async def body() -> None:
+        room = open_room({"a": server})
+
+        async def host() -> None:
+            with anyio.move_on_after(1.0) as scope:
+                with pytest.raises(OwnMistakeError):
+                    await _fail_in(room)
+                raised.append(scope.cancel_called)
+
+        raised: list[bool] = []
+        await host()
+        assert raised == [True]
+        assert anyio.current_time() == pytest.approx(2.0)
+        closed_in_order(room, server)
+
+    run_virtual(backend, body)
+
+
+def test_a_session_that_is_ended_by_a_cancelled_caller_ends_all_the_same(backend: str) -> None:
+    server = FakeServer(stop_latency=2.0)
+
+    async def body() -> None:
+        async with open_room({"a": server}, entries={"a": {"isolation": "per_session"}}) as room:
+            session = room.session("ann")
+            await session.__aenter__()
+            await room.find("a_echo")
+            await session.call("a_echo")
+            assert server.live == 1
+            began = anyio.current_time()
+            with anyio.move_on_after(0.5):
+                await session.aclose()
+            assert server.live == 0
+            assert anyio.current_time() - began == pytest.approx(2.0)
+            with pytest.raises(UsageError, match="is over"):
+                await session.call("a_echo")
+
+    run_virtual(backend, body)
+
+
+class SlowStore:
+    """A catalogue's file on a slow disk."""
+
+    blocks = True
+
+    def __init__(self) -> None:
+        self.begun = threading.Event()
+        self.saved: list[str] = []
+
+    def save(self, entries: Any) -> str | None:
+        self.begun.set()
+        time.sleep(0.1)
+        self.saved += entries
+        return None
+
+
+def test_what_was_learned_last_is_written_before_the_room_has_closed(backend: str) -> None:
+    async def body() -> None:
+        store = SlowStore()
+        async with open_room({"a": FakeServer()}) as room:
+            room._runtime.writer._store = store
+            for name in ("first", "second"):
+                room._runtime._remember(ServerEntry(name, "h"))
+                while not store.begun.is_set():
+                    await anyio.sleep(0.001)
+        assert store.saved == ["first", "second"]
+
+    run(backend, body)
+
+
+def test_what_this_run_reads_is_newer_than_what_an_earlier_one_wrote(backend: str, tmp_path: Path) -> None:
+    """Revisions count within a run: those of the run that wrote the cache may be higher."""
+
+    async def body() -> None:
+        server = FakeServer()
+        config = {"mcpServers": {"a": {"command": "fake"}}}
+
+        def room() -> Greenroom:
+            return Greenroom.open(
+                config,
+                cache_path=tmp_path / "catalogue.json",
+                connectors=fake_connectors({"a": server}),
+                bootstrap=False,
+            )
+
+        async with room() as first:
+            for _ in range(4):
+                await first.connect("a")
+                await first.drain("a")
+            entry = first.entry("a")
+            assert entry is not None
+            assert entry.revision == 4
+        server.tools.append(tool("new"))
+        async with room() as second:
+            assert [target.name for target in second.tools()] == ["a_echo"]
+            await second.connect("a")
+            await second.settled()
+            assert [target.name for target in second.tools()] == ["a_echo", "a_new"]
+
+    run(backend, body)
+
+
+def test_methods_that_only_look_may_be_sent_again_and_others_may_not(backend: str) -> None:
+    async def body() -> None:
+        async with open_room({"a": FakeServer()}) as room:
+            await room.connect("a")
+            for method, harmless in (
+                ("resources/read", True),
+                ("prompts/get", True),
+                ("completion/complete", True),
+                ("resources/subscribe", True),
+                ("resources/unsubscribe", True),
+                ("tools/call", False),
+                ("x/own", False),
+            ):
+                call = room.start_request("a", method, {}, lambda _: None)
+                assert call.replayable is harmless, method
+
+    run_virtual(backend, body)
+
+
+@pytest.mark.parametrize(
+    ("told", "watched", "is_about"),
+    [
+        ("x:/a", "x:/a", True),
+        ("x:/a/b", "x:/a", True),
+        ("x:/a/b", "x:/a/", True),
+        ("x:/ab", "x:/a", False),
+        ("x:/", "x:/a", False),
+        (None, "x:/a", False),
+    ],
+)
+def test_an_update_is_about_a_resource_or_a_part_of_it(told: Any, watched: str, is_about: bool) -> None:
+    assert _is_about(told, watched) is is_about
+
+
+def test_a_watcher_that_does_not_keep_up_loses_the_oldest(backend: str) -> None:
+    async def body() -> None:
+        updates = Updates()
+        for number in range(2000):
+            updates.put({"n": number})
+        first = await anext(aiter(updates))
+        assert first == {"n": 2000 - 1024}
+        async with anyio.create_task_group() as tasks:
+            quiet, found = Updates(), list[Any]()
+
+            async def read() -> None:
+                found.append(await anext(quiet))
+
+            tasks.start_soon(read)
+            await anyio.wait_all_tasks_blocked()
+            quiet.put({"n": 1})
+        assert found == [{"n": 1}]
+
+    run(backend, body)

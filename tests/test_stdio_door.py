@@ -6,7 +6,7 @@ import os
 import socket
 import sys
 from collections.abc import Awaitable, Callable, Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import anyio
@@ -255,3 +255,55 @@ def test_stray_prints_cannot_reach_the_protocol() -> None:
     assert done.stdout == b"protocol\nback\n"
     assert done.stderr == b"stray\nstray child\n"
     assert taken_over_stdio is not None
+
+
+def test_a_client_is_read_again_when_little_waits_not_when_nothing_does(backend: str) -> None:
+    async def body() -> None:
+        with pipe() as (from_it, stdout):
+            os.set_blocking(stdout, False)
+            os.set_blocking(from_it, False)
+            writer = LineWriter(current_rim(), stdout, congested=100_000)
+            writer.send(b"x" * 65_536)
+            for _ in range(2):
+                writer.send(b"y" * 65_536)
+            assert writer.congested
+            relieved, flushed = anyio.Event(), anyio.Event()
+
+            async def wait(until: Callable[[], Awaitable[None]], then: anyio.Event) -> None:
+                await until()
+                then.set()
+
+            async with anyio.create_task_group() as group:
+                group.start_soon(writer.run)
+                group.start_soon(wait, writer.relieved, relieved)
+                group.start_soon(wait, writer.flushed, flushed)
+                await settle()
+                assert not relieved.is_set()
+                os.read(from_it, 65_536)
+                with anyio.fail_after(5):
+                    await relieved.wait()
+                assert 0 < writer.waiting <= 100_000
+                assert not flushed.is_set()
+                while writer.waiting:
+                    with suppress(BlockingIOError):
+                        os.read(from_it, 65_536)
+                    await settle()
+                with anyio.fail_after(5):
+                    await flushed.wait()
+                group.cancel_scope.cancel()
+
+    run(backend, body)
+
+
+def test_flushing_waits_for_the_client_and_not_for_ever(backend: str) -> None:
+    async def body(door: StdioDoor, _to_it: int, from_it: int) -> None:
+        door.send(b"z" * 200_000 + b"\n")
+        began = anyio.current_time()
+        await door.flush(0.05)
+        assert anyio.current_time() - began >= 0.05
+        async with anyio.create_task_group() as group:
+            group.start_soon(anyio.to_thread.run_sync, read_all, from_it, 200_001)
+            with anyio.fail_after(5):
+                await door.flush(60)
+
+    with_door(backend, body)

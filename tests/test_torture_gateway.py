@@ -321,3 +321,16 @@ def test_t09_a_server_that_greets_and_dies_is_not_started_without_end(tmp_path: 
             time.sleep(0.05)
         assert 2 <= _starts(tmp_path, "a") <= 6, "the first, and five restarts a minute"
         gateway.end()
+
+
+def test_t22_the_last_answer_is_written_although_the_client_reads_late(tmp_path: Path) -> None:
+    """It is more than a pipe holds, and the room has ended before it is read."""
+    with serve(tmp_path, {"a": faulty(tmp_path, "a")}, "--expose", "direct") as one:
+        one.greet()
+        one.answer(one.send("tools/call", {"name": "a_echo", "arguments": {"text": "up"}}))
+        asked = one.send("tools/call", {"name": "a_echo", "arguments": {"size": 400_000}})
+        time.sleep(0.2)  # it has been answered, as far as the pipe takes it
+        one.process.send_signal(signal.SIGTERM)
+        time.sleep(0.4)
+        assert len(one.answer(asked)["result"]["content"][0]["text"]) == 400_000
+        assert one.process.wait(5) == 0
