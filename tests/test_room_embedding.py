@@ -700,8 +700,8 @@ def test_a_watcher_that_does_not_keep_up_loses_the_oldest(backend: str) -> None:
             updates.put({"n": number})
         first = await anext(aiter(updates))
         assert first == {"n": 2000 - 1024}
+        quiet, found = Updates(), list[Any]()
         async with anyio.create_task_group() as tasks:
-            quiet, found = Updates(), list[Any]()
 
             async def read() -> None:
                 found.append(await anext(quiet))
