@@ -24,10 +24,10 @@ from greenroom import Greenroom
 from greenroom.gateway._direct import Direct
 from greenroom.gateway._direct import _answers as answers
 from greenroom.gateway._direct._guest import Guest
-from greenroom.gateway._direct._parking import Errand, Parking, Seal
 from greenroom.gateway._endpoint import HANDSHAKE_VERSIONS, Endpoint
 from greenroom.gateway._exposure import Proxy
 from greenroom.gateway._jobs import Job, RpcFault
+from greenroom.gateway._parking import Errand, Parking, Seal
 from greenroom.protocol.errors import Reach, RemoteError, RpcRefusal, ServerLost, UnknownResource
 from greenroom.testing import FakeServer
 from greenroom.testing.servers import echo
@@ -545,6 +545,7 @@ class Watching:
 
     def __init__(self) -> None:
         self.watched: list[str] = []
+        self.asked: list[str] = []
         self.wait = anyio.Event()
 
     def locate(self, uri: str) -> Any:
@@ -554,6 +555,7 @@ class Watching:
 
     async def watch_resource(self, place: Any) -> None:
         self.watched.append(place.original)
+        self.asked.append(place.original)
         await self.wait.wait()
 
     def unwatch_resource(self, place: Any) -> None:
@@ -592,7 +594,9 @@ def test_a_resource_is_watched_once_for_a_client_and_no_more_when_it_leaves(back
             room.wait.set()
         assert [job.said for job in jobs[:3]] == [[{}]] * 3
         assert jobs[3].said[0][0] == -32002
+        asked = len(room.asked)
         await guest.subscribe(Ended(), "x:/1")  # pyright: ignore[reportArgumentType]
+        assert len(room.asked) == asked
         assert sorted(room.watched) == ["x:/1", "x:/2"]
         guest.unsubscribe(Ended(), "x:/2")  # pyright: ignore[reportArgumentType]
         guest.unsubscribe(Ended(), "x:/2")  # pyright: ignore[reportArgumentType]
@@ -698,9 +702,10 @@ def test_a_ticket_is_good_once_and_carries_only_its_own_clients_question(backend
     async def body() -> None:
         parking, mine, other = Parking(30.0), object(), object()
         job: Any = Ended(client=mine)
-        errand = Errand(job, "s")
-        errand.call = call = FakeCall(None, {}, lambda _: None, None)  # pyright: ignore[reportArgumentType, reportAttributeAccessIssue]
-        parking.started(errand)
+        ended: list[Any] = []
+        errand = Errand(parking, job, "s", lambda *how: ended.append(how))
+        call: Any = FakeCall(None, {}, lambda _: None, None)  # pyright: ignore[reportArgumentType]
+        errand.follow(call)
         for client, server in ((other, "s"), (mine, "t")):
             with pytest.raises(RpcRefusal, match="no call of its is open"):
                 await parking.ask(client, server, {"method": "x"})
@@ -713,8 +718,8 @@ def test_a_ticket_is_good_once_and_carries_only_its_own_clients_question(backend
         async with anyio.create_task_group() as group:
             group.start_soon(ask)
             await anyio.wait_all_tasks_blocked()
-            assert job.said[0] == "let go"
-            name = job.said[1]["requestState"]
+            assert job.said[:2] == [call, "let go"]
+            name = job.said[2]["requestState"]
             responses = msgspec.Raw(b'{"question": {"action": "accept"}}')
             for each in (again, twice):
                 each.params = {"inputResponses": responses}
@@ -724,7 +729,8 @@ def test_a_ticket_is_good_once_and_carries_only_its_own_clients_question(backend
             assert parking.resume(twice, name) is None  # pyright: ignore[reportArgumentType]
         assert got == [{"action": "accept"}]
         assert (errand.job, again.said) == (again, [call])
-        parking.ended(errand)
+        errand.ended(call)
+        assert ended == [(again, call)]
         with pytest.raises(RpcRefusal):
             await parking.ask(mine, "s", {"method": "x"})
 
@@ -740,12 +746,12 @@ def test_a_parked_call_is_given_up_when_its_client_does_not_come_back(backend: s
         group.cancel_scope.cancel()
 
     async def body() -> None:
-        parking, mine = Parking(30.0), object()
+        parking, mine, ended = Parking(30.0), object(), list[Any]()
         for how in ("late", "left"):
             job: Any = Ended(client=mine)
-            errand = Errand(job, "s")
-            errand.call = call = FakeCall(None, {}, lambda _: None, None)  # pyright: ignore[reportArgumentType, reportAttributeAccessIssue]
-            parking.started(errand)
+            errand = Errand(parking, job, "s", lambda *how: ended.append(how))
+            call: Any = FakeCall(None, {}, lambda _: None, None)  # pyright: ignore[reportArgumentType]
+            errand.follow(call)
             began = anyio.current_time()
             with anyio.move_on_after(60.0):
                 async with anyio.create_task_group() as group:
@@ -756,8 +762,8 @@ def test_a_parked_call_is_given_up_when_its_client_does_not_come_back(backend: s
                         await parking.ask(mine, "s", {"method": "x"})
             assert anyio.current_time() - began == pytest.approx(30.0 if how == "late" else 5.0)
             assert call.cancelled
-            parking.ended(errand)
-            assert parking._parked == {}
+            errand.ended(call)
+            assert (ended, parking._parked) == ([], {})
 
     run_virtual(backend, body)
 

@@ -18,7 +18,7 @@ from greenroom.actors._http import EventParser, ServerEvent, ToolHeaders, encode
 from greenroom.actors._http._answer_stream import AnswerStream
 from greenroom.actors._http._client import _contained, _within_origin, read_bounded
 from greenroom.actors._http._faults import BadAnswer, Broken, LoginNeeded, SessionExpired, WrongTransport
-from greenroom.actors._http._peer import LAST_ANSWERS, Attempt, HttpPeer
+from greenroom.actors._http._peer import LAST_ANSWERS, LISTENS_WITHIN, Attempt, HttpPeer
 from greenroom.actors._peer import Loss
 from greenroom.actors._rim import current_rim
 from greenroom.protocol.errors import Reach
@@ -183,8 +183,12 @@ class Scripted:
     async def deliver(self, line: bytes) -> None:
         self.delivered.append(json.loads(line))
 
-    async def listen(self) -> None:
+    async def listen(self, settled: Callable[[], object]) -> None:
         self.listened += 1
+        await self.hear(settled)
+
+    async def hear(self, settled: Callable[[], object]) -> None:
+        """What the test says comes of listening."""
 
     async def leave(self) -> None:
         raise NotImplementedError
@@ -266,6 +270,34 @@ def test_nothing_overtakes_that_we_are_initialised(backend: str) -> None:
         assert order == ["notifications/initialized", "tools/list"]
         assert carrier.listened == 1
         assert list(peer.notes.counts) == ["a message did not reach the server"]
+
+    _with_peer(backend, carry, body)
+
+
+@pytest.mark.parametrize(("opens_at", "sent_at"), [(0.4, 0.4), (60.0, LISTENS_WITHIN), (None, 0.0)])
+def test_a_call_waits_until_its_servers_questions_can_be_heard(
+    backend: str, opens_at: float | None, sent_at: float
+) -> None:
+    sent: list[tuple[str, float]] = []
+
+    async def carry(attempt: Attempt) -> None:
+        sent.append((attempt.method, round(anyio.current_time(), 3)))
+
+    async def body(peer: HttpPeer, hooks: Recorder, carrier: Scripted) -> None:
+        async def hear(settled: Callable[[], object]) -> None:
+            if opens_at is not None:  # else there is no such stream
+                await anyio.sleep(opens_at)
+                settled()
+                await anyio.sleep_forever()
+
+        carrier.hear = hear
+        peer.notify("notifications/initialized")
+        for method in ("tools/list", "tools/call"):
+            peer.request(Call(method))
+        await anyio.sleep(2.0)
+        peer.request(Call("prompts/get"))
+        await anyio.sleep(0.1)
+        assert dict(sent) == {"tools/list": 0.0, "tools/call": sent_at, "prompts/get": 2.0}
 
     _with_peer(backend, carry, body)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import anyio
@@ -236,6 +237,39 @@ def test_a_stream_with_ids_is_resumed_from_the_last_one(backend: str) -> None:
         assert [seen.headers["last-event-id"] for seen in opened] == ["e1"]
 
     run(backend, body)
+
+
+def test_what_a_server_asks_during_the_first_call_is_heard(backend: str) -> None:
+    """Servers of the SDKs ask on the stream of what they say unasked, and drop what nobody hears there."""
+    streams: list[Handler] = []
+
+    def stream(handler: Handler, seen: Seen) -> bool:
+        if seen.verb == "GET":
+            time.sleep(0.3)  # a loaded machine
+            handler.begin_events()
+            streams.append(handler)
+            handler.stage.release.wait(5)
+            return True
+        if seen.method == "tools/call":
+            for each in streams:
+                each.event({"jsonrpc": "2.0", "id": "q", "method": "roots/list"})
+            handler.result(seen.message, text(f"asked {len(streams)}"))
+            return True
+        return False
+
+    async def body() -> None:
+        with raw_http() as server:
+            server.hook = stream
+            async with room_at(server.url) as room:
+                assert (await room.call("ok")).text == "asked 1"
+                assert await until(lambda: "q" in [_said(seen).get("id") for seen in server.requests])
+                server.release.set()
+
+    run(backend, body)
+
+
+def _said(seen: Seen) -> dict[str, Any]:
+    return seen.message or {}
 
 
 # ---- eras -----------------------------------------------------------------------------------------------------------

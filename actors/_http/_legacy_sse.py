@@ -7,6 +7,7 @@ transport is older than sessions that can be resumed, so nothing of the sort is 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from http import HTTPMethod
 from typing import TYPE_CHECKING
 
@@ -65,7 +66,7 @@ class LegacySse:
     async def deliver(self, line: bytes) -> None:
         await self._send(await self._where(), line)
 
-    async def listen(self) -> None:
+    async def listen(self, settled: Callable[[], object]) -> None:
         """There is only the one stream, and it is heard."""
 
     async def leave(self) -> None:

@@ -9,6 +9,10 @@ login. The exchange they were told to did not run, so it is unsent again; then t
 moment to end (twenty calls in flight are each told the same), and `on_lost` is told once. Requests made meanwhile stay
 unsent, for the actor to place elsewhere.
 
+What a server says while it works on a call may come on the stream of what it says unasked, and what it says there
+before anybody listens is lost: a question would stay unanswered for ever. So whatever may make it ask waits until that
+stream is open, or refused, or has had its time.
+
 What we tell the server has a POST of its own too, so two could overtake each other. Where the order says something it
 is kept: progress on the way to an answer of ours arrives in order, and before the answer.
 
@@ -45,9 +49,15 @@ from .._wire import (
 from ._faults import BadAnswer, Broken, ExchangeFault, LoginNeeded, SessionExpired, WrongTransport
 
 LAST_ANSWERS = 1.0  # seconds that other exchanges have to end, once the connection is known to be over
+LISTENS_WITHIN = (
+    1.0  # seconds that calls wait for the stream of what the server says unasked, from the introduction on
+)
 
 
 _LISTEN = "subscriptions/listen"
+_NOTHING_TO_ASK = frozenset(
+    {"ping", "tools/list", "resources/list", "resources/templates/list", "prompts/list", "logging/setLevel"}
+)
 
 
 @attrs.frozen(eq=False)
@@ -79,8 +89,9 @@ class Carrier(Protocol):
         """Send a notification, or the answer to a request of the server's."""
         ...
 
-    async def listen(self) -> None:
-        """Hear what the server says unasked, for as long as it lasts. Begun when the handshake is done."""
+    async def listen(self, settled: Callable[[], object]) -> None:
+        """Hear what the server says unasked, for as long as it lasts. Begun when the handshake is done; `settled()` is
+        called, any number of times, when it is heard or will not be just now."""
         ...
 
     async def leave(self) -> None:
@@ -105,6 +116,10 @@ class HttpPeer(Conversation):
         self._quiet = anyio.Event()  # while leaving: no exchange is under way any more
         self._leaving = False
         self._introduced: anyio.Event | None = None  # that we are initialised has reached the server
+        self._listening = (
+            anyio.Event()
+        )  # the stream of what it says unasked is open, or need not be waited for
+        self._listens_by = 0.0
         self._progressed: anyio.Event | None = None  # the latest progress that we told has reached the server
 
     @property
@@ -220,6 +235,7 @@ class HttpPeer(Conversation):
             with self._scopes[attempt.rpc_id]:
                 if self._introduced is not None:
                     await self._introduced.wait()
+                    await self._until_it_is_heard(attempt.method)
                 await self._carry(attempt)
         finally:
             del self._scopes[attempt.rpc_id]
@@ -247,17 +263,25 @@ class HttpPeer(Conversation):
             attempt.did_not_run()
             await self.carrier.carry(attempt)
 
+    async def _until_it_is_heard(self, method: str) -> None:
+        if not self._listening.is_set() and method not in _NOTHING_TO_ASK:
+            with anyio.CancelScope(deadline=self._listens_by):
+                await self._listening.wait()
+
     async def _introduce(self, line: bytes, introduced: anyio.Event) -> None:
         try:
             await self._deliver(line)
         finally:
+            self._listens_by = self._rim.now() + LISTENS_WITHIN
             introduced.set()
         try:
-            await self.carrier.listen()
+            await self.carrier.listen(self._listening.set)
         except (SessionExpired, LoginNeeded) as end:
             self.lose(_reason(end))
         except ExchangeFault as problem:
             self.notes.add("the stream of notifications ended", str(problem))
+        finally:
+            self._listening.set()
 
     async def _deliver_after(
         self, before: anyio.Event | None, line: bytes, reached: anyio.Event | None = None

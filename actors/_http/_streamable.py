@@ -17,6 +17,7 @@ the results into models and back, and asks for `import mcp` (650 ms). The protoc
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from http import HTTPMethod
 from typing import TYPE_CHECKING, Any
 
@@ -189,7 +190,7 @@ class StreamableHttp:
                 self._check_known(response, body, greeting=False)
                 raise BadAnswer(refusal_in_words(response, body))
 
-    async def listen(self) -> None:
+    async def listen(self, settled: Callable[[], object]) -> None:
         """The stream of what the server says unasked, opened again whenever it ends, until the server refuses it."""
         parser = EventParser(self._peer.max_size, self._overlong)
         delay: float | None = None
@@ -201,8 +202,10 @@ class StreamableHttp:
                     if delay is not None and not parser.last_id:
                         self._peer.gap()
                     delay = 0.0
+                    settled()
                     await self._hear(response, parser)
             except Broken as problem:
+                settled()
                 self._peer.notes.add("the stream of notifications broke", str(problem))
             delay = min(max(2 * (delay or 0.0), FIRST_RETRY), _LAST_RETRY)
             await anyio.sleep(delay if parser.retry is None else parser.retry)
