@@ -548,7 +548,9 @@ class Watching:
         self.asked: list[str] = []
         self.wait = anyio.Event()
 
-    def locate(self, uri: str) -> Any:
+    index: Any = SimpleNamespace(servers=())
+
+    def locate(self, uri: str, server: str | None = None) -> Any:
         if uri.startswith("no:"):
             raise UnknownResource(uri)
         return Place("s", uri)
