@@ -511,7 +511,7 @@ class ServerActor(CallDesk):
         elif self.life.state is State.DRAINING:
             self.life, effects = settle(self.life)
             self._perform(effects)
-        if self.address.is_call and not self._leases:
+        if self.address.is_call and not self._leases and not self.is_installing:
             self.leave(Ending(Cause.SCOPE_ENDED, "its call is over"), 0)
 
     def _unresponsive(self) -> None:

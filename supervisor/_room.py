@@ -356,10 +356,14 @@ class Greenroom(Calls):
             await event.wait()
 
     async def restart(self, server: str) -> None:
-        """End the present incarnation (calls in flight finish) and connect the next; with a child per session, those of
-        all sessions end, and come back when they are called. Raises as `connect` does."""
-        for actor in self._live.root.actors_of(server):
-            if actor.life.state in (State.CONNECTING, State.CONNECTED, State.DRAINING):
+        """End the present incarnation (calls in flight finish) and connect the next. One that is still being
+        installed is as good as the next, and killed in the middle it leaves a broken cache behind: it is waited for.
+        With a child per session, those of all sessions end, and come back when they are called. Raises as `connect`
+        does."""
+        root = self._live.root
+        for actor in root.actors_of(server):
+            live = actor.life.state in (State.CONNECTING, State.CONNECTED, State.DRAINING)
+            if live and not root.is_first_start(actor):
                 actor.leave(Ending(Cause.RESTART))
         await self._connect(server, by_name=True)
         await self._live.router.ref.ask(Sync)

@@ -11,10 +11,10 @@ import pytest
 from tests.support import run, run_virtual
 from tests.support.gateway import alive, logged_pids, serve
 from tests.support.installs import COMPUTES, HANGS, SPAWNS, SPEAKS, logged, npx
-from tests.support.rooms import Outcomes, open_room, record_events
+from tests.support.rooms import Outcomes, open_room, record_events, teach
 
 from greenroom import CallTimeout, Greenroom, Kind, ServerStatus
-from greenroom.actors._host import NoHost
+from greenroom.actors._host import Greeting, NoHost
 from greenroom.protocol.address import Address
 from greenroom.protocol.installers import is_installer
 from greenroom.supervisor._root import VISIT_IDLE
@@ -103,6 +103,31 @@ def test_t47_a_call_joins_the_visit_and_its_timeout_ends_no_install(backend: str
     run(backend, body)
 
 
+def test_t47_an_install_for_one_call_is_finished_when_the_call_has_left(backend: str, tmp_path: Path) -> None:
+    async def body() -> None:
+        entry = npx(tmp_path, "apart", SPEAKS) | {"isolation": "per_call", "bootstrap": False}
+        async with room_of({"apart": entry}, queueTimeoutMs=600) as room:
+            await teach(room, "apart")
+            with pytest.raises(CallTimeout, match="which goes on"):
+                await room.call("apart_echo")
+            await until(lambda: bool(logged(tmp_path, "start")))
+            await until(lambda: len(room.status()) == 1)
+            assert not alive(logged_pids(tmp_path))
+            assert not logged(tmp_path, "undone")
+
+    run(backend, body)
+
+
+def test_t47_reconnecting_waits_for_an_install_and_does_not_end_it(backend: str, tmp_path: Path) -> None:
+    async def body() -> None:
+        async with room_of({"slow": npx(tmp_path, "slow", SPEAKS)}) as room:
+            await until(lambda: room.status()[0].waiting_for == "install")
+            assert await room.reconnect() == [("slow", None)]
+            assert len(logged(tmp_path, "npx")) == len(logged(tmp_path, "start")) == 1
+
+    run(backend, body)
+
+
 def test_t47_its_progress_is_in_status(backend: str, tmp_path: Path) -> None:
     async def body() -> None:
         async with room_of({"slow": npx(tmp_path, "slow", SPEAKS)}) as room:
@@ -168,8 +193,8 @@ def test_t47_a_visited_server_stays_for_the_call_that_follows(backend: str) -> N
 
 
 class ElicitingHost(NoHost):
-    def capabilities(self, address: Address) -> Mapping[str, Any]:
-        return {"elicitation": {}}
+    def greeting(self, address: Address) -> Greeting:
+        return Greeting({"elicitation": {}})
 
 
 def test_t47_a_client_that_comes_meanwhile_ends_no_first_start(backend: str) -> None:

@@ -438,7 +438,7 @@ UNREASONED: dict[str, tuple[str | GreenroomError, float, str]] = {
     "unknown": (UnknownTool("a_echo"), 0.0, "its server is configured, and known"),
     "no session": (UsageError("its session is over"), 0.0, "its session is open"),
     "busy": (Busy("a", in_flight=1, queued=1, oldest_age=1, retry_after=1), 0.0, "only 1 calls were open"),
-    "too early unsent": (_timeout(Reach.NOT_SENT), 1.0, "it had waited 1s of 30s"),
+    "too early unsent": (_timeout(Reach.NOT_SENT), 1.0, "it had waited 1s of 45s"),
     "waited for nothing": (_timeout(Reach.NOT_SENT), 30.0, "nothing kept it from being sent"),
     "too early sent": (_timeout(Reach.SENT), 59.0, "it had had 59s of 60s"),
     "not slow": (_timeout(Reach.SENT), 60.0, "its server was not slow"),
