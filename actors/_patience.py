@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Final
 
 import anyio
 
+from ..protocol.installers import STILL_INSTALLING
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -80,6 +82,6 @@ class Patience:
             self._seen = seen
             self.scope.deadline = min(now + self._quiet, self.began + self.most)
         if now >= self._tell_at:
-            tell(f"still installing after {now - self.began:.0f} s")
+            tell(f"{STILL_INSTALLING} after {now - self.began:.0f} s")
             self._tell_at = now + (now - self.began)
         self._look_later(signs, tell)

@@ -37,7 +37,7 @@ from greenroom.protocol.errors import (
 from greenroom.protocol.lifecycle import Cause, Ending, State
 from greenroom.supervisor._pool import _Waiter
 from greenroom.testing import RoomMachine, World, _laws
-from greenroom.testing._book import Book
+from greenroom.testing._book import Book, Seats
 from greenroom.testing._gate_model import GateModel, Span
 from greenroom.testing._outcomes import outcomes_have_reasons
 from greenroom.testing._world import OneCall
@@ -77,6 +77,9 @@ class Told:
 
     def lines(self) -> dict[str, tuple[Address, ...]]:
         return self.queues
+
+    def seats(self) -> Seats:
+        return Seats(capacity=20, minimum=0, staying=1, shared=1, leaving=0, waiting=0)
 
     def tell(self, kind: Kind, detail: str = "", *, skip: int = 0, **more: Any) -> Self:
         self._seq += 1 + skip

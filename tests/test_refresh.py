@@ -15,9 +15,11 @@ from tests.support.door_rooms import FakeRoom
 from tests.support.gateway import faulty, logged_pids, serve
 from tests.support.installs import SPEAKS, logged, npx
 
+from greenroom.gateway._cli._act import patient
 from greenroom.gateway._mcp_tool import FOR_PEOPLE, Answer, Librarian, parse_request
 from greenroom.gateway._mcp_tool._unknown import waits
 from greenroom.gateway._room import PlainRow
+from greenroom.protocol.config import Config, Settings
 from greenroom.protocol.lifecycle import State
 
 
@@ -92,6 +94,15 @@ def test_t47_refresh_reaches_a_running_gateway(tmp_path: Path) -> None:
         assert "slow_echo" in gateway.mcp(search="echo")["content"][0]["text"]
         gateway.end()
     assert len(logged(tmp_path, "npx")) == 1
+
+
+def test_t47_a_call_alone_waits_for_the_install_that_ends_with_it(tmp_path: Path) -> None:
+    configure(tmp_path, slow=npx(tmp_path, "slow", SPEAKS))
+    done = greenroom(tmp_path, "call", "slow_echo", "text=hi")
+    assert (done.returncode, done.stdout) == (0, "hi\n"), done.stderr
+    assert patient(Config()).settings.queue_timeout == Settings().install_timeout == 600.0
+    said = Config(settings=Settings(queue_timeout=3.0), setting_sources={"queue_timeout": "mcp.json"})
+    assert patient(said).settings.queue_timeout == 3.0
 
 
 def answer(room: FakeRoom, **request: Any) -> Answer:

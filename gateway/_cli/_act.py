@@ -19,6 +19,8 @@ import attrs
 import click
 
 from ...protocol.errors import UsageError
+from ...protocol.events import Event, Kind, Lagged
+from ...protocol.installers import STILL_INSTALLING
 from ._common import common_options, read_config, run_to_end, running_gateway, say, show, show_result
 
 if TYPE_CHECKING:
@@ -137,12 +139,35 @@ def _call_in_own_room(config: Config, asked: Asked) -> Mapping[str, Any]:
 
 
 async def _call_once(config: Config, asked: Asked) -> Mapping[str, Any]:
+    import anyio
+
     from ... import Greenroom
+    from .._event_log import follow
     from .._mcp_tool import FOR_PEOPLE, McpTool, ask
 
-    async with Greenroom.open(config, bootstrap=False) as room:
+    result: Mapping[str, Any] = {}
+    async with Greenroom.open(patient(config), bootstrap=False) as room, anyio.create_task_group() as telling:
+        await telling.start(partial(follow, room, [_tell_progress], kinds=[Kind.NOTE]))
         tool = McpTool(room, hints=FOR_PEOPLE)
-        return await ask(tool, asked.request())
+        result = await ask(tool, asked.request())
+        telling.cancel_scope.cancel()
+    return result
+
+
+def patient(config: Config) -> Config:
+    """A server that is installed for a call ends with the room of that call: so the call waits as long as an install
+    may take, unless the configuration says how long calls wait."""
+    if "queue_timeout" in config.setting_sources:
+        return config
+    longest = max(config.settings.queue_timeout, config.settings.install_timeout)
+    return attrs.evolve(config, settings=attrs.evolve(config.settings, queue_timeout=longest))
+
+
+def _tell_progress(event: Event | Lagged) -> None:
+    """Somebody sits there and waits."""
+    if isinstance(event, Event) and event.detail.startswith(STILL_INSTALLING):
+        server = event.address.server if event.address is not None else "?"
+        say(f"{server}: {event.detail}")
 
 
 def _reconnected(one: Mapping[str, Any]) -> str:
