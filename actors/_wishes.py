@@ -85,9 +85,11 @@ class Listening:
         self.is_modern = hello.protocol_version in MODERN_VERSIONS
 
     def listen(self) -> None:
-        """The server has just been met: hear of changes from here on."""
+        """The server has just been met: hear of changes from here on, and of logs before the first call."""
         if self.is_modern:
             self._listen()
+        else:
+            self.tell_level()
 
     def start(self) -> None:
         """Its lists are known: tell it the other wishes."""

@@ -13,6 +13,7 @@ it, because the second signal must be able to hurry a close that is under way.
 
 from __future__ import annotations
 
+import itertools
 import os
 import signal
 import threading
@@ -20,7 +21,7 @@ from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import anyio
 import anyio.abc
@@ -35,6 +36,7 @@ from ._endpoint import Conversation, Endpoint
 from ._event_log import TOLD, Hear, Log, follow, to_file, to_log
 from ._exposure import Exposure, Proxy
 from ._garbage import collect_again
+from ._in_session import InSession
 from ._mcp_tool import FOR_PEOPLE, Librarian, McpTool, ask
 from ._refresh import begin, look
 from ._room import Room, WholeRoom
@@ -42,6 +44,7 @@ from ._stdio_door import StdioDoor, StreamFault, taken_over_stdio
 from ._views import status_view, tools_view
 from ._watch import watch_configuration
 
+_CONVERSATION: Final = "stdio"  # the session that the one client is
 _LAST_ANSWERS: Final = 1.0  # seconds the client has to read what the room's end left for it
 _LAST_WORDS: Final = 0.2  # the same for a client that is probably gone
 _LAST_RESORT: Final = 1.2  # seconds from leaving at once to the alarm; an orderly end takes 1.2 at most
@@ -124,15 +127,18 @@ async def _serve_room(
     await outer.start(partial(follow, room, hearers, kinds=None if options.events else TOLD))
     async with anyio.create_task_group() as owner:
         await room.start(owner)
-        try:
-            await _until_asked(room, options, door, outer, leaving, log)
-        finally:
-            await room.aclose(leaving.patience)
+        # Left after the room has closed: the end of the conversation must not cut short what drains.
+        async with room.session(_CONVERSATION) as session:
+            try:
+                await _until_asked(room, session, options, door, outer, leaving, log)
+            finally:
+                await room.aclose(leaving.patience)
     await door.flush(_LAST_ANSWERS if leaving.patience is None else _LAST_WORDS)
 
 
 async def _until_asked(
     room: WholeRoom,
+    session: Any,
     options: Options,
     door: StdioDoor,
     outer: anyio.abc.TaskGroup,
@@ -140,7 +146,7 @@ async def _until_asked(
     log: Log,
 ) -> None:
     """Let clients and commands in, until it is time to leave."""
-    exposure = exposure_of(options.expose, room)
+    exposure = exposure_of(options.expose, cast("WholeRoom", InSession(room, session)))
     endpoint = Endpoint(exposure, options.version, note=log.line)
     conversation = endpoint.open(door, outer.start_soon)
     async with anyio.create_task_group() as commanding:
@@ -214,11 +220,11 @@ def _socket_of(room: Room) -> Path:
     return control.socket_path(control.identity(room.config.files), os.getpid())
 
 
-def commands(room: Room, version: str) -> Mapping[str, control.Handler]:
+def commands(room: Any, version: str) -> Mapping[str, control.Handler]:
     """What the control socket offers. The answers are those of the `mcp` tool, in words for a person; `vitals` is for
     whoever looks for leaks: what a process cannot be seen to hold from outside."""
     librarian = Librarian(room, hints=FOR_PEOPLE)
-    tool = McpTool(room, hints=FOR_PEOPLE)
+    numbers = itertools.count(1)
 
     async def hello(_params: Mapping[str, Any]) -> Any:
         return {"pid": os.getpid(), "version": version}
@@ -230,7 +236,10 @@ def commands(room: Room, version: str) -> Mapping[str, control.Handler]:
         return tools_view(librarian, room, text_in(params, "server"))
 
     async def mcp(params: Mapping[str, Any]) -> Any:
-        return await ask(tool, object_in(params, "arguments"))
+        # A command is a conversation of its own: a child per session is its own too, and ends with it.
+        async with room.session(f"command-{next(numbers)}") as session:
+            own = cast("WholeRoom", InSession(room, session))
+            return await ask(McpTool(own, hints=FOR_PEOPLE), object_in(params, "arguments"))
 
     async def reconnect(params: Mapping[str, Any]) -> Any:
         ended = await room.reconnect(text_in(params, "server"))

@@ -20,7 +20,7 @@ from typing import Any, Final
 import anyio
 import anyio.lowlevel
 
-from ..actors import MODERN_VERSIONS, Call, Host, ServerActor, Sync, WireFault, decode_result
+from ..actors import MODERN_VERSIONS, Call, ServerActor, Sync, WireFault, decode_result
 from ..protocol.errors import (
     AmbiguousTool,
     CallError,
@@ -32,7 +32,6 @@ from ..protocol.errors import (
     UsageError,
 )
 from ..protocol.index import Ambiguous, Index, Missing, Place, Target
-from ..protocol.lifecycle import Cause, Ending, State
 from ..protocol.result import Completion, PromptMessages, ResourceContents
 from ._root import Root
 from ._runtime import Runtime
@@ -289,41 +288,27 @@ class Requests:
         return _is_modern(actor) if actor.peer is not None else actor.record.era_hint in MODERN_VERSIONS
 
     def set_log_level(self, level: str, server: str | None = None) -> None:
-        """From which level on servers (or one) log: to `on_log`. Live servers are told, others when they are met.
+        """From which level on servers (or one) log: to `on_log`. Live servers are told, others when they are met. Of a
+        session: its own children only. The room's goes for sessions' children too, unless their session set one.
 
-        Raises `UsageError` for a level that the protocol does not have, `UnknownServer`.
+        Raises `UsageError` for a level that the protocol does not have, and in a session for a server that is not its
+        own; `UnknownServer`.
         """
         if level not in LOG_LEVELS:
             raise UsageError(f'"{level}" is no log level. Use one of: {", ".join(LOG_LEVELS)}.')
+        root, session = self._live.root, self._session
+        if session is not None and server is not None and not root.is_of_sessions(server):
+            text = f'Server "{server}" is shared with others: set its level with `room.set_log_level(...)`.'
+            raise UsageError(text)
         self._check_server(server)
-        root = self._live.root
-        for name, record in root.records.items():
-            if server in (None, name):
-                record.log_level = level
-        for actor in tuple(root.actors.values()):
-            if server in (None, actor.address.server):
-                actor.wishes_changed()
+        root.set_log_level(level, server, session)
 
     def roots_changed(self) -> None:
-        """Tell every connected server that was told of roots that they are other ones now."""
-        for actor in tuple(self._live.root.actors.values()):
+        """Tell every connected server that was told of roots that they are other ones now. Of a session: its own
+        children only."""
+        for actor in self._live.root.in_reach(self._session):
             if "roots" in (actor.declared or {}):
                 actor.notify_server("notifications/roots/list_changed")
-
-    def answer_with(self, host: Host | None) -> None:
-        """Let `host` answer what servers ask, and hear what they say, instead of the room's callbacks. Servers that
-        were told of other capabilities than it has now are met anew, once their calls are done."""
-        self._live.reception.answer_with(host)
-        self.meet_anew()
-
-    def meet_anew(self) -> None:
-        """What can be answered, or how, has changed: restart the servers that were met otherwise. One that is being
-        installed, or only visited, is let finish first; it is asked again when it is ready."""
-        reception, root = self._live.reception, self._live.root
-        for actor in tuple(root.actors.values()):
-            known = actor.life.state in (State.CONNECTING, State.CONNECTED) and not root.is_first_start(actor)
-            if known and actor.must_meet_anew(reception.greeting(actor.address)):
-                actor.leave(Ending(Cause.RESTART, "its client can answer other requests now"))
 
     # ---- names ------------------------------------------------------------------------------------------------------
 

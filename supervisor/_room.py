@@ -27,7 +27,7 @@ import anyio
 import attrs
 import sniffio
 
-from ..actors import ConnectorFactory, ServerActor, Subscription, Sync
+from ..actors import ConnectorFactory, Host, ServerActor, Subscription, Sync
 from ..protocol.address import Address
 from ..protocol.catalogue import ServerEntry
 from ..protocol.config import Config, ServerDefinition
@@ -344,6 +344,21 @@ class Greenroom(Calls):
         else:
             await self._connect(server, by_name=True)
         await self._live.router.ref.ask(Sync)
+
+    def answer_with(self, host: Host | None) -> None:
+        """Let `host` answer what servers ask, and hear what they say, instead of the room's callbacks. Servers that
+        were told of other capabilities than it has now are met anew, once their calls are done."""
+        self._live.reception.answer_with(host)
+        self.meet_anew()
+
+    def meet_anew(self) -> None:
+        """What can be answered, or how, has changed: restart the servers that were met otherwise. One that is being
+        installed, or only visited, is let finish first; it is asked again when it is ready."""
+        reception, root = self._live.reception, self._live.root
+        for actor in tuple(root.actors.values()):
+            known = actor.life.state in (State.CONNECTING, State.CONNECTED) and not root.is_first_start(actor)
+            if known and actor.must_meet_anew(reception.greeting(actor.address)):
+                actor.leave(Ending(Cause.RESTART, "its client can answer other requests now"))
 
     async def drain(self, server: str) -> None:
         """Take a server down: calls in flight finish, new ones are refused, then its process is stopped. It stays

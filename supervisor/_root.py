@@ -150,6 +150,9 @@ class Root:
         self.records: dict[str, ServerRecord] = {}
         self.actors: dict[Address, ServerActor] = {}
         self.closing: CallError | None = None
+        self._levels: dict[
+            str, dict[str | None, str]
+        ] = {}  # by scope: what sessions set, for a server or all
         self._learn = learn
         self._on_visited = visited  # told of the end of each try to visit a server, good or bad
         self._policy = GatePolicy.of(stage.settings)
@@ -234,7 +237,7 @@ class Root:
                     record.definition,
                     load=record.load,
                     era_hint=record.era_hint,
-                    log_level=record.log_level,
+                    log_level=self._level_in(address.scope, record),
                     parent=record,
                 )
                 record.address = address
@@ -270,9 +273,44 @@ class Root:
                 return Address.of_call(server, str(self._calls_apart))
             case Isolation.PER_SESSION:
                 if session is None:
-                    text = f'Server "{server}" has a child per session: call it through `room.session(name)`.'
+                    text = (
+                        f'Server "{server}" has a child per session, and this call is in none. Call it through '
+                        '`room.session(name)`, or set "isolation": "persistent" or "per_call" in its entry.'
+                    )
                     raise SessionNeeded(text, server=server)
                 return Address.of_session(server, session)
+
+    def set_log_level(self, level: str, server: str | None, session: str | None) -> None:
+        """From which level on they log: all, one server, or what of it is a session's own."""
+        if session is not None:
+            scope = Address.of_session("", session).scope
+            levels = self._levels.setdefault(scope, {}) if server is not None else {}
+            levels[server] = level
+            self._levels[scope] = levels
+        else:
+            for name, record in self.records.items():
+                if server in (None, name):
+                    record.log_level = level
+        for actor in self.in_reach(session):
+            if server in (None, actor.address.server):
+                record = self._record(actor)
+                if record.parent is not None:
+                    record.log_level = self._level_in(actor.address.scope, record.parent)
+                actor.wishes_changed()
+
+    def _level_in(self, scope: str, server: ServerRecord) -> str | None:
+        """The level of a session's child: its session's, for this server or for all, or else its server's."""
+        own = self._levels.get(scope, {})
+        return own.get(server.definition.name, own.get(None, server.log_level))
+
+    def in_reach(self, session: str | None) -> list[ServerActor]:
+        """The actors that a session may change: its own; out of none: all."""
+        scope = Address.of_session("", session).scope if session is not None else None
+        return [actor for actor in self.actors.values() if scope in (None, actor.address.scope)]
+
+    def is_of_sessions(self, server: str) -> bool:
+        """Whether each session has a child of its own of it. Raises `UnknownServer`."""
+        return self.isolation(server) is Isolation.PER_SESSION
 
     def isolation(self, server: str) -> Isolation:
         """Who shares a child of this server. Raises `UnknownServer`."""
@@ -319,6 +357,7 @@ class Root:
     def end_session(self, session: str) -> list[ServerActor]:
         """Everything of a session goes, in whatever state it is; the actors that are not gone yet."""
         scope = Address.of_session("", session).scope
+        self._levels.pop(scope, None)
         for actor in [actor for actor in self.actors.values() if actor.address.scope == scope]:
             actor.leave(Ending(Cause.SCOPE_ENDED, "the session is over"), 0)
         return [actor for actor in self.actors.values() if actor.address.scope == scope]

@@ -4,6 +4,9 @@ A session is a name. Servers that are isolated per session have a child of its o
 and reused for all its calls; persistent servers are shared with everybody, and a server isolated per call has a child
 per call here as elsewhere. State never crosses: the session is part of the address. When the session ends, so do its
 children, in whatever state they are: queued calls fail, its refs refuse.
+
+A session has only what is its own: its children, and the log level and the news of roots that these are told. What is
+the room's (who answers, reloads, drains) is not to be reached from here.
 """
 
 from __future__ import annotations
@@ -12,6 +15,7 @@ from types import TracebackType
 
 import anyio
 
+from ..actors import Sync
 from ..protocol.errors import UsageError
 from ..protocol.index import Index
 from ._calls import Calls
@@ -34,6 +38,11 @@ class Session(Calls):
     def index(self) -> Index:
         """The room's index of all names."""
         return self._runtime.router.index
+
+    async def connect(self, server: str) -> None:
+        """Connect the child that calls of this session go to. Raises as `Greenroom.connect` does."""
+        await self._connect(server, by_name=True)
+        await self._live.router.ref.ask(Sync)
 
     @property
     def _live(self) -> Runtime:

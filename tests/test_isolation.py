@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -11,6 +14,7 @@ import pytest
 from tests.support import run, run_virtual
 from tests.support.gateway import alive, faulty, gone_within, logged_pids
 from tests.support.rooms import Outcomes, open_room, settle
+from tests.support.whole import RawClient, direct_door, whole
 
 from greenroom import CallError, Greenroom, UsageError
 from greenroom.actors import Loss, LostReason
@@ -359,3 +363,101 @@ def test_the_places_of_a_server_go_round_among_its_sessions(backend: str) -> Non
             assert ends == ["ann", "ann", "bob", "ann", "bob"]
 
     run_virtual(backend, main)
+
+
+def test_log_levels_reach_sessions_children_and_a_sessions_own_stays_its_own(backend: str) -> None:
+    async def main() -> None:
+        entry = {**whole("w"), "isolation": "per_session"}
+        config = {"mcpServers": {"w": entry, "shared": whole("shared")}}
+        async with (
+            Greenroom.open(config, cache_path=":memory:", bootstrap=False) as room,
+            room.session("alice") as alice,
+            room.session("bob") as bob,
+        ):
+
+            async def levels() -> list[str]:
+                return [(await each.call("w_log")).text for each in (alice, bob)]
+
+            assert await levels() == ["None", "None"]
+            room.set_log_level("warning")
+            assert await levels() == ["warning", "warning"]
+            alice.set_log_level("debug")
+            assert await levels() == ["debug", "warning"]
+            room.set_log_level("error")
+            assert await levels() == ["debug", "error"]
+            assert (await room.call("shared_log")).text == "error"
+            with pytest.raises(UsageError, match=r"room\.set_log_level"):
+                alice.set_log_level("debug", "shared")
+            async with room.session("carol") as carol:  # before its child is there
+                carol.set_log_level("notice", "w")
+                assert (await carol.call("w_log")).text == "notice"
+            assert (await room.call("shared_log")).text == "error"
+
+    run(backend, main)
+
+
+def test_a_session_changes_nothing_of_the_room(backend: str) -> None:
+    async def main() -> None:
+        config = {"mcpServers": {"w": whole("w"), "own": {**whole("own"), "isolation": "per_session"}}}
+        async with (
+            Greenroom.open(config, cache_path=":memory:", bootstrap=False, roots=["file:///x"]) as room,
+            room.session("alice") as alice,
+        ):
+            await room.call("w_echo")
+            await alice.call("own_echo")
+            alice.roots_changed()
+            news = "notifications/roots/list_changed"
+            assert news in (await alice.call("own_heard")).structured["methods"]
+            assert news not in (await room.call("w_heard")).structured["methods"]
+            room.roots_changed()
+            assert news in (await room.call("w_heard")).structured["methods"]
+            assert not {"answer_with", "meet_anew", "reload", "drain", "restart"} & set(dir(alice))
+
+    run(backend, main)
+
+
+@pytest.mark.parametrize("expose", ["proxy", "direct"])
+def test_on_stdio_the_conversation_is_the_session(expose: str, tmp_path: Path) -> None:
+    log = tmp_path / "own.log"
+    entry = {**faulty(tmp_path, "own"), "isolation": "per_session"}
+    servers = {"own": entry}
+
+    def call(door: RawClient, tool: str) -> dict[str, Any]:
+        if expose == "direct":
+            return door.call(tool)["result"]
+        return door.call("mcp", {"tool": tool})["result"]
+
+    with direct_door(tmp_path, servers, expose=expose, bootstrap=False) as door:
+        door.greet()
+        for _ in range(2):
+            assert not call(door, "own_pid").get("isError")
+        assert len([line for line in log.read_text().splitlines() if line.startswith("start ")]) == 1
+        if expose == "proxy":
+            assert not door.call("mcp", {"connect": "own"})["result"].get("isError")
+            assert "✓ own" in door.call("mcp", {})["result"]["content"][0]["text"]
+        pids = logged_pids(tmp_path)
+        assert alive(pids)
+        # A command is a conversation of its own, with a child of its own.
+        environment = {
+            "PATH": os.environ["PATH"],
+            "HOME": os.fspath(tmp_path),
+            "XDG_CACHE_HOME": os.fspath(tmp_path / "cache"),
+            "XDG_RUNTIME_DIR": os.fspath(tmp_path),
+        }
+        command = [
+            sys.executable,
+            "-m",
+            "greenroom",
+            "call",
+            "own_pid",
+            "--config",
+            str(tmp_path / "mcp.json"),
+        ]
+        done = subprocess.run(
+            command, env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=30
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        (theirs,) = logged_pids(tmp_path) - pids
+        assert not alive({theirs})
+        assert alive(pids)
+    assert not gone_within(pids, 2.0)

@@ -13,7 +13,7 @@ import math
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import attrs
 import click
@@ -143,12 +143,17 @@ async def _call_once(config: Config, asked: Asked) -> Mapping[str, Any]:
 
     from ... import Greenroom
     from .._event_log import follow
+    from .._in_session import InSession
     from .._mcp_tool import FOR_PEOPLE, McpTool, ask
 
     result: Mapping[str, Any] = {}
-    async with Greenroom.open(patient(config), bootstrap=False) as room, anyio.create_task_group() as telling:
+    async with (
+        Greenroom.open(patient(config), bootstrap=False) as room,
+        room.session("command") as session,
+        anyio.create_task_group() as telling,
+    ):
         await telling.start(partial(follow, room, [_tell_progress], kinds=[Kind.NOTE]))
-        tool = McpTool(room, hints=FOR_PEOPLE)
+        tool = McpTool(cast("Any", InSession(room, session)), hints=FOR_PEOPLE)
         result = await ask(tool, asked.request())
         telling.cancel_scope.cancel()
     return result

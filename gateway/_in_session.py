@@ -1,0 +1,59 @@
+"""A room as one session sees it: what a door calls through.
+
+A conversation at a door is a session: servers with a child per session have one for it, ended with it. So whatever goes
+to a server goes through the session, which finds the child; what is known, told or decided of servers is the room's.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from ..protocol.config import Config
+    from ..protocol.index import Index
+    from ._room import StatusRow
+
+_ASKED_OF_SERVERS: Final = (
+    "call",
+    "complete",
+    "connect",
+    "find",
+    "find_prompt",
+    "find_reference",
+    "get_prompt",
+    "is_stateless",
+    "locate",
+    "read_resource",
+    "request",
+    "start_call",
+    "start_request",
+    "unwatch_resource",
+    "watch_resource",
+)
+
+
+class InSession:
+    """A `WholeRoom`. `room` is a `Greenroom`, `session` an open session of it."""
+
+    def __init__(self, room: Any, session: Any) -> None:
+        self._room = room
+        self._scope = f"session:{session.name}"
+        for name in _ASKED_OF_SERVERS:
+            setattr(self, name, getattr(session, name))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._room, name)
+
+    @property
+    def config(self) -> Config:
+        return self._room.config
+
+    @property
+    def index(self) -> Index:
+        return self._room.index
+
+    def status(self) -> list[StatusRow]:
+        """The room's, but a server's row is that of this session's own child where it has one."""
+        rows: list[StatusRow] = self._room.status()
+        own = {row.server for row in rows if row.scope == self._scope}
+        return [row for row in rows if row.scope == self._scope or row.server not in own]
