@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import anyio.lowlevel
 import attrs
 
-from ..protocol.errors import CallError, Reach
+from ..protocol.errors import CallError, GreenroomError, Reach
 from ._peer import Exchange, RpcError
 
 if TYPE_CHECKING:
@@ -41,7 +41,17 @@ class Tally:
     completed: int = 0  # an answer with a result, also one the tool calls an error
     failed: int = 0  # a typed error
     cancelled: int = 0  # the caller left first
-    refused: int = 0  # never accepted: not part of the sum
+    refusals: dict[str, int] = attrs.field(
+        factory=dict[str, int]
+    )  # never accepted, by code: no part of the sum
+
+    def refuse(self, error: GreenroomError) -> None:
+        """A call failed before it was accepted."""
+        self.refusals[error.code] = self.refusals.get(error.code, 0) + 1
+
+    @property
+    def refused(self) -> int:
+        return sum(self.refusals.values())
 
     @property
     def open(self) -> int:

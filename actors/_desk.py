@@ -168,7 +168,7 @@ class CallDesk:
         return self.record.definition.max_queued or self.stage.settings.max_queued
 
     def _refuse(self, call: Call, refusal: CallError) -> None:
-        self.stage.tally.refused += 1
+        self.stage.tally.refuse(refusal)
         if call.is_probe:
             self.director.left(self, call)
         refusal.tool = refusal.tool or call.tool

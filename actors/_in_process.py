@@ -105,9 +105,7 @@ class InProcessConnector:
             except Exception as error:
                 raise ConnectFailed(f'Server "{name}" could not be made: {error!r}', server=name) from error
         if server is None:
-            text = (
-                f'Server "{name}" is no MCP server of the SDK\'s (MCPServer, Server) and no factory of one.'
-            )
+            text = f"Server \"{name}\" is no MCP server of the SDK's or of FastMCP's, and no factory of one."
             raise ConnectFailed(text, server=name)
         return server
 

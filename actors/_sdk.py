@@ -1,15 +1,16 @@
 """What we use of the SDK's provisional API, all of it, in one place.
 
-`Server.run` over streams of `SessionMessage`s, and the low-level server inside an `MCPServer`. A contract test
-(`tests/test_in_process.py`) fails when either changes; the version is pinned in `pyproject.toml`. Importing the SDK
-takes two thirds of a second, so nothing here does before a function is called: whoever has a server object has paid
-for it already.
+`Server.run` over streams of `SessionMessage`s, and the low-level server inside an `MCPServer` or `FastMCP`: the same in
+both majors of the SDK, 1.x and 2.x. A contract test (`tests/test_sdk_contract.py`) fails when either changes; `make
+older-sdk` runs it with 1.x. Importing the SDK takes two thirds of a second, so nothing here does before a function is
+called: whoever has a server object has paid for it already.
 """
 
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from contextlib import nullcontext
+from typing import TYPE_CHECKING, Any, cast
 
 from ..protocol.halves import mend_escapes
 
@@ -19,12 +20,17 @@ if TYPE_CHECKING:
 
 
 def as_server(value: Any) -> Any | None:
-    """The low-level server that `value` is or holds; None when it is no server of the SDK's."""
-    from mcp.server import MCPServer, Server
+    """`value`, if it is a server of the SDK's (of either major) or of FastMCP's; None when it is none."""
+    return value if _low_level(value) is not None else None
 
-    if isinstance(value, MCPServer):
-        return value._lowlevel_server  # pyright: ignore[reportPrivateUsage, reportUnknownMemberType, reportUnknownVariableType]  # no public way
-    return value if isinstance(value, Server) else None  # pyright: ignore[reportUnknownVariableType]
+
+def _low_level(value: Any) -> Any | None:
+    """The low-level server that `value` is or holds. What holds one has no public way to it: `MCPServer` of the SDK's
+    2.x, `FastMCP` of its 1.x, and FastMCP's own."""
+    from mcp.server import Server
+
+    found = getattr(value, "_lowlevel_server", None) or getattr(value, "_mcp_server", None) or value
+    return found if isinstance(found, Server) else None  # pyright: ignore[reportUnknownVariableType]
 
 
 async def serve(
@@ -33,22 +39,36 @@ async def serve(
     outgoing: MemoryObjectSendStream[SessionMessage],
 ) -> None:
     """Run the server until `incoming` is closed. Raises what its own code raises outside of a request."""
-    await server.run(incoming, outgoing, server.create_initialization_options())
+    low_level = _low_level(server)
+    assert low_level is not None
+    lifespan = getattr(server, "_lifespan_manager", nullcontext)  # FastMCP's own, around every way to run it
+    async with lifespan():
+        await low_level.run(incoming, outgoing, low_level.create_initialization_options())
 
 
 def to_message(line: bytes) -> SessionMessage:
     """One JSON-RPC message, as the server takes it; half characters (`protocol/halves`) it does not."""
     from mcp.shared.message import SessionMessage
-    from mcp_types.jsonrpc import jsonrpc_message_adapter
     from pydantic import ValidationError
 
     try:
-        return SessionMessage(jsonrpc_message_adapter.validate_json(line))
+        return SessionMessage(_read(line))
     except ValidationError:
         mended = mend_escapes(line)
         if mended is None:
             raise
-    return SessionMessage(jsonrpc_message_adapter.validate_json(mended))
+    return SessionMessage(_read(mended))
+
+
+def _read(line: bytes) -> Any:
+    """One message of JSON-RPC's. Raises `pydantic.ValidationError`."""
+    try:
+        from mcp_types.jsonrpc import jsonrpc_message_adapter
+    except ModuleNotFoundError:  # the SDK's 1.x
+        from mcp.types import JSONRPCMessage as Older
+
+        return cast("Any", Older).model_validate_json(line)
+    return jsonrpc_message_adapter.validate_json(line)
 
 
 def from_message(message: SessionMessage) -> bytes:

@@ -13,14 +13,20 @@ says it. More than one answer on a level is never decided by us.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from copy import deepcopy
 from functools import cached_property
-from typing import Any, Literal, cast
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 import attrs
 
+from ._fit import fit
 from ._ranking import Document
+from ._sdk_types import sdk_types
 from .catalogue import Raw
 from .names import Seat, normal, settle
+
+if TYPE_CHECKING:
+    from mcp_types import Tool
 
 Kind = Literal["tool", "resource", "prompt"]
 Identity = tuple[Kind, str]  # what a server knows it by: the kind, and the original name or URI
@@ -52,6 +58,34 @@ class Target:
             return False
         said = cast("Mapping[str, Any]", hints)
         return said.get("idempotentHint") is True or said.get("readOnlyHint") is True
+
+    def schema(self) -> dict[str, Any]:
+        """The schema of its arguments, always one of an object with `properties`. Where the server has none or
+        nonsense, any object is as good as another. A copy: it may be changed."""
+        said = cast("dict[str, Any]", self._fitted.get("inputSchema", {}))
+        return {"type": "object", "properties": {}, **deepcopy(said)}
+
+    def to_openai(self) -> dict[str, Any]:
+        """As OpenAI's chat completions take a tool."""
+        function = {"name": self.name, "description": self.description, "parameters": self.schema()}
+        return {"type": "function", "function": function}
+
+    def to_anthropic(self) -> dict[str, Any]:
+        """As Anthropic's messages take a tool."""
+        return {"name": self.name, "description": self.description, "input_schema": self.schema()}
+
+    def to_mcp(self) -> Tool:
+        """The SDK's `Tool`, under the name by which it is called here. Imports the SDK."""
+        said = {**self._fitted, "name": self.name, "inputSchema": self.schema()}
+        return sdk_types().Tool.model_validate(said)
+
+    @property
+    def _fitted(self) -> Mapping[str, Any]:
+        """A tool's record as any client can read it; of what cannot be read, and of resources, the description."""
+        record: Raw | None = {**self.record, "name": self.name} if self.kind == "tool" else None
+        fitted = fit("tool", record) if record is not None else None
+        record = fitted.record if fitted is not None else record
+        return record if record is not None else {"description": self.description}
 
     @cached_property
     def needs_task(self) -> bool:

@@ -193,7 +193,8 @@ class Guarded:
     _max_lines: int = 0
 
     def cut(self, *, path: str | None = None, error: str = "") -> Guarded:
-        """The answer once the full text is at `path`, or could not be saved because of `error`.
+        """The answer once the full text is at `path`, or could not be saved because of `error`; with neither, it was
+        not to be saved.
 
         One text block, the head that fits and the notice, then the images. UTF-8 is never split. The notice
         itself is always whole, even where it alone is over the bounds.
@@ -224,6 +225,8 @@ def guard(blocks: Sequence[Block], *, max_bytes: int = MAX_BYTES, max_lines: int
 
 def _notice(stats: Stats, path: str | None, error: str) -> str:
     what = f"original {stats.original_lines} lines / {stats.original_bytes / 1024:.1f} KiB"
+    if path is None and not error:
+        return f"[MCP text output truncated: {what}.]"
     if path is None:
         return f"[MCP text output truncated: {what}. Full output could not be saved: {error}]"
     hint = "use read with offset/limit or grep to inspect."

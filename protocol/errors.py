@@ -4,6 +4,9 @@ One root, `GreenroomError`. Every error has a `code` (the machine's word, stable
 server it is about where there is one, and a message that tells a person the next step. An error that ends a call is a
 `CallError` and says how far the request got (`Reach`): that is what decides whether it may be sent again.
 
+All that a call, or another request, raises is a `CallError`: also a name that nobody has. Errors of use that are not
+about a call (a room opened twice) are `UsageError`s all the same.
+
 Families: *yours* (`ConfigError`, `UsageError` and below), *not now* (`Unavailable`, `Busy`, `ServerDown`,
 `NeedsAuth`, `Drained`, `RoomClosed`), *theirs* (`ConnectFailed`, `ServerLost`, `CallTimeout`, `RemoteError`,
 `ProtocolFault`), *ours* (`Bug`). None of them is ever a traceback on a user's screen.
@@ -13,20 +16,17 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 import attrs
 
 
-class Reach(enum.IntEnum):
-    """How far a request got. Ordered: a call only ever moves forward."""
+class Reach(enum.StrEnum):
+    """How far a request got: a call only ever moves forward. A string, in JSON too."""
 
-    NOT_SENT = 0  # no byte of it was accepted by a write: it cannot have run
-    SENT = 1  # a byte was accepted, no answer came: it may have run
-    ANSWERED = 2  # the server answered
-
-    def __str__(self) -> str:
-        return self.name.lower()
+    NOT_SENT = "not_sent"  # no byte of it was accepted by a write: it cannot have run
+    SENT = "sent"  # a byte was accepted, no answer came: it may have run
+    ANSWERED = "answered"  # the server answered
 
     @property
     def words(self) -> str:
@@ -44,6 +44,11 @@ class GreenroomError(Exception):
         """The text for a person, without the class name."""
         return str(self)
 
+    def as_dict(self) -> dict[str, Any]:
+        """All that is known of it, for a log or an answer in JSON: `code`, `message`, and every field it has."""
+        fields = {name: _plain(value) for name, value in vars(self).items() if name[0] != "_"}
+        return {"code": self.code, "message": self.message, **fields}
+
 
 # ---- yours: something you wrote or asked for --------------------------------------------------------------------
 
@@ -51,6 +56,13 @@ class GreenroomError(Exception):
 def _printable(text: str) -> str:
     """Text that any output can say: half a character, as JSON can escape it, is shown as its escape."""
     return text.encode("utf-8", "backslashreplace").decode()
+
+
+def _plain(value: Any) -> Any:
+    """As JSON has it: problems as objects, tuples as lists. What a server said stays what it is."""
+    if isinstance(value, tuple):
+        return [_plain(each) for each in cast("tuple[Any, ...]", value)]
+    return attrs.asdict(value) if isinstance(value, Problem) else value
 
 
 @attrs.frozen
@@ -75,13 +87,38 @@ class ConfigError(GreenroomError):
         self.problems = tuple(problems)
 
 
-class UsageError(GreenroomError):
-    """The request itself is wrong; asking again the same way cannot help."""
+class CallError(GreenroomError):
+    """A call, or another request, that was accepted or refused and has no result. `reach` says how far it got."""
+
+    code = "call_failed"
+
+    def __init__(
+        self, message: str, *, server: str, reach: Reach = Reach.NOT_SENT, tool: str | None = None
+    ) -> None:
+        super().__init__(message)
+        self.server = server
+        self.reach = reach
+        self.tool = tool
+
+    def twin(self, reach: Reach | None = None) -> CallError:
+        """The same error for one more call: each gets its own object, so tool names and tracebacks do not mix."""
+        twin = self.__class__.__new__(self.__class__, *self.args)
+        twin.args = self.args
+        twin.__dict__.update(self.__dict__)
+        twin.tool = None
+        if reach is not None:
+            twin.reach = reach
+        return twin
+
+
+class UsageError(CallError):
+    """The request itself is wrong, and was not sent; asking again the same way cannot help. `server`: "" where it is
+    about none."""
 
     code = "invalid_request"
 
-    def __init__(self, message: str, *, code: str | None = None) -> None:
-        super().__init__(message)
+    def __init__(self, message: str, *, code: str | None = None, server: str = "") -> None:
+        super().__init__(message, server=server)
         if code is not None:
             self.code = code
 
@@ -93,8 +130,7 @@ class UnknownServer(UsageError):
 
     def __init__(self, server: str, known: Sequence[str] = ()) -> None:
         hint = f" Configured: {', '.join(known)}." if known else " No servers are configured."
-        super().__init__(f'Server "{server}" not found.{hint}')
-        self.server = server
+        super().__init__(f'Server "{server}" not found.{hint}', server=server)
         self.known = tuple(known)
 
 
@@ -158,30 +194,6 @@ class RpcRefusal(GreenroomError):
 
 
 # ---- ends of a call ------------------------------------------------------------------------------------------------
-
-
-class CallError(GreenroomError):
-    """A call that was accepted or refused and has no result. `reach` says how far it got."""
-
-    code = "call_failed"
-
-    def __init__(
-        self, message: str, *, server: str, reach: Reach = Reach.NOT_SENT, tool: str | None = None
-    ) -> None:
-        super().__init__(message)
-        self.server = server
-        self.reach = reach
-        self.tool = tool
-
-    def twin(self, reach: Reach | None = None) -> CallError:
-        """The same error for one more call: each gets its own object, so tool names and tracebacks do not mix."""
-        twin = self.__class__.__new__(self.__class__, *self.args)
-        twin.args = self.args
-        twin.__dict__.update(self.__dict__)
-        twin.tool = None
-        if reach is not None:
-            twin.reach = reach
-        return twin
 
 
 class BadArguments(CallError):

@@ -10,8 +10,14 @@ from typing import TYPE_CHECKING, Any, cast
 
 import attrs
 
+from ._sdk_types import sdk_types
+
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from mcp_types import CallToolResult, GetPromptResult, ReadResourceResult
+
+    from ._namespace import Target
 
 
 @attrs.frozen(eq=False)
@@ -22,6 +28,7 @@ class ToolResult:
     """
 
     raw: dict[str, Any]
+    target: Target | None = None  # what was called
 
     @property
     def content(self) -> list[dict[str, Any]]:
@@ -45,14 +52,44 @@ class ToolResult:
         texts = (block.get("text") for block in self.content)
         return "\n".join(text for text in texts if isinstance(text, str))
 
+    def for_model(
+        self,
+        *,
+        max_bytes: int | None = None,
+        max_lines: int | None = None,
+        save: Callable[[str], object] | None = None,
+    ) -> list[dict[str, Any]]:
+        """The content blocks that the `mcp` tool would show to a model: text and images only, everything else said in
+        words, and of a failed tool what it had expected.
+
+        Text beyond `max_bytes` of UTF-8 or `max_lines` (default: 51,200 and 2,000; 0 = no limit) is cut, and its end
+        says so. `save(text)` is then given the whole, and returns where it is kept: the text names it. An `OSError` of
+        its own is told in the text.
+        """
+        from .content import MAX_BYTES, MAX_LINES
+        from .shown import shown
+
+        guarded = shown(
+            self.raw,
+            self.target,
+            max_bytes=MAX_BYTES if max_bytes is None else max_bytes,
+            max_lines=MAX_LINES if max_lines is None else max_lines,
+        )
+        if guarded.spill is None:
+            return guarded.blocks
+        path, error = None, ""
+        try:
+            path = None if save is None else str(save(guarded.spill))
+        except OSError as problem:
+            error = str(problem)
+        return guarded.cut(path=path, error=error).blocks
+
     def to_mcp(self) -> CallToolResult:
-        """The SDK's typed result. Imports `mcp_types`; unknown fields are dropped there, not here.
+        """The SDK's typed result. Imports the SDK; unknown fields are dropped there, not here.
 
         Raises `pydantic.ValidationError` when the server's result does not conform.
         """
-        from mcp_types import CallToolResult
-
-        return CallToolResult.model_validate(self.raw)
+        return sdk_types().CallToolResult.model_validate(self.raw)
 
 
 @attrs.frozen(eq=False)
@@ -74,9 +111,7 @@ class ResourceContents:
 
     def to_mcp(self) -> ReadResourceResult:
         """The SDK's typed result; raises `pydantic.ValidationError` when the server's does not conform."""
-        from mcp_types import ReadResourceResult
-
-        return ReadResourceResult.model_validate(self.raw)
+        return sdk_types().ReadResourceResult.model_validate(self.raw)
 
 
 @attrs.frozen(eq=False)
@@ -97,9 +132,7 @@ class PromptMessages:
 
     def to_mcp(self) -> GetPromptResult:
         """The SDK's typed result; raises `pydantic.ValidationError` when the server's does not conform."""
-        from mcp_types import GetPromptResult
-
-        return GetPromptResult.model_validate(self.raw)
+        return sdk_types().GetPromptResult.model_validate(self.raw)
 
 
 @attrs.frozen(eq=False)

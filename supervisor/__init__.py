@@ -9,16 +9,34 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from ._config_files import find_files, load_config
+    from ._reload import ReloadPlan
+    from ._requests import Updates
     from ._room import Greenroom
+    from ._session import Session
     from ._status import DrainReport, ServerStatus
 
-__all__ = ["DrainReport", "Greenroom", "ServerStatus", "find_files", "load_config"]
+__all__ = [
+    "DrainReport",
+    "Greenroom",
+    "ReloadPlan",
+    "ServerStatus",
+    "Session",
+    "Updates",
+    "find_files",
+    "load_config",
+]
 
 
 def __getattr__(name: str) -> Any:
     match name:
         case "Greenroom":
             from . import _room as home
+        case "ReloadPlan":
+            from . import _reload as home
+        case "Updates":
+            from . import _requests as home
+        case "Session":
+            from . import _session as home
         case "DrainReport" | "ServerStatus":
             from . import _status as home
         case "find_files" | "load_config":

@@ -45,28 +45,37 @@ class Calls(Requests):
         server: str | None = None,
         timeout: float | None = None,
         on_progress: Callable[[Mapping[str, Any]], None] | None = None,
+        meta: Mapping[str, Any] | None = None,
     ) -> ToolResult:
         """Call a tool (or read a resource) by its name; connects its server when needed.
 
         `timeout`: seconds from being sent, instead of the server's. `on_progress(params)` gets every progress
-        notification as the server sent it. Raises `CallError`s (each says how far the call got), `UnknownTool`,
-        `AmbiguousTool`, `UnknownServer`, `UsageError`. Cancelling it cancels the call.
+        notification as the server sent it; `meta` goes along as the request's `_meta`. Raises `CallError`s, each of
+        which says how far the call got: among them `UnknownTool`, `AmbiguousTool`, `UnknownServer`. Cancelling it
+        cancels the call.
         """
         target = self.index.get(tool) if server is None else None
         wait_by = math.inf
         with ExitStack() as leases:
             if target is None:
                 wait_by = self._wait_by()
-                target = await self._find(tool, server, leases, wait_by)
+                with self._counting_refusals():
+                    target = await self._find(tool, server, leases, wait_by)
             try:
                 call = self.start_call(
-                    target, arguments, None, timeout=timeout, on_progress=on_progress, wait_by=wait_by
+                    target,
+                    arguments,
+                    None,
+                    timeout=timeout,
+                    on_progress=on_progress,
+                    wait_by=wait_by,
+                    meta=meta,
                 )
             except CallError:
                 # A refusal costs a turn, so a loop around it cannot starve the rest.
                 await anyio.lowlevel.checkpoint()
                 raise
-        return ToolResult(_decoded(await call.wait(), target))
+        return ToolResult(_decoded(await call.wait(), target), target)
 
     def start_call(
         self,
@@ -77,23 +86,26 @@ class Calls(Requests):
         timeout: float | None = None,
         on_progress: Callable[[Mapping[str, Any]], None] | None = None,
         wait_by: float = math.inf,
+        meta: Mapping[str, Any] | None = None,
     ) -> Call:
         """Accept a call without waiting for it: it ends with `on_end(call)`, exactly once, possibly before this
-        returns. `wait_by`: room time by which it is to be sent, if that is before its queue timeout. Raises `CallError`
-        when it is refused. For doors that have no task per call."""
+        returns. `wait_by`: room time by which it is to be sent, if that is before its queue timeout. `meta`: the
+        request's `_meta`. Raises `CallError` when it is refused. For doors that have no task per call."""
         if arguments is not None and not isinstance(arguments, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise UsageError(
-                f"The arguments of {target.name} must be an object of named values, got {type(arguments).__name__}.",
-                code="invalid_args",
-            )
+            got = type(arguments).__name__
+            text = f"The arguments of {target.name} must be an object of named values, got {got}."
+            raise self._refused(UsageError(text, code="invalid_args", server=target.server))
         live = self._live
         if not live.is_running:
-            raise RoomClosed("The room is not open; the call was not sent.", server=target.server)
+            error = RoomClosed("The room is not open; the call was not sent.", server=target.server)
+            raise self._refused(error)
         if target.kind == "resource":
             call = Call("resources/read", {"uri": target.original}, replayable=True)
         else:
             params = {"name": target.original, "arguments": arguments or {}}
             call = Call("tools/call", params, replayable=target.is_harmless)
+        if meta is not None:
+            call.params = {**(call.params or {}), "_meta": dict(meta)}
         call.tool = target.name
         call.timeout = timeout
         call.on_end = on_end

@@ -13,8 +13,8 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator, Mapping
+from contextlib import asynccontextmanager, contextmanager
 from typing import Any, Final
 
 import anyio
@@ -117,7 +117,8 @@ class Requests:
 
         `timeout`: seconds from being sent. Raises `CallError`s, `UnknownResource`, `AmbiguousTool`, `UnknownServer`.
         """
-        place = self.locate(uri, server)
+        with self._counting_refusals():
+            place = self.locate(uri, server)
         raw = await self.request(
             place.server, "resources/read", {"uri": place.original}, timeout=timeout, on_progress=on_progress
         )
@@ -136,7 +137,8 @@ class Requests:
 
         `timeout`: seconds from being sent. Raises `CallError`s, `UnknownPrompt`, `AmbiguousTool`, `UnknownServer`.
         """
-        target = await self.find_prompt(name, server)
+        with self._counting_refusals():
+            target = await self.find_prompt(name, server)
         params: dict[str, Any] = {"name": target.original}
         if arguments is not None:
             params["arguments"] = arguments
@@ -159,7 +161,8 @@ class Requests:
 
         Raises as `get_prompt` and `read_resource` do, and `UsageError` for another kind of ref.
         """
-        owner, own = await self.find_reference(ref, server)
+        with self._counting_refusals():
+            owner, own = await self.find_reference(ref, server)
         params: dict[str, Any] = {"ref": own, "argument": argument}
         if context is not None:
             params["context"] = context
@@ -206,7 +209,7 @@ class Requests:
         it is refused, `UnknownServer`. For doors that have no task per request."""
         live = self._live
         if not live.is_running:
-            raise RoomClosed("The room is not open; the call was not sent.", server=server)
+            raise self._refused(RoomClosed("The room is not open; the call was not sent.", server=server))
         call = Call(
             method,
             params,
@@ -223,11 +226,28 @@ class Requests:
 
     def _submit(self, root: Root, server: str, call: Call) -> None:
         """To whoever it goes to from here. Raises its refusal."""
-        actor = root.actor_for(server, self._session)
+        try:
+            actor = root.actor_for(server, self._session)
+        except CallError as error:
+            raise self._refused(error) from None
         try:
             actor.submit(call)
         except CallError:
             root.forget_unused(actor)
+            raise
+
+    def _refused(self, error: CallError) -> CallError:
+        """It ends a request that never came to be accepted: for the drain report."""
+        self._live.stage.tally.refuse(error)
+        return error
+
+    @contextmanager
+    def _counting_refusals(self) -> Generator[None]:
+        """Around looking for whom a request goes to."""
+        try:
+            yield
+        except CallError as error:
+            self._refused(error)
             raise
 
     # ---- being told -------------------------------------------------------------------------------------------------

@@ -89,8 +89,8 @@ class Greenroom(Calls):
         `cache_path`: the catalogue's file; None = this user's, ":memory:" = none. `connectors` replaces how servers are
         reached, for tests. `auth(definition)` makes the `httpx2.Auth` that logs in at an HTTP server (an
         `OAuthClientProvider` of the SDK's is one), or returns None; it is asked at each incarnation.
-        `in_process`: further servers by name, each an `MCPServer` or `Server` of the SDK's, or a function that makes
-        one.
+        `in_process`: further servers by name, each an `MCPServer` or `Server` of the SDK's, a `FastMCP`, or a function
+        that makes one.
         Raises `ConfigError` when the configuration cannot be used at all.
 
         What servers ask of their client is answered by `on_sampling` and `on_elicitation` (`async (ServerRequest) ->

@@ -443,7 +443,12 @@ class Runtime:
         self.stage.events.close()
         tally = self.stage.tally
         self.report = DrainReport(
-            tally.accepted, tally.completed, tally.failed, tally.cancelled, tally.refused
+            tally.accepted,
+            tally.completed,
+            tally.failed,
+            tally.cancelled,
+            tally.refused,
+            dict(sorted(tally.refusals.items())),
         )
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import attrs
 
 from ..protocol.lifecycle import State
@@ -42,20 +44,26 @@ class ServerStatus:
 
 @attrs.frozen
 class DrainReport:
-    """The sum of a run: `completed + failed + cancelled == accepted`. `refused` calls were never accepted."""
+    """The sum of a run: `completed + failed + cancelled == accepted`.
+
+    `refused` calls were never accepted; `refusals` says why, as how many there were of each error code.
+    """
 
     accepted: int
     completed: int
     failed: int
     cancelled: int
     refused: int
+    refusals: Mapping[str, int] = attrs.field(factory=dict[str, int])
 
     @property
     def adds_up(self) -> bool:
         return self.completed + self.failed + self.cancelled == self.accepted
 
     def __str__(self) -> str:
+        reasons = ", ".join(f"{count} {code}" for code, count in self.refusals.items())
+        why = f": {reasons}" if reasons else ""
         return (
             f"{self.accepted} calls accepted: {self.completed} completed, {self.failed} failed, "
-            f"{self.cancelled} cancelled ({self.refused} refused)"
+            f"{self.cancelled} cancelled ({self.refused} refused{why})"
         )

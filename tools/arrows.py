@@ -45,7 +45,15 @@ PURE_OF_SYS = frozenset({"byteorder", "intern", "maxsize", "version_info"})
 SPEAKS_MCP = frozenset({"mcp", "mcp_types"})
 
 EXCEPTIONS: Mapping[tuple[str, str], str] = {
-    ("protocol/result.py", "mcp_types"): "to_mcp() builds the SDK's own type for an embedder who asks for it",
+    **dict.fromkeys(
+        [
+            ("protocol/_sdk_types.py", "mcp"),
+            ("protocol/_sdk_types.py", "mcp_types"),
+            ("protocol/_namespace.py", "mcp_types"),
+            ("protocol/result.py", "mcp_types"),
+        ],
+        "to_mcp() builds the SDK's own type for an embedder who asks for it",
+    ),
 }
 
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from ...protocol.errors import CallError, GreenroomError, RemoteError, UnknownResource
+from ...protocol.errors import CallError, GreenroomError, RemoteError, UnknownResource, UsageError
 from .. import _rpc as rpc
 from .._jobs import Job, RpcFault
 from .._marks import ERROR
@@ -45,7 +45,7 @@ def fail(job: Job, error: CallError) -> None:
 
 def refuse(job: Job, error: GreenroomError) -> None:
     """End `job` with whatever kept it from being sent."""
-    if isinstance(error, CallError):
+    if isinstance(error, CallError) and not isinstance(error, UsageError):
         fail(job, error)
     elif job.method == "tools/call":
         _fail_call(job, error.message, {"error": error.code})

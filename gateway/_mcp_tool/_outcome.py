@@ -1,6 +1,6 @@
 """From what a server answered to what the model reads.
 
-The content is transformed (`protocol/content`), images pass untouched, text beyond the guard is cut and kept in a file.
+The content is transformed (`protocol/shown`), images pass untouched, text beyond the guard is cut and kept in a file.
 What the server said in `structuredContent` is among the blocks, unless its text says the same. For programs, that and
 the server's `_meta` go along in `details.mcpResult` as they were; the content does not, or every answer would be sent
 twice. A `mcpResult` over 16 KiB is left out and says so.
@@ -11,7 +11,7 @@ that read them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, cast
 
@@ -19,10 +19,10 @@ import attrs
 import msgspec
 
 from ...actors import _lenient as lenient
-from ...protocol.content import Guarded, Stats, guard, to_blocks, to_resource_blocks
+from ...protocol.content import Guarded, Stats
+from ...protocol.shown import shown
 from ._answer import Answer
 from ._refusals import subject_of
-from ._texts import expected_parameters
 
 if TYPE_CHECKING:
     from ...protocol.index import Target
@@ -56,15 +56,13 @@ def outcome_of(
     server: str, target: Target | None, result: Mapping[str, Any], *, max_bytes: int, max_lines: int
 ) -> Outcome:
     """What becomes of a result. `max_bytes`, `max_lines`: the output guard; 0 = off."""
-    blocks = to_resource_blocks(result) if _is_read(target, result) else to_blocks(result)
     details: dict[str, Any] = {"mode": "call", "server": server, **subject_of(target)}
     rest = _rest_of(result)
     if rest:
         details["mcpResult"] = rest
     if result.get("isError") is True:
-        blocks = _as_error(blocks, target)
         details["error"] = "tool_error"
-    return Outcome(guard(blocks, max_bytes=max_bytes, max_lines=max_lines), details)
+    return Outcome(shown(result, target, max_bytes=max_bytes, max_lines=max_lines), details)
 
 
 def decode_result(raw: bytes) -> Mapping[str, Any] | None:
@@ -74,11 +72,6 @@ def decode_result(raw: bytes) -> Mapping[str, Any] | None:
     except (msgspec.DecodeError, RecursionError):
         return None
     return cast("Mapping[str, Any]", result) if isinstance(result, dict) else None
-
-
-def _is_read(target: Target | None, result: Mapping[str, Any]) -> bool:
-    """A resource read as a tool. Where the target is not known, the result's own shape says it."""
-    return "contents" in result and "content" not in result if target is None else target.kind == "resource"
 
 
 def _report(stats: Stats) -> dict[str, Any]:
@@ -107,14 +100,3 @@ def _size(value: Any) -> int:
         return len(msgspec.json.encode(value))
     except (OverflowError, RecursionError):  # numbers or depths msgspec will not write: too odd to send twice
         return DETAILS_LIMIT + 1
-
-
-def _as_error(blocks: Sequence[Mapping[str, Any]], target: Target | None) -> list[dict[str, Any]]:
-    """`Error: …` with what was expected, then whatever else the tool sent."""
-    texts = [block["text"] for block in blocks if block.get("type") == "text"]
-    message = "\n".join(texts).strip()
-    if not message or message == "(empty result)":
-        message = "Tool execution failed"
-    text = f"Error: {message}{expected_parameters(target)}"
-    others = [dict(block) for block in blocks if block.get("type") != "text"]
-    return [{"type": "text", "text": text}, *others]

@@ -19,9 +19,9 @@ from ...protocol.errors import (
     Reach,
     Unavailable,
 )
+from ...protocol.shown import expected_parameters
 from ._answer import Answer
 from ._hints import Hints
-from ._texts import expected_parameters
 from ._unknown import details as unknown_details
 from ._unknown import sentence
 

@@ -233,15 +233,6 @@ def full_lines(targets: Iterable[Target]) -> Iterable[str]:
             yield parameters_text(target.input_schema, "    ")
 
 
-def expected_parameters(target: Target | None) -> str:
-    """The suffix of every failed call."""
-    if target is None:
-        return ""
-    if target.kind == "resource":
-        return "\n\nExpected parameters:\n(no parameters)"
-    return f"\n\nExpected parameters:\n{parameters_text(target.input_schema)}"
-
-
 def cut(text: str, width: int) -> str:
     """`text` if it fits, else its head with `...`: at a space when that does not lose more than two fifths of it."""
     if len(text) <= width:

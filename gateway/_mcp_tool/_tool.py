@@ -244,10 +244,10 @@ class McpTool:
     async def _connect_and_list(self, server: str, job: Job) -> None:
         try:
             await self._room.connect(server)
+        except UsageError as error:
+            answer = refusals.refused_request("connect", error)
         except CallError as error:
             answer = refusals.failed_connect(server, error)
-        except GreenroomError as error:
-            answer = refusals.refused_request("connect", error)
         else:
             answer = self._librarian.listing(server)
         job.answer(answer.as_result())
@@ -279,12 +279,10 @@ class McpTool:
             call = self._room.start_call(
                 target, request.args, partial(self._ended, target, request, job), on_progress=on_progress
             )
+        except UsageError as error:  # a reload has just removed the server, and the index is about to follow
+            job.answer(self._refused(error, request).as_result())
         except CallError as error:
             job.answer(refusals.failed_call(error, target).as_result())
-        except (
-            GreenroomError
-        ) as error:  # a reload has just removed the server, and the index is about to follow
-            job.answer(self._refused(error, request).as_result())
         else:
             job.follow(call)
 
@@ -294,12 +292,12 @@ class McpTool:
         on_progress = errand.progress if job.wants_progress else None
         try:
             call = self._room.start_call(target, request.args, errand.ended, on_progress=on_progress)
+        except UsageError as error:
+            errand.refused()
+            job.answer(self._refused(error, request).as_result())
         except CallError as error:
             errand.refused()
             job.answer(refusals.failed_call(error, target).as_result())
-        except GreenroomError as error:
-            errand.refused()
-            job.answer(self._refused(error, request).as_result())
         else:
             errand.follow(call)
 
@@ -338,7 +336,7 @@ class McpTool:
         self._conclude(server, target, result.raw, job)
 
     def _refused(self, error: GreenroomError, request: Request) -> Answer:
-        if isinstance(error, CallError):
+        if isinstance(error, CallError) and not isinstance(error, UsageError):
             found = self._resolve_again(request)
             return refusals.failed_call(error, found if isinstance(found, Target) else None)
         if isinstance(error, AmbiguousTool):

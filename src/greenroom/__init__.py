@@ -12,11 +12,23 @@ from typing import TYPE_CHECKING, Any
 from .protocol.version import VERSION
 
 if TYPE_CHECKING:
-    from .actors import ServerRequest
+    from .actors import AuthFor, Call, ConnectorFactory, Host, ServerRequest, Subscription
     from .protocol.address import Address
-    from .protocol.config import Config
+    from .protocol.catalogue import ServerEntry
+    from .protocol.config import (
+        Config,
+        HttpTransport,
+        Isolation,
+        Lifecycle,
+        PrefixMode,
+        RestartPolicy,
+        ServerDefinition,
+        Settings,
+    )
     from .protocol.errors import (
         AmbiguousTool,
+        BadArguments,
+        Bug,
         Busy,
         CallError,
         CallTimeout,
@@ -26,6 +38,7 @@ if TYPE_CHECKING:
         GreenroomError,
         InputRefused,
         NeedsAuth,
+        Problem,
         ProtocolFault,
         Reach,
         RemoteError,
@@ -33,6 +46,8 @@ if TYPE_CHECKING:
         RpcRefusal,
         ServerDown,
         ServerLost,
+        SessionNeeded,
+        TaskNeeded,
         Unavailable,
         UnknownPrompt,
         UnknownResource,
@@ -41,33 +56,47 @@ if TYPE_CHECKING:
         UsageError,
     )
     from .protocol.events import Event, Kind, Lagged
+    from .protocol.index import Ambiguous, Counts, Index, Missing, Place, Target
     from .protocol.lifecycle import Cause, State
     from .protocol.result import Completion, PromptMessages, ResourceContents, ToolResult
-    from .supervisor import DrainReport, Greenroom, ServerStatus
+    from .protocol.search import Match, SearchPage
+    from .supervisor import DrainReport, Greenroom, ReloadPlan, ServerStatus, Session, Updates
 
 __version__ = VERSION
 
 _HOMES = {
     "protocol.address": ("Address",),
-    "protocol.config": ("Config",),
+    "protocol.catalogue": ("ServerEntry",),
+    "protocol.config": (
+        "Config", "HttpTransport", "Isolation", "Lifecycle", "PrefixMode", "RestartPolicy",
+        "ServerDefinition", "Settings",
+    ),
     "protocol.errors": (
-        "AmbiguousTool", "Busy", "CallError", "CallTimeout", "ConfigError", "ConnectFailed", "Drained",
-        "GreenroomError", "InputRefused", "NeedsAuth", "ProtocolFault", "Reach", "RemoteError", "RoomClosed",
-        "RpcRefusal", "ServerDown", "ServerLost", "Unavailable", "UnknownPrompt", "UnknownResource", "UnknownServer",
+        "AmbiguousTool", "BadArguments", "Bug", "Busy", "CallError", "CallTimeout", "ConfigError",
+        "ConnectFailed", "Drained", "GreenroomError", "InputRefused", "NeedsAuth", "Problem",
+        "ProtocolFault", "Reach", "RemoteError", "RoomClosed", "RpcRefusal", "ServerDown", "ServerLost",
+        "SessionNeeded", "TaskNeeded", "Unavailable", "UnknownPrompt", "UnknownResource", "UnknownServer",
         "UnknownTool", "UsageError",
     ),
     "protocol.events": ("Event", "Kind", "Lagged"),
+    "protocol.index": ("Ambiguous", "Counts", "Index", "Missing", "Place", "Target"),
     "protocol.lifecycle": ("Cause", "State"),
     "protocol.result": ("Completion", "PromptMessages", "ResourceContents", "ToolResult"),
-    "actors": ("ServerRequest",),
-    "supervisor": ("DrainReport", "Greenroom", "ServerStatus"),
+    "protocol.search": ("Match", "SearchPage"),
+    "actors": ("AuthFor", "Call", "ConnectorFactory", "Host", "ServerRequest", "Subscription"),
+    "supervisor": ("DrainReport", "Greenroom", "ReloadPlan", "ServerStatus", "Session", "Updates"),
 }  # fmt: skip
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
 __all__ = [
     "Address",
+    "Ambiguous",
     "AmbiguousTool",
+    "AuthFor",
+    "BadArguments",
+    "Bug",
     "Busy",
+    "Call",
     "CallError",
     "CallTimeout",
     "Cause",
@@ -75,33 +104,57 @@ __all__ = [
     "Config",
     "ConfigError",
     "ConnectFailed",
+    "ConnectorFactory",
+    "Counts",
     "DrainReport",
     "Drained",
     "Event",
     "Greenroom",
     "GreenroomError",
+    "Host",
+    "HttpTransport",
+    "Index",
     "InputRefused",
+    "Isolation",
     "Kind",
     "Lagged",
+    "Lifecycle",
+    "Match",
+    "Missing",
     "NeedsAuth",
+    "Place",
+    "PrefixMode",
+    "Problem",
     "PromptMessages",
     "ProtocolFault",
     "Reach",
+    "ReloadPlan",
     "RemoteError",
     "ResourceContents",
+    "RestartPolicy",
     "RoomClosed",
     "RpcRefusal",
+    "SearchPage",
+    "ServerDefinition",
     "ServerDown",
+    "ServerEntry",
     "ServerLost",
     "ServerRequest",
     "ServerStatus",
+    "Session",
+    "SessionNeeded",
+    "Settings",
     "State",
+    "Subscription",
+    "Target",
+    "TaskNeeded",
     "ToolResult",
     "Unavailable",
     "UnknownPrompt",
     "UnknownResource",
     "UnknownServer",
     "UnknownTool",
+    "Updates",
     "UsageError",
     "__version__",
 ]

@@ -21,6 +21,7 @@ from greenroom.actors._rim import Rim, current_rim
 from greenroom.actors._stdio import StdioConnection, StdioConnector
 from greenroom.protocol.address import Address
 from greenroom.protocol.config import ServerDefinition, Settings
+from greenroom.protocol.errors import Reach
 
 SERVERS = Path(__file__).resolve().parents[2] / "testing" / "servers"
 CLIENT = {"name": "tests", "version": "1"}
@@ -71,11 +72,11 @@ class Call(Exchange):
         super().__init__(method, params, wants_progress=wants_progress)
         self.ends: list[tuple[bytes | None, RpcError | None]] = []
         self.seen: list[Any] = []
-        self.sent_at: list[int] = []
+        self.sent_at: list[Reach] = []
         self.done = anyio.Event()
 
     def sent(self) -> None:
-        self.sent_at.append(int(self.reach))
+        self.sent_at.append(self.reach)
 
     def end(self, result: bytes | None, error: RpcError | None) -> None:
         self.ends.append((result, error))
