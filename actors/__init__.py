@@ -26,6 +26,7 @@ from ._ref import MailboxFull, Ref, Reply
 from ._rim import Rim, Waiter, current_rim
 from ._router import Define, Learn, Router, Sync
 from ._server import TURN, ServerActor
+from ._slices import in_turns
 from ._stage import Director, Load, Record, Spawner, Stage, Then, Verdict
 from ._stdio import StdioConnector
 from ._stream import EventStream, Subscription
@@ -99,6 +100,7 @@ __all__ = [
     "current_rim",
     "decode_result",
     "default_cache_path",
+    "in_turns",
     "login_needed",
     "not_found",
 ]

@@ -64,6 +64,7 @@ class _Body(msgspec.Struct, omit_defaults=True):
     server_info: dict[str, Any] = {}
     capabilities: dict[str, Any] = {}
     protocol_version: str | None = None
+    problems: list[str] = []
 
 
 class _Kept(msgspec.Struct):
@@ -271,6 +272,7 @@ def _kept(entry: ServerEntry) -> _Kept:
         server_info=dict(entry.server_info),
         capabilities=dict(entry.capabilities),
         protocol_version=entry.protocol_version,
+        problems=list(entry.problems),
     )
     return _Kept(entry.fetched_at, entry.revision, msgspec.Raw(_said(body)))
 
@@ -299,6 +301,7 @@ def _entry(server: str, definition_hash: str, kept: _Kept) -> ServerEntry | None
         server_info=body.server_info,
         capabilities=body.capabilities,
         protocol_version=body.protocol_version,
+        problems=tuple(body.problems),
         fetched_at=kept.fetched_at,
         revision=kept.revision,
     )

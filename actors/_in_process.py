@@ -103,9 +103,9 @@ class InProcessConnector:
             try:
                 server = as_server(given())
             except Exception as error:
-                raise ConnectFailed(f'Server "{name}" could not be made: {error!r}', server=name) from error
+                raise ConnectFailed(f"it could not be made: {error!r}", server=name) from error
         if server is None:
-            text = f"Server \"{name}\" is no MCP server of the SDK's or of FastMCP's, and no factory of one."
+            text = "it is no MCP server of the SDK's or of FastMCP's, and no factory of one."
             raise ConnectFailed(text, server=name)
         return server
 

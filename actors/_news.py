@@ -75,7 +75,7 @@ def describe(reason: LostReason) -> str:
 def connect_failed(server: str, reason: LostReason) -> ConnectFailed:
     """The end of an attempt to connect."""
     return ConnectFailed(
-        f'Failed to connect to "{server}": {describe(reason)}',
+        describe(reason),
         server=server,
         exit_code=reason.exit_code,
         stderr_tail=reason.stderr_tail,

@@ -1,11 +1,11 @@
 """The router: owns the catalogue's index and publishes it.
 
 The index is immutable and replaced whole, so resolving a name is a dict look-up in whatever task needs it, with no hop.
-What is learned of servers arrives as messages; a batch of them costs one new index. An entry that is older than the one
-it would replace (by revision) is dropped, so a slow answer never overwrites a newer one; one that says the same is
-kept but announced to nobody. What clients would refuse of a new one is noted, item by item. `Sync` is answered once
-everything told before it is in the published index: that is how a caller that has just connected a server resolves its
-tool again.
+What is learned of servers arrives as messages; a batch of them costs one new index, which is made in slices, so that
+five thousand tools hold nobody up. An entry that is older than the one it would replace (by revision) is dropped, so a
+slow answer never overwrites a newer one; one that says the same is kept but announced to nobody. What clients would
+refuse of a new one is noted, item by item. `Sync` is answered once everything told before it is in the published index:
+that is how a caller that has just connected a server resolves its tool again.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from ..protocol.index import Index
 from ._core import CoreActor
 from ._ref import Reply
 from ._rim import Rim
+from ._slices import in_turns
 from ._stream import EventStream
 
 _NOTED: Final = 10  # of one server's faults at a time
@@ -93,10 +94,13 @@ class Router(CoreActor[RouterMessage]):
 
     async def after_batch(self) -> None:
         if self._is_stale:
-            self.index = Index.build(self._servers, self._entries, self._settings, previous=self.index)
+            self.index = await in_turns(
+                Index.building(self._servers, self._entries, self._settings, previous=self.index)
+            )
             self._is_stale = False
             news, self._news = self._news, {}
             for server in news:
+                await in_turns(self.index.fitting(server))
                 self._note_faults(server)
         waiting, self._waiting = self._waiting, []
         for reply in waiting:
@@ -137,4 +141,5 @@ def same_content(one: ServerEntry, other: ServerEntry) -> bool:
         and one.templates == other.templates
         and one.prompts == other.prompts
         and one.instructions == other.instructions
+        and one.problems == other.problems
     )

@@ -23,7 +23,7 @@ from typing import Any, Final
 
 from ..protocol.address import Address
 from ..protocol.config import Era
-from ..protocol.errors import Bug, CallError, CallTimeout, NeedsAuth, Reach
+from ..protocol.errors import Bug, CallError, CallTimeout, ConnectFailed, NeedsAuth, Reach
 from ..protocol.events import Kind
 from ..protocol.lifecycle import Cause, Effect, Ending, Life, State, Trigger, is_late, settle, step
 from ._call import Call
@@ -332,7 +332,7 @@ class ServerActor(CallDesk):
                 self._on_lost(LostReason(str(news.error)))
             return
         self._remember(news.error)
-        self._fail_attempt(Ending(_cause_of(news.error), str(news.error)))
+        self._fail_attempt(Ending(_cause_of(news.error), _reason_of(news.error)))
 
     def _fail_attempt(self, ending: Ending) -> None:
         """Whoever waits for it is told when it is cleared away; who comes from here on waits for the next."""
@@ -345,7 +345,7 @@ class ServerActor(CallDesk):
         if state is State.CONNECTING:
             error = self._connect_error(reason)
             self._remember(error)
-            ending = Ending(Cause.CONNECT_FAILED, str(error))
+            ending = Ending(Cause.CONNECT_FAILED, _reason_of(error))
             self._fail_attempt(Ending(Cause.NEEDS_AUTH, reason.text) if wants_login else ending)
         elif state is State.CONNECTED or (state is State.DRAINING and not self.life.stopping):
             cause = Cause.NEEDS_AUTH if wants_login else Cause.LOST
@@ -566,6 +566,11 @@ class ServerActor(CallDesk):
         elif life.state is State.DRAINING and not life.stopping and life.deadline is not None:
             return life.deadline
         return math.inf
+
+
+def _reason_of(error: CallError) -> str:
+    """Why, for those who say themselves that a connect failed, and of which server."""
+    return error.reason if isinstance(error, ConnectFailed) else str(error)
 
 
 def _cause_of(error: CallError) -> Cause:

@@ -59,7 +59,7 @@ class UnixConnector:
             except BlockingIOError:
                 await anyio.sleep(_LOOK_AGAIN)
             except OSError as error:
-                text = f'Server "{name}": nobody can be reached at "{path}" ({error.strerror or error}). '
+                text = f'nobody can be reached at "{path}" ({error.strerror or error}). '
                 raise ConnectFailed(f'{text}Start it, or correct "socket".', server=name) from None
             else:
                 return

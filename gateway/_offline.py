@@ -41,6 +41,7 @@ class OfflineLibrary:
             definition.lifecycle.value,
             tool_count=len(self.index.tools(name)) if known else None,
             cached=known,
+            problems=entry.problems if entry is not None else (),
             disabled=definition.disabled,
             faults=self.index.faults(name),
         )

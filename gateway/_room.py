@@ -75,6 +75,8 @@ class StatusRow(Protocol):
     @property
     def cached(self) -> bool: ...
     @property
+    def problems(self) -> Sequence[str]: ...
+    @property
     def failed_ago(self) -> float | None: ...
     @property
     def failure(self) -> str | None: ...
@@ -106,6 +108,7 @@ class PlainRow:
     lifecycle: str
     tool_count: int | None = None
     cached: bool = False
+    problems: Sequence[str] = ()
     disabled: bool = False
     broken: str | None = None
     scope: str = "shared"

@@ -24,10 +24,12 @@ from ._ranking import Document
 from ._sdk_types import sdk_types
 from .catalogue import Raw
 from .names import Seat, normal, settle
+from .slices import Pace, Slices
 
 if TYPE_CHECKING:
     from mcp_types import Tool
 
+SEARCHED = 8_192  # characters of a description
 Kind = Literal["tool", "resource", "prompt"]
 Identity = tuple[Kind, str]  # what a server knows it by: the kind, and the original name or URI
 
@@ -97,9 +99,9 @@ class Target:
 
     @cached_property
     def document(self) -> Document:
-        """What search looks at."""
+        """What search looks at: of a description no more than its beginning."""
         said = self.record["name"] if self.kind == "resource" else self.original
-        return Document.of(self.name, said, self.server, self.description)
+        return Document.of(self.name, said, self.server, self.description[:SEARCHED])
 
 
 @attrs.frozen
@@ -149,9 +151,10 @@ class Household:
     @cached_property
     def loose(self) -> Mapping[str, Iterable[Identity]]:
         """Who the server may mean by the normal form of a name of its own."""
-        found: dict[str, dict[Identity, None]] = {}
+        found: dict[str, Iterable[Identity]] = {}
         for spelling, who in self.local.items():
-            found.setdefault(normal(spelling), {}).update(dict.fromkeys(who))
+            key = normal(spelling)
+            found[key] = dict.fromkeys((*found[key], *who)) if key in found else who
         return found
 
 
@@ -194,6 +197,23 @@ class Namespace:
                 first, [target for household in everyone for target in household.targets]
             )
         return cls(households, prefixes, exact, contested)
+
+    def preparing(self, pace: Pace) -> Slices[None]:
+        """Make what look-ups of names that are not exposed as they are said need, in slices."""
+        size = len(self.exact) // 30
+        _ = self.everything
+        if pace.due(size):
+            yield
+        _ = self._loose
+        if pace.due(size):
+            yield
+        _ = self._owned
+        if pace.due(size):
+            yield
+        for household in self.households.values():
+            _ = household.loose
+            if pace.due(1 + len(household.targets) // 30):
+                yield
 
     @cached_property
     def everything(self) -> tuple[Target, ...]:

@@ -34,6 +34,8 @@ from typing import Final
 
 import attrs
 
+from .slices import Pace, Slices, finish
+
 NAME, ORIGINAL, SERVER, DESCRIPTION = range(4)
 WEIGHTS: Final = (12, 10, 8, 5)
 MAX_WORDS: Final = 64  # of a query; the rest is not a query any more, and a score must fit its lane
@@ -101,17 +103,37 @@ class _Word:
 class Ranking:
     """An inverted index over `documents`, made once; equal scores rank in the order given."""
 
-    def __init__(self, documents: Sequence[Document]) -> None:
-        self._documents = documents
-        self._ones = self._lanes(array("H", [1]) * len(documents))
-        self._word = lru_cache(maxsize=64)(self._measure)
+    def __init__(self, documents: Iterable[Document] | None) -> None:
+        self._documents: list[Document] = []
         self._postings: dict[str, array[int]] = {}
+        self._word = lru_cache(maxsize=64)(self._measure)
+        if documents is not None:
+            finish(self._take(documents))
+
+    @classmethod
+    def making(cls, documents: Iterable[Document]) -> Slices[Ranking]:
+        """The same, in slices; `documents` may themselves be made on the way."""
+        ranking = cls(None)
+        yield from ranking._take(documents)
+        return ranking
+
+    def _take(self, documents: Iterable[Document]) -> Slices[None]:
+        pace = Pace()
         for number, document in enumerate(documents):
             for token, mask in zip(document.tokens, document.masks, strict=True):
                 posting = self._postings.get(token)
                 if posting is None:
                     posting = self._postings[token] = array("Q")
                 posting.append(number << _FIELDS | mask)
+            self._documents.append(document)
+            if pace.due(1 + len(document.masks) // 16):
+                yield
+        self._ones = self._lanes(array("H", [1]) * len(self._documents))
+        if pace.due(len(self._postings) // 100):
+            yield
+        _ = self._text, self._lengths
+        if pace.due(len(self._postings) // 100):
+            yield
 
     def rank(self, query: str, most: int, only: Iterable[int] | None = None) -> tuple[list[Hit], int]:
         """The best `most` documents that match any word of `query` or all of it, best first, and how many match.

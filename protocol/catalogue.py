@@ -33,6 +33,7 @@ class ServerEntry:
     server_info: Raw = attrs.field(factory=_no_raw)
     capabilities: Raw = attrs.field(factory=_no_raw)
     protocol_version: str | None = None  # what it spoke when it last could choose: spares the probe next time
+    problems: tuple[str, ...] = ()  # what is missing from the lists and why, in words
     fetched_at: float = 0.0  # wall clock, seconds since the epoch: the one place it is used
     revision: int = 0  # grows with every fetch begun; an older answer never overwrites a newer one
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Sequence
-from typing import Any, cast
+from typing import Any, Final, cast
 
 import attrs
 
@@ -31,7 +31,7 @@ class Reach(enum.StrEnum):
     @property
     def words(self) -> str:
         """What a failed call's text says of it, once, as a part of a sentence."""
-        return "the call was sent and may have run" if self else "the call was not sent"
+        return "the call was not sent" if self is Reach.NOT_SENT else "the call was sent and may have run"
 
 
 class GreenroomError(Exception):
@@ -123,13 +123,22 @@ class UsageError(CallError):
             self.code = code
 
 
+_MOST_NAMES: Final = 60
+
+
+def some_of(names: Sequence[str]) -> str:
+    """The names, separated by commas; not all, where a mistake would be answered with a catalogue."""
+    more = len(names) - _MOST_NAMES
+    return ", ".join(names[:_MOST_NAMES]) + (f" and {more} more" if more > 0 else "")
+
+
 class UnknownServer(UsageError):
     """No server of that name is configured."""
 
     code = "server_not_found"
 
     def __init__(self, server: str, known: Sequence[str] = ()) -> None:
-        hint = f" Configured: {', '.join(known)}." if known else " No servers are configured."
+        hint = f" Configured: {some_of(known)}." if known else " No servers are configured."
         super().__init__(f'Server "{server}" not found.{hint}', server=server)
         self.known = tuple(known)
 
@@ -152,7 +161,7 @@ class UnknownPrompt(UsageError):
     code = "prompt_not_found"
 
     def __init__(self, prompt: str, known: Sequence[str] = ()) -> None:
-        hint = f" There are: {', '.join(known)}." if known else " No prompts are known."
+        hint = f" There are: {some_of(known)}." if known else " No prompts are known."
         super().__init__(f'Prompt "{prompt}" not found.{hint}')
         self.prompt = prompt
 
@@ -163,7 +172,7 @@ class UnknownResource(UsageError):
     code = "resource_not_found"
 
     def __init__(self, uri: str, servers: Sequence[str] = ()) -> None:
-        hint = f" Specify a server: {', '.join(servers)}." if servers else " No server has resources."
+        hint = f" Specify a server: {some_of(servers)}." if servers else " No server has resources."
         super().__init__(f'Resource "{uri}" is not listed by any server.{hint}')
         self.uri = uri
 
@@ -175,7 +184,7 @@ class AmbiguousTool(UsageError):
 
     def __init__(self, tool: str, candidates: Sequence[str], *, what: str = "Tool") -> None:
         super().__init__(
-            f'{what} "{tool}" matches multiple servers. Specify a server. Candidates: {", ".join(candidates)}'
+            f'{what} "{tool}" matches multiple servers. Specify a server. Candidates: {some_of(candidates)}'
         )
         self.tool = tool
         self.candidates = tuple(candidates)
@@ -273,19 +282,20 @@ class RoomClosed(CallError):
 
 
 class ConnectFailed(CallError):
-    """The server could not be started or did not shake hands. Not sent."""
+    """The server could not be started or did not shake hands. Not sent. `reason` is the message without the server."""
 
     code = "connect_failed"
 
     def __init__(
         self,
-        message: str,
+        reason: str,
         *,
         server: str,
         exit_code: int | None = None,
         stderr_tail: Sequence[str] = (),
     ) -> None:
-        super().__init__(message, server=server)
+        super().__init__(f'Failed to connect to "{server}": {reason}', server=server)
+        self.reason = reason
         self.exit_code = exit_code
         self.stderr_tail = tuple(stderr_tail)
 

@@ -5,6 +5,9 @@ between. It is a pure function of (definitions, entries, settings), so it cannot
 first. Rebuilding one is cheap because each server's own part is kept from the previous index unless its
 entry or its naming changed; only the merge is done again.
 
+What takes time with thousands of tools is made in slices: `building` an index, and `preparing` what search and
+mistaken names need of one. Without that it is made when first asked for, in one go.
+
 A server whose entry is unknown is in the index too, with nothing in it: its prefix still says who to
 connect for a name nobody has. A disabled server is not in it at all.
 
@@ -16,6 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from functools import cached_property
+from itertools import chain
 from typing import Any, Final, cast
 
 import attrs
@@ -28,6 +32,7 @@ from ._uris import resolve as resolve_uri
 from .catalogue import Raw, ServerEntry
 from .config import PrefixMode, ServerDefinition, Settings
 from .names import MAX_LENGTH, Claim, Seat, normal, prefix_of, resource_name, selector, spellings
+from .slices import Pace, Slices, finish
 
 __all__ = ["Ambiguous", "Counts", "Index", "Kind", "Missing", "Place", "Target", "qualified", "unqualified"]
 
@@ -67,13 +72,15 @@ class _Naming:
         )
 
 
-@attrs.frozen(eq=False)
+@attrs.define(eq=False)
 class _Part:
     """One server's contribution, kept from index to index."""
 
     server: str
     entry: ServerEntry | None
     naming: _Naming
+    _tools: Household | None = attrs.field(default=None, init=False)
+    _misfits: Mapping[tuple[str, str], Fitted] | None = attrs.field(default=None, init=False)
 
     def unless(self, other: _Part | None) -> _Part:
         """`other`, with all it has worked out already, if it says the same; else this one."""
@@ -87,22 +94,41 @@ class _Part:
         mode = self.naming.mode
         return normal(prefix_of(self.server, PrefixMode.SERVER if mode is PrefixMode.NONE else mode))
 
-    @cached_property
+    @property
     def tools(self) -> Household:
-        found = [*self._read("tool", "tools"), *self._read("resource", "resources")]
-        if self.naming.include is not None:
-            found = [one for one in found if self._chosen(one, self.naming.include)]
-        if self.naming.exclude:
-            found = [one for one in found if not self._chosen(one, self.naming.exclude)]
-        return Household.of(found)
+        return self._tools or finish(self.reading(Pace()))
+
+    def reading(self, pace: Pace) -> Slices[Household]:
+        """Read its tools, unless that is done."""
+        if self._tools is None:
+            found: list[tuple[Seat, Target]] = []
+            for one in chain(self._read("tool", "tools"), self._read("resource", "resources")):
+                if self._is_chosen(one):
+                    found.append(one)
+                if pace.due():
+                    yield
+            self._tools = Household.of(found)
+            if pace.due(len(found) // 20):
+                yield
+        return self._tools
+
+    def _is_chosen(self, one: tuple[Seat, Target]) -> bool:
+        include, exclude = self.naming.include, self.naming.exclude
+        return (include is None or self._fits(one, include)) and not (exclude and self._fits(one, exclude))
 
     @cached_property
     def prompts(self) -> Household:
         return Household.of(self._read("prompt", "prompts"))
 
-    @cached_property
+    @property
     def misfits(self) -> Mapping[tuple[str, str], Fitted]:
         """What clients would not take as it is, by kind and the server's own name for it."""
+        return finish(self.fitting(Pace())) if self._misfits is None else self._misfits
+
+    def fitting(self, pace: Pace) -> Slices[Mapping[tuple[str, str], Fitted]]:
+        """Look for misfits, unless that is done."""
+        if self._misfits is not None:
+            return self._misfits
         found: dict[tuple[str, str], Fitted | None] = {}
         for kind, (field, key) in _LISTED.items():
             records: tuple[Raw, ...] | None = getattr(self.entry, field, None)
@@ -110,7 +136,10 @@ class _Part:
                 who = kind, _text(record, key)
                 if who not in found:  # what is listed twice counts once
                     found[who] = fit(kind, record)
-        return {who: fitted for who, fitted in found.items() if fitted is not None}
+                if pace.due():
+                    yield
+        self._misfits = {who: fitted for who, fitted in found.items() if fitted is not None}
+        return self._misfits
 
     @cached_property
     def counts(self) -> Counts:
@@ -130,7 +159,7 @@ class _Part:
                 seat = Seat.first(Claim(self.server, kind, original, local, self.naming.mode))
                 yield seat, _target(seat.name, self.server, kind, original, record)
 
-    def _chosen(self, one: tuple[Seat, Target], patterns: tuple[str, ...]) -> bool:
+    def _fits(self, one: tuple[Seat, Target], patterns: tuple[str, ...]) -> bool:
         matches = selector(patterns)
         return any(matches(spelling) for spelling in spellings(self.server, one[0].claim.local))
 
@@ -157,12 +186,21 @@ def _text(record: Raw, key: str) -> str:
     return value if isinstance(value, str) else ""
 
 
+@attrs.define(eq=False)
+class _Search:
+    """The ranked index, once it is there; until then how far it is."""
+
+    ranking: Ranking | None = None
+    making: Slices[None] | None = None
+
+
 @attrs.frozen(eq=False)
 class Index:
     """Every exposed name of a room. Make one with `build`."""
 
     _parts: Mapping[str, _Part]  # in config order
     _tools: Namespace
+    _search: _Search = attrs.field(factory=_Search, init=False)
 
     @classmethod
     def build(
@@ -177,12 +215,26 @@ class Index:
 
         `previous` only makes it quicker: parts are taken from it where the very same entry is named alike.
         """
+        return finish(cls.building(servers, entries, settings, previous=previous))
+
+    @classmethod
+    def building(
+        cls,
+        servers: Mapping[str, ServerDefinition],
+        entries: Mapping[str, ServerEntry | None],
+        settings: Settings,
+        *,
+        previous: Index | None = None,
+    ) -> Slices[Index]:
+        """`build`, in slices."""
+        pace = Pace()
         kept: Mapping[str, _Part] = {} if previous is None else previous._parts
         parts: dict[str, _Part] = {}
         for name, definition in servers.items():
             if not definition.disabled:
                 part = _Part(name, entries.get(name), _Naming.of(definition, settings))
                 parts[name] = part.unless(kept.get(name))
+                yield from parts[name].reading(pace)
         return cls(
             parts, Namespace.merge({name: part.tools for name, part in parts.items()}, _prefixes(parts))
         )
@@ -282,6 +334,12 @@ class Index:
         fitted = None if part is None else part.misfits.get((kind, original))
         return record if fitted is None else fitted.record
 
+    def fitting(self, server: str) -> Slices[None]:
+        """Make what `faults` and `as_listed` need of `server`, in slices."""
+        part = self._parts.get(server)
+        if part is not None:
+            yield from part.fitting(Pace())
+
     def faults(self, server: str) -> tuple[str, ...]:
         """What of `server`'s lists clients would refuse, in words: each item with what was done about it."""
         part = self._parts.get(server)
@@ -299,14 +357,38 @@ class Index:
 
     # -- search --
 
-    @cached_property
+    @property
     def ranking(self) -> Ranking:
-        """The ranked index over `tools()`; `search` is its door. Made at the first search."""
-        return Ranking([target.document for target in self.tools()])
+        """The ranked index over `tools()`; `search` is its door. Made at the first search, unless it was prepared."""
+        if self._search.ranking is None:
+            self._search.ranking = Ranking(target.document for target in self.tools())
+        return self._search.ranking
+
+    def preparing_names(self) -> Slices[None]:
+        """Make what `resolve` needs for a name that is not exposed as it is said."""
+        return self._tools.preparing(Pace())
+
+    def preparing(self) -> Slices[None]:
+        """Make what `search` and `suggest` need. Whoever asks while it is being made, in the same loop, helps."""
+        search = self._search
+        if search.ranking is None and search.making is None:
+            search.making = self._make_ranking()
+        while search.ranking is None and search.making is not None:
+            try:
+                next(search.making)
+            except StopIteration:
+                search.making = None
+            else:
+                yield
+
+    def _make_ranking(self) -> Slices[None]:
+        yield from self.preparing_names()
+        self._search.ranking = yield from Ranking.making(target.document for target in self.tools())
 
     def suggest(self, name: str, limit: int = 5) -> tuple[str, ...]:
         """Up to `limit` exposed names that a mistaken `name` may have meant, the likeliest first: those spelled
         almost like it, then those that share words with it."""
+        name = name[: 4 * MAX_LENGTH]  # what is longer was never a name
         bare = self._unprefixed(name)
         words = " ".join(word for word in tokens(normalise(bare)) if len(word) > 1)
         sharing = (self.tools()[number].name for number, _ in self.ranking.rank(words, limit)[0])
@@ -324,11 +406,14 @@ class Index:
 
     def _unprefixed(self, name: str) -> str:
         """`name` without the longest server prefix it starts with, in whatever mode that is spelled."""
-        modes = (PrefixMode.SERVER, PrefixMode.SHORT)
-        prefixes = {normal(prefix_of(server, mode)) + "_" for server in self._parts for mode in modes}
         key = normal(name)
-        longest = max((len(prefix) for prefix in prefixes if key.startswith(prefix)), default=0)
+        longest = max((len(prefix) for prefix in self._said_prefixes if key.startswith(prefix)), default=0)
         return name[longest:]
+
+    @cached_property
+    def _said_prefixes(self) -> frozenset[str]:
+        modes = (PrefixMode.SERVER, PrefixMode.SHORT)
+        return frozenset(normal(prefix_of(server, mode)) + "_" for server in self._parts for mode in modes)
 
 
 _NO_URIS: Final = UriSpace({}, {})

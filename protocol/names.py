@@ -174,6 +174,8 @@ def settle(seats: Iterable[Seat]) -> Settled:
     the top differ by 128 bits of hash.
     """
     seats = list(seats)
+    if len({seat.name for seat in seats}) == len(seats):
+        return Settled(seats, {})  # nearly always
     holders: dict[str, list[int]] = {}
     contested: dict[str, set[int]] = {}
     arrivals: Iterable[int] = range(len(seats))

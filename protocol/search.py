@@ -14,8 +14,10 @@ from typing import Final
 import attrs
 
 from .index import Index, Target
+from .slices import Pace, Slices, finish
 
 PAGE: Final = 12
+MAX_QUERY: Final = 1_000  # characters of a query that are read
 
 
 @attrs.frozen
@@ -49,6 +51,7 @@ def search(
     """
     if not query.strip():
         return _page(index.tools(server) if server is not None else (), limit, offset)
+    query = query[:MAX_QUERY]
     everything = index.tools()
     only = None if server is None else [n for n, tool in enumerate(everything) if tool.server == server]
     start, end = _span(limit, offset)
@@ -66,7 +69,24 @@ def search_matching(
     offset: int = 0,
 ) -> SearchPage:
     """The tools whose name or description `matches` accepts, by name, unranked."""
-    found = [target for target in index.tools(server) if matches(target.name) or matches(target.description)]
+    return finish(searching_matching(index, matches, server=server, limit=limit, offset=offset))
+
+
+def searching_matching(
+    index: Index,
+    matches: Callable[[str], bool],
+    *,
+    server: str | None = None,
+    limit: int = PAGE,
+    offset: int = 0,
+) -> Slices[SearchPage]:
+    """`search_matching`, in slices."""
+    pace, found = Pace(), list[Target]()
+    for target in index.tools(server):
+        if matches(target.name) or matches(target.description):
+            found.append(target)
+        if pace.due(1 + len(target.description) // 10_000):
+            yield
     return _page(found, limit, offset)
 
 

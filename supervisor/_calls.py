@@ -16,7 +16,7 @@ from typing import Any
 import anyio
 import anyio.lowlevel
 
-from ..actors import Call, ServerActor, Sync, decode_result
+from ..actors import Call, ServerActor, Sync, decode_result, in_turns
 from ..protocol.errors import (
     AmbiguousTool,
     CallError,
@@ -26,6 +26,7 @@ from ..protocol.errors import (
     RoomClosed,
     UnknownTool,
     UsageError,
+    some_of,
 )
 from ..protocol.index import Ambiguous, Missing, Target
 from ..protocol.result import ToolResult
@@ -131,6 +132,7 @@ class Calls(Requests):
 
     async def _find(self, name: str, server: str | None, leases: ExitStack, wait_by: float) -> Target:
         """`find`; a server that was connected for it stays leased until the caller has made its call."""
+        await in_turns(self.index.preparing_names())
         found = self._resolve(name, server)
         if not isinstance(found, Missing):
             return found
@@ -146,13 +148,14 @@ class Calls(Requests):
                 except CallError as error:
                     refused = refused or error
                     continue
-                await self._live.router.ref.ask(Sync)
+                await in_turns((await self._live.router.ref.ask(Sync)).preparing_names())
                 again = self._resolve(name, server)
                 if not isinstance(again, Missing):
                     leases.push(lease.pop_all())
                     return again
         if refused is not None:
             raise refused
+        await in_turns(self.index.preparing())
         raise self._unknown(name, found.servers)
 
     def _resolve(self, name: str, server: str | None) -> Target | Missing:
@@ -167,7 +170,7 @@ class Calls(Requests):
         index = self.index
         names = [target.name for server in servers[:1] for target in index.tools(server)]
         message = f'Tool "{name}" not found.'
-        message += f' Server "{servers[0]}" has: {", ".join(names)}.' if names else ""
+        message += f' Server "{servers[0]}" has: {some_of(names)}.' if names else ""
         return UnknownTool(name, message=message, suggestions=index.suggest(name))
 
     async def _connect(self, server: str, *, by_name: bool, wait_by: float = math.inf) -> None:

@@ -321,9 +321,13 @@ class Greenroom(Calls):
                 for name in self._live.root.records
             }
         )
-        return [
-            attrs.evolve(row, faults=faults) if (faults := index.faults(row.server)) else row for row in rows
-        ]
+        return [self._with_catalogue(row, index) for row in rows]
+
+    def _with_catalogue(self, row: ServerStatus, index: Index) -> ServerStatus:
+        """What the catalogue has to say of it, where that is not all well."""
+        entry, faults = self._live.router.entry(row.server), index.faults(row.server)
+        problems = entry.problems if entry is not None else ()
+        return attrs.evolve(row, faults=faults, problems=problems) if faults or problems else row
 
     def events(self, kinds: Iterable[Kind] | None = None) -> Subscription:
         """`async with room.events() as events: async for event in events: …`, from now on, in order. Asked for before

@@ -67,6 +67,9 @@ if TYPE_CHECKING:
 FLUSH_TIME = 2.0
 
 
+_MOST_PROBLEMS = 20  # of one server's lists that are remembered
+
+
 class Runtime:
     """One room's machinery, from its start to its end. Made before the loop runs; `run` fills it."""
 
@@ -341,6 +344,7 @@ class Runtime:
                     server_info=hello.server_info,
                     capabilities=hello.capabilities,
                     protocol_version=self.root.era_hint(actor),
+                    problems=tuple(dict.fromkeys(listing.problems))[:_MOST_PROBLEMS],
                     fetched_at=time.time(),
                     revision=revision,
                 )

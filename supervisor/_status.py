@@ -23,6 +23,7 @@ class ServerStatus:
     last_line: str | None = None  # what it wrote last to its stderr while it connects
     tool_count: int | None = None  # None: unknown
     cached: bool = False  # something is known of it, from this run or from the cache
+    problems: tuple[str, ...] = ()  # what is missing from its lists and why: one that was cut, or failed
     pid: int | None = None
     failure: str | None = None  # why it last failed; cleared when it connects
     failed_ago: float | None = None  # seconds

@@ -92,9 +92,7 @@ class FakeConnector:
         server = self.server
         server.starts += 1
         if server.refuse_start is not None:
-            raise ConnectFailed(
-                f'Failed to connect to "{self.name}": {server.refuse_start}', server=self.name
-            )
+            raise ConnectFailed(server.refuse_start, server=self.name)
         if server.start_error is not None:
             raise server.start_error
         server.live += 1

@@ -187,6 +187,7 @@ def test_what_the_cache_knows_is_shown_as_a_room_would() -> None:
     assert status["servers"][0]["state"] == "idle"
     assert [tool["name"] for tool in tools_view(librarian, library, "clock")["tools"]] == ["clock_now"]
     assert tools_view(librarian, library, "nope")["error"] == "server_not_found"
+    assert "Configured: " in tools_view(librarian, library, "nope")["message"]
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,8 @@ import json
 import os
 from typing import Any
 
+import anyio
+import anyio.lowlevel
 import pytest
 from tests.support import run
 from tests.support.door_rooms import NOW, FakeRoom
@@ -14,10 +16,16 @@ from greenroom.gateway._jobs import Job
 from greenroom.gateway._mcp_tool import DEFINITION, McpTool, Spill, ask
 from greenroom.protocol.errors import (
     Busy,
+    CallError,
     CallTimeout,
     ConnectFailed,
+    NeedsAuth,
     Reach,
     RemoteError,
+    RoomClosed,
+    ServerDown,
+    SessionNeeded,
+    TaskNeeded,
     Unavailable,
 )
 from greenroom.protocol.lifecycle import State
@@ -335,9 +343,13 @@ def test_an_rpc_error_and_a_timeout_are_failed_calls_that_say_how_far_they_got()
     assert text.startswith("Failed to call tool: Invalid arguments\n\nExpected parameters:\ntitle")
     assert sink.results[0]["_meta"]["greenroom/details"]["error"] == "call_failed"
     sink, _ = begin(room, tool="github_create_issue")
-    room.calls[1].fail(CallTimeout("No answer in 60s", server="github", reach=Reach.SENT, timeout=60))
+    room.calls[1].fail(
+        CallTimeout(f"No answer in 60s; {Reach.SENT.words}.", server="github", reach=Reach.SENT, timeout=60)
+    )
     text = sink.results[0]["content"][0]["text"]
-    assert text.startswith("Failed to call tool: No answer in 60s. It was sent and may have run.\n\nExpected")
+    assert text.startswith(
+        "Failed to call tool: No answer in 60s; the call was sent and may have run.\n\nExpected"
+    )
     assert sink.results[0]["_meta"]["greenroom/details"]["reach"] == "sent"
     assert sink.results[0]["isError"] is True
 
@@ -356,6 +368,16 @@ def test_a_busy_server_explains_itself() -> None:
     text, details = asked(room, tool="clock_now")
     assert "256 calls in flight, 1024 queued" in text
     assert (details["error"], details["retryIn"]) == ("server_busy", 1.5)
+
+
+@pytest.mark.parametrize("kind", [ServerDown, NeedsAuth, SessionNeeded, TaskNeeded, RoomClosed])
+def test_t50_every_refusal_of_a_call_is_an_error(kind: type[CallError]) -> None:
+    room = FakeRoom()
+    room.refuse = kind(f"Not now; {Reach.NOT_SENT.words}.", server="clock")
+    (result,) = begin(room, tool="clock_now")[0].results
+    assert result["isError"] is True
+    assert "structuredContent" not in result
+    assert "the call was not sent" in result["content"][0]["text"]
 
 
 def test_an_answer_that_is_no_object_fails_the_call() -> None:
@@ -519,3 +541,73 @@ def test_a_fat_structured_result_is_left_out_of_the_details() -> None:
     rest = sink.results[0]["_meta"]["greenroom/details"]["mcpResult"]
     assert rest["omitted"] is True
     assert rest["rawResultBytes"] > 20_000
+
+
+# ---- thousands of tools ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [{"search": "zebra"}, {"search": "^x", "regex": True}, {"tool": "zebra"}, {"describe": "clock_zebra"}],
+)
+def test_others_have_their_turn_while_thousands_of_tools_are_searched(
+    asked: dict[str, Any], backend: str
+) -> None:
+    room = FakeRoom()
+    room.learn("clock", *({**NOW, "name": f"tool_{number}"} for number in range(3_000)))
+
+    async def body() -> int:
+        turns = first = 0
+
+        async def count() -> None:
+            nonlocal turns
+            while True:
+                await anyio.lowlevel.checkpoint()
+                turns += 1
+
+        async with anyio.create_task_group() as group:
+            group.start_soon(count)
+            await ask(McpTool(room), asked)
+            first = turns
+            group.cancel_scope.cancel()
+        return first
+
+    assert run(backend, body) >= 30
+
+
+def test_two_who_search_at_first_share_the_work(backend: str) -> None:
+    room = FakeRoom()
+    room.learn("clock", *({**NOW, "name": f"tool_{number}"} for number in range(1_000)))
+
+    async def body() -> list[Any]:
+        found: list[Any] = []
+
+        async def look() -> None:
+            result = await ask(McpTool(room), {"search": "tool 7"})
+            found.append((room.index.ranking, result["_meta"]["greenroom/details"]["count"]))
+
+        async with anyio.create_task_group() as group:
+            group.start_soon(look)
+            group.start_soon(look)
+        return found
+
+    one, other = run(backend, body)
+    assert one[0] is other[0]
+    assert one[1] == other[1] == 1_000
+
+
+def test_describe_shows_annotations_and_what_it_returns() -> None:
+    room = FakeRoom()
+    output = {"type": "object", "properties": {"time": {"type": "string"}}, "required": ["time"]}
+    more = {"annotations": {"readOnlyHint": True, "title": "Now"}, "outputSchema": output, "title": "Now!"}
+    room.learn("clock", {**NOW, **more})
+    text, details = asked(room, describe="clock_now")
+    assert 'Annotations: readOnlyHint: true, title: "Now"' in text
+    assert "Returns:\ntime (string) *required*" in text
+    assert {key: details["tool"][key] for key in more} == more
+    room.learn("clock", {**NOW, "annotations": 7, "outputSchema": []})
+    assert "Returns" not in asked(room, describe="clock_now")[0]
+
+
+def test_an_unknown_server_is_answered_with_those_there_are() -> None:
+    assert asked(FakeRoom(), server="nope")[0].endswith("Configured: github, clock, fresh, off, bad.")

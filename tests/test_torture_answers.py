@@ -5,13 +5,15 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Generator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import anyio
 import pytest
-from tests.support.gateway import serve
+from tests.support.gateway import Gateway, faulty
+from tests.support.gateway import serve as serve_gateway
 from tests.support.lister import lister, tool
 from tests.support.whole import whole
 
@@ -29,6 +31,14 @@ RESULTS: dict[str, dict[str, Any]] = {
         "isError": True,
     },
 }
+
+
+@contextmanager
+def serve(*given: Any, **settings: Any) -> Generator[Gateway]:
+    """A gateway that is ended politely: nothing of it is left when the test is over."""
+    with serve_gateway(*given, **settings) as gateway:
+        yield gateway
+        assert gateway.end() == 0
 
 
 def servers(folder: Path) -> dict[str, Any]:
@@ -96,14 +106,12 @@ NOT_DONE: dict[str, dict[str, Any]] = {
     "a call of nobody's tool": {"tool": "zebra"},
     "a call of a tool it does not have": {"tool": "a_zebra"},
     "arguments that are none": {"tool": "a_half", "args": "{"},
-    "no session to call in": {"tool": "own_half"},
     "a tool's own error": {"tool": "a_failed"},
 }
 
 
 def test_t50_whatever_was_not_done_is_an_error_at_the_proxy(tmp_path: Path) -> None:
     more = {"off": {"command": "x", "disabled": True}}
-    more["own"] = {**lister(tmp_path, "own", tools=[tool("half")]), "isolation": "per_session"}
     with serve(tmp_path, servers(tmp_path) | more, failureThreshold=1, cooldownMs=60_000) as gateway:
         gateway.greet()
         assert "isError" not in gateway.mcp(connect="a")
@@ -126,3 +134,73 @@ def test_t50_whatever_was_not_done_is_an_error_at_the_direct_door(name: str, tmp
         assert result["isError"] is True
         assert result["_meta"]["greenroom/error"]["error"]
         assert result["content"][0]["text"]
+
+
+# ---- how much an answer says, and what it says once ------------------------------------------------------------------
+
+
+def test_no_look_is_longer_than_the_guard_and_every_list_says_how_to_go_on(tmp_path: Path) -> None:
+    fat = "told at length " * 70_000
+    tools = [tool(f"t{number}", f"does {number} things") for number in range(700)]
+    tools.append(tool("t_fat", fat, annotations={"readOnlyHint": True}))
+    given = {"a": lister(tmp_path, "a", tools=tools, instructions=fat)}
+    with serve(tmp_path, given) as gateway:
+        gateway.greet()
+        for asked in (
+            {"connect": "a"},
+            {"server": "a", "limit": 100_000},
+            {"search": "", "server": "a", "limit": 100_000},
+            {"search": "told things", "limit": 100_000},
+            {"search": "told"},
+            {"describe": "a_t_fat"},
+            {"instructions": "a"},
+            {"tool": "x" * 200_000},
+            {"describe": "a_" + "x" * 200_000},
+            {"search": "x" * 200_000},
+        ):
+            result = gateway.mcp(**asked)
+            assert sum(len(block["text"].encode()) for block in result["content"]) <= 51_200, asked
+            assert len(json.dumps(result)) <= 120_000, asked
+        assert (
+            "fullOutputPath" in gateway.mcp(describe="a_t_fat")["_meta"]["greenroom/details"]["outputGuard"]
+        )
+        for asked in ({"server": "a"}, {"search": "", "server": "a", "limit": 90}):
+            seen: list[str] = []
+            offset: int | None = 0
+            while offset is not None:
+                result = gateway.mcp(**asked, offset=offset)
+                details = result["_meta"]["greenroom/details"]
+                seen += details.get("tools") or [match["tool"] for match in details["matches"]]
+                offset = details.get("nextOffset")
+                more = f"offset: {offset} for more" if offset is not None else " of 701"
+                assert more in result["content"][0]["text"]
+            assert len(seen) == len(set(seen)) == 701
+
+
+@pytest.mark.parametrize(("pages", "why"), [(9, "cut after 3 pages"), ("same", "repeats its cursor")])
+def test_a_list_that_was_cut_says_so(pages: Any, why: str, tmp_path: Path) -> None:
+    given = {"a": lister(tmp_path, "a", tools=[tool("x")], pages=pages)}
+    with serve(tmp_path, given, maxPages=3) as gateway:
+        gateway.greet()
+        assert "Incomplete: tools/list: " in gateway.mcp(connect="a")["content"][0]["text"]
+        assert why in gateway.mcp(server="a")["content"][0]["text"]
+        status = gateway.mcp()
+        assert why in status["content"][0]["text"]
+        (row,) = status["_meta"]["greenroom/details"]["servers"]
+        assert why in row["problems"][0]
+    with serve(tmp_path, given, maxPages=3) as gateway:  # from the cache
+        gateway.greet()
+        assert why in gateway.mcp(server="a")["content"][0]["text"]
+
+
+def test_what_went_wrong_is_said_once(tmp_path: Path) -> None:
+    given = {"gone": {"command": "/no/such/program"}, "weak": faulty(tmp_path, "weak")}
+    with serve(tmp_path, given) as gateway:
+        gateway.greet()
+        for asked in ({"connect": "gone"}, {"tool": "gone_x"}):
+            text = gateway.mcp(**asked)["content"][0]["text"]
+            assert text.count("gone") == 1, text
+            assert text.count("connect to") <= 1, text
+        text = gateway.mcp(tool="weak_crash", args={"code": 3})["content"][0]["text"]
+        assert text.count("may have run") == 1, text
+        assert text.count("sent") == 1, text

@@ -129,7 +129,7 @@ def start_child(definition: ServerDefinition, environment: Mapping[str, str]) ->
 
 
 def _why_not(definition: ServerDefinition, error: OSError | ValueError) -> str:
-    start = f'Server "{definition.name}" could not be started: '
+    start = "it could not be started: "
     command, cwd = definition.command, definition.cwd
     if cwd is not None and not os.path.isdir(cwd):
         return f'{start}its working directory "{cwd}" does not exist. Create it, or change "cwd".'

@@ -94,13 +94,11 @@ class StdioConnector:
     def _start(self, hooks: PeerHooks) -> StdioConnection:
         name = self._definition.name
         if sys.platform == "win32":
-            raise ConnectFailed(
-                f'Server "{name}": stdio servers need Linux or macOS. Use its "url".', server=name
-            )
+            raise ConnectFailed('stdio servers need Linux or macOS. Use its "url".', server=name)
         try:
             self._guard.start()
         except OSError as error:
-            text = f'Server "{name}" was not started: the guard process cannot run ({error}). Check {sys.executable}.'
+            text = f"it was not started: the guard process cannot run ({error}). Check {sys.executable}."
             raise ConnectFailed(text, server=name) from None
         child = start_child(self._definition, child_environment(self._definition, self._tag, self._run_id))
         return StdioConnection(

@@ -128,9 +128,7 @@ class FromCache:
     def look(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
         from .._mcp_tool import parse_request
 
-        answer = self._librarian.answer(parse_request(arguments))
-        assert answer is not None  # the commands only ask what a librarian knows
-        return answer.as_result()
+        return self._librarian.answer(parse_request(arguments)).as_result()
 
 
 def open_source(path: Path | None, pid: int | None) -> Source:

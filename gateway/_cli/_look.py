@@ -113,6 +113,7 @@ def _notes(server: Mapping[str, Any]) -> str:
         notes.append(f"installing{took}" + (f": {server['lastLine']}" if server["lastLine"] else ""))
     elif server["waitingFor"]:
         notes.append(f"waiting for {server['waitingFor']}{took}")
+    notes += server.get("problems", ())
     notes += [str(server[key]) for key in ("down", "failure") if server.get(key)]
     if server["faults"]:
         notes.append(f"clients would refuse {server['faults'][0]}{_and_more(server['faults'])}")

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 import anyio
 import msgspec
 
+from ...actors import in_turns
 from ...protocol.errors import AmbiguousTool, GreenroomError, TaskNeeded, UnknownTool
 from ...protocol.events import Kind
 from ...protocol.index import Ambiguous, Missing, Target
@@ -96,7 +97,7 @@ class Direct:
             task_status.started()
             async for _ in events:
                 await self._room.settled()
-                for news in self._shown.changes():
+                for news in await in_turns(self._shown.changing()):
                     for guest in tuple(self._guests.values()):
                         guest.tell_change(news)
 

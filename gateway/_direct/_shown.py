@@ -7,7 +7,7 @@ elsewhere.
 `directTools` chooses tools server by server; what is not chosen is not there at all, also for whoever knows its name.
 
 What was made of an index is kept until there is another one. A change counts when the text of a list changes, not when
-somebody says so: `changes` compares digests.
+somebody says so: `changing` compares digests. With thousands of tools both are work in slices, so that nobody waits.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ import attrs
 
 from ...protocol.index import Index, Place, Target, qualified
 from ...protocol.names import selector, spellings
+from ...protocol.slices import Pace, Slices, finish
 from .. import _rpc as rpc
 from .._room import Room
 
@@ -30,6 +31,7 @@ LISTS: Final = {
     "resources/templates/list": "resourceTemplates",
     "prompts/list": "prompts",
 }
+_DIGESTED: Final = 500  # items at a time
 _ABSOLUTE: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
 # What is announced -> the lists it is about.
 NEWS: Final[Mapping[str, tuple[str, ...]]] = {
@@ -44,7 +46,6 @@ class _Made:
     """What one index looks like at the door."""
 
     index: Index
-    tools: Mapping[str, Target]
     lists: Mapping[str, Mapping[str, Any]]
     older_tools: Mapping[str, Any]  # for clients that speak by handshake
 
@@ -54,7 +55,7 @@ class Shown:
         self._room = room
         self._made: _Made | None = None
         self._digests: dict[str, bytes] = {}
-        self._digests = self._digest()
+        finish(self.changing())
 
     def listing(self, method: str, *, modern: bool) -> Mapping[str, Any] | None:
         made = self._now()
@@ -64,7 +65,8 @@ class Shown:
 
     def tool(self, name: str) -> Target | None:
         """A tool that is shown under this very name."""
-        return self._now().tools.get(name)
+        target = self._room.index.get(name)
+        return target if target is not None and self.is_chosen(target) else None
 
     def is_chosen(self, target: Target) -> bool:
         """Whether a target is a tool of this door at all."""
@@ -79,21 +81,25 @@ class Shown:
         matches = selector(wanted)
         return any(matches(spelling) for spelling in spellings(target.server, target.original))
 
-    def changes(self) -> list[str]:
-        """The notifications that are due since this was asked last."""
-        before, self._digests = self._digests, self._digest()
-        changed = {method for method, digest in self._digests.items() if before[method] != digest}
+    def changing(self) -> Slices[list[str]]:
+        """The notifications that are due since this was asked last; found in slices."""
+        before, self._digests = self._digests, (yield from self._digesting())
+        changed = {method for method, digest in self._digests.items() if before.get(method) != digest}
         return [news for news, lists in NEWS.items() if not changed.isdisjoint(lists)]
 
     def _now(self) -> _Made:
-        index = self._room.index
-        if self._made is None or self._made.index is not index:
-            self._made = self._make(index)
-        return self._made
+        return finish(self._making())
 
-    def _make(self, index: Index) -> _Made:
-        tools = {target.name: target for target in index.tools() if self.is_chosen(target)}
-        named = [_named(index, target) for target in tools.values()]
+    def _making(self) -> Slices[_Made]:
+        index = self._room.index
+        if self._made is not None and self._made.index is index:
+            return self._made
+        pace, named = Pace(), list[Mapping[str, Any] | None]()
+        for target in index.tools():
+            if self.is_chosen(target):
+                named.append(_named(index, target))
+            if pace.due():
+                yield
         found = {
             "tools/list": named,
             "resources/list": [_placed(index, "resource", "uri", place) for place in index.resources()],
@@ -107,11 +113,19 @@ class Shown:
             for method, items in found.items()
         }
         older = {"tools": [_before_2026(tool) for tool in lists["tools/list"]["tools"]]}
-        return _Made(index, tools, lists, older)
+        self._made = _Made(index, lists, older)
+        return self._made
 
-    def _digest(self) -> dict[str, bytes]:
-        lists = self._now().lists
-        return {method: hashlib.sha256(rpc.encode(found)).digest() for method, found in lists.items()}
+    def _digesting(self) -> Slices[dict[str, bytes]]:
+        made, digests = (yield from self._making()), dict[str, bytes]()
+        for method, found in made.lists.items():
+            digest, items = hashlib.sha256(), found[LISTS[method]]
+            for start in range(0, len(items), _DIGESTED):
+                digest.update(rpc.encode(items[start : start + _DIGESTED]))
+                if start:
+                    yield
+            digests[method] = digest.digest()
+        return digests
 
 
 def _named(index: Index, target: Target) -> Mapping[str, Any] | None:

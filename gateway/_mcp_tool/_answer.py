@@ -7,12 +7,24 @@ what was asked has `details.error`, and with it `isError`.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 import attrs
+import msgspec
 
 from .._marks import DETAILS
+
+DETAILS_LIMIT: Final = 51_200  # bytes
+
+
+def size_of(value: Any) -> int:
+    """The bytes of `value` as JSON; what cannot be written has more than fit anywhere."""
+    try:
+        return len(msgspec.json.encode(value))
+    except (OverflowError, RecursionError, TypeError, UnicodeError):
+        return sys.maxsize
 
 
 def _no_details() -> Mapping[str, Any]:
@@ -34,6 +46,18 @@ class Answer:
     @property
     def is_error(self) -> bool:
         return "error" in self.details
+
+    def slim(self) -> Answer:
+        """The same with no more details than belong beside an answer: the largest are left out, and named."""
+        sizes = {key: size_of(value) for key, value in self.details.items()}
+        omitted: dict[str, int] = {}
+        for key in sorted(sizes, key=sizes.__getitem__, reverse=True):
+            if sum(sizes.values()) <= DETAILS_LIMIT:
+                break
+            omitted[key] = sizes.pop(key)
+        if not omitted:
+            return self
+        return Answer(self.content, {**{key: self.details[key] for key in sizes}, "omittedBytes": omitted})
 
     @property
     def text(self) -> str:

@@ -5,7 +5,8 @@ tokens) for one server or for a thousand, never changes while a client holds it,
 
 A request's mode is decided by which parameters are there, the strongest first: tool, connect, describe, instructions,
 search, server, and status when there is none. Models like to fill in every parameter they are offered, so an empty
-string counts as absent; only `search` may be empty, where it means "everything of this server".
+string counts as absent; only `search` may be empty, where it means "everything of this server". Lists come in pages,
+however much is asked for.
 
 `args` is declared an object because several clients refuse a list of types in a schema, and refuse every other tool
 with it; a JSON string is taken all the same.
@@ -24,6 +25,8 @@ from ...protocol.errors import UsageError
 
 NAME: Final = "mcp"
 PAGE: Final = 12
+MOST_MATCHES: Final = 100  # on a page
+MOST_LINES: Final = 500  # on a page of a list or of the status
 MAX_REGEX: Final = 256
 
 _TEXT: Final = {"type": "string"}
@@ -87,7 +90,7 @@ class Request:
     args: Mapping[str, Any] | None = None
     regex: bool = False
     include_schemas: bool = True
-    limit: int = PAGE
+    limit: int = MOST_LINES
     offset: int = 0
 
 
@@ -104,13 +107,14 @@ def parse_request(arguments: Mapping[str, Any]) -> Request:
             "Gateway params were nested inside `args`; pass them top-level, "
             'for example mcp({ tool: "name", args: {...} }).'
         )
+    usual, most = (PAGE, MOST_MATCHES) if mode is Mode.SEARCH else (MOST_LINES, MOST_LINES)
     return Request(
         mode,
         subject,
         _text(arguments, "server"),
         regex=_flag(arguments, "regex", False),
         include_schemas=_flag(arguments, "includeSchemas", True),
-        limit=max(1, _number(arguments, "limit", PAGE)),
+        limit=min(most, max(1, _number(arguments, "limit", usual))),
         offset=max(0, _number(arguments, "offset", 0)),
     )
 

@@ -5,12 +5,15 @@ What the server said in `structuredContent` is among the blocks, unless its text
 the server's `_meta` go along in `details.mcpResult` as they were; the content does not, or every answer would be sent
 twice. A `mcpResult` over 16 KiB is left out and says so.
 
+What we say ourselves (a list, a description, a refusal) is held to the same bounds.
+
 `Outcome` is the pure half. Only an outcome with something to spill needs a thread; the others are answered in the step
 that read them.
 """
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, cast
@@ -19,15 +22,15 @@ import attrs
 import msgspec
 
 from ...actors import _lenient as lenient
-from ...protocol.content import Guarded, Stats
+from ...protocol.content import Guarded, Stats, guard
 from ...protocol.shown import shown
-from ._answer import Answer
+from ._answer import Answer, size_of
 from ._refusals import subject_of
 
 if TYPE_CHECKING:
     from ...protocol.index import Target
 
-DETAILS_LIMIT: Final = 16_384
+REST_LIMIT: Final = 16_384
 _any: Final = msgspec.json.Decoder()
 _ELSEWHERE: Final = frozenset({"content", "contents", "resultType", "ttlMs", "cacheScope"})
 
@@ -38,6 +41,15 @@ class Outcome:
 
     guarded: Guarded
     details: Mapping[str, Any]
+
+    @classmethod
+    def of(cls, answer: Answer, *, max_bytes: int, max_lines: int) -> Outcome:
+        """What becomes of an answer of our own."""
+        slim = answer.slim()
+        return cls(
+            guard([dict(block) for block in slim.content], max_bytes=max_bytes, max_lines=max_lines),
+            slim.details,
+        )
 
     @property
     def spill_text(self) -> str | None:
@@ -89,14 +101,11 @@ def _rest_of(result: Mapping[str, Any]) -> Mapping[str, Any]:
     if result.keys() <= _ELSEWHERE:
         return {}
     rest = {key: value for key, value in result.items() if key not in _ELSEWHERE}
-    size = _size(rest)
-    if size <= DETAILS_LIMIT:
+    size = size_of(rest)
+    if size <= REST_LIMIT:
         return rest
-    return {"omitted": True, "reason": f"larger than {DETAILS_LIMIT} bytes", "rawResultBytes": size}
-
-
-def _size(value: Any) -> int:
-    try:
-        return len(msgspec.json.encode(value))
-    except (OverflowError, RecursionError):  # numbers or depths msgspec will not write: too odd to send twice
-        return DETAILS_LIMIT + 1
+    return {
+        "omitted": True,
+        "reason": f"larger than {REST_LIMIT} bytes",
+        "rawResultBytes": size if size < sys.maxsize else None,
+    }

@@ -2,8 +2,8 @@
 
 Pure, as `_texts`. The code in `details.error` is the error's own (`protocol/errors.py`), except that everything a
 server answered or a connection did to a call is `call_failed`, the one word agents know for it. `details.reach` says
-how far the call got; when it may have run without our knowing, the text says so, because a model decides from the text
-whether to try again.
+how far the call got; when it may have run without our knowing, the error's own message says so, because a model decides
+from the text whether to try again.
 """
 
 from __future__ import annotations
@@ -15,9 +15,10 @@ from ...protocol.errors import (
     AmbiguousTool,
     Busy,
     CallError,
+    ConnectFailed,
     GreenroomError,
-    Reach,
     Unavailable,
+    some_of,
 )
 from ...protocol.shown import expected_parameters
 from ._answer import Answer
@@ -29,14 +30,14 @@ if TYPE_CHECKING:
     from ...protocol.index import Target
     from .._room import StatusRow
 
-MOST_NAMES: Final = 60  # of a server's tools, told to whoever asked for one it lacks
 _TOLD_AS_THEY_ARE: Final = frozenset(
     {"server_unavailable", "server_not_connected", "server_busy", "auth_required", "connect_failed"}
 )
 
 
-def unknown_server(mode: str, server: str, hints: Hints) -> Answer:
+def unknown_server(mode: str, server: str, known: Sequence[str], hints: Hints) -> Answer:
     text = f'Server "{server}" not found. {hints.see_servers}'
+    text += f" Configured: {some_of(known)}." if known else " No servers are configured."
     return Answer.of(text, mode=mode, server=server, error="server_not_found")
 
 
@@ -73,10 +74,10 @@ def unknown_tool(
     if server is not None and connected_now:
         details["error"] = "tool_not_found_after_reconnect"
         text = f'Tool "{tool}" not found on "{server}" after reconnect.'
-        text += f' Available tools on "{server}": {_some(names) or "none"}.'
+        text += f' Available tools on "{server}": {some_of(names) or "none"}.'
     else:
         text = f'Tool "{tool}" not found.'
-        text += f' Server "{server}" has: {_some(names)}.' if server and names else f" {hints.search}"
+        text += f' Server "{server}" has: {some_of(names)}.' if server and names else f" {hints.search}"
     if suggestions:
         details["suggestions"] = list(suggestions)
         text += f" Did you mean: {', '.join(suggestions)}"
@@ -106,12 +107,6 @@ def other_tool(name: str) -> Answer:
     return Answer.of(text, mode="call", requestedTool=name, error="tool_not_found")
 
 
-def _some(names: Sequence[str]) -> str:
-    """All the names, unless a mistake would be answered with a catalogue."""
-    more = len(names) - MOST_NAMES
-    return ", ".join(names[:MOST_NAMES]) + (f" and {more} more" if more > 0 else "")
-
-
 def ambiguous_tool(mode: str, tool: str, candidates: Sequence[str]) -> Answer:
     error = AmbiguousTool(tool, candidates)
     return Answer.of(
@@ -123,19 +118,16 @@ def failed_connect(server: str, error: CallError) -> Answer:
     """An explicit connect that failed."""
     code = error.code if error.code in _TOLD_AS_THEY_ARE else "connect_failed"
     details = {"mode": "connect", "server": server, "error": code}
-    return Answer.of(f'Failed to connect to "{server}": {error.message}', **details)
+    prefix = "" if isinstance(error, ConnectFailed) else f'Failed to connect to "{server}": '
+    return Answer.of(f"{prefix}{error.message}", **details)
 
 
 def failed_call(error: CallError, target: Target | None) -> Answer:
     """A call that was refused, or was accepted and has no result."""
     details = _call_details(error, target)
-    if error.code == "connect_failed":
-        return Answer.of(f'Failed to connect to "{error.server}": {error.message}', **details)
     if error.code in _TOLD_AS_THEY_ARE:
         return Answer.of(error.message, **details)
-    maybe = " It was sent and may have run." if error.reach is Reach.SENT else ""
-    text = f"Failed to call tool: {_sentence(error.message) if maybe else error.message}{maybe}"
-    return Answer.of(text + expected_parameters(target), **details)
+    return Answer.of(f"Failed to call tool: {error.message}" + expected_parameters(target), **details)
 
 
 def _call_details(error: CallError, target: Target | None) -> dict[str, Any]:
@@ -153,7 +145,3 @@ def subject_of(target: Target | None) -> Mapping[str, str]:
     if target is None:
         return {}
     return {"resourceUri": target.original} if target.kind == "resource" else {"tool": target.name}
-
-
-def _sentence(text: str) -> str:
-    return text if text.endswith((".", "!", "?")) else f"{text}."

@@ -2,13 +2,15 @@
 
 Pure: facts in, `Answer` out. Each function builds the text and its `details` side by side, so neither can say
 something the other does not. The wording is the contract that existing prompts and tests of agents rely on; numbers
-(50 characters of a description, 300 of instructions) are part of it.
+(50 characters of a description, 300 of instructions) are part of it. Lists keep to the
+output guard's bounds (`_pages`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final
+import json
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import attrs
 
@@ -16,6 +18,7 @@ from ...protocol.lifecycle import State
 from ...protocol.schema_text import parameters_text
 from ._answer import Answer
 from ._hints import Hints
+from ._pages import Bounds
 from ._unknown import details as unknown_details
 from ._unknown import is_unknown, sentence, waits
 
@@ -27,6 +30,9 @@ if TYPE_CHECKING:
 
 SHORT: Final = 50
 PREVIEW: Final = 300
+MOST_PROBLEMS: Final = 5
+SHOWN_QUERY: Final = 200
+UNBOUNDED: Final = Bounds()
 
 
 # ---- status --------------------------------------------------------------------------------------------------------
@@ -48,7 +54,7 @@ def line_of(row: StatusRow) -> Line:
     if row.disabled:
         return Line("disabled", "⊘", "disabled")
     if row.state is State.CONNECTED:
-        return Line("connected", "✓", _tools(row.tool_count or 0))
+        return Line("connected", "✓", _counted(row))
     if row.needs_auth:
         return Line("needs-auth", "⚠", "needs auth")
     if is_unknown(row) and (row.waiting is not None and row.waiting_for != "gate"):
@@ -57,28 +63,65 @@ def line_of(row: StatusRow) -> Line:
     if row.failed_ago is not None:
         return Line("failed", "✗", f"failed {round(row.failed_ago)}s ago")
     if row.cached:
-        return Line("cached", "○", f"{_tools(row.tool_count or 0)}, cached")
+        return Line("cached", "○", f"{_counted(row)}, cached")
     return Line("not-connected", "○", "not connected")
 
 
-def status(rows: Sequence[StatusRow], hints: Hints) -> Answer:
-    """One line per server in the order of the configuration. `rows`: one per server."""
+def status(
+    rows: Sequence[StatusRow],
+    hints: Hints,
+    *,
+    limit: int | None = None,
+    offset: int = 0,
+    bounds: Bounds = UNBOUNDED,
+) -> Answer:
+    """One line per server in the order of the configuration. `rows`: one per server; `limit`, `offset`: the page."""
     lines = [(row, line_of(row)) for row in rows]
     disabled = sum(row.disabled for row in rows)
     connected = sum(line.word == "connected" for _, line in lines)
     total = sum(row.tool_count or 0 for row in rows if not row.disabled)
     head = f"MCP: {connected}/{len(rows) - disabled} servers, {total} tools"
     head += f" ({disabled} disabled)" if disabled else ""
-    text = [head, ""] + [f"{line.mark} {row.server} ({line.note})" for row, line in lines]
+    wanted = lines[offset:] if limit is None else lines[offset : offset + limit]
+    shown = bounds.fitting([f"{line.mark} {row.server} ({line.note})" for row, line in wanted])
+    page = _Page(offset, len(shown), len(rows))
+    text = [head, "", *shown, *page.footer()]
     text += ["", hints.overview] if rows else ["No servers are configured."]
     return Answer.of(
         "\n".join(text),
         mode="status",
-        servers=[_server_details(row, line) for row, line in lines],
+        servers=[_server_details(row, line) for row, line in wanted[: len(shown)]],
         totalTools=total,
         connectedCount=connected,
         disabledCount=disabled,
+        **page.details(),
     )
+
+
+@attrs.frozen
+class _Page:
+    """Which of `total` entries an answer shows."""
+
+    offset: int
+    shown: int
+    total: int
+
+    @property
+    def next_offset(self) -> int | None:
+        end = self.offset + self.shown
+        return end if end < self.total else None
+
+    def footer(self) -> list[str]:
+        """Nothing where everything is shown."""
+        if self.shown == self.total:
+            return []
+        more = "" if self.next_offset is None else f" — offset: {self.next_offset} for more"
+        return ["", f"{self.shown} of {self.total}{more}"]
+
+    def details(self) -> dict[str, Any]:
+        if self.shown == self.total:
+            return {}
+        return {"hasMore": self.next_offset is not None, "nextOffset": self.next_offset}
 
 
 def _server_details(row: StatusRow, line: Line) -> dict[str, Any]:
@@ -87,7 +130,23 @@ def _server_details(row: StatusRow, line: Line) -> dict[str, Any]:
         details |= {"failedAgo": round(row.failed_ago), "failure": row.failure}
     if row.broken is not None:
         details["failure"] = row.broken
+    if row.problems:
+        details["problems"] = list(row.problems)
     return details
+
+
+def _counted(row: StatusRow) -> str:
+    """How many tools it has; where its lists are not all it has, that too."""
+    return "; ".join((_tools(row.tool_count or 0), *map(_brief, row.problems[:MOST_PROBLEMS])))
+
+
+def _brief(problem: str) -> str:
+    return cut(" ".join(problem.split()), PREVIEW)
+
+
+def _incomplete(row: StatusRow) -> list[str]:
+    problems = [f"Incomplete: {_brief(problem)}" for problem in row.problems[:MOST_PROBLEMS]]
+    return ["", *problems] if problems else []
 
 
 def _tools(count: int) -> str:
@@ -97,18 +156,34 @@ def _tools(count: int) -> str:
 # ---- list and instructions -----------------------------------------------------------------------------------------
 
 
-def server_list(row: StatusRow, tools: Sequence[Target], entry: ServerEntry | None, hints: Hints) -> Answer:
-    """The tools of one server, by name."""
+def server_list(
+    row: StatusRow,
+    tools: Sequence[Target],
+    entry: ServerEntry | None,
+    hints: Hints,
+    *,
+    limit: int,
+    offset: int = 0,
+    bounds: Bounds = UNBOUNDED,
+) -> Answer:
+    """The tools of one server, by name, a page of them."""
     server = row.server
+    shown = bounds.fitting([short_line(tool) for tool in tools[offset : offset + limit]])
+    page = _Page(offset, len(shown), len(tools))
     details: dict[str, Any] = {
         "mode": "list",
         "server": server,
-        "tools": [tool.name for tool in tools],
+        "tools": [tool.name for tool in tools[offset : offset + len(shown)]],
         "count": len(tools),
+        **page.details(),
     }
+    if row.problems:
+        details["problems"] = list(row.problems)
     connected = row.state is State.CONNECTED
     if tools:
-        return Answer.of(_list_text(server, tools, entry, connected, hints), **details)
+        head = f"{server} ({_tools(len(tools))}{'' if connected else ' (not connected, cached)'}):"
+        text = [head, "", *shown, *page.footer(), *_incomplete(row), *_preview(server, entry, hints)]
+        return Answer.of("\n".join(text), **details)
     if connected:
         return Answer.of(f'Server "{server}" has no tools.', **details)
     if entry is not None and entry.known:
@@ -121,17 +196,13 @@ def server_list(row: StatusRow, tools: Sequence[Target], entry: ServerEntry | No
     return Answer.of(text, **details, error="not_connected")
 
 
-def _list_text(
-    server: str, tools: Sequence[Target], entry: ServerEntry | None, connected: bool, hints: Hints
-) -> str:
-    text = [f"{server} ({_tools(len(tools))}{'' if connected else ' (not connected, cached)'}):", ""]
-    text += [short_line(tool) for tool in tools]
-    if entry is not None and entry.instructions:
-        preview = cut(entry.instructions.strip(), PREVIEW)
-        text += ["", "Server instructions:", preview]
-        if preview != entry.instructions.strip():
-            text.append(f"({hints.instructions.format(server=server)})")
-    return "\n".join(text)
+def _preview(server: str, entry: ServerEntry | None, hints: Hints) -> list[str]:
+    if entry is None or not entry.instructions:
+        return []
+    whole = entry.instructions.strip()
+    preview = cut(whole, PREVIEW)
+    more = [] if preview == whole else [f"({hints.instructions.format(server=server)})"]
+    return ["", "Server instructions:", preview, *more]
 
 
 def instructions(server: str, entry: ServerEntry | None, hints: Hints) -> Answer:
@@ -161,33 +232,35 @@ def search(
     connecting: Sequence[str] = (),
     unknown: Sequence[StatusRow] = (),
     hints: Hints,
+    bounds: Bounds = UNBOUNDED,
 ) -> Answer:
     """A page of matches: with their parameters (`full`), or one line each."""
+    query = cut(query, SHOWN_QUERY)
+    between = "\n\n" if full else "\n"
+    shown = bounds.fitting(
+        [(full_entry if full else short_line)(match.target) for match in page.matches], between
+    )
+    seen = _Page(offset, len(shown), page.total)
     details: dict[str, Any] = {
         "mode": "search",
         "query": query,
         "matches": [
             {"server": match.target.server, "tool": match.target.name, "score": match.score}
-            for match in page.matches
+            for match in page.matches[: len(shown)]
         ],
         "count": page.total,
-        "hasMore": page.has_more,
-        "nextOffset": page.next_offset,
+        "hasMore": seen.next_offset is not None,
+        "nextOffset": seen.next_offset,
     }
     if connecting:
         details["connectingServers"] = list(connecting)
     if unknown:
         details["unknownServers"] = unknown_details(unknown)
-    targets = [match.target for match in page.matches]
     if not page.total:
         return Answer.of(_nothing(query, server, connecting, unknown, hints), **details)
     head = f'Found {_tools(page.total)} matching "{query}":' if query.strip() else f"{_tools(page.total)}:"
-    text = [head, "", *(full_lines(targets) if full else map(short_line, targets))]
-    if unknown:
-        text += ["", f"{sentence(unknown)} {hints.learn}"]
-    if page.has_more or offset:
-        text += ["", _footer(len(targets), page)]
-    text += _still_connecting(connecting)
+    untold = ["", f"{sentence(unknown)} {hints.learn}"] if unknown else []
+    text = [head, "", between.join(shown), *untold, *seen.footer(), *_still_connecting(connecting)]
     return Answer.of("\n".join(text), **details)
 
 
@@ -196,7 +269,7 @@ def describe(target: Target) -> Answer:
     text = [target.name, f"Server: {target.server}"]
     if target.kind == "resource":
         text.append(f"Type: Resource (reads from {target.original})")
-    text += ["", target.description or "(no description)", "", *_parameters(target)]
+    text += ["", target.description or "(no description)", "", *_parameters(target), *_declared(target)]
     return Answer.of("\n".join(text), mode="describe", server=target.server, tool=tool_details(target))
 
 
@@ -211,6 +284,11 @@ def tool_details(target: Target) -> dict[str, Any]:
     }
     if target.kind == "tool":
         details["inputSchema"] = target.input_schema
+        details |= {
+            key: target.record[key]
+            for key in ("title", "annotations", "outputSchema")
+            if key in target.record
+        }
     return details
 
 
@@ -220,17 +298,14 @@ def short_line(target: Target) -> str:
     return f"- {target.name} - {description}" if description else f"- {target.name}"
 
 
-def full_lines(targets: Iterable[Target]) -> Iterable[str]:
-    for number, target in enumerate(targets):
-        if number:
-            yield ""
-        yield target.name
-        yield f"  {target.description or '(no description)'}"
-        if target.kind == "resource":
-            yield "  No parameters (resource tool)."
-        else:
-            yield "  Parameters:"
-            yield parameters_text(target.input_schema, "    ")
+def full_entry(target: Target) -> str:
+    """A tool with what it wants, as search shows it."""
+    text = [target.name, f"  {target.description or '(no description)'}"]
+    if target.kind == "resource":
+        text.append("  No parameters (resource tool).")
+    else:
+        text += ["  Parameters:", parameters_text(target.input_schema, "    ")]
+    return "\n".join(text)
 
 
 def cut(text: str, width: int) -> str:
@@ -251,6 +326,23 @@ def _parameters(target: Target) -> list[str]:
     return ["Parameters:", parameters_text(target.input_schema)]
 
 
+def _declared(target: Target) -> list[str]:
+    """What else a tool declares of itself: its annotations as the server wrote them, and what it gives back."""
+    text: list[str] = []
+    hints: object = target.record.get("annotations")
+    if target.kind == "tool" and isinstance(hints, Mapping) and hints:
+        said = cast("Mapping[str, Any]", hints)
+        text += ["", "Annotations: " + ", ".join(f"{key}: {_json(value)}" for key, value in said.items())]
+    schema: object = target.record.get("outputSchema")
+    if target.kind == "tool" and isinstance(schema, Mapping) and schema:
+        text += ["", "Returns:", parameters_text(cast("Mapping[str, Any]", schema))]
+    return text
+
+
+def _json(value: object) -> str:
+    return json.dumps(value, ensure_ascii=False)
+
+
 def _nothing(
     query: str, server: str | None, connecting: Sequence[str], unknown: Sequence[StatusRow], hints: Hints
 ) -> str:
@@ -259,11 +351,6 @@ def _nothing(
     if unknown:
         return f"{' '.join(text)}{'' if connecting else '.'} {sentence(unknown)} {hints.learn}"
     return " ".join(text) if connecting else f"{text[0]}. {hints.see_servers}"
-
-
-def _footer(shown: int, page: SearchPage) -> str:
-    more = f" — offset: {page.next_offset} for more" if page.has_more else ""
-    return f"{shown} of {page.total}{more}"
 
 
 def _still_connecting(connecting: Sequence[str]) -> list[str]:

@@ -1,9 +1,12 @@
 """The `mcp` tool at work: each request is read, answered from what is known, or carried out.
 
-Looking (status, list, search, describe, instructions) never touches a server, never waits and is answered in the step
-that read the request; a `Librarian` does it for any `Library`, a running room or only its cache. Calling and
+Looking (status, list, search, describe, instructions) never touches a server; a `Librarian` does it for any `Library`,
+a running room or only its cache. It is work in slices, and answered in the step that read the request when one slice
+does it; with thousands of tools the rest is a task's, and everybody else has a turn between two slices. Calling and
 connecting need a `Room`: a name the index knows goes straight to `start_call`, without a task; only a name it does not
 know, whose server may yet turn out to have it, is worth one.
+
+Whatever is answered is held to the output guard, and what it cuts is kept in a file.
 """
 
 from __future__ import annotations
@@ -12,8 +15,10 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Final
 
+import anyio.lowlevel
 import anyio.to_thread
 
+from ...actors._slices import in_turns
 from ...protocol.errors import (
     AmbiguousTool,
     CallError,
@@ -26,19 +31,23 @@ from ...protocol.errors import (
 )
 from ...protocol.index import Ambiguous, Missing, Target
 from ...protocol.names import has_prefix
-from ...protocol.search import search, search_matching
+from ...protocol.search import SearchPage, search, searching_matching
+from ...protocol.slices import Slices, finish
 from .._jobs import Job
 from .._parking import Errand, Parking
 from .._room import CallLike, Library, PlainRow, Room, StatusRow
 from . import _refusals as refusals
 from . import _texts as texts
 from ._answer import Answer
-from ._definition import Mode, Request, parse_request
+from ._definition import MOST_LINES, Mode, Request, parse_request
 from ._hints import FOR_MODELS, Hints
 from ._outcome import Outcome, decode_result, outcome_of
+from ._pages import Bounds
 from ._patterns import matcher
 from ._spill import Spill
 from ._unknown import is_unknown
+
+_NOTHING_YET: Final[tuple[None, ...]] = ()  # to yield from, in what is one slice
 
 
 class Librarian:
@@ -47,18 +56,21 @@ class Librarian:
     def __init__(self, library: Library, *, hints: Hints = FOR_MODELS) -> None:
         self._library = library
         self._hints = hints
-        self._answers: Final[Mapping[Mode, Callable[[Request], Answer]]] = {
-            Mode.STATUS: self.status,
+        self._answers: Final[Mapping[Mode, Callable[[Request], Slices[Answer]]]] = {
+            Mode.STATUS: self._status,
             Mode.LIST: self._list,
             Mode.SEARCH: self._search,
             Mode.DESCRIBE: self._describe,
             Mode.INSTRUCTIONS: self._instructions,
         }
 
-    def answer(self, request: Request) -> Answer | None:
-        """The answer, or None when this request needs a room."""
-        answer = self._answers.get(request.mode)
-        return answer(request) if answer is not None else None
+    def answer(self, request: Request) -> Answer:
+        """The answer to a request that only looks, in one go."""
+        return finish(self.answering(request))
+
+    def answering(self, request: Request) -> Slices[Answer]:
+        """The same in slices."""
+        return self._answers[request.mode](request)
 
     def rows(self) -> list[StatusRow]:
         """One row per server, in the order of the configuration: that of its shared address where there is one.
@@ -74,8 +86,14 @@ class Librarian:
                 found[row.server] = row
         return [found[name] for name in self._names() if name in found]
 
-    def status(self, _request: Request | None = None) -> Answer:
+    def status(self) -> Answer:
+        """Every server, however many."""
         return texts.status(self.rows(), self._hints)
+
+    @property
+    def bounds(self) -> Bounds:
+        settings = self._library.config.settings
+        return Bounds(settings.output_max_bytes, settings.output_max_lines)
 
     def refusal(self, mode: Mode, server: str | None) -> Answer | None:
         """Why nothing can be asked of `server`, if so."""
@@ -86,10 +104,12 @@ class Librarian:
             return refusals.broken_server(mode.value, server, str(config.broken[server]))
         definition = config.servers.get(server)
         if definition is None:
-            return refusals.unknown_server(mode.value, server, self._hints)
+            return refusals.unknown_server(mode.value, server, self._names(), self._hints)
         return refusals.disabled_server(mode.value, server) if definition.disabled else None
 
-    def missing(self, mode: Mode, tool: str, server: str | None, *, connected_now: bool = False) -> Answer:
+    def missing(
+        self, mode: Mode, tool: str, server: str | None, *, connected_now: bool = False
+    ) -> Slices[Answer]:
         """No such tool: whose it would be if that server could be used, or else what there is instead."""
         unusable = self._unusable_owner(tool) if server is None else None
         if unusable is not None:
@@ -101,6 +121,7 @@ class Librarian:
         if owners:
             return refusals.not_known_yet(mode.value, tool, owners, self._hints)
         index = self._library.index
+        yield from index.preparing()
         names = [target.name for target in index.tools(server)] if server else []
         return refusals.unknown_tool(
             mode.value,
@@ -121,37 +142,57 @@ class Librarian:
             (name for name in (*config.broken, *disabled) if has_prefix(tool, name)), key=len, default=None
         )
 
-    def listing(self, server: str) -> Answer:
+    def listing(self, server: str, *, limit: int = MOST_LINES, offset: int = 0) -> Answer:
         row = next((row for row in self.rows() if row.server == server), None)
         if row is None:
-            return refusals.unknown_server("list", server, self._hints)
+            return refusals.unknown_server("list", server, self._names(), self._hints)
         library = self._library
-        return texts.server_list(row, library.index.tools(server), library.entry(server), self._hints)
+        return texts.server_list(
+            row,
+            library.index.tools(server),
+            library.entry(server),
+            self._hints,
+            limit=limit,
+            offset=offset,
+            bounds=self.bounds,
+        )
 
     def _names(self) -> Sequence[str]:
         config = self._library.config
         return [*config.servers, *(name for name in config.broken if name not in config.servers)]
 
-    def _list(self, request: Request) -> Answer:
-        return self.refusal(request.mode, request.subject) or self.listing(request.subject)
+    def _status(self, request: Request) -> Slices[Answer]:
+        yield from _NOTHING_YET
+        return texts.status(
+            self.rows(), self._hints, limit=request.limit, offset=request.offset, bounds=self.bounds
+        )
 
-    def _instructions(self, request: Request) -> Answer:
+    def _list(self, request: Request) -> Slices[Answer]:
+        yield from self._library.index.preparing_names()
+        return self.refusal(request.mode, request.subject) or self.listing(
+            request.subject, limit=request.limit, offset=request.offset
+        )
+
+    def _instructions(self, request: Request) -> Slices[Answer]:
+        yield from _NOTHING_YET
         server = request.subject
         refusal = self.refusal(request.mode, server)
         return refusal or texts.instructions(server, self._library.entry(server), self._hints)
 
-    def _describe(self, request: Request) -> Answer:
+    def _describe(self, request: Request) -> Slices[Answer]:
         refusal = self.refusal(request.mode, request.server)
         if refusal is not None:
             return refusal
-        found = self._library.index.resolve(request.subject, request.server)
+        index = self._library.index
+        yield from index.preparing_names()
+        found = index.resolve(request.subject, request.server)
         if isinstance(found, Ambiguous):
             return refusals.ambiguous_tool("describe", request.subject, found.candidates)
         if isinstance(found, Missing):
-            return self.missing(request.mode, request.subject, request.server)
+            return (yield from self.missing(request.mode, request.subject, request.server))
         return texts.describe(found)
 
-    def _search(self, request: Request) -> Answer:
+    def _search(self, request: Request) -> Slices[Answer]:
         refusal = self.refusal(request.mode, request.server)
         if refusal is not None:
             return refusal
@@ -162,7 +203,7 @@ class Librarian:
             )
         where = {"server": request.server, "limit": request.limit, "offset": request.offset}
         try:
-            page = self._page(request, where)
+            page = yield from self._page(request, where)
         except UsageError as error:
             return refusals.refused_request("search", error)
         return texts.search(
@@ -174,16 +215,18 @@ class Librarian:
             connecting=self._connecting(request.server),
             unknown=[row for row in self.unknown(request.server) if not _is_merely_connecting(row)],
             hints=self._hints,
+            bounds=self.bounds,
         )
 
     def unknown(self, server: str | None = None) -> list[StatusRow]:
         """The servers that nothing is known of yet (or that one, if so)."""
         return [row for row in self.rows() if is_unknown(row) and server in (None, row.server)]
 
-    def _page(self, request: Request, where: Mapping[str, Any]) -> Any:
+    def _page(self, request: Request, where: Mapping[str, Any]) -> Slices[SearchPage]:
         index = self._library.index
         if request.regex and request.subject.strip():
-            return search_matching(index, matcher(request.subject), **where)
+            return (yield from searching_matching(index, matcher(request.subject), **where))
+        yield from index.preparing()
         return search(index, request.subject, **where)
 
     def _connecting(self, server: str | None) -> list[str]:
@@ -217,27 +260,25 @@ class McpTool:
             request = parse_request(arguments)
         except UsageError as error:
             mode = "call" if arguments.get("tool") else "request"
-            job.answer(refusals.refused_request(mode, error).as_result())
+            self._reply(refusals.refused_request(mode, error), job)
             return
         if request.mode is Mode.CALL:
             self._call(request, job)
         elif request.mode is Mode.CONNECT:
             self._connect(request, job)
         else:
-            answer = self._librarian.answer(request)
-            assert answer is not None
-            job.answer(answer.as_result())
+            self._reply_in_turns(self._librarian.answering(request), job)
 
     def refuse(self, name: str, job: Job) -> None:
         """Answer a call of some other tool than this one."""
-        job.answer(refusals.other_tool(name).as_result())
+        self._reply(refusals.other_tool(name), job)
 
     # ---- connect -------------------------------------------------------------------------------------------------
 
     def _connect(self, request: Request, job: Job) -> None:
         refusal = self._librarian.refusal(request.mode, request.subject)
         if refusal is not None:
-            job.answer(refusal.as_result())
+            self._reply(refusal, job)
         else:
             job.run(partial(self._connect_and_list, request.subject, job))
 
@@ -249,25 +290,36 @@ class McpTool:
         except CallError as error:
             answer = refusals.failed_connect(server, error)
         else:
+            await in_turns(self._room.index.preparing_names())
             answer = self._librarian.listing(server)
-        job.answer(answer.as_result())
+        self._reply(answer, job)
 
     # ---- call ----------------------------------------------------------------------------------------------------
 
     def _call(self, request: Request, job: Job) -> None:
-        found = self._room.index.resolve(request.subject, request.server)
+        found = self._room.index.get(request.subject)
+        if found is not None and request.server in (None, found.server):
+            self._start(found, request, job)
+        else:
+            self._reply_in_turns(self._call_as_said(request, job), job)
+
+    def _call_as_said(self, request: Request, job: Job) -> Slices[Answer | None]:
+        """A name that is not exposed as it is said, in slices. None: it is being called after all."""
+        index = self._room.index
+        yield from index.preparing_names()
+        found = index.resolve(request.subject, request.server)
         if isinstance(found, Target):
             self._start(found, request, job)
-            return
+            return None
         refusal = self._librarian.refusal(Mode.CALL, request.server)
         if refusal is not None:
-            job.answer(refusal.as_result())
-        elif isinstance(found, Ambiguous):
-            job.answer(refusals.ambiguous_tool("call", request.subject, found.candidates).as_result())
-        elif found.servers:
+            return refusal
+        if isinstance(found, Ambiguous):
+            return refusals.ambiguous_tool("call", request.subject, found.candidates)
+        if found.servers:
             job.run(partial(self._call_unknown, request, job))
-        else:
-            job.answer(self._librarian.missing(Mode.CALL, request.subject, request.server).as_result())
+            return None
+        return (yield from self._librarian.missing(Mode.CALL, request.subject, request.server))
 
     def _start(self, target: Target, request: Request, job: Job) -> None:
         """The short way: the call is accepted or refused here, and its end comes by callback."""
@@ -280,9 +332,9 @@ class McpTool:
                 target, request.args, partial(self._ended, target, request, job), on_progress=on_progress
             )
         except UsageError as error:  # a reload has just removed the server, and the index is about to follow
-            job.answer(self._refused(error, request).as_result())
+            self._reply_in_turns(self._refused(error, request), job)
         except CallError as error:
-            job.answer(refusals.failed_call(error, target).as_result())
+            self._reply(refusals.failed_call(error, target), job)
         else:
             job.follow(call)
 
@@ -294,30 +346,33 @@ class McpTool:
             call = self._room.start_call(target, request.args, errand.ended, on_progress=on_progress)
         except UsageError as error:
             errand.refused()
-            job.answer(self._refused(error, request).as_result())
+            self._reply_in_turns(self._refused(error, request), job)
         except CallError as error:
             errand.refused()
-            job.answer(refusals.failed_call(error, target).as_result())
+            self._reply(refusals.failed_call(error, target), job)
         else:
             errand.follow(call)
 
     def _ended(self, target: Target, request: Request, job: Job, call: CallLike) -> None:
         if call.error is not None:
-            job.answer(self._failed(call.error, target, request).as_result())
+            self._reply_in_turns(self._failed(call.error, target, request), job)
             return
         result = decode_result(call.result or b"")
         if result is None:
             error = ProtocolFault(
                 "the answer is not a result object", server=target.server, reach=Reach.ANSWERED
             )
-            job.answer(refusals.failed_call(error, target).as_result())
+            self._reply(refusals.failed_call(error, target), job)
             return
         self._conclude(target.server, target, result, job)
 
-    def _failed(self, error: CallError, target: Target, request: Request) -> Answer:
+    def _failed(self, error: CallError, target: Target, request: Request) -> Slices[Answer]:
         """A tool that was known from the cache may be gone now that the server has been asked again."""
-        if error.reach is not Reach.SENT and isinstance(self._resolve_again(request), Missing):
-            return self._librarian.missing(Mode.CALL, request.subject, target.server, connected_now=True)
+        if error.reach is not Reach.SENT:
+            found = yield from self._resolving_again(request)
+            if isinstance(found, Missing):
+                name, server = request.subject, target.server
+                return (yield from self._librarian.missing(Mode.CALL, name, server, connected_now=True))
         return refusals.failed_call(error, target)
 
     async def _call_unknown(self, request: Request, job: Job) -> None:
@@ -328,34 +383,39 @@ class McpTool:
                 request.subject, request.args, server=request.server, on_progress=on_progress
             )
         except GreenroomError as error:
-            job.answer(self._refused(error, request).as_result())
+            self._reply(await in_turns(self._refused(error, request)), job)
             return
-        found = self._resolve_again(request)
+        found = await in_turns(self._resolving_again(request))
         target = found if isinstance(found, Target) else None
         server = target.server if target is not None else request.server or ""
         self._conclude(server, target, result.raw, job)
 
-    def _refused(self, error: GreenroomError, request: Request) -> Answer:
+    def _refused(self, error: GreenroomError, request: Request) -> Slices[Answer]:
+        found = yield from self._resolving_again(request)
         if isinstance(error, CallError) and not isinstance(error, UsageError):
-            found = self._resolve_again(request)
             return refusals.failed_call(error, found if isinstance(found, Target) else None)
         if isinstance(error, AmbiguousTool):
             return refusals.ambiguous_tool("call", error.tool, error.candidates)
         if isinstance(error, UnknownTool):
-            owners = found.servers if isinstance(found := self._resolve_again(request), Missing) else ()
-            return self._librarian.missing(
-                Mode.CALL,
-                request.subject,
-                request.server or next(iter(owners), None),
-                connected_now=request.server is not None,
+            owners = found.servers if isinstance(found, Missing) else ()
+            return (
+                yield from self._librarian.missing(
+                    Mode.CALL,
+                    request.subject,
+                    request.server or next(iter(owners), None),
+                    connected_now=request.server is not None,
+                )
             )
         if isinstance(error, UnknownServer):
             refusal = self._librarian.refusal(Mode.CALL, error.server)
             return refusal or refusals.refused_request("call", error)
         return refusals.refused_request("call", error)
 
-    def _resolve_again(self, request: Request) -> object:
-        return self._room.index.resolve(request.subject, request.server)
+    def _resolving_again(self, request: Request) -> Slices[Target | Ambiguous | Missing]:
+        index = self._room.index
+        if index.get(request.subject) is None:
+            yield from index.preparing_names()
+        return index.resolve(request.subject, request.server)
 
     def _conclude(self, server: str, target: Target | None, result: Mapping[str, Any], job: Job) -> None:
         settings = self._room.config.settings
@@ -366,6 +426,30 @@ class McpTool:
             max_bytes=settings.output_max_bytes,
             max_lines=settings.output_max_lines,
         )
+        self._end(outcome, job)
+
+    # ---- answers -------------------------------------------------------------------------------------------------
+
+    def _reply_in_turns(self, work: Slices[Answer | None], job: Job) -> None:
+        """Answer with what `work` makes: now, if that is one slice."""
+        try:
+            next(work)
+        except StopIteration as end:
+            self._reply(end.value, job)
+        else:
+            job.run(partial(self._work_on, work, job))
+
+    async def _work_on(self, work: Slices[Answer | None], job: Job) -> None:
+        await anyio.lowlevel.checkpoint()
+        self._reply(await in_turns(work), job)
+
+    def _reply(self, answer: Answer | None, job: Job) -> None:
+        """Answer in our own words, within the bounds. None: somebody else answers."""
+        if answer is not None:
+            bounds = self._librarian.bounds
+            self._end(Outcome.of(answer, max_bytes=bounds.max_bytes, max_lines=bounds.max_lines), job)
+
+    def _end(self, outcome: Outcome, job: Job) -> None:
         if outcome.spill_text is None:
             job.answer(outcome.answer().as_result())
         else:

@@ -1,0 +1,39 @@
+"""Long work in slices: a generator that yields wherever somebody else may go first, and returns what it made.
+
+Nothing here waits. Who has a loop to keep turning lets it turn at each yield (`actors/_slices.py`); who has none, or
+has all the time there is, takes the work in one go with `finish`. So one piece of code makes an index for a program
+that embeds a room and for a gateway in which nobody may wait behind five thousand tools.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from typing import TypeVar
+
+T = TypeVar("T")
+Slices = Generator[None, None, T]
+
+
+def finish(work: Slices[T]) -> T:
+    """Do all of `work` now."""
+    while True:
+        try:
+            next(work)
+        except StopIteration as end:
+            return end.value
+
+
+class Pace:
+    """Counts work done, in pieces of a tenth of a millisecond or so, and says when it makes a slice."""
+
+    def __init__(self, size: int = 40) -> None:
+        self._size = size
+        self._done = 0
+
+    def due(self, cost: int = 1) -> bool:
+        """Count `cost` more; True when it is time to yield."""
+        self._done += cost
+        if self._done < self._size:
+            return False
+        self._done = 0
+        return True
