@@ -8,7 +8,7 @@ SEARCHED := $(addprefix tests/test_, fuzz_wire.py fuzz_files.py gate.py restart.
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test soak chaos mutants check conformance bench bench-smoke bench-readme bench-pictures clean
+.PHONY: help demo test soak chaos mutants check conformance older-sdk bench bench-smoke bench-readme bench-pictures clean
 
 help:
 	@echo "make demo    see it work: bundled servers, a few seconds"
@@ -18,6 +18,7 @@ help:
 	@echo "make mutants change the policies, by hand and by machine, and the runtime: a test, or the search, goes red"
 	@echo "make check   format, lint, types, import arrows, docs"
 	@echo "make conformance   the official MCP conformance suite against our client (ARGS='--leg 0.2-modern')"
+	@echo "make older-sdk     what we use of the MCP SDK, with its 1.x, in an environment of its own"
 	@echo "make bench   what it costs, against other ways to do it (some minutes; leave the machine alone)"
 	@echo "make clean   remove what the others made"
 
@@ -50,6 +51,16 @@ check: .venv/.benched
 
 conformance: .venv/.developed
 	@$(BIN)/python tools/conformance.py $(ARGS)
+
+# In an environment of its own, because one holds one major. `make test` runs the same tests with the other.
+older-sdk: .build/older-sdk/.made
+	.build/older-sdk/bin/python -m pytest -p no:cacheprovider tests/test_sdk_contract.py
+
+.build/older-sdk/.made: pyproject.toml
+	$(PYTHON) -m venv .build/older-sdk
+	.build/older-sdk/bin/python -m pip --disable-pip-version-check --quiet install 'mcp>=1.26,<2' -e . \
+	  hypothesis outcome pytest pytest-trio
+	@touch $@
 
 bench: .venv/.benched
 	$(BIN)/python -m benchmarks

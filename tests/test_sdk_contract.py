@@ -7,13 +7,19 @@ here imports what only one of them has. A tool, progress, `_meta`, an error, a s
 from __future__ import annotations
 
 import importlib
+import importlib.util
+import threading
+from collections.abc import AsyncGenerator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import pytest
 from tests.support import run
 
 from greenroom import Greenroom
+from greenroom.actors._http._client import make_client
 from greenroom.actors._sdk import as_server
+from greenroom.protocol.config import ServerDefinition
 
 EMPTY: dict[str, Any] = {"mcpServers": {}, "settings": {"toolPrefix": "none"}}
 
@@ -87,3 +93,64 @@ def test_a_server_of_any_kind_runs_in_our_process(home: Any, backend: str) -> No
 def test_what_is_no_server_is_none() -> None:
     assert as_server("a text") is None
     assert as_server(object()) is None
+
+
+class Vault(BaseHTTPRequestHandler):
+    """Gives a token to whoever posts the password, and lets in who shows it."""
+
+    def do_POST(self) -> None:
+        told = self.rfile.read(int(self.headers["content-length"]))
+        token = "sesame" if told == b"password=open" else "nothing"
+        self._say(200, token.encode())
+
+    def do_GET(self) -> None:
+        is_in = self.headers.get("authorization") == "Bearer sesame"
+        self._say(200 if is_in else 401, b"{}")
+
+    def _say(self, status: int, body: bytes) -> None:
+        self.send_response(status)
+        self.send_header("content-length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *args: Any) -> None:
+        pass
+
+
+def _auth(web: Any, url: str) -> Any:
+    """As the SDK's providers do it: on a 401 a request of its own, then the first one again."""
+
+    class Login(web.Auth):
+        requires_response_body = True
+
+        async def async_auth_flow(self, request: Any) -> AsyncGenerator[Any, Any]:
+            response = yield request
+            if response.status_code == 401:
+                told = yield web.Request("POST", url, content=b"password=open")
+                request.headers["Authorization"] = f"Bearer {(await told.aread()).decode()}"
+                yield request
+
+    return Login()
+
+
+WEBS = [name for name in ("httpx", "httpx2") if importlib.util.find_spec(name) is not None]
+
+
+@pytest.mark.parametrize("name", WEBS)
+def test_a_login_speaks_either_http_library(name: str, backend: str) -> None:
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Vault)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    url = f"http://127.0.0.1:{server.server_port}/"
+
+    async def main() -> None:
+        auth = _auth(importlib.import_module(name), url)
+        async with make_client(ServerDefinition("a", url=url), auth, 5.0) as client:
+            assert (await client.get(url)).status_code == 200
+
+    try:
+        run(backend, main)
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()

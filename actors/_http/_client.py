@@ -114,6 +114,17 @@ def _within_origin(response: httpx2.Response) -> httpx2.Request | None:
     return further if same or (upgrade and before.host == after.host) else None
 
 
+def _ours(request: Any) -> httpx2.Request:
+    """What a way to log in wants sent. That of the SDK's 1.x speaks `httpx`, and asks for its tokens in requests of
+    that; the requests and responses it is given it reads like its own."""
+    import httpx2
+
+    if isinstance(request, httpx2.Request):
+        return request
+    headers = list(request.headers.items())
+    return httpx2.Request(request.method, str(request.url), headers=headers, content=request.content)
+
+
 def _contained(auth: httpx2.Auth) -> httpx2.Auth:
     """The same way to log in, whose own failures end one exchange instead of the connection."""
     import httpx2
@@ -129,7 +140,7 @@ def _contained(auth: httpx2.Auth) -> httpx2.Auth:
             try:
                 outgoing = await anext(flow)
                 while True:
-                    response = yield outgoing
+                    response = yield _ours(outgoing)
                     outgoing = await flow.asend(response)
             except StopAsyncIteration:
                 return
