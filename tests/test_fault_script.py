@@ -8,12 +8,15 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
 from hypothesis import given, settings
+from tests.support import run_virtual
+from tests.support.rooms import open_room, teach
 
-from greenroom import UsageError
-from greenroom.testing import Fault, FaultScript, ScriptedServer
-from greenroom.testing._cues import Cues
+from greenroom import CallError, Greenroom, UsageError
+from greenroom.testing import FakeServer, Fault, FaultScript, ScriptedServer
+from greenroom.testing._cues import Cues, perform
 from greenroom.testing._vocabulary import DEEDS, STEPS, VALUES, problem_with
 from greenroom.testing.strategies import fault_scripts
 
@@ -131,6 +134,167 @@ def test_the_tables_agree_with_each_other() -> None:
         assert set(deed.steps) <= STEPS.keys(), name
         assert {*deed.needs, *deed.takes} <= VALUES.keys(), name
         assert deed.elsewhere or set(deed.steps) == STEPS.keys(), f"{name}: what to write at another step?"
+
+
+class Deeds:
+    """A player that only remembers. `over_at`: it is over once so many faults were noted."""
+
+    def __init__(self, over_at: int = 99) -> None:
+        self.done: list[Any] = []
+        self._noted, self._over_at = 0, over_at
+
+    @property
+    def is_over(self) -> bool:
+        return self._noted >= self._over_at
+
+    def note_fault(self, fault: Any) -> None:
+        self._noted += 1
+
+    def talk_junk(self) -> None:
+        self.done.append("junk")
+
+    def flood(self, notifications: int, stderr: int) -> None:
+        self.done.append((notifications, stderr))
+
+    def change_tools(self, names: Any) -> None:
+        self.done.append(names)
+
+    def hang(self) -> None:
+        self.done.append("hang")
+
+    def crash(self, exit_code: int, signal_name: str | None, last_words: str | None) -> None:
+        self.done.append((exit_code, signal_name, last_words))
+
+    def expire(self) -> None:
+        self.done.append("expire")
+
+
+def _performed(player: Deeds, *faults: Fault) -> tuple[list[float], str | None]:
+    """The waits, and what decides how the step is answered."""
+    playing, waits = perform(FaultScript.of(*faults).entries, player), list[float]()
+    while True:
+        try:
+            waits.append(next(playing))
+        except StopIteration as end:
+            return waits, end.value and end.value.do
+
+
+def test_each_deed_is_done_with_its_own_values() -> None:
+    deeds = Deeds()
+    faults = (
+        Fault("call", "delay", seconds=2.5),
+        Fault("call", "garbage"),
+        Fault("call", "flood", notifications=3),
+        Fault("call", "flood", stderr=7),
+        Fault("call", "list_changed", tools=("a", "b")),
+        Fault("call", "delay", seconds=0),
+        Fault("call", "answer_twice"),
+        Fault("call", "crash", exit_code=0, text="bye"),
+    )
+    assert _performed(deeds, *faults) == ([2.5, 0], "crash")
+    assert deeds.done == ["junk", (3, 0), (0, 7), ("a", "b"), (0, None, "bye")]
+
+
+@pytest.mark.parametrize(
+    ("faults", "decides", "done"),
+    [
+        ([Fault("call", "crash")], "crash", [(1, None, None)]),
+        ([Fault("call", "crash", signal="SIGKILL")], "crash", [(1, "SIGKILL", None)]),
+        ([Fault("call", "hang"), Fault("call", "garbage")], "hang", ["hang"]),
+        ([Fault("call", "expire"), Fault("call", "garbage")], "expire", ["expire"]),
+        ([Fault("call", "answer_twice"), Fault("call", "garbage")], "answer_twice", ["junk"]),
+        ([Fault("call", "answer_late"), Fault("call", "garbage")], "answer_late", []),
+        ([Fault("call", "drop_answer"), Fault("call", "garbage")], "drop_answer", []),
+        ([Fault("call", "refuse", text="no"), Fault("call", "garbage")], "refuse", []),
+        ([Fault("call", "garbage")], None, ["junk"]),
+    ],
+)
+def test_what_decides_the_answer_and_what_nothing_follows(
+    faults: list[Fault], decides: str | None, done: list[Any]
+) -> None:
+    deeds = Deeds()
+    assert _performed(deeds, *faults) == ([], decides)
+    assert deeds.done == done
+
+
+def test_who_is_over_plays_nothing_more() -> None:
+    deeds = Deeds(over_at=1)
+    waits, decides = _performed(deeds, Fault("call", "delay", seconds=1), Fault("call", "garbage"))
+    assert (waits, decides, deeds.done) == ([1], "garbage", [])
+
+
+def test_a_fault_of_one_start_that_is_counted_is_due_in_no_other() -> None:
+    script = FaultScript.of(Fault("call", "crash", start=2, nth=1))
+
+    assert [_due(Cues(script.entries, start), "call") for start in (1, 2)] == [[], ["crash"]]
+
+
+# ---- the fake in memory --------------------------------------------------------------------------------------------
+
+
+async def _ends(room: Greenroom, **arguments: Any) -> str:
+    try:
+        return (await room.call("far_echo", arguments)).text
+    except CallError as error:
+        return f"{error.code}: {error}"
+
+
+def test_a_fake_plays_its_script_in_its_own_time(backend: str) -> None:
+    server = FakeServer()
+    server.script = FaultScript.of(
+        Fault("call", "refuse", text="no", code=-7, nth=1),
+        Fault("call", "refuse", text="nay", nth=2),
+        Fault("call", "delay", seconds=3, nth=3),
+        Fault("idle", "list_changed", tools=("echo", "new"), after=2, nth=1),
+        Fault("idle", "garbage", after=5),
+        Fault("call", "crash", exit_code=0, text="bye", nth=4),
+    )
+
+    async def body() -> None:
+        async with open_room({"far": server}) as room:
+            await room.connect("far")
+            said = [await _ends(room), await _ends(room)]
+            assert said == ["call_failed: no", "call_failed: nay"]
+            began = anyio.current_time()
+            assert await _ends(room, n=3) == '{"n": 3}'
+            assert anyio.current_time() - began == 3.0
+            await anyio.sleep(1.5)
+            await server.connections[0].pause(0)
+            connection = server.connections[0]
+            assert len(room.tools()) == 1
+            await anyio.sleep(1.0)
+            assert sorted(target.original for target in room.tools()) == ["echo", "new"]
+            await anyio.sleep(5.0)
+            assert [fault.do for _, fault in server.played[-2:]] == ["list_changed", "garbage"]
+            lost = await _ends(room)
+            assert "exited with code 0" in lost
+            assert "bye" in lost
+            assert (server.live, server.most_live, server.starts) == (0, 1, 1)
+            connection.kill_now()
+            assert server.live == 0
+
+    run_virtual(backend, body)
+
+
+def test_a_fake_counts_what_is_alive_at_once_and_what_is_called_off(backend: str) -> None:
+    server = FakeServer(call_latency=60.0, list_latency=60.0)
+
+    async def body() -> None:
+        async with open_room({"far": server}, entries={"far": {"isolation": "per_session"}}) as room:
+            await teach(room, "far")
+            async with room.session("a") as one, room.session("b") as other:
+                server.list_latency = 0.0
+                with anyio.move_on_after(1.0):
+                    async with anyio.create_task_group() as tasks:
+                        for session in (one, other):
+                            tasks.start_soon(session.call, "far_echo")
+                assert (server.live, server.most_live, server.cancelled) == (2, 2, 2)
+                server.list_latency = 60.0
+                server.announce_tools()
+                await anyio.sleep(1.0)
+        assert (server.live, server.most_live, server.cancelled) == (0, 2, 2)
+
+    run_virtual(backend, body)
 
 
 # ---- the executable ------------------------------------------------------------------------------------------------

@@ -125,3 +125,23 @@ def test_a_trio_without_the_private_knob_is_named_and_refused(
 
 def test_this_trio_has_the_knob() -> None:
     seed_schedule(1)
+
+
+def test_what_is_due_at_the_very_end_of_an_advance_has_happened() -> None:
+    run, woken = VirtualRun(), list[float]()
+
+    async def sleeper() -> None:
+        await trio.sleep(2.0)
+        woken.append(trio.current_time())
+
+    try:
+
+        async def begin() -> None:
+            run.nursery.start_soon(sleeper)
+
+        run.run(begin)
+        run.advance(1.0)
+        run.advance(1.0)
+        assert (woken, run.now) == ([2.0], 2.0)
+    finally:
+        run.close()
