@@ -269,6 +269,7 @@ def test_a_fake_plays_its_script_in_its_own_time(backend: str) -> None:
             lost = await _ends(room)
             assert "exited with code 0" in lost
             assert "bye" in lost
+            await anyio.sleep(1.0)
             assert (server.live, server.most_live, server.starts) == (0, 1, 1)
             connection.kill_now()
             assert server.live == 0
