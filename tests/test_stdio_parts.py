@@ -127,7 +127,7 @@ def test_the_stderr_ring_keeps_its_size_however_it_is_fed() -> None:
     assert ring.tail() == ("b", "c", "d")
     assert StderrRing(500).tail() == ()
     long = StderrRing(1000)
-    long.feed(b"x" * 900)
+    long.feed(b"x" * 400 + b"y" * 500)
     assert long.tail() == ("x" * 400,)
 
 
@@ -201,6 +201,16 @@ def test_the_queue_is_bounded_but_takes_any_one_message(pipe: tuple[int, int]) -
     assert outbox.put(b"a" * 200_000) is not None
     with pytest.raises(BufferError):
         outbox.put(b"b")
+
+
+def test_nothing_overtakes_what_is_queued_though_the_pipe_has_room_again(pipe: tuple[int, int]) -> None:
+    read, write = pipe
+    outbox = Outbox(write, 1 << 30)
+    outbox.put(b"a" * 100_000)
+    got = _drain(read)
+    assert outbox.put(b"b") is not None
+    outbox.flush()
+    assert got + _drain(read) == b"a" * 100_000 + b"b"
 
 
 def test_the_bound_holds_what_fits_exactly_and_nothing_taken_back(pipe: tuple[int, int]) -> None:
