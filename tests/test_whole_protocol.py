@@ -31,8 +31,10 @@ from greenroom import (
     UnknownResource,
     UsageError,
 )
-from greenroom.actors._peer import RpcError
+from greenroom.actors._connection import Hello
+from greenroom.actors._peer import Exchange, RpcError
 from greenroom.actors._questions import MOST_OPEN, OVERLOADED, Questions
+from greenroom.actors._wishes import Listening, Wishes
 from greenroom.protocol.address import Address
 from greenroom.protocol.errors import ProtocolFault
 from greenroom.protocol.lifecycle import State
@@ -573,3 +575,122 @@ def test_one_refusal_ends_the_other_questions_of_its_result(backend: str) -> Non
         assert ended == ["soon", "soon", "late"]
 
     _asked(backend, answer, body)
+
+
+# ---- what a server is asked to tell, without a server ---------------------------------------------------------------
+
+
+class Ear:
+    """One incarnation as `Listening` sees it, in a time that the test moves."""
+
+    def __init__(self, version: str, number: int = 1, **capabilities: Any) -> None:
+        self.said: list[tuple[str, Any]] = []
+        self.left: list[Exchange] = []
+        self.heard: list[str] = []
+        self.notes: list[str] = []
+        self.looks = 0
+        self.number = number
+        self.now = 0.0
+        self.due: list[tuple[float, Any]] = []
+        stage = SimpleNamespace(
+            timers=SimpleNamespace(at=self._at),
+            rim=SimpleNamespace(now=lambda: self.now),
+            host=SimpleNamespace(heard=lambda _address, _method, params: self.heard.append(params["uri"])),
+        )
+        self.wishes = Wishes()
+        self.record = SimpleNamespace(log_level=None)
+        self.actor: Any = SimpleNamespace(
+            stage=stage, wishes=self.wishes, record=self.record, address=Address("s")
+        )
+        self.peer: Any = self
+        self.on_note = self.notes.append
+        me: Any = self
+        self.listening = Listening(me, Hello(version, capabilities, {}, None))
+
+    def _at(self, when: float, what: Any) -> Any:
+        timer = (when, what)
+        self.due.append(timer)
+        return SimpleNamespace(cancel=lambda: self.due.remove(timer))
+
+    def request(self, exchange: Exchange) -> None:
+        self.said.append((exchange.method, exchange.params))
+        self.stream = exchange
+
+    def abandon(self, exchange: Exchange, reason: str) -> None:
+        self.left.append(exchange)
+
+    def look_again(self) -> None:
+        self.looks += 1
+
+
+def test_as_many_drops_as_adds_end_a_wish() -> None:
+    wishes = Wishes()
+    assert [wishes.add("x"), wishes.add("x"), wishes.drop("x"), wishes.drop("x")] == [
+        True,
+        False,
+        False,
+        True,
+    ]
+    assert wishes.uris == {}
+    assert wishes.drop("x")
+
+
+def test_a_stream_that_ends_is_asked_for_again_at_growing_intervals() -> None:
+    ear = Ear("2026-07-28", tools={"listChanged": True}, prompts={"listChanged": False})
+    ear.wishes.add("x:/")
+    ear.listening.listen()
+    wanted = {"toolsListChanged": True, "resourceSubscriptions": ["x:/"]}
+    assert ear.said == [("subscriptions/listen", {"notifications": wanted})]
+    pauses: list[float] = []
+    for _ in range(8):
+        ear.stream.end(b"{}", None)
+        ((when, again),) = ear.due
+        pauses.append(when - ear.now)
+        ear.now = when
+        ear.due.clear()
+        again()
+    assert pauses == [1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 60.0, 60.0]
+    assert (ear.looks, ear.heard) == (8, ["x:/"] * 8)
+    ear.stream.end(None, RpcError(-32603, "full"))
+    ear.listening.stop()
+    assert ear.due == []
+    assert ear.notes == ["subscriptions/listen: full (-32603)"]
+
+
+def test_a_stream_that_is_not_known_is_not_asked_for_again() -> None:
+    ear = Ear("2026-07-28", tools={"listChanged": True})
+    ear.listening.listen()
+    ear.stream.end(None, RpcError(-32601, "what?"))
+    assert (ear.due, len(ear.said)) == ([], 1)
+
+
+def test_a_newer_stream_replaces_the_one_before_whose_end_is_no_news() -> None:
+    ear = Ear("2026-07-28", tools={"listChanged": True})
+    ear.listening.listen()
+    first = ear.stream
+    ear.wishes.add("x:/")
+    ear.listening.refresh()
+    assert ear.left == [first]
+    first.end(b"{}", None)
+    assert ear.due == []
+    assert ear.said[1][1]["notifications"]["resourceSubscriptions"] == ["x:/"]
+
+
+def test_an_older_server_is_told_each_wish_by_itself() -> None:
+    ear = Ear("2025-11-25", number=2, logging={}, tools={"listChanged": True})
+    ear.wishes.add("x:/")
+    ear.record.log_level = "info"
+    ear.listening.listen()
+    assert ear.said == []
+    ear.listening.start()
+    ear.listening.tell_level()
+    ear.listening.refresh()
+    assert ear.said == [("resources/subscribe", {"uri": "x:/"}), ("logging/setLevel", {"level": "info"})]
+    assert ear.heard == ["x:/"]  # it may have changed while nobody listened
+    ear.record.log_level = "error"
+    ear.listening.tell_level()
+    assert ear.said[-1] == ("logging/setLevel", {"level": "error"})
+    mute = Ear("2025-11-25")
+    mute.record.log_level = "info"
+    mute.listening.start()
+    assert (mute.said, mute.heard) == ([], [])
