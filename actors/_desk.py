@@ -250,6 +250,7 @@ class CallDesk:
         if call in self._open and self.peer is not None:
             call.params = {**(call.params or {}), **more}
             call.reach = Reach.NOT_SENT
+            call.sent_at = self.stage.rim.now()  # as in `_send`
             self._request(call)
 
     def give_up(self, call: Call, error: CallError) -> None:

@@ -50,7 +50,7 @@ class Asked:
         try:
             await question.answered.wait()
         finally:
-            if self._open.pop(name, None) is not None and not question.answered.is_set():
+            if self._open.pop(name, None) is not None:  # nobody has answered it
                 told = {"requestId": name, "reason": "the server no longer waits for it"}
                 self._send(rpc.notification_line("notifications/cancelled", told))
         if question.error is not None:

@@ -21,6 +21,7 @@ from tests.support.door_rooms import NOW, FakeCall, FakeRoom
 from tests.support.rooms import open_room
 
 from greenroom import Greenroom
+from greenroom.gateway import _rpc as rpc
 from greenroom.gateway._direct import Direct
 from greenroom.gateway._direct import _answers as answers
 from greenroom.gateway._direct._guest import Guest
@@ -781,3 +782,20 @@ def test_a_state_is_sealed_for_one_thing_of_one_server() -> None:
         Seal().open(closed, "s", "tools/call", "t")
     with pytest.raises(RpcFault):
         seal.open(closed + "c", "s", "tools/call", "t")
+
+
+def test_a_servers_result_is_stamped_for_either_era_and_keeps_its_own() -> None:
+    stamp, cached = {"io.modelcontextprotocol/serverInfo": "us"}, {"ttlMs": 0, "cacheScope": "private"}
+    theirs = {"io.modelcontextprotocol/serverInfo": "them", "x": 1}
+    own = {"resultType": "input_required", "ttlMs": 7, "content": [], "_meta": theirs}
+    said = json.loads(rpc.for_modern(json.dumps(own).encode(), stamp, cached))
+    assert said == {
+        "resultType": "input_required",
+        "ttlMs": 7,
+        "cacheScope": "private",
+        "content": [],
+        "_meta": {"io.modelcontextprotocol/serverInfo": "us", "x": 1},
+    }
+    assert json.loads(rpc.for_modern(b'{"_meta":7}', stamp, {})) == {"resultType": "complete", "_meta": stamp}
+    assert json.loads(rpc.for_handshake(json.dumps(own).encode())) == {"content": [], "_meta": {"x": 1}}
+    assert json.loads(rpc.for_handshake(b'{"a":1,"_meta":{"io.modelcontextprotocol/y":1}}')) == {"a": 1}

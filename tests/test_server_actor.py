@@ -31,7 +31,9 @@ from greenroom import (
     UsageError,
 )
 from greenroom.actors import Call, Loss, LostReason
-from greenroom.protocol.errors import BadArguments, CallError
+from greenroom.actors._inputs import answer_inputs
+from greenroom.protocol.config import Settings
+from greenroom.protocol.errors import BadArguments, CallError, ProtocolFault, RpcRefusal
 from greenroom.testing._fake import HANG, FakeServer, tool
 
 READ_ONLY = {"readOnlyHint": True}
@@ -883,6 +885,7 @@ def test_a_call_that_is_sent_again_has_not_been_sent(backend: str) -> None:
         async with open_room({"a": server}) as room:
             await room.connect("a")
             async with Outcomes() as calls:
+                began = anyio.current_time()
                 asked = calls.start(room, "a_echo", {"n": 1})
                 await anyio.sleep(7.0)
                 (call,) = _actor(room)._open
@@ -892,6 +895,8 @@ def test_a_call_that_is_sent_again_has_not_been_sent(backend: str) -> None:
                 assert call.params["arguments"] == {"n": 1}
             assert isinstance(asked.error, CallTimeout)
             assert asked.error.reach is Reach.NOT_SENT
+            assert asked.at is not None
+            assert asked.at - began == pytest.approx(7.0 + Settings().queue_timeout)
 
     run_virtual(backend, body)
 
@@ -1081,3 +1086,85 @@ def test_a_lease_keeps_a_resting_server_and_its_return_starts_the_clock(backend:
             assert server.live == 0
 
     run_virtual(backend, body)
+
+
+# ---- input that a server wants before it answers -------------------------------------------------------------------
+
+
+class Desk:
+    def __init__(self) -> None:
+        self.done: list[Any] = []
+
+    def send_again(self, call: Call, more: Any) -> None:
+        self.done.append(more)
+
+    def give_up(self, call: Call, error: CallError) -> None:
+        self.done.append(error)
+
+
+class Answers:
+    async def answer_all(self, requests: Any) -> Any:
+        if "no" in requests:
+            raise RpcRefusal(-7, "not now")
+        await anyio.sleep(1.0)
+        return {"answered": sorted(requests)}
+
+
+def _asking(backend: str, body: Callable[[Call, Desk, Callable[..., Any]], Any]) -> None:
+    async def main() -> None:
+        call, desk, questions = Call("tools/call", {}), Desk(), Answers()
+
+        async def ask(**result: Any) -> None:
+            await answer_inputs(desk, call, result, questions)  # pyright: ignore[reportArgumentType]
+
+        await body(call, desk, ask)
+
+    run_virtual(backend, main)
+
+
+def test_input_is_found_and_sent_with_the_state_it_came_with(backend: str) -> None:
+    async def body(call: Call, desk: Desk, ask: Any) -> None:
+        await ask(inputRequests={"b": {}, "a": {}}, requestState="s")
+        await ask(inputRequests={"a": {}})
+        assert desk.done == [
+            {"inputResponses": {"answered": ["a", "b"]}, "requestState": "s"},
+            {"inputResponses": {"answered": ["a"]}},
+        ]
+        assert call.asking is None
+        await ask(inputRequests={"no": {}})
+        refused = desk.done[-1]
+        assert isinstance(refused, InputRefused)
+        assert "not now (-7)" in str(refused)
+        assert refused.reach is Reach.ANSWERED
+
+    _asking(backend, body)
+
+
+def test_who_wants_nothing_in_particular_is_asked_again_after_growing_pauses(backend: str) -> None:
+    async def body(call: Call, desk: Desk, ask: Any) -> None:
+        at: list[float] = []
+        for number in range(10):
+            before = anyio.current_time()
+            await ask(requestState=number, **({"inputRequests": {"a": {}}} if number == 5 else {}))
+            at.append(round(anyio.current_time() - before, 3))
+        assert at == [0.05, 0.1, 0.2, 0.25, 0.25, 1.0, 0.05, 0.1, 0.2, 0.25]
+        assert desk.done[0] == {"requestState": 0}
+        await ask()
+        assert isinstance(desk.done[-1], ProtocolFault)
+        assert "10 times over" in str(desk.done[-1])
+
+    _asking(backend, body)
+
+
+def test_a_call_that_has_left_is_asked_nothing(backend: str) -> None:
+    async def body(call: Call, desk: Desk, ask: Any) -> None:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(lambda: ask(inputRequests={"a": {}}))
+            await anyio.sleep(0.5)
+            assert call.asking is not None
+            call.asking.cancel()
+        call.ended = True
+        await ask(inputRequests={"a": {}})
+        assert (desk.done, call.asking, anyio.current_time()) == ([], None, 0.5)
+
+    _asking(backend, body)
