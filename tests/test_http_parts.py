@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from typing import Any
 
@@ -19,7 +20,7 @@ from greenroom.actors._http._answer_stream import AnswerStream
 from greenroom.actors._http._client import _contained, _within_origin, read_bounded
 from greenroom.actors._http._faults import BadAnswer, Broken, LoginNeeded, SessionExpired, WrongTransport
 from greenroom.actors._http._peer import LAST_ANSWERS, LISTENS_WITHIN, Attempt, HttpPeer
-from greenroom.actors._peer import Loss
+from greenroom.actors._peer import Loss, LostReason
 from greenroom.actors._rim import current_rim
 from greenroom.protocol.errors import Reach
 
@@ -236,7 +237,7 @@ def test_others_under_way_have_a_moment_to_end(backend: str, needs: float, told_
     async def carry(attempt: Attempt) -> None:
         if attempt.method == "ping":
             await _forgotten(attempt)
-        await anyio.sleep(needs)
+        await anyio.sleep(math.inf if attempt.method == "subscriptions/listen" else needs)
 
     async def body(peer: HttpPeer, hooks: Recorder, carrier: Scripted) -> None:
         for method in ("tools/call", "subscriptions/listen", "ping"):
@@ -245,6 +246,17 @@ def test_others_under_way_have_a_moment_to_end(backend: str, needs: float, told_
         assert anyio.current_time() == pytest.approx(told_at)
 
     _with_peer(backend, carry, body)
+
+
+def test_a_loss_with_nothing_under_way_is_told_at_once_and_once(backend: str) -> None:
+    async def body(peer: HttpPeer, hooks: Recorder, carrier: Scripted) -> None:
+        for text in ("first", "second"):
+            peer.lose(LostReason(text))
+        await anyio.sleep(0.01)
+        assert [reason.text for reason in hooks.reasons] == ["first"]
+        assert peer.is_silent
+
+    _with_peer(backend, _forgotten, body)
 
 
 def test_nothing_overtakes_that_we_are_initialised(backend: str) -> None:

@@ -567,3 +567,23 @@ def test_a_dying_leader_is_waited_for_and_a_living_one_not_for_ever(
             assert child.exit_code == (0 if dies else -signal.SIGKILL)
             child.reap()
             child.close()
+
+
+def test_where_a_zombie_cannot_be_asked_its_seen_end_counts(
+    backend: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delattr(os, "waitid")
+
+    async def body() -> None:
+        definition = ServerDefinition("x", command=sys.executable, args=("-I", "-S", "-c", ""))
+        child = start_child(definition, {})
+        try:
+            await child.wait_exit(current_rim())
+            assert child.is_dead
+            assert child.exit_code is None
+            child.reap()
+            assert child.exit_code == 0
+        finally:
+            child.close()
+
+    run(backend, body)

@@ -307,3 +307,24 @@ def test_flushing_waits_for_the_client_and_not_for_ever(backend: str) -> None:
                 await door.flush(60)
 
     with_door(backend, body)
+
+
+def test_nothing_waits_for_a_client_that_is_gone(backend: str) -> None:
+    async def body() -> None:
+        with pipe() as (from_it, stdout):
+            os.set_blocking(stdout, False)
+            gone: list[str] = []
+            writer = LineWriter(current_rim(), stdout, congested=10, on_broken=lambda: gone.append("gone"))
+            for _ in range(3):
+                writer.send(b"x" * 100_000)
+            assert writer.congested
+            os.close(from_it)
+            with anyio.fail_after(5):
+                await writer.run()
+                await writer.relieved()
+                await writer.flushed()
+            assert (writer.waiting, writer.congested, gone) == (0, False, ["gone"])
+            assert writer.send(b"late")
+            assert writer.waiting == 0
+
+    run(backend, body)

@@ -307,6 +307,17 @@ def test_what_was_refused_is_not_ended_by_a_peer_that_is_over(backend: str) -> N
     run(backend, main)
 
 
+def test_the_writer_of_a_peer_that_falls_silent_ends(backend: str) -> None:
+    async def main() -> None:
+        with Line() as line, anyio.fail_after(5):
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(line.peer.write_forever)
+                await anyio.wait_all_tasks_blocked()
+                line.peer.silence()
+
+    run(backend, main)
+
+
 def test_callers_that_come_together_share_a_write_and_a_notification_does_not_wait(backend: str) -> None:
     async def main() -> None:
         with Line() as line:
