@@ -7,10 +7,12 @@ from collections.abc import Awaitable, Callable, Mapping
 
 import anyio
 import attrs
+import pytest
 from tests.support import run, run_virtual
 
 from greenroom import Kind
 from greenroom.actors import CatalogueWriter, EventStream, Flush, Save, current_rim
+from greenroom.actors._ref import Reply
 from greenroom.protocol.catalogue import ServerEntry
 
 
@@ -120,3 +122,18 @@ def test_an_empty_flush_is_answered_and_writes_nothing(backend: str) -> None:
     with_writer(run_virtual, backend, store, body)
 
     assert store.saves == []
+
+
+def test_who_waits_for_a_flush_when_the_writer_closes_is_told(backend: str) -> None:
+    async def main() -> None:
+        rim = current_rim()
+        writer = CatalogueWriter(rim, EventStream(rim), Store())
+        waiting, queued = Reply[None](rim), Reply[None](rim)
+        writer.step(Flush(waiting))
+        writer.ref.tell_system(Flush(queued))
+        writer.close(ZeroDivisionError("closed"))
+        for reply in (waiting, queued):
+            with pytest.raises(ZeroDivisionError, match="closed"), anyio.fail_after(1):
+                await reply.wait()
+
+    run_virtual(backend, main)

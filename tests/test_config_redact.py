@@ -43,6 +43,7 @@ def shown(entry: Any) -> Any:
         ({"url": f"https://h/m?{SECRET}&a="}, "url", "https://h/m?***&a=***"),
         ({"url": f"https://h/m?{SECRET}"}, "url", "https://h/m?***"),
         ({"command": "x", "args": ["--token", f"a={SECRET}", "b=c"]}, "args", ["--token", "***", "b=c"]),
+        ({"command": "x", "args": ["auth", "login", "--key=k", "x"]}, "args", ["auth", "login", "--key=***", "x"]),
         ({"command": "x", "args": ["--token", "-v", SECRET]}, "args", ["--token", "-v", SECRET]),
         ({"command": "x", "args": [f"--proxy=http://me:{SECRET}@h/"]}, "args", ["--proxy=http://***@h/"]),
         ({"command": "x", "args": ["a:b", "see https://u:p@h/ there"]}, "args", ["a:b", "see https://***@h/ there"]),

@@ -30,6 +30,7 @@ from greenroom.gateway._exposure import Proxy
 from greenroom.gateway._jobs import Job, RpcFault
 from greenroom.gateway._parking import Errand, Parking, Seal
 from greenroom.protocol.errors import Reach, RemoteError, RpcRefusal, ServerLost, UnknownResource
+from greenroom.protocol.index import Place
 from greenroom.testing import FakeServer
 from greenroom.testing.servers import echo
 
@@ -536,11 +537,6 @@ def test_a_client_is_met_anew_when_it_says_something_else_of_itself() -> None:
 # ---- the direct door, part by part ---------------------------------------------------------------------------------
 
 
-class Place:
-    def __init__(self, server: str, uri: str) -> None:
-        self.server, self.uri, self.original = server, uri, uri
-
-
 class Watching:
     """A room as `Guest` sees it."""
 
@@ -554,7 +550,7 @@ class Watching:
     def locate(self, uri: str, server: str | None = None) -> Any:
         if uri.startswith("no:"):
             raise UnknownResource(uri)
-        return Place("s", uri)
+        return Place(uri, "s", uri, {})
 
     async def watch_resource(self, place: Any) -> None:
         self.watched.append(place.original)
@@ -609,6 +605,66 @@ def test_a_resource_is_watched_once_for_a_client_and_no_more_when_it_leaves(back
         assert room.watched == []
 
     run(backend, body)
+
+
+class Told:
+    """A client as a guest sees it."""
+
+    def __init__(self, *, greeted: bool = False) -> None:
+        self.greeted = greeted
+        self.said: list[tuple[str, Any]] = []
+
+    def tell(self, method: str, params: Any = None) -> None:
+        self.said.append((method, params))
+
+
+TOOLS, PROMPTS = "notifications/tools/list_changed", "notifications/prompts/list_changed"
+
+
+def test_an_open_stream_is_told_what_it_asked_for_under_its_own_id(backend: str) -> None:
+    async def body() -> None:
+        room, client = Watching(), Told()
+        room.wait.set()
+        guest, job = Guest(room, client), Ended()  # pyright: ignore[reportArgumentType]
+        meta = {"io.modelcontextprotocol/subscriptionId": 1}
+        wanted = {
+            "toolsListChanged": True,
+            "promptsListChanged": 1,
+            "resourceSubscriptions": ["x:/a", "no:/"],
+        }
+        async with anyio.create_task_group() as group:
+            group.start_soon(guest.listen, job, wanted)  # pyright: ignore[reportArgumentType]
+            await anyio.wait_all_tasks_blocked()
+            granted = {"toolsListChanged": True, "resourceSubscriptions": ["x:/a"]}
+            acknowledged = {"notifications": granted, "_meta": meta}
+            assert client.said == [("notifications/subscriptions/acknowledged", acknowledged)]
+            client.said.clear()
+            guest.tell_change(TOOLS)
+            guest.tell_change(PROMPTS)
+            assert client.said == [(TOOLS, {"_meta": meta})]
+            client.said.clear()
+            own = {"io.modelcontextprotocol/subscriptionId": 99, "x": 1}
+            for server, uri in (("s", "x:/a"), ("s", "x:/a/b"), ("s", "x:/ab"), ("t", "x:/a"), ("s", None)):
+                guest.tell_update(server, {"uri": uri, "_meta": own})
+            updated = "notifications/resources/updated"
+            assert client.said == [
+                (updated, {"uri": "x:/a", "_meta": {"x": 1, **meta}}),
+                (updated, {"uri": "x:/a/b", "_meta": {"x": 1, **meta}}),
+            ]
+            group.cancel_scope.cancel()
+        client.said.clear()
+        guest.tell_change(TOOLS)
+        assert (client.said, room.watched) == ([], [])
+
+    run(backend, body)
+
+
+def test_an_older_client_is_told_plainly_once_it_has_greeted() -> None:
+    early, client = Told(), Told(greeted=True)
+    for each in (early, client):
+        guest = Guest(Watching(), each)  # pyright: ignore[reportArgumentType]
+        guest.tell_change(PROMPTS)
+    assert (early.said, client.said) == ([], [(PROMPTS, None)])
 
 
 def test_a_client_of_the_direct_door_that_leaves_is_forgotten(backend: str) -> None:

@@ -250,7 +250,7 @@ def test_others_under_way_have_a_moment_to_end(backend: str, needs: float, told_
 
 def test_a_loss_with_nothing_under_way_is_told_at_once_and_once(backend: str) -> None:
     async def body(peer: HttpPeer, hooks: Recorder, carrier: Scripted) -> None:
-        for text in ("first", "second"):
+        for text in ("first", *map(str, range(9))):
             peer.lose(LostReason(text))
         await anyio.sleep(0.01)
         assert [reason.text for reason in hooks.reasons] == ["first"]

@@ -14,6 +14,7 @@ from tests.support.rooms import open_room
 
 from greenroom import Kind
 from greenroom.actors import Define, EventStream, Learn, Router, Sync, current_rim
+from greenroom.actors._ref import Reply
 from greenroom.protocol.catalogue import ServerEntry
 from greenroom.protocol.config import ServerDefinition, Settings
 from greenroom.testing._fake import FakeServer, tool
@@ -213,3 +214,17 @@ def test_whatever_a_reader_could_see_is_announced(backend: str, more: dict[str, 
         assert bench.announced == ["a", "a"]
 
     with_router(backend, body)
+
+
+def test_who_waits_for_the_index_when_the_router_closes_is_told(backend: str) -> None:
+    async def main() -> None:
+        router = Bench(definitions("a")).router
+        waiting, queued = Reply[Any](router.rim), Reply[Any](router.rim)
+        router.step(Sync(waiting))
+        router.ref.tell_system(Sync(queued))
+        router.close(ZeroDivisionError("closed"))
+        for reply in (waiting, queued):
+            with pytest.raises(ZeroDivisionError, match="closed"), anyio.fail_after(1):
+                await reply.wait()
+
+    run_virtual(backend, main)

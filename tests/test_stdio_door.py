@@ -328,3 +328,26 @@ def test_nothing_waits_for_a_client_that_is_gone(backend: str) -> None:
             assert writer.waiting == 0
 
     run(backend, body)
+
+
+def test_the_first_answer_to_what_was_just_read_goes_out_in_the_same_step(backend: str) -> None:
+    """No pump runs here: what is gathered would stay."""
+
+    async def body() -> None:
+        with pipe() as (stdin, to_it), pipe() as (from_it, stdout):
+            door = StdioDoor(current_rim(), stdin, stdout, max_line=1 << 20)
+
+            def receive(line: bytes) -> None:
+                door.send(line + b" answered\n")
+
+            with door.opened():
+                os.set_blocking(from_it, False)
+                async with anyio.create_task_group() as group:
+                    group.start_soon(door.read, receive)
+                    for word in (b"one", b"two"):
+                        os.write(to_it, word + b"\n")
+                        await settle()
+                    group.cancel_scope.cancel()
+                assert os.read(from_it, 100) == b"one answered\ntwo answered\n"
+
+    run(backend, body)
