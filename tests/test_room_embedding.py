@@ -6,6 +6,7 @@ import asyncio
 import threading
 import time
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from tests.support.rooms import Outcomes, open_room, record_events, settle
 
 from greenroom import Event, Greenroom, Kind, RoomClosed, State, UsageError
 from greenroom.protocol.catalogue import ServerEntry
-from greenroom.protocol.errors import CallError, Drained
+from greenroom.protocol.errors import CallError, Drained, RemoteError
 from greenroom.supervisor._core_supervision import CoreActorFailed
 from greenroom.supervisor._requests import Updates, _is_about
 from greenroom.testing._fake import HANG, FakeServer, fake_connectors, tool
@@ -712,3 +713,94 @@ def test_a_watcher_that_does_not_keep_up_loses_the_oldest(backend: str) -> None:
         assert found == [{"n": 1}]
 
     run(backend, body)
+
+
+def test_who_waits_for_the_first_visits_when_the_room_closes_is_told(backend: str) -> None:
+    async def body() -> None:
+        room = open_room({"a": FakeServer(start_latency=HANG)}, bootstrap=True)
+        told: list[str] = []
+
+        async def wait() -> None:
+            try:
+                await room.catalogued()
+            finally:
+                told.append("told")
+
+        async with anyio.create_task_group() as tasks, room:
+            tasks.start_soon(wait)
+            await anyio.sleep(1.0)
+            assert told == []
+        assert told == ["told"]
+
+    with_time_limit(backend, body)
+
+
+@pytest.mark.parametrize("times", [1, 3])
+def test_who_waits_for_a_drain_under_a_host_that_is_cancelled_natively_is_let_go(times: int) -> None:
+    server = FakeServer(stop_latency=HANG)
+
+    async def body() -> None:
+        room, up, done = open_room({"a": server}), asyncio.Event(), list[str]()
+
+        async def host() -> None:
+            async with room:
+                await room.connect("a")
+                up.set()
+                await asyncio.Event().wait()
+
+        async def drain() -> None:
+            with suppress(CallError):
+                await room.drain("a")
+            done.append("done")
+
+        task = asyncio.ensure_future(host())
+        await up.wait()
+        waiting = asyncio.ensure_future(drain())
+        await asyncio.sleep(0.1)
+        for _ in range(times):
+            task.cancel()
+            await asyncio.sleep(0)
+        with suppress(asyncio.CancelledError):
+            await task
+        async with asyncio.timeout(60):
+            await waiting
+        assert done == ["done"]
+        assert server.live == 0
+
+    run_virtual("asyncio", body)
+
+
+def test_nobody_waits_for_ever_for_an_actor_of_a_room_that_is_over(backend: str) -> None:
+    async def body() -> None:
+        let_go: list[str] = []
+        async with open_room({"a": FakeServer()}) as room:
+            root = room._runtime.root
+            release = root.release_watchers
+
+            def late() -> None:  # somebody who comes after the last server has closed
+                root.on_closed(root.actor("a"), lambda: let_go.append("let go"))
+                release()
+
+            root.release_watchers = late
+        assert let_go == ["let go"]
+
+    run_virtual(backend, body)
+
+
+def test_a_subscription_that_is_refused_or_over_leaves_nobody_listening(backend: str) -> None:
+    async def body() -> None:
+        async with open_room({"a": FakeServer()}) as room:
+            await room.connect("a")
+            watchers = room._runtime.reception._watchers
+            with pytest.raises(RemoteError, match="Method not found"):
+                async with room.subscribe("x:/", "a"):
+                    raise AssertionError("it was not refused")
+            assert watchers == {}
+            actor = room._runtime.root.actor("a")
+            actor.wishes.add("x:/")  # somebody watches it already: nothing is asked of the server
+            async with room.subscribe("x:/", "a"):
+                assert len(watchers) == 1
+                assert actor.wishes.uris == {"x:/": 2}
+            assert (watchers, actor.wishes.uris) == ({}, {"x:/": 1})
+
+    run_virtual(backend, body)
