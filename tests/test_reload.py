@@ -266,3 +266,21 @@ def test_a_server_enabled_again_while_it_stops_is_not_down(backend: str) -> None
             assert (servers["a"].starts, servers["a"].most_live) == (2, 1)
 
     run_virtual(backend, main)
+
+
+def test_what_was_known_of_another_definition_is_known_no_more(backend: str) -> None:
+    servers = {"a": FakeServer(), "b": FakeServer()}
+
+    async def body() -> None:
+        async with _room(servers, _config(a={}, b={})) as room:
+            for name in servers:
+                await room.connect(name)
+            await room.settled()
+            assert [target.name for target in room.tools()] == ["a_echo", "b_echo"]
+            await room.drain("a")
+            await room.reload(_config(a={"args": ["other"]}, b={"idleTimeout": 7}))
+            await room.settled()
+            assert room.entry("a") is None
+            assert [target.name for target in room.tools()] == ["b_echo"]
+
+    run_virtual(backend, body)

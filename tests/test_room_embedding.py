@@ -804,3 +804,20 @@ def test_a_subscription_that_is_refused_or_over_leaves_nobody_listening(backend:
             assert (watchers, actor.wishes.uris) == ({}, {"x:/": 1})
 
     run_virtual(backend, body)
+
+
+def test_a_native_cancellation_while_the_room_closes_is_held_and_not_lost() -> None:
+    server = FakeServer(stop_latency=0.5)
+
+    async def body() -> None:
+        room = open_room({"a": server})
+        await room.start()
+        await room.connect("a")
+        closing = asyncio.ensure_future(room.aclose())
+        await asyncio.sleep(0.1)
+        closing.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await closing
+        closed_in_order(room, server)
+
+    run_virtual("asyncio", body)
