@@ -293,7 +293,7 @@ def test_a_call_waits_until_its_servers_questions_can_be_heard(
     sent: list[tuple[str, float]] = []
 
     async def carry(attempt: Attempt) -> None:
-        sent.append((attempt.method, round(anyio.current_time(), 3)))
+        sent.append((attempt.method, round(anyio.current_time() - 5.0, 3)))
 
     async def body(peer: HttpPeer, hooks: Recorder, carrier: Scripted) -> None:
         async def hear(settled: Callable[[], object]) -> None:
@@ -303,6 +303,7 @@ def test_a_call_waits_until_its_servers_questions_can_be_heard(
                 await anyio.sleep_forever()
 
         carrier.hear = hear
+        await anyio.sleep(5.0)
         peer.notify("notifications/initialized")
         for method in ("tools/list", "tools/call"):
             peer.request(Call(method))
