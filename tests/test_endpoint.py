@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import json
 import sys
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Generator
 from contextlib import asynccontextmanager
 from types import SimpleNamespace
 from typing import Any
@@ -746,10 +746,15 @@ def test_a_change_is_announced_when_it_can_be_seen(backend: str) -> None:
             await anyio.lowlevel.checkpoint()
             order.append("settled")
 
+    def looked() -> Generator[None, None, tuple[str, ...]]:
+        order.append("looked")
+        yield
+        return ()
+
     async def body() -> None:
         direct: Any = Direct.__new__(Direct)
         direct._room, direct._guests = Changing(), {}
-        direct._shown = SimpleNamespace(changes=lambda: order.append("looked") or ())
+        direct._shown = SimpleNamespace(changing=looked)
         async with anyio.create_task_group() as group:
             await group.start(direct.watch)
 
