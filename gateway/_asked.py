@@ -62,15 +62,21 @@ class Asked:
         question = self._open.pop(_name(key), None)
         if question is None:
             return
-        error = bytes(envelope.error)
-        if error and error != b"null":
-            question.error = _refusal(rpc.read_value(envelope.error))
-        else:
-            result = rpc.read_value(envelope.result)
-            question.result = cast("Mapping[str, Any]", result) if isinstance(result, dict) else None
-            if question.result is None:
-                question.error = RpcRefusal(rpc.INTERNAL_ERROR, "The client's answer is no object.")
+        try:
+            _read(question, envelope)
+        except RpcFault as fault:
+            question.error = _unreadable(fault)
+        finally:
+            question.answered.set()
+
+    def broken(self, key: bytes, fault: RpcFault) -> bool:
+        """A message that cannot be read came with this id. False: it is no answer to a question."""
+        question = self._open.pop(_name(key), None)
+        if question is None:
+            return False
+        question.error = _unreadable(fault)
         question.answered.set()
+        return True
 
     def progressed(self, envelope: rpc.Envelope) -> None:
         try:
@@ -87,6 +93,23 @@ class Asked:
         for question in questions.values():
             question.error = RpcRefusal(rpc.INTERNAL_ERROR, "The client is gone.")
             question.answered.set()
+
+
+def _read(question: _Question, envelope: rpc.Envelope) -> None:
+    """Raises `RpcFault`."""
+    error = bytes(envelope.error)
+    if error and error != b"null":
+        question.error = _refusal(rpc.read_value(envelope.error))
+        return
+    result = rpc.read_value(envelope.result)
+    if isinstance(result, dict):
+        question.result = cast("Mapping[str, Any]", result)
+    else:
+        question.error = RpcRefusal(rpc.INTERNAL_ERROR, "The client's answer is no object.")
+
+
+def _unreadable(fault: RpcFault) -> RpcRefusal:
+    return RpcRefusal(rpc.INTERNAL_ERROR, f"The client's answer cannot be read: {fault.message}")
 
 
 def _name(key: bytes) -> str:

@@ -137,7 +137,7 @@ async def _serve_client(stream: Any, methods: Mapping[str, Handler]) -> None:
             else:
                 answer = await _answer(line, methods)
             try:
-                await stream.send(json.dumps(answer).encode() + b"\n")
+                await stream.send(_encoded(answer))
             except (anyio.BrokenResourceError, anyio.ClosedResourceError):
                 group.cancel_scope.cancel()
             if line is None:
@@ -158,6 +158,17 @@ async def _answer(line: bytes, methods: Mapping[str, Handler]) -> dict[str, Any]
         return _error(error.code, error.message)
     except Exception as error:
         return _error("bug", f"A bug in Greenroom, please report it: {type(error).__name__}: {error}")
+
+
+def _encoded(answer: dict[str, Any]) -> bytes:
+    """One line; an error where the answer cannot be written."""
+    try:
+        return json.dumps(answer).encode() + b"\n"
+    except (RecursionError, TypeError, ValueError) as problem:
+        why = "it is nested too deeply" if isinstance(problem, RecursionError) else str(problem)
+        return (
+            json.dumps(_error("unwritable", f"The answer cannot be written as JSON: {why}.")).encode() + b"\n"
+        )
 
 
 def _error(code: str, message: str) -> dict[str, Any]:

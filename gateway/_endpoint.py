@@ -145,9 +145,22 @@ class Conversation:
             key = rpc.read_id(envelope)
             self._take(envelope, key)
         except RpcFault as fault:
-            self._send(rpc.error_line(key, fault))
+            if key:
+                self._send(rpc.error_line(key, fault))
+            else:
+                self._refuse_unread(line, fault)
         except Exception as error:
-            self._broke(key, error)
+            self._send(self._bug_line(key, error))
+
+    def refuse_line(self, head: bytes, text: str) -> None:
+        """A line was dropped unread, all but its head."""
+        self._refuse_unread(head, RpcFault(rpc.INVALID_REQUEST, text))
+
+    def _refuse_unread(self, head: bytes, fault: RpcFault) -> None:
+        """Answer what cannot be read, under its id if its head tells; if it is an answer, whoever asked is told."""
+        key = rpc.read_head_id(head)
+        if not self._asked.broken(key, fault):
+            self._send(rpc.error_line(key, fault))
 
     def refuse_new(self) -> None:
         """From here on new requests are refused; those in flight are still answered."""
@@ -180,7 +193,9 @@ class Conversation:
 
     def _take_answer(self, envelope: rpc.Envelope, key: bytes) -> None:
         if not bytes(envelope.result) and not bytes(envelope.error):
-            raise RpcFault(rpc.INVALID_REQUEST, "Invalid request: it has no method.")
+            fault = RpcFault(rpc.INVALID_REQUEST, "Invalid request: it has no method.")
+            if not self._asked.broken(key, fault):
+                raise fault
         self._asked.answered(key, envelope)
 
     def _take_notification(self, method: str, envelope: rpc.Envelope) -> None:
@@ -263,11 +278,8 @@ class Conversation:
         try:
             if not self._exposure.begin(job):
                 raise _not_found(job.method)
-        except RpcFault as fault:
-            job.fail(fault.code, fault.message, fault.data)
         except Exception as error:
-            job.cancel()
-            self.job_broke(job, error)
+            job.broke(error)
 
     def _look_into(self, job: Job) -> None:
         """What a request says beyond what it asks. Raises `RpcFault`."""
@@ -327,47 +339,58 @@ class Conversation:
             self._send(rpc.notification_line(method, params))
 
     def job_done(self, job: Job, result: Mapping[str, Any] | None, error: RpcFault | None) -> None:
-        if self._open.pop(job.key, None) is None:
-            return
-        if error is not None:
-            self._send(rpc.error_line(job.key, error))
-            return
-        result = result or {}
-        line = rpc.result_line(
-            job.key, self._stamped(result, cacheable=job.method in LISTS) if job.modern else result
-        )
-        if not self._send(line):
-            self._drop_result(job, line)
+        try:
+            if error is not None:
+                line = rpc.error_line(job.key, error)
+            else:
+                result = result or {}
+                stamped = self._stamped(result, cacheable=job.method in LISTS) if job.modern else result
+                line = rpc.result_line(job.key, stamped)
+        except Exception as problem:
+            line = self._unsayable(job, problem)
+        self._answer_job(job, line)
 
     def job_raw(self, job: Job, result: bytes, *, modern: bool) -> None:
-        if self._open.pop(job.key, None) is None:
-            return
-        if job.modern:
-            cached = _UNCACHED if job.method == "resources/read" else {}
-            result = rpc.for_modern(result, {_SERVER_INFO_KEY: self._endpoint.server_info()}, cached)
-        elif modern:
-            result = rpc.for_handshake(result)
-        line = rpc.raw_line(job.key, result)
-        if not self._send(line):
-            self._drop_result(job, line)
+        try:
+            if job.modern:
+                cached = _UNCACHED if job.method == "resources/read" else {}
+                result = rpc.for_modern(result, {_SERVER_INFO_KEY: self._endpoint.server_info()}, cached)
+            elif modern:
+                result = rpc.for_handshake(result)
+            line = rpc.raw_line(job.key, result)
+        except Exception as problem:
+            line = self._unsayable(job, problem)
+        self._answer_job(job, line)
 
-    def _drop_result(self, job: Job, line: bytes) -> None:
+    def _answer_job(self, job: Job, line: bytes) -> None:
+        """The one place where a request of the client's is taken off the open ones to be answered: its line is made
+        by now, so nothing can come between."""
+        if self._open.pop(job.key, None) is None or self._send(line):
+            return
         text = (
             f"The answer ({len(line)} bytes) was dropped: the client does not read what was sent before it."
         )
         self._send(rpc.error_line(job.key, RpcFault(rpc.OVERLOADED, text)))
 
+    def _unsayable(self, job: Job, problem: Exception) -> bytes:
+        """The error in place of an answer that cannot be written. What a server said is its own affair; anything else
+        is ours."""
+        if not isinstance(problem, rpc.UNWRITABLE):
+            return self._bug_line(job.key, problem)
+        why = "it is nested too deeply" if isinstance(problem, RecursionError) else str(problem)
+        text = f"The answer to {job.method} cannot be passed on: {why}. Its server must send it otherwise."
+        return rpc.error_line(job.key, RpcFault(rpc.INTERNAL_ERROR, text))
+
     def job_progress(self, job: Job, params: Mapping[str, Any]) -> None:
         self.tell("notifications/progress", {**params, "progressToken": job.token})
 
     def job_broke(self, job: Job, error: Exception) -> None:
-        if self._open.pop(job.key, None) is not None:
-            self._broke(job.key, error)
+        self._answer_job(job, self._bug_line(job.key, error))
 
-    def _broke(self, key: bytes, error: Exception) -> None:
+    def _bug_line(self, key: bytes, error: Exception) -> bytes:
         self._endpoint.note(f"a bug in Greenroom, please report it: {type(error).__name__}: {error}")
         fault = RpcFault(rpc.INTERNAL_ERROR, "Internal error in the gateway; its log has the details.")
-        self._send(rpc.error_line(key, fault))
+        return rpc.error_line(key, fault)
 
     def _stamped(self, result: Mapping[str, Any], *, cacheable: bool = False) -> dict[str, Any]:
         """What 2026-07-28 wants on every result, and on those a client may cache."""

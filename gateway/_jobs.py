@@ -9,6 +9,7 @@ runs is cancelled with it, and a late answer goes nowhere.
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import anyio
@@ -115,6 +116,31 @@ class Job:
         if self.token is not None and not self._ended:
             self._sink.job_progress(self, params)
 
+    def broke(self, error: Exception) -> None:
+        """End with an error that was raised on the way: a fault as it says, anything else as a bug of ours. What it
+        follows or runs is cancelled."""
+        call, scope = self._call, self._scope
+        if not self._end():
+            return
+        if isinstance(error, RpcFault):
+            self._sink.job_done(self, None, error)
+        else:
+            self._sink.job_broke(self, error)
+        if call is not None:
+            call.cancel()
+        if scope is not None:
+            scope.cancel()
+
+    def concluded_by(self, step: Callable[..., None], *what: Any) -> Callable[[Any], None]:
+        """What to give a call as its `on_end`: `step(*what, call)`, which ends the job. If it raises, that does."""
+        return partial(self._conclude, step, what)
+
+    def _conclude(self, step: Callable[..., None], what: tuple[Any, ...], call: Any) -> None:
+        try:
+            step(*what, call)
+        except Exception as error:
+            self.broke(error)
+
     def follow(self, call: CallLike) -> None:
         """Cancelling the job cancels `call`. The call may have ended already."""
         if not self._ended:
@@ -149,11 +175,14 @@ class Job:
         return True
 
     async def _contained(self, work: Work) -> None:
-        """A job's task takes nobody down: its bug ends the job and is reported."""
+        """A job's task takes nobody down: its bug ends the job and is reported. So does a job left behind: one that
+        has not ended, and follows no call that could end it."""
         assert self._scope is not None
         with self._scope:
             try:
                 await work()
+                if not self._ended and self._call is None:
+                    raise RuntimeError(f"{self.method} was left without an answer")
             except Exception as error:
-                if self._end():
-                    self._sink.job_broke(self, error)
+                self._scope = None  # it is leaving; nothing of it is left to be cancelled
+                self.broke(error)

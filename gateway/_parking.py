@@ -78,7 +78,7 @@ class Errand:
         if self.job is None:
             self._outcome = call
         else:
-            self._conclude(self.job, call)
+            self.job.concluded_by(self._conclude, self.job)(call)
 
     def refused(self) -> None:
         """There is no call, or no call any more."""
@@ -93,7 +93,7 @@ class Errand:
         """This job waits for the call from here on."""
         self.job = job
         if self._outcome is not None:
-            self._conclude(job, self._outcome)
+            job.concluded_by(self._conclude, job)(self._outcome)
         elif self._call is not None:
             job.follow(self._call)
 

@@ -6,6 +6,7 @@ An id is kept as the bytes the client wrote and echoed as such, so a number stay
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from typing import Any, Final, cast
 
@@ -28,6 +29,9 @@ META: Final = "io.modelcontextprotocol/"
 _NEWER: Final = frozenset({"resultType", "ttlMs", "cacheScope", "_meta"})
 _NONE: Final = msgspec.Raw(b"")
 _ID_STARTS: Final = b'"-0123456789'
+_HEAD: Final = 256  # bytes of a broken message that are searched for its id
+# At the top level, before anything nested: what stands behind a nested value cannot be told from its inside.
+_HEAD_ID: Final = re.compile(rb'\s*\{[^{}\[\]]*?"id"\s*:\s*("[^"\\\x00-\x1f\x80-\xff]*"|-?\d{1,18})\s*[,}]')
 
 
 class Envelope(msgspec.Struct):
@@ -73,6 +77,11 @@ _as_parts = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _any = msgspec.json.Decoder()
 _encoder = msgspec.json.Encoder()
 _UNREADABLE: Final = (msgspec.DecodeError, RecursionError, UnicodeDecodeError)
+UNWRITABLE: Final = (
+    *_UNREADABLE,
+    UnicodeEncodeError,
+    OverflowError,
+)  # what an answer made of a server's may raise
 
 
 def read_envelope(line: bytes) -> Envelope:
@@ -103,6 +112,12 @@ def _read_mended(line: bytes | bytearray) -> Envelope:
     if bytes(envelope.id):
         envelope.id = lenient.decode_parts(line)["id"]
     return envelope
+
+
+def read_head_id(head: bytes | bytearray) -> bytes:
+    """The id, as written, of a message of which only the head can be read; empty when the head does not say."""
+    found = _HEAD_ID.match(head[:_HEAD])
+    return found[1] if found else b""
 
 
 def read_id(envelope: Envelope) -> bytes:
@@ -204,9 +219,11 @@ def result_line(key: bytes, result: Mapping[str, Any]) -> bytes:
 def error_line(key: bytes, fault: RpcFault) -> bytes:
     """An error answer; an empty `key` becomes null, as JSON-RPC wants for a message whose id is unknown."""
     error: dict[str, Any] = {"code": fault.code, "message": fault.message}
-    if fault.data is not None:
-        error["data"] = fault.data
-    return b'{"jsonrpc":"2.0","id":%b,"error":%b}\n' % (key or b"null", encode(error))
+    try:
+        said = encode(error if fault.data is None else {**error, "data": fault.data})
+    except UNWRITABLE:  # the data, which may be a server's: what matters is said without it
+        said = encode(error)
+    return b'{"jsonrpc":"2.0","id":%b,"error":%b}\n' % (key or b"null", said)
 
 
 def notification_line(method: str, params: Mapping[str, Any] | None) -> bytes:

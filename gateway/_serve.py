@@ -174,7 +174,7 @@ def exposure_of(name: str, room: WholeRoom) -> Exposure:
 
 
 async def _read_client(door: StdioDoor, conversation: Conversation, leaving: Exit) -> None:
-    await door.read(conversation.receive)
+    await door.read(conversation.receive, conversation.refuse_line)
     conversation.close()
     leaving.at_once()
 

@@ -30,7 +30,7 @@ from ..actors._stdio._lines import LineSplitter
 from ..protocol.errors import GreenroomError
 from ._jobs import RpcFault
 from ._lines import LineWriter
-from ._rpc import INVALID_REQUEST, error_line
+from ._rpc import INVALID_REQUEST, error_line, read_head_id
 
 _CHUNK: Final = 65_536  # what a pipe holds; more would be memory mapped and given back for each read
 
@@ -76,6 +76,7 @@ class StdioDoor:
         self._reading: anyio.CancelScope | None = None
         self._eof = False
         self._receive: Callable[[bytes], None] = lambda _line: None
+        self._refuse = self._say_refused
         self._unreadable: OSError | None = None
         self.send = self._writer.send
 
@@ -108,9 +109,12 @@ class StdioDoor:
         """The pump out. Runs until cancelled or until the client is gone."""
         await self._writer.run()
 
-    async def read(self, receive: Callable[[bytes], None]) -> None:
-        """Give each line of the client to `receive`. Returns when there will be no more: its end is closed, or it
-        has stopped listening."""
+    async def read(
+        self, receive: Callable[[bytes], None], refuse: Callable[[bytes, str], None] | None = None
+    ) -> None:
+        """Give each line of the client to `receive`, and the head of each that is too long to `refuse`, with the reason
+        in words. Returns when there will be no more: its end is closed, or it has stopped listening."""
+        self._refuse = refuse or self._refuse
 
         def receive_first(line: bytes) -> None:
             self._receive = receive
@@ -150,9 +154,11 @@ class StdioDoor:
                 self._receive(bytes(line))  # a fat one is copied; any other is itself
         return not (self._writer.congested or self._writer.broken)
 
-    def _refuse_line(self, _head: bytes) -> None:
-        text = f"A line over {self._max_line} bytes was dropped unread."
-        self.send(error_line(b"", RpcFault(INVALID_REQUEST, text)))
+    def _refuse_line(self, head: bytes) -> None:
+        self._refuse(head, f"A line over {self._max_line} bytes was dropped unread.")
+
+    def _say_refused(self, head: bytes, text: str) -> None:
+        self.send(error_line(read_head_id(head), RpcFault(INVALID_REQUEST, text)))
 
     def _client_gone(self) -> None:
         if self._reading is not None:

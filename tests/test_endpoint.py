@@ -7,6 +7,7 @@ import json
 import sys
 from collections.abc import AsyncGenerator, Generator
 from contextlib import asynccontextmanager
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -574,6 +575,9 @@ class Ended:
 
     def fail(self, code: int, message: str, data: Any = None) -> None:
         self.said.append((code, data))
+
+    def concluded_by(self, step: Any, *what: Any) -> Any:
+        return partial(step, *what)
 
     def let_go(self) -> None:
         self.said.append("let go")

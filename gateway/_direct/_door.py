@@ -235,7 +235,7 @@ class Direct:
             target.server,
             "tools/call",
             plain.renamed(target.original),
-            partial(self._tool_ended, job, target.server),
+            job.concluded_by(self._tool_ended, job, target.server),
             tool=target.name,
             replayable=target.is_harmless,
         )
@@ -254,7 +254,7 @@ class Direct:
             server,
             job.method,
             params,
-            partial(self._ended, job, server),
+            job.concluded_by(self._ended, job, server),
             tool=target.name if target is not None else None,
             on_progress=job.progress if job.token is not None else None,
             replayable=target is not None and target.is_harmless,

@@ -329,7 +329,10 @@ class McpTool:
         on_progress = job.progress if job.wants_progress else None
         try:
             call = self._room.start_call(
-                target, request.args, partial(self._ended, target, request, job), on_progress=on_progress
+                target,
+                request.args,
+                job.concluded_by(self._ended, target, request, job),
+                on_progress=on_progress,
             )
         except UsageError as error:  # a reload has just removed the server, and the index is about to follow
             self._reply_in_turns(self._refused(error, request), job)
