@@ -9,15 +9,24 @@ what belongs to *where the server is* falls away as soon as that changes:
 - a different `url` drops the weaker's headers and tokens, a different `command` its arguments, environment
   and directory. (The originals fence only the URL; but an `env` full of tokens is as good as a header.)
 
+The command alone does not say what runs: `node` runs what its arguments name, a relative name is looked up in
+`cwd`, and `NODE_OPTIONS` in an `env` loads whatever it likes. So a stronger file that changes any of these
+keeps the command and takes none of the credentials that were written for it: no environment, and no arguments
+that hold one. It is the same with the transport of a URL. A field that the weaker file lacks is changed by being
+given. What was left behind is said, for the server may miss it.
+
 As every layer is fenced against the sum of all weaker ones, a credential cannot jump over a layer either.
 `null` in a stronger file takes a field away. The same value again changes nothing and drops nothing.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 
 from ._config_dialects import Givens
+from ._config_redact import hides
+from .errors import Problem
 
 WITH_COMMAND: Final = frozenset(
     {"args", "env", "cwd", "inheritEnv", "pluginDataDir", "literalEnv", "envFile"}
@@ -40,25 +49,78 @@ _BELONGINGS: Final = {
     "url": WITH_URL | {"url"},
     "socket": frozenset({"socket"}),
 }
+# What decides what runs or who is talked to, and the credentials that were meant for that.
+_STEERS: Final = (
+    (
+        ("command", "args", "cwd", "env", "pluginDataDir", "literalEnv", "envFile"),
+        frozenset({"env", "inheritEnv", "literalEnv", "envFile"}),
+    ),
+    (("url", "httpTransport", "requestHeadersCommand"), WITH_URL - {"httpTransport"}),
+)
+_CREDENTIALS: Final = _STEERS[0][1] | _STEERS[1][1]
+
+Note = Callable[[Problem], object]
 
 
-def lay_over(lower: Givens, higher: Givens) -> Givens:
-    """The entry that both together make; `higher` is the stronger file's."""
+def lay_over(lower: Givens, higher: Givens, note: Note | None = None) -> Givens:
+    """The entry that both together make; `higher` is the stronger file's. `note` is told what was left behind."""
     dropped: set[str] = set()
     for kind in WHERE:
         if kind in higher and higher[kind].value is not None:
             dropped |= _dropped_by(kind, lower, higher)
+    if lower:
+        dropped |= {name for name in _left_behind(lower, higher) if not _is_refusal(name, lower)}
     kept = {name: given for name, given in lower.items() if name not in dropped}
-    return {**kept, **higher}
+    both = {**kept, **higher}
+    if note is not None and (lost := _lost(lower, both, dropped)):
+        note(_told(lower, higher, lost))
+    return both
 
 
 def _dropped_by(kind: str, lower: Givens, higher: Givens) -> set[str]:
     dropped = {name for other in WHERE if other != kind for name in _BELONGINGS[other]}
-    if kind in lower and lower[kind].value != higher[kind].value:
+    if kind in lower and _differs(kind, lower, higher):
         dropped |= {name for name in _BELONGINGS[kind] if not _is_refusal(name, lower)}
     return dropped
+
+
+def _left_behind(lower: Givens, higher: Givens) -> set[str]:
+    """The credentials of the weaker file that something of the stronger one would steer elsewhere."""
+    found: set[str] = set()
+    for steering, credentials in _STEERS:
+        if any(name in higher and _differs(name, lower, higher) for name in steering):
+            found |= credentials
+            if "args" not in higher and "args" in steering and "args" in lower and hides(lower["args"].value):
+                found.add("args")
+    return found
+
+
+def _differs(name: str, lower: Givens, higher: Givens) -> bool:
+    before = lower[name].value if name in lower else None
+    return before != higher[name].value
 
 
 def _is_refusal(name: str, lower: Givens) -> bool:
     """`oauth: false` is no credential but a decision against one; it stays."""
     return name == "oauth" and name in lower and lower[name].value is False
+
+
+def _lost(lower: Givens, both: Givens, dropped: set[str]) -> list[str]:
+    """What whoever wrote the stronger file may not expect: of the same server, its credentials."""
+    same = any(
+        kind in lower and lower[kind].value is not None and both.get(kind) == lower[kind] for kind in WHERE
+    )
+    names = (_CREDENTIALS | {"args"}) & dropped & lower.keys() - both.keys()
+    return sorted(name for name in names if same and lower[name].value is not None)
+
+
+def _told(lower: Givens, higher: Givens, lost: list[str]) -> Problem:
+    steering = next(
+        name for names, _ in _STEERS for name in names if name in higher and _differs(name, lower, higher)
+    )
+    names = ", ".join(f'"{name}"' for name in lost)
+    sources = ", ".join(dict.fromkeys(lower[name].source for name in lost))
+    return higher[steering].problem(
+        f"changes what runs, so {names} of {sources} {'is' if len(lost) == 1 else 'are'} not used with it: "
+        "write them into this file too, if they are meant for it"
+    )

@@ -112,7 +112,7 @@ def merge(
             imported |= _imported_entries(layer, seen)
         else:
             entries = _entries(layer, seen, strays)
-            own |= {name: lay_over(own.get(name, {}), entry) for name, entry in entries.items()}
+            own |= {name: lay_over(own.get(name, {}), entry, seen.append) for name, entry in entries.items()}
     unclaimed = {name: entry for name, entry in imported.items() if name not in strays}
     own_files = [(layer.source, layer.raw) for layer in reversed(layers) if not layer.imported]
     settings, sources = read_settings(merged_settings(own_files, seen.append), seen.append)

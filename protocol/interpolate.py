@@ -51,6 +51,24 @@ def without_references(text: str) -> str:
     return _replaced(text, lambda match: "" if match["default"] is None else match[0])
 
 
+def with_defaults(text: str, shown: Callable[[str], str]) -> str:
+    """`text` with every default that is not empty as `shown` makes it; the references stay."""
+
+    def of(match: re.Match[str]) -> str:
+        return (
+            match[0].replace(f":-{match['default']}", f":-{shown(match['default'])}")
+            if match["default"]
+            else match[0]
+        )
+
+    return _replaced(text, of)
+
+
+def referred_to(text: str) -> tuple[tuple[str, str], ...]:
+    """The names `text` refers to, each with its default ("": none)."""
+    return tuple((_name(match), match["default"] or "") for match in _references(text))
+
+
 def missing_variables(text: str, environ: Mapping[str, str]) -> tuple[str, ...]:
     """The names `text` refers to that are not set and have no default, in order, each once."""
     names = (_name(match) for match in _references(text) if match["default"] is None)
@@ -151,7 +169,7 @@ def _missing_in_url(names: tuple[str, ...]) -> str:
 
 
 def _missing_problems(definition: ServerDefinition, environ: Mapping[str, str]) -> Iterable[Problem]:
-    for attribute, key, text in _texts(definition):
+    for attribute, key, text in texts_of(definition):
         if missing := missing_variables(text, environ):
             what = (
                 f"environment variable(s) not set, read as empty: {', '.join(missing)}. "
@@ -164,7 +182,7 @@ def _place(definition: ServerDefinition, attribute: str, *inside: str | int) -> 
     return place(definition.sources.get(attribute, ""), "mcpServers", definition.name, attribute, *inside)
 
 
-def _texts(definition: ServerDefinition) -> Iterable[tuple[str, tuple[str | int, ...], str]]:
+def texts_of(definition: ServerDefinition) -> Iterable[tuple[str, tuple[str | int, ...], str]]:
     """Every text that may refer to the environment, but the URL: attribute, where inside it, text."""
     for attribute in ("command", "cwd", "socket"):
         text: str | None = getattr(definition, attribute)

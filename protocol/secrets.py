@@ -1,17 +1,162 @@
-"""What must not be shown, in text that is not ours: what servers print when they fail, for one.
+"""What must not be shown: the secrets that are known, in whatever text they turn up, and the login in any URL.
 
-A proxy's address holds the password for it as often as not, and programs print the address they cannot reach.
+A secret leaves in texts that are not ours: an HTTP library quotes the header that it cannot send, a program prints the
+address that it cannot reach. How such a text looks nobody can foresee, but what must not stand in it is known: what the
+definition of its server resolves to (`secrets_of` in `_config_redact`), and what our own environment holds under the
+name of a secret. So every text that servers, libraries and systems say about a failure passes by here, once, on its
+way into errors and events. Results do not: they are the server's own words to whoever asked, and are not looked at.
+
+A secret is found as it is, and as programs quote it: escaped, percent-encoded, cut short. One of less than six
+characters cannot be told from ordinary text, and is left.
 """
 
 from __future__ import annotations
 
+import base64
+import binascii
+import json
 import re
-from typing import Final
+from collections.abc import Iterable, Mapping
+from typing import Any, Final, cast
+from urllib.parse import quote, unquote
+
+import attrs
 
 REDACTED: Final = "***"
+LEAST: Final = 6  # characters of a secret that is looked for
+_ANCHOR: Final = 12  # characters by which a longer one is found, so that its beginning is, too
 _LOGIN: Final = re.compile(r"(?<=://)[^\s/?#'\"<>]{1,256}@")
+SECRET_WORD: Final = re.compile(
+    r"(?i)(pass(word|wd|phrase|code)?(?![a-z])|secret|token|api[-_]?key|(access|private|signing|encryption)[-_]?key|auth(?!or(?!iz))"
+    r"|bearer|credential|cookie|signature|jwt|(?<![a-z])(key|pat|pwd|pw|dsn)(?![a-z]))|(?-i:(?<=[a-z])Key\b)"
+)
+_SCHEME: Final = re.compile(r"(?i)(bearer|basic|token|apikey)\s+(?=\S)")
+_TELLTALE: Final = re.compile(
+    r"[A-Za-z]+(?:[ ._/-][A-Za-z]+)*|[\d.,:\s-]+|(?:[/~.]|[A-Za-z]:\\).*", re.DOTALL
+)
+_WHOLE_URL: Final = re.compile(r"[a-z][a-z0-9+.-]*://\S*", re.IGNORECASE)
 
 
 def without_logins(text: str) -> str:
     """`text` without the user and the password of any URL in it: `http://***@host`."""
     return _LOGIN.sub(f"{REDACTED}@", text) if "://" in text else text
+
+
+def in_words(error: BaseException) -> str:
+    """An exception that is not ours, for a text of ours: its kind, and what it says. Never its `repr`, which shows what
+    it was made from: a UnicodeEncodeError the whole of what cannot be encoded."""
+    said = str(error).strip()
+    return f"{type(error).__name__}: {said}" if said else type(error).__name__
+
+
+@attrs.frozen
+class Hidden:
+    """One value that is not to be seen, and under what name it stands."""
+
+    name: str
+    value: str = attrs.field(repr=False)
+
+
+class Secrets:
+    """Known secrets, and the texts without them. `others`: those that hold everywhere."""
+
+    __slots__ = ("_others", "_spellings")
+
+    def __init__(self, found: Iterable[Hidden] = (), others: Secrets | None = None) -> None:
+        self._others = others
+        self._spellings: dict[str, str] = {}  # how it may be spelled -> by what it is found
+        self.learn(found)
+
+    def __repr__(self) -> str:
+        return f"<Secrets: {len(self._spellings)} spellings>"
+
+    def learn(self, found: Iterable[Hidden]) -> None:
+        """Know these from now on, too. The longest are looked for first, for one may be a part of another."""
+        told = {spelling for each in found for value in _values(each) for spelling in _spellings(value)}
+        if not told <= self._spellings.keys():
+            longest_first = sorted(told | self._spellings.keys(), key=len, reverse=True)
+            self._spellings = {spelling: spelling[:_ANCHOR] for spelling in longest_first}
+
+    def without(self, text: str) -> str:
+        """`text` with every secret in it replaced, and every login."""
+        return without_logins(self._without_known(text)) if text else text
+
+    def without_any(self, value: Any) -> Any:
+        """The same of every text in a JSON value."""
+        if isinstance(value, str):
+            return self.without(value)
+        if isinstance(value, Mapping):
+            items = cast("Mapping[Any, Any]", value).items()
+            return {self.without_any(key): self.without_any(each) for key, each in items}
+        if isinstance(value, list | tuple):
+            return [self.without_any(each) for each in cast("Iterable[Any]", value)]
+        return value
+
+    def _without_known(self, text: str) -> str:
+        for spelling, anchor in self._spellings.items():
+            if anchor in text:
+                text = _cut_out(text, spelling, anchor)
+        return text if self._others is None else self._others._without_known(text)
+
+
+def of_environment(environ: Mapping[str, str]) -> list[Hidden]:
+    """What our environment holds under the name of a secret, and the logins of the URLs in it."""
+    found = [Hidden(name, value) for name, value in environ.items() if SECRET_WORD.search(name)]
+    logins = ((name, _LOGIN.search(value)) for name, value in environ.items() if "://" in value)
+    return [*found, *(Hidden(f"the login in {name}", login[0][:-1]) for name, login in logins if login)]
+
+
+def _cut_out(text: str, spelling: str, anchor: str) -> str:
+    """`text` without `spelling`, and without what was cut off in its second half or later."""
+    parts: list[str] = []
+    least = max(len(anchor), len(spelling) // 2)
+    done, at = 0, text.find(anchor)
+    while at >= 0:
+        length = _common(text, at, spelling)
+        if length >= least:
+            parts += (text[done:at], REDACTED)
+            done = at + length
+        at = text.find(anchor, max(done, at + 1))
+    return "".join(parts) + text[done:]
+
+
+def _common(text: str, at: int, spelling: str) -> int:
+    if text.startswith(spelling, at):
+        return len(spelling)
+    pairs = zip(text[at : at + len(spelling)], spelling, strict=False)
+    return next((length for length, (one, other) in enumerate(pairs) if one != other), len(text) - at)
+
+
+def _values(hidden: Hidden) -> set[str]:
+    """What of a hidden value is secret: without its scheme, line by line, a login by its password."""
+    text = hidden.value.strip()
+    bare = _SCHEME.sub("", text, count=1) if _SCHEME.match(text) else text
+    found = {bare, *bare.splitlines()}
+    login = _decoded(bare) if text[:6].lower() == "basic " else bare
+    if hidden.name == "login" or "://" in hidden.name or login != bare or hidden.name.startswith("the login"):
+        user, colon, password = login.partition(":")
+        found |= {login, password if colon else user}
+    return {value for each in found if _is_telling(value := each.strip(), hidden.name)}
+
+
+def _is_telling(value: str, name: str) -> bool:
+    """Whether its absence would not spoil ordinary texts. Under the name of a secret whatever is long enough is; under
+    another no plain words, numbers, paths and addresses."""
+    if len(value) < LEAST or _WHOLE_URL.fullmatch(value):
+        return False
+    return SECRET_WORD.search(name) is not None or "login" in name or _TELLTALE.fullmatch(value) is None
+
+
+def _decoded(text: str) -> str:
+    try:
+        return base64.b64decode(text, validate=True).decode()
+    except (binascii.Error, ValueError):
+        return text
+
+
+def _spellings(value: str) -> set[str]:
+    """A value as programs quote it."""
+    found = {value, quote(value, safe=""), quote(value), unquote(value)}
+    found |= {json.dumps(value)[1:-1], json.dumps(value, ensure_ascii=False)[1:-1]}
+    found |= {repr(value)[1:-1], ascii(value)[1:-1], repr(value.encode(errors="replace"))[2:-1]}
+    return {spelling for spelling in found if len(spelling) >= LEAST}

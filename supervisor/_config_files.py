@@ -85,6 +85,15 @@ def load_config(
     return without_itself(config, cwd=cwd, found=path is None)
 
 
+def project_files(config: Config, *, cwd: Path, home: Path, environ: Mapping[str, str]) -> tuple[str, ...]:
+    """Which of the files that were found belong to the project in `cwd`: whoever can write there can start programs."""
+    own = {str(path) for path in _candidates(cwd, home, environ)[:2]}
+    is_home = home.is_relative_to(cwd)
+    return tuple(
+        file for file in config.files if file in own or (not is_home and Path(file).is_relative_to(cwd))
+    )
+
+
 def working_directory(path: str | Path | None) -> Path:
     """The directory that `load_config(path)` may look in. It may have been deleted: then only an absolute `path` can be
     meant, and nothing is found beside it. Raises `UsageError` for another."""

@@ -62,6 +62,20 @@ def load(path: Path | None) -> Config:
     )
 
 
+def say_whose(config: Config, path: Path | None) -> None:
+    """Name the project's files that `config` is made of, unless one file was asked for: they come with what was
+    cloned, and they start programs."""
+    from ...supervisor._config_files import project_files, working_directory
+
+    if path is not None:
+        return
+    found = project_files(config, cwd=working_directory(None), home=Path.home(), environ=os.environ)
+    if found:
+        say(
+            f"this project decides which programs are started, too: {', '.join(found)}. Use --config to name one file."
+        )
+
+
 def running_gateway(config: Config, pid: int | None) -> control.Gateway | None:
     """The gateway to ask, if one runs; it is hung up on when the command ends. Raises `UsageError` when there is none
     of that `pid`."""

@@ -15,7 +15,7 @@ import click
 from ...protocol.config_parse import fit_keep_alive
 from ...protocol.errors import UsageError
 from ...supervisor._itself import check_depth
-from ._common import config_option, load, read_config
+from ._common import config_option, load, read_config, say_whose
 
 if TYPE_CHECKING:
     from ...protocol.config import Config
@@ -63,6 +63,7 @@ def serve_command(
         "cooldown": _seconds(cooldown),
     }
     config = override(read_config(config_path), **flags)
+    say_whose(config, config_path)
     from ... import Greenroom, __version__
     from .._serve import Options, serve
 

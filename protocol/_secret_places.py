@@ -1,0 +1,147 @@
+"""Where in a value of a configuration a secret may stand, and the value without it.
+
+References to the environment are shown, as they are what one wants to check and say nothing; the default of one is not,
+for it may be the secret. An argument is looked at as its program will: `--token x`, `--api-key=x`, `-kx`, a header, a
+URL, a line for a shell with any of these in it. A `Hider` remembers what it has hidden.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Final
+from urllib.parse import SplitResult, urlsplit
+
+import attrs
+
+from .interpolate import with_defaults, without_references
+from .secrets import REDACTED, SECRET_WORD, Hidden, without_logins
+
+_SHAPED: Final = re.compile(r"(?=[^/\s]*\d)(?=[^/\s]*[A-Za-z])[A-Za-z0-9_\-.+=~]{16,}")
+_KNOWN: Final = re.compile(
+    r"\b(?:sk-|pk-|gh[opsur]_|github_pat_|glpat-|xox[abeprs]-|AKIA|eyJ)[\w\-.]{4,}"
+    r"|(?<![\w/.@+=~-])(?:(?=[\w+=~-]*\d)(?=[\w+=~-]*[a-z])(?=[\w+=~-]*[A-Z])[\w+=~-]{20,}|[0-9a-fA-F-]{32,})(?![\w/.@])"
+)
+_SCHEMES: Final = frozenset({"bearer", "basic", "token"})
+_SHORT: Final = re.compile(r"-([A-Za-z])(?==?(.{4,}))=?")
+_TAKES_SECRET: Final = frozenset("kKpPtTuU")  # of short options: key, password, token, user:password
+_PLAIN: Final = re.compile(r"[a-z][a-z-]*|[\d:.,]+|[./~@].*")
+_TAKES_LOGIN: Final = frozenset({"-u", "-U", "--user", "--proxy-user"})
+_BETWEEN: Final = re.compile(r"(\s+|['\"`;|&()<>]+)")  # the words of a line for a shell
+
+
+@attrs.define
+class Hider:
+    """`found`: what it has hidden so far."""
+
+    found: list[Hidden] = attrs.field(factory=list[Hidden])
+
+    def value(self, text: str, name: str = "") -> str:
+        """A value that is nothing but references (and an authentication scheme) is shown, any other is not."""
+        rest = without_references(text)
+        if rest != text and rest.strip().lower() in {"", *_SCHEMES}:
+            return text
+        return self._hide(text, name)
+
+    def text(self, text: str) -> str:
+        """Something like a path: shown but for what is known to be a key, and for defaults."""
+        return _KNOWN.sub(lambda match: self._hide(match[0], "key"), self._no_defaults(text))
+
+    def url(self, url: str) -> str:
+        """A URL without user and password, values of its query, fragment, and what is like a key."""
+        url = self._no_defaults(url)
+        try:
+            parts = urlsplit(url)
+        except ValueError:
+            return self._hide(url, "url")
+        path = "/".join(self._path_part(part) for part in parts.path.split("/"))
+        shown = f"{parts.scheme}://{self._host(parts)}{path}" if parts.scheme else path
+        query = f"?{self._query(parts.query)}" if parts.query else ""
+        return shown + query + (f"#{self._hide(parts.fragment, 'fragment')}" if parts.fragment else "")
+
+    def arguments(self, args: Sequence[str]) -> list[str]:
+        shown: list[str] = []
+        before = ""
+        for arg in args:
+            shown.append(self._after(before, arg))
+            before = arg
+        return shown
+
+    def _after(self, before: str, arg: str) -> str:
+        """An argument in the light of the one before it."""
+        if not arg.startswith("-"):
+            if before.startswith("-") and "=" not in before and SECRET_WORD.search(before):
+                return self.value(arg, before)
+            if before in _TAKES_LOGIN and ":" in arg:
+                return self.value(arg, "login")
+        return self._argument(arg)
+
+    def _argument(self, arg: str) -> str:
+        arg = self._no_defaults(arg)
+        head, colon, rest = arg.partition(":")
+        if colon and not rest.startswith("//") and not _BETWEEN.search(head) and SECRET_WORD.search(head):
+            return f"{head}: {self.value(rest, head)}"  # a header
+        return self._line(arg) if _BETWEEN.search(arg) else self._word(arg)
+
+    def _word(self, word: str) -> str:
+        name, equals, value = word.partition("=")
+        if equals and "://" not in name and "?" not in name:
+            if SECRET_WORD.search(name):
+                return f"{name}={self.value(value, name)}"
+            if "=" in value or "://" in value:  # --env=TOKEN=x, --proxy=http://…
+                return f"{name}={self._word(value)}"
+        if "://" in word:
+            return self.url(word)
+        short = _SHORT.match(word)
+        if short is not None and short[1] in _TAKES_SECRET and not _PLAIN.fullmatch(short[2]):
+            return f"{short[0]}{self.value(short[2], 'key')}"
+        return without_logins(self.text(word))
+
+    def _line(self, text: str) -> str:
+        """A line for a shell, or anything of more than one word."""
+        shown: list[str] = []
+        before, expects = "", ""
+        for place, part in enumerate(_BETWEEN.split(text)):
+            if place % 2 or not part:
+                shown.append(part)
+                continue
+            if expects and part.lower() not in _SCHEMES:
+                shown.append(self.value(part, expects) if not part.startswith("-") else self._word(part))
+                expects = ""
+            elif part.lower() in _SCHEMES - {"token"} or (part[-1] in ":=" and SECRET_WORD.search(part)):
+                shown.append(part)
+                expects = part
+            elif (
+                not expects
+                and ":" in part
+                and "://" not in part
+                and SECRET_WORD.search(part.partition(":")[0])
+            ):
+                shown.append(self._argument(part))
+            else:
+                shown.append(part if expects else self._after(before, part))
+            before = part
+        return "".join(shown)
+
+    def _no_defaults(self, text: str) -> str:
+        return with_defaults(text, lambda default: self._hide(default, "default"))
+
+    def _host(self, parts: SplitResult) -> str:
+        userinfo, at, host = parts.netloc.rpartition("@")
+        return f"{self.value(userinfo, 'login')}@{host}" if at else host
+
+    def _path_part(self, part: str) -> str:
+        is_key = _SHAPED.fullmatch(part) and without_references(part)
+        return self._hide(part, "key") if is_key else part
+
+    def _query(self, query: str) -> str:
+        pairs = (pair.partition("=") for pair in query.split("&"))
+        return "&".join(
+            f"{name}={self.value(value, name)}" if equals else self._hide(name, "query")
+            for name, equals, value in pairs
+        )
+
+    def _hide(self, text: str, name: str) -> str:
+        if text != REDACTED:
+            self.found.append(Hidden(name, text))
+        return REDACTED
