@@ -864,3 +864,26 @@ def test_a_servers_result_is_stamped_for_either_era_and_keeps_its_own() -> None:
     assert json.loads(rpc.for_modern(b'{"_meta":7}', stamp, {})) == {"resultType": "complete", "_meta": stamp}
     assert json.loads(rpc.for_handshake(json.dumps(own).encode())) == {"content": [], "_meta": {"x": 1}}
     assert json.loads(rpc.for_handshake(b'{"a":1,"_meta":{"io.modelcontextprotocol/y":1}}')) == {"a": 1}
+
+
+def test_what_a_cancelled_job_runs_is_cancelled_with_it(backend: str) -> None:
+    async def body() -> None:
+        exposure, ended = Held(), list[str]()
+        client = Client(exposure)
+
+        async def work() -> None:
+            try:
+                await anyio.sleep_forever()
+            finally:
+                ended.append("ended")
+
+        with anyio.fail_after(5):
+            async with anyio.create_task_group() as group:
+                client.spawn = group.start_soon
+                client.call({}, id=1)
+                exposure.jobs[0].run(work)
+                await anyio.wait_all_tasks_blocked()
+                _cancel(client, 1)
+        assert (ended, client.lines) == (["ended"], [])
+
+    run(backend, body)

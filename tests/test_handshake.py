@@ -240,7 +240,8 @@ def _paced(
     async def main() -> None:
         async with anyio.create_task_group() as tasks:
             peers.append(Paced(current_rim(), tasks, answer))
-            await body(peers[0])
+            with anyio.fail_after(3600):
+                await body(peers[0])
             tasks.cancel_scope.cancel()
 
     run_virtual(backend, main)

@@ -205,7 +205,8 @@ def _with_peer(
         async with anyio.create_task_group() as tasks:
             peer = HttpPeer(current_rim(), hooks, tasks, 1 << 20)
             peer.carrier = carrier
-            await body(peer, hooks, carrier)
+            with anyio.fail_after(3600):
+                await body(peer, hooks, carrier)
             tasks.cancel_scope.cancel()
 
     run_virtual(backend, main)

@@ -481,7 +481,8 @@ def _asked(backend: str, answer: Any, body: Callable[[Questions, Asking], Awaita
     async def main() -> None:
         async with anyio.create_task_group() as tasks:
             asking: Any = Asking(tasks, answer)
-            await body(Questions(asking, Address("s")), asking)
+            with anyio.fail_after(10):
+                await body(Questions(asking, Address("s")), asking)
             tasks.cancel_scope.cancel()
 
     run(backend, main)
