@@ -15,7 +15,7 @@ from tests.support.rooms import open_room, record_events
 from greenroom.actors._health import Finding, Health
 from greenroom.protocol.events import Kind
 from greenroom.protocol.lifecycle import Cause, State
-from greenroom.testing._fake import FakeServer
+from greenroom.testing._fake import HANG, FakeServer
 
 KEEP = {"a": {"lifecycle": "keep-alive"}}
 
@@ -121,3 +121,22 @@ def test_an_answer_in_the_tick_of_the_question_is_an_answer(backend: str) -> Non
             assert server.starts == 1
 
     run_virtual(backend, main)
+
+
+def test_a_question_without_an_answer_is_taken_back_before_the_next(backend: str) -> None:
+    """Of a server that says other things all the while."""
+    server = FakeServer(ping_latency=HANG)
+
+    async def body() -> None:
+        entries = {"a": {"lifecycle": "keep-alive"}}
+        async with open_room({"a": server}, entries=entries, healthIntervalMs=1_000) as room:
+            await room.connect("a")
+            (connection,) = server.connections
+            for _ in range(20):
+                await anyio.sleep(1.5)
+                connection.last_heard = anyio.current_time()
+            assert server.pings > 3
+            assert len(connection._open) <= 1
+            assert (server.starts, server.live) == (1, 1)
+
+    run_virtual(backend, body)
