@@ -540,3 +540,11 @@ def test_a_body_of_just_the_bound_is_read(backend: str, limit: int, fits: bool) 
         assert response.is_left
 
     run(backend, main)
+
+
+def test_a_tool_that_is_listed_anew_mirrors_what_it_says_now() -> None:
+    headers, call = ToolHeaders(), {"name": "play", "arguments": {"a": "x"}}
+    assert headers.learn(tool({"a": {"type": "string", "x-mcp-header": "A"}})) is None
+    assert "Mcp-Param-A" in headers.headers("tools/call", call)
+    assert headers.learn(tool({"a": {"type": "string"}})) is None
+    assert "Mcp-Param-A" not in headers.headers("tools/call", call)
