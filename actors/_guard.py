@@ -6,21 +6,29 @@ finds what left its group by `setsid` or a double fork. At each stop of a child 
 
 A sweep's answer comes back on a pipe of its own, handed over with the question: each asker waits on its own descriptor,
 the guard's death is an end of file on all of them, and the guard needs no task of ours. If it dies it is restarted and
-told again, at the next thing said to it, or at once where `watch` runs. Rejected: PR_SET_PDEATHSIG, which reaches the
-leader only and fires when the spawning *thread* ends.
+told again, at the next thing said to it, or at once where `watch` runs. One that was stopped counts as dead, and is
+replaced within seconds: nobody tells us, so it is looked at.
+
+Where no process can be made just then, nothing is started that the guard could not end, and what runs goes on: its
+restart is an optional part, tried again until it is back. Rejected: PR_SET_PDEATHSIG, which reaches the leader only and
+fires when the spawning *thread* ends.
 """
 
 from __future__ import annotations
 
+import math
 import os
 import socket
 import subprocess
 import sys
 from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import anyio
 
+from ._part import Part
 from ._rim import Rim
 
 ROOM_KEY = "GREENROOM_ROOM"
@@ -29,18 +37,21 @@ INCARNATION_KEY = "GREENROOM_INCARNATION"
 _PROGRAM = Path(__file__).with_name("_guard_main.py")
 _CLOSE_WITHIN = 1.0
 _RETRY = 0.005  # between two tries to ask a guard that is busy
+_LOOK = 5.0  # seconds between two looks at one whose end nobody tells us
+_AT_ONCE = 1.0  # seconds: one that ends so soon after its restart will not be mended by another
 
 
 class Guard:
     """The guard of one room. Not started before the first child is.
 
-    `run_id` is what each child carries as `GREENROOM_ROOM`. Methods that talk to the guard raise `OSError` when it
-    cannot be started at all.
+    `run_id` is what each child carries as `GREENROOM_ROOM`; `tell` takes what is to be said of the guard itself. Only
+    `start` raises `OSError` when it cannot be started: ask it before there is anything to guard.
     """
 
-    def __init__(self, rim: Rim, run_id: str) -> None:
+    def __init__(self, rim: Rim, run_id: str, tell: Callable[[str], object] = lambda _text: None) -> None:
         self._rim = rim
         self._run_id = run_id
+        self._part = Part("the guard process", tell, "What runs would outlive a SIGKILL of ours.", rim.now)
         self._groups: set[int] = set()
         self._unsaid: deque[bytes] = deque()
         self._process: subprocess.Popen[bytes] | None = None
@@ -55,7 +66,7 @@ class Guard:
 
     def start(self) -> None:
         """Start it, if it does not run. Idempotent. Raises `OSError`."""
-        if self._process is not None and self._process.poll() is None:
+        if self._is_up():
             return
         self._forget_process()
         ours, theirs = socket.socketpair()
@@ -95,21 +106,45 @@ class Guard:
     def sweep_soon(self, tag: str) -> None:
         """The same without waiting, for a `finally`. Best effort: the last sweep finds what this one misses."""
         if sys.platform == "linux" and self._process is not None and not self._closed:
-            with open(os.devnull, "wb") as nowhere:
+            with suppress(OSError), open(os.devnull, "wb") as nowhere:
                 self._send(b"?%b\n" % os.fsencode(tag), nowhere.fileno())
 
     async def watch(self) -> None:
         """Restart the guard as soon as it dies. Run it in a task of the room; it ends with the room."""
         await self._started.wait()
-        while self._process is not None and (fd := _pidfd(self._process.pid)) is not None:
-            try:
+        await self._part.keep(self._stay)
+
+    async def _stay(self) -> None:
+        """Raises `OSError` when it cannot be started, or does not stay."""
+        restarted = -math.inf
+        while not self._closed:
+            if not self._is_up():
+                if self._rim.now() - restarted < _AT_ONCE:
+                    raise ChildProcessError("it ends as soon as it is started")
+                self.start()
+                self._flush()
+                restarted = self._rim.now()
+            await self._until_unwell()
+            if self._rim.now() - restarted >= _AT_ONCE and self._is_up():
+                self._part.works()
+
+    async def _until_unwell(self) -> None:
+        """Until it may have died: at once where the kernel tells, and some time later where it does not."""
+        assert self._process is not None
+        fd = _pidfd(self._process.pid)
+        if fd is None:
+            await anyio.sleep(_LOOK)
+            return
+        try:
+            with anyio.move_on_after(_LOOK):
                 await self._rim.read_forever(fd, lambda: False)
-            finally:
-                os.close(fd)
-            if self._closed:
-                return
-            self.start()
-            self._flush()
+        finally:
+            os.close(fd)
+
+    def _is_up(self) -> bool:
+        """Whether it runs. One that somebody has stopped would sleep through our end, so it does not count."""
+        process = self._process
+        return process is not None and process.poll() is None and not _is_stopped(process.pid)
 
     def close(self) -> None:
         """The room has ended: the guard kills what is left of it and goes. Blocks for milliseconds, at most 1 s."""
@@ -132,19 +167,34 @@ class Guard:
         if self._closed:
             return
         self._unsaid.append(line)
-        self.start()
+        self._flush_to_one()
+
+    def _flush_to_one(self) -> bool:
+        """Say what is unsaid, to a new guard if need be. False: there is none."""
+        try:
+            self.start()  # a new one is told of all groups, whatever was left unsaid to the last
+        except OSError as error:
+            self._unsaid.clear()
+            self._part.failed(error)
+            return False
         self._flush()
+        return True
 
     def _flush(self) -> None:
         while self._unsaid and self._send(self._unsaid[0]):
             self._unsaid.popleft()
 
     async def _ask_until_answered(self, question: bytes) -> int:
-        while True:
-            answer = await self._ask(question)
+        while self._flush_to_one():
+            try:
+                answer = await self._ask(question)
+            except OSError as error:  # no descriptors
+                self._part.failed(error)
+                break
             if answer is not None:
                 return answer
             await anyio.sleep(_RETRY)  # it was busy, or died under the question
+        return 0
 
     async def _ask(self, question: bytes) -> int | None:
         answer, theirs = os.pipe()
@@ -162,13 +212,12 @@ class Guard:
         return int(said) if said else None
 
     def _begin_question(self, question: bytes, fd: int) -> bool:
-        self.start()
-        self._flush()
         return not self._unsaid and self._send(question, fd)
 
     def _send(self, line: bytes, *fds: int) -> bool:
         """False: it takes nothing just now, or has just died (the next `start` sees that)."""
-        assert self._lifeline is not None
+        if self._lifeline is None:
+            return False
         try:
             sent = socket.send_fds(self._lifeline, [line], fds) if fds else self._lifeline.send(line)
         except OSError:
@@ -176,6 +225,10 @@ class Guard:
         return sent == len(line)
 
     def _forget_process(self) -> None:
+        if self._process is not None and self._process.poll() is None:
+            self._part.tell("the guard process had been stopped (SIGSTOP), and is replaced")
+            self._process.kill()
+            self._process.wait()
         if self._lifeline is not None:
             self._lifeline.close()
         self._process = self._lifeline = None
@@ -200,6 +253,14 @@ def _read_into(said: bytearray, fd: int) -> bool:
         return True
     said += chunk
     return bool(chunk)
+
+
+def _is_stopped(pid: int) -> bool:
+    """Where the system tells without taking its end from whoever waits for it."""
+    try:
+        return os.waitid(os.P_PID, pid, os.WSTOPPED | os.WNOHANG | os.WNOWAIT) is not None
+    except (AttributeError, OSError):
+        return False
 
 
 def _pidfd(pid: int) -> int | None:

@@ -6,7 +6,7 @@
 * `_endpoint`    one handler of the gateway's MCP methods, for every door
 * `_asked`       what we have asked of a client
 * `_stdio_door`  the server end of stdio
-* `_control`     the socket by which commands reach a running gateway
+* `_control`     the socket by which commands reach a running gateway; `_control_client`, their end of it
 * `_serve`       `greenroom serve`: a room, its doors and its log
 * `_cli`         the command line
 

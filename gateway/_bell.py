@@ -6,8 +6,10 @@ what is missing, so a file that comes to be later is heard of, and so is a folde
 It may ring for nothing, so whoever hears it looks. What happened after the bell was hung is heard, so look afterwards.
 
 On Linux the kernel tells, by a descriptor that the loop waits for: no thread, and no wake-up while nothing happens.
-Elsewhere, and where the system gives us no watches, the bell rings every two seconds. Rejected: watchfiles, which was
-here before. Its thread wakes five times a second to look whether it should end, and whoever ends has to wait for it.
+Elsewhere, and where the system gives us no watches (a user has 128 instances, and all may be in use), the bell rings
+every two seconds; that is said once, and watches are asked for again whenever a bell is hung. Rejected: watchfiles,
+which was here before. Its thread wakes five times a second to look whether it should end, and whoever ends has to wait
+for it.
 """
 
 from __future__ import annotations
@@ -17,11 +19,13 @@ import os
 import sys
 from collections import defaultdict
 from collections.abc import Collection, Generator, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, Final, Protocol
 
 import anyio
+
+from ..actors._part import Part
 
 LOOK_AGAIN: Final = 2.0  # seconds, where nobody tells us
 _MOST_LINKS: Final = 40  # as many as the system itself follows
@@ -34,25 +38,19 @@ class Bell(Protocol):
 
 
 @contextmanager
-def hung_at(paths: Collection[Path]) -> Generator[Bell]:
-    """A bell for these absolute paths. Raises nothing."""
-    library = _inotify()
-    try:
-        kernel = None if library is None else library.INotify(nonblocking=True)
-    except OSError:  # too many of them
-        kernel = None
-    if kernel is None:
-        yield _Clock()
-        return
-    with kernel:
-        bell = _KernelBell(kernel, library)
+def hung_at(paths: Collection[Path], part: Part) -> Generator[Bell]:
+    """A bell for these absolute paths. `part` is told whether the kernel tells us, where it can. Raises nothing."""
+    bell: Bell = _Clock()
+    with ExitStack() as stack:
         try:
-            for path in paths:
-                bell.hang(path)
-        except OSError:  # too many watches
-            yield _Clock()
-        else:
-            yield bell
+            library = _inotify()
+            if library is not None:
+                kernel = stack.enter_context(library.INotify(nonblocking=True))
+                bell = _KernelBell(kernel, library, paths)
+                part.works()
+        except OSError as error:  # too many instances, watches or descriptors
+            part.failed(error)
+        yield bell
 
 
 def way_to(path: Path) -> Iterator[tuple[str, str]]:
@@ -91,7 +89,8 @@ class _KernelBell:
     """A folder is asked only about names that are missing or that lead on through a link, and about the file's: where a
     busy folder like /tmp merely stands on the way, it is the folder below that tells when it is moved."""
 
-    def __init__(self, kernel: Any, library: Any) -> None:
+    def __init__(self, kernel: Any, library: Any, paths: Collection[Path]) -> None:
+        """Raises `OSError` when there are no more watches to be had."""
         flags = library.flags
         self._kernel = kernel
         self._of_names = int(
@@ -101,9 +100,10 @@ class _KernelBell:
         self._of_file = int(flags.CLOSE_WRITE | flags.ATTRIB | flags.MASK_ADD)
         self._names: defaultdict[int, set[str]] = defaultdict(set)  # by watch; "" is the watched thing itself
         self._is_late = False
+        for path in paths:
+            self._hang(path)
 
-    def hang(self, path: Path) -> None:
-        """Raises `OSError` when there are no more watches to be had."""
+    def _hang(self, path: Path) -> None:
         for folder, name in way_to(path):
             at = os.path.join(folder, name)
             if os.path.isdir(at) and not os.path.islink(at):

@@ -1,113 +1,152 @@
-"""The control socket: how `greenroom status`, `call` and the rest reach a gateway that is already running.
+"""The control socket, the gateway's half: how `greenroom status`, `call` and the rest reach one that is running.
 
-Each running gateway listens on one socket of its own, `<config>-<pid>.sock`, mode 0600 in a directory of mode 0700
-that is ours: the file system says who may come in, nothing is ever heard from a network. `<config>` is a hash of the
-paths the configuration was read from, so a command finds the gateway of the configuration it would itself use; among
-several the newest, or the one asked for by pid. A socket whose process is gone is removed by whoever meets it.
+The file system says who may come in (`_control_place`), the kernel says who has come, and nothing is ever heard from a
+network. It is an optional part: a gateway serves its client without one, if it must. When it cannot listen, or take
+somebody in because descriptors have run out, the socket goes, it is said once, and it is tried again; what commands are
+asking meanwhile goes on.
 
 Messages are JSON, one a line: `{"method": …, "params": {…}}` in, `{"result": …}` or `{"error": {"code", "message"}}`
 out, one answer per request in order. When the command goes away, what it asked for is cancelled.
-
-The server half runs in the gateway's loop; the client half is plain blocking sockets, so a command pays for no loop.
 """
 
 from __future__ import annotations
 
-import hashlib
+import errno
 import json
 import os
 import socket
-import stat
-import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 
+from .._own_files import NotOurs, check_peer, make_own_folder, socket_in
 from ..protocol.errors import GreenroomError, UsageError
 from ._control_request import parse_request
 
+if TYPE_CHECKING:
+    import anyio.abc
+
+    from ..actors._part import Part
+
 MAX_LINE: Final = 16 << 20
-_LONGEST_PATH: Final = 100  # what every system takes for a socket's path
-
-
-# ---- where -----------------------------------------------------------------------------------------------------------
-
-
-def identity(files: Sequence[str]) -> str:
-    """The name of a configuration: the files it was read from; without any, the directory we are in."""
-    places = [os.path.realpath(file) for file in files] or [os.getcwd()]
-    return hashlib.sha256("\0".join(places).encode("utf-8", "surrogateescape")).hexdigest()[:12]
-
-
-def control_directory() -> Path:
-    """Where the sockets are: `run/` in the user's cache directory, or, where its path is too long for a socket's, a
-    directory of ours beside the temporary files."""
-    import platformdirs
-
-    wanted = platformdirs.user_cache_path("greenroom", appauthor=False) / "run"
-    if len(os.fsencode(wanted)) + len("/0123456789ab-4194304.sock") <= _LONGEST_PATH:
-        return wanted
-    tag = hashlib.sha256(os.fsencode(wanted)).hexdigest()[:12]
-    return Path(tempfile.gettempdir()) / f"greenroom-{os.getuid()}-{tag}"
-
-
-def make_private(directory: Path) -> None:
-    """Create `directory` for us alone. Raises `UsageError` when it is somebody else's or open to others."""
-    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-    found = directory.lstat()
-    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o077:
-        raise UsageError(
-            f"{directory} must be a directory of mode 0700 of your own: remove it and try again."
-        )
-
-
-def socket_path(config: str, pid: int) -> Path:
-    return control_directory() / f"{config}-{pid}.sock"
-
-
-# ---- the gateway's half ----------------------------------------------------------------------------------------
+_BACKLOG: Final = 64
+_THEY_LEFT: Final = (errno.ECONNABORTED, errno.EPROTO, errno.EINTR)
 
 Handler = Callable[[Mapping[str, Any]], Any]  # returns an awaitable; raises GreenroomError
 
 
 @attrs.define(eq=False)
 class Place:
-    """Where the socket is. It moves with its configuration: a gateway that reads other files has another name."""
+    """Where the socket is, or would be. It moves with its configuration: a gateway that reads other files has another
+    name."""
 
     path: Path
+    _bound_by: int = attrs.field(
+        default=0, init=False
+    )  # the process that removes it again: no fork of it does
 
     def move(self, path: Path) -> None:
-        """Raises `OSError` when it cannot."""
-        if path != self.path:
-            self.path.rename(path)
-            self.path = path
+        """Raises `OSError` when it cannot; both are in one folder."""
+        if path != self.path and self._bound_by:
+            with socket_in(self.path.parent) as (folder, _):
+                os.rename(self.path.name, path.name, src_dir_fd=folder, dst_dir_fd=folder)
+        self.path = path
+
+    @contextmanager
+    def bound(self) -> Generator[socket.socket]:
+        """The listening socket; it is removed at the end, synchronously: it must happen under cancellation too.
+
+        Raises `OSError`.
+        """
+        make_own_folder(self.path.parent)
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
+            listener.setblocking(False)
+            with socket_in(self.path.parent) as (folder, prefix):
+                with suppress(FileNotFoundError):
+                    os.unlink(self.path.name, dir_fd=folder)
+                listener.bind(prefix + self.path.name)
+                os.chmod(self.path.name, 0o600, dir_fd=folder)
+            self._bound_by = os.getpid()
+            try:
+                listener.listen(_BACKLOG)
+                yield listener
+            finally:
+                owner, self._bound_by = self._bound_by, 0
+                if owner == os.getpid():
+                    with suppress(OSError):
+                        self.path.unlink(missing_ok=True)
 
 
-async def serve_control(path: Path, methods: Mapping[str, Handler], *, task_status: Any) -> None:
-    """Listen on `path` until cancelled; the socket is removed at the end. `started` is called with its `Place` once it
-    listens."""
+async def serve_control(
+    path: Path,
+    methods: Mapping[str, Handler],
+    part: Part,
+    *,
+    task_status: anyio.abc.TaskStatus[Place],
+) -> None:
+    """Listen on `path` until cancelled. `started` is called with its `Place` when it listens, or has failed to for the
+    first time."""
     import anyio
 
-    _make_way(path)
     place = Place(path)
-    listener = await anyio.create_unix_listener(path, mode=0o600)
-    try:
-        async with listener:
+    is_started = False
+
+    def started() -> None:
+        nonlocal is_started
+        if not is_started:
+            is_started = True
             task_status.started(place)
-            await listener.serve(lambda stream: _serve_client(stream, methods))
-    finally:
-        _remove(place.path)  # synchronous: it must happen under cancellation too
+
+    async with anyio.create_task_group() as clients:
+
+        async def listen() -> None:
+            try:
+                with place.bound() as listener:
+                    part.works()
+                    started()
+                    await _let_in(listener, methods, clients, part)
+            finally:
+                started()
+
+        await part.keep(listen)
 
 
-def _make_way(path: Path) -> None:
-    make_private(path.parent)
-    _remove(path)
+async def _let_in(
+    listener: socket.socket, methods: Mapping[str, Handler], clients: anyio.abc.TaskGroup, part: Part
+) -> None:
+    """Take commands in for ever. Raises `OSError` when no more can be."""
+    import anyio
+
+    while True:
+        await anyio.wait_readable(listener)
+        try:
+            line, _ = listener.accept()
+        except BlockingIOError:
+            continue
+        except OSError as error:
+            if error.errno in _THEY_LEFT:
+                continue
+            raise
+        try:
+            check_peer(line)
+        except NotOurs:
+            line.close()
+        else:
+            clients.start_soon(_serve_line, line, methods, part)
 
 
-def _remove(path: Path) -> None:
-    path.unlink(missing_ok=True)
+async def _serve_line(line: socket.socket, methods: Mapping[str, Handler], part: Part) -> None:
+    """One command; what goes wrong with it is its own."""
+    import anyio.abc
+
+    with line:
+        try:
+            await _serve_client(await anyio.abc.UNIXSocketStream.from_socket(line), methods)
+        except Exception as error:
+            part.tell(f"{part.name}: a command was hung up on: {error!r}")
 
 
 async def _serve_client(stream: Any, methods: Mapping[str, Handler]) -> None:
@@ -173,150 +212,3 @@ def _encoded(answer: dict[str, Any]) -> bytes:
 
 def _error(code: str, message: str) -> dict[str, Any]:
     return {"error": {"code": code, "message": message}}
-
-
-# ---- the command's half ----------------------------------------------------------------------------------------
-
-
-ANSWER_WITHIN: Final = 2.0  # seconds
-
-
-class GatewayError(GreenroomError):
-    """The running gateway refused a request, or went away over it."""
-
-    def __init__(self, message: str, code: str = "gateway_error") -> None:
-        super().__init__(message)
-        self.code = code
-
-
-@attrs.frozen(eq=False)
-class Gateway:
-    """A running gateway, connected to. Use as a context manager."""
-
-    pid: int
-    connection: socket.socket
-    path: Path
-
-    def ask(self, method: str, *, quickly: bool = False, **params: Any) -> Any:
-        """One request and its answer. Raises `GatewayError`, also when the gateway falls silent.
-
-        A request may take its time, as long as the gateway answers another one within two seconds. `quickly`: this one
-        is answered from memory, so it is given up after two seconds itself.
-        """
-        request = json.dumps({"method": method, "params": params})
-        try:
-            self.connection.sendall(request.encode() + b"\n")
-            answer = self._read_line(quickly)
-        except TimeoutError:
-            raise _silent(self.pid) from None
-        except OSError as error:
-            raise GatewayError(f"The gateway (pid {self.pid}) went away: {error}.") from None
-        if "error" in answer:
-            raise GatewayError(answer["error"]["message"], answer["error"]["code"])
-        return answer["result"]
-
-    def _read_line(self, quickly: bool) -> dict[str, Any]:
-        parts: list[bytes] = []
-        while not parts or not parts[-1].endswith(b"\n"):
-            try:
-                parts.append(self.connection.recv(1 << 18))
-            except TimeoutError:
-                if quickly or not self._is_responding():
-                    raise
-                continue
-            if not parts[-1]:
-                raise OSError("it closed the connection")
-        return json.loads(b"".join(parts))
-
-    def _is_responding(self) -> bool:
-        """Whether it answers somebody else meanwhile."""
-        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as other:
-            other.settimeout(ANSWER_WITHIN)
-            try:
-                other.connect(os.fspath(self.path))
-                other.sendall(b'{"method": "hello"}\n')
-                return bool(other.recv(1))
-            except OSError:
-                return False
-
-    def __enter__(self) -> Gateway:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.connection.close()
-
-
-def find_gateway(config: str, pid: int | None = None) -> Gateway | None:
-    """Connect to the newest gateway of `config`, or to that of `pid`; None when there is none.
-
-    Raises `UsageError` when `pid` is given and has no gateway of this configuration, `GatewayError` for one that lets
-    nobody in any more.
-    """
-    for found, path in _candidates(config):
-        if pid is None or found == pid:
-            connection = _connect(path, found)
-            if connection is not None:
-                return Gateway(found, connection, path)
-    if pid is not None:
-        text = f"No gateway of this configuration runs as process {pid}. Leave out --pid to use the newest."
-        raise UsageError(text)
-    return None
-
-
-def _candidates(config: str) -> Iterator[tuple[int, Path]]:
-    """Sockets of this configuration, newest first. Those of dead processes are removed."""
-    found: list[tuple[float, int, Path]] = []
-    for path in control_directory().glob(f"{config}-*.sock"):
-        pid = _pid_of(path)
-        if pid is None or not _alive(pid):
-            path.unlink(missing_ok=True)
-            continue
-        try:
-            found.append((path.lstat().st_mtime, pid, path))
-        except FileNotFoundError:
-            continue
-    for _, pid, path in sorted(found, reverse=True):
-        yield pid, path
-
-
-def _pid_of(path: Path) -> int | None:
-    digits = path.stem.rpartition("-")[2]
-    return int(digits) if digits.isdecimal() else None
-
-
-def _connect(path: Path, pid: int) -> socket.socket | None:
-    """None, and the socket removed, when nobody listens: its process id is some other program's by now."""
-    connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    connection.settimeout(ANSWER_WITHIN)
-    try:
-        connection.connect(os.fspath(path))
-    except (BlockingIOError, TimeoutError):
-        connection.close()
-        raise _silent(pid) from None
-    except ConnectionRefusedError:
-        connection.close()
-        if pid != os.getpid():
-            path.unlink(missing_ok=True)
-        return None
-    except OSError:
-        connection.close()
-        return None
-    return connection
-
-
-def _silent(pid: int) -> GatewayError:
-    text = (
-        f"The gateway (pid {pid}) does not answer: nothing came from it for {ANSWER_WITHIN:g} s. It may be stopped or "
-        "stuck: let it go on or end it, or name another one with --pid."
-    )
-    return GatewayError(text, "gateway_silent")
-
-
-def _alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except (PermissionError, OverflowError):
-        return True
-    return True

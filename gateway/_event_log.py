@@ -1,4 +1,4 @@
-"""The event stream as text: one line a person can follow, and one JSON object a program can.
+"""The event stream as text: one line a person can follow, and one JSON object a program can (`_events_file`).
 
 A person is told of transitions, of policy decisions and of what is odd, each thing once: an attempt to connect is one
 line, how it ended; so is what was decided because of an ending that has been told. Of single calls, and of each step on
@@ -9,11 +9,10 @@ only when it fits without waiting, and what was left out is counted and said.
 
 from __future__ import annotations
 
-import json
 import os
 import select
 from collections.abc import Callable, Iterable
-from typing import IO, Any, Final
+from typing import Any, Final
 
 import anyio
 from anyio.abc import TaskStatus
@@ -95,18 +94,6 @@ def to_log(log: Log) -> Hear:
         line = line_of(event)
         if line is not None:
             log.line(line)
-
-    return hear
-
-
-def to_file(file: IO[str]) -> Hear:
-    """Append each event as one line of JSON. Flushed with all but call events, of which there are thousands a second:
-    of a gateway that is killed, the file lacks at most the last calls."""
-
-    def hear(event: Event | Lagged) -> None:
-        file.write(json.dumps(record_of(event), separators=(",", ":"), ensure_ascii=False) + "\n")
-        if isinstance(event, Lagged) or event.kind is not Kind.CALL:
-            file.flush()
 
     return hear
 

@@ -27,13 +27,16 @@ import anyio
 import anyio.abc
 import attrs
 
+from ..actors._part import Part
 from ..actors._rim import current_rim
 from ..protocol.config import Config
-from ..protocol.errors import GreenroomError, UsageError
+from ..protocol.errors import UsageError
 from . import _control as control
+from ._control_place import identity, socket_path
 from ._control_request import object_in, text_in
 from ._endpoint import Conversation, Endpoint
-from ._event_log import TOLD, Hear, Log, follow, to_file, to_log
+from ._event_log import TOLD, Hear, Log, follow, to_log
+from ._events_file import EventsFile
 from ._exposure import Exposure, Proxy
 from ._garbage import collect_again
 from ._in_session import InSession
@@ -95,7 +98,7 @@ async def serve(config: Config, open_room: OpenRoom, options: Options) -> None:
     collect_again()
     log = Log()
     with ExitStack() as stack:
-        hearers = [to_log(log), *events_file(options.events, stack)]
+        hearers = [to_log(log), *events_file(options.events, stack, log.line)]
         stdin, stdout = stack.enter_context(taken_over_stdio())
         door = StdioDoor(current_rim(), stdin, stdout, max_line=config.settings.max_line)
         stack.enter_context(door.opened())
@@ -151,10 +154,15 @@ async def _until_asked(
     conversation = endpoint.open(door, outer.start_soon)
     async with anyio.create_task_group() as commanding:
         await commanding.start(exposure.watch)
-        place = await commanding.start(_serve_commands, room, options, log)
+        control_socket = Part(
+            "the control socket", log.line, "greenroom status and the like do not find this gateway."
+        )
+        place = await commanding.start(_serve_commands, room, options, control_socket)
         if options.reread is not None:
+            watching = Part("watching the configuration", log.line, "A changed file is not noticed.")
+            moved = partial(_follow, place, room, control_socket)
             commanding.start_soon(
-                watch_configuration, room, options.reread, log, partial(_follow, place, room, log)
+                watching.keep, partial(watch_configuration, room, options.reread, log, moved)
             )
         outer.start_soon(_read_client, door, conversation, leaving)
         await leaving.asked.wait()
@@ -193,31 +201,24 @@ async def _heed_signals(
 async def _serve_commands(
     room: WholeRoom,
     options: Options,
-    log: Log,
+    part: Part,
     *,
-    task_status: anyio.abc.TaskStatus[control.Place | None] = anyio.TASK_STATUS_IGNORED,
+    task_status: anyio.abc.TaskStatus[control.Place] = anyio.TASK_STATUS_IGNORED,
 ) -> None:
-    """The control socket. A gateway serves its client without one, if it must."""
-    try:
-        await control.serve_control(
-            _socket_of(room), commands(room, options.version), task_status=task_status
-        )
-    except (OSError, GreenroomError) as error:
-        log.line(f"no control socket, greenroom status and the like will not find this gateway: {error}")
-        task_status.started(None)
+    methods = commands(room, options.version)
+    await control.serve_control(_socket_of(room), methods, part, task_status=task_status)
 
 
-def _follow(place: control.Place | None, room: Room, log: Log) -> None:
+def _follow(place: control.Place, room: Room, part: Part) -> None:
     """The files of the configuration may be others now, and commands look under its name."""
-    if place is not None:
-        try:
-            place.move(_socket_of(room))
-        except OSError as error:
-            log.line(f"greenroom status and the like may not find this gateway any more: {error}")
+    try:
+        place.move(_socket_of(room))
+    except OSError as error:
+        part.failed(error)
 
 
 def _socket_of(room: Room) -> Path:
-    return control.socket_path(control.identity(room.config.files), os.getpid())
+    return socket_path(identity(room.config.files), os.getpid())
 
 
 def commands(room: Any, version: str) -> Mapping[str, control.Handler]:
@@ -270,11 +271,10 @@ def commands(room: Any, version: str) -> Mapping[str, control.Handler]:
     }
 
 
-def events_file(path: Path | None, stack: ExitStack) -> list[Hear]:
+def events_file(path: Path | None, stack: ExitStack, tell: Callable[[str], object]) -> list[Hear]:
+    """Who writes the events to `path`. Raises `UsageError` when that can never be."""
     if path is None:
         return []
-    try:
-        file = stack.enter_context(path.open("a", encoding="utf-8", errors="replace"))
-    except OSError as error:
-        raise UsageError(f"--events {path}: {error.strerror}. Name a file that can be written.") from None
-    return [to_file(file)]
+    file = EventsFile(path, Part(f"the events file {path}", tell))
+    stack.callback(file.close)
+    return [file]

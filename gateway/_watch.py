@@ -15,6 +15,7 @@ from typing import Any, Final
 
 import anyio
 
+from ..actors._part import Part
 from ..protocol.config import Config
 from ..protocol.errors import ConfigError, GreenroomError
 from ._bell import hung_at
@@ -34,10 +35,11 @@ async def watch_configuration(
     """Reload `room` with `reread()` whenever that says something new, until cancelled. `reloaded` is called after each
     reload."""
     seen: Look | None = None
+    kernel = Part("hearing of changed files at once", log.line, "They are looked for every two seconds.")
     while True:
         await anyio.sleep(_DEBOUNCE)  # the first time, starting goes first
         places = [Path(place) for place in room.config.places]
-        with hung_at(places) as bell:
+        with hung_at(places, kernel) as bell:
             found = look(places)
             if found != seen:
                 seen = found

@@ -161,7 +161,7 @@ class Runtime:
         events = self.events
         self.reception = Reception(self._callbacks, self._note_callback)
         self.run_id = f"{os.getpid()}-{secrets.token_hex(8)}"  # whose it is can be told from outside, too
-        self.guard = Guard(rim, self.run_id)
+        self.guard = Guard(rim, self.run_id, lambda text: events.emit(Kind.NOTE, detail=text))
         self.stage = Stage(
             rim=rim,
             timers=Timers(rim.now, lambda error: events.emit(Kind.NOTE, detail=f"a timer failed: {error!r}")),

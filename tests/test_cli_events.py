@@ -44,7 +44,7 @@ def test_a_transition_is_one_line_with_its_reasons() -> None:
 
 def test_every_event_is_one_json_object_in_the_file(tmp_path: Path) -> None:
     with ExitStack() as stack:
-        (hear,) = events_file(tmp_path / "events.jsonl", stack)
+        (hear,) = events_file(tmp_path / "events.jsonl", stack, print)
         for event in (IDLED, CALLED, Lagged(2)):
             hear(event)
     first, second, third = map(json.loads, (tmp_path / "events.jsonl").read_text().splitlines())
@@ -121,7 +121,7 @@ def test_a_line_of_the_log_is_one_line_and_no_longer_than_is_written_at_once() -
 def test_calls_reach_the_file_with_the_next_other_event(tmp_path: Path) -> None:
     path = tmp_path / "events.jsonl"
     with ExitStack() as stack:
-        (hear,) = events_file(path, stack)
+        (hear,) = events_file(path, stack, print)
         hear(CALLED)
         assert path.read_text() == ""
         hear(IDLED)

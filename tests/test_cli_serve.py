@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 from tests.support.gateway import Gateway, started
 
-from greenroom.gateway import _control as control
 from greenroom.gateway._cli._main import run
+from greenroom.gateway._control_place import control_directory
 from greenroom.gateway._serve import events_file
 from greenroom.protocol.errors import UsageError
 
@@ -107,7 +107,7 @@ def test_commands_reach_it_over_a_private_socket_that_goes_with_it(
 ) -> None:
     with gateway(places) as one:
         ready(one)
-        (socket,) = control.control_directory().glob("*.sock")
+        (socket,) = control_directory().glob("*.sock")
         assert socket.stat().st_mode & 0o777 == 0o600
         assert socket.parent.stat().st_mode & 0o777 == 0o700
         where = ["--config", str(places)]
@@ -148,7 +148,7 @@ def test_a_gateway_that_was_killed_leaves_a_socket_that_the_next_command_removes
         ready(one)
         one.process.kill()
         one.process.wait()
-        (socket,) = control.control_directory().glob("*.sock")
+        (socket,) = control_directory().glob("*.sock")
         assert run(["reconnect", "--config", str(places)]) == 1
         assert "start greenroom serve" in capsys.readouterr().err
         assert not socket.exists()
@@ -156,4 +156,4 @@ def test_a_gateway_that_was_killed_leaves_a_socket_that_the_next_command_removes
 
 def test_an_events_file_that_cannot_be_written_is_bad_usage(tmp_path: Path) -> None:
     with ExitStack() as stack, pytest.raises(UsageError, match="Name a file that can be written"):
-        events_file(tmp_path / "no" / "file", stack)
+        events_file(tmp_path / "no" / "file", stack, print)

@@ -18,6 +18,7 @@ import pytest
 from tests.support import run
 from tests.support.gateway import started
 
+from greenroom.actors._part import Part
 from greenroom.gateway import _bell as bell
 
 RELOADED = "configuration reloaded"
@@ -204,7 +205,7 @@ def test_without_watches_it_looks_again_by_the_clock(
     async def main() -> None:
         for library in (None, Exhausted()):
             monkeypatch.setattr(bell, "_inotify", lambda found=library: found)
-            with bell.hung_at([tmp_path / "x"]) as hung, anyio.fail_after(5):
+            with bell.hung_at([tmp_path / "x"], Part("it", print)) as hung, anyio.fail_after(5):
                 await hung.rung()
 
     run(backend, main)
@@ -215,7 +216,7 @@ def test_it_rings_for_names_on_the_way_and_for_no_others(backend: str, tmp_path:
     file.parent.mkdir()
 
     async def rings(path: Path, happen: Callable[[], object]) -> bool:
-        with bell.hung_at([path]) as hung:
+        with bell.hung_at([path], Part("it", print)) as hung:
             happen()
             with anyio.move_on_after(0.1):
                 await hung.rung()

@@ -9,7 +9,7 @@ The rules:
 * A room imports itself and the rooms below it. `testing` stands on top of all of them, so nobody imports it: what it
   holds is only ever run as a process.
 * Inside the rooms imports of ourselves are relative. The front door (`greenroom` itself) may be imported by the gateway
-  and by `testing`; its version by everyone.
+  and by `testing`; its version by everyone, and so, but for `protocol`, is what stands below them all (`GROUND`).
 * The supervisor does not speak MCP, so it does not import the SDK.
 * `protocol` is pure: the standard library without its clocks and its I/O, attrs, cattrs; no `async`, no `await`, no
   `open`, no `print`.
@@ -27,6 +27,7 @@ from typing import NamedTuple
 
 ROOMS = ("protocol", "actors", "supervisor", "gateway", "testing")  # lowest first
 RANK = {room: rank for rank, room in enumerate(ROOMS)}
+GROUND = frozenset({"_own_files"})  # beside the front door; imports the standard library alone
 
 PURE_LIBRARIES = frozenset({"attr", "attrs", "cattrs"})
 # fmt: off
@@ -97,12 +98,26 @@ def check_tree(root: Path, exceptions: Mapping[tuple[str, str], str] = EXCEPTION
                     used.add((path, target))
                 else:
                     findings.append(finding)
+    for name in sorted(GROUND):
+        findings += check_ground(f"src/greenroom/{name}.py", root)
     findings += [
         Finding(path, 0, f"the exception for {target} is not needed")
         for path, target in exceptions
         if (path, target) not in used
     ]
     return findings
+
+
+def check_ground(path: str, root: Path) -> Iterator[Finding]:
+    """What stands below all rooms, where the tree has it."""
+    file = root / path
+    if not file.exists():
+        return
+    for item in imports(path, ast.parse(file.read_text(encoding="utf-8"), path)):
+        if item.target.split(".", 1)[0] not in sys.stdlib_module_names:
+            yield Finding(
+                path, item.line, f"the ground imports the standard library alone, not `{item.target}`"
+            )
 
 
 def check_source(path: str, source: str) -> Iterator[tuple[Finding, str]]:
@@ -135,7 +150,7 @@ def _judge_own(room: str, name: str, relative: bool) -> str | None:
         return (
             "inside the packages imports of ourselves are relative: write `from ..<room>.<module> import …`"
         )
-    if name == "__version__":
+    if name == "__version__" or (name in GROUND and room != "protocol"):
         return None
     if name not in RANK:
         return (

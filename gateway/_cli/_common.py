@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import click
 
-from .. import _control as control
+from .. import _control_client as control
+from .._control_place import identity
 from .._garbage import collect_again
 from .._marks import details_of
 
@@ -79,7 +80,7 @@ def say_whose(config: Config, path: Path | None) -> None:
 def running_gateway(config: Config, pid: int | None) -> control.Gateway | None:
     """The gateway to ask, if one runs; it is hung up on when the command ends. Raises `UsageError` when there is none
     of that `pid`."""
-    gateway = control.find_gateway(control.identity(config.files), pid)
+    gateway = control.find_gateway(identity(config.files), pid)
     return None if gateway is None else click.get_current_context().with_resource(gateway)
 
 

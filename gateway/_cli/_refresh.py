@@ -18,7 +18,7 @@ from ._common import common_options, read_config, run_to_end, running_gateway, s
 
 if TYPE_CHECKING:
     from ...protocol.config import Config
-    from .. import _control as control
+    from .. import _control_client as control
 
 LOOK_EVERY: Final = 0.3  # seconds
 SAY_EVERY: Final = 5.0  # seconds, about a server whose words have not changed

@@ -1,0 +1,185 @@
+"""The control socket, the command's half: find the running gateway of this configuration, and ask it.
+
+Plain blocking sockets, so a command pays for no loop. A socket whose process is gone is removed by whoever meets it. In
+a folder that is not ours nothing is looked for, and a gateway of another user is not asked anything.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import stat
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Final
+
+import attrs
+
+from .._own_files import NotOurs, check_peer, socket_in
+from ..protocol.errors import GreenroomError, UsageError
+from ._control_place import control_directory
+
+ANSWER_WITHIN: Final = 2.0  # seconds
+
+
+class GatewayError(GreenroomError):
+    """The running gateway refused a request, or went away over it."""
+
+    def __init__(self, message: str, code: str = "gateway_error") -> None:
+        super().__init__(message)
+        self.code = code
+
+
+@attrs.frozen(eq=False)
+class Gateway:
+    """A running gateway, connected to. Use as a context manager."""
+
+    pid: int
+    connection: socket.socket
+    path: Path
+
+    def ask(self, method: str, *, quickly: bool = False, **params: Any) -> Any:
+        """One request and its answer. Raises `GatewayError`, also when the gateway falls silent.
+
+        A request may take its time, as long as the gateway answers another one within two seconds. `quickly`: this one
+        is answered from memory, so it is given up after two seconds itself.
+        """
+        request = json.dumps({"method": method, "params": params})
+        try:
+            self.connection.sendall(request.encode() + b"\n")
+            answer = self._read_line(quickly)
+        except TimeoutError:
+            raise _silent(self.pid) from None
+        except OSError as error:
+            raise GatewayError(f"The gateway (pid {self.pid}) went away: {error}.") from None
+        if "error" in answer:
+            raise GatewayError(answer["error"]["message"], answer["error"]["code"])
+        return answer["result"]
+
+    def _read_line(self, quickly: bool) -> dict[str, Any]:
+        parts: list[bytes] = []
+        while not parts or not parts[-1].endswith(b"\n"):
+            try:
+                parts.append(self.connection.recv(1 << 18))
+            except TimeoutError:
+                if quickly or not self._is_responding():
+                    raise
+                continue
+            if not parts[-1]:
+                raise OSError("it closed the connection")
+        return json.loads(b"".join(parts))
+
+    def _is_responding(self) -> bool:
+        """Whether it answers somebody else meanwhile."""
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as other:
+            other.settimeout(ANSWER_WITHIN)
+            try:
+                _dial(other, self.path)
+                other.sendall(b'{"method": "hello"}\n')
+                return bool(other.recv(1))
+            except OSError:
+                return False
+
+    def __enter__(self) -> Gateway:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.connection.close()
+
+
+def find_gateway(config: str, pid: int | None = None) -> Gateway | None:
+    """Connect to the newest gateway of `config`, or to that of `pid`; None when there is none.
+
+    Raises `UsageError` when `pid` is given and has no gateway of this configuration, `GatewayError` for one that lets
+    nobody in any more.
+    """
+    for found, path in _candidates(config):
+        if pid is None or found == pid:
+            connection = _connect(path, found)
+            if connection is not None:
+                return Gateway(found, connection, path)
+    if pid is not None:
+        text = f"No gateway of this configuration runs as process {pid}. Leave out --pid to use the newest."
+        raise UsageError(text)
+    return None
+
+
+def _candidates(config: str) -> Iterator[tuple[int, Path]]:
+    """Sockets of this configuration, newest first. Those of dead processes are removed. Raises `UsageError` when the
+    folder they are in is not ours alone."""
+    directory = control_directory()
+    found: list[tuple[float, int, Path]] = []
+    try:
+        with socket_in(directory) as (folder, _):
+            for name in os.listdir(folder):
+                if not name.startswith(f"{config}-") or not name.endswith(".sock"):
+                    continue
+                pid = _pid_of(directory / name)
+                with suppress(FileNotFoundError):
+                    if pid is None or not _alive(pid):
+                        os.unlink(name, dir_fd=folder)
+                        continue
+                    seen = os.stat(name, dir_fd=folder, follow_symlinks=False)
+                    if stat.S_ISSOCK(seen.st_mode):
+                        found.append((seen.st_mtime, pid, directory / name))
+    except FileNotFoundError:
+        return
+    except NotOurs as error:
+        raise UsageError(f"No gateway can be looked for in {directory}: {error.strerror}.") from None
+    for _, pid, path in sorted(found, reverse=True):
+        yield pid, path
+
+
+def _pid_of(path: Path) -> int | None:
+    digits = path.stem.rpartition("-")[2]
+    return int(digits) if digits.isdecimal() else None
+
+
+def _connect(path: Path, pid: int) -> socket.socket | None:
+    """None, and the socket removed, when nobody listens: its process id is some other program's by now."""
+    connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    connection.settimeout(ANSWER_WITHIN)
+    try:
+        _dial(connection, path)
+    except NotOurs as error:
+        connection.close()
+        raise GatewayError(f"Process {pid} is not asked anything: {error.strerror}.") from None
+    except (BlockingIOError, TimeoutError):
+        connection.close()
+        raise _silent(pid) from None
+    except ConnectionRefusedError:
+        connection.close()
+        if pid != os.getpid():
+            path.unlink(missing_ok=True)
+        return None
+    except OSError:
+        connection.close()
+        return None
+    return connection
+
+
+def _dial(line: socket.socket, path: Path) -> None:
+    """Connect to a socket of ours, with somebody of ours behind it. Raises `NotOurs`, or another `OSError`."""
+    with socket_in(path.parent) as (_, prefix):
+        line.connect(prefix + path.name)
+    check_peer(line)
+
+
+def _silent(pid: int) -> GatewayError:
+    text = (
+        f"The gateway (pid {pid}) does not answer: nothing came from it for {ANSWER_WITHIN:g} s. It may be stopped or "
+        "stuck: let it go on or end it, or name another one with --pid."
+    )
+    return GatewayError(text, "gateway_silent")
+
+
+def _alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except (PermissionError, OverflowError):
+        return True
+    return True

@@ -1,0 +1,41 @@
+"""Where the control sockets are, and by which name a command finds the gateway of its configuration.
+
+Each running gateway listens on one socket of its own, `<config>-<pid>.sock`, mode 0600 in a folder of mode 0700 that is
+ours. `<config>` is a hash of the paths the configuration was read from. Whoever binds or connects checks whose folder
+it is (`_own_files`), and who is at the other end: calls have arguments, and answers are believed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from .._own_files import fits_socket
+
+_LONGEST_NAME: Final = "0123456789ab-4194304.sock"
+
+
+def identity(files: Sequence[str]) -> str:
+    """The name of a configuration: the files it was read from; without any, the directory we are in."""
+    places = [os.path.realpath(file) for file in files] or [os.getcwd()]
+    return hashlib.sha256("\0".join(places).encode("utf-8", "surrogateescape")).hexdigest()[:12]
+
+
+def control_directory() -> Path:
+    """Where the sockets are: `run/` in the user's cache directory. Only where a path too long for a socket's cannot be
+    reached another way (not on Linux): a folder of ours beside the temporary files, as closely looked at."""
+    import platformdirs
+
+    wanted = platformdirs.user_cache_path("greenroom", appauthor=False) / "run"
+    if fits_socket(wanted, _LONGEST_NAME):
+        return wanted
+    tag = hashlib.sha256(os.fsencode(wanted)).hexdigest()[:12]
+    return Path(tempfile.gettempdir()) / f"greenroom-{os.getuid()}-{tag}"
+
+
+def socket_path(config: str, pid: int) -> Path:
+    return control_directory() / f"{config}-{pid}.sock"

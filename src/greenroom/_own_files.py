@@ -1,0 +1,172 @@
+"""Files, folders and sockets that are ours: what another user of the machine put in their place is refused.
+
+The ground under all rooms but the pure one: it imports the standard library alone, so that a command which only asks a
+running gateway pays for nothing else.
+
+A file is looked at after it was opened, so nobody can swap it in between: it must be a regular file, be ours or root's,
+and be writable by nobody else. No link is followed in the last place, and nothing is waited for: a pipe that nobody
+reads is an error and not a wait. A folder of sockets is ours alone (0700), and the socket in it is bound and reached
+through the descriptor of that folder, so it is that folder whatever happens to its path, and however long that is.
+Who is at the other end of a socket, the kernel says. Where it cannot say, nobody is let in.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+import stat
+import struct
+import sys
+from collections.abc import Generator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Final
+
+OURS_ALONE: Final = 0o077  # what a private folder grants nobody else
+_WRITABLE: Final = 0o022
+_OPEN: Final = sum(
+    getattr(os, name, 0) for name in ("O_CLOEXEC", "O_NOFOLLOW", "O_NONBLOCK", "O_NOCTTY", "O_BINARY")
+)
+_LINKS_OF_THE_SYSTEM: Final = ("/dev/stdout", "/dev/stderr")  # and /dev/fd/N: a shell's >(…)
+_LONGEST_ADDRESS: Final = 100  # what every system takes for a socket's path
+_ROOT: Final = 0
+
+
+class NotOurs(OSError):
+    """Something of another user, or of another kind, is where our file, folder or socket should be."""
+
+    def __init__(self, path: object, why: str) -> None:
+        super().__init__(errno.EPERM, why, os.fspath(path) if isinstance(path, str | Path) else None)
+
+
+# ---- files -----------------------------------------------------------------------------------------------------------
+
+
+def open_own(path: str | os.PathLike[str], flags: int, *, is_named: bool = False) -> int:
+    """A descriptor of our file at `path`, made with mode 0600 where `flags` make it. Never waits, inherits or follows.
+
+    `is_named`: a person named it for us to write to, so it may be a pipe of ours, or a device. Raises `OSError`.
+    """
+    path = os.fspath(path)
+    is_link = is_named and (path in _LINKS_OF_THE_SYSTEM or os.path.dirname(path) == "/dev/fd")
+    how = (flags & ~os.O_TRUNC) | (_OPEN & ~getattr(os, "O_NOFOLLOW", 0) if is_link else _OPEN)
+    try:
+        descriptor = os.open(path, how, 0o600)
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            raise NotOurs(path, "it is a link: put a file there, or name the file it leads to") from None
+        raise
+    try:
+        found = os.fstat(descriptor)
+        _check(path, found, is_read=flags & (os.O_WRONLY | os.O_RDWR) == 0, is_named=is_named)
+        if flags & os.O_TRUNC and stat.S_ISREG(found.st_mode):
+            os.ftruncate(descriptor, 0)
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def read_own(path: str | os.PathLike[str]) -> bytes:
+    """What is in our file at `path`. Raises `FileNotFoundError`, `NotOurs` or another `OSError`."""
+    with open(open_own(path, os.O_RDONLY), "rb") as file:
+        return file.read()
+
+
+def _check(path: str, found: os.stat_result, *, is_read: bool, is_named: bool) -> None:
+    kind = found.st_mode
+    if not stat.S_ISREG(kind) and not (is_named and (stat.S_ISFIFO(kind) or stat.S_ISCHR(kind))):
+        raise NotOurs(path, "it is no regular file: remove it")
+    if stat.S_ISCHR(kind) or not hasattr(os, "geteuid"):
+        return
+    if found.st_uid not in (os.geteuid(), _ROOT):
+        raise NotOurs(path, "it belongs to another user: remove it, or choose another place")
+    if is_read and kind & _WRITABLE:
+        raise NotOurs(path, "others may write to it: remove it, or take that right away (chmod go-w)")
+
+
+# ---- folders ---------------------------------------------------------------------------------------------------------
+
+
+def make_own_folder(path: Path, *, denied: int = OURS_ALONE) -> None:
+    """Make `path` and what is missing above it, 0700. Raises `NotOurs` when it is another user's, or grants others
+    any right of `denied`."""
+    _make(path)
+    os.close(open_own_folder(path, denied=denied))
+
+
+def _make(path: Path) -> None:
+    try:
+        path.mkdir(mode=0o700, exist_ok=True)
+    except FileNotFoundError:
+        if path == path.parent:
+            raise
+        _make(path.parent)
+        path.mkdir(mode=0o700, exist_ok=True)
+    except FileExistsError:
+        raise NotOurs(path, "it is no directory: remove it and try again") from None
+
+
+def open_own_folder(path: Path, *, denied: int = OURS_ALONE) -> int:
+    """A descriptor of our folder. Raises `NotOurs`, or `OSError`."""
+    flags = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | _OPEN
+    try:
+        descriptor = os.open(path, flags)
+    except OSError as error:
+        if error.errno in (errno.ELOOP, errno.ENOTDIR):
+            raise NotOurs(path, "it must be a directory and no link: remove it and try again") from None
+        raise
+    found = os.fstat(descriptor)
+    if hasattr(os, "geteuid") and (found.st_uid != os.geteuid() or found.st_mode & denied):
+        os.close(descriptor)
+        mode = f" of mode {0o777 & ~denied:04o} or less"
+        raise NotOurs(path, f"it must be a directory{mode} of your own: remove it and try again")
+    return descriptor
+
+
+# ---- sockets ---------------------------------------------------------------------------------------------------------
+
+
+def reaches_long_paths() -> bool:
+    """Whether a socket can be reached through its folder's descriptor, however long its path is."""
+    return sys.platform == "linux" and os.path.isdir("/proc/self/fd")
+
+
+@contextmanager
+def socket_in(folder: Path) -> Generator[tuple[int, str]]:
+    """Our folder of sockets: its descriptor, and what to put before a name in it to bind or to connect.
+
+    Raises `NotOurs`, or another `OSError`.
+    """
+    descriptor = open_own_folder(folder)
+    try:
+        place = f"/proc/self/fd/{descriptor}" if reaches_long_paths() else os.fspath(folder)
+        yield descriptor, place + os.sep
+    finally:
+        os.close(descriptor)
+
+
+def fits_socket(folder: Path, longest_name: str) -> bool:
+    """Whether a socket of such a name can be in `folder`."""
+    return reaches_long_paths() or len(os.fsencode(folder / longest_name)) <= _LONGEST_ADDRESS
+
+
+def check_peer(line: socket.socket, *, or_root: bool = False) -> None:
+    """Raises `NotOurs` unless who is at the other end of a unix socket runs as our own user (or as root)."""
+    uid = _peer_uid(line)
+    if uid is None or (uid != os.geteuid() and not (or_root and uid == _ROOT)):
+        who = "nobody can tell whose it is" if uid is None else f"it is user {uid}'s"
+        raise NotOurs(None, f"who is at the other end of the socket is not you: {who}")
+
+
+def _peer_uid(line: socket.socket) -> int | None:
+    with suppress(OSError, struct.error):
+        if sys.platform == "linux":
+            _, uid, _ = struct.unpack("3i", line.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
+            return uid
+        if sys.platform == "darwin":  # struct xucred: version, uid, how many groups, 16 of them
+            sol_local, local_peercred = 0, 1
+            _, uid = struct.unpack_from("2I", line.getsockopt(sol_local, local_peercred, 76))
+            return uid
+    return None
