@@ -11,6 +11,8 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +35,10 @@ class Room(FakeRoom):
         if target.original == "now":
             call.end(text("noon"))
         return call
+
+    @asynccontextmanager
+    async def session(self, name: str) -> AsyncGenerator[Session]:
+        yield Session(self, name)
 
     async def start(self, task_group: Any) -> None:
         self.closed = anyio.Event()
@@ -60,6 +66,17 @@ class Room(FakeRoom):
                 call.end(text("drained"))
         print("room: drained", file=sys.stderr, flush=True)
         self.closed.set()
+
+
+class Session:
+    """The one client's, which is the room itself as far as this room goes."""
+
+    def __init__(self, room: Room, name: str) -> None:
+        self.name = name
+        self._room = room
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._room, name, None)
 
 
 def open_room(config: Config) -> Room:
