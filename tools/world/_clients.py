@@ -1,0 +1,135 @@
+"""Each real client in front of the gateway, at both exposures: what its model would be shown.
+
+The scene is the same for all: a call that works, a search, a call of a tool that is not there, a call that fails. A
+client works when every text that a model needs is in what it is shown, and a refusal is shown as one where the client
+can show it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import attrs
+
+from ._install import InstallFailed, install, interpreter
+from ._table import Client
+
+SCRIPTS = Path(__file__).parent / "clients"
+PATIENCE = 120.0  # seconds for one client's scene, imports included
+
+
+@attrs.frozen
+class Line:
+    """One call of the scene. `needs` must stand in what is shown."""
+
+    tool: str
+    arguments: Mapping[str, Any]
+    needs: str
+    is_refusal: bool = False
+
+
+SCENES: Mapping[str, tuple[tuple[str, ...], tuple[Line, ...]]] = {
+    "proxy": (
+        ("mcp",),
+        (
+            Line("mcp", {"tool": "clock_now", "args": {"utc_offset": 1}}, "+01:00"),
+            Line("mcp", {"search": "weekday"}, "Current time and weekday"),
+            Line("mcp", {"tool": "clock_nothing"}, "clock_nothing", is_refusal=True),
+            Line("mcp", {"tool": "clock_between", "args": {"start": "x", "end": "y"}}, "moments", is_refusal=True),
+        ),
+    ),
+    "direct": (
+        ("clock_between", "clock_now"),
+        (
+            Line("clock_now", {"utc_offset": 1}, "+01:00"),
+            Line("clock_between", {"start": "x", "end": "y"}, "moments", is_refusal=True),
+        ),
+    ),
+}
+
+
+@attrs.define
+class ClientRow:
+    name: str
+    pins: str
+    problems: list[str] = attrs.field(factory=list[str])
+
+
+async def play_clients(clients: Sequence[Client], folder: Path) -> list[ClientRow]:
+    """One after the other: each brings its own interpreter up, and there are two cores."""
+    config = folder / "clients.json"
+    clock = {"command": sys.executable, "args": ["-m", "greenroom.testing.servers.demo_clock"]}
+    config.write_text(json.dumps({"mcpServers": {"clock": clock}}), encoding="utf-8")
+    return [await _play(client, config, folder) for client in clients]
+
+
+async def _play(client: Client, config: Path, folder: Path) -> ClientRow:
+    row = ClientRow(client.name, " ".join(client.pins))
+    try:
+        home = install("clients", client.name, client.index, client.pins)
+    except InstallFailed as error:
+        row.problems.append(f"not installed: {error}")
+        return row
+    for exposure, (names, lines) in SCENES.items():
+        try:
+            said = await _scene(client, home, exposure, lines, config, folder)
+        except ValueError as error:
+            row.problems.append(f"{exposure}: {error}")
+            continue
+        row.problems += [f"{exposure}: {problem}" for problem in _judge(client, said, names, lines)]
+    return row
+
+
+async def _scene(
+    client: Client, home: Path, exposure: str, lines: Sequence[Line], config: Path, folder: Path
+) -> Mapping[str, Any]:
+    """What the client's script says. Raises `ValueError` when it says nothing that can be read."""
+    calls = [{"tool": line.tool, "arguments": line.arguments} for line in lines]
+    served = ["-m", "greenroom", "serve", "--expose", exposure, "--config", str(config)]
+    wish = {"command": sys.executable, "arguments": served, "calls": calls}
+    script = SCRIPTS / client.script
+    if client.index == "npm":  # its imports are found beside it
+        local = home / script.name
+        local.write_bytes(script.read_bytes())
+        script = local
+    env = {**os.environ, "PYTHONPATH": str(SCRIPTS), "XDG_CACHE_HOME": str(folder / "cache")}
+    process = await asyncio.create_subprocess_exec(
+        *interpreter(home, client.index),
+        str(script),
+        json.dumps(wish),
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+        env=env,
+        cwd=folder,
+    )
+    try:
+        async with asyncio.timeout(PATIENCE):
+            out, errors = await process.communicate()
+    except TimeoutError:
+        process.kill()
+        await process.wait()
+        raise ValueError(f"not done within {PATIENCE:g} s") from None
+    last = out.decode(errors="replace").strip().rpartition("\n")[2]
+    try:
+        return json.loads(last)
+    except ValueError:
+        raise ValueError(f"its script failed: {errors.decode(errors='replace').strip()[-300:]}") from None
+
+
+def _judge(client: Client, said: Mapping[str, Any], names: Sequence[str], lines: Sequence[Line]) -> list[str]:
+    problems: list[str] = []
+    if sorted(said["listed"]) != sorted(names):
+        problems.append(f"lists {said['listed']}")
+    for line, shown in zip(lines, said["shown"], strict=True):
+        if line.needs not in shown["text"]:
+            problems.append(f"{line.tool} {json.dumps(line.arguments)} shows {shown['text'][:120]!r}")
+        if client.refusals == "flag" and shown["is_error"] is not line.is_refusal:
+            problems.append(f"{line.tool} {json.dumps(line.arguments)}: is it an error? {shown['is_error']}")
+    return problems

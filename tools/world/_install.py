@@ -1,0 +1,63 @@
+"""Put what the world run needs under `.build/world/`: one folder and one environment for each entry.
+
+Nothing is shared between entries: they want other SDKs than ours, and than each other. Each leaves a stamp with its
+pin, so a second run needs no network; a half-finished one is begun again.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+import venv
+from collections.abc import Sequence
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+HOME = ROOT / ".build" / "world"
+_NPM = ("--no-audit", "--no-fund", "--no-package-lock", "--ignore-scripts", "--loglevel=error")
+
+
+class InstallFailed(Exception):
+    """A package manager refused; the message is the end of what it said."""
+
+
+def install(kind: str, name: str, index: str, pins: Sequence[str]) -> Path:
+    """The folder with these packages, made if it is not there. Raises `InstallFailed`."""
+    home = HOME / kind / name.lower().replace(" ", "-")
+    stamp, wanted = home / ".installed", "\n".join(pins)
+    if stamp.is_file() and stamp.read_text(encoding="utf-8") == wanted:
+        return home
+    shutil.rmtree(home, ignore_errors=True)
+    home.mkdir(parents=True)
+    if index == "npm":
+        _run("npm", "install", "--prefix", home, *_NPM, *pins)
+    else:
+        venv.create(home, with_pip=False, symlinks=True)
+        pip = (sys.executable, "-m", "pip", "--disable-pip-version-check", "--python", home / "bin" / "python")
+        _run(*pip, "install", "--quiet", *pins)
+    stamp.write_text(wanted, encoding="utf-8")
+    return home
+
+
+def program(home: Path, index: str, name: str) -> list[str]:
+    """The command that runs `name` out of this folder."""
+    if index == "npm":
+        return ["node", str((home / "node_modules" / ".bin" / name).resolve(strict=True))]
+    return [str(home / "bin" / name)]
+
+
+def interpreter(home: Path, index: str) -> list[str]:
+    return ["node"] if index == "npm" else [str(home / "bin" / "python")]
+
+
+def node_is_there() -> bool:
+    return shutil.which("node") is not None and shutil.which("npm") is not None
+
+
+def _run(*command: str | Path) -> None:
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+    if done.returncode:
+        said = [line for line in done.stdout.splitlines() if line.strip()]
+        raise InstallFailed(" / ".join(said[-3:]) or json.dumps(done.returncode))
