@@ -1,0 +1,80 @@
+"""A pytest plugin for FastMCP's own tests: its in-memory transport goes through a `direct` door of ours.
+
+Client and server stay FastMCP's, in one process as its tests want them; between them stands a room with the server in
+it, and the door that `greenroom serve --expose direct` has. Names carry no prefix, as there is one server.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator
+from typing import Any
+
+import anyio
+import fastmcp.client.transports.memory as memory
+from fastmcp.client.transports.base import TransportOptions
+from mcp.shared.message import SessionMessage
+
+from greenroom import Greenroom
+from greenroom.actors._sdk import from_message, to_message
+from greenroom.gateway._direct import Direct
+from greenroom.gateway._endpoint import Endpoint
+
+ROOM = {"mcpServers": {}, "settings": {"toolPrefix": "none", "bootstrap": False}}
+
+
+class Outlet:
+    """Where the door's lines go: to the client's stream."""
+
+    congested = False
+
+    def __init__(self, out: Any) -> None:
+        self._out = out
+
+    def send(self, line: bytes) -> bool:
+        with contextlib.suppress(anyio.ClosedResourceError, anyio.BrokenResourceError):
+            self._out.send_nowait(SessionMessage(to_message(line.rstrip(b"\n")).message))
+        return True
+
+
+@contextlib.asynccontextmanager
+async def connect_session(
+    self: Any, *, transport_options: TransportOptions | None = None, **session_kwargs: Any
+) -> AsyncIterator[Any]:
+    """What stands in for `FastMCPTransport.connect_session`."""
+    session_class = (transport_options or TransportOptions()).session_class
+    failure: BaseException | None = None
+    async with Greenroom.open(ROOM, cache_path=":memory:", in_process={"peer": self.server}) as room:
+        door = Direct(room)
+        to_client, client_read = anyio.create_memory_object_stream[Any](float("inf"))
+        client_write, from_client = anyio.create_memory_object_stream[Any](float("inf"))
+        async with anyio.create_task_group() as tasks:
+            await tasks.start(door.watch)
+            conversation = Endpoint(door, "1").open(Outlet(to_client), tasks.start_soon)
+
+            async def listen() -> None:
+                is_first = True
+                async for message in from_client:
+                    conversation.receive(from_message(message))
+                    if is_first:  # FastMCP's tests call what they have not listed: nothing is cached here
+                        is_first = False
+                        await room.connect("peer")
+                        await room.settled()
+                    await anyio.sleep(0)
+
+            tasks.start_soon(listen)
+            try:
+                async with session_class(
+                    read_stream=client_read, write_stream=client_write, **session_kwargs
+                ) as session:
+                    yield session
+            except BaseException as error:  # a task group would wrap it
+                failure = error
+            finally:
+                conversation.close()
+                tasks.cancel_scope.cancel()
+    if failure is not None:
+        raise failure
+
+
+memory.FastMCPTransport.connect_session = connect_session
