@@ -61,8 +61,8 @@ _REQUEUEING = (Cause.LOST, Cause.RESTART, Cause.RELOAD)
 
 class CallDesk:
     __slots__ = (
-        "_alarm", "_idle_since", "_open", "_serving", "address", "director", "life", "mailbox", "peer", "record",
-        "stage",
+        "_alarm", "_idle_since", "_logs_by_request", "_open", "_serving", "address", "director", "life", "mailbox",
+        "peer", "record", "stage",
     )  # fmt: skip
 
     def __init__(self, address: Address, record: Record, stage: Stage, director: Director) -> None:
@@ -76,6 +76,7 @@ class CallDesk:
         self.peer: Peer | None = None
         self._open: dict[Call, None] = {}  # in flight, oldest first
         self._serving = False
+        self._logs_by_request = False  # and only for those that name a level: 2026-07-28
         self._idle_since = -math.inf
         self._alarm: Timer | None = None
 
@@ -221,7 +222,7 @@ class CallDesk:
         self.record.load.in_flight += 1
         self._open[call] = None
         call.sent_at = self.stage.rim.now()  # if the pipe is full: since when it has heard nothing
-        if self.record.log_level is not None:
+        if self._logs_by_request or self.record.log_level is not None:
             self._ask_for_logs(call)
         self._request(call)
 
@@ -240,10 +241,11 @@ class CallDesk:
     def _ask_for_logs(self, call: Call) -> None:
         """From 2026-07-28 on the level is said with each request; what the caller said itself stays."""
         assert self.peer is not None
-        if self.peer.protocol_version in MODERN_VERSIONS:
+        level = self.record.log_level or self.stage.host.greeting(self.address).log_level
+        if level is not None and self.peer.protocol_version in MODERN_VERSIONS:
             params = call.params or {}
             said: Mapping[str, Any] = params.get("_meta") or {}
-            call.params = {**params, "_meta": {LOG_LEVEL_KEY: self.record.log_level, **said}}
+            call.params = {**params, "_meta": {LOG_LEVEL_KEY: level, **said}}
 
     def send_again(self, call: Call, more: Mapping[str, Any]) -> None:
         """The input its server wanted has been found: the same call, with it."""

@@ -305,7 +305,9 @@ class ServerActor(CallDesk):
         if is_late(self.life, Trigger.READY):
             return
         assert self._incarnation is not None
-        self.peer = self._incarnation.peer
+        peer = self.peer = self._incarnation.peer
+        is_newer = peer is not None and peer.protocol_version in MODERN_VERSIONS
+        self._logs_by_request = is_newer and "logging" in news.hello.capabilities
         self.connected_at = self.stage.rim.now()
         self.failure = None
         self.was_hung = False

@@ -31,6 +31,7 @@ _ANSWERABLE: Final = {
     "elicitation/create": "elicitation",
     "roots/list": "roots",
 }
+_UNASKED_LEVEL: Final = "info"
 _OURS: Final = frozenset(
     {
         "notifications/tools/list_changed",
@@ -79,7 +80,10 @@ class Bridge:
             return Greeting()
         said = client.capabilities
         capabilities = {name: said[name] for name in _ANSWERABLE.values() if name in said}
-        return Greeting(capabilities, by_handshake=bool(capabilities) and not client.modern)
+        if client.modern:
+            return Greeting(capabilities)
+        # Whoever speaks by handshake and names no level is sent what a server thinks fit.
+        return Greeting(capabilities, by_handshake=bool(capabilities), log_level=_UNASKED_LEVEL)
 
     async def answer(self, request: ServerRequest) -> Mapping[str, Any]:
         client = self._sole_client()

@@ -6,6 +6,7 @@ measure for a room with callbacks and for both exposures of the gateway.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -36,6 +37,18 @@ def answer_all(client: RawClient) -> None:
         return {"result": SAMPLED}
 
     client.answers["sampling/createMessage"] = sample
+
+
+# A server of FastMCP's: it declares that it logs, and of 2026-07-28 does so only for requests that name a level.
+LOGGER = """
+from fastmcp import Context, FastMCP
+server = FastMCP("logger")
+@server.tool
+async def log(text: str, level: str, context: Context) -> str:
+    await context.log(text, level=level)
+    return "logged"
+server.run(show_banner=False)
+"""
 
 
 def call(door: RawClient, expose: str, tool: str, arguments: Any = None, **meta: Any) -> dict[str, Any]:
@@ -172,6 +185,17 @@ def test_t49_a_client_that_cannot_be_asked_changes_nothing(expose: str, tmp_path
     ):
         door.greet()
         assert text(call(door, expose, "a_era")).startswith(NEWER)
+
+
+@EXPOSED
+def test_t49_a_client_that_declared_nothing_hears_what_servers_log(expose: str, tmp_path: Path) -> None:
+    entry = {"command": sys.executable, "args": ["-c", LOGGER]}
+    with direct_door(tmp_path, {"a": entry}, expose=expose, bootstrap=False) as door:
+        door.greet()
+        call(door, expose, "a_log", {"text": "too fine", "level": "debug"})
+        call(door, expose, "a_log", {"text": "hear", "level": "info"})
+        heard = [each["params"]["data"]["msg"] for each in door.heard("notifications/message")]
+        assert heard == ["hear"]
 
 
 @pytest.mark.parametrize("server", ["old", "new"])

@@ -47,15 +47,21 @@ def main() -> int:
 
 
 def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m tools.world", description=(__doc__ or "").splitlines()[0])
+    parser = argparse.ArgumentParser(
+        prog="python -m tools.world", description=(__doc__ or "").splitlines()[0]
+    )
     parser.add_argument("--core", action="store_true", help="what CI plays")
-    parser.add_argument("--only", action="append", default=[], metavar="NAME", help="a server or client by name")
+    parser.add_argument(
+        "--only", action="append", default=[], metavar="NAME", help="a server or client by name"
+    )
     parser.add_argument("--write", action="store_true", help=f"write {PAGE.relative_to(ROOT)}")
     return parser.parse_args()
 
 
 def _wanted(table: Sequence[T], wish: argparse.Namespace) -> list[T]:
-    chosen: Callable[[T], bool] = lambda row: row.name in wish.only if wish.only else row.core or not wish.core  # noqa: E731
+    chosen: Callable[[T], bool] = lambda row: (
+        row.name in wish.only if wish.only else row.core or not wish.core
+    )  # noqa: E731
     return [row for row in table if chosen(row)]
 
 
@@ -63,7 +69,9 @@ def _server_lines(gathered: Gathered) -> list[str]:
     lines = ["| server | version | tools | a call | |", "|---|---|---|---|---|"]
     for row in gathered.rows:
         verdict = "; ".join(row.problems) or "the same as without us"
-        lines.append(f"| {row.name} | `{row.pin}` | {row.tools} | {'yes' if row.called else '–'} | {verdict} |")
+        lines.append(
+            f"| {row.name} | `{row.pin}` | {row.tools} | {'yes' if row.called else '–'} | {verdict} |"
+        )
     if gathered.rows:
         lines.append("")
         lines.append(

@@ -41,7 +41,12 @@ SCENES: Mapping[str, tuple[tuple[str, ...], tuple[Line, ...]]] = {
             Line("mcp", {"tool": "clock_now", "args": {"utc_offset": 1}}, "+01:00"),
             Line("mcp", {"search": "weekday"}, "Current time and weekday"),
             Line("mcp", {"tool": "clock_nothing"}, "clock_nothing", is_refusal=True),
-            Line("mcp", {"tool": "clock_between", "args": {"start": "x", "end": "y"}}, "moments", is_refusal=True),
+            Line(
+                "mcp",
+                {"tool": "clock_between", "args": {"start": "x", "end": "y"}},
+                "moments",
+                is_refusal=True,
+            ),
         ),
     ),
     "direct": (

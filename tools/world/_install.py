@@ -35,7 +35,14 @@ def install(kind: str, name: str, index: str, pins: Sequence[str]) -> Path:
         _run("npm", "install", "--prefix", home, *_NPM, *pins)
     else:
         venv.create(home, with_pip=False, symlinks=True)
-        pip = (sys.executable, "-m", "pip", "--disable-pip-version-check", "--python", home / "bin" / "python")
+        pip = (
+            sys.executable,
+            "-m",
+            "pip",
+            "--disable-pip-version-check",
+            "--python",
+            home / "bin" / "python",
+        )
         _run(*pip, "install", "--quiet", *pins)
     stamp.write_text(wanted, encoding="utf-8")
     return home

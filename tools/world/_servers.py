@@ -77,7 +77,9 @@ async def play_servers(servers: Sequence[Server], folder: Path) -> Gathered:
 async def _play_alone(server: Server, folder: Path, mark: str) -> _Alone:
     home = folder / server.name
     home.mkdir(parents=True, exist_ok=True)
-    command = program(install("servers", server.name, server.index, server.pin.split()), server.index, server.program)
+    command = program(
+        install("servers", server.name, server.index, server.pin.split()), server.index, server.program
+    )
     command += [part.replace("{home}", str(home)) for part in server.args]
     own = {key: value.replace("{home}", str(home)) for key, value in server.env.items()}
     env = {key: os.environ[key] for key in _ALWAYS if key in os.environ} | own | {MARK: mark}
@@ -148,7 +150,9 @@ def _of(server: str, behind: Mapping[str, Mapping[str, Any]]) -> dict[str, Mappi
     """The server's own tools, by the names that it gave them."""
     prefix = server.replace("-", "_") + "_"
     own = {name: tool for name, tool in behind.items() if name.replace("-", "_").startswith(prefix)}
-    return {name[len(prefix) :]: tool for name, tool in own.items() if not name[len(prefix) :].startswith("get_")}
+    return {
+        name[len(prefix) :]: tool for name, tool in own.items() if not name[len(prefix) :].startswith("get_")
+    }
 
 
 def _differences(
@@ -186,7 +190,9 @@ def _still_there(mark: str) -> int:
     count = 0
     for entry in Path("/proc").glob("[0-9]*"):
         try:
-            count += wanted in (entry / "environ").read_bytes().split(b"\0") and int(entry.name) != os.getpid()
+            count += (
+                wanted in (entry / "environ").read_bytes().split(b"\0") and int(entry.name) != os.getpid()
+            )
         except OSError:
             continue
     return count

@@ -92,7 +92,12 @@ SERVERS: tuple[Server, ...] = (
     Server("word", "pypi", "office-word-mcp-server==1.1.11", "word_mcp_server"),
     Server("excel", "pypi", "excel-mcp-server==2.2.2", "excel-mcp-server", ("stdio",)),
     Server("arxiv", "pypi", "arxiv-mcp-server==0.8.2", "arxiv-mcp-server", ("--storage-path", "{home}")),
-    Server("aws-docs", "pypi", "awslabs-aws-documentation-mcp-server==1.2.3", "awslabs.aws-documentation-mcp-server"),
+    Server(
+        "aws-docs",
+        "pypi",
+        "awslabs-aws-documentation-mcp-server==1.2.3",
+        "awslabs.aws-documentation-mcp-server",
+    ),
     Server(
         "everything",
         "npm",
@@ -144,7 +149,13 @@ SERVERS: tuple[Server, ...] = (
     Server("playwright", "npm", "@playwright/mcp@0.0.83", "playwright-mcp"),
     Server("chrome-devtools", "npm", "chrome-devtools-mcp@1.11.0", "chrome-devtools-mcp"),
     Server("desktop-commander", "npm", "@wonderwhy-er/desktop-commander@0.2.52", "desktop-commander"),
-    Server("notion", "npm", "@notionhq/notion-mcp-server@2.5.2", "notion-mcp-server", env={"NOTION_TOKEN": "none"}),
+    Server(
+        "notion",
+        "npm",
+        "@notionhq/notion-mcp-server@2.5.2",
+        "notion-mcp-server",
+        env={"NOTION_TOKEN": "none"},
+    ),
     Server("tavily", "npm", "tavily-mcp@0.2.22", "tavily-mcp", env={"TAVILY_API_KEY": "none"}),
     Server(
         "brave",
@@ -163,7 +174,9 @@ SERVERS: tuple[Server, ...] = (
 CLIENTS: tuple[Client, ...] = (
     Client("mcp SDK 2", "pypi", ("mcp==2.3.0",), "sdk_client.py", core=True),
     Client("mcp SDK 1", "pypi", ("mcp==1.30.0",), "sdk_client.py", core=True),
-    Client("TypeScript SDK", "npm", ("@modelcontextprotocol/sdk@1.32.2",), "typescript_client.mjs", core=True),
+    Client(
+        "TypeScript SDK", "npm", ("@modelcontextprotocol/sdk@1.32.2",), "typescript_client.mjs", core=True
+    ),
     Client("mcporter", "npm", ("mcporter@0.12.3",), "mcporter_client.mjs", core=True),
     Client("FastMCP", "pypi", ("fastmcp==4.1.2",), "fastmcp_client.py"),
     Client("Pydantic AI", "pypi", ("pydantic-ai-slim[mcp]==2.68.0",), "pydantic_ai_client.py", core=True),
@@ -174,7 +187,13 @@ CLIENTS: tuple[Client, ...] = (
         "langchain_client.py",
         refusals="text",
     ),
-    Client("smolagents", "pypi", ("smolagents[mcp]==1.26.0", "mcp==1.30.0"), "smolagents_client.py", refusals="text"),
+    Client(
+        "smolagents",
+        "pypi",
+        ("smolagents[mcp]==1.26.0", "mcp==1.30.0"),
+        "smolagents_client.py",
+        refusals="text",
+    ),
     Client("OpenAI Agents", "pypi", ("openai-agents==0.24.0",), "openai_agents_client.py"),
     Client("Google ADK", "pypi", ("google-adk[mcp]==2.13.0",), "google_adk_client.py"),
     Client("mcp-use", "pypi", ("mcp-use==1.7.1",), "mcp_use_client.py"),

@@ -14,7 +14,9 @@ async def scene(command, arguments, tools):
         shown = []
         for name, args in tools:
             result = await session.call_tool(name, args)
-            shown.append((bool(getattr(result, "is_error", getattr(result, "isError", False))), blocks_text(result)))
+            shown.append(
+                (bool(getattr(result, "is_error", getattr(result, "isError", False))), blocks_text(result))
+            )
         return listed, shown
 
 
