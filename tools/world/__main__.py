@@ -1,8 +1,9 @@
 """Real servers and real clients, as a person has them: `python -m tools.world [--core] [--only NAME] [--write]`.
 
 Servers and clients are installed from the package indexes, each into an environment of its own under `.build/world/`,
-and played against this checkout. `--core` plays what CI plays. `--write` writes the tables to `docs/world.md`. The run
-fails when anything that was played has a problem.
+and played against this checkout; then a peer's own tests are run with our door in the middle. `--core` plays what CI
+plays, without the peer's tests. `--write` writes the tables to `docs/world.md`. The run fails when anything that was
+played has a problem.
 """
 
 from __future__ import annotations
@@ -12,16 +13,18 @@ import asyncio
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TypeVar
 
 from ._clients import ClientRow, play_clients
 from ._install import ROOT, node_is_there
 from ._servers import Gathered, play_servers
+from ._suites import SuiteRow, play_suite
 from ._table import CLIENTS, SERVERS, Client, Server
 
 PAGE = ROOT / "docs" / "world.md"
+SUITE = "FastMCP's tests"
 T = TypeVar("T", Server, Client)
 
 
@@ -36,12 +39,14 @@ def main() -> int:
         servers, clients = _wanted(SERVERS, wish), _wanted(CLIENTS, wish)
         gathered = asyncio.run(play_servers(servers, folder))
         met = asyncio.run(play_clients(clients, folder))
-    lines = [*_server_lines(gathered), "", *_client_lines(met)]
+    is_whole = not wish.core and not wish.only
+    suites = [play_suite()] if is_whole or SUITE in wish.only else []
+    lines = [*_server_lines(gathered), "", *_client_lines(met), "", *_suite_lines(suites)]
     print("\n".join(lines))
     print(f"\n{len(servers)} servers and {len(clients)} clients in {time.monotonic() - began:.0f} s")
     if wish.write:
         _write(lines)
-    problems = [row for row in (*gathered.rows, *met) if row.problems]
+    problems = [row for row in (*gathered.rows, *met, *suites) if row.problems]
     bad_end = bool(servers) and (gathered.exit_code != 0 or gathered.left)
     return 1 if problems or bad_end else 0
 
@@ -59,32 +64,46 @@ def _arguments() -> argparse.Namespace:
 
 
 def _wanted(table: Sequence[T], wish: argparse.Namespace) -> list[T]:
-    chosen: Callable[[T], bool] = lambda row: (
-        row.name in wish.only if wish.only else row.core or not wish.core
-    )  # noqa: E731
-    return [row for row in table if chosen(row)]
+    if wish.only:
+        return [row for row in table if row.name in wish.only]
+    return [row for row in table if row.core or not wish.core]
 
 
 def _server_lines(gathered: Gathered) -> list[str]:
-    lines = ["| server | version | tools | a call | |", "|---|---|---|---|---|"]
+    if not gathered.rows:
+        return []
+    lines = [
+        "| server | version | tools | called | compared with the server alone |",
+        "|---|---|---|---|---|",
+    ]
     for row in gathered.rows:
-        verdict = "; ".join(row.problems) or "the same as without us"
+        verdict = "; ".join(row.problems) or "the same"
         lines.append(
             f"| {row.name} | `{row.pin}` | {row.tools} | {'yes' if row.called else '–'} | {verdict} |"
         )
-    if gathered.rows:
-        lines.append("")
-        lines.append(
-            f"All known {gathered.known_after:.1f} s after a start on an empty cache. On stdin's end the gateway "
-            f"left with exit code {gathered.exit_code} after {gathered.exit_seconds:.2f} s; processes left: "
-            f"{gathered.left}."
-        )
+    lines.append("")
+    lines.append(
+        f"All were known {gathered.known_after:.1f} s after a start on an empty cache. On stdin's end the gateway left "
+        f"with exit code {gathered.exit_code} after {gathered.exit_seconds:.2f} s; processes left: {gathered.left}."
+    )
     return lines
 
 
 def _client_lines(rows: Sequence[ClientRow]) -> list[str]:
-    lines = ["| client | version | |", "|---|---|---|"]
+    if not rows:
+        return []
+    lines = ["| client | version | at both doors |", "|---|---|---|"]
     return lines + [f"| {row.name} | `{row.pins}` | {'; '.join(row.problems) or 'works'} |" for row in rows]
+
+
+def _suite_lines(rows: Sequence[SuiteRow]) -> list[str]:
+    if not rows:
+        return []
+    lines = ["| a peer's own tests | passed | fail for a known reason | other |", "|---|---|---|---|"]
+    return lines + [
+        f"| {row.name} | {row.passed} | {row.expected} | {'; '.join(row.problems) or 'none'} |"
+        for row in rows
+    ]
 
 
 def _write(lines: Sequence[str]) -> None:

@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, cast
 
 PROTOCOL = "2025-11-25"
 PATIENCE = 60.0  # seconds for one answer, unless said otherwise
@@ -128,20 +128,22 @@ class RawClient:
             line = await self._process.stdout.readline()
             if not line:
                 raise Failed(f"it ended: {self.said[-300:]}")
-            try:
-                message = json.loads(line)
-            except ValueError:
+            message = _object(line)
+            if message is None:
                 continue  # a banner
-            if not isinstance(message, dict):
-                continue
             if "method" in message and "id" in message:  # it may ask for a ping, nothing else
-                answer = (
-                    {"result": {}}
-                    if message["method"] == "ping"
-                    else {"error": {"code": -32601, "message": "not here"}}
-                )
+                refused = {"error": {"code": -32601, "message": "not here"}}
+                answer: Mapping[str, Any] = {"result": {}} if message["method"] == "ping" else refused
                 self._send({"jsonrpc": "2.0", "id": message["id"], **answer})
             elif message.get("id") == key and "method" not in message:
                 if "error" in message:
                     raise Failed(json.dumps(message["error"]))
                 return message["result"]
+
+
+def _object(line: bytes) -> dict[str, Any] | None:
+    try:
+        message: Any = json.loads(line)
+    except ValueError:
+        return None
+    return cast("dict[str, Any]", message) if isinstance(message, dict) else None

@@ -6,6 +6,7 @@ servers stand in one configuration, on an empty cache, so the first list is a fi
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import sys
@@ -137,13 +138,7 @@ async def _all_known(
         missing = [name for name in servers if alone[name].tools and not _of(name, behind)]
         if not missing or time.monotonic() > until:
             return behind
-        await _pause()
-
-
-async def _pause() -> None:
-    import asyncio
-
-    await asyncio.sleep(0.2)
+        await asyncio.sleep(0.2)
 
 
 def _of(server: str, behind: Mapping[str, Mapping[str, Any]]) -> dict[str, Mapping[str, Any]]:

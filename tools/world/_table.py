@@ -1,7 +1,7 @@
 """Who is in the world: real servers, and real clients, each with its pinned version.
 
-`core` marks those that CI plays: a spread of SDKs, eras and frameworks that installs in a few minutes. A server's call is
-one that needs no network and no account; where it has none, its list is what is compared.
+`core` marks those that CI plays: a spread of SDKs, eras and frameworks that installs in a few minutes. A server's call
+is one that needs no network and no account; where it has none, its list is what is compared.
 """
 
 from __future__ import annotations

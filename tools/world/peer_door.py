@@ -7,10 +7,11 @@ it, and the door that `greenroom serve --expose direct` has. Names carry no pref
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from typing import Any
 
 import anyio
+import anyio.lowlevel
 import fastmcp.client.transports.memory as memory
 from fastmcp.client.transports.base import TransportOptions
 from mcp.shared.message import SessionMessage
@@ -41,7 +42,7 @@ class Outlet:
 @contextlib.asynccontextmanager
 async def connect_session(
     self: Any, *, transport_options: TransportOptions | None = None, **session_kwargs: Any
-) -> AsyncIterator[Any]:
+) -> AsyncGenerator[Any]:
     """What stands in for `FastMCPTransport.connect_session`."""
     session_class = (transport_options or TransportOptions()).session_class
     failure: BaseException | None = None
@@ -64,7 +65,7 @@ async def connect_session(
                             await room.connect("peer")
                             await room.settled()
                     conversation.receive(line)
-                    await anyio.sleep(0)
+                    await anyio.lowlevel.checkpoint()
 
             tasks.start_soon(listen)
             try:

@@ -25,9 +25,10 @@ async def scene(command, arguments, tools):
 class Context:
     """As much of a tool context as a tool without credentials asks for."""
 
-    state: dict = {}
     function_call_id = "call"
-    actions = None
+
+    def __init__(self):
+        self.state = {}
 
     def __getattr__(self, name):
         return None
