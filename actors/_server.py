@@ -306,7 +306,7 @@ class ServerActor(CallDesk):
             return
         assert self._incarnation is not None
         peer = self.peer = self._incarnation.peer
-        is_newer = peer is not None and peer.protocol_version in MODERN_VERSIONS
+        is_newer = peer.protocol_version in MODERN_VERSIONS
         self._logs_by_request = is_newer and "logging" in news.hello.capabilities
         self.connected_at = self.stage.rim.now()
         self.failure = None
