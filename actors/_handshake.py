@@ -1,4 +1,4 @@
-"""Meeting a server, whatever carries it: which era it speaks, who it is, what it has.
+"""Meeting a server, whatever carries it: which era it speaks, and who it is.
 
 The newer era is tried first with one short probe (`server/discover`); whatever is no proof of it falls back to
 `initialize`. A hint from last time saves the probe, and is only a hint: when it proves wrong the other way is tried. A
@@ -7,8 +7,8 @@ server that took the probe after we had given up on it refuses `initialize` by n
 A server that speaks both eras can ask its client something only in the older one. So when there is a client that waits
 to be asked, `initialize` comes first, whatever the hint; and a configuration may insist on either era.
 
-Lists are followed page by page, with a cap and a guard against a cursor that comes back. The tools are what a server is
-for, so their list must succeed; another list that fails is unknown, and says so; a broken item costs only itself.
+What a server says of itself is kept as long as it is configured, so it has the bounds of an item of its lists. (Those
+are read in `_lists`.)
 
 Nothing here decides what a failure means: it is raised as `RpcFailure`, and the actor knows the server's name, the gate
 and the rest.
@@ -25,8 +25,9 @@ import attrs
 from ..protocol.catalogue import Raw
 from ..protocol.config import Era, Settings
 from ..protocol.errors import GreenroomError
-from ._connection import Hello, Listing
+from ._connection import Hello
 from ._host import Greeting
+from ._items import take_object
 from ._peer import Exchange, Peer, RpcError
 from ._rim import Rim
 from ._wire import (
@@ -35,7 +36,6 @@ from ._wire import (
     SERVER_INFO_KEY,
     UNSUPPORTED_VERSION,
     WireFault,
-    decode_result,
     fault,
 )
 
@@ -75,6 +75,21 @@ class _Ask(Exchange):
 
 
 async def ask(
+    peer: Peer, rim: Rim, method: str, params: Mapping[str, Any] | None, timeout: float
+) -> dict[str, Any]:
+    """Ask the server and wait at most `timeout` seconds for the result, every field as it said them.
+
+    Raises `RpcFailure` as `ask_raw` does, and for a result that is no object or over the bounds of what is kept.
+    """
+    answer = await ask_raw(peer, rim, method, params, timeout)
+    try:
+        return take_object(answer)
+    except WireFault as problem:
+        text = f"its answer is one {problem}"
+        raise RpcFailure(method, text, error=fault(text)) from None
+
+
+async def ask_raw(
     peer: Peer,
     rim: Rim,
     method: str,
@@ -82,8 +97,8 @@ async def ask(
     timeout: float,
     *,
     within: float | None = None,
-) -> dict[str, Any]:
-    """Ask the server and wait at most `timeout` seconds for the result, every field as it said them.
+) -> bytes:
+    """Ask the server and wait at most `timeout` seconds for the result, as it came.
 
     `within`: the time that this is the rest of, as it is told. Raises `RpcFailure`. A cancelled or timed-out
     request is abandoned. When the connection is lost under it, it is its owner who hears of that
@@ -97,19 +112,13 @@ async def ask(
     finally:
         if exchange.answer is None:
             peer.abandon(exchange, "timed out")
-    return _read_answer(method, exchange.answer, within or timeout)
-
-
-def _read_answer(method: str, answer: bytes | RpcError | None, timeout: float) -> dict[str, Any]:
+    answer = exchange.answer
     if answer is None:
-        raise RpcFailure(method, f"no answer within {timeout:.3g}s")
+        raise RpcFailure(method, f"no answer within {within or timeout:.3g}s")
     if isinstance(answer, RpcError):
         text = answer.message if answer.fault or answer.broken else f"{answer.message} ({answer.code})"
         raise RpcFailure(method, text, error=answer)
-    try:
-        return decode_result(answer)
-    except WireFault as problem:
-        raise RpcFailure(method, str(problem), error=fault(str(problem))) from None
+    return answer
 
 
 # ---- the greeting --------------------------------------------------------------------------------------------------
@@ -292,119 +301,3 @@ def _hello(version: str, result: Mapping[str, Any], server_info: Raw) -> Hello:
 
 def _mapping(value: object) -> Raw:
     return cast("Raw", value) if isinstance(value, dict) else {}
-
-
-# ---- the lists -----------------------------------------------------------------------------------------------------
-
-
-@attrs.frozen
-class _Kind:
-    """One list a server may have."""
-
-    method: str
-    field: str  # of the result, and of `Listing` where that is not told otherwise
-    capability: str
-    key: str  # what an item cannot be used without
-
-
-_TOOLS = _Kind("tools/list", "tools", "tools", "name")
-_RESOURCES = _Kind("resources/list", "resources", "resources", "uri")
-_TEMPLATES = _Kind("resources/templates/list", "resourceTemplates", "resources", "uriTemplate")
-_PROMPTS = _Kind("prompts/list", "prompts", "prompts", "name")
-_KINDS = (_TOOLS, _RESOURCES, _TEMPLATES, _PROMPTS)
-
-
-async def list_all(peer: Peer, rim: Rim, hello: Hello, settings: Settings) -> Listing:
-    """Everything the server has, of the kinds it declares, side by side, each within `settings.connect_timeout`.
-
-    Raises `RpcFailure` when the list of tools fails; what else went wrong is told in `Listing.problems`.
-    """
-    lists = {
-        kind: _List(kind, settings.max_pages)
-        for kind in _KINDS
-        if hello.capabilities.get(kind.capability) is not None
-    }
-    async with anyio.create_task_group() as tasks:
-        for each in lists.values():
-            tasks.start_soon(each.fetch, _asker(peer, rim, settings.connect_timeout))
-    tools = lists.get(_TOOLS)
-    if tools is not None and tools.failure is not None:
-        raise tools.failure
-    found = {kind: each.found for kind, each in lists.items()}
-    problems = tuple(problem for each in lists.values() for problem in each.problems)
-    return Listing(
-        found.get(_TOOLS), found.get(_RESOURCES), found.get(_TEMPLATES), found.get(_PROMPTS), problems
-    )
-
-
-_Asker = Callable[[str, Mapping[str, Any] | None], Awaitable[dict[str, Any]]]
-
-
-def _asker(peer: Peer, rim: Rim, timeout: float) -> _Asker:
-    """Ask with one deadline over all pages."""
-    deadline = rim.now() + timeout
-
-    async def ask_in_time(method: str, params: Mapping[str, Any] | None) -> dict[str, Any]:
-        return await ask(peer, rim, method, params, max(deadline - rim.now(), 0.0), within=timeout)
-
-    return ask_in_time
-
-
-@attrs.define(eq=False)
-class _List:
-    """One list on its way in."""
-
-    kind: _Kind
-    max_pages: int
-    items: list[Raw] = attrs.field(factory=list[Raw])
-    problems: list[str] = attrs.field(factory=list[str])
-    failure: RpcFailure | None = None
-
-    @property
-    def found(self) -> tuple[Raw, ...] | None:
-        return tuple(self.items) if self.failure is None else None
-
-    async def fetch(self, ask_page: _Asker) -> None:
-        """Follow the pages. A failure is kept, not raised: the other lists go on."""
-        try:
-            await self._follow(ask_page)
-        except RpcFailure as failure:
-            self.failure = failure
-            self.problems.append(str(failure))
-
-    async def _follow(self, ask_page: _Asker) -> None:
-        seen: set[str] = set()
-        cursor: str | None = None
-        for _ in range(self.max_pages):
-            page = await ask_page(self.kind.method, {"cursor": cursor} if cursor else None)
-            self._take(page)
-            cursor = self._next_cursor(page)
-            if cursor is None:
-                return
-            if cursor in seen:
-                self._say(f"the server repeats its cursor {cursor[:40]!r}; what came until then is kept")
-                return
-            seen.add(cursor)
-        self._say(f"cut after {self.max_pages} pages")
-
-    def _take(self, page: Mapping[str, Any]) -> None:
-        items = page.get(self.kind.field)
-        if not isinstance(items, list):
-            text = f'the result has no array "{self.kind.field}"'
-            raise RpcFailure(self.kind.method, text, error=fault(text))
-        for item in cast("list[object]", items):
-            usable = _mapping(item)
-            if isinstance(usable.get(self.kind.key), str) and usable[self.kind.key]:
-                self.items.append(usable)
-            else:
-                self._say(f'an item without a "{self.kind.key}" was left out')
-
-    def _next_cursor(self, page: Mapping[str, Any]) -> str | None:
-        cursor = page.get("nextCursor")
-        if cursor is not None and not isinstance(cursor, str):
-            self._say("its nextCursor is no string; what came until then is kept")
-            return None
-        return cursor or None
-
-    def _say(self, problem: str) -> None:
-        self.problems.append(f"{self.kind.method}: {problem}")

@@ -34,9 +34,10 @@ from ..protocol.errors import Bug, CallError
 from ..protocol.events import Kind
 from ..protocol.installers import is_installer
 from ._connection import Connection, Hello
-from ._handshake import RpcFailure, ask, list_all, shake_hands
+from ._handshake import RpcFailure, ask, shake_hands
 from ._health import Pulse
 from ._host import Greeting
+from ._lists import list_all
 from ._news import Failed, Gone, Listed, Lost, Ready, connect_failed
 from ._patience import Patience
 from ._peer import LostReason, Peer

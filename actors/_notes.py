@@ -9,9 +9,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 
+from ..protocol.bounds import NOTES_IN_FULL
 from ..protocol.secrets import without_logins
-
-IN_FULL = 3
 
 
 class Notes:
@@ -27,7 +26,7 @@ class Notes:
         """One more of `kind` ("junk on stdout"), with a detail that is shown while the kind is new."""
         self.counts[kind] += 1
         count = self.counts[kind]
-        if count <= IN_FULL:
+        if count <= NOTES_IN_FULL:
             self._on_note(f"{kind}: {without_logins(detail)}" if detail else kind)
         elif _is_power_of_ten(count):
             self._on_note(f"{kind}: {count:,} times so far")

@@ -20,6 +20,7 @@ from ..protocol.catalogue import ServerEntry
 from ..protocol.config import ServerDefinition, Settings
 from ..protocol.events import Kind
 from ..protocol.index import Index
+from ..protocol.slices import Pace, Slices, finish
 from ._core import CoreActor
 from ._ref import Reply
 from ._rim import Rim
@@ -73,7 +74,9 @@ class Router(CoreActor[RouterMessage]):
         self._settings = settings
         self._waiting: list[Reply[Index]] = []
         self._is_stale = False
-        self._news: dict[str, None] = {}  # servers that have said something new
+        self._before: dict[
+            str, ServerEntry | None
+        ] = {}  # of servers that have said something, what was known
         self.index = Index.build(self._servers, self._entries, settings)
 
     def entry(self, server: str) -> ServerEntry | None:
@@ -89,22 +92,33 @@ class Router(CoreActor[RouterMessage]):
                 self._entries = {name: entries.get(name) for name in servers}
                 self._settings = settings
                 self._is_stale = True
+                self._before = {name: before for name, before in self._before.items() if name in servers}
             case Sync(reply):
                 self._waiting.append(reply)
 
     async def after_batch(self) -> None:
-        if self._is_stale:
+        news = [server for server, before in self._before.items() if await self._is_news(server, before)]
+        if news or self._is_stale:
             self.index = await in_turns(
                 Index.building(self._servers, self._entries, self._settings, previous=self.index)
             )
+            await in_turns(self.index.preparing_lists())
             self._is_stale = False
-            news, self._news = self._news, {}
             for server in news:
                 await in_turns(self.index.fitting(server))
                 self._note_faults(server)
+        self._before = {}
         waiting, self._waiting = self._waiting, []
         for reply in waiting:
             reply.send(self.index)
+
+    async def _is_news(self, server: str, before: ServerEntry | None) -> bool:
+        """Whether it says something else than was known; then everybody is told so."""
+        entry = self._entries.get(server)
+        if entry is None or (before is not None and await in_turns(comparing(before, entry))):
+            return False
+        self._events.emit(Kind.CATALOGUE, detail=server)
+        return True
 
     def close(self, error: Exception) -> None:
         super().close(error)
@@ -117,29 +131,42 @@ class Router(CoreActor[RouterMessage]):
         known = self._entries.get(entry.server)
         if known is not None and entry.revision < known.revision:
             return
+        self._before.setdefault(entry.server, known)
         self._entries[entry.server] = entry
         self._on_change(entry)
-        if known is None or not same_content(known, entry):
-            self._is_stale = True
-            self._news[entry.server] = None
-            self._events.emit(Kind.CATALOGUE, detail=entry.server)
 
     def _note_faults(self, server: str) -> None:
         faults = self.index.faults(server)
         for fault in faults[:_NOTED]:
             self._events.emit(Kind.NOTE, Address(server), detail=f"clients would refuse {fault}")
         if len(faults) > _NOTED:
-            text = f"clients would refuse {len(faults) - _NOTED} more; its status names them all"
+            text = f"clients would refuse {len(faults) - _NOTED} more; its status names them"
             self._events.emit(Kind.NOTE, Address(server), detail=text)
 
 
 def same_content(one: ServerEntry, other: ServerEntry) -> bool:
     """Whether two entries say the same to whoever reads the catalogue."""
-    return (
-        one.tools == other.tools
-        and one.resources == other.resources
-        and one.templates == other.templates
-        and one.prompts == other.prompts
-        and one.instructions == other.instructions
-        and one.problems == other.problems
-    )
+    return finish(comparing(one, other))
+
+
+def comparing(one: ServerEntry, other: ServerEntry) -> Slices[bool]:
+    """`same_content`, in slices."""
+    if one.instructions != other.instructions or one.problems != other.problems:
+        return False
+    pace = Pace()
+    for these, those in (
+        (one.tools, other.tools),
+        (one.resources, other.resources),
+        (one.templates, other.templates),
+        (one.prompts, other.prompts),
+    ):
+        if these is None or those is None or len(these) != len(those):
+            if these is not those:
+                return False
+            continue
+        for this, that in zip(these, those, strict=True):
+            if this != that:
+                return False
+            if pace.due():
+                yield
+    return True

@@ -327,6 +327,15 @@ SETTING_KEYS: Final = (
     Key("maxLineBytes", "max_line", count("bytes", least=1024), "The longest line a server may write."),
     Key("stderrBytes", "stderr_ring", count("bytes", least=0), "What is kept of a server's stderr."),
     Key("maxPages", "max_pages", count("pages"), "Pages asked for of one list."),
+    Key(
+        "maxListBytes", "max_list_bytes", count("bytes", least=1024), "What all lists of one server may have."
+    ),
+    Key(
+        "maxListItems",
+        "max_list_items",
+        count("items"),
+        "The same in tools, resources, templates and prompts.",
+    ),
     Key("probeTimeoutMs", "probe_timeout", MILLISECONDS, "The question which protocol era a server speaks."),
     Key("cacheMaxAgeDays", "cache_max_age", DAYS, "Older entries of the catalogue count as absent."),
     Key(

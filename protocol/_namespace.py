@@ -23,8 +23,8 @@ from ._fit import fit
 from ._ranking import Document
 from ._sdk_types import sdk_types
 from .catalogue import Raw
-from .names import Seat, normal, settle
-from .slices import Pace, Slices
+from .names import Seat, normal, settling
+from .slices import Pace, Slices, finish
 
 if TYPE_CHECKING:
     from mcp_types import Tool
@@ -133,11 +133,18 @@ class Household:
     @classmethod
     def of(cls, members: Iterable[tuple[Seat, Target]]) -> Household:
         """Settle one server's claims, each on its first seat. What is listed twice counts once."""
+        return finish(cls.making(members, Pace()))
+
+    @classmethod
+    def making(cls, members: Iterable[tuple[Seat, Target]], pace: Pace) -> Slices[Household]:
+        """`of`, in slices; `members` may be made on the way."""
         unique: dict[Identity, tuple[Seat, Target]] = {}
         for seat, target in members:
             unique.setdefault((target.kind, target.original), (seat, target))
+            if pace.due():
+                yield
         first = tuple(seat for seat, _ in unique.values())
-        return cls(first, *_settled(first, [target for _, target in unique.values()]))
+        return cls(first, *(yield from _settling(first, [target for _, target in unique.values()], pace)))
 
     @cached_property
     def local(self) -> Mapping[str, Iterable[Identity]]:
@@ -158,14 +165,21 @@ class Household:
         return found
 
 
-def _settled(
-    first: Iterable[Seat], targets: list[Target]
-) -> tuple[tuple[Target, ...], dict[str, Target], dict[str, tuple[Target, ...]]]:
-    settled = settle(first)
+def _settling(
+    first: Iterable[Seat], targets: list[Target], pace: Pace
+) -> Slices[tuple[tuple[Target, ...], dict[str, Target], dict[str, tuple[Target, ...]]]]:
+    size = len(targets) // 20
+    if pace.due(size):
+        yield
+    settled = yield from settling(first, pace)
+    if pace.due(size):
+        yield
     named = tuple(
         target if target.name == seat.name else attrs.evolve(target, name=seat.name)
         for seat, target in zip(settled.seats, targets, strict=True)
     )
+    if pace.due(size):
+        yield
     contested = {name: tuple(named[i] for i in rivals) for name, rivals in settled.contested.items()}
     return named, {target.name: target for target in named}, contested
 
@@ -180,7 +194,10 @@ class Namespace:
     contested: Mapping[str, tuple[Target, ...]]
 
     @classmethod
-    def merge(cls, households: Mapping[str, Household], prefixes: Mapping[str, tuple[str, ...]]) -> Namespace:
+    def merging(
+        cls, households: Mapping[str, Household], prefixes: Mapping[str, tuple[str, ...]], pace: Pace
+    ) -> Slices[Namespace]:
+        """The namespace of these households, made in slices."""
         exact: dict[str, Target] = {}
         contested: dict[str, tuple[Target, ...]] = {}
         touched = 0
@@ -190,11 +207,13 @@ class Namespace:
             if household.contested:
                 contested.update(household.contested)
                 touched += len(household.contested)
+            if pace.due(len(household.exact) // 100):
+                yield
         if touched != len(exact) + len(contested) or not exact.keys().isdisjoint(contested):
             everyone = households.values()
             first = (seat for household in everyone for seat in household.first)
-            _, exact, contested = _settled(
-                first, [target for household in everyone for target in household.targets]
+            _, exact, contested = yield from _settling(
+                first, [target for household in everyone for target in household.targets], pace
             )
         return cls(households, prefixes, exact, contested)
 

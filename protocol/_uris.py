@@ -22,6 +22,7 @@ import attrs
 
 from ._namespace import Ambiguous, Missing
 from .catalogue import Raw, ServerEntry
+from .slices import Pace, Slices, finish
 
 _SCHEME: Final = "greenroom://"
 _EXPRESSION: Final = re.compile(r"\{[^{}]*\}")
@@ -60,6 +61,13 @@ class UriSpace:
     @classmethod
     def of(cls, entries: Mapping[str, ServerEntry | None], field: str, key: str) -> UriSpace:
         """`field` of every entry, known by `key`. What one server lists twice counts once."""
+        return finish(cls.making(entries, field, key, Pace()))
+
+    @classmethod
+    def making(
+        cls, entries: Mapping[str, ServerEntry | None], field: str, key: str, pace: Pace
+    ) -> Slices[UriSpace]:
+        """`of`, in slices."""
         found: dict[str, dict[str, Place]] = {}
         for server, entry in entries.items():
             records: tuple[Raw, ...] | None = getattr(entry, field, None)
@@ -67,6 +75,10 @@ class UriSpace:
                 uri = record.get(key)
                 if isinstance(uri, str) and uri:
                     found.setdefault(uri, {}).setdefault(server, Place(uri, server, uri, record))
+                if pace.due():
+                    yield
+        if pace.due(len(found) // 100):
+            yield
         return cls(*_apart(found))
 
     @cached_property

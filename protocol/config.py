@@ -159,6 +159,8 @@ class Settings:
     max_line: int = 64 * 1024 * 1024
     stderr_ring: int = 8 * 1024
     max_pages: int = 100
+    max_list_bytes: int = 16 * 1024 * 1024  # all lists of one server
+    max_list_items: int = 10_000
     probe_timeout: float = 5.0
     cache_max_age: float = 7 * 86400.0
     output_max_bytes: int = 51_200  # the `mcp` tool's guard; 0 = off

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from functools import cached_property
-from itertools import chain
+from itertools import chain, islice
 from typing import Any, Final, cast
 
 import attrs
@@ -29,6 +29,7 @@ from ._namespace import Ambiguous, Household, Kind, Missing, Namespace, Target
 from ._ranking import Ranking, normalise, tokens
 from ._uris import Place, UriSpace, qualified, unqualified
 from ._uris import resolve as resolve_uri
+from .bounds import FAULTS
 from .catalogue import Raw, ServerEntry
 from .config import PrefixMode, ServerDefinition, Settings
 from .names import MAX_LENGTH, Claim, Seat, normal, prefix_of, resource_name, selector, spellings
@@ -37,6 +38,7 @@ from .slices import Pace, Slices, finish
 __all__ = ["Ambiguous", "Counts", "Index", "Kind", "Missing", "Place", "Target", "qualified", "unqualified"]
 
 _ALIKE: Final = 0.8  # of 1: how much of two spellings must agree for one to suggest the other
+_MANY: Final = 500  # prompts, resources and templates that are prepared before they are asked for
 _COMPARED: Final = 1000  # tools whose spelling is compared for it: ten milliseconds
 
 
@@ -80,7 +82,9 @@ class _Part:
     entry: ServerEntry | None
     naming: _Naming
     _tools: Household | None = attrs.field(default=None, init=False)
+    _prompts: Household | None = attrs.field(default=None, init=False)
     _misfits: Mapping[tuple[str, str], Fitted] | None = attrs.field(default=None, init=False)
+    _faults: tuple[str, ...] | None = attrs.field(default=None, init=False)
 
     def unless(self, other: _Part | None) -> _Part:
         """`other`, with all it has worked out already, if it says the same; else this one."""
@@ -101,24 +105,30 @@ class _Part:
     def reading(self, pace: Pace) -> Slices[Household]:
         """Read its tools, unless that is done."""
         if self._tools is None:
-            found: list[tuple[Seat, Target]] = []
-            for one in chain(self._read("tool", "tools"), self._read("resource", "resources")):
-                if self._is_chosen(one):
-                    found.append(one)
-                if pace.due():
-                    yield
-            self._tools = Household.of(found)
-            if pace.due(len(found) // 20):
-                yield
+            read = chain(self._read("tool", "tools"), self._read("resource", "resources"))
+            self._tools = yield from Household.making(filter(self._is_chosen, read), pace)
         return self._tools
 
     def _is_chosen(self, one: tuple[Seat, Target]) -> bool:
         include, exclude = self.naming.include, self.naming.exclude
         return (include is None or self._fits(one, include)) and not (exclude and self._fits(one, exclude))
 
-    @cached_property
+    @property
     def prompts(self) -> Household:
-        return Household.of(self._read("prompt", "prompts"))
+        return self._prompts or finish(self.reading_prompts(Pace()))
+
+    def reading_prompts(self, pace: Pace) -> Slices[Household]:
+        """Read its prompts, unless that is done."""
+        if self._prompts is None:
+            self._prompts = yield from Household.making(self._read("prompt", "prompts"), pace)
+        return self._prompts
+
+    @property
+    def faults(self) -> tuple[str, ...]:
+        """What clients would refuse, in words; of too many the first."""
+        if self._faults is None:
+            finish(self.fitting(Pace()))
+        return self._faults or ()
 
     @property
     def misfits(self) -> Mapping[tuple[str, str], Fitted]:
@@ -139,6 +149,13 @@ class _Part:
                 if pace.due():
                     yield
         self._misfits = {who: fitted for who, fitted in found.items() if fitted is not None}
+        tasks: list[str] = []
+        for target in (yield from self.reading(pace)).targets:
+            if target.needs_task:
+                tasks.append(_AS_TASK.format(target.original))
+            if pace.due():
+                yield
+        self._faults = _first_faults(tasks, self._misfits)
         return self._misfits
 
     @cached_property
@@ -172,6 +189,19 @@ _LISTED: Final = {
 }
 
 
+_AS_TASK: Final = 'tool "{}": it runs only as a task, and tasks are not carried (calls are refused)'
+
+
+def _first_faults(tasks: list[str], misfits: Mapping[tuple[str, str], Fitted]) -> tuple[str, ...]:
+    others = (
+        f'{kind} "{original}": {"; ".join(fitted.faults)} ({"left out" if fitted.record is None else "mended"})'
+        for (kind, original), fitted in misfits.items()
+    )
+    said = list(islice(chain(tasks, others), FAULTS))
+    more = len(tasks) + len(misfits) - len(said)
+    return (*said, f"{more:,} more are not named here") if more > 0 else tuple(said)
+
+
 def _target(name: str, server: str, kind: Kind, original: str, record: Raw) -> Target:
     description = _text(record, "description")
     if kind == "resource":
@@ -194,6 +224,15 @@ class _Search:
     making: Slices[None] | None = None
 
 
+@attrs.define(eq=False)
+class _Lists:
+    """What is made when it is asked for first, unless it was prepared."""
+
+    prompts: Namespace | None = None
+    resources: UriSpace | None = None
+    templates: UriSpace | None = None
+
+
 @attrs.frozen(eq=False)
 class Index:
     """Every exposed name of a room. Make one with `build`."""
@@ -201,6 +240,7 @@ class Index:
     _parts: Mapping[str, _Part]  # in config order
     _tools: Namespace
     _search: _Search = attrs.field(factory=_Search, init=False)
+    _lists: _Lists = attrs.field(factory=_Lists, init=False)
 
     @classmethod
     def build(
@@ -235,9 +275,11 @@ class Index:
                 part = _Part(name, entries.get(name), _Naming.of(definition, settings))
                 parts[name] = part.unless(kept.get(name))
                 yield from parts[name].reading(pace)
-        return cls(
-            parts, Namespace.merge({name: part.tools for name, part in parts.items()}, _prefixes(parts))
-        )
+                _ = parts[name].prefix
+                if pace.due():
+                    yield
+        households = {name: part.tools for name, part in parts.items()}
+        return cls(parts, (yield from Namespace.merging(households, _prefixes(parts), pace)))
 
     # -- tools, and resources as tools --
 
@@ -267,11 +309,16 @@ class Index:
         """`resolve`, for prompts."""
         return self._prompts.resolve(name, server)
 
-    @cached_property
+    @property
     def _prompts(self) -> Namespace:
-        return Namespace.merge(
-            {name: part.prompts for name, part in self._parts.items()}, self._tools.prefixes
-        )
+        return self._lists.prompts or finish(self._merging_prompts(Pace()))
+
+    def _merging_prompts(self, pace: Pace) -> Slices[Namespace]:
+        households: dict[str, Household] = {}
+        for name, part in self._parts.items():
+            households[name] = yield from part.reading_prompts(pace)
+        self._lists.prompts = yield from Namespace.merging(households, self._tools.prefixes, pace)
+        return self._lists.prompts
 
     # -- resources and their templates --
 
@@ -299,13 +346,35 @@ class Index:
     def _entries(self) -> Mapping[str, ServerEntry | None]:
         return {name: part.entry for name, part in self._parts.items()}
 
-    @cached_property
+    @property
     def _resources(self) -> UriSpace:
-        return UriSpace.of(self._readable, "resources", "uri")
+        return self._lists.resources or finish(self._reading_resources(Pace()))
 
-    @cached_property
+    def _reading_resources(self, pace: Pace) -> Slices[UriSpace]:
+        self._lists.resources = yield from UriSpace.making(self._readable, "resources", "uri", pace)
+        return self._lists.resources
+
+    @property
     def _templates(self) -> UriSpace:
-        return UriSpace.of(self._readable, "templates", "uriTemplate")
+        return self._lists.templates or finish(self._reading_templates(Pace()))
+
+    def _reading_templates(self, pace: Pace) -> Slices[UriSpace]:
+        self._lists.templates = yield from UriSpace.making(self._readable, "templates", "uriTemplate", pace)
+        return self._lists.templates
+
+    def preparing_lists(self) -> Slices[None]:
+        """Make what the lists of prompts, resources and templates need, in slices, where there are many. Else they are
+        made when they are asked for first."""
+        entries = [entry for entry in self._entries.values() if entry is not None]
+        many = sum(
+            len(entry.prompts or ()) + len(entry.resources or ()) + len(entry.templates or ())
+            for entry in entries
+        )
+        if many >= _MANY:
+            pace = Pace()
+            yield from self._merging_prompts(pace)
+            yield from self._reading_resources(pace)
+            yield from self._reading_templates(pace)
 
     @property
     def _readable(self) -> Mapping[str, ServerEntry | None]:
@@ -341,19 +410,10 @@ class Index:
             yield from part.fitting(Pace())
 
     def faults(self, server: str) -> tuple[str, ...]:
-        """What of `server`'s lists clients would refuse, in words: each item with what was done about it."""
+        """What of `server`'s lists clients would refuse, in words: each item with what was done about it. Of too many
+        the first, then how many more there are."""
         part = self._parts.get(server)
-        if part is None:
-            return ()
-        tasks = (
-            f'tool "{target.original}": it runs only as a task, and tasks are not carried (calls are refused)'
-            for target in part.tools.targets
-            if target.needs_task
-        )
-        return *tasks, *(
-            f'{kind} "{original}": {"; ".join(fitted.faults)} ({"left out" if fitted.record is None else "mended"})'
-            for (kind, original), fitted in part.misfits.items()
-        )
+        return () if part is None else part.faults
 
     # -- search --
 

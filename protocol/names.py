@@ -32,6 +32,7 @@ from typing import Final
 import attrs
 
 from .config import PrefixMode
+from .slices import Pace, Slices, finish
 
 MAX_LENGTH: Final = 64
 TAIL: Final = 8  # hex digits of the hash an over-long name ends in
@@ -173,6 +174,11 @@ def settle(seats: Iterable[Seat]) -> Settled:
     The claims must differ in (server, kind, original). Ends because seats only ever climb, and two claims at
     the top differ by 128 bits of hash.
     """
+    return finish(settling(seats, Pace()))
+
+
+def settling(seats: Iterable[Seat], pace: Pace) -> Slices[Settled]:
+    """`settle`, in slices: thousands may want one name."""
     seats = list(seats)
     if len({seat.name for seat in seats}) == len(seats):
         return Settled(seats, {})  # nearly always
@@ -184,7 +190,11 @@ def settle(seats: Iterable[Seat]) -> Settled:
         for i in arrivals:
             touched[seats[i].name] = None
             holders.setdefault(seats[i].name, []).append(i)
-        leaving = {name: _losers([seats[i] for i in holders[name]], name in contested) for name in touched}
+        leaving: dict[str, set[Seat]] = {}
+        for name in touched:
+            leaving[name] = _losers([seats[i] for i in holders[name]], name in contested)
+            if pace.due(1 + len(holders[name]) // 20):
+                yield
         arrivals = []
         for name, losers in leaving.items():
             present = holders.pop(name)
@@ -195,7 +205,11 @@ def settle(seats: Iterable[Seat]) -> Settled:
                 contested.setdefault(name, set()).update(lost)
             for i in lost:
                 seats[i] = seats[i].higher
+                if pace.due():
+                    yield
             arrivals += lost
+            if pace.due(1 + len(present) // 20):
+                yield
     return Settled(seats, {name: tuple(sorted(rivals)) for name, rivals in contested.items()})
 
 

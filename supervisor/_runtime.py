@@ -46,6 +46,7 @@ from ..actors import (
     current_rim,
 )
 from ..protocol.address import Address
+from ..protocol.bounds import PROBLEMS
 from ..protocol.catalogue import Raw, ServerEntry
 from ..protocol.config import Config, ServerDefinition, with_settings
 from ..protocol.errors import CallError, ConfigError, RoomClosed, ServerDown, UsageError
@@ -65,9 +66,6 @@ if TYPE_CHECKING:
     from ..actors import AuthFor
 
 FLUSH_TIME = 2.0
-
-
-_MOST_PROBLEMS = 20  # of one server's lists that are remembered
 
 
 class Runtime:
@@ -344,7 +342,7 @@ class Runtime:
                     server_info=hello.server_info,
                     capabilities=hello.capabilities,
                     protocol_version=self.root.era_hint(actor),
-                    problems=tuple(dict.fromkeys(listing.problems))[:_MOST_PROBLEMS],
+                    problems=tuple(dict.fromkeys(listing.problems))[:PROBLEMS],
                     fetched_at=time.time(),
                     revision=revision,
                 )

@@ -13,6 +13,7 @@ import pytest
 from greenroom.protocol._config_hash import IDENTITY
 from greenroom.protocol._config_keys import IMPORT_KINDS, SERVER_KEYS, SETTING_KEYS, Key, leaves
 from greenroom.protocol._config_schema import default_of
+from greenroom.protocol.bounds import BOUNDS
 from greenroom.protocol.config import ServerDefinition, Settings
 from greenroom.protocol.config_parse import parse_config
 
@@ -24,6 +25,24 @@ def table(keys: tuple[Key, ...], model: type[Any]) -> str:
         f"| `{n}` | {k.reader.unit or '–'} | {default(k, model)} | {k.meaning} |" for n, k in leaves(keys)
     ]
     return "\n".join(["| key | unit | default | meaning |", "|---|---|---|---|", *rows])
+
+
+def bounds_table() -> str:
+    settable = {key.attribute: name for name, key in leaves(SETTING_KEYS)}
+    rows = [
+        f"| {b.what} | {b.number:,} {b.unit} | {b.over} | {f'`{settable[b.setting]}`' if b.setting else '–'} |"
+        for b in BOUNDS
+    ]
+    return "\n".join(["| what | at most | over it | set by |", "|---|---|---|---|", *rows])
+
+
+def test_the_table_of_bounds_is_the_bounds() -> None:
+    assert bounds_table() in PAGE, f"docs/configuration.md should hold:\n\n{bounds_table()}\n"
+
+
+def test_every_bound_has_one_number() -> None:
+    assert all((bound.most is None) == bool(bound.setting) for bound in BOUNDS)
+    assert len({(bound.what, bound.unit) for bound in BOUNDS}) == len(BOUNDS)
 
 
 def default(key: Key, model: type[Any]) -> str:

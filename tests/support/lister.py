@@ -1,7 +1,8 @@
 """A server that says what its file says: `python -S lister.py FILE`, and `lister(...)`, its entry.
 
 FILE is JSON: `tools` (the records), `results` (name -> the result of a call; text without one), `instructions`, and
-`pages`: the list of tools begins again, page after page, so many times, or with `"same"` under one cursor for ever.
+`pages`: the list of tools begins again, page after page, so many times, with `"same"` under one cursor for ever, with
+`"endless"` under ever new ones. `many`: so many small tools besides. `nested`: one more, whose schema is so deep.
 """
 
 from __future__ import annotations
@@ -41,6 +42,8 @@ def _answer(what: dict[str, Any], method: str, params: dict[str, Any]) -> dict[s
 
 def _page(what: dict[str, Any], number: int) -> dict[str, Any]:
     pages = what.get("pages", 1)
+    if pages == "endless":
+        pages = number + 2
     if pages == "same":
         return {"tools": what["tools"], "nextCursor": "1"}
     more = {"nextCursor": str(number + 1)} if number + 1 < pages else {}
@@ -55,7 +58,19 @@ def main() -> None:
             continue
         result = _answer(what, message["method"], message.get("params") or {})
         end = {"error": {"code": -32601, "message": "no"}} if result is None else {"result": result}
-        print(json.dumps({"jsonrpc": "2.0", "id": message["id"], **end}), flush=True)
+        said = json.dumps({"jsonrpc": "2.0", "id": message["id"], **end})
+        if message["method"] == "tools/list":
+            said = said.replace('"tools": [', f'"tools": [{_more(what)}', 1).replace(", ]", "]", 1)
+        print(said, flush=True)
+
+
+def _more(what: dict[str, Any]) -> str:
+    """Tools that need not be made one by one, or cannot be."""
+    more = [f'{{"name": "many_{number}"}}' for number in range(what.get("many", 0))]
+    if depth := what.get("nested"):
+        schema = '{"x":' * depth + "{}" + "}" * depth
+        more.append(f'{{"name": "nested", "inputSchema": {schema}}}')
+    return "".join(f"{tool}, " for tool in more)
 
 
 if __name__ == "__main__":

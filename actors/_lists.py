@@ -1,0 +1,173 @@
+"""What a server has: its lists, page by page, as much of them as one server may have.
+
+The tools are what a server is for, so their list must succeed; another list that fails is unknown, and says so; a
+broken item costs only itself (`_items`). Lists end where the server says, or at a bound: so many pages, a cursor that
+comes back, so many items and bytes over all lists of the server. What a server has over a bound is left out, and
+`Listing.problems` says so: that is what its status shows.
+
+The lists are asked for side by side. Tools come first where it matters: the others take what came of them when the
+tools have been read, so what is left of the bounds does not depend on whose answer was quicker. A page over what is
+left is not decoded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Final
+
+import anyio
+import attrs
+
+from ..protocol import bounds
+from ..protocol.catalogue import Raw
+from ..protocol.config import Settings
+from ._connection import Hello, Listing
+from ._handshake import RpcFailure, ask_raw
+from ._items import Items
+from ._peer import Peer
+from ._rim import Rim
+from ._slices import in_turns
+from ._wire import WireFault, fault
+
+
+@attrs.frozen
+class _Kind:
+    """One list a server may have."""
+
+    method: str
+    field: str  # of the result, and of `Listing` where that is not told otherwise
+    capability: str
+    key: str  # what an item cannot be used without
+
+
+_TOOLS: Final = _Kind("tools/list", "tools", "tools", "name")
+_RESOURCES: Final = _Kind("resources/list", "resources", "resources", "uri")
+_TEMPLATES: Final = _Kind("resources/templates/list", "resourceTemplates", "resources", "uriTemplate")
+_PROMPTS: Final = _Kind("prompts/list", "prompts", "prompts", "name")
+_KINDS: Final = (_TOOLS, _RESOURCES, _TEMPLATES, _PROMPTS)
+
+
+async def list_all(peer: Peer, rim: Rim, hello: Hello, settings: Settings) -> Listing:
+    """Everything the server has, of the kinds it declares, side by side, each within `settings.connect_timeout`.
+
+    Raises `RpcFailure` when the list of tools fails; what else went wrong is told in `Listing.problems`.
+    """
+    kinds = [kind for kind in _KINDS if hello.capabilities.get(kind.capability) is not None]
+    share = _Share(settings.max_list_bytes, settings.max_list_items)
+    if _TOOLS not in kinds:
+        share.tools_are_read.set()
+    lists = {kind: _List(kind, settings, share) for kind in kinds}
+    async with anyio.create_task_group() as tasks:
+        for each in lists.values():
+            tasks.start_soon(each.fetch, _asker(peer, rim, settings.connect_timeout))
+    tools = lists.get(_TOOLS)
+    if tools is not None and tools.failure is not None:
+        raise tools.failure
+    found = {kind: each.found for kind, each in lists.items()}
+    problems = tuple(problem for each in lists.values() for problem in each.problems)
+    return Listing(
+        found.get(_TOOLS), found.get(_RESOURCES), found.get(_TEMPLATES), found.get(_PROMPTS), problems
+    )
+
+
+_Asker = Callable[[str, Mapping[str, Any] | None], Awaitable[bytes]]
+
+
+def _asker(peer: Peer, rim: Rim, timeout: float) -> _Asker:
+    """Ask with one deadline over all pages."""
+    deadline = rim.now() + timeout
+
+    async def ask_in_time(method: str, params: Mapping[str, Any] | None) -> bytes:
+        return await ask_raw(peer, rim, method, params, max(deadline - rim.now(), 0.0), within=timeout)
+
+    return ask_in_time
+
+
+@attrs.define(eq=False)
+class _Share:
+    """What all lists of one server may still have, together."""
+
+    bytes: int
+    items: int
+    tools_are_read: anyio.Event = attrs.field(factory=anyio.Event)
+
+
+@attrs.define(eq=False)
+class _List:
+    """One list on its way in."""
+
+    kind: _Kind
+    settings: Settings
+    share: _Share
+    items: list[Raw] = attrs.field(factory=list[Raw])
+    problems: list[str] = attrs.field(factory=list[str])
+    failure: RpcFailure | None = None
+
+    @property
+    def found(self) -> tuple[Raw, ...] | None:
+        return tuple(self.items) if self.failure is None else None
+
+    async def fetch(self, ask_page: _Asker) -> None:
+        """Follow the pages. A failure is kept, not raised: the other lists go on."""
+        try:
+            await self._follow(ask_page)
+        except RpcFailure as failure:
+            self.failure = failure
+            self.problems.append(str(failure))
+        finally:
+            if self.kind is _TOOLS:
+                self.share.tools_are_read.set()
+
+    async def _follow(self, ask_page: _Asker) -> None:
+        seen: set[str] = set()
+        cursor: str | None = None
+        for _ in range(self.settings.max_pages):
+            page = await ask_page(self.kind.method, {"cursor": cursor} if cursor else None)
+            if self.kind is not _TOOLS:
+                await self.share.tools_are_read.wait()
+            cursor = self._usable(await self._take(page))
+            if cursor is None:
+                return
+            if cursor in seen:
+                self._say(f"the server repeats its cursor {cursor[:40]!r}; what came until then is kept")
+                return
+            seen.add(cursor)
+        self._say(f"cut after {self.settings.max_pages} pages")
+
+    async def _take(self, page: bytes) -> object:
+        """Take the items of a page, as far as there is room; returns its `nextCursor`, None where the list ends."""
+        share, most = self.share, self.settings.max_list_bytes
+        if len(page) > share.bytes:
+            self._say(
+                f"a page of {len(page):,} bytes, and what comes after it, is left out: all lists of one server may "
+                f"have {most:,} bytes (maxListBytes)"
+            )
+            return None
+        share.bytes -= len(page)
+        items = Items(self.kind.field, self.kind.key, share.items)
+        try:
+            cursor = await in_turns(items.read(page))
+        except WireFault as problem:
+            raise RpcFailure(self.kind.method, str(problem), error=fault(str(problem))) from None
+        share.items -= len(items.found) + items.left_out.total()
+        self.items += items.found
+        for sentence in items.in_words():
+            self._say(sentence)
+        if items.is_full:
+            most = self.settings.max_list_items
+            self._say(f"the rest is left out: all lists of one server may have {most:,} items (maxListItems)")
+        return cursor
+
+    def _usable(self, cursor: object) -> str | None:
+        if cursor is not None and not isinstance(cursor, str):
+            self._say("its nextCursor is no string; what came until then is kept")
+            return None
+        if cursor and len(cursor) > bounds.NAME_CHARACTERS:
+            self._say("its nextCursor is too long; what came until then is kept")
+            return None
+        return cursor or None
+
+    def _say(self, problem: str) -> None:
+        said = f"{self.kind.method}: {problem}"
+        if len(self.problems) < bounds.PROBLEMS and said not in self.problems:
+            self.problems.append(said)

@@ -1,0 +1,93 @@
+"""The bounds: how much of what comes from outside is taken, all of them in one table.
+
+Whatever a server, a client or a file says has a bound in bytes, in items and in depth, checked where it enters and
+before anything is made of it. What is over one costs whoever sent it: an item, a page, an answer, a connection; never
+the others. Here stand the numbers and what becomes of what is over; docs/configuration.md shows them as `BOUNDS` says
+them. A bound that a setting changes has its number there, as that setting's default.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import attrs
+
+from .config import Settings
+
+KIB: Final = 1024
+MIB: Final = 1024 * KIB
+
+DEPTH: Final = 100  # of what is learned of a server; what we run on recurses a few hundred deep at most
+ITEM_BYTES: Final = 2 * MIB  # of one tool, resource, prompt; of one greeting
+ITEM_PARTS: Final = 20_000  # objects and arrays in it: making a hundred thousand takes a tenth of a second
+NAME_CHARACTERS: Final = 8_192
+CACHE_BYTES: Final = 256 * MIB  # of the catalogue's file
+PROBLEMS: Final = 20  # of one server's lists that are remembered
+FAULTS: Final = 100  # of one server's items that clients would refuse, named
+NOTES_IN_FULL: Final = 3  # of each kind of oddity; then it is counted
+
+
+@attrs.frozen
+class Bound:
+    """One bound. `most` is None where a setting says it; then `setting` names its attribute."""
+
+    what: str
+    unit: str
+    over: str  # what becomes of what is over it
+    most: int | None = None
+    setting: str = ""
+
+    @property
+    def number(self) -> int:
+        """How many of `unit` there may be, unless a setting says otherwise."""
+        if self.most is not None:
+            return self.most
+        value: Any = getattr(Settings(), self.setting)
+        return int(value)
+
+
+BOUNDS: Final = (
+    Bound(
+        "one message of a server", "bytes", "its request fails; else it is thrown away", setting="max_line"
+    ),
+    Bound("all lists of one server", "bytes", "the rest is left out", setting="max_list_bytes"),
+    Bound("all lists of one server", "items", "the rest is left out", setting="max_list_items"),
+    Bound("one list of a server", "pages", "the rest is left out", setting="max_pages"),
+    Bound("a tool, resource, template or prompt", "bytes", "the item is left out", ITEM_BYTES),
+    Bound("a tool, resource, template or prompt", "objects and arrays", "the item is left out", ITEM_PARTS),
+    Bound("a tool, resource, template or prompt", "levels of nesting", "the item is left out", DEPTH),
+    Bound("a name, a URI, a cursor", "characters", "the item is left out; the list ends", NAME_CHARACTERS),
+    Bound("a server's greeting, instructions included", "bytes", "it does not connect", ITEM_BYTES),
+    Bound(
+        "a server's greeting, instructions included", "objects and arrays", "it does not connect", ITEM_PARTS
+    ),
+    Bound("a server's greeting, instructions included", "levels of nesting", "it does not connect", DEPTH),
+    Bound("what is missing from a server's lists, in words", "sentences", "the rest is not said", PROBLEMS),
+    Bound("what of a server's lists clients would refuse", "items", "the rest is counted", FAULTS),
+    Bound("the catalogue's file", "bytes", "the oldest entries go", CACHE_BYTES),
+    Bound("a server's stderr that is kept", "bytes", "the oldest goes", setting="stderr_ring"),
+    Bound(
+        "calls of one server sent and not answered", "calls", "the next one waits", setting="max_in_flight"
+    ),
+    Bound(
+        "calls of one server accepted and not sent", "calls", "the next one is refused", setting="max_queued"
+    ),
+    Bound(
+        "one kind of oddity of a server, in the log",
+        "lines",
+        "it is counted, and the count is said",
+        NOTES_IN_FULL,
+    ),
+    Bound(
+        "an answer of the `mcp` tool",
+        "bytes",
+        "it is cut, and kept whole in a file",
+        setting="output_max_bytes",
+    ),
+    Bound(
+        "an answer of the `mcp` tool",
+        "lines",
+        "it is cut, and kept whole in a file",
+        setting="output_max_lines",
+    ),
+)
