@@ -322,7 +322,7 @@ class ServerActor(CallDesk):
         self._move(Trigger.READY)
         self._notify(None)
         if self.is_resting:
-            self._rest()
+            self._rest(self.connected_at)  # not a later look at the clock: idle since then is never called
 
     def _on_failed(self, news: Failed) -> None:
         if is_late(self.life, Trigger.FAILED):
@@ -502,10 +502,10 @@ class ServerActor(CallDesk):
         elif self.waiting_for == TURN:  # asked for now, not only visited
             self.director.want(self)
 
-    def _rest(self) -> None:
-        """The last call is over: begin to idle, or go on draining."""
+    def _rest(self, since: float | None = None) -> None:
+        """The last call is over: begin to idle (`since`; now when not given), or go on draining."""
         if self.life.state is CONNECTED and not self._leases:
-            self._idle_since = self.stage.rim.now()
+            self._idle_since = self.stage.rim.now() if since is None else since
             self._is_held = False
             self._wake_by(self._idle_since + self._idle_time)
             if self.stage.pressed:

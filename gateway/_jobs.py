@@ -151,9 +151,9 @@ class Job:
         self._call = None
 
     def run(self, work: Work) -> None:
-        """Do `work` in a task of the job's own; it must end the job."""
-        self._scope = anyio.CancelScope()
-        self._spawn(lambda: self._contained(work))
+        """Do `work` in a task of the job's own; it must end the job, or hand it on: to a call, or to another `run`."""
+        scope = self._scope = anyio.CancelScope()
+        self._spawn(lambda: self._contained(work, scope))
 
     # ---- for the conversation ----------------------------------------------------------------------------------
 
@@ -174,15 +174,15 @@ class Job:
         self._call = None  # it refers to us by its callback: a circle would be left for the garbage collector
         return True
 
-    async def _contained(self, work: Work) -> None:
+    async def _contained(self, work: Work, scope: anyio.CancelScope) -> None:
         """A job's task takes nobody down: its bug ends the job and is reported. So does a job left behind: one that
-        has not ended, and follows no call that could end it."""
-        assert self._scope is not None
-        with self._scope:
+        has not ended, and has no call and no later task that could end it."""
+        with scope:
             try:
                 await work()
-                if not self._ended and self._call is None:
+                if not self._ended and self._call is None and self._scope is scope:
                     raise RuntimeError(f"{self.method} was left without an answer")
             except Exception as error:
-                self._scope = None  # it is leaving; nothing of it is left to be cancelled
+                if self._scope is scope:
+                    self._scope = None  # it is leaving; nothing of it is left to be cancelled
                 self.broke(error)

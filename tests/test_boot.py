@@ -76,10 +76,10 @@ def test_a_second_boot_lists_searches_and_describes_with_no_process(tmp_path: Pa
         tmp_path, servers, bootstrap=True
     ) as gateway:  # the first one asks each server once, by itself
         gateway.greet()
-        while any(
-            row["status"] != "cached" for row in gateway.mcp()["_meta"]["greenroom/details"]["servers"]
-        ):
-            time.sleep(0.01)
+        until = time.monotonic() + 30
+        while not all(row["toolCount"] for row in gateway.mcp()["_meta"]["greenroom/details"]["servers"]):
+            assert time.monotonic() < until, gateway.mcp()
+            time.sleep(0.05)
         gateway.end()
     started = logged_pids(tmp_path)
     assert len(started) == 2

@@ -84,6 +84,41 @@ class Client:
         return self.say({"jsonrpc": "2.0", "id": id, "method": "tools/call", "params": params})
 
 
+@pytest.mark.parametrize("way", ["answers", "breaks", "forgets", "is cancelled"])
+def test_t38_work_that_is_handed_on_to_another_task_still_ends_its_job_once(backend: str, way: str) -> None:
+    said: list[str] = []
+    sink: Any = SimpleNamespace(
+        job_done=lambda _job, result, _error: said.append(f"answered {result}"),
+        job_broke=lambda _job, error: said.append(str(error)),
+    )
+
+    async def body() -> None:
+        async with anyio.create_task_group() as group:
+            job = Job(sink, group.start_soon, b"1")
+
+            async def first() -> None:
+                await anyio.sleep(1)
+                job.run(second)
+
+            async def second() -> None:
+                await anyio.sleep(1)
+                if way == "answers":
+                    job.answer({})
+                elif way == "breaks":
+                    raise ValueError("broken")
+                elif way == "is cancelled":
+                    await anyio.sleep_forever()
+
+            job.run(first)
+            await anyio.sleep(5)
+            if way == "is cancelled":
+                job.cancel()
+
+    run_virtual(backend, body)
+    ends = {"answers": ["answered {}"], "breaks": ["broken"], "is cancelled": []}
+    assert said == ends.get(way, ["tools/call was left without an answer"])
+
+
 @pytest.mark.parametrize("version", HANDSHAKE_VERSIONS)
 def test_every_handshake_version_is_agreed_to(version: str) -> None:
     result = Client().ask("initialize", {"protocolVersion": version, "capabilities": {}})

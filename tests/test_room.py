@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import tracemalloc
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -143,6 +144,25 @@ def test_the_unknown_are_visited_once_in_the_background(backend: str) -> None:
             assert servers["a"].live == 0
             assert {status.scope for status in room.status()} == {"shared"}, "a visit left something behind"
             assert servers["bad"].starts == 4  # by the gate's rules: after 1 s, 2 s, 4 s
+
+    limited(backend, body)
+
+
+def test_a_visited_server_is_let_go_on_a_clock_that_moves_within_a_step_and_one_that_was_called_is_not(
+    backend: str,
+) -> None:
+    servers = {"a": FakeServer(), "called": FakeServer()}
+
+    async def body() -> None:
+        async with open_room(servers, bootstrap=True) as room:
+            rim = room._runtime.stage.rim
+            looks = itertools.count()
+            true_now = rim.now
+            rim.now = lambda: true_now() + next(looks) * 1e-9
+            await room.catalogued()
+            await room.call("called_echo", {"text": "x"})
+            await anyio.sleep(VISIT_IDLE + 0.5)
+            assert (servers["a"].live, servers["called"].live) == (0, 1)
 
     limited(backend, body)
 
