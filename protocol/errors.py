@@ -268,6 +268,14 @@ class TaskNeeded(CallError):
 
     code = "task_needed"
 
+    @classmethod
+    def of(cls, tool: str, server: str) -> TaskNeeded:
+        text = (
+            f'Tool "{tool}" runs only as a task (taskSupport: "required"), and tasks are not carried here; it was not '
+            f'called. Connect to the server "{server}" itself for it.'
+        )
+        return cls(text, server=server, tool=tool)
+
 
 class Drained(CallError):
     """The server was asked to drain and the call was not done at the deadline."""

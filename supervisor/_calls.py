@@ -24,6 +24,7 @@ from ..protocol.errors import (
     ProtocolFault,
     Reach,
     RoomClosed,
+    TaskNeeded,
     UnknownTool,
     UsageError,
     some_of,
@@ -100,6 +101,8 @@ class Calls(Requests):
         if not live.is_running:
             error = RoomClosed("The room is not open; the call was not sent.", server=target.server)
             raise self._refused(error)
+        if target.needs_task:
+            raise self._refused(TaskNeeded.of(target.name, target.server))
         if target.kind == "resource":
             call = Call("resources/read", {"uri": target.original}, replayable=True)
         else:

@@ -115,6 +115,18 @@ def test_t46_results_that_strict_clients_refuse_are_readable(tmp_path: Path, mod
         assert (len(completion["values"]), completion["hasMore"]) == (100, True)
 
 
+def test_the_mcp_tool_refuses_a_tool_that_runs_only_as_a_task(tmp_path: Path) -> None:
+    """So does whoever embeds a room: the refusal is made where calls are accepted."""
+    must = {"name": "must", "inputSchema": SCHEMA, "execution": {"taskSupport": "required"}}
+    answers = {"tools/list": {"tools": [must]}, "tools/call": {"content": []}}
+    with direct_door(tmp_path, {"s": said(tmp_path, "s", answers)}, expose="proxy") as door:
+        door.greet()
+        refused = door.call("mcp", {"tool": "s_must"})["result"]
+        assert refused["isError"]
+        assert refused["_meta"]["greenroom/details"]["error"] == "task_needed"
+        assert "not called" in refused["content"][0]["text"]
+
+
 @ERAS
 def test_a_tool_that_runs_only_as_a_task_is_refused_and_says_so(tmp_path: Path, modern: bool) -> None:
     def tool(name: str, support: str) -> dict[str, Any]:

@@ -222,11 +222,7 @@ class Direct:
     def _start_tool(self, job: Job, target: Target) -> None:
         """The short way, for a call that says nothing but the name and the arguments. Raises what refuses it."""
         if target.needs_task:
-            text = (
-                f'Tool "{target.name}" runs only as a task (taskSupport: "required"), and tasks are not carried '
-                f'by this gateway; it was not called. Connect to the server "{target.server}" itself for it.'
-            )
-            raise TaskNeeded(text, server=target.server, tool=target.name)
+            raise TaskNeeded.of(target.name, target.server)
         plain = job.plain
         if plain is None:
             self._start(job, target.server, "name", target.original, target)
