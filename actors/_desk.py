@@ -24,6 +24,8 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+import attrs
+
 from ..protocol.address import Address
 from ..protocol.config import ServerDefinition
 from ..protocol.errors import (
@@ -46,7 +48,7 @@ from ._mailbox import Mailbox
 from ._news import News, describe, login_needed
 from ._peer import NOT_SENT, Loss, LostReason, Peer, RpcError
 from ._stage import Director, Record, Stage
-from ._wire import LOG_LEVEL_KEY, MODERN_VERSIONS
+from ._wire import LOG_LEVEL_KEY, MODERN_VERSIONS, encode_json
 
 if TYPE_CHECKING:
     from ._timers import Timer
@@ -293,6 +295,8 @@ class CallDesk:
             if result is not None and self._lacks_input(call, result):
                 return
             self._take_off(call)
+            if error is not None:
+                error = self._without_secrets(error)
             if error is not None and error.broken:
                 self._broke(call, error)
                 return
@@ -334,6 +338,16 @@ class CallDesk:
         if error.fault:
             return ProtocolFault(error.message, server=server, reach=call.reach, tool=call.tool)
         return RemoteError(error.message, server=server, rpc_code=error.code, data=error.data, tool=call.tool)
+
+    def hidden(self, text: str) -> str:
+        """What a server, a library or the system says of a failure, without this server's secrets."""
+        return self.stage.secrets.of(self.address.server).without(text)
+
+    def _without_secrets(self, error: RpcError) -> RpcError:
+        known, data = self.stage.secrets.of(self.address.server), error.data
+        if data is not None and known.stand_in(encode_json(data).decode(errors="replace")):
+            data = known.without_any(data)
+        return attrs.evolve(error, message=known.without(error.message), data=data)
 
     # ---- calls out --------------------------------------------------------------------------------------------------
 

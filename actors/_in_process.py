@@ -16,6 +16,7 @@ import anyio
 
 from ..protocol.config import ServerDefinition
 from ..protocol.errors import ConnectFailed, Reach
+from ..protocol.secrets import in_words
 from ._conversation import NEVER_CANCELLED, Conversation, mark_sent
 from ._peer import Exchange, LostReason, PeerHooks, RpcError
 from ._pumps import pump_group
@@ -103,7 +104,7 @@ class InProcessConnector:
             try:
                 server = as_server(given())
             except Exception as error:
-                raise ConnectFailed(f"it could not be made: {error!r}", server=name) from error
+                raise ConnectFailed(f"it could not be made: {in_words(error)}", server=name) from error
         if server is None:
             text = "it is no MCP server of the SDK's or of FastMCP's, and no factory of one."
             raise ConnectFailed(text, server=name)
@@ -136,7 +137,7 @@ class InProcessConnection:
         try:
             await serve(server, incoming, outgoing)
         except Exception as error:
-            how = f"its code raised {error!r}"
+            how = f"its code raised {in_words(error)}"
         finally:
             self._ended.set()
         if not self.peer.is_silent:

@@ -10,6 +10,9 @@ is told in a plain `finally`, so an actor hears it also when the loop cancels th
 It is also the peer's `PeerHooks`. Those are called from a pump (on asyncio: from a loop callback, where there is no
 current task), so they only tell, or set a flag.
 
+Whatever is said of a failure passes here, or `CallDesk.call_answered`, on its way to errors: so here the server's
+secrets are taken out of it (`CallDesk.hidden`).
+
 What the server asks of its client is in `_questions`, what it is asked to tell in `_wishes`; both end with the task.
 
 When the server says that one of its lists changed, they are read again here, after a pause that lets a burst end; a
@@ -33,6 +36,7 @@ import attrs
 from ..protocol.errors import Bug, CallError
 from ..protocol.events import Kind
 from ..protocol.installers import is_installer
+from ..protocol.secrets import in_words
 from ._connection import Connection, Hello
 from ._handshake import RpcFailure, ask, shake_hands
 from ._health import Pulse
@@ -99,7 +103,7 @@ class Incarnation:
     @property
     def last_line(self) -> str:
         """What it wrote last to its stderr."""
-        return self._connection.last_line if self._connection is not None else ""
+        return self.actor.hidden(self._connection.last_line) if self._connection is not None else ""
 
     def leave(self) -> None:
         """Stop the tree. Idempotent; before the task has begun, too."""
@@ -109,7 +113,7 @@ class Incarnation:
 
     def give_up(self, why: str) -> LostReason:
         """The actor declares the connection lost."""
-        self.lost = LostReason(why, stderr_tail=self.stderr_tail())
+        self.lost = LostReason(self.actor.hidden(why), stderr_tail=self.stderr_tail())
         return self.lost
 
     def found_dead(self, why: str) -> None:
@@ -117,7 +121,8 @@ class Incarnation:
         self.actor.tell(Lost(self.number, self.give_up(why)))
 
     def stderr_tail(self) -> tuple[str, ...]:
-        return self._connection.stderr_tail() if self._connection is not None else ()
+        tail = self._connection.stderr_tail() if self._connection is not None else ()
+        return tuple(map(self.actor.hidden, tail))
 
     # ---- the owner task ---------------------------------------------------------------------------------------------
 
@@ -127,10 +132,11 @@ class Incarnation:
             if not self._leaving:
                 await self._live()
         except CallError as error:
+            error.hide(actor.hidden)
             actor.tell(Failed(number, error))
         except Exception as error:
             bug = Bug(
-                f'Connecting "{actor.address}" failed in Greenroom itself: {error!r}',
+                f'Connecting "{actor.address}" failed in Greenroom itself: {actor.hidden(in_words(error))}',
                 server=actor.address.server,
             )
             bug.__cause__ = error
@@ -275,15 +281,21 @@ class Incarnation:
             self.listening.stop()
 
     def _fail(self, text: str) -> None:
-        reason = LostReason(text, stderr_tail=self.stderr_tail())
+        reason = LostReason(self.actor.hidden(text), stderr_tail=self.stderr_tail())
         self.actor.tell(Failed(self.number, connect_failed(self.actor.address.server, reason)))
 
     # ---- PeerHooks --------------------------------------------------------------------------------------------------
 
     def on_lost(self, reason: LostReason) -> None:
         if self.lost is None:
-            self.lost = reason
+            self.lost = reason = self._without_secrets(reason)
             self.actor.tell(Lost(self.number, reason))
+
+    def _without_secrets(self, reason: LostReason) -> LostReason:
+        text = self.actor.hidden(reason.text)
+        tail = tuple(map(self.actor.hidden, reason.stderr_tail))
+        same = text == reason.text and tail == reason.stderr_tail
+        return reason if same else attrs.evolve(reason, text=text, stderr_tail=tail)
 
     def on_notification(self, method: str, params: Mapping[str, Any] | None) -> None:
         if method in LISTS:

@@ -26,6 +26,7 @@ from ..protocol.config import Era
 from ..protocol.errors import Bug, CallError, CallTimeout, ConnectFailed, NeedsAuth, Reach
 from ..protocol.events import Kind
 from ..protocol.lifecycle import Cause, Effect, Ending, Life, State, Trigger, is_late, settle, step
+from ..protocol.secrets import in_words
 from ._call import Call
 from ._desk import CONNECTED, CallDesk
 from ._host import Greeting
@@ -390,7 +391,10 @@ class ServerActor(CallDesk):
         server = self.address.server
         self.note_bug(error)
         self._stop_for(
-            Bug(f'Server "{server}" was parked by an error in Greenroom itself: {error!r}', server=server)
+            Bug(
+                f'Server "{server}" was parked by an error in Greenroom itself: {self.hidden(in_words(error))}',
+                server=server,
+            )
         )
 
     def _stop_for(self, bug: Bug) -> None:

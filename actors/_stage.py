@@ -21,6 +21,7 @@ from anyio.abc import TaskGroup
 from ..protocol.config import ServerDefinition, Settings
 from ..protocol.errors import CallError
 from ..protocol.lifecycle import Ending
+from ..protocol.secrets import KnownSecrets
 from ._call import Tally
 from ._connection import ConnectorFactory, Hello, Listing
 from ._host import Host, NoHost
@@ -172,6 +173,7 @@ class Stage:
     spawner: Spawner
     client_info: dict[str, Any]
     host: Host = attrs.field(factory=NoHost)
+    secrets: KnownSecrets = attrs.field(factory=KnownSecrets)  # what no text about a server may show
     tally: Tally = attrs.field(factory=Tally)
     calls: int = 0
     revisions: int = 0

@@ -4,6 +4,7 @@
 advances, an `Event` is built only when somebody subscribed to its kind. A subscriber has a bounded buffer; one that
 does not keep up loses the oldest events of its own buffer and is told how many (`Lagged`), it never slows the room.
 A reader is not part of the room either: a callback that raises is taken off, with a note, and the step goes on.
+Whatever reads has its words from here, so here secrets are taken out of them (`hide`); of calls and steps all is ours.
 """
 
 from __future__ import annotations
@@ -16,14 +17,20 @@ from typing import Final
 from ..protocol.address import Address
 from ..protocol.events import Event, Kind, Lagged
 from ..protocol.lifecycle import Cause, State
+from ..protocol.secrets import in_words
 from ._rim import Rim
 
 BUFFER: Final = 10_000
 
 
+def _hides_nothing(_address: Address | None, text: str) -> str:
+    return text
+
+
 class EventStream:
     def __init__(self, rim: Rim) -> None:
         self._rim = rim
+        self.hide: Callable[[Address | None, str], str] = _hides_nothing
         self.seq = 0
         self.closed = False
         self._subscribers: dict[Kind, list[Subscription]] = {kind: [] for kind in Kind}
@@ -52,6 +59,8 @@ class EventStream:
         readers = self._subscribers[kind]
         if not readers:
             return
+        if detail and kind is not Kind.CALL and kind is not Kind.STEP:
+            detail = self.hide(address, detail)
         event = Event(
             self.seq, self._rim.now(), kind, address, incarnation,
             before, after, cause, detail, in_flight, queued, call, outcome,
@@ -122,7 +131,9 @@ class Subscription:
             self.callback(event)
         except Exception as error:
             self.close()
-            self._stream.emit(Kind.NOTE, detail=f"a reader of events raised {error!r} and is read to no more")
+            self._stream.emit(
+                Kind.NOTE, detail=f"a reader of events raised {in_words(error)} and is read to no more"
+            )
 
     def wake(self) -> None:
         self._waiter.set()

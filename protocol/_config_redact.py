@@ -10,17 +10,25 @@ may show them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, cast
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from fnmatch import fnmatchcase
+from typing import Any, Final, cast
 
 import attrs
 
 from ._config_keys import SERVER_KEYS, SETTING_KEYS, Key, in_file_units, leaves
+from ._config_readers import is_array, is_object
 from ._secret_places import Hider
 from .config import Config, ServerDefinition, Settings
 from .errors import ConfigError
 from .interpolate import expand, expand_definition, referred_to, texts_of
 from .secrets import REDACTED, SECRET_WORD, Hidden
+
+# Variables that programs quote in ordinary texts, and that no one keeps a secret in.
+_EVERYDAY: Final = re.compile(
+    r"USER|LOGNAME|LANG|LC_\w+|LANGUAGE|TERM\w*|HOST\w*|SHELL|O?PWD|TZ|_|XDG_\w+|EDITOR"
+)
 
 
 def redacted(config: Config) -> dict[str, Any]:
@@ -54,11 +62,30 @@ def secrets_of(definition: ServerDefinition, environ: Mapping[str, str]) -> list
     _redacted_by(hider, definition)
     for _, _, text in (*texts_of(definition), ("url", (), definition.url or "")):
         hider.found += (Hidden(name, environ.get(name) or default) for name, default in referred_to(text))
+    hider.found += _under("", definition.extra)
+    hider.found += _inherited(definition, environ)
     try:
         _redacted_by(hider, expand_definition(definition, environ).definition)
     except ConfigError:  # it cannot be reached; its parts may be quoted all the same
         hider.url(expand(definition.url or "", environ))
     return hider.found
+
+
+def _inherited(definition: ServerDefinition, environ: Mapping[str, str]) -> Iterator[Hidden]:
+    """What it is given of our environment because its entry says so."""
+    wanted = ("*",) if definition.inherit_env is True else definition.inherit_env or ()
+    for name, value in environ.items():
+        if any(fnmatchcase(name, pattern) for pattern in wanted) and not _EVERYDAY.fullmatch(name):
+            yield Hidden(name, value)
+
+
+def _under(name: str, value: Any) -> Iterator[Hidden]:
+    """Every text in what nobody knows the meaning of."""
+    if isinstance(value, str):
+        yield Hidden(name, value)
+    pairs = value.items() if is_object(value) else ((name, each) for each in value) if is_array(value) else ()
+    for key, each in pairs:
+        yield from _under(str(key), each)
 
 
 def hides(args: Any) -> bool:

@@ -17,6 +17,7 @@ from typing import Any
 import attrs
 
 from .errors import Problem
+from .secrets import without_logins
 
 
 class Lifecycle(enum.Enum):
@@ -69,6 +70,14 @@ def _names_only(values: Mapping[str, Any]) -> str:
     return "{" + ", ".join(f"{name!r}: ***" for name in values) + "}"
 
 
+def _number_only(values: tuple[str, ...]) -> str:
+    return f"({len(values)} of them)"
+
+
+def _place_only(url: str | None) -> str:
+    return repr(None if url is None else without_logins(url).partition("?")[0].partition("#")[0])
+
+
 @attrs.frozen(eq=True)
 class ServerDefinition:
     """One entry of `mcpServers`. Exactly one of `command`, `url`, `socket`, `in_process` says where it is."""
@@ -76,11 +85,11 @@ class ServerDefinition:
     name: str
     # -- which server it is (hashed) --
     command: str | None = None
-    args: tuple[str, ...] = ()
+    args: tuple[str, ...] = attrs.field(default=(), repr=_number_only)
     env: Mapping[str, str] = attrs.field(factory=_no_map, hash=False, repr=_names_only)
     cwd: str | None = None
     inherit_env: bool | tuple[str, ...] | None = None  # names and patterns; None: what the settings say
-    url: str | None = None
+    url: str | None = attrs.field(default=None, repr=_place_only)
     headers: Mapping[str, str] = attrs.field(factory=_no_map, hash=False, repr=_names_only)
     http_transport: HttpTransport | None = None
     socket: str | None = None

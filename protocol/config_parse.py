@@ -27,7 +27,7 @@ from ._config_keys import IMPORT_KINDS
 from ._config_merge import lay_over
 from ._config_place import place
 from ._config_readers import did_you_mean, is_array, is_object, is_whole, kind_of, unknown
-from ._config_redact import redacted
+from ._config_redact import redacted, secrets_of
 from ._config_schema import config_schema
 from ._config_server import check_environment, read_server
 from ._config_settings import merged_settings, read_settings
@@ -47,6 +47,7 @@ __all__ = [
     "parse_config",
     "policy_only_change",
     "redacted",
+    "secrets_of",
 ]
 
 _SECTIONS: Final = ("mcpServers", "mcp-servers", "servers")

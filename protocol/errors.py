@@ -15,7 +15,7 @@ Families: *yours* (`ConfigError`, `UsageError` and below), *not now* (`Unavailab
 from __future__ import annotations
 
 import enum
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final, cast
 
 import attrs
@@ -48,6 +48,16 @@ class GreenroomError(Exception):
         """All that is known of it, for a log or an answer in JSON: `code`, `message`, and every field it has."""
         fields = {name: _plain(value) for name, value in vars(self).items() if name[0] != "_"}
         return {"code": self.code, "message": self.message, **fields}
+
+    def hide(self, without: Callable[[str], str]) -> None:
+        """Pass every text in it through `without`: the message, and what its fields hold."""
+        self.args = tuple(without(each) if isinstance(each, str) else each for each in self.args)
+        for name, value in vars(self).items():
+            if isinstance(value, str) and not isinstance(value, Reach):
+                setattr(self, name, without(value))
+            elif isinstance(value, tuple):
+                texts = cast("tuple[Any, ...]", value)
+                setattr(self, name, tuple(without(each) if isinstance(each, str) else each for each in texts))
 
 
 # ---- yours: something you wrote or asked for --------------------------------------------------------------------

@@ -31,6 +31,9 @@ _REFERENCE: Final = re.compile(
 )
 # The same where no `}` follows: only the spelling that needs none. The groups are there to be asked for.
 _OPEN: Final = re.compile(r"\$env:(?P<dollar>\w+)(?P<braced>(?!))?(?P<default>(?!))?(?P<curly>(?!))?")
+_HEADER_NAME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
+_CONTROL_WORDS: Final = "a line break or another control character"
 
 
 @attrs.frozen
@@ -93,7 +96,7 @@ def expand_definition(definition: ServerDefinition, environ: Mapping[str, str]) 
     """The definition as its process is started or its endpoint is called.
 
     Raises `ConfigError` when the URL refers to variables that are not set, or is no http(s) URL once
-    expanded.
+    expanded, and when a header cannot be sent; it names the header, and nothing of its value.
     """
     url = None if definition.url is None else _expand_url(definition, definition.url, environ)
     expanded = attrs.evolve(
@@ -104,13 +107,15 @@ def expand_definition(definition: ServerDefinition, environ: Mapping[str, str]) 
         socket=_path_or_none(definition.socket, environ),
         args=tuple(expand(arg, environ) for arg in definition.args),
         env=_expand_values(definition.env, environ),
-        headers=_expand_values(definition.headers, environ),
+        headers=_expand_headers(definition, environ),
     )
     return Expanded(expanded, tuple(_missing_problems(definition, environ)))
 
 
 def url_problem(url: str) -> str | None:
     """What is wrong with a fully expanded URL, in words that do not repeat it; None when it can be used."""
+    if _CONTROL.search(url):
+        return f"holds {_CONTROL_WORDS}"
     try:
         parts = urlsplit(url)
         host, _port = parts.hostname, parts.port
@@ -150,11 +155,39 @@ def _expand_values(values: Mapping[str, str], environ: Mapping[str, str]) -> dic
     return {key: expand(value, environ) for key, value in values.items()}
 
 
+def _expand_headers(definition: ServerDefinition, environ: Mapping[str, str]) -> dict[str, str]:
+    """The headers as they are sent: a line break at the end, which a token read from a file brings along, is none of
+    its own. Raises `ConfigError` for what no header may hold, before a library refuses it by quoting it."""
+    headers = {name: value.strip() for name, value in _expand_values(definition.headers, environ).items()}
+    if definition.url is not None:
+        wrong = [
+            Problem(_place(definition, "headers", name), what)
+            for name, value in headers.items()
+            if (what := _header_problem(name, value)) is not None
+        ]
+        if wrong:
+            raise ConfigError(wrong)
+    return headers
+
+
+def _header_problem(name: str, value: str) -> str | None:
+    if not _HEADER_NAME.fullmatch(name):
+        return "is no name that a header may have: write letters, digits and hyphens"
+    if _CONTROL.search(value.replace("\t", " ")):
+        return f"its value holds {_CONTROL_WORDS}, which no header may: correct it, or the variable it comes from"
+    if not value.isascii():
+        return (
+            "its value holds a character outside ASCII, which no header may: "
+            "correct it, or the variable it comes from"
+        )
+    return None
+
+
 def _expand_url(definition: ServerDefinition, url: str, environ: Mapping[str, str]) -> str:
     where = _place(definition, "url")
     if missing := missing_variables(url, environ):
         raise ConfigError([Problem(where, _missing_in_url(missing))])
-    expanded = expand(url, environ)
+    expanded = expand(url, environ).strip()
     if (wrong := url_problem(expanded)) is not None:
         after = "after environment interpolation it " if has_reference(url) else ""
         raise ConfigError([Problem(where, f"{after}{wrong}")])

@@ -16,7 +16,7 @@ import base64
 import binascii
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, cast
 from urllib.parse import quote, unquote
 
@@ -25,6 +25,8 @@ import attrs
 REDACTED: Final = "***"
 LEAST: Final = 6  # characters of a secret that is looked for
 _ANCHOR: Final = 12  # characters by which a longer one is found, so that its beginning is, too
+_STUB: Final = 4  # characters of one at the very end of a text, where it was cut off
+_CUT: Final = re.compile(r"\"?…|\Z")
 _LOGIN: Final = re.compile(r"(?<=://)[^\s/?#'\"<>]{1,256}@")
 SECRET_WORD: Final = re.compile(
     r"(?i)(pass(word|wd|phrase|code)?(?![a-z])|secret|token|api[-_]?key|(access|private|signing|encryption)[-_]?key|auth(?!or(?!iz))"
@@ -60,11 +62,12 @@ class Hidden:
 class Secrets:
     """Known secrets, and the texts without them. `others`: those that hold everywhere."""
 
-    __slots__ = ("_others", "_spellings")
+    __slots__ = ("_others", "_spellings", "_stubs")
 
     def __init__(self, found: Iterable[Hidden] = (), others: Secrets | None = None) -> None:
         self._others = others
         self._spellings: dict[str, str] = {}  # how it may be spelled -> by what it is found
+        self._stubs: frozenset[str] = frozenset()
         self.learn(found)
 
     def __repr__(self) -> str:
@@ -76,13 +79,19 @@ class Secrets:
         if not told <= self._spellings.keys():
             longest_first = sorted(told | self._spellings.keys(), key=len, reverse=True)
             self._spellings = {spelling: spelling[:_ANCHOR] for spelling in longest_first}
+            self._stubs = frozenset(spelling[:_STUB] for spelling in longest_first)
 
     def without(self, text: str) -> str:
         """`text` with every secret in it replaced, and every login."""
         return without_logins(self._without_known(text)) if text else text
 
+    def stand_in(self, text: str) -> bool:
+        """Whether `text` may have to be changed: a look that costs large ones little."""
+        found = "://" in text or any(anchor in text for anchor in self._spellings.values())
+        return found or (self._others is not None and self._others.stand_in(text))
+
     def without_any(self, value: Any) -> Any:
-        """The same of every text in a JSON value."""
+        """A JSON value, every text in it without them."""
         if isinstance(value, str):
             return self.without(value)
         if isinstance(value, Mapping):
@@ -92,11 +101,53 @@ class Secrets:
             return [self.without_any(each) for each in cast("Iterable[Any]", value)]
         return value
 
+    def _has_stub(self, end: str) -> bool:
+        return any(stub in end for stub in self._stubs)
+
+    def _without_stubs(self, text: str) -> str:
+        """Where a text was cut, without the few characters that a secret begins with."""
+        parts: list[str] = []
+        done = 0
+        for cut in _CUT.finditer(text):
+            end = text[max(done, cut.start() - _ANCHOR) : cut.start()]
+            stubs = (end.find(stub) for stub in self._stubs if stub in end)
+            at = min(stubs, default=-1)
+            if at >= 0 and any(spelling.startswith(end[at:]) for spelling in self._spellings):
+                parts += (text[done : cut.start() - len(end) + at], REDACTED)
+                done = cut.start()
+        return "".join(parts) + text[done:]
+
     def _without_known(self, text: str) -> str:
         for spelling, anchor in self._spellings.items():
             if anchor in text:
-                text = _cut_out(text, spelling, anchor)
+                text = text.replace(spelling, REDACTED)
+        for spelling, anchor in self._spellings.items():
+            if anchor in text:
+                text = _without_most_of(text, spelling, anchor)
+        if "…" in text or self._has_stub(text[-_ANCHOR:]):
+            text = self._without_stubs(text)
         return text if self._others is None else self._others._without_known(text)
+
+
+class KnownSecrets:
+    """The secrets of a room, by the server whose they are. `everywhere`: those that are nobody's in particular."""
+
+    def __init__(self, everywhere: Iterable[Hidden] = ()) -> None:
+        self._everywhere = Secrets(everywhere)
+        self._of: dict[str, Secrets] = {}
+        self._seen: dict[str, object] = {}
+
+    def learn(self, server: str, definition: object, find: Callable[[], Iterable[Hidden]]) -> None:
+        """A server is about to be met by this definition. What an earlier one held stays known."""
+        if self._seen.get(server) is not definition:
+            self._seen[server] = definition
+            if server not in self._of:
+                self._of[server] = Secrets(others=self._everywhere)
+            self._of[server].learn(find())
+
+    def of(self, server: str | None) -> Secrets:
+        """Those that a text about this server may not show."""
+        return self._everywhere if server is None else self._of.get(server, self._everywhere)
 
 
 def of_environment(environ: Mapping[str, str]) -> list[Hidden]:
@@ -106,8 +157,8 @@ def of_environment(environ: Mapping[str, str]) -> list[Hidden]:
     return [*found, *(Hidden(f"the login in {name}", login[0][:-1]) for name, login in logins if login)]
 
 
-def _cut_out(text: str, spelling: str, anchor: str) -> str:
-    """`text` without `spelling`, and without what was cut off in its second half or later."""
+def _without_most_of(text: str, spelling: str, anchor: str) -> str:
+    """`text` without what stands in it of a `spelling` that was cut off in its second half."""
     parts: list[str] = []
     least = max(len(anchor), len(spelling) // 2)
     done, at = 0, text.find(anchor)
@@ -134,8 +185,8 @@ def _values(hidden: Hidden) -> set[str]:
     found = {bare, *bare.splitlines()}
     login = _decoded(bare) if text[:6].lower() == "basic " else bare
     if hidden.name == "login" or "://" in hidden.name or login != bare or hidden.name.startswith("the login"):
-        user, colon, password = login.partition(":")
-        found |= {login, password if colon else user}
+        user, colon, password = unquote(login).partition(":")
+        found |= {login, password if colon else user, base64.b64encode(login.encode()).decode()}
     return {value for each in found if _is_telling(value := each.strip(), hidden.name)}
 
 

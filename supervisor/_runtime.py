@@ -49,10 +49,12 @@ from ..protocol.address import Address
 from ..protocol.bounds import PROBLEMS
 from ..protocol.catalogue import Raw, ServerEntry
 from ..protocol.config import Config, ServerDefinition, with_settings
+from ..protocol.config_parse import secrets_of
 from ..protocol.errors import CallError, ConfigError, RoomClosed, ServerDown, UsageError
 from ..protocol.events import Kind
 from ..protocol.interpolate import expand_definition
 from ..protocol.lifecycle import Cause, Ending
+from ..protocol.secrets import KnownSecrets, in_words, of_environment
 from ._callbacks import Callbacks
 from ._catalogue_keys import catalogue_keys
 from ._core_supervision import keep_running
@@ -157,18 +159,23 @@ class Runtime:
         self._stood = anyio.Event()
         self._bootstrapped = anyio.Event()
         events = self.events
+        hidden = KnownSecrets(of_environment(os.environ))
+        events.hide = lambda address, text: hidden.of(address and address.server).without(text)
         self.reception = Reception(self._callbacks, self._note_callback)
         self.run_id = f"{os.getpid()}-{secrets.token_hex(8)}"  # whose it is can be told from outside, too
         self.guard = Guard(rim, self.run_id, lambda text: events.emit(Kind.NOTE, detail=text))
         self.stage = Stage(
             rim=rim,
-            timers=Timers(rim.now, lambda error: events.emit(Kind.NOTE, detail=f"a timer failed: {error!r}")),
+            timers=Timers(
+                rim.now, lambda error: events.emit(Kind.NOTE, detail=f"a timer failed: {in_words(error)}")
+            ),
             events=events,
             settings=settings,
             connect=self._connectors or self._connector,
             spawner=Spawner(rim, tasks),
             client_info=self._client_info,
             host=self.reception,
+            secrets=hidden,
         )
         self.root = Root(self.stage, self._learn, self._visited)
         entries = self._known = self._recall()
@@ -353,8 +360,12 @@ class Runtime:
         self.writer.ref.tell_system(Save(entry))
 
     def _connector(self, definition: ServerDefinition, address: Address, incarnation: int) -> Connector:
+        given, settings = definition, self.config.settings
+        self.stage.secrets.learn(
+            address.server, given, lambda: secrets_of(with_settings(given, settings), os.environ)
+        )
         try:
-            definition = with_settings(definition, self.config.settings)
+            definition = with_settings(definition, settings)
             definition = expand_definition(definition, os.environ).definition
         except ConfigError as error:
             raise connect_failed(address.server, LostReason(str(error))) from None

@@ -991,7 +991,7 @@ def test_the_first_word_on_how_a_connection_was_lost_stands(backend: str) -> Non
                 await settle()
                 incarnation: Any = server.connections[0].hooks
                 news, actor = list[Any](), incarnation.actor
-                incarnation.actor = SimpleNamespace(tell=news.append)
+                incarnation.actor = SimpleNamespace(tell=news.append, hidden=str)
                 incarnation.on_lost(LostReason("exited with code 3", 3))
                 incarnation.on_lost(LostReason("closed its stdout"))
                 assert len(news) == 1

@@ -103,7 +103,7 @@ def test_a_listener_is_called_in_the_step_and_one_that_raises_is_taken_off(backe
         stream.emit(Kind.CALL, detail="one")
         stream.emit(Kind.CALL, detail="two")
         assert heard == ["one", "two"]
-        assert notes == ["a reader of events raised ZeroDivisionError() and is read to no more"]
+        assert notes == ["a reader of events raised ZeroDivisionError and is read to no more"]
 
     with_stream(backend, body)
 

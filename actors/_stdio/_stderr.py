@@ -87,4 +87,9 @@ class StderrRing:
         return next((line.strip()[:_QUOTED_LENGTH] for line in reversed(self._lines()) if line.strip()), "")
 
     def _lines(self) -> list[str]:
-        return without_logins(_UNPRINTABLE.sub("", self._data.decode(errors="replace"))).splitlines()
+        """What begins in the middle of a line is left out: half a secret is not known for one."""
+        text = self._data.decode(errors="replace")
+        if self.total > len(self._data):
+            _, newline, rest = text.partition("\n")
+            text = rest if newline else text
+        return without_logins(_UNPRINTABLE.sub("", text)).splitlines()
