@@ -8,12 +8,13 @@ SEARCHED := $(addprefix tests/test_, fuzz_wire.py fuzz_files.py gate.py restart.
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test soak chaos mutants check conformance older-sdk world bench bench-smoke bench-readme bench-pictures clean
+.PHONY: help demo test soak hostile chaos mutants check conformance older-sdk world bench bench-smoke bench-readme bench-pictures clean
 
 help:
 	@echo "make demo    see it work: bundled servers, a few seconds"
 	@echo "make test    all tests, real servers included (ARGS='-k name' for some of them)"
-	@echo "make soak    a thousand servers over twenty slots, for a minute; real chaos, for ten; then the searches, deep"
+	@echo "make soak    a thousand servers over twenty slots, for a minute; real chaos, for ten; what reads bytes, searched; then the searches, deep"
+	@echo "make hostile hostile servers, clients, files and neighbours at every door, one by one (some minutes)"
 	@echo "make chaos   real chaos, for a minute (GREENROOM_CHAOS_SECONDS=n; GREENROOM_SEED=n brings one back)"
 	@echo "make mutants change the policies, by hand and by machine, and the runtime: a test, or the search, goes red"
 	@echo "make check   format, lint, types, import arrows, docs"
@@ -30,9 +31,13 @@ test: .venv/.developed
 	@$(BIN)/python tools/real_servers.py
 	$(BIN)/python -m pytest $(or $(ARGS),--every-torture-row)
 
-soak: .venv/.developed
+soak: .venv/.fuzzable
 	GREENROOM_SOAK=1 $(BIN)/python -m pytest -s -o faulthandler_timeout=0 tests/soak
 	GREENROOM_SOAK=1 $(BIN)/python -m pytest -o faulthandler_timeout=0 $(SEARCHED)
+
+# Each row of the table alone; `make test` has the quick ones.
+hostile: .venv/.developed
+	GREENROOM_HOSTILE=1 $(BIN)/python -m pytest -o faulthandler_timeout=0 tests/hostile $(ARGS)
 
 chaos: .venv/.developed
 	GREENROOM_CHAOS_SECONDS=$${GREENROOM_CHAOS_SECONDS:-60} $(BIN)/python -m pytest -s -o faulthandler_timeout=0 \
@@ -95,6 +100,11 @@ clean:
 .venv/.developed: .venv/.installed
 	$(PIP) install -c constraints.txt pip
 	$(PIP) install -c constraints.txt --group dev
+	@touch $@
+
+# Where there is no build of atheris, the search ends with what it is missing; everything else runs.
+.venv/.fuzzable: .venv/.developed
+	$(PIP) install -c constraints.txt --group fuzz
 	@touch $@
 
 .venv/.mutable: .venv/.developed

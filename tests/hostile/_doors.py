@@ -1,0 +1,158 @@
+"""The doors a row is tried at: `greenroom serve` as a proxy and direct, and the room in a program of its own.
+
+All three speak the same lines, so a row does not know which it is. Beside the attackers a calm server is configured,
+and `Door.calm` asks it: through the door, or, where the door itself is what is attacked, through the other entrance.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Generator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import attrs
+from tests.support.gateway import HELLO
+
+from ._process import Attacked
+from ._words import FIFO, FOLDER, Row
+from .server import blocks
+
+ROOT = Path(__file__).resolve().parents[2]
+SERVER = Path(__file__).with_name("server.py")
+ECHO = ROOT / "testing" / "servers" / "echo.py"
+PATIENCE = 20.0  # seconds an answer may take on a busy machine; nothing here is judged by it
+SETTINGS = {"bootstrap": False, "requestTimeoutMs": 4000, "connectTimeoutMs": 4000, "queueTimeoutMs": 6000}
+
+
+@attrs.define(eq=False)
+class Door:
+    name: str
+    folder: Path
+    attacked: Attacked
+    _control: socket.socket | None = None
+    calls: int = 0
+
+    @property
+    def is_gateway(self) -> bool:
+        return not self.name.startswith("room")
+
+    def ask(self, tool: str, **arguments: Any) -> int:
+        """Call a server's tool; returns the id of the request."""
+        return self.attacked.send("tools/call", self._params(tool, arguments))
+
+    def calm(self) -> None:
+        """A call of the calm server, and its answer. AssertionError when it does not come."""
+        number = self.ask("calm_echo", text="still here")
+        answer = self.attacked.answer(number, PATIENCE)
+        assert answer is not None, "a neighbour's call was not answered"
+        assert "result" in answer, answer
+        assert self.is_gateway is ("still here" in str(answer["result"])), answer
+
+    def calm_by_command(self) -> None:
+        """The same through the control socket."""
+        if self._control is None:
+            self._control = self.connected()
+        arguments = {"tool": "calm_echo", "args": {"text": "still here"}}
+        request = {"method": "mcp", "params": {"arguments": arguments}}
+        self._control.sendall(json.dumps(request).encode() + b"\n")
+        said = b""
+        while not said.endswith(b"\n"):
+            said += self._control.recv(1 << 16) or b"\n"
+        assert b"still here" in said, said
+
+    def connected(self) -> socket.socket:
+        """A connection to its control socket."""
+        until = time.monotonic() + PATIENCE
+        while not (paths := sorted(self.folder.rglob(f"*-{self.attacked.pid}.sock"))):
+            assert time.monotonic() < until, "there is no control socket"
+            time.sleep(0.01)
+        connection = socket.socket(socket.AF_UNIX)
+        connection.settimeout(PATIENCE)
+        connection.connect(os.fspath(paths[0]))
+        return connection
+
+    def close(self) -> None:
+        if self._control is not None:
+            self._control.close()
+
+    def _params(self, tool: str, arguments: dict[str, Any]) -> dict[str, Any]:
+        if self.name == "proxy":
+            return {"name": "mcp", "arguments": {"tool": tool, "args": arguments}}
+        return {"name": tool, "arguments": arguments}
+
+
+@contextmanager
+def opened(name: str, rows: Sequence[Row], folder: Path) -> Generator[Door]:
+    """A door with the servers of these rows, and the files of these rows in `folder`."""
+    with ExitStack() as stack:
+        servers = {row.name: _entry(row, folder, stack) for row in rows if row.on}
+        servers["calm"] = {"command": sys.executable, "args": ["-S", os.fspath(ECHO), f"{folder}/calm"]}
+        config = folder / "mcp.json"
+        config.write_text(json.dumps({"mcpServers": servers, "settings": SETTINGS}))
+        for row in rows:
+            _lay_out(row, folder, stack)
+        attacked = stack.enter_context(Attacked(_command(name, config, rows), _environment(folder), folder))
+        door = Door(name, folder, attacked)
+        stack.callback(door.close)
+        if door.is_gateway:
+            assert attacked.answer(attacked.send("initialize", HELLO), PATIENCE), attacked.words()
+            attacked.send("notifications/initialized", notify=True)
+        yield door
+
+
+def _command(name: str, config: Path, rows: Sequence[Row]) -> list[str]:
+    if name.startswith("room"):
+        return [sys.executable, "-m", "tests.hostile.room", os.fspath(config), name.removeprefix("room-")]
+    options = [option for row in rows for option in row.options]
+    serve = [sys.executable, "-m", "greenroom", "serve", "--expose", name, "--config", os.fspath(config)]
+    return [*serve, *options]
+
+
+def _environment(folder: Path) -> dict[str, str]:
+    return {
+        "PATH": os.environ["PATH"],
+        "HOME": os.fspath(folder),
+        "PYTHONPATH": os.fspath(ROOT),
+        "XDG_CACHE_HOME": os.fspath(folder / "cache"),
+        "XDG_RUNTIME_DIR": os.fspath(folder),
+    }
+
+
+def _entry(row: Row, folder: Path, stack: ExitStack) -> dict[str, Any]:
+    command = [sys.executable, "-S", os.fspath(SERVER), row.script]
+    if row.over == "stdio":
+        return {"command": command[0], "args": [*command[1:], f"{folder}/{row.name}"], **row.entry}
+    process = subprocess.Popen(command, stdout=subprocess.PIPE)
+    stack.callback(_end, process)
+    assert process.stdout is not None
+    return {"url": f"http://127.0.0.1:{int(process.stdout.readline())}/mcp", **row.entry}
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    process.kill()
+    process.wait()
+    assert process.stdout is not None
+    process.stdout.close()
+
+
+def _lay_out(row: Row, folder: Path, stack: ExitStack) -> None:
+    for place, inside in row.files.items():
+        path = folder / place
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if inside == FOLDER:
+            path.mkdir()
+        elif inside == FIFO:
+            os.mkfifo(path, 0o600)
+        else:
+            with path.open("wb") as file:
+                for block in blocks(list(inside), None):
+                    file.write(block)
+    with suppress(FileNotFoundError):
+        (folder / "cache").chmod(0o700)

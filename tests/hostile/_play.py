@@ -1,0 +1,156 @@
+"""One row at one door, and what must hold of every row.
+
+* Others' worst stall. It is the time one call of a calm neighbour takes, or the processor time the attacked process
+  burns meanwhile, whichever is less: a machine that is busy with other things lets calls wait, but burns nothing; and
+  what is done beside the loop burns, but lets nobody wait. It may be 20 ms, or three times the worst of a calm run of
+  the same process just before, where even that is slower.
+* Memory: the peak of the process, above what it held before.
+* Each request has its answer, and no request has two.
+* An orderly end, which is the door's (`end`): exit code 0, nobody left, nothing said of a bug in us.
+"""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import attrs
+from tests.support.gateway import gone_within, named_after
+
+from ._doors import PATIENCE, Door, opened
+from ._words import MIB, Row
+from .server import blocks
+
+STALL = 0.020  # seconds
+CALM_CALLS, MORE_CALLS = 30, 15
+END_WITHIN = 10.0
+
+
+@attrs.frozen
+class Seen:
+    """What one row did to its neighbours: seconds of each of their calls, before it and beside it, and bytes."""
+
+    calm: Sequence[float]
+    beside: Sequence[float]
+    grown: int
+
+    @property
+    def bound(self) -> float:
+        return max(STALL, 3 * max(self.calm))
+
+    def __str__(self) -> str:
+        worst, calm = max(self.beside), max(self.calm)
+        return (
+            f"worst stall {worst * 1e3:.1f} ms beside it, {calm * 1e3:.1f} ms without, over {len(self.beside)} calls; "
+            f"{self.grown / MIB:.1f} MiB more"
+        )
+
+
+def play_all(rows: Sequence[Row], name: str) -> None:
+    """These rows, one after the other, at one door; and what must hold of each. A stall is believed when it is seen
+    twice: the second time at a door of its own, which has not been attacked before."""
+    for row, seen in _played(rows, name):
+        if max(seen.beside) > seen.bound:
+            ((_, again),) = _played([row], name)
+            assert max(again.beside) <= again.bound, f"{row.name}: {seen}; again: {again}"
+        assert seen.grown <= row.memory, f"{row.name}: {seen}"
+
+
+def _played(rows: Sequence[Row], name: str) -> list[tuple[Row, Seen]]:
+    with TemporaryDirectory(prefix="gr-") as folder, opened(name, rows, Path(folder)) as door:
+        seen = [(row, play(row, door)) for row in rows]
+        end(door)
+    return seen
+
+
+def play(row: Row, door: Door) -> Seen:
+    """Attack, with neighbours that go on calling. AssertionError when a request gets no answer."""
+    neighbour = door.calm_by_command if row.client else door.calm
+    _warm(row, door, neighbour)
+    calm = [_stall(door, neighbour) for _ in range(CALM_CALLS)]
+    held = door.attacked.held()
+    attack = Attack(row, door)
+    beside = _calls_until(attack.is_over, row.lasts, door, neighbour)
+    attack.check()
+    grown = door.attacked.peak() - held
+    attack.close()
+    return Seen(calm, beside, grown)
+
+
+def _warm(row: Row, door: Door, neighbour: Callable[[], None]) -> None:
+    """What happens once is no attack: what is imported, and the start of an attacker that begins honestly."""
+    if "attack" in row.on:
+        number = door.ask(f"{row.name}_echo")
+        assert door.attacked.answer(number, PATIENCE), f"{row.name}: an honest call was never answered"
+    for _ in range(3):
+        neighbour()
+
+
+def _stall(door: Door, neighbour: Callable[[], None]) -> float:
+    burnt, start = door.attacked.burnt(), time.monotonic()
+    neighbour()
+    return min(time.monotonic() - start, door.attacked.burnt() - burnt)
+
+
+def _calls_until(
+    over: Callable[[], bool], lasts: float, door: Door, neighbour: Callable[[], None]
+) -> list[float]:
+    """A neighbour's calls until the attack is over, and some more."""
+    start, stalls, more = time.monotonic(), list[float](), 0
+    while more < MORE_CALLS:
+        stalls.append(_stall(door, neighbour))
+        took = time.monotonic() - start
+        more += (over() and took >= lasts) or took > 2 * PATIENCE
+    return stalls
+
+
+class Attack:
+    """What a row does, begun."""
+
+    def __init__(self, row: Row, door: Door) -> None:
+        self.row, self.door = row, door
+        self.asked = [door.ask(f"{row.name}_attack") for _ in range(row.calls)] if row.on else []
+        self.writer = door.attacked.pour(blocks(list(row.client), None)) if row.client else None
+        self.connections = [door.connected() for _ in range(row.connections)] if row.control else []
+        for connection in self.connections:
+            connection.settimeout(0.2)
+            _say(connection, row)
+
+    def is_over(self) -> bool:
+        if self.writer is not None and self.writer.is_alive():
+            return False
+        said = self.door.attacked.heard.get("h", 0)
+        return said >= self.row.answers and all(map(self.door.attacked.has_answered, self.asked))
+
+    def check(self) -> None:
+        for number in self.asked:
+            assert self.door.attacked.answer(number, 0), f"{self.row.name}: a call was never answered"
+        said = self.door.attacked.heard.get("h", 0)
+        assert said >= self.row.answers, f"{self.row.name}: {said} of {self.row.answers} answers"
+        ours = [number for number, count in self.door.attacked.heard.items() if number != "h" and count > 1]
+        assert not ours, f"{self.row.name}: these requests were answered twice: {ours}"
+
+    def close(self) -> None:
+        for connection in self.connections:
+            connection.close()
+
+
+def _say(connection: socket.socket, row: Row) -> None:
+    try:
+        for block in blocks(list(row.control), None):
+            connection.sendall(block)
+    except OSError:
+        pass  # it takes no more, or has hung up
+
+
+def end(door: Door) -> None:
+    """The door's input is closed: it ends well and leaves nobody."""
+    code = door.attacked.end(END_WITHIN)
+    words = door.attacked.words()
+    assert code == 0, f"it ended with {code}:\n{words[-2000:]}"
+    assert "bug in Greenroom" not in words, words[-4000:]
+    assert "Traceback" not in words, words[-4000:]
+    assert gone_within(named_after(door.folder), 2.0) == set()

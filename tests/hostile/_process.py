@@ -1,0 +1,157 @@
+"""A process under attack: what goes in and out of it, what it has burnt, what it holds.
+
+Writing and reading are threads, so that an attack goes on while somebody else asks; what comes out is read as fast as
+it comes, and only as far as its id when it is long.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+_LONG = 1 << 20  # bytes: an answer that is only counted
+_HEAD = re.compile(rb'\{"jsonrpc":\s*"2.0",\s*"id":\s*("?\w+"?)')
+
+
+class Attacked:
+    """`command` with its two pipes. Use as a context manager: it is killed at the end, if it still runs."""
+
+    def __init__(self, command: Sequence[str], env: Mapping[str, str], cwd: Path) -> None:
+        self._log = (cwd / "stderr.txt").open("wb")
+        self.process = subprocess.Popen(
+            command, env=env, cwd=cwd, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._log
+        )
+        self.pid = self.process.pid
+        self._news = threading.Condition()
+        self._answers: dict[Any, Any] = {}
+        self.heard: dict[Any, int] = {}  # how often each id was answered
+        self._number = 0
+        self._turn = threading.Lock()
+        self._threads: list[threading.Thread] = []
+        self._run(self._read)
+
+    # -- in and out --
+
+    def send(self, method: str, params: Mapping[str, Any] | None = None, *, notify: bool = False) -> int:
+        """Send a request; returns its id."""
+        self._number += 1
+        message = {"jsonrpc": "2.0", "id": self._number, "method": method, "params": params or {}}
+        if notify:
+            del message["id"]
+        self._write(json.dumps(message).encode() + b"\n")
+        return self._number
+
+    def pour(self, data: Iterable[bytes]) -> threading.Thread:
+        """Write this beside whatever else happens, for as long as it is taken."""
+        return self._run(self._pour, data)
+
+    def answer(self, number: Any, within: float) -> Any:
+        """The answer to a request: `{"result"…}`, `{"error"…}`, or None when it does not come. A long one is empty."""
+        with self._news:
+            self._news.wait_for(lambda: number in self._answers, within)
+            return self._answers.get(number)
+
+    def has_answered(self, number: Any) -> bool:
+        return number in self._answers
+
+    def _write(self, data: bytes) -> None:
+        assert self.process.stdin is not None
+        with self._turn:
+            while data:
+                data = data[os.write(self.process.stdin.fileno(), data) :]
+
+    def _pour(self, data: Iterable[bytes]) -> None:
+        with suppress(OSError):
+            for block in data:
+                self._write(block)
+
+    def _read(self) -> None:
+        assert self.process.stdout is not None
+        parts: list[bytes] = []
+        while chunk := os.read(self.process.stdout.fileno(), 1 << 18):
+            *lines, rest = chunk.split(b"\n")
+            for line in lines:
+                self._hear(b"".join((*parts, line)))
+                parts = []
+            parts.append(rest)
+
+    def _hear(self, line: bytes) -> None:
+        try:
+            message = json.loads(line) if len(line) < _LONG else {}
+        except (RecursionError, ValueError):
+            message = {}
+        if not message:
+            found = _HEAD.match(line)
+            message = {"id": json.loads(found[1])} if found else {}
+        if "id" in message and "method" not in message:
+            with self._news:
+                self._answers[message["id"]] = message
+                self.heard[message["id"]] = self.heard.get(message["id"], 0) + 1
+                self._news.notify_all()
+
+    def _run(self, body: Any, *args: Any) -> threading.Thread:
+        thread = threading.Thread(target=body, args=args, daemon=True)
+        self._threads.append(thread)
+        thread.start()
+        return thread
+
+    # -- what it costs --
+
+    def burnt(self) -> float:
+        """Seconds of processor that all its threads have had: the clock of that process (see clock_getcpuclockid)."""
+        return time.clock_gettime((~self.pid << 3) | 2)
+
+    def held(self) -> int:
+        """Bytes it holds now; from now on its peak is counted anew."""
+        with suppress(OSError):
+            Path(f"/proc/{self.pid}/clear_refs").write_text("5")
+        return self._status("VmRSS")
+
+    def peak(self) -> int:
+        return self._status("VmHWM")
+
+    def _status(self, key: str) -> int:
+        for line in Path(f"/proc/{self.pid}/status").read_text().splitlines():
+            if line.startswith(key):
+                return int(line.split()[1]) << 10
+        raise LookupError(key)
+
+    # -- its end --
+
+    def end(self, within: float) -> int | None:
+        """Close its input; its exit code, or None when it stays. A writer in the middle is cut off by a signal."""
+        assert self.process.stdin is not None
+        if self._turn.acquire(timeout=0.5):
+            self.process.stdin.close()
+            self._turn.release()
+        else:
+            self.process.send_signal(signal.SIGTERM)
+        with suppress(subprocess.TimeoutExpired):
+            return self.process.wait(within)
+        return None
+
+    def words(self) -> str:
+        return Path(self._log.name).read_text(errors="replace")
+
+    def __enter__(self) -> Attacked:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.process.poll() is None:
+            self.process.kill()
+            self.process.wait()
+        for thread in self._threads:
+            thread.join(5)
+        for stream in (self.process.stdin, self.process.stdout, self._log):
+            if stream is not None:
+                with suppress(OSError):
+                    stream.close()

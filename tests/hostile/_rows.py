@@ -1,0 +1,95 @@
+"""The table: what a server, a client, a file or a neighbour may do to a room, each in a few lines of data.
+
+A row that is `quick` is tried in every run of the tests, each at one door; all of them are tried at all doors by
+`make hostile`.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from ._words import (
+    FIFO,
+    FOLDER,
+    MIB,
+    Row,
+    answer,
+    content,
+    error,
+    forever,
+    http,
+    nested,
+    packed,
+    stream,
+    times,
+)
+
+TOOL = '{"name":"attack","inputSchema":{"type":"object"}'
+CACHE = "cache/greenroom/catalogue.json"
+
+# ---- servers, over their pipes -------------------------------------------------------------------------------------
+
+ANSWERS: Final = (
+    Row("deep_result", {"attack": content(',"structuredContent":{"a":', *nested(963), "}")}, calls=4, quick=True),
+    Row("deeper_result", {"attack": content(',"_meta":{"a":', *nested(5000), "}")}, calls=4),
+    Row("bottomless", {"attack": content(',"x":', *nested(2 * MIB))}),
+    Row("deep_error", {"attack": error('{"code":1,"message":"no","data":', *nested(964), "}")}, calls=4),
+    Row("byte_in_error", {"attack": error('{"code":1,"message":"\udcff","data":"\udcc3"}')}, calls=4, quick=True),
+    Row("half_characters", {"attack": answer('{"content":[{"type":"text","text":"\\ud83d"}]}')}, calls=4),
+    Row("endless_digits", {"attack": content(',"x":', times(4 * MIB, "7"))}),
+    Row("digits_for_a_code", {"attack": error('{"code":', times(MIB, "7"), ',"message":"no"}')}),
+    Row("never_a_line", {"attack": [forever("x")]}, memory=256 * MIB),
+    Row("twice_as_long", {"attack": [*answer('{"content":[]}'), *answer('{"content":[]}')]}, calls=4),
+)  # fmt: skip
+
+FLOODS: Final = (
+    Row("stderr", {"stderr": [forever("error\n")]}, lasts=1.0, quick=True),
+    Row("one_line_on_stderr", {"stderr": [forever("x")]}, lasts=1.0),
+)  # fmt: skip
+
+LEARNED: Final = (
+    Row("deep_schema", {"tools/list": answer('{"tools":[', TOOL, ',"x":', *nested(964), "}]}")}, quick=True),
+    Row("others_resources", {"resources/list": answer('{"resources":[', times(10_000, '{"uri":"greenroom://calm/x","name":"x"},'), '{"uri":"greenroom://calm/x","name":"x"}]}')}),
+)  # fmt: skip
+
+# ---- servers, over HTTP --------------------------------------------------------------------------------------------
+
+BOMB = packed(packed(packed(times(1 << 30, "\0"))))
+HTTP: Final = (
+    Row("unknown_encoding", {"attack": http("x", Content_Encoding="zebra")}, over="http"),
+    Row("endless_body", {"attack": http(forever("x"))}, over="http", memory=128 * MIB),
+    Row("endless_refusal", {"attack": http(forever("x"), status="500 No")}, over="http", quick=True),
+    Row("endless_head", {"attack": ["HTTP/1.1 200 OK\r\n", forever("A: b\r\n")]}, over="http"),
+    Row("event_ids", {"attack": stream(forever("id: ", times(1000, "\udcff"), "\n\n"))}, over="http", lasts=1.0),
+    Row("retries", {"attack": stream(forever("retry: 99999999999999999999999\n\n"))}, over="http", lasts=1.0),
+    Row("cookies", {"attack": http("{}", Set_Cookie="\udcff=\udcfe; expires=never; max-age=1e999; domain=..")}, over="http"),
+    Row("status_line", {"attack": ["HTTP/1.1 99999999999 \udcff\r\n\r\n"]}, over="http"),
+    Row("challenge", {"attack": ["HTTP/1.1 401 No\r\nWWW-Authenticate: ", times(60_000, 'Bearer a="'), "\r\n\r\n"]}, over="http"),
+    Row("charset", {"attack": http("{}", kind="application/json; charset=zlib")}, over="http"),
+    Row("deep_body", {"attack": http(*content(',"x":', *nested(5000)))}, over="http"),
+)  # fmt: skip
+
+# ---- clients -------------------------------------------------------------------------------------------------------
+
+PING = '{"jsonrpc":"2.0","id":"h","method":"ping"}\n'
+CLIENTS: Final = (
+    Row("client_deep", client=['{"jsonrpc":"2.0","id":"h","method":"tools/call","params":', *nested(964), "}\n", PING], answers=2, quick=True),
+    Row("client_bottomless", client=[*nested(2 * MIB), "\n", PING], answers=1, memory=128 * MIB),
+)  # fmt: skip
+
+COMMANDS: Final = (
+    Row("endless_command", control=[times(40 * MIB, "x")], lasts=0.5, memory=128 * MIB),
+    Row("deep_command", control=[*nested(5000), "\n"], lasts=0.5),
+    Row("many_commands", control=[times(5000, '{"method":"status"}\n')], lasts=1.0),
+)
+
+# ---- files, and neighbours of the same machine ---------------------------------------------------------------------
+
+FILES: Final = (
+    Row("cache_deep", files={CACHE: ['{"version":1,"entries":', *nested(964), "}"]}, quick=True),
+    Row("cache_folder", files={CACHE: FOLDER}),
+    Row("cache_lock_fifo", files={CACHE + ".lock": FIFO}),
+    Row("old_sockets", files={f"cache/greenroom/run/0123456789ab-{9_000_000 + n}.sock": ["x"] for n in range(2000)}),
+)  # fmt: skip
+
+ROWS: Final = (*ANSWERS, *FLOODS, *LEARNED, *HTTP, *CLIENTS, *COMMANDS, *FILES)

@@ -1,0 +1,108 @@
+"""What a row of the table is made of: the pieces of what is said, and the row."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import attrs
+
+MIB = 1 << 20
+Piece = str | list[Any]
+ID: Piece = ["id"]
+
+
+def times(count: int, *pieces: Piece) -> Piece:
+    return ["times", count, *pieces]
+
+
+def forever(*pieces: Piece) -> Piece:
+    return ["forever", *pieces]
+
+
+def packed(*pieces: Piece) -> Piece:
+    """Compressed by gzip."""
+    return ["gzip", *pieces]
+
+
+def nested(depth: int, opens: str = "[", closes: str = "]", inside: str = "") -> list[Piece]:
+    return [times(depth, opens), inside, times(depth, closes)]
+
+
+def answer(*result: Piece) -> list[Piece]:
+    """An answer, a line: its result is made of these."""
+    return ['{"jsonrpc":"2.0","id":', ID, ',"result":', *result, "}\n"]
+
+
+def error(*body: Piece) -> list[Piece]:
+    return ['{"jsonrpc":"2.0","id":', ID, ',"error":', *body, "}\n"]
+
+
+def content(*more: Piece) -> list[Piece]:
+    """The answer to a call: one text, and these members beside it."""
+    return answer('{"content":[{"type":"text","text":"x"}]', *more, "}")
+
+
+def said(method: str, **params: Any) -> Piece:
+    """A notification, a line."""
+    return json.dumps({"jsonrpc": "2.0", "method": method, "params": params}) + "\n"
+
+
+def asked(method: str, **params: Any) -> list[Piece]:
+    """A request, a line."""
+    return [json.dumps({"jsonrpc": "2.0", "id": "h", "method": method, "params": params}) + "\n"]
+
+
+def http(*body: Piece, status: str = "200 OK", kind: str = "application/json", **headers: str) -> list[Piece]:
+    """A whole answer over HTTP; `Content_Encoding` is the header of that name."""
+    given = {"Content-Type": kind, "Connection": "close", **headers}
+    lines = [f"{name.replace('_', '-')}: {value}\r\n" for name, value in given.items()]
+    return [f"HTTP/1.1 {status}\r\n", *lines, "\r\n", *body]
+
+
+def stream(*events: Piece) -> list[Piece]:
+    return http(*events, kind="text/event-stream")
+
+
+DOORS = ("proxy", "direct", "room-trio", "room-asyncio")
+
+
+@attrs.frozen
+class Row:
+    """One attack. What is left out is honest; what nobody does beside it is done by calm neighbours.
+
+    `on`: a server that says this (see `server.py`); it is called `calls` times at once, and each call is answered.
+    `client`: a client that writes this; it is to get `answers` answers. `control`: the same for the control socket,
+    over as many `connections`. `files`: what lies in the gateway's folders before it starts (a path, and what is in it;
+    or `FIFO`, or `FOLDER`).
+    """
+
+    name: str
+    on: Mapping[str, Sequence[Piece]] = attrs.field(factory=dict[str, Sequence[Piece]])
+    over: str = "stdio"
+    entry: Mapping[str, Any] = attrs.field(factory=dict[str, Any])
+    calls: int = 1
+    client: Sequence[Piece] = ()
+    control: Sequence[Piece] = ()
+    connections: int = 1
+    answers: int = 0
+    files: Mapping[str, Sequence[Piece] | str] = attrs.field(factory=dict[str, Any])
+    options: Sequence[str] = ()
+    lasts: float = 0.0  # seconds the neighbours go on calling, at least
+    memory: int = 64 * MIB  # what the gateway may need more, at most
+    quick: bool = False
+
+    @property
+    def not_at(self) -> Sequence[str]:
+        """The doors it cannot be tried at: a room in a program has no client and no options of `serve`."""
+        needs_gateway = self.client or self.control or self.options
+        return [door for door in DOORS if door.startswith("room")] if needs_gateway else []
+
+    @property
+    def script(self) -> str:
+        return json.dumps({"over": self.over, "on": self.on})
+
+
+FIFO = "fifo"
+FOLDER = "folder"

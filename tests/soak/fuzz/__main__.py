@@ -1,0 +1,50 @@
+"""`python -m tests.soak.fuzz TARGET SECONDS FOLDER`: search one target, led by the branches it takes.
+
+What makes it fail is printed and kept in FOLDER; the exit code is then not 0. An input may take five seconds, and the
+whole process two gigabytes.
+"""
+
+from __future__ import annotations
+
+import importlib
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+# What is searched; to instrument the whole room would take as long as a search.
+READERS = [
+    *("greenroom.protocol", "greenroom.supervisor._jsonc", "greenroom.gateway._rpc"),
+    *("greenroom.gateway._control_request", "greenroom.actors._lenient", "greenroom.actors._wire"),
+    *("greenroom.actors._catalogue_file", "greenroom.actors._http._events"),
+    *("greenroom.actors._stdio._lines", "greenroom.actors._stdio._stderr"),
+]
+
+
+def main(name: str, seconds: str, folder: str) -> None:
+    atheris: Any = importlib.import_module("atheris")  # it is there only where somebody searches
+    with atheris.instrument_imports(include=READERS, enable_loader_override=False):
+        from ._targets import TARGETS
+    from ._seeds import SEEDS
+
+    corpus = Path(folder, "corpus")
+    corpus.mkdir(parents=True)
+    for number, seed in enumerate(SEEDS[name]):
+        (corpus / f"seed-{number}").write_bytes(seed)
+    bounds = [f"-max_total_time={seconds}", "-timeout=5", "-rss_limit_mb=2048", "-max_len=8192"]
+    words = Path(folder, "words.dict")  # what a search by bytes would have to guess
+    words.write_text("".join(f"{word}\n" for word in sorted(_words(SEEDS[name]))))
+    bounds.append(f"-dict={words}")
+    options = [*bounds, f"-artifact_prefix={folder}/", "-verbosity=0", "-print_final_stats=1"]
+    atheris.Setup([sys.argv[0], *options, str(corpus)], TARGETS[name])
+    atheris.Fuzz()
+
+
+def _words(seeds: tuple[bytes, ...]) -> set[str]:
+    """The keys of the seeds, as libFuzzer writes them."""
+    found = {word for seed in seeds for word in re.findall(rb'"[A-Za-z/$_]{2,30}":?', seed)}
+    return {'"' + word.decode().replace('"', '\\"') + '"' for word in found}
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

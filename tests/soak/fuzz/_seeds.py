@@ -1,0 +1,58 @@
+"""Where the search begins: a few good ones of each kind, and what was found, which stays found."""
+
+from __future__ import annotations
+
+from typing import Final
+
+_JSON: Final = (
+    b"{}", b"[]", b'{"a":[1,2.5,true,null,"x\\u00e9\\ud83d\\ude00"]}', b'{"a":"\\ud83d"}', b"[" * 900 + b"]" * 900,
+    b'{"a":' * 2000, b"\xff", b'{"a":1e999}', b"1" * 5000, b"", b"\xef\xbb\xbf{}", b'{"a":"\\\\ud83d","\\udc00":1}',
+)  # fmt: skip
+_MESSAGES: Final = (
+    b'{"jsonrpc":"2.0","id":1,"result":{"content":[{"type":"text","text":"x"}],"_meta":{"a":1}}}',
+    b'{"jsonrpc":"2.0","id":"a","error":{"code":-32601,"message":"no","data":{}}}',
+    b'{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":1,"progress":2}}',
+    b'[{"jsonrpc":"2.0","id":1,"result":{}},{"jsonrpc":"2.0","id":2,"result":{}}]',
+    b'{"jsonrpc":"2.0","id":1.0,"method":"tools/call","params":{"name":"x","arguments":null,"_meta":null}}',
+    b'{"id":"\\ud83d","method":"ping"}',
+)
+_RESULT: Final = (
+    b'{"content":[{"type":"text","text":"x"},{"type":"image","data":"AA==","mimeType":"image/png"},{"type":"resource",'
+    b'"resource":{"uri":"a://b","blob":"AA=="}},{"type":"resource_link","uri":"a://b","name":"n"}],'
+    b'"structuredContent":{"a":1},"isError":true}'
+)
+_RECORDS: Final = (
+    b'{"tools":[{"name":"a","inputSchema":{"type":"object","properties":{"x":{"type":["string","null"],"enum":["a"],'
+    b'"$ref":"#/$defs/y"}},"required":["x"],"$defs":{"y":{"anyOf":[{"type":"string"}]}}},"outputSchema":{}},'
+    b'{"name":"a-b"},{"name":"a_b"}],"resources":[{"uri":"a://b","name":"n"},{"uri":"greenroom://a/a://b","name":""}],'
+    b'"templates":[{"uriTemplate":"a://{x}/{y}","name":"n"}],"prompts":[{"name":"p","arguments":[{"name":"x"}]}]}'
+)
+_CONFIG: Final = (
+    (
+        b'{"mcpServers":{"a":{"command":"x","args":["-k${A:-b}"],"env":{"T":"$env:X"},"lifecycle":"eager"},"b":{"url":'
+        b'"https://u:p@h/?k=v","headers":{"Authorization":"Bearer ${T}"}}},"settings":{"maxConnections":3,"toolPrefix":'
+        b'"none"},"imports":["cursor"],}'
+    ),
+    b'{"servers":{"a":{"type":"stdio","command":"${input:x}"}} /* no */ }',
+)
+
+SEEDS: Final[dict[str, tuple[bytes, ...]]] = {
+    "envelope": (*_MESSAGES, *_JSON),
+    "lenient_parts": (*_MESSAGES, *_JSON),
+    "mended": (b'"\\ud83d\\ud83d\\ude00\\\\ud83d"', *_JSON),
+    "lines": (b"\1\2\3\4one\ntwo\n" + b"x" * 70 + b"\nthree\nfour",),
+    "events": (b"\1\2\3\4data: a\r\ndata: b\r\rid: 1\nretry: 10\nevent: e\n\ndata: c\n\n" + b"data: " + b"x" * 70,),
+    "stderr": (
+        b'\0\0\0\0Traceback (most recent call last):\n  File "x.py", line 1, in f\nValueError: no\n',
+        b"\1\2\3\4\x1b[31merror: it is at https://u:p@h\x1b[0m\nnpm ERR! code E404\n    at f (x.js:1:2)\nx() \n",
+    ),
+    "result": (_RESULT, *_JSON),
+    "records": (_RECORDS, *_JSON),
+    "door": (*_MESSAGES, *_JSON),
+    "command": (b'{"method":"mcp","params":{"arguments":{"tool":"x"}}}', *_JSON),
+    "patterns": (b"a*b?[c]\nabc", b"${A:-${B}}$env:X{env:Y}~\nx", b"greenroom://a%20b/c://d\nx"),
+    "jsonc": (*_CONFIG, *_JSON, b"// x\n{'a': 0x1f, b: +Infinity,}"),
+    "config": (*_CONFIG, *_JSON),
+    "redaction": (b"\5Authorization: Bearer ", b"\0https://user:pass@host/?token="),
+    "catalogue": (b'{"version":1,"entries":{"h s":{"fetched_at":1e9,"revision":1,"body":{"tools":[]}}}}', *_JSON),
+}  # fmt: skip

@@ -1,0 +1,306 @@
+"""Everything that reads bytes from outside, each as a function of some bytes that raises when something is wrong.
+
+What a reader refuses it refuses by its own error; whatever else it raises is a finding, and so is a broken promise:
+each target checks what its reader says of itself. A target is bounded by whoever runs it, in time and memory.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from itertools import pairwise
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, Final
+
+import attrs
+import msgspec
+
+from greenroom.actors import _lenient as lenient
+from greenroom.actors import _wire as wire
+from greenroom.actors._catalogue_file import CatalogueFile
+from greenroom.actors._http._events import EventParser
+from greenroom.actors._stdio._lines import LineSplitter
+from greenroom.actors._stdio._stderr import StderrRing
+from greenroom.gateway import _rpc as rpc
+from greenroom.gateway._control_request import parse_request
+from greenroom.gateway._jobs import RpcFault
+from greenroom.protocol import _uris as uris
+from greenroom.protocol import halves
+from greenroom.protocol._fit import fit
+from greenroom.protocol.catalogue import ServerEntry
+from greenroom.protocol.config_parse import definition_hash, parse_config, redacted
+from greenroom.protocol.content import guard, text_of, to_blocks, to_resource_blocks
+from greenroom.protocol.errors import ConfigError, UsageError
+from greenroom.protocol.index import Index
+from greenroom.protocol.interpolate import expand, missing_variables
+from greenroom.protocol.names import selector
+from greenroom.protocol.schema_text import parameters_text
+from greenroom.protocol.secrets import Hidden, Secrets
+from greenroom.supervisor._jsonc import NotJsonError, loads
+
+Target = Callable[[bytes], None]
+TARGETS: Final[dict[str, Target]] = {}
+LIMIT: Final = 64  # bytes of a line or an event
+NOW: Final = 1_000_000_000.0
+
+
+def _target(body: Target) -> Target:
+    TARGETS[body.__name__] = body
+    return body
+
+
+# ---- what servers say ----------------------------------------------------------------------------------------------
+
+
+@_target
+def envelope(data: bytes) -> None:
+    """A line of a server, its envelope and its payloads."""
+    whole = halves.repair_utf8(data)
+    wire.answer_id_in(whole)
+    wire.decode_message(whole)
+    wire.excerpt(whole).encode()
+    try:
+        messages = wire.decode_line(whole)
+    except wire.WireFault as fault:
+        str(fault).encode()
+        return
+    for message in messages:
+        with suppress(wire.WireFault):
+            wire.encode_json(wire.decode_result(bytes(message.result)))
+        with suppress(wire.WireFault):
+            wire.decode_params(message.params)
+        if bytes(message.error):
+            wire.decode_error(bytes(message.error))
+        if message.id is not None:
+            json.loads(wire.encode_reply(message.id, {}))
+
+
+@_target
+def lenient_parts(data: bytes) -> None:
+    """An object by its keys: each part stands in the bytes it came in."""
+    whole = bytes(halves.repair_utf8(data))
+    try:
+        parts = lenient.decode_parts(whole)
+    except (msgspec.MsgspecError, RecursionError):
+        return
+    assert all(bytes(part) in whole for part in parts.values())
+
+
+@_target
+def mended(data: bytes) -> None:
+    """Half characters: mending keeps every length, and what is mended has none."""
+    whole = bytes(halves.repair_utf8(data))
+    whole.decode()
+    after = halves.mend_escapes(whole)
+    if after is not None:
+        assert len(after) == len(whole)
+        assert halves.mend_escapes(after) is None
+
+
+@_target
+def lines(data: bytes) -> None:
+    """Lines out of chunks, whatever the chunks: those that fit, in their order; the others are told."""
+    cut, text = _cut(data)
+    told: list[bytes] = []
+    splitter = LineSplitter(LIMIT, told.append)
+    found = [bytes(line) for piece in cut for line in splitter.feed(piece)]
+    ended = text.split(b"\n")[:-1]
+    assert found == [line for line in ended if len(line) <= LIMIT]
+    assert len(told) >= sum(len(line) > LIMIT for line in ended)
+
+
+@_target
+def events(data: bytes) -> None:
+    """Events out of chunks are those of the whole."""
+    cut, text = _cut(data)
+    told: list[bytes] = []
+    parser, at_once = EventParser(LIMIT, told.append), EventParser(LIMIT, lambda _: None)
+    found = [event for piece in cut for event in parser.feed(piece)]
+    whole = at_once.feed(text)
+    if not told:
+        assert found == whole
+        assert (parser.last_id, parser.retry) == (at_once.last_id, at_once.retry)
+
+
+def _cut(data: bytes) -> tuple[list[bytes], bytes]:
+    """The first bytes say where the rest is cut."""
+    places, text = data[:4], data[4:]
+    at = sorted({place % (len(text) + 1) for place in places} | {0, len(text)})
+    return [text[start:end] for start, end in pairwise(at)], text
+
+
+@_target
+def stderr(data: bytes) -> None:
+    """The last words of a server: few, short and printable."""
+    ring = StderrRing(4096)
+    for piece in _cut(data)[0]:
+        ring.feed(piece)
+    assert len(ring.last_line()) <= 400
+    tail = ring.tail()
+    assert len(tail) <= 8
+    assert all(len(line) <= 400 and "\x1b" not in line for line in tail)
+    str(tail).encode()
+
+
+@_target
+def result(data: bytes) -> None:
+    """What a tool answered, as clients are shown it."""
+    value = _object(data)
+    with suppress(UsageError):
+        for blocks in (to_blocks(value), to_resource_blocks(value)):
+            text_of(blocks)
+            guarded = guard(blocks, max_bytes=200, max_lines=5)
+            json.dumps(guarded.blocks)
+
+
+@_target
+def records(data: bytes) -> None:
+    """What servers list: names, URIs, schemas, and an index over them."""
+    value = _object(data)
+    listed = {kind: _listed(value, kind) for kind in ("tools", "resources", "templates", "prompts")}
+    config = parse_config({"mcpServers": {"a": {"command": "x"}, "b-b": {"command": "y"}}})
+    entries = {name: attrs.evolve(ServerEntry(name, ""), **listed) for name in config.servers}
+    index = Index.build(config.servers, entries, config.settings)
+    names = [target.name for target in index.tools()]
+    assert len(set(names)) == len(names)
+    for target in index.tools():
+        assert index.get(target.name) is target
+        parameters_text(target.record.get("inputSchema")).encode("utf-8", "replace")
+        fit("tool", target.record)
+        index.suggest(target.name)
+    for place in (*index.resources(), *index.templates()):
+        index.resolve_uri(place.uri)
+        index.resolve_template(place.uri)
+        assert uris.unqualified(uris.qualified(place.server, place.original)) == (
+            place.server,
+            place.original,
+        )
+
+
+def _listed(value: Mapping[str, Any], kind: str) -> tuple[dict[str, Any], ...] | None:
+    """What a reader of lists leaves of one: its objects."""
+    said = value.get(kind)
+    return tuple(record for record in said if isinstance(record, dict)) if isinstance(said, list) else None
+
+
+def _object(data: bytes) -> Mapping[str, Any]:
+    try:
+        return wire.decode_result(bytes(halves.repair_utf8(data)))
+    except wire.WireFault:
+        return {}
+
+
+# ---- what clients and commands say ---------------------------------------------------------------------------------
+
+
+@_target
+def door(data: bytes) -> None:
+    """A line of a client: its envelope, and its params as each method reads them."""
+    rpc.read_head_id(data)
+    try:
+        message = rpc.read_envelope(data)
+        key = rpc.read_id(message)
+    except RpcFault as fault:
+        json.loads(rpc.error_line(b"", fault))
+        return
+    readers: tuple[Callable[[msgspec.Raw], object], ...] = (
+        *(rpc.read_call, rpc.read_plain_call, rpc.read_cancel),
+        *(rpc.read_object, rpc.read_value),
+        lambda params: rpc.read_meta(rpc.read_parts(params)),
+    )
+    for read in readers:
+        try:
+            read(message.params)
+        except RpcFault as fault:
+            json.loads(rpc.error_line(key, fault))
+    if bytes(message.result):
+        for said in (rpc.for_handshake, lambda result: rpc.for_modern(result, {}, {})):
+            with suppress(*rpc.UNWRITABLE):
+                json.loads(said(bytes(message.result)))
+
+
+@_target
+def command(data: bytes) -> None:
+    """A line on the control socket."""
+    with suppress(UsageError):
+        method, params = parse_request(data)
+        assert isinstance(method, str)
+        assert isinstance(params, dict)
+
+
+@_target
+def patterns(data: bytes) -> None:
+    """Patterns and names from a configuration and from models, in linear time."""
+    pattern, _, name = data.decode(errors="replace").partition("\n")
+    selector((pattern,))(name)
+    uris.unqualified(pattern)
+    expand(pattern, {"A": name})
+    missing_variables(pattern, {})
+
+
+# ---- files ---------------------------------------------------------------------------------------------------------
+
+
+@_target
+def jsonc(data: bytes) -> None:
+    """JSON as people keep it: whatever is JSON is read as such."""
+    text = data.decode(errors="replace").removeprefix("\ufeff")
+    try:
+        strict = json.dumps(json.loads(text))
+    except (ValueError, RecursionError):
+        strict = None
+    try:
+        value = loads(text)
+    except NotJsonError as error:
+        str(error).encode()
+        assert strict is None
+    else:
+        assert strict in (None, json.dumps(value))
+
+
+@_target
+def config(data: bytes) -> None:
+    """A configuration file, up to the moment a server is started. Its secrets are in nothing that is shown."""
+    try:
+        parsed = parse_config(loads(data.decode(errors="replace")), environ={})
+    except NotJsonError:
+        return
+    except ConfigError as error:
+        str(error).encode()
+        return
+    for definition in parsed.servers.values():
+        definition_hash(definition, {}, "/")
+    json.dumps(redacted(parsed), ensure_ascii=False).encode()
+    str(parsed.problems).encode()
+
+
+@_target
+def redaction(data: bytes) -> None:
+    """A planted secret is in nothing that is said, whatever stands around it."""
+    cut = data[:1] or b"\0"
+    text = data[1:].decode(errors="replace")
+    at = cut[0] % (len(text) + 1)
+    secret = "s3cr3t-of-somebody"
+    secrets = Secrets([Hidden("TOKEN", secret), Hidden("OTHER_TOKEN", text[:40])])
+    for spelled in (secret, json.dumps(secret), secret + "\n"):
+        said = secrets.without(text[:at] + spelled + text[at:])
+        assert secret not in said
+    parsed = parse_config(
+        {"mcpServers": {"a": {"command": "x", "env": {"TOKEN": secret}, "args": [text, f"--token={secret}"]}}}
+    )
+    assert secret not in json.dumps(redacted(parsed))
+
+
+@_target
+def catalogue(data: bytes) -> None:
+    """The cache: read or set aside, and then written."""
+    with TemporaryDirectory() as folder:
+        file = CatalogueFile(Path(folder) / "catalogue.json")
+        file.path.write_bytes(data)
+        file.load({"s": "h"}, NOW)
+        entry = ServerEntry("s", "h", tools=({"name": "t"},), fetched_at=NOW + 1, revision=2**40)
+        assert file.save([entry], NOW + 1) is None or file.path.exists()
+        again = file.load({"s": "h"}, NOW + 1)
+        assert again.entries["s"].tools == entry.tools
