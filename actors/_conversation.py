@@ -22,6 +22,7 @@ from ._peer import ANSWERED, NOT_SENT, SENT, Exchange, PeerHooks, RpcError
 from ._rim import Rim
 from ._wire import (
     ABSENT,
+    HEAD,
     NO_STAMP,
     Envelope,
     Stamp,
@@ -52,6 +53,8 @@ class Conversation:
         self.client_info: Mapping[str, Any] = {}
         self.client_capabilities: Mapping[str, Any] = {}
         self.notes = Notes(hooks.on_note)
+        self.junk = 0  # lines that were of no use to anybody
+        self.unasked = 0  # requests and notifications of the other side
         self._rim = rim
         self._hooks = hooks
         self._stamp = NO_STAMP
@@ -95,7 +98,7 @@ class Conversation:
         """One line or event that came in: a message, a batch of them, or junk."""
         text = line if line.isascii() else repair_utf8(line)
         if text is not line:
-            self.notes.add(f"bad UTF-8 on {self.channel}", excerpt(line))
+            self.notes.add(f"bad UTF-8 on {self.channel}", lambda: excerpt(line))
         message = decode_message(text)
         if message is not None:
             self.take(message)
@@ -105,7 +108,7 @@ class Conversation:
     def _take_other(self, text: bytes | bytearray) -> None:
         """A line that is not one message."""
         try:
-            messages = decode_line(text)
+            messages = decode_line(text, self.protocol_version)
         except WireFault as problem:
             self._take_junk(text, str(problem))
         else:
@@ -118,8 +121,10 @@ class Conversation:
         if message.method is None:
             self._take_answer(message)
         elif message.id is None:
+            self.unasked += 1
             self._take_notification(message.method, message.params)
         else:
+            self.unasked += 1
             self._take_request(message.id, message.method, message.params)
 
     def _take_answer(self, message: Envelope) -> None:
@@ -171,10 +176,14 @@ class Conversation:
     # -- what cannot be read whole --
 
     def _take_junk(self, line: bytes | bytearray, why: str) -> None:
-        if self._silent or not line.strip():
+        if self._silent:
             return
-        if not self._end_by_head(line, f"the answer is not JSON-RPC: {why}"):
-            self.notes.add(f"junk on {self.channel}", excerpt(line))
+        self.junk += 1
+        head = line[:HEAD]
+        if head.isspace() or not head:  # an empty line is passed over, however often it counts
+            return
+        if not self._end_by_head(head, f"the answer is not JSON-RPC: {why}"):
+            self.notes.add(f"junk on {self.channel}", lambda: excerpt(line))
 
     def take_overlong(self, head: bytes, bound: str) -> None:
         """A message over the bound, of which only the head was kept."""
@@ -203,13 +212,14 @@ class Conversation:
 
     def _note_unasked(self, answered_id: object, error: bytes) -> None:
         if answered_id is None:
-            self.notes.add(
-                "an error about no request" if error else "a message that is neither", excerpt(error)
-            )
+            self.junk += 1
+            kind = "an error about no request" if error else "a message that is neither"
+            self.notes.add(kind, lambda: excerpt(error))
         elif 0 < as_id(answered_id) <= self._last_id:
-            self.notes.add("a late or second answer", f"id {_short(answered_id)}")
+            self.notes.add("a late or second answer", lambda: f"id {_short(answered_id)}")
         else:
-            self.notes.add("an answer nobody asked for", f"id {_short(answered_id)}")
+            self.junk += 1
+            self.notes.add("an answer nobody asked for", lambda: f"id {_short(answered_id)}")
 
 
 def mark_sent(exchange: Exchange) -> None:

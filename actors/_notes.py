@@ -22,11 +22,13 @@ class Notes:
         self._on_note = on_note
         self.counts: Counter[str] = Counter()
 
-    def add(self, kind: str, detail: str = "") -> None:
-        """One more of `kind` ("junk on stdout"), with a detail that is shown while the kind is new."""
+    def add(self, kind: str, detail: str | Callable[[], str] = "") -> None:
+        """One more of `kind` ("junk on stdout"), with a detail that is shown while the kind is new. One that costs
+        something to say is given as a function."""
         self.counts[kind] += 1
         count = self.counts[kind]
         if count <= NOTES_IN_FULL:
+            detail = detail if isinstance(detail, str) else detail()
             self._on_note(f"{kind}: {without_logins(detail)}" if detail else kind)
         elif _is_power_of_ten(count):
             self._on_note(f"{kind}: {count:,} times so far")

@@ -8,23 +8,32 @@ the time. So this file, and no other, talks to the two loops directly. Both rims
 A `Waiter` is a one-shot flag for one waiting task: `set` may be called before, during or after `wait`, any number of
 times. Cancelling the wait leaves the flag usable; nothing is lost: the *value* lives in whoever owns the waiter.
 
-`read_forever` calls `on_readable` each time the descriptor has something to read, until that returns False. On trio it
-is a loop around `wait_readable`; on asyncio it is a loop callback, so that an answer is handled without waking a task
-for it, or the step of a `StepLoop`, which calls it sooner still. Rejected: anyio's byte streams (an intermediate buffer
-and two task switches a read) and one task per call.
+`read_forever` calls `on_readable` each time the descriptor has something to read, until that returns False. When it
+returns `AGAIN` it has more to do than one turn allows and is called in the next, whatever there is to read; when it
+returns `PAUSE`, in a hundredth of a second and not before. On trio it is a loop around `wait_readable`; on asyncio it
+is a loop callback, so that an answer is handled without waking a task for it, or the step of a `StepLoop`, which calls
+it sooner still. Rejected: anyio's byte streams (an intermediate buffer and two task switches a read) and one task per
+call.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
 
 import anyio
 import sniffio
 
 if TYPE_CHECKING:
     import asyncio
+
+
+AGAIN: Final = "again"
+PAUSE: Final = "pause"
+More = bool | Literal["again", "pause"]
+OnReadable = Callable[[], More]
+_PAUSE: Final = 0.01  # seconds
 
 
 class Waiter(Protocol):
@@ -48,8 +57,9 @@ class Rim(Protocol):
 
     def waiter(self) -> Waiter: ...
 
-    async def read_forever(self, fd: int, on_readable: Callable[[], bool]) -> None:
-        """Call `on_readable()` whenever `fd` is readable, until it returns False. It must read without blocking.
+    async def read_forever(self, fd: int, on_readable: OnReadable) -> None:
+        """Call `on_readable()` whenever `fd` is readable, and once more in the next turn when it returns `AGAIN`, until
+        it returns False. It must read without blocking.
 
         An exception out of `on_readable` ends the loop and is raised here.
         """
@@ -78,11 +88,16 @@ class _TrioRim:
     def waiter(self) -> Waiter:
         return _TrioWaiter(self._trio)
 
-    async def read_forever(self, fd: int, on_readable: Callable[[], bool]) -> None:
-        wait_readable = self._trio.lowlevel.wait_readable
-        more = True
+    async def read_forever(self, fd: int, on_readable: OnReadable) -> None:
+        wait_readable, checkpoint = self._trio.lowlevel.wait_readable, self._trio.lowlevel.checkpoint
+        more: More = True
         while more:
-            await wait_readable(fd)
+            if more is AGAIN:
+                await checkpoint()
+            elif more is PAUSE:
+                await self._trio.sleep(_PAUSE)
+            else:
+                await wait_readable(fd)
             more = on_readable()
 
     async def wait_writable(self, fd: int) -> None:
@@ -134,10 +149,22 @@ class _AsyncioRim:
     def waiter(self) -> Waiter:
         return _AsyncioWaiter(self._loop)
 
-    async def read_forever(self, fd: int, on_readable: Callable[[], bool]) -> None:
+    async def read_forever(self, fd: int, on_readable: OnReadable) -> None:
         done: asyncio.Future[None] = self._loop.create_future()
+        is_due = False  # a further turn is scheduled
+
+        def again() -> None:
+            nonlocal is_due
+            is_due = False
+            ready()
+
+        def resume() -> None:
+            if not done.done():
+                self._add_reader(fd, ready)
+                ready()
 
         def ready() -> None:
+            nonlocal is_due
             if done.done():
                 return
             try:
@@ -146,7 +173,16 @@ class _AsyncioRim:
                 if not done.done():
                     done.set_exception(error)
             else:
-                if not more and not done.done():  # what it did may have cancelled us
+                if more is True:
+                    return
+                if more is AGAIN:
+                    if not is_due:
+                        is_due = True
+                        self._loop.call_soon(again)
+                elif more is PAUSE:
+                    self._remove_reader(fd)
+                    self._loop.call_later(_PAUSE, resume)
+                elif not more and not done.done():  # what it did may have cancelled us
                     done.set_result(None)
 
         self._add_reader(fd, ready)

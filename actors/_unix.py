@@ -21,11 +21,11 @@ from ._rim import Rim
 from ._stdio import LinePeer
 
 _LOOK_AGAIN = 0.02  # while the server's queue of connections is full
-_LAST_WORDS = 32  # reads after the end was seen: an answer may be among what was written before
 
 
 class SocketPeer(LinePeer):
     channel = "the socket"
+    says_no_more = hears_no_more = "closed the connection"
 
 
 class UnixConnector:
@@ -75,13 +75,14 @@ class UnixConnection:
         self._hooks = hooks
         self._rim = rim
         self._over = rim.waiter()
+        self._how = ""  # the first sign of the end, in words
         self.peer = SocketPeer(
             rim,
             hooks,
             read_fd=line.fileno(),
             write_fd=line.fileno(),
             max_line=settings.max_line,
-            on_over=lambda _how: self._over.set(),
+            on_over=self._see_end,
         )
 
     def pump(self, tasks: anyio.abc.TaskGroup) -> None:
@@ -89,14 +90,16 @@ class UnixConnection:
         tasks.start_soon(self.peer.write_forever)
         tasks.start_soon(self._watch_end)
 
+    def _see_end(self, how: str) -> None:
+        self._how = self._how or how
+        self._over.set()
+
     async def _watch_end(self) -> None:
         await self._over.wait()
-        for _ in range(_LAST_WORDS):
-            if self.peer.is_silent or not self.peer.read():
-                break
+        await self.peer.read_last()
         if not self.peer.is_silent:
             self.peer.silence()
-            self._hooks.on_lost(LostReason("closed the connection"))
+            self._hooks.on_lost(LostReason(self._how))
 
     @property
     def last_line(self) -> str:

@@ -39,6 +39,9 @@ _RESERVED_META = "io.modelcontextprotocol/"
 SERVER_INFO_KEY = _RESERVED_META + "serverInfo"
 LOG_LEVEL_KEY = _RESERVED_META + "logLevel"
 
+BATCHES = ("2025-03-26",)  # the versions that have batches
+MOST_MEMBERS = 100  # of one batch
+
 HEAD = 256  # how much of a line is searched for the id of a broken answer
 
 
@@ -66,12 +69,12 @@ class _ErrorBody(msgspec.Struct, gc=False):
 
 
 _envelope = msgspec.json.Decoder(Envelope)
-_batch = msgspec.json.Decoder(list[Envelope])
 _error = msgspec.json.Decoder(_ErrorBody)
 _any = msgspec.json.Decoder()
 _encode = msgspec.json.Encoder().encode
 
 # An id at the top level, before anything nested: what stands behind a nested value cannot be told from its inside.
+_START = re.compile(rb"\s*+([\[{])")
 _HEAD_ID = re.compile(rb'\s*\{[^{}\[\]]*?"id"\s*:\s*"?(\d{1,18})"?\s*[,}]')
 
 
@@ -86,20 +89,35 @@ def decode_message(line: bytes | bytearray) -> Envelope | None:
         return None
 
 
-def decode_line(line: bytes | bytearray) -> list[Envelope]:
-    """The messages of one line: one, or several when the line is a JSON-RPC batch (2025-03-26 had them).
+def decode_line(line: bytes | bytearray, version: str | None = None) -> list[Envelope]:
+    """The messages of one line: one, or several when the line is a JSON-RPC batch and `version` has those.
 
-    Raises `WireFault` when it is no JSON-RPC.
+    Raises `WireFault` when it is no JSON-RPC, at once where its first character says so.
     """
+    start = _START.match(line)
+    if start is None:
+        raise WireFault("it does not begin as JSON-RPC does")
     try:
-        return [_decode_envelope(line)]
-    except (msgspec.MsgspecError, RecursionError, UnicodeError) as error:
-        if not line.lstrip().startswith(b"["):
-            raise WireFault(str(error)) from None
-    try:
-        return lenient.decode(_batch, line)
+        return [_decode_envelope(line)] if start[1] == b"{" else _decode_batch(line, version)
     except (msgspec.MsgspecError, RecursionError, UnicodeError) as error:
         raise WireFault(str(error)) from None
+
+
+def _decode_batch(line: bytes | bytearray, version: str | None) -> list[Envelope]:
+    if version not in BATCHES:
+        raise WireFault("a batch, which this version of the protocol does not have")
+    members = msgspec.structs.astuple(lenient.decode(_batch_decoder(), line))
+    return [each for each in members if isinstance(each, Envelope)]
+
+
+@lru_cache(1)
+def _batch_decoder() -> msgspec.json.Decoder[Any]:
+    """A batch as a struct of a hundred optional members: that ends at the first one too many, a list after all of them.
+    Made when the first batch comes, for few ever do."""
+    members = [(f"member_{n}", Envelope | msgspec.UnsetType, msgspec.UNSET) for n in range(MOST_MEMBERS)]
+    return msgspec.json.Decoder(
+        msgspec.defstruct("_Batch", members, array_like=True, forbid_unknown_fields=True)
+    )
 
 
 def _decode_envelope(line: bytes | bytearray) -> Envelope:

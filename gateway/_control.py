@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, Final
 import attrs
 
 from .._own_files import NotOurs, check_peer, make_own_folder, socket_in
+from ..actors._stdio._lines import LineSplitter
 from ..protocol.errors import GreenroomError, UsageError
 from ._control_request import parse_request
 
@@ -157,13 +158,12 @@ async def _serve_client(stream: Any, methods: Mapping[str, Handler]) -> None:
     async with stream, send, receive, anyio.create_task_group() as group:
 
         async def read() -> None:
-            buffer = b""
+            overlong: list[bytes] = []
+            splitter = LineSplitter(MAX_LINE, overlong.append)
             try:
-                while len(buffer) <= MAX_LINE:
-                    buffer += await stream.receive()
-                    *lines, buffer = buffer.split(b"\n")
-                    for line in lines:
-                        await send.send(line)
+                while not overlong:
+                    for line in splitter.feed(await stream.receive()):
+                        await send.send(bytes(line))
             except (anyio.EndOfStream, anyio.BrokenResourceError, anyio.ClosedResourceError):
                 group.cancel_scope.cancel()
             else:

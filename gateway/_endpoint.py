@@ -71,8 +71,8 @@ class Outlet(Protocol):
     """The way to one client."""
 
     @property
-    def congested(self) -> bool:
-        """More is waiting to be read by the client than is good."""
+    def busy(self) -> bool:
+        """So much is waiting to be read by the client that news should not join it."""
         ...
 
     def send(self, line: bytes) -> bool:
@@ -335,7 +335,7 @@ class Conversation:
 
     def tell(self, method: str, params: Mapping[str, Any] | None = None) -> None:
         """News is no answer: a client that does not keep up does without."""
-        if not self._outlet.congested:
+        if not self._outlet.busy:
             self._send(rpc.notification_line(method, params))
 
     def job_done(self, job: Job, result: Mapping[str, Any] | None, error: RpcFault | None) -> None:

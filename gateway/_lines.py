@@ -2,7 +2,8 @@
 
 The first line since the client was heard is written in the step that made it, when nothing is waiting. Any other
 waits, and what waits is written together: at the end of the loop's pass, or when the client reads again. So one answer
-never waits, and many at once share a write. Two marks bound what may wait. Over the low one the outlet is `congested`:
+never waits, and many at once share a write. Marks bound what may wait. Over a small one the outlet is `busy`: news does
+not join what waits, so that no answer stands behind a flood of it. Over the low one the outlet is `congested`:
 the door stops reading requests. Over the high one a long line is refused (its sender answers something short instead),
 so memory is bounded by that mark and by the requests that were already in flight.
 """
@@ -19,6 +20,7 @@ from ..actors._rim import Rim, Waiter
 
 _CHUNK: Final = 1 << 18
 _SHORT: Final = 4096
+_BUSY: Final = 1 << 16
 CONGESTED: Final = 1 << 20
 FULL: Final = 128 << 20
 
@@ -51,6 +53,10 @@ class LineWriter:
     @property
     def congested(self) -> bool:
         return self.waiting > self._low
+
+    @property
+    def busy(self) -> bool:
+        return self.waiting > _BUSY
 
     def send(self, line: bytes) -> bool:
         """Write `line`, now or in its turn. False: too much is waiting already, and it is not a short one."""

@@ -25,7 +25,7 @@ from typing import Final
 import anyio
 import anyio.lowlevel
 
-from ..actors._rim import Rim
+from ..actors._rim import AGAIN, More, Rim
 from ..actors._stdio._lines import LineSplitter
 from ..protocol.errors import GreenroomError
 from ._jobs import RpcFault
@@ -35,6 +35,7 @@ from ._rpc import INVALID_REQUEST, error_line, read_head_id
 _CHUNK: Final = 65_536  # what a pipe holds; more would be memory mapped and given back for each read
 
 
+_LINES_A_TURN: Final = 100  # however many a read brings: others have their turn between
 _LEFT: Final = (errno.EPIPE, errno.ECONNRESET, errno.EIO)  # the last: a terminal that was closed
 _MARK: Final = b"\xef\xbb\xbf"  # what some programs begin UTF-8 with
 
@@ -64,7 +65,7 @@ def taken_over_stdio() -> Generator[tuple[int, int]]:
 
 
 class StdioDoor:
-    """One client on a pair of descriptors. It is its conversation's outlet: `send`, `congested`."""
+    """One client on a pair of descriptors. It is its conversation's outlet: `send`, `busy`."""
 
     def __init__(self, rim: Rim, stdin: int, stdout: int, *, max_line: int) -> None:
         self._rim = rim
@@ -75,6 +76,7 @@ class StdioDoor:
         self._writer = LineWriter(rim, stdout, on_broken=self._client_gone)
         self._reading: anyio.CancelScope | None = None
         self._eof = False
+        self._rest: list[bytes | bytearray] = []  # lines that were read and not yet taken, the last one first
         self._receive: Callable[[bytes], None] = lambda _line: None
         self._refuse = self._say_refused
         self._unreadable: OSError | None = None
@@ -83,6 +85,10 @@ class StdioDoor:
     @property
     def congested(self) -> bool:
         return self._writer.congested
+
+    @property
+    def busy(self) -> bool:
+        return self._writer.busy
 
     @property
     def fault(self) -> str | None:
@@ -124,8 +130,8 @@ class StdioDoor:
         self._receive = receive_first
         waits = _is_pipe(self._stdin) or os.isatty(self._stdin)
         with anyio.CancelScope() as self._reading:
-            while not (self._eof or self._writer.broken):
-                if waits:
+            while (self._rest or not self._eof) and not self._writer.broken:
+                if waits and not self._rest:
                     await self._rim.read_forever(self._stdin, self._on_readable)
                 else:
                     await anyio.lowlevel.checkpoint()
@@ -137,7 +143,9 @@ class StdioDoor:
         with anyio.move_on_after(within):
             await self._writer.flushed()
 
-    def _on_readable(self) -> bool:
+    def _on_readable(self) -> More:
+        if self._rest:
+            return self._take_rest()
         try:
             data = os.read(self._stdin, _CHUNK)
         except BlockingIOError:
@@ -149,10 +157,26 @@ class StdioDoor:
             self._eof = True
             return False
         self._writer.heard()
-        for line in self._splitter.feed(data):
+        lines = self._splitter.feed(data)
+        if len(lines) > _LINES_A_TURN:
+            self._rest = lines[::-1]
+            return self._take_rest()
+        return self._take(lines)
+
+    def _take(self, lines: list[bytes | bytearray]) -> bool:
+        """False: the client is to read before anything more is heard of it."""
+        for line in lines:
             if line and not line.isspace():
                 self._receive(bytes(line))  # a fat one is copied; any other is itself
         return not (self._writer.congested or self._writer.broken)
+
+    def _take_rest(self) -> More:
+        """The lines of one turn."""
+        lines = self._rest[: -_LINES_A_TURN - 1 : -1]
+        del self._rest[-_LINES_A_TURN:]
+        if not self._take(lines):
+            return False
+        return AGAIN if self._rest else True
 
     def _refuse_line(self, head: bytes) -> None:
         self._refuse(head, f"A line over {self._max_line} bytes was dropped unread.")

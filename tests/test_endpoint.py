@@ -47,7 +47,7 @@ class Client:
     def __init__(self, exposure: Any = None, *, room: FakeRoom | None = None, **options: Any) -> None:
         self.room = room or FakeRoom()
         self.lines: list[bytes] = []
-        self.congested = False
+        self.busy = False
         self.takes_long_lines = True
         self.notes: list[str] = []
         exposure = exposure or Proxy(self.room)
@@ -279,7 +279,7 @@ def test_progress_goes_back_under_the_clients_own_token() -> None:
     told = json.loads(client.lines[0])
     assert told["method"] == "notifications/progress"
     assert told["params"] == {"progress": 1, "total": 2, "progressToken": "mine", "message": "half"}
-    client.congested = True
+    client.busy = True
     client.room.calls[0].on_progress({"progress": 2})
     assert len(client.lines) == 1
 

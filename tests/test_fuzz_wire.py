@@ -259,7 +259,7 @@ async def write_all(fd: int, data: bytes) -> None:
 class Outlet:
     """What a client is sent: each line must be JSON-RPC, whatever the client said."""
 
-    congested = False
+    busy = False
 
     def __init__(self) -> None:
         self.sent: list[Any] = []

@@ -276,6 +276,7 @@ def test_a_silent_peer_hears_nothing_more_of_a_batch_it_is_reading(backend: str)
     async def main() -> None:
         with Line() as line:
             first, second = Call("ping"), Call("ping")
+            line.peer.protocol_version = "2025-03-26"
             line.peer.request(first)
             line.peer.request(second)
             first.end = lambda result, error: line.peer.silence()  # as an owner may who has had enough

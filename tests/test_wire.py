@@ -103,8 +103,22 @@ def test_what_is_no_message_is_a_fault(line: bytes) -> None:
         decode_line(line)
 
 
-def test_a_batch_is_several_messages() -> None:
-    assert [message.id for message in decode_line(b' [{"id":1,"result":{}},{"id":2,"result":{}}]')] == [1, 2]
+def test_a_batch_is_several_messages_where_the_protocol_has_it() -> None:
+    line = b' [{"id":1,"result":{}},{"id":2,"result":{}}]'
+    assert [message.id for message in decode_line(line, "2025-03-26")] == [1, 2]
+    assert decode_line(b"[]", "2025-03-26") == []
+    for version in (None, "2024-11-05", "2025-06-18", "2026-07-28"):
+        with pytest.raises(WireFault, match="a batch, which"):
+            decode_line(line, version)
+
+
+def test_t35_a_batch_has_a_hundred_members_and_one_too_many_ends_its_decoding() -> None:
+    full = b"[" + b",".join([b'{"id":1,"result":[[],{"a":"]"}]}'] * 100) + b"]"
+    assert len(decode_line(full, "2025-03-26")) == 100
+    with pytest.raises(WireFault, match="at most length 100"):
+        decode_line(b"[" + b"{}," * 101 + b"]", "2025-03-26")
+    with pytest.raises(WireFault, match="at most length 100"):  # what comes behind is not looked at
+        decode_line(b"[" + b"{}," * 100 + b"{}" + b"nonsense" * 1000, "2025-03-26")
 
 
 @pytest.mark.parametrize(

@@ -192,7 +192,7 @@ class HttpPeer(Conversation):
         Raises `BadAnswer` for what is neither.
         """
         try:
-            messages = decode_line(repair_utf8(data))
+            messages = decode_line(repair_utf8(data), self.protocol_version)
         except WireFault as problem:
             raise BadAnswer(f"the answer is not JSON-RPC: {problem} ({excerpt(data)})") from None
         for message in messages:

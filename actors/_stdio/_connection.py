@@ -183,17 +183,17 @@ class StdioConnection:
         with anyio.move_on_after(_EXIT_WITHIN):
             await self._exited.wait()
         if not self.peer.is_silent:
-            self._hear_last_words()
+            await self._hear_last_words()
         if not self.peer.is_silent:
             self.peer.silence()
             self._hooks.on_lost(self._reason())
 
-    def _hear_last_words(self) -> None:
+    async def _hear_last_words(self) -> None:
         """Read what was written before the end: an answer may be among it, and the reason is."""
-        for read in (self.peer.read, self._read_stderr):
-            for _ in range(_LAST_WORDS):
-                if not read():
-                    break
+        await self.peer.read_last()
+        for _ in range(_LAST_WORDS):
+            if not self._read_stderr():
+                break
 
     def _reason(self) -> LostReason:
         code = self._child.exit_code

@@ -8,6 +8,12 @@ who also decides when `PeerHooks.on_lost` is called.
 Callers that come together share a write. The first request after something was heard is written at once; those that
 follow before anything else is heard are gathered, and go out together at the end of the loop's pass. So a caller alone
 never waits, and sixty-four at once cost two system calls, not sixty-four.
+
+What the other side says costs it, not others. However many lines a read brings, a hundred are taken in a turn and the
+rest in the next ones, before anything more is read. What nobody asked for (requests, notifications, junk) has a budget
+besides, in lines a second; one that is over it is read no faster, and waits for us as we would for it. One that says
+nothing but junk is over, as if it had closed its stdout, after ten thousand lines of it or twice the bytes a line may
+have; any message begins the count anew. What it is told, and does not read, is bounded in number and bytes (`Outbox`).
 """
 
 from __future__ import annotations
@@ -18,16 +24,25 @@ from contextlib import suppress
 from typing import Any
 
 import anyio
+import anyio.lowlevel
 
 from ...protocol.errors import Reach
 from .._conversation import NEVER_CANCELLED, Conversation
 from .._peer import Exchange, PeerHooks, RpcError
-from .._rim import Rim
+from .._rim import AGAIN, PAUSE, More, Rim
 from .._wire import encode_notification, encode_reply, fault
 from ._lines import LineSplitter
 from ._outbox import Outbox
 
 _CHUNK = 65_536  # what a pipe holds
+_LAST_WORDS = (
+    32  # chunks read after the end was seen; a pipe holds less, and a grandchild may go on writing for ever
+)
+_LINES_A_TURN = 100
+_UNASKED_A_SECOND = 2_000  # lines
+_MOST_UNASKED = 12_000.0  # at once, after a time of silence
+_MOST_JUNK = 10_000  # lines in a row
+_LEAST_UNHEARD = 1 << 20  # bytes without a message, however short its lines have to be
 
 
 class LinePeer(Conversation):
@@ -38,6 +53,8 @@ class LinePeer(Conversation):
     """
 
     channel = "stdout"
+    says_no_more = "closed its stdout"
+    hears_no_more = "closed its stdin"
 
     def __init__(
         self,
@@ -59,6 +76,11 @@ class LinePeer(Conversation):
         self._wake_writer = rim.waiter()
         self._gathering = False  # a request was written, and nothing heard since
         self._refused: list[Exchange] = []
+        self._rest: list[bytes | bytearray] = []  # lines that were read and not yet taken, the last one first
+        self._junk_before = 0  # when something other than junk was last said
+        self._unheard = 0  # bytes since then
+        self._budget, self._budget_at = _MOST_UNASKED, self.last_heard
+        self._is_given_up = False  # nothing more of it is read
         self._began = self.last_heard
 
     @property
@@ -94,8 +116,13 @@ class LinePeer(Conversation):
 
     # -- what the owner of the descriptors does --
 
-    def read(self) -> bool:
-        """Take what is there to be read, without blocking. False: the other side has closed its end."""
+    def read(self) -> More:
+        """Take what is there to be read, without blocking. False: the other side has closed its end, or says nothing
+        of use; `AGAIN` and `PAUSE`: there are lines left for another turn, or it has said too much just now."""
+        if self._rest:
+            return self._take_rest()
+        if self._is_given_up:
+            return False
         try:
             chunk = os.read(self._read_fd, _CHUNK)
         except BlockingIOError:
@@ -103,13 +130,63 @@ class LinePeer(Conversation):
         except OSError:
             chunk = b""
         if not chunk:
-            self._on_over("closed its stdout")
+            self._on_over(self.says_no_more)
             return False
         self.last_heard = self._rim.now()
         self._gathering = False
-        for line in self._lines.feed(chunk):
+        self._unheard += len(chunk)
+        lines = self._lines.feed(chunk)
+        if len(lines) > _LINES_A_TURN:
+            self._rest = lines[::-1]
+            return self._take_rest()
+        return self._take(lines)
+
+    def _take(self, lines: list[bytes | bytearray]) -> More:
+        """False: there has been nothing but junk for too long."""
+        junk, before = self.junk, self.junk + self.unasked
+        for line in lines:
             self.take_line(line)
+        if self.junk - junk < len(lines):
+            self._junk_before, self._unheard = self.junk, 0
+        elif self._is_junk():
+            return False
+        unasked = self.junk + self.unasked - before
+        return True if not unasked or self._may_say(unasked) else PAUSE
+
+    def _may_say(self, lines: int) -> bool:
+        """Take lines that nobody asked for off the budget. False: it is used up."""
+        now = self._rim.now()
+        refilled = self._budget + (now - self._budget_at) * _UNASKED_A_SECOND
+        self._budget = min(refilled, _MOST_UNASKED) - lines
+        self._budget_at = now
+        return self._budget > 0
+
+    def _take_rest(self) -> More:
+        """The lines of one turn."""
+        lines = self._rest[: -_LINES_A_TURN - 1 : -1]
+        del self._rest[-_LINES_A_TURN:]
+        more = self._take(lines)
+        return AGAIN if more is True and self._rest else more
+
+    def _is_junk(self) -> bool:
+        """Whether it has said nothing but junk for too long; then it is over."""
+        lines = self.junk - self._junk_before
+        if lines < _MOST_JUNK and self._unheard <= max(2 * self._max_line, _LEAST_UNHEARD):
+            return False
+        self._rest.clear()
+        self._is_given_up = True
+        said = f"{lines:,} lines" if lines >= _MOST_JUNK else f"{self._unheard:,} bytes"
+        self._on_over(f"wrote {said} to {self.channel} without one message of the protocol among them")
         return True
+
+    async def read_last(self) -> None:
+        """Read what was written before the end: an answer may be among it."""
+        for _ in range(_LAST_WORDS):
+            while (more := self.read()) and self._rest:
+                await anyio.lowlevel.checkpoint()
+            if self._silent or not more:
+                return
+            await anyio.lowlevel.checkpoint()
 
     async def write_forever(self) -> None:
         """Write what could not be written at once. Ends when the write side is closed."""
@@ -128,6 +205,7 @@ class LinePeer(Conversation):
         with suppress(OSError):
             self._outbox.flush()  # what was gathered was said before this
         super().silence()
+        self._rest.clear()
         self._outbox.clear()
         self._wake_writer.set()
 
@@ -173,7 +251,7 @@ class LinePeer(Conversation):
     def _break(self, error: OSError) -> None:
         self._outbox.clear()
         self._on_over(
-            "closed its stdin" if isinstance(error, BrokenPipeError) else f"write failed: {error.strerror}"
+            self.hears_no_more if isinstance(error, BrokenPipeError) else f"write failed: {error.strerror}"
         )
 
     def _take_overlong(self, head: bytes) -> None:

@@ -16,6 +16,7 @@ from .._conversation import mark_sent
 from .._peer import Exchange
 
 _MOST_PIECES = 64  # of one writev
+_MOST_SAID = 1024  # letters that nobody waits for an answer to, and that are queued
 
 
 class Letter:
@@ -56,7 +57,8 @@ class Outbox:
     def put(self, data: bytes, exchange: Exchange | None = None, *, hold: bool = False) -> Letter | None:
         """Write or queue `data`; `hold` queues it in any case. Returns the letter if some of it is still to be written.
 
-        Raises `BufferError` when the queue is full (an empty queue takes any one message).
+        Raises `BufferError` when the queue is full (an empty queue takes any one message), or holds very many and this
+        is no request: the other side asks, and does not read its answers.
         """
         if hold or self._letters:
             return self._queue(Letter(data, exchange))
@@ -99,6 +101,8 @@ class Outbox:
     def _queue(self, letter: Letter) -> Letter:
         if self._letters and self._queued + len(letter.data) > self._limit:
             raise BufferError(f"{self._queued:,} bytes are queued already")
+        if len(self._letters) >= _MOST_SAID and letter.exchange is None:
+            raise BufferError(f"{len(self._letters):,} messages are queued already")
         self._letters.append(letter)
         self._queued += len(letter.data)
         return letter

@@ -57,4 +57,5 @@ for line in sys.stdin.buffer:
     if "id" in said and "method" in said:
         answer(said, sys.argv[1])
     elif said.get("method") == "notifications/initialized" and len(sys.argv) > 2:
-        write((sys.argv[2].encode() + b"\n") * int(sys.argv[3]))
+        for _ in range(int(sys.argv[3]) // 1000):
+            write((sys.argv[2].encode() + b"\n") * 1000)
