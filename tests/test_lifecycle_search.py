@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
+from types import SimpleNamespace
 from typing import Any, Self
 
 import attrs
@@ -66,6 +67,7 @@ class Told:
         self.wrong: dict[str, float] = {}
         self.asks: dict[str, float] = {}
         self.queues: dict[str, tuple[Address, ...]] = {}
+        self.taken = Seats(capacity=20, minimum=0, staying=1, shared=1, leaving=0, waiting=0)
         self.book = Book(self)
         self.at, self._seq = 0.0, 0
 
@@ -79,7 +81,7 @@ class Told:
         return self.queues
 
     def seats(self) -> Seats:
-        return Seats(capacity=20, minimum=0, staying=1, shared=1, leaving=0, waiting=0)
+        return self.taken
 
     def tell(self, kind: Kind, detail: str = "", *, skip: int = 0, **more: Any) -> Self:
         self._seq += 1 + skip
@@ -139,6 +141,41 @@ def _wrong(told: Told, what: str, until: float = math.inf) -> Told:
     return told
 
 
+def _seated(told: Told, **seats: int) -> Told:
+    told.taken = attrs.evolve(told.taken, **seats)
+    return told
+
+
+def _again(told: Told, incarnation: int) -> Told:
+    """It starts and connects once more, at once."""
+    told.step(CLOSED, CONNECTING, incarnation=incarnation)
+    return told.step(CONNECTING, CONNECTED, incarnation=incarnation)
+
+
+def _lost_twice(detail: str = "", **settings: Any) -> Told:
+    told = _wrong(_wrong(Told(**settings).connect(), "lost"), "hung").leave(Cause.LOST, detail=detail)
+    return _again(told, 2).leave(Cause.LOST, detail=detail, incarnation=2)
+
+
+def _to_replay() -> Told:
+    """Call 1 was at a server that was lost, call 2 has waited; it is up again."""
+    told = _wrong(Told().connect(), "lost").call(1, "accepted", "sent").call(2, "accepted")
+    return _again(told.leave(Cause.LOST), 2)
+
+
+def _forgotten(told: Told) -> Told:
+    told.book.forget("a")
+    return told
+
+
+def _by_name_in_a_session() -> Told:
+    """The server's gate is shut; a session's child connects all the same, asked for by name."""
+    told = Told(restartBackoff={"minMs": 5_000, "maxMs": 5_000}).fail()
+    _asked(_later(told, 1.5), "connect").connect(address=ANN)
+    told.asks.clear()
+    return _later(told, 0.1)
+
+
 ANN = Address.of_session("a", "ann")
 LAWFUL: dict[str, Callable[[], Told]] = {
     "a call": lambda: Told().connect().call(1, "accepted", "sent", "ended"),
@@ -153,6 +190,35 @@ LAWFUL: dict[str, Callable[[], Told]] = {
     "a drain": lambda: _asked(Told().connect(), "drained").leave(Cause.DRAINED),
     "a shutdown": lambda: _asked(Told().connect(), "shutdown").leave(Cause.SHUTDOWN),
     "a login": lambda: _wrong(Told().start(), "login").leave(Cause.NEEDS_AUTH, before=CONNECTING),
+    "one that left the queue": lambda: (
+        Told().connect().call(1, "accepted", "ended", outcome="cancelled").call(2, "accepted", "sent")
+    ),
+    "another order behind a full pipe": lambda: (
+        _wrong(Told().connect(), "full pipe").call(1, "accepted").call(2, "accepted", "sent")
+    ),
+    "a replay first": lambda: _to_replay().call(1, "sent").call(2, "sent"),
+    "a first loss costs nothing": lambda: _again(_wrong(Told().connect(), "lost").leave(Cause.LOST), 2),
+    "what hung was counted before": lambda: _again(_lost_twice("unresponsive"), 3),
+    "configured anew": lambda: _forgotten(Told().fail()).fail(2),
+    "its restarts forgotten": lambda: _restarts(
+        {"restartIntensity": 2, "restartPeriodMs": 9_000}, forget_after=2
+    ),
+    "opened by a session's child": lambda: _by_name_in_a_session().fail(2),
+    "idle, down to the minimum": lambda: _seated(
+        _later(Told({"idleTimeout": 1}).connect(), 60.0), minimum=1, staying=1
+    ).leave(Cause.IDLE_TIMEOUT),
+    "one leaves for one who waits": lambda: _seated(Told().connect(), leaving=1, waiting=1).leave(
+        Cause.EVICTED
+    ),
+    "there are too many": lambda: _seated(Told().connect(), capacity=1, shared=2, leaving=1).leave(
+        Cause.EVICTED
+    ),
+    "idle, and nobody waits": lambda: _seated(
+        _later(Told({"idleTimeout": 1}).connect(), 60.0), leaving=1
+    ).leave(Cause.IDLE_TIMEOUT),
+    "what was kept until a reload": lambda: _asked(
+        Told({"lifecycle": "keep-alive"}).connect(), "reload"
+    ).leave(Cause.EVICTED),
     "a probe alone": lambda: _tripped().call(1, "accepted").call(1, "sent", in_flight=1),
 }
 
@@ -170,10 +236,12 @@ def _passed(in_line: str) -> Told:
     return told.start()
 
 
-def _restarts(settings: dict[str, Any]) -> Told:
+def _restarts(settings: dict[str, Any], forget_after: int = 0) -> Told:
     told = Told(failureThreshold=50, restartBackoff={"minMs": 1, "maxMs": 1}, **settings)
     for number in (1, 2, 3, 4):
         _later(told, 1.0).fail(number)
+        if number == forget_after:
+            told.book.forget("a")
     return told
 
 
@@ -196,6 +264,26 @@ UNLAWFUL: dict[str, tuple[Callable[[], Told], str]] = {
     "down": (
         lambda: _asked(Told(), "down").start(),
         "it was taken down, and nobody asked for it by name",
+    ),
+    "down since long": (
+        lambda: (lambda told: (told.asks.update(down=1.0), told.start())[1])(_later(Told(), 9.0)),
+        "it was taken down, and nobody asked for it by name",
+    ),
+    "a second loss": (lambda: _again(_lost_twice(), 3), "its gate is shut"),
+    "a session's failure": (
+        lambda: _later(Told().fail(address=ANN), 0.7).start(),
+        "its gate is shut",
+    ),
+    "a replay is overtaken": (lambda: _to_replay().call(2, "sent"), "call 1 was accepted before it"),
+    "below the minimum": (
+        lambda: _seated(_later(Told({"idleTimeout": 1}).connect(), 60.0), minimum=1, staying=0).leave(
+            Cause.IDLE_TIMEOUT
+        ),
+        "0 are left, and the minimum is 1",
+    ),
+    "evicted for nobody": (
+        lambda: _seated(Told().connect(), leaving=2, waiting=1).leave(Cause.EVICTED),
+        "2 leave, and 1 wait for a slot",
     ),
     "a shut gate": (lambda: _later(Told().fail(), 0.7).fail(2), "its gate is shut"),
     "a session's server's": (
@@ -369,6 +457,13 @@ def test_the_first_death_is_free_and_a_flat_delay_has_no_jitter() -> None:
     assert [_shut(gate, at) for at in (101.9, 102.1)] == [(True, True), (False, False)]
 
 
+def test_a_death_of_an_unknown_moment_shuts_the_gate_from_between() -> None:
+    gate = _gate(flat=2.0)
+    gate.died(90.0)
+    gate.died(100.0, 95.0)
+    assert gate.shut_until == Span(97.0, 102.0)
+
+
 def test_the_delay_doubles_up_to_its_bound() -> None:
     gate = _gate(threshold=99, backoff_max=3.0)
     for _ in range(9):
@@ -434,6 +529,7 @@ def _timeout(reach: Reach) -> CallError:
 
 UNREASONED: dict[str, tuple[str | GreenroomError, float, str]] = {
     "cancelled": ("cancelled", 0.0, "nobody cancelled it"),
+    "almost its own": ('{"n": 03, "who": null}', 0.0, "somebody else's answer"),
     "another's": ('{"n": 7, "who": null}', 0.0, "somebody else's answer"),
     "connect": (ConnectFailed("", server="a"), 0.0, "its server was not failed to connect meanwhile"),
     "unavailable": (Unavailable("a", failed_ago=1, retry_in=1), 0.0, "its gate is open"),
@@ -491,6 +587,23 @@ def test_what_was_done_to_its_server_explains_an_outcome(world: World) -> None:
     _ended(world, Unavailable("a", failed_ago=1, retry_in=1))
     outcomes_have_reasons(world)
     assert all(call.is_judged for call in world.calls)
+
+
+def test_busy_is_believed_when_more_are_open_than_may_wait() -> None:
+    made = World({"a": {"maxQueued": 2}})
+    try:
+        made.advance(1.0)
+        _ended(made, "cancelled").asked_to_leave = True
+        made.advance(1.0)  # what ended before it does not count
+        _ended(made, "cancelled").asked_to_leave = True
+        busy = _ended(made, Busy("a", in_flight=1, queued=2, oldest_age=1, retry_after=1))
+        with pytest.raises(AssertionError, match="only 2 calls were open"):
+            outcomes_have_reasons(made)
+        _ended(made, "cancelled").asked_to_leave = True
+        busy.is_judged = False
+        outcomes_have_reasons(made)
+    finally:
+        made.run.close()
 
 
 # ---- laws ----------------------------------------------------------------------------------------------------------
@@ -797,6 +910,72 @@ def test_a_broken_law_is_told(world: World, case: str) -> None:
     break_it(world)
     with pytest.raises(AssertionError, match=said):
         law(world)
+
+
+KEPT: dict[str, tuple[_laws.Law, Callable[[World], object]]] = {
+    "silent for all its time": (_laws.the_silent_are_found_dead, lambda w: _silent(w, HEALTH)),
+    "connects for all its time": (
+        _laws.nothing_outstays_its_time,
+        lambda w: _lives_as(w, _starting(w), Settings().connect_timeout),
+    ),
+    "drains for all its time": (
+        _laws.nothing_outstays_its_time,
+        lambda w: _drains(w, Settings().drain_timeout + Settings().stop_timeout),
+    ),
+    "an attempt drains as long as its stop": (
+        _laws.nothing_outstays_its_time,
+        lambda w: (_drains(w, 4.0), _change(w.book.life(Address("a")), connecting_at=math.inf)),
+    ),
+    "idle for all its time": (_laws.nothing_outstays_its_time, lambda w: _idle_for(w, IDLE_LIMIT)),
+    "one through a tripped gate": (
+        _laws.gates_have_a_prober,
+        lambda w: _tripped_gate(_at_work(w, count=1), -1.0),
+    ),
+    "those sent before it tripped": (
+        _laws.gates_have_a_prober,
+        lambda w: _tripped_gate(_at_work(w), w.now),
+    ),
+    "all its places": (_laws.load_is_counted, lambda w: _bounded(_at_work(w), max_in_flight=2)),
+    "all its queue": (
+        _laws.load_is_counted,
+        lambda w: _bounded(_starting(w), max_in_flight=1, max_queued=2),
+    ),
+    "safe to run twice": (_laws.far_ends_agree, lambda w: _seen_twice(w, 2, "safe")),
+    "the same version": (_laws.versions_only_grow, lambda w: (_well(w), w.seen_versions.update(a=0))),
+}
+
+
+@pytest.mark.parametrize("case", KEPT)
+def test_what_just_keeps_a_law_is_let_pass(world: World, case: str) -> None:
+    law, do_it = KEPT[case]
+    do_it(world)
+    law(world)
+
+
+def test_versions_are_remembered_from_look_to_look_until_nothing_is_known() -> None:
+    entry: Any = None
+    fake: Any = SimpleNamespace(
+        servers={"a": None},
+        config=SimpleNamespace(servers={"a": None}),
+        room=SimpleNamespace(entry=lambda _name: entry),
+        seen_versions={"a": 0},
+    )
+
+    def look(version: int | None) -> None:
+        nonlocal entry
+        entry = (
+            None if version is None else SimpleNamespace(tools=[{"name": "echo"}, {"name": f"v{version}"}])
+        )
+        _laws.versions_only_grow(fake)
+
+    for version in (3, 3, 12, None, 1):
+        look(version)
+    with pytest.raises(AssertionError, match="a: version 0 replaced a newer one"):
+        look(0)
+    fake.config.servers = {}
+    look(0)
+    fake.config.servers = {"a": None}
+    look(0)
 
 
 LEFT: dict[str, tuple[Callable[[World], object], str]] = {
