@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import tracemalloc
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from typing import Any
 
@@ -75,6 +76,32 @@ def test_an_endless_line_is_not_kept() -> None:
     for _ in range(100):
         assert events.feed(b"data: " + b"x" * 500) == []
     assert len(heads) == 1
+
+
+@pytest.mark.parametrize("line", [b"data: " + b"x" * 100, b"data:\n", b"data: x\r\n"])
+@pytest.mark.parametrize("size", [7, 1 << 13])
+def test_an_event_costs_little_more_than_its_bytes(line: bytes, size: int) -> None:
+    limit = 1 << 17
+    events, heads = parser(limit)
+    data = line * (limit // len(line) - 1)
+    pieces = [data[at : at + size] for at in range(0, len(data), size)]
+    tracemalloc.start()
+    try:
+        for piece in pieces:
+            assert events.feed(piece) == []
+        found = [event for end in (b"\n", b"\n", b"\n") for event in events.feed(end)]
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert (len(found), heads) == (1, [])
+    assert peak < 2 * len(data) + 50 * size + 2000
+
+
+def test_an_id_that_no_header_can_say_is_none() -> None:
+    events, _ = parser()
+    for said, kept in ((b"e1", "e1"), ("é".encode(), "é"), (b"a\tb", ""), (b"x" * 5000, ""), (b"e2", "e2")):
+        events.feed(b"id: " + said + b"\n\n")
+        assert events.last_id == kept
 
 
 @pytest.mark.parametrize("retry", [b"-5", b"soon", b"1e3", b"12345678901"])

@@ -12,11 +12,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Awaitable, Callable
+from contextlib import aclosing
 from typing import TYPE_CHECKING
 
 import anyio
 
-from ._client import chunks_of
 from ._events import EventParser
 from ._faults import BadAnswer, Broken
 from ._peer import Attempt, HttpPeer
@@ -32,7 +32,9 @@ _LINGER = 0.05
 class AnswerStream:
     """`take(attempt, data)` is given each message that comes."""
 
-    def __init__(self, attempt: Attempt, peer: HttpPeer, take: Callable[[Attempt, bytes], None]) -> None:
+    def __init__(
+        self, attempt: Attempt, peer: HttpPeer, take: Callable[[Attempt, bytes | bytearray], None]
+    ) -> None:
         self._attempt = attempt
         self._peer = peer
         self._take = take
@@ -51,10 +53,10 @@ class AnswerStream:
     async def read(self, response: httpx2.Response) -> None:
         """Take what comes, until the stream ends or, a moment after the answer, we end it."""
         with anyio.CancelScope() as scope:
-            async with chunks_of(response) as chunks:
-                async for chunk in chunks:
+            async with aclosing(response.aiter_bytes()) as pieces:
+                async for piece in pieces:
                     self._peer.heard()
-                    self._feed(chunk)
+                    self._feed(piece)
                     if not self._peer.is_open(self._attempt) and scope.deadline == math.inf:
                         scope.deadline = anyio.current_time() + _LINGER
 
@@ -74,9 +76,9 @@ class AnswerStream:
                 self._peer.notes.add("resuming an event stream failed", str(problem))
             fruitless = 0 if self._events > events else fruitless + 1
 
-    def _feed(self, chunk: bytes) -> None:
+    def _feed(self, piece: bytes) -> None:
         last_id = self.last_id
-        for event in self._parser.feed(chunk):
+        for event in self._parser.feed(piece):
             self._events += 1
             if event.name == "message":
                 self._take(self._attempt, event.data)

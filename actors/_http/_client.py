@@ -1,45 +1,115 @@
 """The HTTP client of one connection, and one exchange with it.
 
 A client per connection: its pool, cookies and credentials belong to one address and are never shared across it. It
-has no clock of its own but for connecting (an answer's time is the call's, kept by the actor), and no limit of
-connections but the actor's own bound on calls in flight. Proxies come from the environment. What is configured for one
-endpoint (the headers, the credentials, the body) must not follow a redirect elsewhere, so only those are followed that
-keep the origin and the method.
+has no clock of its own but for connecting and for what a refusal says (an answer's time is the call's, kept by the
+actor), and no limit of connections but the actor's own bound on calls in flight. What is configured for one endpoint
+(the headers, the credentials, the body) must not follow a redirect elsewhere, so only those are followed that keep the
+origin and the method.
+
+Proxies and certificates come from our own environment. What is wrong there is said as that, before anything is sent,
+and not said at all where it does not matter: to a host without a proxy, or to a URL without TLS.
+
+Cookies are kept, because balancers find a session's machine by them: few, short, of plain text.
 """
 
 from __future__ import annotations
 
 import contextlib
 import functools
+import os
 import ssl
-from collections.abc import AsyncGenerator
+import urllib.request
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
+from http import HTTPMethod
+from http.cookiejar import Cookie, CookieJar
 from typing import TYPE_CHECKING, Any
 
 import anyio
 
 from ...protocol.config import ServerDefinition
+from ...protocol.errors import ConnectFailed
 from ...protocol.version import VERSION
-from ._faults import BadAnswer, LoginNeeded, faults_told
+from ._faults import BadAnswer, ExchangeFault, LoginNeeded, all_faults_told, faults_told
 
 if TYPE_CHECKING:
     import httpx2
 
 _MOST_REDIRECTS = 5
 _KEPT_OPEN = 32  # idle connections of one server, for the next burst of calls
+_MOST_COOKIES = 50
+_MOST_AT_ONCE = 20  # cookies of one response
+_LONGEST_COOKIES = 8192  # characters, all of one response
+_REFUSAL_WITHIN = 5.0  # seconds
 
 
 def make_client(definition: ServerDefinition, auth: Any, connect_timeout: float) -> httpx2.AsyncClient:
-    """A client for the server's endpoint. `auth` is an `httpx2.Auth`, or None."""
+    """A client for the server's endpoint. `auth` is an `httpx2.Auth`, or None.
+
+    Raises `ConnectFailed` when what our own environment says of proxies or certificates cannot be used.
+    """
     import httpx2
 
-    return httpx2.AsyncClient(
-        headers={"User-Agent": f"greenroom/{VERSION}", **definition.headers},
+    made = functools.partial(
+        _bounded_client,
+        headers={
+            "User-Agent": f"greenroom/{VERSION}",
+            "Accept-Encoding": "gzip",
+            **definition.headers,
+        },
+        cookies=_Cookies(),
         auth=_contained(auth) if auth is not None else None,
-        verify=_trust(),
+        verify=_trust_for(definition),
         timeout=httpx2.Timeout(None, connect=connect_timeout),
         limits=httpx2.Limits(max_connections=None, max_keepalive_connections=_KEPT_OPEN),
     )
+    try:
+        return made()
+    except (ImportError, ValueError, httpx2.InvalidURL) as error:
+        direct = made(trust_env=False)  # when this fails too, it is not about proxies
+        if urllib.request.proxy_bypass(direct.build_request("GET", definition.url or "").url.host):
+            return direct
+        raise ConnectFailed(_proxy_in_words(definition, error), server=definition.name) from None
+
+
+def _bounded_client(**options: Any) -> httpx2.AsyncClient:
+    import httpx2
+
+    from ._bodies import take_over
+    from ._frames import bound_frames
+
+    client = httpx2.AsyncClient(event_hooks={"response": [take_over]}, **options)
+    bound_frames(client)
+    return client
+
+
+def _proxy_in_words(definition: ServerDefinition, error: Exception) -> str:
+    """Without the proxy itself: its URL may hold a password."""
+    named = [name for name in os.environ if name.lower() in ("all_proxy", "http_proxy", "https_proxy")]
+    why = (
+        'a SOCKS proxy needs the package "socksio"'
+        if isinstance(error, ImportError)
+        else "it is no HTTP proxy"
+    )
+    return (
+        f'Server "{definition.name}": the proxy that {" or ".join(named) or "the system"} names cannot be used '
+        f"({why}). Install what it needs, name another proxy, or add the server's host to NO_PROXY."
+    )
+
+
+def _trust_for(definition: ServerDefinition) -> ssl.SSLContext:
+    try:
+        return _trust()
+    except OSError as error:  # an `ssl.SSLError` is one
+        if (definition.url or "").lower().startswith("http:"):
+            return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # trusts nobody
+        named = [name for name in ("SSL_CERT_FILE", "SSL_CERT_DIR") if os.environ.get(name)]
+        where = f" ({' and '.join(named)} in this process's environment)" if named else ""
+        raise ConnectFailed(
+            f'Server "{definition.name}": the certificates to trust cannot be read{where}: '
+            f"{error.strerror or type(error).__name__}. Correct that, or unset it.",
+            server=definition.name,
+        ) from None
 
 
 @functools.cache
@@ -56,7 +126,7 @@ async def exchanged(client: httpx2.AsyncClient, request: httpx2.Request) -> Asyn
 
     Raises `Broken` for every fault of the transport, here and in the body, and `LoginNeeded` when logging in failed.
     """
-    with faults_told():
+    with all_faults_told():
         response = await client.send(request, stream=True, follow_redirects=False)
         for _ in range(_MOST_REDIRECTS):
             further = _within_origin(response)
@@ -64,41 +134,63 @@ async def exchanged(client: httpx2.AsyncClient, request: httpx2.Request) -> Asyn
                 break
             await response.aclose()
             response = await client.send(further, stream=True, follow_redirects=False)
+    with faults_told():
         try:
             yield response
         finally:
             await response.aclose()
 
 
-@asynccontextmanager
-async def chunks_of(response: httpx2.Response) -> AsyncGenerator[AsyncGenerator[bytes]]:
-    """The body as it comes; may be left in the middle.
+def request_to(
+    client: httpx2.AsyncClient,
+    method: HTTPMethod,
+    url: httpx2.URL | str,
+    headers: Mapping[str, str],
+    body: bytes | None = None,
+    trace: Any = None,
+) -> httpx2.Request:
+    """A request whose answer we read. Raises `Broken` when its URL is none. `trace`: hears how far it gets."""
+    from ._bodies import OURS
 
-    The library's stream is a chain of generators of which one does not close the next, so a stream that is dropped
-    half-way is found by the garbage collector, with a warning. It is unwound from its inside instead: asked for more
-    under a cancellation, it ends by itself.
-    """
-    chunks = response.aiter_bytes()
-    try:
-        yield chunks
-    finally:
-        with anyio.CancelScope() as scope, contextlib.suppress(Exception):
-            scope.cancel()
-            async for _ in chunks:
-                pass
+    extensions = {OURS: True} if trace is None else {OURS: True, "trace": trace}
+    with all_faults_told():
+        encoded = {name.encode(): value.encode() for name, value in headers.items()}
+        return client.build_request(method, url, content=body, headers=encoded, extensions=extensions)
 
 
 async def read_bounded(response: httpx2.Response, limit: int) -> bytes:
     """The whole body. Raises `BadAnswer` when it is longer than `limit` bytes."""
-    parts: list[bytes] = []
-    length = 0
-    async with chunks_of(response) as chunks:
-        async for chunk in chunks:
-            parts.append(chunk)
-            length += len(chunk)
-            if length > limit:
+    body = bytearray()
+    async with contextlib.aclosing(response.aiter_bytes()) as pieces:
+        async for piece in pieces:
+            body += piece
+            if len(body) > limit:
                 raise BadAnswer(f"the answer is over the bound of {limit:,} bytes")
-    return b"".join(parts)
+    return bytes(body)
+
+
+async def read_refusal(response: httpx2.Response) -> bytes:
+    """What a body says beside a status, as far as it can be read, soon enough and bounded."""
+    body = bytearray()
+    with anyio.move_on_after(_REFUSAL_WITHIN), contextlib.suppress(ExchangeFault):
+        async with contextlib.aclosing(response.aiter_bytes()) as pieces:
+            async for piece in pieces:
+                body += piece
+    return bytes(body)
+
+
+class _Cookies(CookieJar):
+    """A jar of bounded size. What does not fit, or could not be said again, is not kept."""
+
+    def extract_cookies(self, response: Any, request: Any) -> None:
+        said: list[str] = response.info().get_all("Set-Cookie", [])
+        if len(said) <= _MOST_AT_ONCE and sum(map(len, said)) <= _LONGEST_COOKIES:
+            super().extract_cookies(response, request)
+
+    def set_cookie(self, cookie: Cookie) -> None:
+        said = f"{cookie.name}={cookie.value}{cookie.path}{cookie.domain}"
+        if said.isascii() and said.isprintable() and len(self) < _MOST_COOKIES:
+            super().set_cookie(cookie)
 
 
 def _within_origin(response: httpx2.Response) -> httpx2.Request | None:

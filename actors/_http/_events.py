@@ -2,9 +2,10 @@
 
 The format is the WHATWG's: fields on lines that end in LF, CR or CRLF, an empty line after each event. What the
 protocol needs of it is little: the data (still bytes: the envelope is decoded once, later), the name, and for resuming
-the id and the retry time, which stay until the stream says others. Data over the bound is not kept: its head is told,
-at once, and the rest thrown away up to the end of that event. (The parser of our HTTP library decodes to text first,
-and gives up the whole stream over one long event.)
+the id and the retry time, which stay until the stream says others. The data of an event is gathered in one buffer as it
+comes, however it is cut into pieces and lines, and that buffer is handed on: an event costs little more than its bytes.
+An event over the bound is not kept: its head is told, at once, and the rest thrown away up to its end. (The parser of
+our HTTP library decodes to text first, and gives up the whole stream over one long event.)
 """
 
 from __future__ import annotations
@@ -14,19 +15,24 @@ from collections.abc import Callable
 import attrs
 
 HEAD = 256  # bytes of over-long data that are kept
+SHORTEST_RETRY = 0.02  # seconds: a server that wishes for less would be asked without a pause
+_LONGEST_ID = 4096  # bytes
+_LONGEST_LINE = 8192  # bytes of a line that is no data: what is longer is of no use, and its rest is not kept
+_DATA = b"data:"
 
 
 @attrs.frozen
 class ServerEvent:
     name: str
-    data: bytes
+    data: bytes | bytearray
 
 
 class EventParser:
-    """Feed it chunks; it returns the events that carry data, and tells `on_overlong(head)` of data over `limit`."""
+    """Feed it pieces; it returns the events that carry data, and tells `on_overlong(head)` of an event over `limit`."""
 
     __slots__ = (
-        "_after_cr", "_data", "_dropping", "_held", "_limit", "_line", "_name", "_on_overlong", "last_id", "retry",
+        "_after_cr", "_data", "_dropping", "_in_data", "_limit", "_line", "_lines", "_name", "_on_overlong", "last_id",
+        "retry",
     )  # fmt: skip
 
     def __init__(self, limit: int, on_overlong: Callable[[bytes], None]) -> None:
@@ -34,88 +40,96 @@ class EventParser:
         self.retry: float | None = None  # seconds
         self._limit = limit
         self._on_overlong = on_overlong
-        self._line: list[bytes] = []  # the parts of a line that has not ended
-        self._data: list[bytes] = []  # of the event that has not ended
-        self._name = ""
-        self._held = 0
+        self._line = bytearray()  # of a line that has not ended: all of it, or nothing when it is data
+        self._in_data = False  # the line that has not ended is data, and `_data` has what came of it
+        self._data = bytearray()  # of the event that has not ended
+        self._lines = 0  # of data
+        self._name = b""
         self._dropping = False
         self._after_cr = False
 
-    def feed(self, chunk: bytes) -> list[ServerEvent]:
-        """The events that end in `chunk`."""
-        lines = self._normalised(chunk).split(b"\n")
+    def feed(self, piece: bytes) -> list[ServerEvent]:
+        """The events that end in `piece`."""
+        lines = self._normalised(piece).split(b"\n")
         rest = lines.pop()
         events: list[ServerEvent] = []
         for line in lines:
-            event = self._take(self._finished(line))
-            if event is not None:
-                events.append(event)
+            if self._in_data:
+                self._in_data = False
+                self._add(line)
+                continue
+            if self._line:
+                line = bytes(self._line + line)
+                self._line = bytearray()
+            if line:
+                self._take(line)
+            elif self._dropping or self._lines or self._name:
+                event = self._dispatch()
+                if event is not None:
+                    events.append(event)
         if rest:
             self._hold(rest)
         return events
 
-    def _normalised(self, chunk: bytes) -> bytes:
-        if self._after_cr and chunk:
-            chunk = chunk.removeprefix(b"\n")
+    def _normalised(self, piece: bytes) -> bytes:
+        if self._after_cr and piece:
+            piece = piece.removeprefix(b"\n")
             self._after_cr = False
-        if b"\r" in chunk:
-            self._after_cr = chunk.endswith(b"\r")
-            chunk = chunk.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
-        return chunk
+        if b"\r" in piece:
+            self._after_cr = piece.endswith(b"\r")
+            piece = piece.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+        return piece
 
     def _hold(self, part: bytes) -> None:
         """Part of a line. What is being thrown away keeps one byte: enough to tell it from an empty line."""
         if self._dropping:
-            self._line = [part[:1]]
-            return
-        self._line.append(part)
-        self._held += len(part)
-        if self._held > self._limit:
-            self._drop()
+            self._line[:] = part[:1]
+        elif self._in_data:
+            self._add(part)
+        elif len(self._line) <= _LONGEST_LINE:
+            self._line += part
+            if len(self._line) > len(_DATA) and self._line.startswith(_DATA):
+                line, self._line, self._in_data = bytes(self._line), bytearray(), True
+                self._take(line)
 
-    def _finished(self, part: bytes) -> bytes:
-        if not self._line:
-            return part
-        line = b"".join((*self._line, part))
-        self._held -= len(line) - len(part) if not self._dropping else 0
-        self._line = []
-        return line
-
-    def _take(self, line: bytes) -> ServerEvent | None:
-        if not line:
-            return self._dispatch()
+    def _take(self, line: bytes) -> None:
         if self._dropping:
-            return None
+            return
         field, _, value = line.partition(b":")
         value = value.removeprefix(b" ")
         match field:
             case b"data":
-                self._take_data(value)
+                if self._lines:
+                    self._data += b"\n"
+                self._lines += 1
+                self._add(value)
             case b"event":
-                self._name = value.decode(errors="replace")
+                self._name = value[:HEAD]
             case b"id" if b"\0" not in value:
-                self.last_id = value.decode(errors="replace")
+                self.last_id = _id(value)
             case b"retry" if value.isdigit() and len(value) < 10:
-                self.retry = int(value) / 1000
+                self.retry = max(int(value) / 1000, SHORTEST_RETRY)
             case _:
                 pass  # a comment, or a field from the future
-        return None
 
-    def _take_data(self, value: bytes) -> None:
-        self._data.append(value)
-        self._held += len(value) + 1
-        if self._held > self._limit:
+    def _add(self, value: bytes) -> None:
+        self._data += value
+        if len(self._data) > self._limit:
             self._drop()
 
     def _dispatch(self) -> ServerEvent | None:
-        data, name = b"\n".join(self._data), self._name or "message"
-        dropped = self._dropping
-        self._data, self._name, self._held, self._dropping = [], "", 0, False
+        data, name, dropped = self._data, self._name.decode(errors="replace") or "message", self._dropping
+        self._data, self._lines, self._name, self._dropping = bytearray(), 0, b"", False
         return ServerEvent(name, data) if data and not dropped else None
 
     def _drop(self) -> None:
-        line = b"".join(self._line)
-        head = b"\n".join((*self._data, line.removeprefix(b"data:").removeprefix(b" ")))[:HEAD]
-        self._data, self._held, self._dropping = [], 0, True
-        self._line = [line[:1]] if line else []
+        head = bytes(self._data[:HEAD]) or bytes(self._line[:HEAD])
+        self._line[:] = b":" if self._line or self._in_data else b""
+        self._data, self._in_data, self._dropping = bytearray(), False, True
         self._on_overlong(head)
+
+
+def _id(value: bytes) -> str:
+    """The id of an event; none when no header could bring it back, for then there is nothing to resume from."""
+    text = value.decode(errors="replace")
+    return text if len(value) <= _LONGEST_ID and text.isprintable() else ""

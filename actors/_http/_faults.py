@@ -4,7 +4,8 @@
 have run if it was sent. `SessionExpired` and `LoginNeeded`: the server says that it does not know the session, or us;
 they end the connection, not only the exchange. Everything our HTTP library raises is one of these by the time it leaves
 `faults_told` (a fault of its transport that escaped would cancel every other exchange of the connection: a known bug of
-the SDK's own client, python-sdk #3522).
+the SDK's own client, python-sdk #3522). Around the library alone it is `all_faults_told`: what it raises there, of
+whatever kind, comes of what the server sent or of where it is, and is no bug of ours.
 """
 
 from __future__ import annotations
@@ -60,6 +61,30 @@ def faults_told() -> Generator[None]:
         raise Broken(in_words(error)) from None
 
 
+@contextmanager
+def all_faults_told() -> Generator[None]:
+    """As `faults_told`, for a body in which nothing runs but the HTTP library."""
+    with faults_told():
+        try:
+            yield
+        except ExchangeFault:
+            raise
+        except Exception as error:
+            if _is_known(error):
+                raise
+            raise Broken(
+                f"the exchange failed: the answer cannot be read ({type(error).__name__})"
+            ) from error
+
+
+def _is_known(error: Exception) -> bool:
+    import httpx2
+
+    return isinstance(
+        error, httpx2.HTTPError | httpx2.StreamError | httpx2.InvalidURL | httpx2.CookieConflict
+    )
+
+
 def in_words(error: Exception) -> str:
     """What happened to the connection, for a person."""
     import httpx2
@@ -76,6 +101,8 @@ def in_words(error: Exception) -> str:
             return "the server fell silent"
         case httpx2.RemoteProtocolError() | httpx2.ReadError() | httpx2.WriteError():
             return f"the connection broke ({detail or type(error).__name__})"
+        case httpx2.InvalidURL() | httpx2.UnsupportedProtocol():
+            return f'that is no URL to connect to ({detail or type(error).__name__}). Correct its "url".'
         case _:
             return f"the exchange failed ({detail or type(error).__name__})"
 

@@ -8,6 +8,7 @@ transport is older than sessions that can be resumed, so nothing of the sort is 
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import aclosing
 from http import HTTPMethod
 from typing import TYPE_CHECKING
 
@@ -15,12 +16,14 @@ import anyio
 import anyio.abc
 
 from .._peer import Loss, LostReason
-from ._client import chunks_of, exchanged, read_bounded
+from ._client import exchanged, read_refusal, request_to
 from ._events import EventParser, ServerEvent
 from ._faults import (
     BadAnswer,
+    Broken,
     ExchangeFault,
     LoginNeeded,
+    all_faults_told,
     login_in_words,
     media_type,
     refusal_in_words,
@@ -31,7 +34,7 @@ from ._peer import Attempt, HttpPeer
 if TYPE_CHECKING:
     import httpx2
 
-_REFUSAL_SIZE = 1 << 20
+_LONGEST_PLACE = 8192  # characters
 
 
 class LegacySse:
@@ -74,7 +77,7 @@ class LegacySse:
 
     async def _send(self, endpoint: httpx2.URL, line: bytes) -> None:
         headers = {"Content-Type": "application/json"}
-        request = self._client.build_request(HTTPMethod.POST, endpoint, content=line, headers=headers)
+        request = request_to(self._client, HTTPMethod.POST, endpoint, headers, line)
         async with exchanged(self._client, request) as response:
             self._peer.heard()
             if not response.is_success:
@@ -83,7 +86,7 @@ class LegacySse:
     async def _refused(self, response: httpx2.Response) -> None:
         if response.status_code == 401:
             raise LoginNeeded(login_in_words(response))
-        raise BadAnswer(refusal_in_words(response, await read_bounded(response, _REFUSAL_SIZE)))
+        raise BadAnswer(refusal_in_words(response, await read_refusal(response)))
 
     # -- the stream --
 
@@ -114,14 +117,14 @@ class LegacySse:
 
     async def _hear_all(self) -> None:
         headers = {"Accept": "text/event-stream", "Cache-Control": "no-store"}
-        request = self._client.build_request(HTTPMethod.GET, self._url, headers=headers)
+        request = request_to(self._client, HTTPMethod.GET, self._url, headers)
         parser = EventParser(self._peer.max_size, self._overlong)
         async with exchanged(self._client, request) as response:
             await self._check(response)
-            async with chunks_of(response) as chunks:
-                async for chunk in chunks:
+            async with aclosing(response.aiter_bytes()) as pieces:
+                async for piece in pieces:
                     self._peer.heard()
-                    for event in parser.feed(chunk):
+                    for event in parser.feed(piece):
                         self._take(event)
 
     async def _check(self, response: httpx2.Response) -> None:
@@ -131,7 +134,7 @@ class LegacySse:
             except BadAnswer as problem:
                 raise BadAnswer(f"{self._before}{problem}") from None
         if media_type(response) != "text/event-stream":
-            body = await read_bounded(response, _REFUSAL_SIZE)
+            body = await read_refusal(response)
             raise BadAnswer(f"{self._before}no event stream: {said(response, body)}")
 
     def _take(self, event: ServerEvent) -> None:
@@ -146,7 +149,11 @@ class LegacySse:
         import httpx2
 
         stream = httpx2.URL(self._url)
-        endpoint = stream.join(place)
+        try:
+            with all_faults_told():
+                endpoint = stream.join(place[:_LONGEST_PLACE])
+        except Broken:
+            raise BadAnswer(f"its event stream names an endpoint that is no URL ({place[:200]!r})") from None
         if (endpoint.scheme, endpoint.host, endpoint.port) != (stream.scheme, stream.host, stream.port):
             raise BadAnswer(f"its event stream names an endpoint on another origin ({place[:200]!r})")
         return endpoint

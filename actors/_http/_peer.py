@@ -48,6 +48,7 @@ from .._wire import (
 )
 from ._faults import BadAnswer, Broken, ExchangeFault, LoginNeeded, SessionExpired, WrongTransport
 
+DELIVERED_WITHIN = 30.0  # seconds that a server has to accept what is no request
 LAST_ANSWERS = 1.0  # seconds that other exchanges have to end, once the connection is known to be over
 LISTENS_WITHIN = (
     1.0  # seconds that calls wait for the stream of what the server says unasked, from the introduction on
@@ -186,7 +187,7 @@ class HttpPeer(Conversation):
         if self.is_open(attempt):
             mark_sent(attempt.exchange)
 
-    def take_for(self, attempt: Attempt, data: bytes) -> None:
+    def take_for(self, attempt: Attempt, data: bytes | bytearray) -> None:
         """What came on the exchange's own stream: its answer, or what the server says along the way.
 
         Raises `BadAnswer` for what is neither.
@@ -296,11 +297,15 @@ class HttpPeer(Conversation):
 
     async def _deliver(self, line: bytes) -> None:
         try:
-            await self.carrier.deliver(line)
+            with anyio.fail_after(DELIVERED_WITHIN):
+                await self.carrier.deliver(line)
         except (SessionExpired, LoginNeeded) as end:
             self.lose(_reason(end))
         except ExchangeFault as problem:
             self.notes.add("a message did not reach the server", f"{problem}: {excerpt(line)}")
+        except TimeoutError:
+            text = f"not accepted within {DELIVERED_WITHIN:g}s"
+            self.notes.add("a message did not reach the server", f"{text}: {excerpt(line)}")
 
     async def _see_off(self, reason: LostReason) -> None:
         with anyio.move_on_after(LAST_ANSWERS):

@@ -17,7 +17,9 @@ the results into models and back, and asks for `import mcp` (650 ms). The protoc
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
+from contextlib import aclosing
 from http import HTTPMethod
 from typing import TYPE_CHECKING, Any
 
@@ -32,9 +34,10 @@ from .._wire import (
     decode_line,
     decode_result,
     encode_json,
+    excerpt,
 )
 from ._answer_stream import FIRST_RETRY, AnswerStream
-from ._client import chunks_of, exchanged, read_bounded
+from ._client import exchanged, read_bounded, read_refusal, request_to
 from ._events import EventParser
 from ._faults import (
     BadAnswer,
@@ -64,7 +67,10 @@ _UNMET = (
     "protocol version",
 )  # what an older server misses in a request without one
 _LAST_RETRY = 30.0
-_REFUSAL_SIZE = 1 << 20
+_SESSION_ID = re.compile(r"[\x21-\x7e]{1,4096}")  # the specification's characters
+_FRUITLESS = (
+    3  # openings of the stream of notifications in a row that bring nothing, and are no reason to wait longer
+)
 _FAREWELL = 2.0  # seconds
 
 
@@ -101,7 +107,7 @@ class StreamableHttp:
                 await self._refused(attempt, response)
                 return
             if attempt.method == "initialize":
-                self._session = response.headers.get("mcp-session-id")
+                self._session = _session_in(response)
             match media_type(response):
                 case "application/json":
                     self._take(attempt, await read_bounded(response, self._peer.max_size))
@@ -116,13 +122,13 @@ class StreamableHttp:
                 await stream.read(response)
 
     async def _is_no_answer(self, response: httpx2.Response) -> None:
-        body = await read_bounded(response, _REFUSAL_SIZE)
+        body = await read_refusal(response)
         if response.status_code == 202 or not body.strip():
             raise BadAnswer(f"{status_in_words(response.status_code)} and no answer to the request")
         kind = media_type(response) or "of no content type"
         raise BadAnswer(f"the answer is no JSON and no event stream but {kind}: {said(response, body)}")
 
-    def _take(self, attempt: Attempt, data: bytes) -> None:
+    def _take(self, attempt: Attempt, data: bytes | bytearray) -> None:
         """What came for the exchange, looked at once on its way. A list of tools says which headers they want."""
         if attempt.method == "tools/list" and self._peer.is_modern:
             data = self._learn(data)
@@ -132,7 +138,7 @@ class StreamableHttp:
                 raise SessionExpired("it says that it is not initialized")
         self._peer.take_for(attempt, data)
 
-    def _learn(self, data: bytes) -> bytes:
+    def _learn(self, data: bytes | bytearray) -> bytes | bytearray:
         """Take note of listed tools; those that must be left out are left out of the answer."""
         try:
             (message,) = decode_line(data)
@@ -151,7 +157,7 @@ class StreamableHttp:
 
     async def _refused(self, attempt: Attempt, response: httpx2.Response) -> None:
         """A status that says no: end the exchange with it, or raise what else it means."""
-        body = await read_bounded(response, _REFUSAL_SIZE)
+        body = await read_refusal(response)
         status, words, error = response.status_code, refusal_in_words(response, body), _error_in(body)
         self._check_known(response, body, greeting=attempt.method in ("initialize", "server/discover"))
         if attempt.method == "initialize" and self._may_be_older and _is_older(status, error):
@@ -186,7 +192,7 @@ class StreamableHttp:
         async with exchanged(self._client, self._post(line, None)) as response:
             self._peer.heard()
             if not response.is_success:
-                body = await read_bounded(response, _REFUSAL_SIZE)
+                body = await read_refusal(response)
                 self._check_known(response, body, greeting=False)
                 raise BadAnswer(refusal_in_words(response, body))
 
@@ -194,6 +200,7 @@ class StreamableHttp:
         """The stream of what the server says unasked, opened again whenever it ends, until the server refuses it."""
         parser = EventParser(self._peer.max_size, self._overlong)
         delay: float | None = None
+        fruitless = 0
         while self._session is not None and not self._peer.is_silent:
             try:
                 async with exchanged(self._client, self._get(parser.last_id)) as response:
@@ -203,12 +210,17 @@ class StreamableHttp:
                         self._peer.gap()
                     delay = 0.0
                     settled()
-                    await self._hear(response, parser)
+                    fruitless = 0 if await self._hear(response, parser) else fruitless + 1
             except Broken as problem:
                 settled()
                 self._peer.notes.add("the stream of notifications broke", str(problem))
             delay = min(max(2 * (delay or 0.0), FIRST_RETRY), _LAST_RETRY)
-            await anyio.sleep(delay if parser.retry is None else parser.retry)
+            wished = delay if parser.retry is None else parser.retry
+            await anyio.sleep(
+                max(wished, min(2.0 ** (fruitless - _FRUITLESS), _LAST_RETRY))
+                if fruitless > _FRUITLESS
+                else wished
+            )
 
     async def _is_stream(self, response: httpx2.Response) -> bool:
         """Whether a GET brought an event stream; a server need not have one. Raises what else a refusal says."""
@@ -216,16 +228,20 @@ class StreamableHttp:
         if response.status_code >= 500:
             raise Broken(status_in_words(response.status_code))
         if not response.is_success:
-            self._check_known(response, await read_bounded(response, _REFUSAL_SIZE), greeting=False)
+            self._check_known(response, await read_refusal(response), greeting=False)
         return response.is_success and media_type(response) == "text/event-stream"
 
-    async def _hear(self, response: httpx2.Response, parser: EventParser) -> None:
-        async with chunks_of(response) as chunks:
-            async for chunk in chunks:
+    async def _hear(self, response: httpx2.Response, parser: EventParser) -> bool:
+        """Hear it to its end. Returns whether it brought anything."""
+        heard, last_id = False, parser.last_id
+        async with aclosing(response.aiter_bytes()) as pieces:
+            async for piece in pieces:
                 self._peer.heard()
-                for event in parser.feed(chunk):
+                for event in parser.feed(piece):
+                    heard = True
                     if event.name == "message":
                         self._peer.take_line(event.data)
+        return heard or parser.last_id != last_id
 
     def _overlong(self, head: bytes) -> None:
         self._peer.take_overlong(head, f"{self._peer.max_size:,} bytes an event")
@@ -234,10 +250,10 @@ class StreamableHttp:
         """End the session, if there is one."""
         if self._session is None:
             return
-        request = self._client.build_request(HTTPMethod.DELETE, self._url, headers=self._own_headers())
-        self._session = None
+        headers, self._session = self._own_headers(), None
         with anyio.move_on_after(_FAREWELL):
             try:
+                request = request_to(self._client, HTTPMethod.DELETE, self._url, headers)
                 async with exchanged(self._client, request):
                     pass
             except (Broken, LoginNeeded):
@@ -248,20 +264,18 @@ class StreamableHttp:
     def _post(self, line: bytes, attempt: Attempt | None) -> httpx2.Request:
         headers = self._own_headers()
         headers |= {"Accept": "application/json, text/event-stream", "Content-Type": "application/json"}
-        extensions: dict[str, Any] = {}
-        if attempt is not None:
-            extensions["trace"] = _SentTeller(attempt, self._peer)
-            if self._peer.is_modern:
-                headers |= self._tools.headers(attempt.method, attempt.exchange.params)
-        return self._client.build_request(
-            HTTPMethod.POST, self._url, content=line, headers=headers, extensions=extensions
-        )
+        if attempt is None:
+            return request_to(self._client, HTTPMethod.POST, self._url, headers, line)
+        if self._peer.is_modern:
+            headers |= self._tools.headers(attempt.method, attempt.exchange.params)
+        trace = _SentTeller(attempt, self._peer)
+        return request_to(self._client, HTTPMethod.POST, self._url, headers, line, trace)
 
     def _get(self, last_id: str) -> httpx2.Request:
         headers = {**self._own_headers(), "Accept": "text/event-stream", "Cache-Control": "no-store"}
         if last_id:
             headers["Last-Event-ID"] = last_id
-        return self._client.build_request(HTTPMethod.GET, self._url, headers=headers)
+        return request_to(self._client, HTTPMethod.GET, self._url, headers)
 
     def _own_headers(self) -> dict[str, str]:
         headers: dict[str, str] = {}
@@ -288,7 +302,20 @@ class _SentTeller:
             self._peer.sent(self._attempt)
 
 
-def _error_in(body: bytes) -> Envelope | None:
+def _session_in(response: httpx2.Response) -> str | None:
+    """The id of the session that an answer begins. Raises `BadAnswer` when no header could bring it back."""
+    session = response.headers.get("mcp-session-id")
+    if not session:
+        return None
+    if not _SESSION_ID.fullmatch(session):
+        text = excerpt(session.encode(errors="replace"), 60)
+        raise BadAnswer(
+            f"its session id is not visible ASCII of at most 4,096 characters ({text}). Correct the server"
+        )
+    return session
+
+
+def _error_in(body: bytes | bytearray) -> Envelope | None:
     """The JSON-RPC error that a body is."""
     try:
         (message,) = decode_line(body)

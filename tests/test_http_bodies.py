@@ -1,0 +1,204 @@
+"""How bodies and frames come in: each bound on its own, and what our environment says of proxies and certificates."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import AsyncGenerator
+from pathlib import Path
+
+import anyio
+import httpcore2
+import httpx2
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.support import run
+from tests.support.hostile_http import packed
+from tests.support.http_rooms import room_at
+from tests.support.raw_http import Handler, Seen, raw_http, text
+
+from greenroom.actors._http import _client
+from greenroom.actors._http._bodies import MOST_PACKED, PIECE, SMALL, Incoming
+from greenroom.actors._http._faults import BadAnswer
+from greenroom.actors._http._frames import MOST_INTERIM, MOST_LINES, Frame
+from greenroom.protocol.errors import ConnectFailed
+
+
+class Raw(httpx2.AsyncByteStream):
+    def __init__(self, *pieces: bytes) -> None:
+        self.pieces = list(pieces)
+        self.asked = 0
+
+    async def __aiter__(self) -> AsyncGenerator[bytes]:
+        for piece in self.pieces:
+            self.asked += 1
+            await anyio.lowlevel.checkpoint()
+            yield piece
+
+
+async def read(raw: Raw, encoding: str, *, limit: int | None = None, is_lines: bool = False) -> list[bytes]:
+    return [piece async for piece in Incoming(raw, encoding, limit=limit, is_lines=is_lines)]
+
+
+DATA = bytes(range(256)) * 2000
+
+
+@pytest.mark.parametrize(
+    ("encoding", "body"),
+    [
+        ("", DATA),
+        ("identity, UTF-8", DATA),
+        ("gzip", packed(DATA)),
+        ("X-GZIP", packed(DATA)),
+        ("deflate", zlib.compress(DATA)),
+        ("deflate", zlib.compress(DATA)[2:-4]),
+        ("gzip", packed(DATA) + b"more"),
+    ],
+)
+def test_a_body_is_decoded_in_bounded_pieces(encoding: str, body: bytes, backend: str) -> None:
+    async def main() -> None:
+        for size in (1 << 20, 1000, 1):
+            cut = [body[at : at + size] for at in range(0, min(len(body), 3000 * size), size)]
+            found = await read(Raw(*cut), encoding)
+            assert b"".join(found) == DATA[: sum(map(len, found))]
+            assert size == 1 or sum(map(len, found)) == len(DATA)
+            assert max(map(len, found)) <= PIECE
+
+    run(backend, main)
+
+
+@pytest.mark.parametrize("encoding", ["gzip, gzip", "deflate,gzip", "br", "zstd", "gzip, br", "größer"])
+def test_what_is_encoded_otherwise_is_refused(encoding: str, backend: str) -> None:
+    async def main() -> None:
+        with pytest.raises(BadAnswer, match="asked for gzip, or none"):
+            await read(Raw(b"{}"), encoding)
+
+    run(backend, main)
+
+
+def test_a_bound_ends_a_body_and_nothing_more_of_it_is_read(backend: str) -> None:
+    async def main() -> None:
+        long, stream = (
+            Raw(packed(b"\0" * 2 * SMALL), *[b"x"] * 50),
+            Raw(packed(b"\0" * 8 * SMALL), *[b"x"] * 50),
+        )
+        with pytest.raises(BadAnswer, match="over the bound of 1,048,576 bytes"):
+            await read(long, "gzip", limit=SMALL)
+        with pytest.raises(BadAnswer, match=f"packed over {MOST_PACKED} times"):
+            await read(stream, "gzip", is_lines=True)
+        assert (long.asked, stream.asked) <= (2, 2)
+
+    run(backend, main)
+
+
+# ---- frames ---------------------------------------------------------------------------------------------------------
+
+HEAD = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n"
+FRAMES: dict[str, tuple[bytes, bool]] = {
+    "a head": (HEAD + b"a: b\r\n" * (MOST_LINES - 5) + b"\r\n0\r\n\r\n", True),
+    "a head of many lines": (HEAD + b"a:\r\n" * MOST_LINES, False),
+    "a long head": (HEAD + b"a: " + b"x" * 40_000, False),
+    "interim answers": (b"HTTP/1.1 103 \r\n\r\n" * MOST_INTERIM + HEAD + b"\r\n", True),
+    "many interim answers": (b"HTTP/1.1 103 \r\n\r\n" * (MOST_INTERIM + 1) + HEAD + b"\r\n", False),
+    "a body like a head": (b"HTTP/1.1 200 OK\r\n\r\n" + b"a:\r\n" * 5000, True),
+    "a chunk like trailers": (HEAD + b"\r\n4e20\r\n" + b"a:\r\n" * 5000 + b"\r\n0\r\n\r\n", True),
+    "trailers": (HEAD + b"\r\n5;x=y\r\n0\r\na:\r\n0\r\n" + b"a:\r\n" * 99 + b"\r\n", True),
+    "many trailers": (HEAD + b"\r\n5\r\n0\r\na:\r\n0\r\n" + b"a:\r\n" * (MOST_LINES + 2), False),
+    "a chunk without an end to its size": (HEAD + b"\r\n5;" + b"x" * 40_000, False),
+    "no chunk": (HEAD + b"\r\n?\r\n" + b"a:\r\n" * 5000, True),
+}
+
+
+@given(st.sampled_from(sorted(FRAMES)), st.lists(st.integers(1, 50), max_size=30))
+def test_a_frame_is_followed_however_it_is_cut(name: str, sizes: list[int]) -> None:
+    rest, fits = FRAMES[name]
+    frame = Frame()
+    try:
+        for size in sizes:
+            frame.look(rest[:size])
+            rest = rest[size:]
+        frame.look(rest)
+    except httpcore2.RemoteProtocolError:
+        assert not fits
+    else:
+        assert fits
+
+
+# ---- what is ours ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("scheme", ["http", "https"])
+@pytest.mark.parametrize("proxy", ["socks5://u:secret@127.0.0.1:1", "gopher://127.0.0.1:1"])
+def test_a_proxy_that_cannot_be_used_is_told_where_it_matters(
+    proxy: str, scheme: str, backend: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ALL_PROXY", proxy)
+
+    async def main() -> None:
+        with raw_http() as server:
+            monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+            async with room_at(server.url) as room:
+                assert (await room.call("ok")).text == "ok"
+            monkeypatch.setenv("NO_PROXY", "")
+            async with room_at(server.url.replace("http", scheme), connect=False) as room:
+                with pytest.raises(ConnectFailed, match="ALL_PROXY names cannot be used") as caught:
+                    await room.connect("raw")
+                assert "secret" not in str(caught.value)
+
+    run(backend, main)
+
+
+def test_certificates_that_cannot_be_read_are_told_where_they_matter(
+    backend: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    junk = tmp_path / "junk.pem"
+    junk.write_text("no certificate")
+
+    async def main() -> None:
+        with raw_http() as server:
+            for path in (tmp_path / "absent.pem", junk):
+                monkeypatch.setenv("SSL_CERT_FILE", str(path))
+                _client._trust.cache_clear()
+                async with room_at(server.url) as room:
+                    assert (await room.call("ok")).text == "ok"
+                async with room_at(server.url.replace("http", "https"), connect=False) as room:
+                    with pytest.raises(ConnectFailed, match="SSL_CERT_FILE"):
+                        await room.connect("raw")
+
+    try:
+        run(backend, main)
+    finally:
+        _client._trust.cache_clear()
+
+
+@pytest.mark.parametrize("url", ["http://xn--/mcp", "http://a b/"])
+def test_a_url_that_is_none_is_a_connect_error(url: str, backend: str) -> None:
+    async def main() -> None:
+        async with room_at(url, connect=False) as room:
+            with pytest.raises(ConnectFailed):
+                await room.connect("raw")
+
+    run(backend, main)
+
+
+def test_cookies_are_kept_few_short_and_plain(backend: str) -> None:
+    said = [b"machine=7", b"odd=\xff", b"tab=a\tb", b"long=" + b"x" * 9000]
+
+    def hook(handler: Handler, seen: Seen) -> bool:
+        if seen.method != "tools/call":
+            return False
+        handler.result(
+            seen.message, text("ok"), {"Set-Cookie": said.pop(0).decode("latin-1")} if said else {}
+        )
+        return True
+
+    async def main() -> None:
+        with raw_http() as server:
+            server.hook = hook
+            async with room_at(server.url) as room:
+                for _ in range(5):
+                    await room.call("ok")
+            assert server.requests[-2].headers["cookie"] == "machine=7"
+
+    run(backend, main)
+    assert not said
