@@ -7,8 +7,9 @@ several clients share nobody can know whom it means. Servers are told of the cli
 it can answer, in the version it said. The client's eras differ in how it is asked (`_parking`): one that is asked by
 requests has servers greeted by handshake, where they can ask; one of 2026-07-28 takes both kinds as they are.
 
-What servers say passes as it is, except what the door says itself: changes of lists are announced once for all, and
-updates of resources are for who watches them.
+What servers ask says who asks (`_signed`): a person who is shown a question has to know that. What they say passes as
+it is, except what the door says itself: changes of lists are announced once for all, and updates of resources are for
+who watches them.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Final
 from ..actors import UPDATED, Greeting, ServerRequest, not_found
 from ..protocol.address import Address
 from ._parking import Parking
+from ._signed import question_of, without_ours
 
 if TYPE_CHECKING:
     from ._exposure import Client
@@ -89,12 +91,13 @@ class Bridge:
         client = self._sole_client()
         if client is None or _ANSWERABLE.get(request.method) not in client.capabilities:
             raise not_found(request.method)
+        params = question_of(request.server, request.method, request.params)
         if client.modern:
-            asked = {"method": request.method, "params": request.params}
-            return await self.parking.ask(client, request.server, asked)
+            asked = {"method": request.method, "params": params}
+            return without_ours(await self.parking.ask(client, request.server, asked))
         meta: Mapping[str, Any] = request.params.get("_meta") or {}
         progress = request.progress if "progressToken" in meta else None
-        return await client.ask(request.method, request.params, progress)
+        return without_ours(await client.ask(request.method, params, progress))
 
     def heard(self, address: Address, method: str, params: Mapping[str, Any] | None) -> None:
         if method in _OURS:
@@ -102,8 +105,9 @@ class Bridge:
         if method == UPDATED:
             self._on_update(address.server, params or {})
             return
+        told = None if params is None else without_ours(params)
         for client in tuple(self._clients):
-            client.tell(method, params)
+            client.tell(method, told)
 
     def _sole_client(self) -> Client | None:
         return next(iter(self._clients)) if len(self._clients) == 1 else None

@@ -26,6 +26,7 @@ from . import _rpc as rpc
 from ._asked import Asked
 from ._exposure import Exposure
 from ._jobs import Job, RpcFault, Spawn
+from ._signed import result_without_ours, without_ours
 
 HANDSHAKE_VERSIONS: Final = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25")
 STATELESS_VERSIONS: Final = rpc.MODERN_VERSIONS
@@ -352,6 +353,7 @@ class Conversation:
 
     def job_raw(self, job: Job, result: bytes, *, modern: bool) -> None:
         try:
+            result = result_without_ours(result)
             if job.modern:
                 cached = _UNCACHED if job.method == "resources/read" else {}
                 result = rpc.for_modern(result, {_SERVER_INFO_KEY: self._endpoint.server_info()}, cached)
@@ -382,7 +384,7 @@ class Conversation:
         return rpc.error_line(job.key, RpcFault(rpc.INTERNAL_ERROR, text))
 
     def job_progress(self, job: Job, params: Mapping[str, Any]) -> None:
-        self.tell("notifications/progress", {**params, "progressToken": job.token})
+        self.tell("notifications/progress", {**without_ours(params), "progressToken": job.token})
 
     def job_broke(self, job: Job, error: Exception) -> None:
         self._answer_job(job, self._bug_line(job.key, error))

@@ -1,7 +1,7 @@
 """What we say to programs beside a result: our keys in its `_meta`.
 
-It is there and not in `structuredContent` because that is the server's answer in another form, and many clients show
-it to their model in place of the text. `_meta` they show to nobody.
+They are ours alone (`_signed`). They are there and not in `structuredContent` because that is the server's answer in
+another form, and many clients show it to their model in place of the text. `_meta` they show to nobody.
 """
 
 from __future__ import annotations
@@ -11,6 +11,10 @@ from typing import Any, Final
 
 DETAILS: Final = "greenroom/details"  # of every answer of the `mcp` tool
 ERROR: Final = "greenroom/error"  # at the direct door: what kept a call from its server's answer
+SERVER: Final = (
+    "greenroom/server"  # of what a server asks a client, and in the data of its errors: whose it is
+)
+OURS: Final = "greenroom/"
 
 
 def details_of(result: Mapping[str, Any]) -> Mapping[str, Any]:

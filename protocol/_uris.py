@@ -3,7 +3,9 @@
 A URI is not a name of ours: clients keep them, servers put them into results, so they pass unchanged. Only where two
 servers list the same one is each shown in a qualified spelling, `greenroom://<server>/<URI as it was>`, which reads
 backwards without a table and leaves a template's expressions where they are. The bare URI then belongs to nobody and is
-answered with the candidates. The qualified spelling is understood at any time, collision or not.
+answered with the candidates. The qualified spelling is understood at any time, collision or not, and before anything
+that is listed: it is ours, and no server can take another's place by listing it. One that a server lists all the same
+is shown qualified like a colliding one, so that it reads as what it is.
 
 A URI that nobody lists may still be one of a template: the template's fixed parts are compared in order, every
 expression standing for anything, in linear time. That only has to tell servers apart; whether the resource is there is
@@ -43,9 +45,14 @@ def qualified(server: str, uri: str) -> str:
     return f"{_SCHEME}{quote(server, safe='')}/{uri}"
 
 
+def is_ours(uri: str) -> bool:
+    """Whether `uri` is of our scheme; schemes have no case."""
+    return uri[: len(_SCHEME)].lower() == _SCHEME
+
+
 def unqualified(uri: str) -> tuple[str, str] | None:
     """(server, URI as it was) of a qualified spelling."""
-    if not uri.startswith(_SCHEME):
+    if not is_ours(uri):
         return None
     server, slash, original = uri[len(_SCHEME) :].partition("/")
     return (unquote(server), original) if slash else None
@@ -105,12 +112,13 @@ def _apart(
     exact: dict[str, Place] = {}
     contested: dict[str, tuple[Place, ...]] = {}
     for uri, owners in found.items():
-        if len(owners) == 1:
+        if len(owners) == 1 and not is_ours(uri):
             exact[uri] = next(iter(owners.values()))
             continue
         rivals = [attrs.evolve(owners[server], uri=qualified(server, uri)) for server in sorted(owners)]
         exact |= {rival.uri: rival for rival in rivals}
-        contested[uri] = tuple(rivals)
+        if not is_ours(uri):
+            contested[uri] = tuple(rivals)
     return exact, contested
 
 
@@ -134,14 +142,16 @@ def resolve(
     uri: str, servers: Mapping[str, ServerEntry | None], resources: UriSpace, templates: UriSpace
 ) -> Place | Ambiguous | Missing:
     """What `uri` means. `Missing.servers`: the servers that may have resources nobody has listed."""
-    listed = resources.exact.get(uri)
+    listed = resources.exact.get(uri)  # of our scheme only as we spell it ourselves
     if listed is not None:
         return listed
+    if is_ours(uri):
+        named = unqualified(uri)
+        return (
+            Place(uri, *named, record={}) if named is not None and named[0] in servers else Missing(uri, ())
+        )
     if uri in resources.contested:
         return _among(uri, resources.contested[uri])
-    named = unqualified(uri)
-    if named is not None and named[0] in servers:
-        return Place(uri, *named, record={})
     fitting = {place.server: place for place in templates.matching(uri)}
     if len(fitting) == 1:
         (server,) = fitting

@@ -78,6 +78,12 @@ def test_every_list_and_answer_is_the_servers_own(modern: bool, tmp_path: Path) 
                     if modern and "result" in answer:
                         assert answer["result"]["resultType"] == "complete"
                         assert answer["result"]["_meta"][META + "serverInfo"]["name"] == "greenroom"
+                    if "error" in theirs:  # says whose it is, too
+                        theirs["error"]["message"] = f"[{server}] {theirs['error']['message']}"
+                        theirs["error"]["data"] = {
+                            **(theirs["error"].get("data") or {}),
+                            "greenroom/server": server,
+                        }
                     assert _plain(answer) == _plain(theirs), (server, method, params)
         for kind in LISTS:
             assert door.list_all(kind) == sorted(ours[kind], key=lambda item: item[NAME[kind]])
@@ -306,7 +312,8 @@ def test_an_older_client_is_asked_whatever_the_server_speaks(tmp_path: Path) -> 
         for server in SERVERS:
             answer = door.call(f"{server}_ask", {"method": "elicitation/create", "params": form})
             assert answer["result"]["structuredContent"] == {"result": said}
-            assert door.asked[-1]["params"] == form
+            signed = {"message": f"[{server}] Sure?", "_meta": {"greenroom/server": server}}
+            assert door.asked[-1]["params"] == form | signed
         answer = door.call("old_ask", {"method": "sampling/createMessage"})
         assert answer["result"]["structuredContent"]["error"] == {"code": -1, "message": "no", "data": [1]}
         refused = door.call("new_ask", {"method": "sampling/createMessage"})["result"]
@@ -331,7 +338,8 @@ def test_a_newer_client_is_answered_that_input_is_needed_whatever_the_server_spe
             first = door.result("tools/call", params)
             assert first["resultType"] == "input_required"
             ((key, request),) = first["inputRequests"].items()
-            assert request == {"method": "elicitation/create", "params": form}
+            signed = {"message": f"[{server}] Sure?", "_meta": {"greenroom/server": server}}
+            assert request == {"method": "elicitation/create", "params": form | signed}
             states[server] = first["requestState"]
             again = {**params, "inputResponses": {key: said}, "requestState": first["requestState"]}
             final = door.result("tools/call", again)

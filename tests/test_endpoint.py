@@ -738,9 +738,9 @@ def test_how_each_end_of_a_call_is_told() -> None:
     text = [{"type": "text", "text": "gone"}]
     assert tool.said == [
         {"content": text, "isError": True, "_meta": {"greenroom/error": details}},
-        (-7, {"d": 1}),
+        (-7, {"d": 1, "greenroom/server": "s"}),
     ]
-    assert read.said == [(-32603, details), (-7, {"d": 1})]
+    assert read.said == [(-32603, details), (-7, {"d": 1, "greenroom/server": "s"})]
 
 
 def test_what_a_client_says_of_itself_and_its_token_stay_here(backend: str) -> None:

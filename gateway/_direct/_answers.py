@@ -1,7 +1,7 @@
 """How the end of a call is told to the client of the direct door.
 
 * A result goes on as the bytes the server sent, unless clients could not read it (`_readable`).
-* A JSON-RPC error of the server goes on as that, with its code, message and data.
+* A JSON-RPC error of the server goes on as that, with its code, message and data; both say whose it is.
 * What we refuse, or what became of the server, is no answer of the server's. For a tool it is a result with `isError`,
   because that is what clients show to a model, which can then do something else; `_meta` says the same to programs. For
   everything else, which a program asked for, it is a JSON-RPC error with the same in `data`.
@@ -19,6 +19,7 @@ from .. import _rpc as rpc
 from .._jobs import Job, RpcFault
 from .._marks import ERROR
 from .._room import WholeCall
+from .._signed import error_data_of
 from ._readable import readable, readable_tool
 
 NO_RESOURCE: Final = -32002  # until 2025-11-25; a wrong parameter since
@@ -36,7 +37,8 @@ def end(job: Job, call: WholeCall) -> None:
 def fail(job: Job, error: CallError) -> None:
     """End `job` with a call's error."""
     if isinstance(error, RemoteError):
-        job.fail(error.rpc_code, error.rpc_message, error.data)
+        data = error_data_of(error.server, error.data)
+        job.fail(error.rpc_code, f"[{error.server}] {error.rpc_message}", data)
     elif job.method == "tools/call":
         _fail_call(job, error.message, details(error))
     else:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import anyio
 import msgspec
@@ -25,6 +25,7 @@ from .._exposure import Client
 from .._jobs import Job, RpcFault
 from .._parking import Errand, Seal
 from .._room import WholeCall, WholeRoom
+from .._signed import question_of, without_ours
 from . import _answers as answers
 from ._guest import Guest
 from ._links import may_link
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 
 _LOG_LEVEL: Final = f"{rpc.META}logLevel"
 _STATE: Final = "requestState"
+_REQUESTS: Final = "inputRequests"
 _POINTING: Final = ("resources/read", "prompts/get")
 
 
@@ -242,7 +244,7 @@ class Direct:
         params: dict[str, Any] = {**job.params, key: own}
         params.pop("task", None)  # tasks are not declared here, so it means nothing (2025-11-25, tasks)
         if job.meta is not None:
-            params["_meta"] = self._own_meta(job, server)
+            params["_meta"] = without_ours({"_meta": self._own_meta(job, server)})["_meta"]
         if job.modern:
             self._start_modern(job, server, params, target)
             return
@@ -324,7 +326,25 @@ class Direct:
 
     def _sealed(self, result: bytes, what: tuple[str, ...]) -> bytes:
         parts = rpc.read_parts(msgspec.Raw(result))
+        if rpc.read_value(parts.get("resultType")) != "input_required":
+            return result
         state = rpc.read_value(parts.get(_STATE))
-        if isinstance(state, str) and rpc.read_value(parts.get("resultType")) == "input_required":
-            return rpc.encode({**parts, _STATE: self._seal.close(state, *what)})
-        return result
+        sealed = {_STATE: self._seal.close(state, *what)} if isinstance(state, str) else {}
+        return rpc.encode({**parts, **sealed, **_asked_by(what[0], parts)})
+
+
+def _asked_by(server: str, parts: Mapping[str, Any]) -> dict[str, Any]:
+    """What a server of the newer era asks along with its result, with whose questions they are."""
+    requests = rpc.read_value(parts.get(_REQUESTS))
+    if not isinstance(requests, dict):
+        return {}
+    named: dict[str, Any] = {}
+    for key, request in cast("dict[str, Any]", requests).items():
+        asked = cast("dict[str, Any]", request) if isinstance(request, dict) else {}
+        params = asked.get("params")
+        if isinstance(params, dict):
+            signed = question_of(server, str(asked.get("method")), cast("dict[str, Any]", params))
+            named[key] = {**asked, "params": signed}
+        else:
+            named[key] = request
+    return {_REQUESTS: named}

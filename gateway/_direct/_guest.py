@@ -20,6 +20,7 @@ from ...protocol.errors import GreenroomError
 from ...protocol.index import Place
 from .. import _rpc as rpc
 from .._jobs import Job
+from .._signed import without_ours
 from . import _answers as answers
 from ._links import Links
 
@@ -164,5 +165,5 @@ def _under(place: Place, params: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _meta(params: Mapping[str, Any]) -> dict[str, Any]:
-    meta: Mapping[str, Any] = params.get("_meta") or {}
+    meta: Mapping[str, Any] = without_ours(params).get("_meta") or {}
     return {key: value for key, value in meta.items() if not key.startswith(rpc.META)}

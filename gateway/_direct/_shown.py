@@ -24,6 +24,7 @@ from ...protocol.names import selector, spellings
 from ...protocol.slices import Pace, Slices, finish
 from .. import _rpc as rpc
 from .._room import Room
+from .._signed import without_ours
 
 LISTS: Final = {
     "tools/list": "tools",
@@ -145,6 +146,7 @@ def _placed(index: Index, kind: str, key: str, place: Place) -> Mapping[str, Any
 
 
 def _under(record: Mapping[str, Any], key: str, name: str) -> Mapping[str, Any]:
+    record = without_ours(record)
     return record if record.get(key) == name else {**record, key: name}
 
 

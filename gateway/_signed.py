@@ -1,0 +1,77 @@
+"""Whose words they are: nobody speaks in our name, and what a server asks of a person, or fails with, says who it is.
+
+What a server or a client says under a key of ours in `_meta` is left out on its way through a door, whichever way it
+goes, or a server could pass off its words as the gateway's. A person who is asked for a password sees one dialog for
+all servers behind the gateway, so the text names the server first, and a field says the same to programs.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any, Final, cast
+
+import msgspec
+
+from . import _rpc as rpc
+from ._marks import OURS, SERVER
+
+_ESCAPED: Final = re.compile(rb"\\u00[2-7]")
+
+
+def without_ours(params: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What somebody else says, without keys of ours in its `_meta`."""
+    meta: object = params.get("_meta")
+    if not isinstance(meta, Mapping):
+        return params
+    said = cast("Mapping[str, Any]", meta)
+    if not any(key.startswith(OURS) for key in said):
+        return params
+    return {**params, "_meta": {key: value for key, value in said.items() if not key.startswith(OURS)}}
+
+
+def result_without_ours(result: bytes) -> bytes:
+    """The same of a server's result. A plain one costs a look at its bytes: only escapes hide a key from that."""
+    if b"greenroom" not in result and (b"\\u00" not in result or _ESCAPED.search(result) is None):
+        return result
+    try:
+        parts: dict[str, Any] = dict(rpc.read_parts(msgspec.Raw(result)))
+        said = {"_meta": rpc.read_value(parts["_meta"])} if "_meta" in parts else {}
+    except rpc.RpcFault:
+        return result  # no object: nobody finds a key in it
+    kept = without_ours(said)
+    return result if kept is said else rpc.encode({**parts, **kept})
+
+
+def question_of(server: str, method: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What a server asks a client, with whose question it is: in a field, and where a person is shown a text, in it."""
+    if method not in ("elicitation/create", "sampling/createMessage"):
+        return without_ours(params)
+    kept = without_ours(params)
+    meta: Mapping[str, Any] = kept.get("_meta") or {}
+    asked: dict[str, Any] = {**kept, "_meta": {**meta, SERVER: server}}
+    return signed(server, asked) if method == "elicitation/create" else asked
+
+
+def signed(server: str, said: Mapping[str, Any]) -> dict[str, Any]:
+    """Something with a `message` for a person, which then names the server first."""
+    message = said.get("message")
+    return {**said, "message": f"[{server}] {message}"} if isinstance(message, str) else dict(said)
+
+
+def error_data_of(server: str, data: Any) -> Any:
+    """The data of a server's error, with whose it is, where there is room for that."""
+    if data is None:
+        return {SERVER: server}
+    if not isinstance(data, Mapping):
+        return data
+    said = {
+        key: value for key, value in cast("Mapping[str, Any]", data).items() if not str(key).startswith(OURS)
+    }
+    asked: object = said.get("elicitations")  # what is wanted before it can go on (-32042)
+    if isinstance(asked, list):
+        said["elicitations"] = [
+            signed(server, cast("dict[str, Any]", one)) if isinstance(one, dict) else one
+            for one in cast("list[object]", asked)
+        ]
+    return {**said, SERVER: server}
