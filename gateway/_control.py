@@ -159,7 +159,7 @@ async def _serve_client(stream: Any, methods: Mapping[str, Handler]) -> None:
 
         async def read() -> None:
             overlong: list[bytes] = []
-            splitter = LineSplitter(MAX_LINE, overlong.append)
+            splitter = LineSplitter(MAX_LINE, lambda head, _bound: overlong.append(head))
             try:
                 while not overlong:
                     for line in splitter.feed(await stream.receive()):

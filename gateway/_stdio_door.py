@@ -178,8 +178,8 @@ class StdioDoor:
             return False
         return AGAIN if self._rest else True
 
-    def _refuse_line(self, head: bytes) -> None:
-        self._refuse(head, f"A line over {self._max_line} bytes was dropped unread.")
+    def _refuse_line(self, head: bytes, bound: str) -> None:
+        self._refuse(head, f"A message over {bound} was dropped unread.")
 
     def _say_refused(self, head: bytes, text: str) -> None:
         self.send(error_line(read_head_id(head), RpcFault(INVALID_REQUEST, text)))

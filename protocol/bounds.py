@@ -20,6 +20,12 @@ MIB: Final = 1024 * KIB
 DEPTH: Final = 100  # of what is learned of a server; what we run on recurses a few hundred deep at most
 ITEM_BYTES: Final = 2 * MIB  # of one tool, resource, prompt; of one greeting
 ITEM_PARTS: Final = 20_000  # objects and arrays in it: making a hundred thousand takes a tenth of a second
+MESSAGE_VALUES: Final = 1_000_000  # in one message: passing over them takes some forty milliseconds
+MESSAGE_PARTS: Final = 250_000  # objects and arrays of them: what is made of them costs the most
+BATCH_MESSAGES: Final = 100
+UNASKED_LINES: Final = 2_000  # a second, of a server over stdio or a socket
+JUNK_LINES: Final = 10_000  # in a row
+REPLIES: Final = 1_024  # that wait to be read by one server
 NAME_CHARACTERS: Final = 8_192
 CACHE_BYTES: Final = 256 * MIB  # of the catalogue's file
 PROBLEMS: Final = 20  # of one server's lists that are remembered
@@ -50,6 +56,24 @@ BOUNDS: Final = (
     Bound(
         "one message of a server", "bytes", "its request fails; else it is thrown away", setting="max_line"
     ),
+    Bound(
+        "one long message of a server", "values", "its request fails; else it is thrown away", MESSAGE_VALUES
+    ),
+    Bound(
+        "one long message of a server",
+        "objects and arrays",
+        "its request fails; else it is thrown away",
+        MESSAGE_PARTS,
+    ),
+    Bound("a batch (2025-03-26)", "messages", "all of it is junk", BATCH_MESSAGES),
+    Bound(
+        "what a server says unasked, after 12,000 lines",
+        "lines a second",
+        "it is read no faster",
+        UNASKED_LINES,
+    ),
+    Bound("nothing but junk from a server", "lines in a row", "it is ended as failed", JUNK_LINES),
+    Bound("replies that a server does not read", "messages", "the next one is dropped", REPLIES),
     Bound("all lists of one server", "bytes", "the rest is left out", setting="max_list_bytes"),
     Bound("all lists of one server", "items", "the rest is left out", setting="max_list_items"),
     Bound("one list of a server", "pages", "the rest is left out", setting="max_pages"),

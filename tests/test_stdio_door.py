@@ -35,7 +35,7 @@ def pipe() -> Generator[tuple[int, int]]:
                 continue
 
 
-def _never(head: bytes) -> None:
+def _never(head: bytes, _bound: str) -> None:
     raise AssertionError(f"over the bound: {head!r}")
 
 
@@ -53,7 +53,7 @@ def test_lines_are_the_same_however_the_bytes_arrive(data: bytes, cuts: list[int
 )
 def test_lines_over_the_bound_are_dropped_and_counted(lines: list[bytes], size: int) -> None:
     dropped, got = list[bytes](), list[bytes]()
-    splitter = LineSplitter(6, dropped.append)
+    splitter = LineSplitter(6, lambda head, _bound: dropped.append(head))
     data = b"".join(line + b"\n" for line in lines)
     for start in range(0, len(data), size):
         got += splitter.feed(data[start : start + size])
@@ -126,7 +126,7 @@ def test_a_line_over_the_bound_is_answered_and_the_next_is_served(backend: str) 
             group.start_soon(anyio.to_thread.run_sync, write)
             await door.read(got.append)
         assert got == [b"ping"]
-        assert b"A line over 1048576 bytes was dropped unread." in os.read(from_it, 4096)
+        assert b"A message over 1,048,576 bytes a line was dropped unread." in os.read(from_it, 4096)
 
     with_door(backend, body)
 

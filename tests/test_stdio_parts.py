@@ -37,7 +37,7 @@ def _chunks(data: bytes, cuts: list[int]) -> list[bytes]:
 )
 def test_lines_do_not_depend_on_how_they_are_cut(lines: list[bytes], cuts: list[int]) -> None:
     limit, dropped = 8, list[bytes]()
-    splitter = LineSplitter(limit, dropped.append)
+    splitter = LineSplitter(limit, lambda head, _bound: dropped.append(head))
     data = b"".join(line + b"\n" for line in lines)
     found = [line for chunk in _chunks(data, cuts) for line in splitter.feed(chunk)]
     assert found == [line for line in lines if len(line) <= limit]
@@ -46,7 +46,7 @@ def test_lines_do_not_depend_on_how_they_are_cut(lines: list[bytes], cuts: list[
 
 def test_an_endless_line_is_told_of_at_once_and_not_kept() -> None:
     dropped: list[bytes] = []
-    splitter = LineSplitter(1000, dropped.append)
+    splitter = LineSplitter(1000, lambda head, _bound: dropped.append(head))
     for _ in range(100):
         assert splitter.feed(b"a" * 100) == []
     assert dropped == [b"a" * 256]
@@ -95,7 +95,7 @@ def test_whoever_was_answered_meanwhile_comes_before_the_caller_of_a_fat_result(
     run(backend, main)
 
 
-def _never(head: bytes) -> None:
+def _never(head: bytes, _bound: str) -> None:
     raise AssertionError(f"over the bound: {head!r}")
 
 

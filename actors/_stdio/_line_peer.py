@@ -26,6 +26,7 @@ from typing import Any
 import anyio
 import anyio.lowlevel
 
+from ...protocol.bounds import JUNK_LINES, UNASKED_LINES
 from ...protocol.errors import Reach
 from .._conversation import NEVER_CANCELLED, Conversation
 from .._peer import Exchange, PeerHooks, RpcError
@@ -39,9 +40,7 @@ _LAST_WORDS = (
     32  # chunks read after the end was seen; a pipe holds less, and a grandchild may go on writing for ever
 )
 _LINES_A_TURN = 100
-_UNASKED_A_SECOND = 2_000  # lines
 _MOST_UNASKED = 12_000.0  # at once, after a time of silence
-_MOST_JUNK = 10_000  # lines in a row
 _LEAST_UNHEARD = 1 << 20  # bytes without a message, however short its lines have to be
 
 
@@ -156,7 +155,7 @@ class LinePeer(Conversation):
     def _may_say(self, lines: int) -> bool:
         """Take lines that nobody asked for off the budget. False: it is used up."""
         now = self._rim.now()
-        refilled = self._budget + (now - self._budget_at) * _UNASKED_A_SECOND
+        refilled = self._budget + (now - self._budget_at) * UNASKED_LINES
         self._budget = min(refilled, _MOST_UNASKED) - lines
         self._budget_at = now
         return self._budget > 0
@@ -171,11 +170,11 @@ class LinePeer(Conversation):
     def _is_junk(self) -> bool:
         """Whether it has said nothing but junk for too long; then it is over."""
         lines = self.junk - self._junk_before
-        if lines < _MOST_JUNK and self._unheard <= max(2 * self._max_line, _LEAST_UNHEARD):
+        if lines < JUNK_LINES and self._unheard <= max(2 * self._max_line, _LEAST_UNHEARD):
             return False
         self._rest.clear()
         self._is_given_up = True
-        said = f"{lines:,} lines" if lines >= _MOST_JUNK else f"{self._unheard:,} bytes"
+        said = f"{lines:,} lines" if lines >= JUNK_LINES else f"{self._unheard:,} bytes"
         self._on_over(f"wrote {said} to {self.channel} without one message of the protocol among them")
         return True
 
@@ -254,5 +253,5 @@ class LinePeer(Conversation):
             self.hears_no_more if isinstance(error, BrokenPipeError) else f"write failed: {error.strerror}"
         )
 
-    def _take_overlong(self, head: bytes) -> None:
-        self.take_overlong(head, f"{self._max_line:,} bytes a line")
+    def _take_overlong(self, head: bytes, bound: str) -> None:
+        self.take_overlong(head, bound)

@@ -12,19 +12,24 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import cast
 
+from .._values import Values
+
 HEAD = 256  # bytes of an over-long line that are kept
+_LONG = 1 << 17  # bytes of a line from which on its values are counted
 FAT = 1 << 20  # bytes of a line from which on it is not copied
 
 
 class LineSplitter:
     """Feed it chunks; it returns the whole lines, without their newline, and tells `on_overlong` of the others.
 
-    `on_overlong(head)` is called as soon as the bound is crossed, not when the line ends: it may never end.
+    `on_overlong(head, bound)` is called as soon as a bound is crossed, not when the line ends: it may never end. The
+    bound is told in words: so many bytes, or so many values (`_values`).
     """
 
-    __slots__ = ("_dropping", "_held", "_limit", "_on_overlong")
+    __slots__ = ("_dropping", "_held", "_limit", "_on_overlong", "_values")
 
-    def __init__(self, limit: int, on_overlong: Callable[[bytes], None]) -> None:
+    def __init__(self, limit: int, on_overlong: Callable[[bytes, str], None]) -> None:
+        self._values: Values | None = None  # of a line that comes in many pieces
         self._limit = limit
         self._on_overlong = on_overlong
         self._held = bytearray()
@@ -47,7 +52,19 @@ class LineSplitter:
             return
         self._held += part
         if len(self._held) > self._limit:
-            self._drop()
+            self._drop(self._bytes())
+        elif len(self._held) > _LONG:
+            self._count(part)
+
+    def _count(self, part: bytes | bytearray) -> None:
+        if self._values is None:
+            self._values, part = Values(), self._held
+        over = self._values.add(part, self._held)
+        if over:
+            self._drop(over)
+
+    def _bytes(self) -> str:
+        return f"{self._limit:,} bytes a line"
 
     def _finish(self, part: bytes | bytearray) -> list[bytes | bytearray]:
         """The line that `part` ends: none if it is over the bound."""
@@ -55,16 +72,16 @@ class LineSplitter:
         if self._dropping:
             self._dropping = False
             return []
-        line, self._held = self._held, bytearray()
+        line, self._held, self._values = self._held, bytearray(), None
         return [line if len(line) >= FAT else bytes(line)]
 
-    def _drop(self) -> None:
-        head, self._held = bytes(self._held[:HEAD]), bytearray()
+    def _drop(self, bound: str) -> None:
+        head, self._held, self._values = bytes(self._held[:HEAD]), bytearray(), None
         self._dropping = True
-        self._on_overlong(head)
+        self._on_overlong(head, bound)
 
     def _fits(self, line: bytes | bytearray) -> bool:
         if len(line) <= self._limit:
             return True
-        self._on_overlong(bytes(line[:HEAD]))
+        self._on_overlong(bytes(line[:HEAD]), self._bytes())
         return False

@@ -12,11 +12,11 @@ import os
 from collections import deque
 from itertools import islice
 
+from ...protocol.bounds import REPLIES
 from .._conversation import mark_sent
 from .._peer import Exchange
 
 _MOST_PIECES = 64  # of one writev
-_MOST_SAID = 1024  # letters that nobody waits for an answer to, and that are queued
 
 
 class Letter:
@@ -101,7 +101,7 @@ class Outbox:
     def _queue(self, letter: Letter) -> Letter:
         if self._letters and self._queued + len(letter.data) > self._limit:
             raise BufferError(f"{self._queued:,} bytes are queued already")
-        if len(self._letters) >= _MOST_SAID and letter.exchange is None:
+        if len(self._letters) >= REPLIES and letter.exchange is None:
             raise BufferError(f"{len(self._letters):,} messages are queued already")
         self._letters.append(letter)
         self._queued += len(letter.data)

@@ -16,12 +16,12 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final
 
 import attrs
-import msgspec
 
-from ...actors import _lenient as lenient
+from ...actors import WireFault
+from ...actors import decode_result as decoded
 from ...protocol.content import Guarded, Stats, guard
 from ...protocol.shown import shown
 from ._answer import Answer, size_of
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from ...protocol.index import Target
 
 REST_LIMIT: Final = 16_384
-_any: Final = msgspec.json.Decoder()
 _ELSEWHERE: Final = frozenset({"content", "contents", "resultType", "ttlMs", "cacheScope"})
 
 
@@ -80,10 +79,9 @@ def outcome_of(
 def decode_result(raw: bytes) -> Mapping[str, Any] | None:
     """The result object, or None when the server's answer is not one."""
     try:
-        result = lenient.decode(_any, raw)
-    except (msgspec.DecodeError, RecursionError):
+        return decoded(raw)
+    except WireFault:
         return None
-    return cast("Mapping[str, Any]", result) if isinstance(result, dict) else None
 
 
 def _report(stats: Stats) -> dict[str, Any]:

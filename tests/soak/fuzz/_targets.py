@@ -104,7 +104,7 @@ def lines(data: bytes) -> None:
     """Lines out of chunks, whatever the chunks: those that fit, in their order; the others are told."""
     cut, text = _cut(data)
     told: list[bytes] = []
-    splitter = LineSplitter(LIMIT, told.append)
+    splitter = LineSplitter(LIMIT, lambda head, _bound: told.append(head))
     found = [bytes(line) for piece in cut for line in splitter.feed(piece)]
     ended = text.split(b"\n")[:-1]
     assert found == [line for line in ended if len(line) <= LIMIT]
