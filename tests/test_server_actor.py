@@ -210,10 +210,12 @@ def test_what_waited_for_its_name_waits_for_a_place_only_as_long_as_is_left(back
             calls.start(room, "a_echo")
             calls.start(room, "a_echo")
             await anyio.sleep(45.5)
-            second = calls.all[1]
-            assert isinstance(second.outcome, CallTimeout)
+            (second,) = [
+                call for call in calls.all if isinstance(call.outcome, CallTimeout)
+            ]  # either of the two
             assert second.at == pytest.approx(45.0, abs=0.1)
-            calls.all[0].cancel()
+            for call in calls.all:
+                call.cancel()
 
     run_virtual(backend, body)
 
@@ -431,7 +433,10 @@ def test_beyond_the_bounds_a_call_is_refused_at_once_with_the_numbers(backend: s
                 assert busy.oldest_age == pytest.approx(2.0, abs=0.01)
                 assert busy.retry_after > 0
             assert all(call.outcome == f'{{"n": {n}}}' for n, call in enumerate(five))
-        assert str(room.drain_report) == "5 calls accepted: 5 completed, 0 failed, 0 cancelled (1 refused)"
+        assert (
+            str(room.drain_report)
+            == "5 calls accepted: 5 completed, 0 failed, 0 cancelled (1 refused: 1 server_busy)"
+        )
 
     run_virtual(backend, body)
 
@@ -830,7 +835,7 @@ def test_a_call_in_a_full_pipe_is_given_up_in_time(backend: str) -> None:
             server.blocked = True
             with pytest.raises(CallTimeout):
                 await room.call("a_echo")
-            assert anyio.current_time() == pytest.approx(33.0, abs=0.01)
+            assert anyio.current_time() == pytest.approx(48.0, abs=0.01)
 
     run_virtual(backend, body)
 

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -153,7 +154,7 @@ def test_a_zombie_is_a_leak() -> None:
 
 
 ESCAPE = "import os\nif os.fork(): os._exit(0)\nos.setsid()\nif os.fork(): os._exit(0)"
-TAGGED = {"GREENROOM_ROOM": "test"}
+TAGGED = {"GREENROOM_ROOM": "test", "TMPDIR": tempfile.gettempdir()}
 
 
 @needs_proc

@@ -5,8 +5,9 @@ A test that leaves something behind fails by itself, and what it left is ended, 
 * Children are read from `/proc/<pid>/task/*/children`, recursively; a zombie counts, it should have been reaped.
 * A process that left our tree (setsid and double fork) is found by what the room puts into every child's environment.
   It counts only if it is an orphan, born during the test, that works in this checkout or in this session's temporary
-  folder: somebody else's room on the same machine must never be taken for ours, for what is found is killed. The scan
-  reads every process there is, so it is made only when the test has reaped a child: page faults of children show that.
+  folder: somebody else's room on the same machine must never be taken for ours, for what is found is killed. Workers of
+  pytest-xdist share the checkout: each gets a `TMPDIR` of its own, and what works in the checkout is its own by that.
+  The scan reads every process there is, so it is made only when the test has reaped a child: page faults show that.
 * Descriptors are compared by number and target. Garbage is collected before a difference is believed.
 
 Linux only: elsewhere nothing is watched.
@@ -17,10 +18,13 @@ from __future__ import annotations
 import gc
 import os
 import resource
+import shutil
 import signal
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import attrs
@@ -43,6 +47,14 @@ class Snapshot:
     reaped_faults: int
     at: float  # seconds since boot
     homes: tuple[str, ...]  # where a process of ours works
+    mark: bytes = b""  # what one that works in the checkout has in its environment, too
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if hasattr(config, "workerinput"):
+        own = tempfile.mkdtemp(prefix="gr-")
+        os.environ["TMPDIR"] = tempfile.tempdir = own
+        config.add_cleanup(partial(shutil.rmtree, own, ignore_errors=True))
 
 
 @pytest.fixture(autouse=True)
@@ -66,6 +78,7 @@ def snapshot(*homes: Path) -> Snapshot:
         reaped_faults=resource.getrusage(resource.RUSAGE_CHILDREN).ru_minflt,
         at=time.clock_gettime(time.CLOCK_BOOTTIME),
         homes=tuple(os.fspath(home) for home in (ROOT, *homes)),
+        mark=f"TMPDIR={tempfile.gettempdir()}".encode() if "PYTEST_XDIST_WORKER" in os.environ else b"",
     )
 
 
@@ -93,16 +106,19 @@ def _escaped(before: Snapshot) -> Iterator[int]:
     for entry in PROC.iterdir():
         if not entry.name.isdigit() or not _is_tagged(entry):
             continue
-        if (
-            _born(entry) >= before.at - 2 / TICK
-            and _cwd(entry).startswith(before.homes)
-            and _is_orphan(entry)
-        ):
+        if _born(entry) >= before.at - 2 / TICK and _works_in(before, entry) and _is_orphan(entry):
             yield int(entry.name)
 
 
 def _is_tagged(entry: Path) -> bool:
     return TAG in _read(entry / "environ")
+
+
+def _works_in(before: Snapshot, entry: Path) -> bool:
+    here = _cwd(entry)
+    if here.startswith(os.fspath(ROOT)) and before.mark not in _read(entry / "environ"):
+        return False
+    return here.startswith(before.homes)
 
 
 def _is_orphan(entry: Path) -> bool:
