@@ -16,6 +16,7 @@ import attrs
 from ..protocol.catalogue import ServerEntry
 from ..protocol.events import Kind
 from ._core import CoreActor
+from ._fork import inert_in_forks
 from ._ref import Reply
 from ._rim import Rim
 from ._stream import EventStream
@@ -29,6 +30,13 @@ class Store(Protocol):
     def save(self, entries: Mapping[str, ServerEntry]) -> str | None:
         """Merge `entries` (by server) into what is there; what went wrong, in words. Raises nothing."""
         ...
+
+
+class _Nowhere:
+    blocks = False
+
+    def save(self, entries: Mapping[str, ServerEntry]) -> str | None:
+        return None
 
 
 @attrs.frozen(eq=False)
@@ -50,9 +58,14 @@ class CatalogueWriter(CoreActor[WriterMessage]):
     def __init__(self, rim: Rim, events: EventStream, store: Store) -> None:
         super().__init__(rim)
         self._events = events
-        self._store = store
+        self._store: Store = store
         self._pending: dict[str, ServerEntry] = {}
         self._waiting: list[Reply[None]] = []
+        inert_in_forks(self)
+
+    def disown(self) -> None:
+        """In a fork: what is not written yet is written by the other process."""
+        self._store = _Nowhere()
 
     def step(self, message: WriterMessage) -> None:
         match message:

@@ -16,6 +16,7 @@ fires when the spawning *thread* ends.
 
 from __future__ import annotations
 
+import errno
 import math
 import os
 import socket
@@ -28,6 +29,7 @@ from pathlib import Path
 
 import anyio
 
+from ._fork import inert_in_forks, let_go
 from ._part import Part
 from ._rim import Rim
 
@@ -57,7 +59,9 @@ class Guard:
         self._process: subprocess.Popen[bytes] | None = None
         self._lifeline: socket.socket | None = None
         self._started = anyio.Event()
+        self._watched: int | None = None
         self._closed = False
+        inert_in_forks(self)
 
     @property
     def pid(self) -> int | None:
@@ -66,6 +70,8 @@ class Guard:
 
     def start(self) -> None:
         """Start it, if it does not run. Idempotent. Raises `OSError`."""
+        if self._closed:
+            raise OSError(errno.ECHILD, "its room is closed, or belongs to the process that forked this one")
         if self._is_up():
             return
         self._forget_process()
@@ -135,10 +141,12 @@ class Guard:
         if fd is None:
             await anyio.sleep(_LOOK)
             return
+        self._watched = fd
         try:
             with anyio.move_on_after(_LOOK):
                 await self._rim.read_forever(fd, lambda: False)
         finally:
+            self._watched = None
             os.close(fd)
 
     def _is_up(self) -> bool:
@@ -159,6 +167,17 @@ class Guard:
                 process.kill()
                 process.wait()
         self._process = self._lifeline = None
+
+    def disown(self) -> None:
+        """In a fork: the guard and its groups are the other process's. That goes on holding the lifeline, alone."""
+        self._closed = True
+        self._groups.clear()
+        self._unsaid.clear()
+        process, self._process = self._process, None
+        if process is not None:
+            process.returncode = 0
+        lifeline = self._lifeline
+        let_go(self._watched, lifeline.fileno() if lifeline is not None else None)
 
     # -- talking to it --
 

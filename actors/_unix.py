@@ -15,6 +15,7 @@ import anyio.abc
 
 from ..protocol.config import ServerDefinition, Settings
 from ..protocol.errors import ConnectFailed
+from ._fork import inert_in_forks, let_go
 from ._peer import LostReason, PeerHooks
 from ._pumps import pump_group
 from ._rim import Rim
@@ -84,6 +85,7 @@ class UnixConnection:
             max_line=settings.max_line,
             on_over=self._see_end,
         )
+        inert_in_forks(self)
 
     def pump(self, tasks: anyio.abc.TaskGroup) -> None:
         tasks.start_soon(self._rim.read_forever, self._line.fileno(), self.peer.read)
@@ -114,6 +116,10 @@ class UnixConnection:
     async def stop(self, grace: float) -> None:
         """Hang up. Idempotent."""
         self.kill_now()
+
+    def disown(self) -> None:
+        """In a fork: hanging up would hang up for the other process."""
+        let_go(self._line.fileno())
 
     def kill_now(self) -> None:
         self.peer.silence()

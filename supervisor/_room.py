@@ -154,8 +154,9 @@ class Greenroom(Calls):
 
     async def aclose(self, patience: float | None = None) -> None:
         """End the room: calls in flight may take `patience` seconds more (default: the configured drain time), every
-        server is stopped, `drain_report` is set. Bounded; idempotent; finishes also when its caller is cancelled."""
-        if self._ended is None:
+        server is stopped, `drain_report` is set. Bounded; idempotent; finishes also when its caller is cancelled. In a
+        forked copy it does nothing: the room is the other process's."""
+        if self._ended is None or self._runtime.is_copy:
             return
         self._runtime.request_stop(patience)
         interrupted = await self._wait_for_the_end()

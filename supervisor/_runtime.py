@@ -45,6 +45,7 @@ from ..actors import (
     connect_failed,
     current_rim,
 )
+from ..actors._fork import inert_in_forks
 from ..protocol.address import Address
 from ..protocol.bounds import PROBLEMS
 from ..protocol.catalogue import Raw, ServerEntry
@@ -93,6 +94,7 @@ class Runtime:
         self.config = config
         self.is_built = False  # the attributes above are there, and stay
         self.is_running = False
+        self.is_copy = False  # in a fork of the process that the room runs in
         self.failure: BaseException | None = None
         self.report: DrainReport | None = None
         self._store = store
@@ -127,6 +129,12 @@ class Runtime:
         if self.is_running:
             self._stop.set()
 
+    def disown(self) -> None:
+        """In a fork: nothing can be asked of this copy, and it has nothing to end."""
+        self.is_copy, self.is_running = True, False
+        text = "This room belongs to the process that forked this one. Open another here, after the fork."
+        self.root.closing = RoomClosed(text, server="")
+
     async def run(self, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
         """The owner task: everything, from start to end."""
         try:
@@ -151,6 +159,7 @@ class Runtime:
     # ---- start ------------------------------------------------------------------------------------------------------
 
     def _build(self, tasks: anyio.abc.TaskGroup) -> None:
+        inert_in_forks(self)
         rim = current_rim()
         settings = self.config.settings
         self._stop = rim.waiter()

@@ -7,6 +7,7 @@ whatever is still under way and closes the sockets.
 
 from __future__ import annotations
 
+import os
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
@@ -50,6 +51,7 @@ class HttpConnector:
         definition = self._definition
         auth = self._auth(definition) if self._auth is not None else None
         client = make_client(definition, auth, definition.connect_timeout or self._settings.connect_timeout)
+        opened_by = os.getpid()
         try:
             async with pump_group() as tasks:
                 peer = HttpPeer(self._rim, hooks, tasks, self._settings.max_line)
@@ -59,8 +61,9 @@ class HttpConnector:
                 finally:
                     connection.kill_now()
         finally:
-            with anyio.CancelScope(shield=True), anyio.move_on_after(_CLOSE_WITHIN):
-                await client.aclose()
+            if os.getpid() == opened_by:  # a fork says no goodbye on its parent's sockets
+                with anyio.CancelScope(shield=True), anyio.move_on_after(_CLOSE_WITHIN):
+                    await client.aclose()
 
 
 class HttpConnection:
@@ -80,6 +83,7 @@ class HttpConnection:
         self._url = definition.url
         self._client = client
         self._tasks = tasks
+        self._opened_by = os.getpid()
         wish = definition.http_transport
         if wish is HttpTransport.SSE:
             peer.carrier = LegacySse(self._url, client, peer, tasks)
@@ -104,6 +108,8 @@ class HttpConnection:
     async def stop(self, grace: float) -> None:
         """Hear nothing more, and tell the server that we go, within `grace` seconds. Idempotent."""
         self.peer.silence()
+        if os.getpid() != self._opened_by:
+            return
         with anyio.move_on_after(grace):
             await self.peer.carrier.leave()
 

@@ -25,6 +25,7 @@ import anyio.to_thread
 
 from ...protocol.config import ServerDefinition
 from ...protocol.errors import ConnectFailed
+from .._fork import inert_in_forks, let_go
 from .._rim import Rim
 
 _FIRST_LOOK = 0.001  # between two looks at a group that is being torn down, doubling up to
@@ -45,6 +46,7 @@ class Child:
         self._pidfd = _open_pidfd(popen.pid)
         for pipe in (self.stdin, self.stdout, self.stderr):
             os.set_blocking(pipe.fileno(), False)
+        inert_in_forks(self)
 
     @property
     def is_reaped(self) -> bool:
@@ -99,6 +101,12 @@ class Child:
         while _group_lives(self.pid):
             await anyio.sleep(look)
             look = min(2 * look, _LAST_LOOK)
+
+    def disown(self) -> None:
+        """In a fork: it counts as reaped, so nothing is signalled or waited for any more."""
+        self._popen.returncode = 0
+        open_pipes = [pipe.fileno() for pipe in (self.stdin, self.stdout, self.stderr) if not pipe.closed]
+        let_go(self._pidfd, *open_pipes)
 
     def close(self) -> None:
         """Close every descriptor. Idempotent."""
