@@ -8,7 +8,8 @@ of two answers the one fetched later stays. Entries go when they are too old to 
 The file is a cache, and behaves like one: whatever is wrong with it, the caller gets what could be read and
 a sentence for the log, never an exception. What is not ours (torn, or of another version) is set aside, not
 deleted. For the same reason there is no fsync: after a power failure an old, or an unreadable file costs
-one fetch per server, while an fsync would cost every save its disk.
+one fetch per server, while an fsync would cost every save its disk. What another user of the machine may have put in
+the place of the file or its lock is not read, followed or waited for (`_own_files`).
 
 Entries stay undecoded until somebody wants them: merging copies the bytes of others, which is why a save
 costs about the same for one entry as for a thousand. Everything here blocks; call it from a thread.
@@ -27,6 +28,7 @@ import attrs
 import msgspec
 from anyio import from_thread
 
+from .._own_files import NotOurs, make_folder, open_own, read_own
 from ..protocol.catalogue import Raw, ServerEntry
 from ..protocol.halves import whole, whole_value
 from . import _lenient as lenient
@@ -136,7 +138,7 @@ class CatalogueFile:
         """
         fresh, warning = _encoded(entries)
         try:
-            self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            make_folder(self.path.parent)
             with self._locked():
                 kept, broken = self._read_or_set_aside()
                 usable = {key: one for key, one in kept.items() if self._fresh(one, now)}
@@ -152,10 +154,13 @@ class CatalogueFile:
         return age >= -CLOCK_SLACK and (age <= self.max_age or self.max_age <= 0)
 
     def _read(self) -> bytes:
+        """Raises `_BrokenError` for what another user may have put there, or what is no file: it is set aside."""
         try:
-            return self.path.read_bytes()
+            return read_own(self.path)
         except FileNotFoundError:
             return b""
+        except NotOurs as error:
+            raise _BrokenError(f"is not used ({(error.strerror or '').partition(':')[0]})") from None
 
     def _mend(self) -> tuple[dict[str, _Kept], str | None]:
         """What a reader does about a broken file: wait for the writers, look again, set it aside."""
@@ -210,7 +215,9 @@ class CatalogueFile:
         thread is cancelled by when its task is: whoever ends does not wait for a writer that hangs."""
         from filelock import FileLock
 
-        lock = FileLock(self.path.with_name(self.path.name + ".lock"), timeout=self.lock_timeout, mode=0o600)
+        place = self.path.with_name(self.path.name + ".lock")
+        os.close(open_own(place, os.O_RDWR | os.O_CREAT))  # no link, no pipe, nobody else's to hold for ever
+        lock = FileLock(place, timeout=self.lock_timeout, mode=0o600)
         with lock.acquire(poll_interval=0.01, cancel_check=_check_cancelled):
             yield
 

@@ -6,13 +6,16 @@ somebody else's process: stopping is hanging up.
 
 from __future__ import annotations
 
+import os
 import socket
+import stat
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager, suppress
 
 import anyio
 import anyio.abc
 
+from .._own_files import check_peer
 from ..protocol.config import ServerDefinition, Settings
 from ..protocol.errors import ConnectFailed
 from ._fork import inert_in_forks, let_go
@@ -63,7 +66,19 @@ class UnixConnector:
                 text = f'nobody can be reached at "{path}" ({error.strerror or error}). '
                 raise ConnectFailed(f'{text}Start it, or correct "socket".', server=name) from None
             else:
+                self._check_whose(line, path)
                 return
+
+    def _check_whose(self, line: socket.socket, path: str) -> None:
+        """Where anybody may make a socket, as in /tmp, who listens must be us or root: it is told arguments, and its
+        results are believed. A folder that is one user's says itself whose server it is."""
+        try:
+            if os.stat(os.path.dirname(path) or ".").st_mode & stat.S_IWOTH:
+                check_peer(line, or_root=True)
+        except OSError as error:
+            text = f'Server "{self._definition.name}": "{path}" is not used: {error.strerror or error}. '
+            more = 'Anybody may make a socket in its folder. Put it in a folder of your own, and correct "socket".'
+            raise ConnectFailed(text + more, server=self._definition.name) from None
 
 
 class UnixConnection:

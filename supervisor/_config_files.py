@@ -22,6 +22,7 @@ from typing import Any, Final
 
 import attrs
 
+from .._own_files import read_regular
 from ..protocol.config import Config
 from ..protocol.config_parse import Layer, imports_of, merge
 from ..protocol.errors import ConfigError, Problem, UsageError
@@ -117,9 +118,10 @@ def read_json(path: Path, label: str = "") -> Any:
 def read_text(path: Path, label: str = "") -> str:
     """The text of one UTF-8 file, with or without a mark. Raises `ConfigError` with file and next step."""
     try:
-        if path.is_file() and path.stat().st_size > LARGEST:
-            raise ConfigError([Problem(label or str(path), "is too large to be a configuration")])
-        return path.read_text(encoding="utf-8-sig")
+        text = read_regular(path, LARGEST).decode("utf-8-sig")
+        return text.replace("\r\n", "\n").replace("\r", "\n")
+    except OverflowError:
+        raise ConfigError([Problem(label or str(path), "is too large to be a configuration")]) from None
     except (OSError, ValueError) as error:
         raise ConfigError([Problem(label or str(path), _why_not_read(error))]) from None
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import click
 
+from ..._own_files import open_own
+from ...protocol.errors import UsageError
 from ._common import say
 
 
@@ -26,5 +29,15 @@ def trace_command(events: Path, output: Path | None) -> int:
     if output is None:
         click.echo(trace.to_json())
     else:
-        output.write_text(trace.to_json() + "\n", encoding="utf-8")
+        _write(output, trace.to_json() + "\n")
     return 0
+
+
+def _write(path: Path, text: str) -> None:
+    """As its owner's alone (0600): calls are named in it."""
+    try:
+        with open(open_own(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, is_named=True), "wb") as file:
+            file.write(text.encode("utf-8", "replace"))
+    except OSError as error:
+        text = f"--output {path}: {error.strerror}. Name a file that can be written."
+        raise UsageError(text) from None

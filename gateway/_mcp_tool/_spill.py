@@ -1,8 +1,9 @@
 """Where the text goes that was too long for an answer: one private file each, kept for a while and then removed.
 
 The directory is the user's own (0700) under the cache directory, so the files outlive the gateway that wrote them: an
-agent may come back to one after a restart. What bounds them is age (24 h) and the sum of their sizes (100 MiB, oldest
-go first), enforced whenever one is written; there is no timer. Synchronous: writing megabytes is work for a thread.
+agent may come back to one after a restart. One that is another user's, or that others may write to, is not used. What
+bounds the files is age (24 h) and the sum of their sizes (100 MiB, oldest go first), enforced whenever one is written;
+there is no timer. Synchronous: writing megabytes is work for a thread.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import attrs
+
+from ..._own_files import WRITABLE, make_own_folder, open_own
 
 DAY = 24 * 3600.0
 MAX_TOTAL = 100 * 1024 * 1024
@@ -38,9 +41,9 @@ class Spill:
     def write(self, text: str) -> Path:
         """Keep `text` in a new file, mode 0600, and remove what is due. Raises `OSError`."""
         data = text.encode("utf-8", "replace")
-        self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_own_folder(self.directory, denied=WRITABLE)
         path = self.directory / f"output-{secrets.token_hex(8)}.txt"
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        descriptor = open_own(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
         with open(descriptor, "wb") as file:
             file.write(data)
         self._prune(keep=path)
@@ -57,7 +60,7 @@ class Spill:
     def _files(self) -> Iterable[tuple[Path, float, int]]:
         for path in self.directory.glob("output-*.txt"):
             try:
-                stat = path.stat()
+                stat = path.lstat()
             except FileNotFoundError:
                 continue
             yield path, stat.st_mtime, stat.st_size

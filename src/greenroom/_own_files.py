@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Final
 
 OURS_ALONE: Final = 0o077  # what a private folder grants nobody else
-_WRITABLE: Final = 0o022
+WRITABLE: Final = 0o022  # the rights of others to change what is there
 _OPEN: Final = sum(
     getattr(os, name, 0) for name in ("O_CLOEXEC", "O_NOFOLLOW", "O_NONBLOCK", "O_NOCTTY", "O_BINARY")
 )
@@ -74,6 +74,23 @@ def read_own(path: str | os.PathLike[str]) -> bytes:
         return file.read()
 
 
+def read_regular(path: str | os.PathLike[str], most: int) -> bytes:
+    """What is in a file that may be anybody's and be reached by links, but is one: at most `most` bytes of a regular
+    file. Raises `OverflowError` when it is longer, `NotOurs` for a pipe or a device, or another `OSError`."""
+    descriptor = os.open(path, os.O_RDONLY | _OPEN & ~getattr(os, "O_NOFOLLOW", 0))
+    kind = os.fstat(descriptor).st_mode
+    if not stat.S_ISREG(kind):
+        os.close(descriptor)
+        if stat.S_ISDIR(kind):
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), os.fspath(path))
+        raise NotOurs(os.fspath(path), "it is no regular file")
+    with open(descriptor, "rb") as file:
+        data = file.read(most + 1)
+    if len(data) > most:
+        raise OverflowError(f"more than {most} bytes")
+    return data
+
+
 def _check(path: str, found: os.stat_result, *, is_read: bool, is_named: bool) -> None:
     kind = found.st_mode
     if not stat.S_ISREG(kind) and not (is_named and (stat.S_ISFIFO(kind) or stat.S_ISCHR(kind))):
@@ -82,7 +99,7 @@ def _check(path: str, found: os.stat_result, *, is_read: bool, is_named: bool) -
         return
     if found.st_uid not in (os.geteuid(), _ROOT):
         raise NotOurs(path, "it belongs to another user: remove it, or choose another place")
-    if is_read and kind & _WRITABLE:
+    if is_read and kind & WRITABLE:
         raise NotOurs(path, "others may write to it: remove it, or take that right away (chmod go-w)")
 
 
@@ -92,20 +109,21 @@ def _check(path: str, found: os.stat_result, *, is_read: bool, is_named: bool) -
 def make_own_folder(path: Path, *, denied: int = OURS_ALONE) -> None:
     """Make `path` and what is missing above it, 0700. Raises `NotOurs` when it is another user's, or grants others
     any right of `denied`."""
-    _make(path)
+    make_folder(path)
     os.close(open_own_folder(path, denied=denied))
 
 
-def _make(path: Path) -> None:
+def make_folder(path: Path) -> None:
+    """Make `path` and what is missing above it, 0700. What is there stays as it is. Raises `OSError`."""
     try:
         path.mkdir(mode=0o700, exist_ok=True)
     except FileNotFoundError:
         if path == path.parent:
             raise
-        _make(path.parent)
+        make_folder(path.parent)
         path.mkdir(mode=0o700, exist_ok=True)
     except FileExistsError:
-        raise NotOurs(path, "it is no directory: remove it and try again") from None
+        raise NotOurs(path, "it must be a directory: remove it and try again") from None
 
 
 def open_own_folder(path: Path, *, denied: int = OURS_ALONE) -> int:

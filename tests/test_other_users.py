@@ -1,0 +1,377 @@
+"""T43: another user of the machine reads nothing of ours, forges nothing, and makes nobody wait.
+
+As root the other user is a process that runs as one. Without root nobody else's files can be made here, so ours are
+taken for another's, as is who is at the other end of a socket; links, pipes and rights are the same for everybody.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import stat
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import anyio
+import anyio.to_thread
+import pytest
+from tests.support import run
+from tests.support.gateway import FAULTY, serve
+
+from greenroom import _own_files as own
+from greenroom.actors import _catalogue_file
+from greenroom.actors._catalogue_file import CatalogueFile
+from greenroom.actors._part import Part
+from greenroom.actors._unix import UnixConnector
+from greenroom.gateway import _control as control
+from greenroom.gateway import _control_client as client
+from greenroom.gateway import _control_place as place
+from greenroom.gateway._cli._main import main
+from greenroom.gateway._mcp_tool._spill import Spill
+from greenroom.protocol.catalogue import ServerEntry
+from greenroom.protocol.config import ServerDefinition, Settings
+from greenroom.protocol.errors import ConfigError, ConnectFailed, UsageError
+from greenroom.supervisor._config_files import read_text
+
+OTHER = 65534 if os.geteuid() == 0 else os.geteuid()
+
+
+@pytest.fixture
+def folder(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A cache directory that others may walk through, with a short path."""
+    with tempfile.TemporaryDirectory(prefix="gr-") as name:
+        os.chmod(name, 0o755)
+        monkeypatch.setenv("XDG_CACHE_HOME", name)
+        yield Path(name)
+
+
+def pretend_to_be_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without root: everything that is ours is somebody else's to us."""
+    if os.geteuid() != 0:
+        mine = os.geteuid()
+        monkeypatch.setattr(os, "geteuid", lambda: mine + 1)
+
+
+def entry(name: str = "one") -> ServerEntry:
+    return ServerEntry(server=name, definition_hash="h", tools=({"name": "t"},), fetched_at=time.time())
+
+
+# ---- the control socket ----------------------------------------------------------------------------------------------
+
+LISTENER = """
+import os, socket, sys
+os.setuid(int(sys.argv[2]))
+line = socket.socket(socket.AF_UNIX)
+line.bind(sys.argv[1])
+os.chmod(sys.argv[1], 0o777)
+line.listen()
+print("listens", flush=True)
+while True:
+    peer, _ = line.accept()
+    print(peer.recv(1000), flush=True)
+    peer.close()
+"""
+
+
+def test_t43_a_folder_of_another_is_not_looked_into_and_nothing_is_sent_to_it(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Call arguments were read there and results forged: it only had to be made before ours."""
+    monkeypatch.setattr(place, "fits_socket", lambda *_: False)
+    monkeypatch.setattr(own, "reaches_long_paths", lambda: False)
+    monkeypatch.setattr(tempfile, "tempdir", os.fspath(folder))
+    taken = place.control_directory()
+    assert taken.parent == folder
+    taken.mkdir(mode=0o777)
+    os.chown(taken, OTHER, -1)
+    spy_at = taken / f"0123456789ab-{os.getpid()}.sock"
+    spy = subprocess.Popen(
+        [sys.executable, "-I", "-S", "-c", LISTENER, spy_at, str(OTHER)], stdout=subprocess.PIPE
+    )
+    try:
+        assert spy.stdout is not None
+        assert spy.stdout.readline() == b"listens\n"
+        with monkeypatch.context() as patch:
+            pretend_to_be_another(patch)
+            with pytest.raises(UsageError, match="directory of mode 0700"):
+                client.find_gateway("0123456789ab")
+            with pytest.raises(own.NotOurs), place_bound(taken):
+                pass
+    finally:
+        spy.kill()
+        heard, _ = spy.communicate()
+    assert heard == b""
+
+
+def place_bound(taken: Path) -> Any:
+    return control.Place(taken / "0123456789ab-1.sock").bound()
+
+
+def test_t43_who_listens_in_our_folder_must_be_us(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The kernel says who it is, whatever the file system has come to say."""
+    directory = place.control_directory()
+    own.make_own_folder(directory)
+    path = directory / f"0123456789ab-{os.getpid()}.sock"
+    os.chown(directory, OTHER, -1)
+    spy = subprocess.Popen(
+        [sys.executable, "-I", "-S", "-c", LISTENER, path, str(OTHER)], stdout=subprocess.PIPE
+    )
+    try:
+        assert spy.stdout is not None
+        os.chmod(directory.parent, 0o755)
+        assert spy.stdout.readline() == b"listens\n"
+        os.chown(directory, os.geteuid(), -1)
+        with monkeypatch.context() as patch:
+            if os.geteuid() == OTHER:
+                patch.setattr(own, "_peer_uid", lambda _line: 12345)
+            with pytest.raises(client.GatewayError, match="is not asked anything"):
+                client.find_gateway("0123456789ab")
+    finally:
+        spy.kill()
+        heard, _ = spy.communicate()
+    assert b"method" not in heard
+
+
+ASKER = """
+import os, socket, sys
+os.setuid(int(sys.argv[2]))
+with socket.socket(socket.AF_UNIX) as line:
+    line.connect(sys.argv[1])
+    line.sendall(b'{"method": "hello"}\\n')
+    print(line.recv(1000))
+"""
+
+
+def test_t43_a_command_of_another_user_is_hung_up_on(
+    backend: str, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = place.socket_path("0123456789ab", os.getpid())
+
+    async def hello(_params: Any) -> Any:
+        return {"secret": 1}
+
+    async def body() -> None:
+        async with anyio.create_task_group() as tasks:
+
+            async def listen(*, task_status: Any) -> None:
+                part = Part("it", print)
+                await control.serve_control(path, {"hello": hello}, part, task_status=task_status)
+
+            await tasks.start(listen)
+            for opened in (path.parent.parent, path.parent):  # as if the file system let them in
+                os.chmod(opened, 0o755)
+            os.chmod(path, 0o777)
+            with monkeypatch.context() as patch:
+                if os.geteuid() == OTHER:
+                    patch.setattr(own, "_peer_uid", lambda _line: 12345)
+                command = [sys.executable, "-I", "-S", "-c", ASKER, os.fspath(path), str(OTHER)]
+                done = await anyio.run_process(command, check=False)
+            assert b"secret" not in done.stdout
+            os.chmod(path.parent, 0o700)
+            assert await anyio.to_thread.run_sync(ask) == {"secret": 1}
+            tasks.cancel_scope.cancel()
+
+    def ask() -> Any:
+        gateway = client.find_gateway("0123456789ab")
+        assert gateway is not None
+        with gateway:
+            return gateway.ask("hello")
+
+    run(backend, body)
+
+
+@pytest.mark.parametrize("length", [20, 300])
+def test_t43_a_gateway_with_a_long_cache_path_is_reached_in_its_own_folder(
+    tmp_path: Path, length: int
+) -> None:
+    deep = tmp_path / ("x" * min(length, 200)) / ("y" * max(length - 200, 1))
+    deep.mkdir(parents=True)
+    server = {"one": {"command": sys.executable, "args": ["-S", os.fspath(FAULTY)]}}
+    with serve(deep, server) as gateway:
+        gateway.greet()
+        run_folder = deep / "cache" / "greenroom" / "run"
+        assert stat.S_IMODE(run_folder.stat().st_mode) == 0o700
+        done = subprocess.run(
+            [sys.executable, "-m", "greenroom", "status", "--json", "--config", deep / "mcp.json"],
+            env={**os.environ, "XDG_CACHE_HOME": os.fspath(deep / "cache")},
+            capture_output=True,
+            check=True,
+        )
+        assert json.loads(done.stdout)["source"] == "gateway"
+        assert gateway.end() == 0
+    assert list(run_folder.iterdir()) == []
+
+
+def test_t43_a_server_in_a_folder_open_to_all_must_be_ours_or_roots(
+    backend: str, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    os.chmod(folder, 0o1777)
+    path = folder / "server.sock"
+    spy = subprocess.Popen(
+        [sys.executable, "-I", "-S", "-c", LISTENER, path, str(OTHER)], stdout=subprocess.PIPE
+    )
+    definition = ServerDefinition("one", socket=os.fspath(path))
+
+    async def body() -> None:
+        from greenroom.actors._rim import current_rim
+
+        connector = UnixConnector(definition, rim=current_rim(), settings=Settings())
+        with pytest.raises(ConnectFailed, match="Anybody may make a socket in its folder"):
+            async with connector.open(None):  # pyright: ignore[reportArgumentType]
+                pass
+
+    try:
+        assert spy.stdout is not None
+        assert spy.stdout.readline() == b"listens\n"
+        if os.geteuid() == OTHER:
+            monkeypatch.setattr(own, "_peer_uid", lambda _line: 12345)
+        run(backend, body)
+    finally:
+        spy.kill()
+        spy.communicate()
+
+
+# ---- files -----------------------------------------------------------------------------------------------------------
+
+
+def anothers(path: Path) -> None:
+    path.write_text('{"version": 1, "entries": {}}')
+    os.chown(path, OTHER, -1)
+
+
+def link(path: Path) -> None:
+    path.with_name("secret").write_text("keep me")
+    path.symlink_to(path.with_name("secret"))
+
+
+def open_to_all(path: Path) -> None:
+    path.write_text('{"version": 1, "entries": {}}')
+    path.chmod(0o666)
+
+
+PLANTED: dict[str, Callable[[Path], object]] = {
+    "another user's": anothers,
+    "a link": link,
+    "a pipe": os.mkfifo,
+    "open to all": open_to_all,
+    "a folder": Path.mkdir,
+}
+
+
+@pytest.mark.parametrize("what", PLANTED)
+def test_t43_a_cache_that_another_may_have_put_there_is_set_aside(
+    what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "catalogue.json"
+    PLANTED[what](path)
+    if what == "another user's":
+        pretend_to_be_another(monkeypatch)
+    file = CatalogueFile(path)
+    loaded = file.load({"one": "h"}, time.time())
+    assert "is not used" in (loaded.warning or "")
+    monkeypatch.undo()
+    assert file.save([entry()], time.time()) is None
+    found = path.lstat()
+    assert stat.S_ISREG(found.st_mode)
+    assert stat.S_IMODE(found.st_mode) == 0o600
+    assert "one" in file.load({"one": "h"}, time.time()).entries
+    assert not (tmp_path / "secret").exists() or (tmp_path / "secret").read_text() == "keep me"
+
+
+@pytest.mark.parametrize("what", ["another user's", "a link", "a pipe"])
+def test_t43_a_lock_that_another_may_hold_is_not_waited_for(
+    what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    PLANTED[what](tmp_path / "catalogue.json.lock")
+    if what == "another user's":
+        pretend_to_be_another(monkeypatch)
+    monkeypatch.setattr(_catalogue_file, "LOCK_TIMEOUT", 60.0)
+    problem = CatalogueFile(tmp_path / "catalogue.json").save([entry()], time.time())
+    assert problem is not None
+    assert "was not written" in problem
+    assert not (tmp_path / "secret").exists() or (tmp_path / "secret").read_text() == "keep me"
+
+
+@pytest.mark.parametrize("what", ["another user's", "a link", "open to all"])
+def test_t43_long_answers_are_kept_in_a_folder_of_our_own_only(
+    what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    directory = tmp_path / "output"
+    if what == "a link":
+        (tmp_path / "elsewhere").mkdir()
+        directory.symlink_to(tmp_path / "elsewhere")
+    else:
+        directory.mkdir()
+        directory.chmod(0o777 if what == "open to all" else 0o700)
+    if what == "another user's":
+        os.chown(directory, OTHER, -1)
+        pretend_to_be_another(monkeypatch)
+    with pytest.raises(own.NotOurs):
+        Spill(directory).write("secret")
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
+
+
+def traced(folder: Path, output: str) -> int:
+    with pytest.raises(SystemExit) as ended:
+        main(["trace", os.fspath(folder / "events"), "-o", os.fspath(folder / output)])
+    return int(ended.value.code or 0)
+
+
+def test_t43_events_and_traces_are_their_owners_alone_and_follow_no_link(tmp_path: Path) -> None:
+    previous = os.umask(0)
+    try:
+        with serve(tmp_path, {}, "--events", os.fspath(tmp_path / "events")) as gateway:
+            gateway.greet()
+            assert gateway.end() == 0
+        assert traced(tmp_path, "trace") == 0
+    finally:
+        os.umask(previous)
+    for name in ("events", "trace"):
+        assert stat.S_IMODE((tmp_path / name).stat().st_mode) == 0o600
+        (tmp_path / f"{name}-link").symlink_to(tmp_path / "victim")
+    (tmp_path / "victim").write_text("keep me")
+    with serve(tmp_path, {}, "--events", os.fspath(tmp_path / "events-link")) as gateway:
+        assert gateway.process.wait(20) == 2
+    assert "it is a link" in (tmp_path / "stderr.txt").read_text()
+    assert traced(tmp_path, "trace-link") == 2
+    assert (tmp_path / "victim").read_text() == "keep me"
+
+
+@pytest.mark.parametrize("what", ["pipe", "device", "pipe behind a link"])
+def test_t43_a_configuration_that_is_no_file_is_an_error_and_not_a_wait(what: str, tmp_path: Path) -> None:
+    path = tmp_path / "mcp.json"
+    if what == "device":
+        path = Path("/dev/zero")
+    elif what == "pipe":
+        os.mkfifo(path)
+    else:
+        os.mkfifo(tmp_path / "fifo")
+        path.symlink_to(tmp_path / "fifo")
+    with pytest.raises(ConfigError, match="no regular file"):
+        read_text(path)
+
+
+def test_what_is_ours_is_read_and_a_link_of_the_shell_is_written_to(tmp_path: Path) -> None:
+    file = tmp_path / "a" / "b" / "file"
+    own.make_own_folder(file.parent)
+    assert stat.S_IMODE((tmp_path / "a").stat().st_mode) == 0o700
+    file.write_text("x")
+    file.chmod(0o644)
+    assert own.read_own(file) == b"x"
+    with pytest.raises(OverflowError):
+        own.read_regular(file, 0)
+    reader, writer = os.pipe()
+    shell = own.open_own(f"/dev/fd/{writer}", os.O_WRONLY, is_named=True)
+    os.write(shell, b"y")
+    assert os.read(reader, 1) == b"y"
+    for descriptor in (reader, writer, shell):
+        os.close(descriptor)
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        own.check_peer(ours)
