@@ -19,6 +19,7 @@ from anyio.abc import TaskStatus
 
 from ..protocol.events import Event, Kind, Lagged
 from ..protocol.lifecycle import Cause, State
+from ..protocol.plain_text import one_line
 
 _ATOMIC: Final = select.PIPE_BUF
 TOLD: Final = frozenset({Kind.TRANSITION, Kind.DECISION, Kind.NOTE})
@@ -35,7 +36,7 @@ class Log:
         """Write one line, unless whoever reads it has fallen behind."""
         if self._lost:
             text = f"({self._lost} lines left out) {text}"
-        data = f"greenroom: {' '.join(text.split())}"[: _ATOMIC // 4].encode("utf-8", "replace") + b"\n"
+        data = f"greenroom: {one_line(text, _ATOMIC // 4 - 16)}".encode("utf-8", "replace") + b"\n"
         self._lost = 0 if self._written(data) else self._lost + 1
 
     def _written(self, data: bytes) -> bool:

@@ -20,6 +20,7 @@ from .._own_files import open_own
 from ..actors._part import Part
 from ..protocol.errors import UsageError
 from ..protocol.events import Event, Kind, Lagged
+from ..protocol.plain_text import seen_in_json
 from ._event_log import record_of
 
 _AT_ONCE: Final = 1 << 16  # bytes kept before they are written all the same
@@ -126,5 +127,5 @@ class EventsFile:
 
 
 def _line(record: object) -> bytes:
-    text = json.dumps(record, separators=(",", ":"), ensure_ascii=False)
+    text = seen_in_json(json.dumps(record, separators=(",", ":"), ensure_ascii=False))
     return text.encode("utf-8", "replace") + b"\n"

@@ -13,14 +13,12 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from ...protocol.plain_text import printable
 from ...protocol.secrets import without_logins
 
 _MOST = 6
 _LEAST = 3  # where nothing looks like an error, or too little does
 _QUOTED_LENGTH = 400
-_UNPRINTABLE = re.compile(
-    r"\x1b\[[0-9;?]*[ -/]*[@-~]|[\x00-\x08\x0b-\x1f\x7f]"
-)  # colours, and what rings the bell
 
 _REASON = re.compile(
     r"\w(?:Error|Exception)\b|"
@@ -92,4 +90,4 @@ class StderrRing:
         if self.total > len(self._data):
             _, newline, rest = text.partition("\n")
             text = rest if newline else text
-        return without_logins(_UNPRINTABLE.sub("", text)).splitlines()
+        return without_logins(printable(text)).splitlines()

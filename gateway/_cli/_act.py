@@ -21,6 +21,7 @@ import click
 from ...protocol.errors import UsageError
 from ...protocol.events import Event, Kind, Lagged
 from ...protocol.installers import STILL_INSTALLING
+from ...protocol.plain_text import one_line
 from ._common import common_options, read_config, run_to_end, running_gateway, say, show, show_result
 
 if TYPE_CHECKING:
@@ -172,7 +173,7 @@ def _tell_progress(event: Event | Lagged) -> None:
     """Somebody sits there and waits."""
     if isinstance(event, Event) and event.detail.startswith(STILL_INSTALLING):
         server = event.address.server if event.address is not None else "?"
-        say(f"{server}: {event.detail}")
+        say(one_line(f"{server}: {event.detail}"))
 
 
 def _reconnected(one: Mapping[str, Any]) -> str:

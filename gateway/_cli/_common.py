@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import click
 
+from ...protocol.plain_text import printable, seen_in_json
 from .. import _control_client as control
 from .._control_place import identity
 from .._garbage import collect_again
@@ -167,13 +168,14 @@ def show(text: str, details: Mapping[str, Any], as_json: bool) -> None:
     if as_json:
         show_json(details)
     else:
-        click.echo(text)
+        click.echo(printable(text))
 
 
 def show_json(value: Any) -> None:
     """`value` on stdout as JSON, in letters that it can take."""
     encoding = sys.stdout.encoding or "" if sys.stdout is not None else ""
-    click.echo(json.dumps(value, indent=2, ensure_ascii=encoding.lower() not in ("utf-8", "utf8")))
+    text = json.dumps(value, indent=2, ensure_ascii=encoding.lower() not in ("utf-8", "utf8"))
+    click.echo(seen_in_json(text))
 
 
 def show_result(result: Mapping[str, Any], origin: Mapping[str, Any], as_json: bool) -> bool:
@@ -196,7 +198,7 @@ def text_of(result: Mapping[str, Any]) -> str:
 
 def say(text: str) -> None:
     """About the answer, on stderr."""
-    click.echo(f"greenroom: {text}", err=True)
+    click.echo(f"greenroom: {printable(text)}", err=True)
 
 
 def _block_text(block: Mapping[str, Any]) -> str:

@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from ...protocol.plain_text import one_line
 from ._common import common_options, open_source, say, show, show_result
 
 _MARKS = {"connected": "✓", "failed": "✗", "broken": "✗", "needs-auth": "⚠", "disabled": "⊘"}
@@ -119,7 +120,7 @@ def _notes(server: Mapping[str, Any]) -> str:
         notes.append(f"clients would refuse {server['faults'][0]}{_and_more(server['faults'])}")
     if server["retryIn"] is not None:
         notes.append(f"retry in {server['retryIn']:.0f}s")
-    return "; ".join(notes)
+    return one_line("; ".join(notes))
 
 
 def _and_more(faults: Sequence[str]) -> str:

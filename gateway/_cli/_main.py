@@ -17,6 +17,7 @@ from typing import Any, Final, NoReturn
 import click
 
 from ...protocol.errors import ConfigError, GreenroomError, UsageError
+from ...protocol.plain_text import printable
 from ._codes import FAILED, INTERRUPTED, OK, USAGE
 
 # name -> (module of this package, attribute, one line of help)
@@ -155,7 +156,7 @@ def _report(error: BaseException) -> int:
         _forget_stdout()
         return OK
     if isinstance(error, GreenroomError):
-        click.echo(f"greenroom: {error.message}", err=True)
+        click.echo(f"greenroom: {printable(error.message)}", err=True)
         return USAGE if isinstance(error, ConfigError | UsageError) else FAILED
     if os.environ.get("GREENROOM_DEBUG"):
         raise error

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from ...protocol.plain_text import one_line
 from ._common import common_options, read_config, run_to_end, running_gateway, say, show
 
 if TYPE_CHECKING:
@@ -85,7 +86,7 @@ class Progress:
         before, at = self._said.get(row["name"], ("", 0.0))
         if kind != before or now >= at + SAY_EVERY:
             self._said[row["name"]] = (kind, now)
-            say(f"{row['name']}: {words}" + (f": {row['lastLine']}" if row["lastLine"] else ""))
+            say(one_line(f"{row['name']}: {words}" + (f": {row['lastLine']}" if row["lastLine"] else "")))
 
 
 def _lines(rows: list[dict[str, Any]]) -> Iterator[str]:
@@ -95,4 +96,4 @@ def _lines(rows: list[dict[str, Any]]) -> Iterator[str]:
         if row["state"] == "known":
             yield f"✓ {row['name']}: {row['tools']} tool{'' if row['tools'] == 1 else 's'}"
         else:
-            yield f"✗ {row['name']}: {row['failure']}"
+            yield one_line(f"✗ {row['name']}: {row['failure']}")

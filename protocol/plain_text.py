@@ -1,0 +1,46 @@
+"""Text from outside, as a person may be shown it.
+
+What servers, clients and files say ends on terminals: in tables, log lines, errors. There some characters are commands:
+they colour, delete, move the cursor, set the clipboard, or turn the order of what follows, so that a line reads as
+another one. Whatever is shown to a person passes by here, and loses them. What goes to programs keeps its characters;
+in JSON those that are not seen are escaped.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Final
+
+LONGEST: Final = 2_000  # characters of what belongs on one line
+
+# Sequences that begin with ESC, or with the one character that stands for ESC [: colours, cursor, titles, clipboard.
+_SEQUENCE: Final = re.compile(
+    r"(?:\x1b\[|\x9b)[0-?]{0,64}[ -/]{0,16}[@-~]"
+    r"|(?:\x1b[\]PX^_]|[\x90\x98\x9d-\x9f])[^\x07\x1b\x9c\n]{0,4096}(?:\x07|\x1b\\|\x9c)?"
+    r"|\x1b[ -/]{0,4}[0-~]?"
+)
+_BREAK: Final = re.compile(r"\r\n?|[\x0b\x0c\x85\u2028\u2029]")
+# Control characters but tab and newline; what turns the order of what follows; tags.
+_UNSEEN: Final = re.compile(
+    r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\U000e0000-\U000e007f]"
+)
+
+
+def printable(text: str) -> str:
+    """`text` without what a terminal obeys or hides; its lines stay lines."""
+    if text.isascii() and text.isprintable():
+        return text
+    return _UNSEEN.sub("", _BREAK.sub("\n", _SEQUENCE.sub("", text)))
+
+
+def one_line(text: str, most: int = LONGEST) -> str:
+    """The same on one line, where the next line says something else, and at most `most` characters of it."""
+    head = text if len(text) <= 8 * most else text[: 8 * most]
+    line = " ".join(printable(head).split())
+    return line if len(line) <= most and head is text else f"{line[: most - 1]}…"
+
+
+def seen_in_json(text: str) -> str:
+    """JSON whose strings show what they hold: the characters that are not seen as escapes. The value is the same."""
+    return _UNSEEN.sub(lambda unseen: json.dumps(unseen[0])[1:-1], text)
