@@ -25,7 +25,7 @@ from ._peer import Exchange, Loss, LostReason, Peer, PeerHooks, RpcError
 from ._ref import MailboxFull, Ref, Reply
 from ._rim import Rim, Waiter, current_rim
 from ._router import Define, Learn, Router, Sync
-from ._server import TURN, ServerActor
+from ._server import INSTALL_TURN, TURN, ServerActor
 from ._slices import in_turns
 from ._stage import Director, Load, Record, Spawner, Stage, Then, Verdict
 from ._stdio import StdioConnector
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from ._unix import UnixConnector
 
 __all__ = [
+    "INSTALL_TURN",
     "MODERN_VERSIONS",
     "TURN",
     "UPDATED",

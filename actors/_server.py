@@ -39,7 +39,9 @@ from ._wire import MODERN_VERSIONS
 from ._wishes import Wishes
 
 Watcher = Callable[[CallError | None], None]
-TURN: Final = "its turn to install"  # what a visit may wait for, and a call does not
+# What a visit may wait for, and a call does not.
+TURN: Final = "its turn to be visited"
+INSTALL_TURN: Final = "its turn to install"
 
 
 class ServerActor(CallDesk):
@@ -503,7 +505,7 @@ class ServerActor(CallDesk):
             self.waiting_for = "permit"
             self.waiting_since = self.stage.rim.now()
             self.director.want(self)
-        elif self.waiting_for == TURN:  # asked for now, not only visited
+        elif self.waiting_for in (TURN, INSTALL_TURN):  # asked for now, not only visited
             self.director.want(self)
 
     def _rest(self, since: float | None = None) -> None:

@@ -38,6 +38,7 @@ from .slices import Pace, Slices, finish
 __all__ = ["Ambiguous", "Counts", "Index", "Kind", "Missing", "Place", "Target", "qualified", "unqualified"]
 
 _ALIKE: Final = 0.8  # of 1: how much of two spellings must agree for one to suggest the other
+_A_PIECE: Final = 16  # servers about which nothing has changed
 _MANY: Final = 500  # prompts, resources and templates that are prepared before they are asked for
 _COMPARED: Final = 1000  # tools whose spelling is compared for it: ten milliseconds
 
@@ -270,14 +271,14 @@ class Index:
         pace = Pace()
         kept: Mapping[str, _Part] = {} if previous is None else previous._parts
         parts: dict[str, _Part] = {}
-        for name, definition in servers.items():
+        for number, (name, definition) in enumerate(servers.items()):
             if not definition.disabled:
                 part = _Part(name, entries.get(name), _Naming.of(definition, settings))
                 parts[name] = part.unless(kept.get(name))
                 yield from parts[name].reading(pace)
                 _ = parts[name].prefix
-                if pace.due():
-                    yield
+            if number % _A_PIECE == 0 and pace.due():
+                yield
         households = {name: part.tools for name, part in parts.items()}
         return cls(parts, (yield from Namespace.merging(households, _prefixes(parts), pace)))
 

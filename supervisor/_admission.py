@@ -1,8 +1,9 @@
 """Admission: what stands between a reason to connect and the cue, after the gate: a slot, then a start permit.
 
-What only a visit wants, of a command that may have to install its server first, waits for its turn before that: such a
-start takes minutes and all of the line, and they share one cache that they lock and break. It holds no slot meanwhile.
-Whoever is called does not wait for a turn.
+What only a visit wants waits for its turn before that, so that visits never take all the permits, and hold no slot
+while they wait: whoever is called waits for no turn, and passes ahead of the visits that wait for a slot. Of visits
+whose command may have to install its server first there are fewer still at a time: such a start takes minutes and all
+of the line, and they share one cache that they lock and break.
 
 A slot first, so a permit is never held by somebody who waits for a slot. The pool and the permits decide; this is where
 their decisions are carried out: a grant goes on to the permits, an eviction asks the victim to leave. Its slot comes
@@ -19,7 +20,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from ..actors import TURN, ServerActor, Stage, Timer
+from ..actors import INSTALL_TURN, TURN, ServerActor, Stage, Timer
 from ..protocol.config import Settings
 from ..protocol.events import Kind
 from ..protocol.installers import is_installer
@@ -37,14 +38,16 @@ class Admission:
         self._cues: dict[ServerActor, Callable[[], None]] = {}
         self._deadlines: dict[ServerActor, Timer] = {}
         self._look: Timer | None = None
-        self.turns: Permits[ServerActor] = Permits(settings.install_turns)
+        self.install_turns: Permits[ServerActor] = Permits(settings.install_turns)
+        self.turns: Permits[ServerActor] = Permits(_turns(settings))
         self.permits: Permits[ServerActor] = Permits(settings.start_permits)
         self.pool: Pool[ServerActor] = Pool(_limits(settings))
 
     def limits_changed(self) -> None:
         """The settings are others now. Who is live stays; who waits may be served."""
         settings = self._stage.settings
-        self.turns.resize(settings.install_turns)
+        self.install_turns.resize(settings.install_turns)
+        self.turns.resize(_turns(settings))
         self.permits.resize(settings.start_permits)
         self.pool.limits = _limits(settings)
         self._look_again()
@@ -64,26 +67,34 @@ class Admission:
         """Queue for a slot and a permit; `cue()` when both are had, at once or later. `in_turn`: it is only visited.
         Entering again changes nothing but that."""
         self._cues[actor] = cue
-        if in_turn and is_installer(actor.definition.command, actor.definition.args):
-            actor.waiting_for = TURN
-            self.turns.acquire(actor, lambda: self._enter_pool(actor))
-        else:
+        if not in_turn:
+            self.install_turns.give_up(actor)
             self.turns.give_up(actor)
             self._enter_pool(actor)
+        elif is_installer(actor.definition.command, actor.definition.args):
+            actor.waiting_for = INSTALL_TURN
+            self.install_turns.acquire(actor, lambda: self._wait_for_turn(actor))
+        else:
+            self._wait_for_turn(actor)
 
-    def _enter_pool(self, actor: ServerActor) -> None:
+    def _wait_for_turn(self, actor: ServerActor) -> None:
+        actor.waiting_for = TURN
+        self.turns.acquire(actor, lambda: self._enter_pool(actor, gives_way=True))
+
+    def _enter_pool(self, actor: ServerActor, *, gives_way: bool = False) -> None:
         if self.pool.holds(actor):
             self._granted(actor)
             return
         actor.waiting_for = "slot"
         self._read_the_actors()
         group = None if actor.address.is_shared else actor.address.server
-        self._carry_out(self.pool.acquire(actor, self._now(), group))
+        self._carry_out(self.pool.acquire(actor, self._now(), group, gives_way=gives_way))
         if actor.waiting_for == "slot":
             self._bound_the_wait(actor)
 
     def started(self, actor: ServerActor) -> None:
         """The attempt to connect is over: its permit goes to the next."""
+        self.install_turns.release(actor)
         self.turns.release(actor)
         self.permits.release(actor)
 
@@ -91,6 +102,7 @@ class Admission:
         """It is closed, or no longer wants to connect: nothing of it is held or queued any more."""
         self._cues.pop(actor, None)
         self._forget_deadline(actor)
+        self.install_turns.release(actor)
         self.turns.release(actor)
         self.permits.release(actor)
         self._read_the_actors()
@@ -198,6 +210,11 @@ class Admission:
 def _is_victim(actor: ServerActor) -> bool:
     """Whether pressure may take it: a session's child is ended by its session's own limits only."""
     return actor.address.is_shared
+
+
+def _turns(settings: Settings) -> int:
+    """How many visits may start at a time: a fifth of the permits is for those who are called."""
+    return max(1, settings.start_permits - max(1, settings.start_permits // 5))
 
 
 def _limits(settings: Settings) -> PoolLimits:

@@ -3,7 +3,8 @@
 Rules (DESIGN, Policies; the contract of the pool that the originals document and do not keep).
 
 * A slot is held from the grant until nothing of the process tree is left: a stopping child still counts.
-* Who finds no free slot waits, first come first served. For each that waits, one idle connection is asked to go:
+* Who finds no free slot waits, first come first served; who gives way (it was not called, only to be visited) waits
+  behind those who do not. For each that waits, one idle connection is asked to go:
   the one that has been idle longest. The idle list is LIFO: what was just used goes to its head, victims come from
   its tail.
 * The reserve opens only to the head of the queue, and only after it has waited `reserve_timeout`. While more than
@@ -57,6 +58,7 @@ class PoolLimits:
 class _Waiter:
     since: float
     group: str | None
+    gives_way: bool = False
 
 
 @attrs.define
@@ -137,11 +139,17 @@ class Pool(Generic[K]):
             holder.is_kept, holder.is_victim = is_kept, True  # while kept it is on no list to be taken from
             self.busy(who)
 
-    def acquire(self, who: K, now: float, group: str | None = None) -> list[Grant[K] | Evict[K]]:
+    def acquire(
+        self, who: K, now: float, group: str | None = None, *, gives_way: bool = False
+    ) -> list[Grant[K] | Evict[K]]:
         """Somebody wants a slot: granted now, or queued. `group`: the server, for a session's or a call's child."""
         if who in self._holders or who in self._waiting:
             return []
-        self._waiting[who] = _Waiter(now, group)
+        patient = {} if gives_way else {who: each for who, each in self._waiting.items() if each.gives_way}
+        for each in patient:
+            del self._waiting[each]
+        self._waiting[who] = _Waiter(now, group, gives_way)
+        self._waiting |= patient
         return self._serve(now)
 
     def abandon(self, who: K, now: float) -> list[Grant[K] | Evict[K]]:

@@ -64,6 +64,7 @@ from ._reload import ReloadPlan
 from ._root import Root
 from ._status import DrainReport
 from ._stores import CatalogueStore
+from ._visits import Visits
 
 if TYPE_CHECKING:
     from ..actors import AuthFor
@@ -108,7 +109,6 @@ class Runtime:
         self._hashes: dict[str, str] = {}
         self._standing: set[ServerActor] = set()  # connecting for the first time
         self.sessions: set[str] = set()
-        self._visits: set[str] = set()  # servers being asked what they have, for the first time
 
     @cached_property
     def events(self) -> EventStream:
@@ -166,7 +166,7 @@ class Runtime:
         if self._patience is not None:
             self._stop.set()
         self._stood = anyio.Event()
-        self._bootstrapped = anyio.Event()
+        self._visits = Visits(self._visit)
         events = self.events
         hidden = KnownSecrets(of_environment(os.environ))
         events.hide = lambda address, text: hidden.of(address and address.server).without(text)
@@ -186,7 +186,7 @@ class Runtime:
             host=self.reception,
             secrets=hidden,
         )
-        self.root = Root(self.stage, self._learn, self._visited)
+        self.root = Root(self.stage, self._learn, self._visits.tried)
         entries = self._known = self._recall()
         for name, definition in self.config.servers.items():
             record = self.root.define(definition)
@@ -257,21 +257,19 @@ class Runtime:
 
     def visit(self, names: Iterable[str]) -> list[str]:
         """Ask these servers what they have; which of them can be asked. `catalogued` waits for the first try."""
-        records = self.root.records
-        usable = [name for name in names if records[name].broken is None and records[name].down is None]
-        self._visits |= set(usable)
-        if self._visits and self._bootstrapped.is_set():
-            self._bootstrapped = anyio.Event()
-        for name in usable:
-            self.root.visit(name)
-        if not self._visits:
-            self._bootstrapped.set()
+        usable = [name for name in names if self._can_be_asked(name)]
+        self._visits.ask(usable)
         return usable
 
-    def _visited(self, server: str) -> None:
-        self._visits.discard(server)
-        if not self._visits:
-            self._bootstrapped.set()
+    def _visit(self, server: str) -> bool:
+        if self.root.closing is not None or not self._can_be_asked(server):
+            return False
+        self.root.visit(server)
+        return True
+
+    def _can_be_asked(self, server: str) -> bool:
+        record = self.root.records.get(server)
+        return record is not None and record.broken is None and record.down is None
 
     @property
     def is_learning(self) -> bool:
@@ -284,8 +282,7 @@ class Runtime:
 
     async def catalogued(self) -> None:
         """Until every server that is visited was tried once, and what that brought is in the index."""
-        while self._visits and self.is_running:
-            await self._bootstrapped.wait()
+        await self._visits.wait()
         await self.router.ref.ask(Sync)
 
     # ---- reload -----------------------------------------------------------------------------------------------------
@@ -364,6 +361,7 @@ class Runtime:
                 )
             )
         )
+        self._visits.tried(name)  # whoever found it out
 
     def _remember(self, entry: ServerEntry) -> None:
         self.writer.ref.tell_system(Save(entry))
@@ -458,7 +456,7 @@ class Runtime:
             actor.abort(closed)
         self.root.release_watchers()
         self._stood.set()
-        self._bootstrapped.set()
+        self._visits.close()
         self.writer.close(closed)
         self.router.close(closed)
         self.guard.close()

@@ -1,0 +1,108 @@
+"""First visits: so many at once, the rest as names, and whoever is called passes ahead of them."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import anyio
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.support import run_virtual
+from tests.support.rooms import open_room
+
+from greenroom.supervisor._visits import AT_ONCE, Visits
+from greenroom.testing._fake import FakeServer
+
+
+def test_t36_a_first_call_passes_ahead_of_all_first_visits(backend: str) -> None:
+    slow = {f"s{number}": FakeServer(greet_latency=20.0) for number in range(50)}
+    servers = {**slow, "called": FakeServer(greet_latency=0.1), "later": FakeServer(greet_latency=0.1)}
+
+    async def main() -> None:
+        async with open_room(servers, bootstrap=True, maxConnections=5, startPermits=5) as room:
+            await anyio.sleep(1.0)
+            assert sum(server.live for server in servers.values()) == 4, "a fifth is for those who are called"
+            for name in ("called", "later"):
+                start = anyio.current_time()
+                await room.call(f"{name}_echo", {})
+                assert anyio.current_time() - start < 0.5
+            await room.catalogued()
+            assert [server.starts for server in servers.values()] == [1] * 52
+
+    run_virtual(backend, main)
+
+
+def test_t36_a_call_for_a_server_that_waits_to_be_visited_takes_it_out_of_the_queue(backend: str) -> None:
+    servers = {f"s{number}": FakeServer(greet_latency=3.0) for number in range(200)}
+
+    async def main() -> None:
+        async with open_room(servers, bootstrap=True, startPermits=2, maxConnections=4) as room:
+            for name in ("s40", "s199"):  # one has an actor that waits for its turn, one is only a name yet
+                start = anyio.current_time()
+                await room.call(f"{name}_echo", {})
+                assert anyio.current_time() - start == pytest.approx(3.0, abs=0.2)
+            assert len(room._runtime.root.actors) <= AT_ONCE + 5  # those that were visited by now
+            await room.catalogued()
+            assert [server.starts for server in servers.values()] == [1] * 200
+
+    run_virtual(backend, main)
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from(["ask", "tried"]), st.integers(0, 120)), max_size=300), st.booleans()
+)
+def test_each_is_begun_once_in_order_and_never_too_many(steps: list[tuple[str, int]], at_once: bool) -> None:
+    begun: list[str] = []
+    under_way: set[str] = set()
+
+    def begin(server: str) -> bool:
+        if server.endswith("7"):
+            return False  # it cannot be asked any more
+        if server not in under_way:
+            begun.append(server)
+            under_way.add(server)
+        if at_once and server.endswith("3"):
+            tried(server)  # it was known already
+        return True
+
+    def tried(server: str) -> None:
+        under_way.discard(server)
+        visits.tried(server)
+
+    visits, asked = Visits(begin), list[str]()
+    for what, number in steps:
+        server = str(number)
+        if what == "ask":
+            if server not in under_way and not server.endswith("7"):
+                asked.append(server)
+            visits.ask([server])
+        else:
+            tried(server)
+        assert len(under_way) <= AT_ONCE
+        assert set(begun) <= set(asked)
+    while under_way:
+        tried(next(iter(under_way)))
+    assert not visits
+
+
+def test_thousands_that_end_as_they_begin_are_no_recursion() -> None:
+    visits: Visits = Visits(lambda server: bool(visits.tried(server)) or True)
+    visits.ask(str(number) for number in range(20_000))
+    assert not visits
+
+
+def test_who_waits_for_visits_is_let_go_when_they_are_closed(backend: str) -> None:
+    async def main() -> None:
+        visits = Visits(lambda _: True)
+        visits.ask(["a", "b"])
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(partial(visits.wait))
+            await anyio.sleep(1.0)
+            visits.tried("a")
+            await anyio.sleep(1.0)
+            assert visits
+            visits.close()
+        await visits.wait()
+
+    run_virtual(backend, main)
