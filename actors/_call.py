@@ -78,6 +78,7 @@ class Call(Exchange):
     accepted_at: float = 0.0
     sent_at: float = 0.0
     queue_deadline: float = 0.0
+    weight: int = 0  # bytes of its parameters, once it has to wait
     wait_by: float = math.inf  # its caller has waited before, for its name to be known: that counts, too
     deadline: float = 0.0
     total_deadline: float = 0.0

@@ -48,7 +48,7 @@ from ._mailbox import Mailbox
 from ._news import News, describe, login_needed
 from ._peer import NOT_SENT, Loss, LostReason, Peer, RpcError
 from ._stage import Director, Record, Stage
-from ._wire import LOG_LEVEL_KEY, MODERN_VERSIONS, encode_json
+from ._wire import LOG_LEVEL_KEY, MODERN_VERSIONS, encode_json, weigh
 
 if TYPE_CHECKING:
     from ._timers import Timer
@@ -138,8 +138,8 @@ class CallDesk:
             if refusal is not None:
                 self._refuse(call, refusal)
         direct = connected and not self.mailbox.user and record.load.in_flight < self._most_in_flight()
-        if not direct and record.load.queued >= self._most_queued():
-            self._refuse(call, self._busy())
+        if not direct:
+            self._check_room_to_wait(call)
         self._accept(call)
         try:
             if direct:
@@ -170,6 +170,15 @@ class CallDesk:
     def _most_queued(self) -> int:
         return self.record.definition.max_queued or self.stage.settings.max_queued
 
+    def _check_room_to_wait(self, call: Call) -> None:
+        """A call that cannot be sent now is bounded by its server's queue, and by what the room keeps for all."""
+        if self.record.load.queued >= self._most_queued():
+            self._refuse(call, self._busy())
+        call.weight = weigh(call.params)
+        most = self.stage.settings.max_queued_bytes
+        if self.stage.queued_bytes + call.weight > most:
+            self._refuse(call, self._busy(f"the parameters of waiting calls would be over {most:,} bytes"))
+
     def _refuse(self, call: Call, refusal: CallError) -> None:
         self.stage.tally.refuse(refusal)
         if call.is_probe:
@@ -177,7 +186,7 @@ class CallDesk:
         refusal.tool = refusal.tool or call.tool
         raise refusal
 
-    def _busy(self) -> Busy:
+    def _busy(self, why: str = "") -> Busy:
         record, now = self.record, self.stage.rim.now()
         oldest = now - min((call.accepted_at for call in (*self._open, *self.mailbox.user)), default=now)
         return Busy(
@@ -186,6 +195,7 @@ class CallDesk:
             queued=record.load.queued,
             oldest_age=oldest,
             retry_after=max(0.1, min(5.0, oldest)),
+            why=why,
         )
 
     def _accept(self, call: Call) -> None:
@@ -203,6 +213,7 @@ class CallDesk:
         call.queue_deadline = min(self.stage.rim.now() + self.stage.settings.queue_timeout, call.wait_by)
         self._wake_by(call.queue_deadline)
         self.record.load.queued += 1
+        self.stage.queued_bytes += call.weight
         if first:
             self.mailbox.user.appendleft(call)
         else:
@@ -211,9 +222,13 @@ class CallDesk:
 
     def _unqueue(self, call: Call) -> None:
         self.mailbox.user.remove(call)
-        self.record.load.queued -= 1
+        self._no_longer_waits(call)
         if not self.mailbox.user:
             self.director.unwant(self)
+
+    def _no_longer_waits(self, call: Call) -> None:
+        self.record.load.queued -= 1
+        self.stage.queued_bytes -= call.weight
 
     def _queued_at(self, call: Call) -> float:
         return call.queue_deadline - self.stage.settings.queue_timeout
@@ -394,7 +409,7 @@ class CallDesk:
         try:
             while self._may_send_next():
                 call = self.mailbox.user.popleft()
-                self.record.load.queued -= 1
+                self._no_longer_waits(call)
                 self._send(call)
         finally:
             self._serving = False
@@ -462,7 +477,8 @@ class CallDesk:
     def _fail_queued(self, error: CallError) -> None:
         """Those queued now: what a callback queues meanwhile is a new call, accepted or refused on its own."""
         failed, self.mailbox.user = self.mailbox.user, deque()
-        self.record.load.queued -= len(failed)
+        for call in failed:
+            self._no_longer_waits(call)
         for call in failed:
             self._end(call, error.twin())
 

@@ -177,6 +177,7 @@ class Stage:
     tally: Tally = attrs.field(factory=Tally)
     calls: int = 0
     revisions: int = 0
+    queued_bytes: int = 0  # parameters of all calls that wait in a mailbox
     pressed: bool = False  # somebody waits for a slot: who comes to rest says so
     stop_by: float = math.inf  # the room's own deadline, once it is closing
 

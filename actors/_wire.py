@@ -232,6 +232,14 @@ class Stamp:
 NO_STAMP = Stamp()
 
 
+def weigh(params: Any) -> int:
+    """Bytes of a request's parameters as they would be sent; 0 for what is no JSON, which is refused in its turn."""
+    try:
+        return len(encode_json(params))
+    except UsageError:
+        return 0
+
+
 def encode_request(
     rpc_id: int,
     method: str,

@@ -259,6 +259,12 @@ SETTING_KEYS: Final = (
     Key("maxInFlight", "max_in_flight", _CALLS, "Calls of one server sent and not answered."),
     Key("maxQueued", "max_queued", _CALLS, "Calls of one server accepted and not sent."),
     Key(
+        "maxQueuedBytes",
+        "max_queued_bytes",
+        count("bytes", least=1024),
+        "Parameters of all calls of the room that are accepted and not sent.",
+    ),
+    Key(
         "restartBackoff",
         "",
         _OBJECT,

@@ -97,6 +97,12 @@ BOUNDS: Final = (
         "calls of one server accepted and not sent", "calls", "the next one is refused", setting="max_queued"
     ),
     Bound(
+        "parameters of all calls accepted and not sent",
+        "bytes",
+        "the next one is refused",
+        setting="max_queued_bytes",
+    ),
+    Bound(
         "one kind of oddity of a server, in the log",
         "lines",
         "it is counted, and the count is said",

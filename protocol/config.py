@@ -168,6 +168,7 @@ class Settings:
     max_line: int = 64 * 1024 * 1024
     stderr_ring: int = 8 * 1024
     max_pages: int = 100
+    max_queued_bytes: int = 64 * 1024 * 1024  # parameters of all calls that wait, over the room
     max_list_bytes: int = 16 * 1024 * 1024  # all lists of one server
     max_list_items: int = 10_000
     probe_timeout: float = 5.0

@@ -242,11 +242,18 @@ class Busy(CallError):
     code = "server_busy"
 
     def __init__(
-        self, server: str, *, in_flight: int, queued: int, oldest_age: float, retry_after: float
+        self,
+        server: str,
+        *,
+        in_flight: int,
+        queued: int,
+        oldest_age: float,
+        retry_after: float,
+        why: str = "",
     ) -> None:
         super().__init__(
             f'Server "{server}" is busy: {in_flight} calls in flight, {queued} queued, the oldest for '
-            f"{oldest_age:.1f}s. Retry in {retry_after:.1f}s.",
+            f"{oldest_age:.1f}s{'; ' + why if why else ''}. Retry in {retry_after:.1f}s.",
             server=server,
         )
         self.in_flight = in_flight

@@ -409,6 +409,30 @@ def test_a_call_that_was_not_sent_survives_a_lost_incarnation(backend: str) -> N
 # ---- bounds ------------------------------------------------------------------------------------------------
 
 
+def test_the_parameters_of_waiting_calls_are_bounded_in_bytes_over_the_room(backend: str) -> None:
+    server = FakeServer(call_latency=1.0)
+    other = FakeServer(call_latency=1.0)
+
+    async def body() -> None:
+        entries = {"a": {"maxInFlight": 1}, "b": {"maxInFlight": 1}}
+        async with open_room({"a": server, "b": other}, entries=entries, maxQueuedBytes=4096) as room:
+            for _ in range(2):  # what has left the queue, sent or given up, no longer counts
+                async with Outcomes() as calls:
+                    calls.start(room, "a_echo", {"text": "sent at once, and in no queue" * 1000})
+                    calls.start(room, "b_echo", {})
+                    await anyio.sleep(0.1)
+                    kept = calls.start(room, "a_echo", {"text": "x" * 3000})
+                    await anyio.sleep(0.1)
+                    with pytest.raises(Busy, match="waiting calls would be over 4,096 bytes") as caught:
+                        await room.call("b_echo", {"text": "y" * 3000})
+                    assert caught.value.reach is Reach.NOT_SENT
+                    with anyio.move_on_after(0.1):
+                        await room.call("b_echo", {"text": "small"})
+                assert "x" * 3000 in str(kept.outcome)
+
+    run_virtual(backend, body)
+
+
 def test_beyond_the_bounds_a_call_is_refused_at_once_with_the_numbers(backend: str) -> None:
     server = FakeServer(call_latency=5.0)
 
