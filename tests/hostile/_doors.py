@@ -1,7 +1,7 @@
 """The doors a row is tried at: `greenroom serve` as a proxy and direct, and the room in a program of its own.
 
-All three speak the same lines, so a row does not know which it is. Beside the attackers a calm server is configured,
-and `Door.calm` asks it: through the door, or, where the door itself is what is attacked, through the other entrance.
+All three speak the same lines, so a row does not know which it is. Beside the attackers calm servers are configured,
+and `Door.calm` asks one: through the door, or, where the door itself is what is attacked, through the other entrance.
 """
 
 from __future__ import annotations
@@ -37,7 +37,8 @@ class Door:
     folder: Path
     attacked: Attacked
     _control: socket.socket | None = None
-    calls: int = 0
+    neighbours: int = 1  # calm servers; each call is the next one's
+    _calls: int = 0
 
     @property
     def is_gateway(self) -> bool:
@@ -48,8 +49,8 @@ class Door:
         return self.attacked.send("tools/call", self._params(tool, arguments))
 
     def calm(self) -> None:
-        """A call of the calm server, and its answer. AssertionError when it does not come."""
-        number = self.ask("calm_echo", text="still here")
+        """A call of a calm server, and its answer. AssertionError when it does not come."""
+        number = self.ask(self._next_tool(), text="still here")
         answer = self.attacked.answer(number, PATIENCE)
         assert answer is not None, "a neighbour's call was not answered"
         assert "result" in answer, answer
@@ -59,7 +60,7 @@ class Door:
         """The same through the control socket."""
         if self._control is None:
             self._control = self.connected()
-        arguments = {"tool": "calm_echo", "args": {"text": "still here"}}
+        arguments = {"tool": self._next_tool(), "args": {"text": "still here"}}
         request = {"method": "mcp", "params": {"arguments": arguments}}
         self._control.sendall(json.dumps(request).encode() + b"\n")
         said = b""
@@ -82,6 +83,10 @@ class Door:
         if self._control is not None:
             self._control.close()
 
+    def _next_tool(self) -> str:
+        self._calls += 1
+        return f"calm{self._calls % self.neighbours}_echo"
+
     def _params(self, tool: str, arguments: dict[str, Any]) -> dict[str, Any]:
         if self.name == "proxy":
             return {"name": "mcp", "arguments": {"tool": tool, "args": arguments}}
@@ -89,17 +94,18 @@ class Door:
 
 
 @contextmanager
-def opened(name: str, rows: Sequence[Row], folder: Path) -> Generator[Door]:
-    """A door with the servers of these rows, and the files of these rows in `folder`."""
+def opened(name: str, rows: Sequence[Row], folder: Path, neighbours: int = 1) -> Generator[Door]:
+    """A door with the servers of these rows beside calm ones, and the files of these rows in `folder`."""
     with ExitStack() as stack:
         servers = {row.name: _entry(row, folder, stack) for row in rows if row.on}
-        servers["calm"] = {"command": sys.executable, "args": ["-S", os.fspath(ECHO), f"{folder}/calm"]}
+        calm = {"command": sys.executable, "args": ["-S", os.fspath(ECHO), f"{folder}/calm"]}
+        servers |= {f"calm{number}": calm for number in range(neighbours)}
         config = folder / "mcp.json"
         config.write_text(json.dumps({"mcpServers": servers, "settings": SETTINGS}))
         for row in rows:
             _lay_out(row, folder, stack)
         attacked = stack.enter_context(Attacked(_command(name, config, rows), _environment(folder), folder))
-        door = Door(name, folder, attacked)
+        door = Door(name, folder, attacked, neighbours=neighbours)
         stack.callback(door.close)
         if door.is_gateway:
             assert attacked.answer(attacked.send("initialize", HELLO), PATIENCE), attacked.words()

@@ -31,10 +31,13 @@ END_WITHIN = 10.0
 
 @attrs.frozen
 class Seen:
-    """What one row did to its neighbours: seconds of each of their calls, before it and beside it, and bytes."""
+    """What one row did to its neighbours: the stall in each of their calls, before it and beside it, and how long the
+    calls took, in seconds; and bytes."""
 
     calm: Sequence[float]
     beside: Sequence[float]
+    calm_waits: Sequence[float]
+    waits: Sequence[float]
     grown: int
 
     @property
@@ -70,14 +73,20 @@ def play(row: Row, door: Door) -> Seen:
     """Attack, with neighbours that go on calling. AssertionError when a request gets no answer."""
     neighbour = door.calm_by_command if row.client else door.calm
     _warm(row, door, neighbour)
-    calm = [_stall(door, neighbour) for _ in range(CALM_CALLS)]
+    calm = [_call(door, neighbour) for _ in range(CALM_CALLS)]
     held = door.attacked.held()
     attack = Attack(row, door)
     beside = _calls_until(attack.is_over, row.lasts, door, neighbour)
     attack.check()
     grown = door.attacked.peak() - held
     attack.close()
-    return Seen(calm, beside, grown)
+    return Seen(
+        calm=[stall for _, stall in calm],
+        beside=[stall for _, stall in beside],
+        calm_waits=[wait for wait, _ in calm],
+        waits=[wait for wait, _ in beside],
+        grown=grown,
+    )
 
 
 def _warm(row: Row, door: Door, neighbour: Callable[[], None]) -> None:
@@ -85,26 +94,28 @@ def _warm(row: Row, door: Door, neighbour: Callable[[], None]) -> None:
     if "attack" in row.on:
         number = door.ask(f"{row.name}_echo")
         assert door.attacked.answer(number, PATIENCE), f"{row.name}: an honest call was never answered"
-    for _ in range(3):
+    for _ in range(3 + door.neighbours):
         neighbour()
 
 
-def _stall(door: Door, neighbour: Callable[[], None]) -> float:
+def _call(door: Door, neighbour: Callable[[], None]) -> tuple[float, float]:
+    """How long a neighbour's call took, and its stall."""
     burnt, start = door.attacked.burnt(), time.monotonic()
     neighbour()
-    return min(time.monotonic() - start, door.attacked.burnt() - burnt)
+    took = time.monotonic() - start
+    return took, min(took, door.attacked.burnt() - burnt)
 
 
 def _calls_until(
     over: Callable[[], bool], lasts: float, door: Door, neighbour: Callable[[], None]
-) -> list[float]:
+) -> list[tuple[float, float]]:
     """A neighbour's calls until the attack is over, and some more."""
-    start, stalls, more = time.monotonic(), list[float](), 0
+    start, calls, more = time.monotonic(), list[tuple[float, float]](), 0
     while more < MORE_CALLS:
-        stalls.append(_stall(door, neighbour))
+        calls.append(_call(door, neighbour))
         took = time.monotonic() - start
         more += (over() and took >= lasts) or took > 2 * PATIENCE
-    return stalls
+    return calls
 
 
 class Attack:

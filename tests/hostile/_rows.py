@@ -49,7 +49,7 @@ FLOODS: Final = (
 
 LEARNED: Final = (
     Row("deep_schema", {"tools/list": answer('{"tools":[', TOOL, ',"x":', *nested(964), "}]}")}, quick=True),
-    Row("others_resources", {"resources/list": answer('{"resources":[', times(10_000, '{"uri":"greenroom://calm/x","name":"x"},'), '{"uri":"greenroom://calm/x","name":"x"}]}')}),
+    Row("others_resources", {"resources/list": answer('{"resources":[', times(10_000, '{"uri":"greenroom://calm0/x","name":"x"},'), '{"uri":"greenroom://calm0/x","name":"x"}]}')}),
 )  # fmt: skip
 
 # ---- servers, over HTTP --------------------------------------------------------------------------------------------
@@ -92,4 +92,13 @@ FILES: Final = (
     Row("old_sockets", files={f"cache/greenroom/run/0123456789ab-{9_000_000 + n}.sock": ["x"] for n in range(2000)}),
 )  # fmt: skip
 
-ROWS: Final = (*ANSWERS, *FLOODS, *LEARNED, *HTTP, *CLIENTS, *COMMANDS, *FILES)
+KINDS: Final = {
+    "answers": ANSWERS,
+    "floods": FLOODS,
+    "lists": LEARNED,
+    "HTTP answers": HTTP,
+    "clients": CLIENTS,
+    "commands": COMMANDS,
+    "files": FILES,
+}
+ROWS: Final = tuple(row for rows in KINDS.values() for row in rows)
