@@ -34,7 +34,7 @@ def main(name: str, seconds: str, folder: str) -> None:
     bounds = [f"-max_total_time={seconds}", "-timeout=5", "-rss_limit_mb=2048", "-max_len=8192"]
     words = Path(folder, "words.dict")  # what a search by bytes would have to guess
     words.write_text("".join(f"{word}\n" for word in sorted(_words(SEEDS[name]))))
-    bounds.append(f"-dict={words}")
+    bounds += [f"-dict={words}"] if words.stat().st_size else []
     options = [*bounds, f"-artifact_prefix={folder}/", "-verbosity=0", "-print_final_stats=1"]
     atheris.Setup([sys.argv[0], *options, str(corpus)], TARGETS[name])
     atheris.Fuzz()
