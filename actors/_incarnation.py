@@ -2,10 +2,10 @@
 
 Everything that must be entered and left in one task is entered and left here. The task decides nothing and touches no
 state: it tells the actor `Ready`, `Failed`, `Lost`, `Gone`, and is told one thing, `leave`, which cancels whatever it
-is doing: opening the connection, or something inside it; then it stops the tree, shielded, within the stop time. One
-deadline covers opening, greeting and listing (but see `_patience`), and whichever of them used it up is named. `Gone`
-is told in a plain `finally`, so an actor hears it also when the loop cancels this task natively; the connector's own
-`finally` has killed the tree by then.
+is doing: opening the connection, or something inside it; then it stops the tree, shielded, within the stop time, which
+`hurry` makes shorter. One deadline covers opening, greeting and listing (but see `_patience`), and whichever of them
+used it up is named. `Gone` is told in a plain `finally`, so an actor hears it also when the loop cancels this task
+natively; the connector's own `finally` has killed the tree by then.
 
 It is also the peer's `PeerHooks`. Those are called from a pump (on asyncio: from a loop callback, where there is no
 current task), so they only tell, or set a flag.
@@ -73,6 +73,8 @@ class Incarnation:
         self._connection: Connection | None = None
         self._scope: anyio.CancelScope | None = None
         self._leaving = False
+        self._stopping = anyio.CancelScope()
+        self._stopped_by = -math.inf
         stage, definition = actor.stage, actor.definition
         self._limit = definition.connect_timeout or stage.settings.connect_timeout
         installs = is_installer(definition.command, definition.args)
@@ -110,6 +112,11 @@ class Incarnation:
         self._leaving = True
         if self._scope is not None:
             self._scope.cancel()
+
+    def hurry(self) -> None:
+        """The room is closing, so a stop that is under way may have less time than it was given."""
+        if self.actor.stage.rim.now() + self.actor.stop_time() < self._stopped_by:
+            self._stopping.cancel()
 
     def give_up(self, why: str) -> LostReason:
         """The actor declares the connection lost."""
@@ -169,7 +176,17 @@ class Incarnation:
             self._patience.stop()
             self._fall_silent()
         with anyio.CancelScope(shield=True):
-            await connection.stop(self.actor.stop_time())
+            await self._stop(connection)
+
+    async def _stop(self, connection: Connection) -> None:
+        """Stop the tree within the stop time; once more from the beginning where there is less of it than there was."""
+        is_hurried = True
+        while is_hurried:
+            seconds = self.actor.stop_time()
+            self._stopped_by = self.actor.stage.rim.now() + seconds
+            with anyio.CancelScope() as self._stopping:
+                await connection.stop(seconds)
+            is_hurried = self._stopping.cancelled_caught
 
     async def _serve(self, connection: Connection) -> None:
         """Greet and list within the connect time, then stay until `leave`."""

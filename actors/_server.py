@@ -372,6 +372,8 @@ class ServerActor(CallDesk):
             self._move(Trigger.STOP, news.ending)
         else:
             self._move(Trigger.DRAIN, news.ending, self.stage.rim.now() + news.patience)
+        if self._incarnation is not None:
+            self._incarnation.hurry()
 
     def _on_gone(self) -> None:
         """The owner task has ended. It said why before, unless it was cancelled from outside: then say it here."""

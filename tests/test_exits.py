@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 
 import pytest
-from tests.support.gateway import faulty, serve, started
+from tests.support.gateway import alive, faulty, logged_pids, serve, started
 
 DEMO = {"command": sys.executable, "args": ["-m", "greenroom.testing.servers.demo_clock"]}
 
@@ -65,6 +65,18 @@ def test_t51_the_drain_begins_at_once(tmp_path: Path) -> None:
         begun = time.monotonic()
         assert gateway.end(signal.SIGTERM) == 0
         assert time.monotonic() - begun < 1.0
+
+
+def test_t51_a_stop_that_is_under_way_is_hurried(tmp_path: Path) -> None:
+    """It has five seconds, of which it would use two; then the client goes, and nothing may take that long."""
+    stubborn = faulty(tmp_path, "a", "--ignore-eof", "--ignore-term", "--close-stdout-at", "call:echo")
+    with serve(tmp_path, {"a": stubborn}) as gateway:
+        gateway.greet()
+        assert gateway.mcp(tool="a_echo", args={})["isError"]
+        begun = time.monotonic()
+        assert gateway.end() == 0
+        assert time.monotonic() - begun < 1.5
+    assert alive(logged_pids(tmp_path)) == set()
 
 
 def test_t51_nothing_wakes_a_gateway_at_rest(tmp_path: Path) -> None:
