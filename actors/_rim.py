@@ -152,6 +152,7 @@ class _AsyncioRim:
     async def read_forever(self, fd: int, on_readable: OnReadable) -> None:
         done: asyncio.Future[None] = self._loop.create_future()
         is_due = False  # a further turn is scheduled
+        is_paused = False  # and one that was scheduled before the pause is none
 
         def again() -> None:
             nonlocal is_due
@@ -159,13 +160,15 @@ class _AsyncioRim:
             ready()
 
         def resume() -> None:
+            nonlocal is_paused
+            is_paused = False
             if not done.done():
                 self._add_reader(fd, ready)
                 ready()
 
         def ready() -> None:
-            nonlocal is_due
-            if done.done():
+            nonlocal is_due, is_paused
+            if done.done() or is_paused:
                 return
             try:
                 more = on_readable()
@@ -180,6 +183,7 @@ class _AsyncioRim:
                         is_due = True
                         self._loop.call_soon(again)
                 elif more is PAUSE:
+                    is_paused = True
                     self._remove_reader(fd)
                     self._loop.call_later(_PAUSE, resume)
                 elif not more and not done.done():  # what it did may have cancelled us

@@ -9,7 +9,9 @@ import pytest
 from tests.support import run, run_virtual
 from tests.support.rooms import settle
 
-from greenroom.actors import current_rim
+from greenroom.actors import _rim, current_rim
+from greenroom.actors._rim import AGAIN, PAUSE, More
+from greenroom.actors._step_loop import new_loop
 
 
 def test_it_knows_its_loop_and_its_time(backend: str) -> None:
@@ -151,3 +153,30 @@ def test_reading_ends_by_an_exception_or_a_cancellation_and_lets_go_of_the_descr
             os.close(write_end)
 
     run(backend, body)
+
+
+@pytest.mark.parametrize("loop", ["trio", "asyncio", "ours"])
+def test_a_pause_is_a_pause_whatever_turn_was_due(loop: str) -> None:
+    """A reader is asked on a readable descriptor and once more for each `AGAIN`; a pause is the end of both."""
+    said: list[More] = [AGAIN, AGAIN, PAUSE, PAUSE, True, False]
+    asked: list[float] = []
+
+    def on_readable() -> More:
+        asked.append(anyio.current_time())
+        return said[len(asked) - 1]
+
+    async def body() -> None:
+        reader, writer = os.pipe()
+        try:
+            os.write(writer, b"x")
+            await current_rim().read_forever(reader, on_readable)
+        finally:
+            os.close(reader)
+            os.close(writer)
+        await anyio.sleep(2 * _rim._PAUSE)  # what is due twice comes then
+
+    options = {"loop_factory": new_loop} if loop == "ours" else {}
+    anyio.run(body, backend="trio" if loop == "trio" else "asyncio", backend_options=options)
+    assert len(asked) == len(said)
+    assert asked[3] - asked[2] >= 0.9 * _rim._PAUSE
+    assert asked[4] - asked[3] >= 0.9 * _rim._PAUSE
