@@ -141,7 +141,11 @@ class Attack:
             assert self.door.attacked.answer(number, 0), f"{self.row.name}: a call was never answered"
         said = self.door.attacked.heard.get("h", 0)
         assert said >= self.row.answers, f"{self.row.name}: {said} of {self.row.answers} answers"
-        ours = [number for number, count in self.door.attacked.heard.items() if number != "h" and count > 1]
+        ours = [
+            number
+            for number, count in self.door.attacked.heard.items()
+            if number not in ("h", None) and count > 1
+        ]
         assert not ours, f"{self.row.name}: these requests were answered twice: {ours}"
 
     def close(self) -> None:

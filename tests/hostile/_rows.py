@@ -11,15 +11,18 @@ from typing import Final
 from ._words import (
     FIFO,
     FOLDER,
+    ID,
     MIB,
     Row,
     answer,
+    asked,
     content,
     error,
     forever,
     http,
     nested,
     packed,
+    said,
     stream,
     times,
 )
@@ -38,17 +41,32 @@ ANSWERS: Final = (
     Row("half_characters", {"attack": answer('{"content":[{"type":"text","text":"\\ud83d"}]}')}, calls=4),
     Row("endless_digits", {"attack": content(',"x":', times(4 * MIB, "7"))}),
     Row("digits_for_a_code", {"attack": error('{"code":', times(MIB, "7"), ',"message":"no"}')}),
+    Row("a_batch", {"attack": ["[{}", times(5 * MIB, ",{}"), "]\n"]}, memory=256 * MIB),
+    Row("batch_of_answers", {"attack": ["[", times(100_000, '{"id":', ID, ',"result":{}},'), "{}]\n"]}),
     Row("never_a_line", {"attack": [forever("x")]}, memory=256 * MIB),
     Row("twice_as_long", {"attack": [*answer('{"content":[]}'), *answer('{"content":[]}')]}, calls=4),
 )  # fmt: skip
 
 FLOODS: Final = (
-    Row("stderr", {"stderr": [forever("error\n")]}, lasts=1.0, quick=True),
+    Row("yes", {"attack": [forever("y\n")]}, lasts=1.0, quick=True),
+    Row("yes_at_start", {"start": [forever("y\n")]}, lasts=1.0),
+    Row("empty_lines", {"attack": [forever("\n")]}, lasts=1.0),
+    Row("pings", {"attack": [forever(*asked("ping"))]}, lasts=1.0),
+    Row("questions", {"attack": [forever(*asked("sampling/createMessage", messages=[], maxTokens=1))]}, lasts=1.0),
+    Row("roots", {"attack": [forever(*asked("roots/list"))]}, lasts=1.0),
+    Row("progress", {"attack": [forever(said("notifications/progress", progressToken=1, progress=1))]}, lasts=1.0),
+    Row("changes", {"attack": [forever(said("notifications/tools/list_changed"))]}, lasts=1.0),
+    Row("updates", {"attack": [forever(said("notifications/resources/updated", uri="x://y"))]}, lasts=1.0),
+    Row("strange_answers", {"attack": [forever('{"jsonrpc":"2.0","id":987654,"result":{}}\n')]}, lasts=1.0, quick=True),
+    Row("stderr", {"stderr": [forever("error\n")]}, lasts=1.0),
     Row("one_line_on_stderr", {"stderr": [forever("x")]}, lasts=1.0),
 )  # fmt: skip
 
 LEARNED: Final = (
     Row("deep_schema", {"tools/list": answer('{"tools":[', TOOL, ',"x":', *nested(964), "}]}")}, quick=True),
+    Row("deeper_schema", {"tools/list": answer('{"tools":[', TOOL, ',"x":', *nested(20_000), "}]}")}),
+    Row("deep_greeting", {"initialize": answer('{"protocolVersion":"2025-11-25","capabilities":{"tools":', *nested(964), '},"serverInfo":{"name":"x","version":"1"}}')}),
+    Row("others_names", {"tools/list": answer('{"tools":[', TOOL, '},{"name":"../../x"},{"name":""},{"name":"\\u0000\\u001b[2J"},{"name":"', times(MIB, "n"), '"}]}')}),
     Row("others_resources", {"resources/list": answer('{"resources":[', times(10_000, '{"uri":"greenroom://calm0/x","name":"x"},'), '{"uri":"greenroom://calm0/x","name":"x"}]}')}),
 )  # fmt: skip
 
@@ -56,10 +74,14 @@ LEARNED: Final = (
 
 BOMB = packed(packed(packed(times(1 << 30, "\0"))))
 HTTP: Final = (
+    Row("packed", {"attack": http(packed(times(1 << 30, " ")), Content_Encoding="gzip")}, over="http", memory=256 * MIB),
+    Row("packed_stream", {"attack": http(packed(times(1 << 30, "x")), kind="text/event-stream", Content_Encoding="gzip")}, over="http", memory=256 * MIB),
     Row("unknown_encoding", {"attack": http("x", Content_Encoding="zebra")}, over="http"),
     Row("endless_body", {"attack": http(forever("x"))}, over="http", memory=128 * MIB),
     Row("endless_refusal", {"attack": http(forever("x"), status="500 No")}, over="http", quick=True),
     Row("endless_head", {"attack": ["HTTP/1.1 200 OK\r\n", forever("A: b\r\n")]}, over="http"),
+    Row("dripping", {"attack": http(forever(" ", ["sleep", 0.01]))}, over="http"),
+    Row("small_data_lines", {"attack": stream(times(8 * MIB, "data:\n"), "\n")}, over="http", memory=256 * MIB),
     Row("event_ids", {"attack": stream(forever("id: ", times(1000, "\udcff"), "\n\n"))}, over="http", lasts=1.0),
     Row("retries", {"attack": stream(forever("retry: 99999999999999999999999\n\n"))}, over="http", lasts=1.0),
     Row("cookies", {"attack": http("{}", Set_Cookie="\udcff=\udcfe; expires=never; max-age=1e999; domain=..")}, over="http"),
@@ -75,6 +97,8 @@ PING = '{"jsonrpc":"2.0","id":"h","method":"ping"}\n'
 CLIENTS: Final = (
     Row("client_deep", client=['{"jsonrpc":"2.0","id":"h","method":"tools/call","params":', *nested(964), "}\n", PING], answers=2, quick=True),
     Row("client_bottomless", client=[*nested(2 * MIB), "\n", PING], answers=1, memory=128 * MIB),
+    Row("client_junk", client=[times(20_000, "y\n"), PING], answers=1),
+    Row("client_cancels", client=[times(100_000, said("notifications/cancelled", requestId=1)), PING], answers=1),
 )  # fmt: skip
 
 COMMANDS: Final = (
@@ -87,8 +111,10 @@ COMMANDS: Final = (
 
 FILES: Final = (
     Row("cache_deep", files={CACHE: ['{"version":1,"entries":', *nested(964), "}"]}, quick=True),
+    Row("cache_bottomless", files={CACHE: nested(8 * MIB)}, memory=256 * MIB),
     Row("cache_folder", files={CACHE: FOLDER}),
     Row("cache_lock_fifo", files={CACHE + ".lock": FIFO}),
+    Row("events_fifo", files={"events": FIFO}, options=("--events", "events")),
     Row("old_sockets", files={f"cache/greenroom/run/0123456789ab-{9_000_000 + n}.sock": ["x"] for n in range(2000)}),
 )  # fmt: skip
 
