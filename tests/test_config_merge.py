@@ -52,6 +52,21 @@ def test_a_repointed_url_takes_no_credential_but_keeps_the_refusal_of_oauth() ->
     assert merged({"url": "http://evil"}, {**HTTP, "oauth": False}).extra == {"oauth": False}
 
 
+def test_only_a_false_oauth_is_a_refusal() -> None:
+    for given in ({}, None, 0, ""):
+        assert merged({"url": "http://evil"}, {**HTTP, "oauth": given}).extra in ({}, {"oauth": None})
+    assert merged({"url": "http://evil"}, {**HTTP, "oauth": {}}).extra == {}
+
+
+def test_what_is_given_anew_is_not_said_to_be_left_behind() -> None:
+    given = {"command": "x", "args": ["a"], "env": {"A": "a"}, "inheritEnv": True}
+    config = over({"args": ["b"], "env": {"A": "b"}}, given)
+    (problem,) = map(str, config.problems)
+    assert problem.startswith(
+        '1: mcpServers.s.args: changes what runs, so "inheritEnv" of 2 is not used with it'
+    )
+
+
 def test_the_fence_holds_over_three_layers() -> None:
     assert merged({"url": "http://evil"}, {"lifecycle": "eager"}, HTTP).headers == {}
     assert merged({"lifecycle": "eager"}, {"url": "http://evil"}, HTTP).headers == {}

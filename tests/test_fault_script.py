@@ -84,6 +84,33 @@ def test_scripts_are_values() -> None:
     assert not FaultScript()
 
 
+def test_the_words_of_a_fault_are_those_of_json() -> None:
+    fault = Fault("call", "list_changed", tools=("a", "b"))
+    assert fault.as_dict() == {"at": "call", "do": "list_changed", "tools": ["a", "b"]}
+    assert Fault(**fault.as_dict()) == fault
+
+
+def test_a_line_of_the_log_that_is_being_written_is_left_out(tmp_path: Path) -> None:
+    server = ScriptedServer(FaultScript(), tmp_path / "log")
+    assert (server.events, server.starts, server.calls) == ([], 0, [])
+    lines = [
+        {"event": "started", "pid": 7},
+        {"event": "heard", "method": "ping", "params": {}},
+        {"event": "heard", "method": "notifications/cancelled", "params": {"requestId": 1}},
+        {"event": "heard", "method": "tools/call", "params": {"name": "a\u2028b"}},
+        {"event": "heard", "method": "ping", "params": {}},
+        {"event": "fault", "number": 2, "fault": {"at": "call", "do": "crash"}},
+        {"event": "stopped", "how": "stdin closed"},
+    ]
+    text = "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines)
+    server.log.write_text(text + '{"event": "sto', encoding="utf-8")
+    assert server.events == lines
+    assert (server.pids, server.starts, server.pings, server.cancelled) == ([7], 1, 2, 1)
+    assert server.calls == [{"name": "a\u2028b"}]
+    assert server.played == [(2, Fault("call", "crash"))]
+    assert server.endings == ["stdin closed"]
+
+
 # ---- cues ----------------------------------------------------------------------------------------------------------
 
 

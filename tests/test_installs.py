@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import subprocess
+import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import anyio
@@ -15,6 +20,10 @@ from tests.support.rooms import Outcomes, open_room, record_events, teach
 
 from greenroom import CallTimeout, Greenroom, Kind, ServerStatus
 from greenroom.actors._host import Greeting, NoHost
+from greenroom.actors._patience import Patience
+from greenroom.actors._rim import current_rim
+from greenroom.actors._stdio._tree import tree_signs
+from greenroom.actors._timers import Timers
 from greenroom.protocol.address import Address
 from greenroom.protocol.installers import is_installer
 from greenroom.supervisor._root import VISIT_IDLE
@@ -232,6 +241,113 @@ def test_t47_the_log_is_told_that_an_install_goes_on(backend: str) -> None:
     run_virtual(backend, body)
 
 
+# ---- patience, by itself -----------------------------------------------------------------------------------------
+
+
+def _patience(quiet: float, most: float | None) -> tuple[Patience, Timers]:
+    """Of an attempt that begins now; its timers have to be run."""
+    rim = current_rim()
+    timers = Timers(rim.now, lambda error: pytest.fail(repr(error)))
+    stage: Any = SimpleNamespace(rim=rim, timers=timers)
+    return Patience(stage, rim.now(), quiet, most), timers
+
+
+def test_t47_patience_is_counted_from_the_last_look_that_saw_work(backend: str) -> None:
+    async def body() -> None:
+        patience, timers = _patience(quiet=3.0, most=60.0)
+        work, told, began = [0], list[str](), patience.began
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(timers.run)
+            patience.begin(lambda: work[0], told.append)
+            assert patience.is_installing
+            await anyio.sleep(1.0)
+            assert patience.scope.deadline == began + 3.0, "a first look is no sign"
+            await anyio.sleep(1.1)
+            work[0] += 1
+            await anyio.sleep(5.0)
+            assert patience.scope.deadline == pytest.approx(began + 2.25 + 3.0), (
+                "four looks in each quiet time"
+            )
+            assert patience.reason() == "no answer to the handshake, and no sign of work for 3s"
+            patience.stop()
+            assert (patience.is_installing, len(timers)) == (False, 0)
+            patience.stop()
+            tasks.cancel_scope.cancel()
+        assert told == []
+
+    run_virtual(backend, body)
+
+
+def test_t47_what_works_on_and_on_has_its_time_in_all_and_is_told_of_ever_less(backend: str) -> None:
+    async def body() -> None:
+        patience, timers = _patience(quiet=4.0, most=100.0)
+        looks, told = list[None](), list[str]()
+
+        def signs() -> int:
+            looks.append(None)
+            return len(looks)
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(timers.run)
+            patience.begin(signs, told.append)
+            await anyio.sleep(99.5)
+            assert len(looks) == 100, "once a second"
+            assert patience.scope.deadline == patience.began + 100.0
+            assert "no sign of work" in patience.reason()
+            await anyio.sleep(0.5)
+            assert patience.reason() == "no answer to the handshake within 100s, with the time to install it"
+            patience.stop()
+            tasks.cancel_scope.cancel()
+        assert told == [f"still installing after {seconds} s" for seconds in (10, 20, 40, 80)]
+
+    run_virtual(backend, body)
+
+
+def test_t47_less_time_in_all_than_for_silence_is_as_much(backend: str) -> None:
+    async def body() -> None:
+        assert _patience(quiet=3.0, most=1.0)[0].most == 3.0
+        plain, timers = _patience(quiet=3.0, most=None)
+        plain.begin(lambda: pytest.fail("there is nothing to look at"), print)
+        assert (plain.is_installing, plain.most, len(timers)) == (False, 3.0, 0)
+        assert plain.reason() == "no answer to the handshake within 3s"
+
+    run_virtual(backend, body)
+
+
+def test_t47_a_tree_shows_its_processes_and_their_work() -> None:
+    script = "read a; (read b <&3; while :; do :; done) & wait"
+    tree = subprocess.Popen(
+        ["sh", "-c", f"exec 3<&0; {script}"], stdin=subprocess.PIPE, start_new_session=True
+    )
+    assert tree.stdin is not None
+
+    def signs() -> Any:
+        return tree_signs(tree.pid)
+
+    def soon(true: Callable[[], bool]) -> bool:
+        deadline = time.monotonic() + 5.0
+        while not true() and time.monotonic() < deadline:
+            time.sleep(0.01)
+        return true()
+
+    try:
+        assert set(signs()) == {tree.pid}
+        tree.stdin.write(b"\n")
+        tree.stdin.flush()
+        assert soon(lambda: len(signs()) == 2)
+        assert soon(lambda: signs() == (time.sleep(0.05), signs())[1]), "both wait"
+        before = signs()
+        tree.stdin.write(b"\n")
+        tree.stdin.flush()
+        assert soon(lambda: signs() != before)
+        assert set(signs()) == set(before)
+    finally:
+        tree.stdin.close()
+        os.killpg(tree.pid, signal.SIGKILL)
+        tree.wait()
+    assert signs() == {}
+
+
 @pytest.mark.parametrize(
     ("line", "installs"),
     [
@@ -251,6 +367,29 @@ def test_t47_the_log_is_told_that_an_install_goes_on(backend: str) -> None:
         ("docker run -i --rm mcp/time", True),
         ("docker exec -i box server", False),
         ("env TOKEN=x npx foo", True),
+        ("env -i TOKEN=x npx foo", True),
+        ("env", False),
+        ("env node npx", False),
+        ("pnpx foo", True),
+        ("pnpm install", False),
+        ("npm x foo", True),
+        ("yarn start", False),
+        ("bun x foo", True),
+        ("bun server.ts", False),
+        ("deno run server.ts", True),
+        ("deno serve", False),
+        ("uv run server.py", True),
+        ("pipx list", False),
+        ("go run .", True),
+        ("go build", False),
+        ("cargo run", True),
+        ("docker compose run server", True),
+        ("podman run server", True),
+        ("nerdctl run server", True),
+        ("bash -lc 'npx foo'", True),
+        ('sh -c "npx \'foo"', False),
+        ("sh", False),
+        ("cmd /d /c node server.js", False),
         ("sh -c 'FOO=1 exec npx -y foo'", True),
         ("cmd /c npx foo", True),
         ("sh -c 'node server.js'", False),

@@ -119,7 +119,7 @@ def test_the_stderr_ring_quotes_the_last_lines_printable() -> None:
 
 
 def test_the_stderr_ring_keeps_its_size_however_it_is_fed() -> None:
-    ring = StderrRing(6)
+    ring = StderrRing(7)
     for chunk in (b"ab\n", b"cd\n", b"ef\n"):
         ring.feed(chunk)
     assert ring.tail() == ("cd", "ef")
@@ -129,6 +129,21 @@ def test_the_stderr_ring_keeps_its_size_however_it_is_fed() -> None:
     long = StderrRing(1000)
     long.feed(b"x" * 400 + b"y" * 500)
     assert long.tail() == ("x" * 400,)
+    assert (long.last_line(), StderrRing(1).last_line()) == ("x" * 400, "")
+
+
+def test_the_stderr_ring_counts_all_that_came_and_knows_the_last_line_that_says_something() -> None:
+    ring = StderrRing(8)
+    for chunk in (b"0123456789", b"", b"ab  \n\n \n"):
+        ring.feed(chunk)
+    assert (ring.total, ring.tail(), ring.last_line()) == (18, (), ""), (
+        "a line that lost its head is left out"
+    )
+    ring.feed(b"cd  \n\n")
+    assert (ring.total, ring.tail(), ring.last_line()) == (24, ("cd",), "cd")
+    whole = StderrRing(4)
+    whole.feed(b"abcd")
+    assert whole.tail() == ("abcd",)
 
 
 @pytest.fixture

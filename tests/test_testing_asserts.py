@@ -28,7 +28,7 @@ from greenroom.testing import (
     assert_one_outcome_each,
 )
 from greenroom.testing._asserts import _refuse_orphans
-from greenroom.testing._processes import is_zombie
+from greenroom.testing._processes import is_zombie, read
 
 # ---- processes -----------------------------------------------------------------------------------------------------
 
@@ -90,8 +90,11 @@ def test_what_a_room_left_is_named(tmp_path: Path) -> None:
 def test_the_context_finds_what_was_added_inside() -> None:
     ours, others, longer = f"{os.getpid()}-0123", f"{os.getpid() + 1}-0123", f"{os.getpid()}1-0123"
 
-    with _left_behind(ours), assert_no_orphans(within=0), _left_behind(others), _left_behind(longer):
-        pass
+    with ExitStack() as later:
+        later.enter_context(_left_behind(ours))
+        with assert_no_orphans(within=0):
+            later.enter_context(_left_behind(others))
+            later.enter_context(_left_behind(longer))
     with ExitStack() as later:
 
         def leave_one() -> None:
@@ -100,6 +103,29 @@ def test_the_context_finds_what_was_added_inside() -> None:
 
         with pytest.raises(AssertionError, match="-S -c print"):
             leave_one()
+
+
+@needs_proc
+def test_it_waits_as_long_as_it_is_told_and_no_longer(tmp_path: Path) -> None:
+    room = run("trio", _one_call, tmp_path)
+    with _left_behind(room.run_id):
+        began = time.monotonic()
+        with pytest.raises(AssertionError, match="left behind"):
+            assert_no_orphans(room, within=0)
+        assert time.monotonic() - began < greenroom.testing._asserts.WITHIN
+
+
+@needs_proc
+def test_a_process_whose_name_looks_like_a_zombies_state_is_none() -> None:
+    code = "open('/proc/self/comm', 'w').write('a) Z b'); print(flush=True); input()"
+    with subprocess.Popen(
+        [sys.executable, "-S", "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as it:
+        assert it.stdout is not None
+        it.stdout.readline()
+        assert b"a) Z b" in read(it.pid, "stat")
+        assert not is_zombie(it.pid)
+        it.communicate(b"\n")
 
 
 @needs_proc
@@ -232,6 +258,13 @@ def test_sums_that_do_not_add_up_are_told() -> None:
 
     with pytest.raises(AssertionError, match="do not add up: 2 calls accepted: 1 completed"):
         assert_one_outcome_each(report)
+
+
+def test_a_report_that_does_not_add_up_is_told_beside_the_events() -> None:
+    report = DrainReport(accepted=1, completed=1, failed=0, cancelled=1, refused=0)
+
+    with pytest.raises(AssertionError, match="the sums do not add up: 1 calls accepted"):
+        assert_one_outcome_each([ACCEPTED, SENT, ENDED], report)
 
 
 def test_events_and_report_that_differ_are_told() -> None:

@@ -11,15 +11,19 @@ import time
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import anyio
 import pytest
-from tests.support import run
+from tests.support import run, run_virtual
 from tests.support.gateway import started
 
 from greenroom.actors._part import Part
 from greenroom.gateway import _bell as bell
+from greenroom.gateway import _watch as watch
+from greenroom.protocol.config import Config
+from greenroom.protocol.errors import ConfigError, Problem, UsageError
 
 RELOADED = "configuration reloaded"
 
@@ -176,6 +180,8 @@ def test_the_way_to_a_file_leads_through_links_and_ends_where_something_is_missi
     real = tmp_path.resolve()
     (real / "a" / "b").mkdir(parents=True)
     (real / "link").symlink_to("a/../a")
+    (real / "a" / "deep").symlink_to(real / "a" / "b")
+    (real / "a" / "beside").symlink_to("b/c/d")
     (real / "loop").symlink_to("loop")
 
     def below(path: Path) -> list[tuple[str, str]]:
@@ -189,6 +195,10 @@ def test_the_way_to_a_file_leads_through_links_and_ends_where_something_is_missi
         ("a", "b"),
         ("a/b", "no"),
     ]
+    assert below(real / "a" / "deep" / "x") == [
+        *[(".", "a"), ("a", "deep"), (".", "a"), ("a", "b"), ("a/b", "x")],
+    ]
+    assert below(real / "a" / "beside") == [(".", "a"), ("a", "beside"), ("a", "b"), ("a/b", "c")]
     assert below(real / "nothing" / "there") == [(".", "nothing")]
     assert set(below(real / "loop" / "x")) == {(".", "loop")}
 
@@ -236,3 +246,193 @@ def test_it_rings_for_names_on_the_way_and_for_no_others(backend: str, tmp_path:
         assert await rings(file, file.unlink)
 
     run(backend, main)
+
+
+class Told:
+    """The kernel's half of a bell, as a test has it: what it is asked to watch, and what it answers."""
+
+    class flags:  # noqa: N801
+        (
+            CREATE,
+            MOVED_FROM,
+            MOVED_TO,
+            DELETE,
+            ONLYDIR,
+            MASK_ADD,
+            MOVE_SELF,
+            DELETE_SELF,
+            CLOSE_WRITE,
+            ATTRIB,
+        ) = (1 << bit for bit in range(10))
+
+    def __init__(self, refuse: OSError | None = None) -> None:
+        self.refuse = refuse
+        self.watched: list[str] = []
+        self.closed = False
+
+    def INotify(self, **_: object) -> Told:  # noqa: N802
+        return self
+
+    def __enter__(self) -> Told:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.closed = True
+
+    def add_watch(self, path: str, _mask: int) -> int:
+        self.watched.append(path)
+        if self.refuse is not None:
+            raise self.refuse
+        return len(self.watched)
+
+
+@pytest.mark.parametrize(
+    ("refusal", "rings"),
+    [
+        (FileNotFoundError(2, "gone"), "at once"),  # it went while we looked
+        (NotADirectoryError(20, "another"), "at once"),
+        (PermissionError(13, "no"), "never"),
+        (OSError(28, "no more watches"), "by the clock"),
+    ],
+)
+def test_what_cannot_be_watched_rings_at_once_never_or_by_the_clock(
+    backend: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refusal: OSError, rings: str
+) -> None:
+    library, never = Told(refusal), anyio.Event()
+    monkeypatch.setattr(bell, "_inotify", lambda: library)
+    monkeypatch.setattr(bell.anyio, "wait_readable", lambda _kernel: never.wait())
+
+    async def main() -> None:
+        heard: list[str] = []
+        with bell.hung_at([tmp_path / "x"], Part("it", heard.append)) as hung:
+            began = anyio.current_time()
+            with anyio.move_on_after(60):
+                await hung.rung()
+            took = {"at once": 0.0, "never": 60.0, "by the clock": bell.LOOK_AGAIN}[rings]
+            assert anyio.current_time() - began == took
+        assert library.closed
+        assert bool(heard) == (rings == "by the clock")
+
+    run_virtual(backend, main)
+
+
+def test_events_that_were_lost_are_ours() -> None:
+    kernel = bell._KernelBell(Told(), Told(), ())
+    kernel._names[3].add("file")
+
+    def ours(watch: int, name: str) -> bool:
+        return kernel._is_ours(SimpleNamespace(wd=watch, name=name))
+
+    assert [ours(3, "file"), ours(3, "other"), ours(-1, "")] == [True, False, True]
+
+
+def test_a_look_sees_another_file_with_the_same_size_and_time(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.write_text("a")
+    times = (file.stat().st_atime_ns, file.stat().st_mtime_ns)
+    looks = [watch.look([file])]
+    assert watch.look([file]) == looks[0]
+    time.sleep(0.02)
+    file.write_text("b")
+    os.utime(file, ns=times)
+    looks.append(watch.look([file]))
+    for place in (tmp_path / "none", file / "below"):
+        looks.append({file: watch.look([place])[place]})
+    assert all(one != other for at, one in enumerate(looks) for other in looks[:at])
+
+
+class Reloading:
+    """A room that is only reloaded. `refuse`: with this."""
+
+    def __init__(self, config: Config, refuse: Exception | None = None) -> None:
+        self.config = config
+        self.refuse = refuse
+        self.reloads = 0
+
+    async def reload(self, config: Config) -> None:
+        self.reloads += 1
+        if self.refuse is not None:
+            raise self.refuse
+        self.config = config
+
+
+class Said:
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+
+    def line(self, text: str) -> None:
+        self.lines.append(text)
+
+
+def test_a_configuration_is_reloaded_when_it_is_another_and_kept_when_it_is_refused(backend: str) -> None:
+    old, new = Config(files=("old",)), Config(files=("new",))
+
+    def broken() -> Config:
+        raise ConfigError([Problem("mcp.json", "is no JSON"), Problem("other", "neither")])
+
+    async def main() -> None:
+        said: Any = Said()
+        room = Reloading(old)
+        assert not await watch.reload(room, lambda: Config(files=("old",)), said)
+        assert not await watch.reload(room, broken, said)
+        assert (room.reloads, room.config) == (0, old)
+        refused = Reloading(old, UsageError("The room is closing."))
+        assert not await watch.reload(refused, lambda: new, said)
+        assert await watch.reload(room, lambda: new, said)
+        assert (room.reloads, room.config) == (1, new)
+        what = "the changed configuration is not used, the old one goes on: "
+        assert said.lines == [
+            f"{what}mcp.json: is no JSON; other: neither",
+            f"{what}The room is closing.",
+        ]
+
+    run(backend, main)
+
+
+def test_after_a_reload_the_new_places_are_watched_and_several_changes_are_one(
+    backend: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hung: list[tuple[float, list[str]]] = []
+    rings = [anyio.Event() for _ in range(9)]
+
+    class OfTest:
+        async def rung(self) -> None:
+            await rings[len(hung)].wait()
+
+    @contextmanager
+    def hung_at(places: list[Path], _part: object) -> Generator[OfTest]:
+        hung.append((anyio.current_time(), [str(place) for place in places]))
+        yield OfTest()
+
+    monkeypatch.setattr(watch, "hung_at", hung_at)
+    looks = iter(range(9))
+    monkeypatch.setattr(watch, "look", lambda _places: {Path("x"): next(looks) if len(hung) != 3 else 1})
+
+    async def main() -> None:
+        said: Any = Said()
+        hung.clear()
+        room, reread, reloads = Reloading(Config(places=("/old",))), list[None](), list[float]()
+
+        def read() -> Config:
+            reread.append(None)
+            return Config(places=("/new",), files=("new",))
+
+        async with anyio.create_task_group() as tasks:
+            began = anyio.current_time()
+            tasks.start_soon(
+                lambda: watch.watch_configuration(
+                    room, read, said, lambda: reloads.append(anyio.current_time())
+                )
+            )
+            await anyio.sleep(5.0)
+            assert [places for _, places in hung] == [["/old"], ["/new"]]
+            assert [round(at - began, 3) for at, _ in hung] == [0.3, 0.6]
+            assert [round(at - began, 3) for at in reloads] == [0.3]
+            assert len(reread) == 2
+            rings[2].set()
+            await anyio.sleep(1.0)
+            assert [round(at - began, 3) for at, _ in hung] == [0.3, 0.6, 5.3]
+            assert len(reread) == 2, "nothing has changed at any place"
+            tasks.cancel_scope.cancel()
+
+    run_virtual(backend, main)
