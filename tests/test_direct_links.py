@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from mcp import types
 from tests.support.said import asked, said
 from tests.support.whole import RawClient, direct_door
 
-from greenroom.gateway._direct._links import Links
+from greenroom.gateway._direct._links import Links, may_link
+from greenroom.gateway._direct._readable import readable, readable_tool
 
 SCHEMA = {"type": "object"}
 ERAS = pytest.mark.parametrize("modern", [False, True], ids=["2025-11-25", "2026-07-28"])
@@ -96,6 +99,118 @@ def test_what_is_remembered_is_bounded() -> None:
         "t", b'{"content":[{"type":"resource_link","uri":7},{"type":"resource_link","uri":"u:4999"}]}'
     )
     assert links.giver("u:4999") == "t"
+
+
+def test_whatever_a_result_points_to_is_remembered_and_the_later_giver_is_meant() -> None:
+    links = Links()
+    link = {"type": "resource_link", "uri": "u:link"}
+    embedded = {"type": "resource", "resource": {"uri": "u:embedded"}}
+    links.learn("a", encoded({"content": [{"type": "text", "text": ""}, link, embedded]}))
+    links.learn("a", encoded({"contents": [{"uri": "u:part"}, {"text": "of no uri"}, {"uri": "u:other"}]}))
+    alone = {**link, "uri": "u:alone"}
+    said = [{"content": {**link, "uri": "u:said"}}, {"content": [{**link, "uri": "u:one"}, alone]}, {}]
+    links.learn("a", encoded({"messages": said}))
+    names = ["u:link", "u:embedded", "u:part", "u:other", "u:said", "u:one", "u:alone"]
+    assert [links.giver(uri) for uri in names] == ["a"] * len(names)
+    links.learn("b", encoded({"content": [link]}))
+    assert (links.giver("u:link"), links.giver("u:embedded"), links.giver("u:none")) == ("b", "a", None)
+    for shape in (b"", b"[]", b"null", b'{"content":{}}', b'{"content":[{"resource":{"uri":[]}}]}', b"\xff"):
+        links.learn("c", shape)
+    for uri in ("", "x" * 4097, "greenroom://a/b", 7, None):
+        links.add("c", uri)
+    assert "c" not in links._givers.values()
+    links.add("c", "x" * 4096)
+    assert links.giver("x" * 4096) == "c"
+    assert [may_link(encoded({"content": [each]})) for each in (link, embedded, {"type": "text"})] == [
+        True,
+        True,
+        False,
+    ]
+
+
+def test_of_one_result_so_many_links_are_remembered_and_what_is_used_stays_longest() -> None:
+    links = Links()
+    many = [{"uri": f"u:{number}"} for number in range(1025)]
+    links.learn("a", encoded({"contents": many}))
+    assert (links.giver("u:1023"), links.giver("u:1024")) == ("a", None)
+    links.add("b", "u:0")  # given anew, it is the youngest
+    for number in range(4096 - 1024):
+        links.add("a", f"v:{number}")
+    assert (links.giver("u:0"), links.giver("u:1")) == ("b", "a")
+    links.add("a", "one more")
+    assert (links.giver("u:0"), links.giver("u:1"), links.giver("u:2")) == ("b", None, "a")
+
+
+def encoded(value: Any) -> bytes:
+    return json.dumps(value).encode()
+
+
+@pytest.mark.parametrize(
+    "result",
+    [
+        {"content": []},
+        {"content": [], "structuredContent": {"a": 1}},
+        {"resultType": "input_required", "structuredContent": {"a": 1}},
+        {"task": {"taskId": "1"}},
+        {"content": "odd"},
+    ],
+)
+def test_a_result_that_clients_can_read_passes_as_it_came(result: Any) -> None:
+    came = encoded(result)
+    assert readable_tool(came) is came
+    assert readable("tools/call", {}, came) is came
+
+
+def test_a_result_without_content_is_given_some_and_keeps_the_rest() -> None:
+    def read(**result: Any) -> Any:
+        return json.loads(readable("tools/call", {}, encoded(result)))
+
+    assert read(resultType="complete", isError=True) == {
+        "resultType": "complete",
+        "isError": True,
+        "content": [],
+    }
+    assert read(structuredContent=None, content=None) == {"content": []}
+    said = read(structuredContent={"a": None}, _meta={"k": None})
+    assert said == {
+        "structuredContent": {"a": None},
+        "_meta": {"k": None},
+        "content": [{"type": "text", "text": '{"a": null}'}],
+    }
+
+
+def test_what_was_read_is_under_the_uri_it_was_asked_by_where_it_says_none() -> None:
+    params = {"uri": msgspec.Raw(b'"u:asked"')}
+
+    def read(*contents: Any) -> list[Any]:
+        came = encoded({"contents": contents, "x": 1})
+        made = readable("resources/read", params, came)
+        assert json.loads(made)["x"] == 1
+        assert (made is came) == (json.loads(made) == json.loads(came))
+        return [
+            part if not isinstance(part, dict) else part.get("uri") for part in json.loads(made)["contents"]
+        ]
+
+    assert read() == []
+    assert read({"uri": "u:own"}) == ["u:own"]
+    assert read({"uri": "u:own"}, {"text": "a"}, {"uri": 7}) == ["u:own", "u:asked", "u:asked"]
+    assert read("odd", {"uri": "u:own"}) == ["u:own"]
+    odd = encoded({"contents": "odd"})
+    assert readable("resources/read", params, odd) is odd
+
+
+@pytest.mark.parametrize("count", [0, 99, 100, 101, 500])
+def test_no_more_completions_than_the_protocol_allows(count: int) -> None:
+    completion = {"values": [str(number) for number in range(count)], "total": count, "hasMore": False}
+    came = encoded({"completion": completion, "_meta": {}})
+    made = readable("completion/complete", {}, came)
+    assert (made is came) == (count <= 100)
+    assert json.loads(made)["completion"] == {
+        "values": completion["values"][:100],
+        "total": count,
+        "hasMore": count > 100,
+    }
+    assert readable("prompts/get", {}, came) is came
 
 
 @ERAS
