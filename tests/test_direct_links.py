@@ -201,7 +201,11 @@ def test_what_was_read_is_under_the_uri_it_was_asked_by_where_it_says_none() -> 
 
 @pytest.mark.parametrize("count", [0, 99, 100, 101, 500])
 def test_no_more_completions_than_the_protocol_allows(count: int) -> None:
-    completion = {"values": [str(number) for number in range(count)], "total": count, "hasMore": False}
+    completion: dict[str, Any] = {
+        "values": [str(number) for number in range(count)],
+        "total": count,
+        "hasMore": False,
+    }
     came = encoded({"completion": completion, "_meta": {}})
     made = readable("completion/complete", {}, came)
     assert (made is came) == (count <= 100)

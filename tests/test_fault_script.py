@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import anyio
@@ -15,8 +16,10 @@ from tests.support import run_virtual
 from tests.support.rooms import open_room, teach
 
 from greenroom import CallError, Greenroom, UsageError
+from greenroom.protocol.address import Address
 from greenroom.testing import FakeServer, Fault, FaultScript, ScriptedServer
 from greenroom.testing._cues import Cues, perform
+from greenroom.testing._fake import fake_connectors
 from greenroom.testing._vocabulary import DEEDS, STEPS, VALUES, problem_with
 from greenroom.testing.strategies import fault_scripts
 
@@ -321,6 +324,27 @@ def test_a_fake_counts_what_is_alive_at_once_and_what_is_called_off(backend: str
                 server.announce_tools()
                 await anyio.sleep(1.0)
         assert (server.live, server.most_live, server.cancelled) == (0, 2, 2)
+
+    run_virtual(backend, body)
+
+
+def test_a_fake_that_is_left_is_gone_and_the_most_that_lived_is_remembered(backend: str) -> None:
+    server, heard = FakeServer(stop_latency=60.0), list[tuple[str, str]]()
+
+    def hooks(name: str) -> Any:
+        return SimpleNamespace(on_notification=lambda method, _params: heard.append((name, method)))
+
+    async def body() -> None:
+        connector = fake_connectors({"a": server})(None, Address("a"), 1)  # pyright: ignore[reportArgumentType]
+        async with connector.open(hooks("one")), connector.open(hooks("other")):
+            server.announce_tools(only=server.connections[1])
+            assert heard == [("other", "notifications/tools/list_changed")]
+            server.announce_tools()
+            assert [name for name, _ in heard[1:]] == ["one", "other"]
+            assert (server.starts, server.live, server.most_live) == (2, 2, 2)
+        assert (server.live, server.connections) == (0, []), "without being asked to stop"
+        async with connector.open(hooks("third")):
+            assert (server.starts, server.live, server.most_live) == (3, 1, 2)
 
     run_virtual(backend, body)
 

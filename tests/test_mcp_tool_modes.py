@@ -8,12 +8,16 @@ from typing import Any
 
 import anyio
 import anyio.lowlevel
+import attrs
 import pytest
 from tests.support import run
 from tests.support.door_rooms import NOW, FakeRoom
 
 from greenroom.gateway._jobs import Job
-from greenroom.gateway._mcp_tool import DEFINITION, McpTool, Spill, ask
+from greenroom.gateway._mcp_tool import DEFINITION, Librarian, McpTool, Spill, ask
+from greenroom.gateway._mcp_tool._pages import Bounds
+from greenroom.gateway._mcp_tool._texts import cut
+from greenroom.gateway._room import PlainRow
 from greenroom.protocol.errors import (
     Busy,
     CallError,
@@ -611,3 +615,116 @@ def test_describe_shows_annotations_and_what_it_returns() -> None:
 
 def test_an_unknown_server_is_answered_with_those_there_are() -> None:
     assert asked(FakeRoom(), server="nope")[0].endswith("Configured: github, clock, fresh, off, bad.")
+
+
+# ---- pages, by themselves ----------------------------------------------------------------------------------------
+
+AROUND, LINES_AROUND = 1_024, 16  # kept free for what stands around a list
+
+
+def test_entries_fit_by_bytes_to_the_last_one() -> None:
+    bounds = Bounds(max_bytes=AROUND + 10)
+    assert bounds.fitting(["aaaa", "bbbb", "c"]) == ["aaaa", "bbbb"]  # with a line's end each
+    assert bounds.fitting(["aaaa", "bbbbb", "c"]) == ["aaaa"]
+    assert bounds.fitting(["ää", "öö"]) == ["ää", "öö"], "as UTF-8"
+    assert bounds.fitting(["ää", "ööö"]) == ["ää"]
+    assert bounds.fitting(["aaa", "bbb", "c"], "\n\n") == ["aaa", "bbb"]
+    assert bounds.fitting([]) == []
+
+
+def test_entries_fit_by_lines_to_the_last_one() -> None:
+    bounds = Bounds(max_lines=LINES_AROUND + 4)
+    assert bounds.fitting(list("abcde")) == list("abcd")
+    assert bounds.fitting(["a\nb", "c", "d", "e"]) == ["a\nb", "c", "d"]
+    assert bounds.fitting(list("abc"), "\n\n") == list("ab"), "an empty line between them counts"
+    assert Bounds().fitting(["a\n" * 10_000]) == ["a\n" * 10_000]
+
+
+def test_one_entry_that_fits_no_page_is_cut_and_says_so() -> None:
+    (cut,) = Bounds(max_bytes=AROUND + 100).fitting(["ä" * 500, "b"])
+    assert cut.endswith("… (cut here; describe it for the rest)")
+    assert 98 <= len(cut.encode()) <= 100
+    (cut,) = Bounds(max_lines=LINES_AROUND + 2).fitting(["a\nb\nc\nd", "e"])
+    assert cut.split("…")[0] == "a\nb"
+    assert Bounds(max_bytes=1).fitting(["a" * 50])[0].startswith("… (cut")
+
+
+def test_a_page_says_how_to_go_on_and_details_have_only_what_is_shown() -> None:
+    room = FakeRoom(output_max_bytes=AROUND + 20)
+    room.learn("fresh", *({"name": f"tool{n}", "inputSchema": {}} for n in range(4)))
+    text, details = asked(room, server="fresh", offset=1)
+    assert (details["tools"], details["count"]) == (["fresh_tool1"], 4)
+    assert (details["hasMore"], details["nextOffset"]) == (True, 2)
+    assert "1 of 4 — offset: 2 for more" in text
+    text, details = asked(room, server="fresh", offset=3)
+    assert (details["tools"], details["hasMore"], details["nextOffset"]) == (["fresh_tool3"], False, None)
+    assert "1 of 4" in text
+    assert "for more" not in text
+    text, details = asked(room, search="tool", server="fresh", includeSchemas=False)
+    assert [match["tool"] for match in details["matches"]] == ["fresh_tool0"]
+    assert (details["count"], details["nextOffset"]) == (4, 1)
+    text, details = asked(room, offset=1, limit=2)
+    assert [server["name"] for server in details["servers"]] == ["clock"]
+    assert "nextOffset" in details
+
+
+def test_what_is_disabled_is_not_counted_and_a_long_query_is_not_repeated() -> None:
+    room = FakeRoom()
+    room.rows["off"] = {"tool_count": 100, "cached": True}
+    text, details = asked(room)
+    assert details["totalTools"] == 4
+    assert text.startswith("MCP: 1/4 servers, 4 tools (1 disabled)")
+    text, details = asked(room, search="zebra " * 100)
+    assert len(details["query"]) <= 203
+    assert len(text) < 400
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("a" * 10, "a" * 10),
+        ("a" * 11, "a" * 10 + "..."),
+        ("aaaaaa bbbbb", "aaaaaa bbb..."),  # the space is too far in front
+        ("aaaaaaa bbbbb", "aaaaaaa..."),
+        ("a" * 10 + " b", "a" * 10 + "..."),
+    ],
+)
+def test_a_text_is_cut_at_a_space_that_is_near(text: str, shown: str) -> None:
+    assert cut(text, 10) == shown
+
+
+def test_the_shared_address_stands_for_a_server_and_a_session_only_where_it_is_alone() -> None:
+    room = FakeRoom()
+    rows = {
+        "github": [("session:a", 2), ("shared", 1)],
+        "clock": [("session:a", 3), ("session:b", 4)],
+    }
+
+    def status() -> list[PlainRow]:
+        return [
+            PlainRow(name, "lazy", scope=scope, tool_count=count)
+            for name, found in rows.items()
+            for scope, count in found
+        ]
+
+    room.status = status
+    for _ in range(2):
+        found = {row.server: row.tool_count for row in Librarian(room).rows()}
+        assert found == {"github": 1, "clock": 3, "bad": None}
+        rows["github"].reverse()
+
+
+def test_the_longest_prefix_says_whose_a_tool_would_be() -> None:
+    room = FakeRoom()
+    off = attrs.evolve(room.config.servers["off"], name="off_more")
+    room.config = attrs.evolve(room.config, servers={**room.config.servers, "off_more": off})
+    room.reindex()
+    _, details = asked(room, describe="off_more_x")
+    assert (details["error"], details["server"]) == ("server_disabled", "off_more")
+
+
+def test_a_tool_of_another_server_than_the_one_named_is_not_called() -> None:
+    room = FakeRoom()
+    sink, _ = begin(room, tool="github_create_issue", server="off", args={"title": "x"})
+    assert room.calls == []
+    assert sink.results[0]["isError"]

@@ -8,17 +8,22 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import attrs
+import pytest
 from tests.support.door_rooms import FakeRoom
 from tests.support.gateway import faulty, logged_pids, serve
 from tests.support.installs import SPEAKS, logged, npx
 
+from greenroom.gateway._cli import _refresh as cli_refresh
 from greenroom.gateway._cli._act import patient
 from greenroom.gateway._mcp_tool import FOR_PEOPLE, Answer, Librarian, parse_request
-from greenroom.gateway._mcp_tool._unknown import waits
+from greenroom.gateway._mcp_tool._unknown import details, is_unknown, sentence, waits
+from greenroom.gateway._refresh import look
 from greenroom.gateway._room import PlainRow
+from greenroom.protocol.catalogue import ServerEntry
 from greenroom.protocol.config import Config, Settings
 from greenroom.protocol.lifecycle import State
 
@@ -141,6 +146,90 @@ def test_the_mcp_tool_does_not_say_not_found_of_a_server_that_was_never_asked() 
     known = answer(room, describe="fresh_thing")
     assert known.details["error"] == "tool_not_found"
     assert "Not known yet" not in known.text
+
+
+def test_so_many_servers_are_named_in_a_sentence_and_the_rest_counted() -> None:
+    rows = [PlainRow(f"s{number}", "lazy") for number in range(22)]
+    assert sentence(rows[:0]) == ""
+    assert sentence(rows[:1]) == "Not known yet: s0 (not asked yet)."
+    assert sentence(rows[:20]).endswith(", s19 (not asked yet).")
+    assert sentence(rows).endswith(", s19 (not asked yet), and 2 more.")
+    known = [
+        PlainRow("a", "lazy", tool_count=0),
+        PlainRow("a", "lazy", disabled=True),
+        PlainRow("a", "lazy", broken="x"),
+    ]
+    assert [is_unknown(row) for row in (*known, rows[0])] == [False, False, False, True]
+    last = PlainRow("b", "lazy", last_line="said")
+    assert details([rows[0], last]) == [
+        {"name": "s0", "waitsFor": "not asked yet"},
+        {"name": "b", "waitsFor": "not asked yet", "lastLine": "said"},
+    ]
+
+
+def test_how_a_server_that_is_asked_is_doing() -> None:
+    since = time.time()
+    entry = ServerEntry("a", "h", tools=(), fetched_at=since - 100.0)
+
+    def doing(known: ServerEntry | None = entry, **row: Any) -> dict[str, Any]:
+        room: Any = SimpleNamespace(entry=lambda _name: known)
+        librarian: Any = SimpleNamespace(rows=lambda: [PlainRow("a", "lazy", **row)])
+        (one,) = look(room, librarian, {"names": ["a"], "since": since})
+        return one
+
+    waiting = {"name": "a", "state": "waiting", "waitsFor": "not asked yet", "lastLine": None}
+    assert doing(tool_count=3) == waiting, "what was known before is not what was asked for"
+    assert doing(None) == waiting
+    assert doing(attrs.evolve(entry, fetched_at=since), tool_count=3) == {
+        "name": "a", "state": "known", "tools": 3,
+    }  # fmt: skip
+    assert doing(state=State.CONNECTED)["state"] == "known"
+    assert doing(None, state=State.CONNECTED)["state"] == "waiting"
+    failed = doing(failed_ago=0.0, failure="no", retry_in=2.0)
+    assert failed == {"name": "a", "state": "failed", "failure": "no", "retryIn": 2.0}
+    assert doing(failed_ago=60.0)["state"] == "waiting", "that was before"
+    assert doing(down="drained", failure="no")["failure"] == "drained"
+    nobody: Any = SimpleNamespace(rows=list)
+    gone = look(nobody, nobody, {"names": ["a"], "since": since})
+    assert [(row["name"], row["state"]) for row in gone] == [("a", "failed")]
+
+
+def test_progress_is_said_when_it_is_news_or_has_not_been_said_for_a_while(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    said, now = list[str](), [100.0]
+    monkeypatch.setattr(cli_refresh, "say", said.append)
+    monkeypatch.setattr(cli_refresh.time, "monotonic", lambda: now[0])
+    progress = cli_refresh.Progress()
+
+    def tell(waits_for: str, line: str | None = None, *others: str) -> bool:
+        rows = [{"name": name, "state": "known"} for name in others]
+        return progress.tell(
+            [{"name": "a", "state": "waiting", "waitsFor": waits_for, "lastLine": line}, *rows]
+        )
+
+    def heard() -> list[str]:
+        new = said[:]
+        said.clear()
+        return new
+
+    assert not tell("installing for 1 s", None, "b")
+    assert heard() == ["a: installing for 1 s"]
+    now[0] += 4.9
+    assert not tell("installing for 6 s")
+    assert heard() == []
+    tell("installing for 6 s", "fetched 1")
+    assert heard() == ["a: installing for 6 s: fetched 1"]
+    now[0] += 4.9
+    tell("installing for 11 s", "fetched 1")
+    assert heard() == [], "from when it was said last"
+    now[0] += 0.1
+    tell("installing for 11 s", "fetched 1")
+    tell("connecting for 0 s", "fetched 1")
+    assert heard() == ["a: installing for 11 s: fetched 1", "a: connecting for 0 s: fetched 1"]
+    assert progress.tell([{"name": "a", "state": "known"}, {"name": "b", "state": "failed"}])
+    assert progress.tell([])
+    assert heard() == []
 
 
 def test_a_server_that_is_shown_has_what_it_waits_for_in_the_overview() -> None:

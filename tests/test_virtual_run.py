@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterator
 
 import pytest
@@ -125,6 +126,16 @@ def test_a_trio_without_the_private_knob_is_named_and_refused(
 
 def test_this_trio_has_the_knob() -> None:
     seed_schedule(1)
+
+
+def test_one_seed_is_one_order_of_tasks_and_one_source_of_chance() -> None:
+    def drawn(seed: int) -> tuple[float, float]:
+        seed_schedule(seed)
+        return random.random(), trio_run._r.random()
+
+    assert drawn(1) == drawn(1)
+    assert drawn(1) != drawn(2)
+    assert all(one != other for one, other in zip(drawn(1), drawn(2), strict=True))
 
 
 def test_what_is_due_at_the_very_end_of_an_advance_has_happened() -> None:
