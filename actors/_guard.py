@@ -22,6 +22,7 @@ import os
 import socket
 import subprocess
 import sys
+import time
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
@@ -31,6 +32,7 @@ import anyio
 
 from ._fork import inert_in_forks, let_go
 from ._part import Part
+from ._reaper import born, end, has_orphans, reap, strays, take_orphans, to_end
 from ._rim import Rim
 
 ROOM_KEY = "GREENROOM_ROOM"
@@ -54,7 +56,10 @@ class Guard:
         self._rim = rim
         self._run_id = run_id
         self._part = Part("the guard process", tell, "What runs would outlive a SIGKILL of ours.", rim.now)
+        self.tell = tell
         self._groups: set[int] = set()
+        self._births: dict[int, int] = {}  # of the servers that run, where we take orphans
+        self._strays: dict[int, int] = {}  # orphans of theirs, with their groups
         self._unsaid: deque[bytes] = deque()
         self._process: subprocess.Popen[bytes] | None = None
         self._lifeline: socket.socket | None = None
@@ -75,6 +80,7 @@ class Guard:
         if self._is_up():
             return
         self._forget_process()
+        take_orphans()
         ours, theirs = socket.socketpair()
         with theirs:
             try:
@@ -89,11 +95,17 @@ class Guard:
 
     def add(self, pgid: int) -> None:
         """This group must not outlive us."""
+        if has_orphans():
+            self._births[pgid] = born(pgid)
+        self._guard(pgid)
+
+    def _guard(self, pgid: int) -> None:
         self._groups.add(pgid)
         self._say(b"+%d\n" % pgid)
 
     def remove(self, pgid: int) -> None:
         """This group is dead. Say so *before* its leader is reaped: the id may be anybody's afterwards."""
+        self._births.pop(pgid, None)
         if pgid in self._groups:
             self._groups.discard(pgid)
             self._say(b"-%d\n" % pgid)
@@ -107,6 +119,7 @@ class Guard:
         if sys.platform == "linux" and not self._closed:
             with anyio.move_on_after(timeout):
                 killed = await self._ask_until_answered(b"?%b\n" % os.fsencode(tag))
+                await self._tend_until_dead()
         return killed
 
     def sweep_soon(self, tag: str) -> None:
@@ -131,6 +144,7 @@ class Guard:
                 self._flush()
                 restarted = self._rim.now()
             await self._until_unwell()
+            self._tend()
             if self._rim.now() - restarted >= _AT_ONCE and self._is_up():
                 self._part.works()
 
@@ -156,6 +170,10 @@ class Guard:
 
     def close(self) -> None:
         """The room has ended: the guard kills what is left of it and goes. Blocks for milliseconds, at most 1 s."""
+        self._births.clear()  # none runs any more
+        deadline = time.monotonic() + _CLOSE_WITHIN
+        while not self._closed and self._tend() and time.monotonic() < deadline:
+            time.sleep(_RETRY)
         self._closed = True
         process = self._process
         if self._lifeline is not None:
@@ -167,6 +185,36 @@ class Guard:
                 process.kill()
                 process.wait()
         self._process = self._lifeline = None
+
+    async def _tend_until_dead(self) -> None:
+        dying = self._tend()
+        while dying:
+            await anyio.sleep(_RETRY)
+            dying = self._tend()
+
+    def _tend(self) -> bool:
+        """Look after the orphans that were given to us: the dead are reaped, those of no running server are ended, and
+        the guard is told of the others. True: some are still dying."""
+        if not has_orphans():
+            return False
+        guard = self.pid
+        found = strays([*self._births, *([guard] if guard is not None else [])])
+        dead = [one for one in found if one.is_dead]
+        living = [one for one in found if not one.is_dead]
+        for one in living:
+            if one.pid not in self._strays:
+                self._strays[one.pid] = one.group
+                if one.group not in self._groups:
+                    self._guard(one.group)
+        for one in dead:
+            group = self._strays.pop(one.pid, None)
+            if group is not None and group not in self._births and group not in self._strays.values():
+                self.remove(group)
+            reap(one)
+        dying = to_end(living, self._births.values())
+        for one in dying:
+            end(one)
+        return bool(dying)
 
     def disown(self) -> None:
         """In a fork: the guard and its groups are the other process's. That goes on holding the lifeline, alone."""

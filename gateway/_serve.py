@@ -28,6 +28,7 @@ import anyio.abc
 import attrs
 
 from ..actors._part import Part
+from ..actors._reaper import want_orphans
 from ..actors._rim import current_rim
 from ..protocol.config import Config
 from ..protocol.errors import UsageError
@@ -96,6 +97,7 @@ async def serve(config: Config, open_room: OpenRoom, options: Options) -> None:
     used.
     """
     collect_again()
+    want_orphans()
     log = Log()
     with ExitStack() as stack:
         hearers = [to_log(log), *events_file(options.events, stack, log.line)]

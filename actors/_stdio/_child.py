@@ -98,7 +98,7 @@ class Child:
         """Wait until no member of the group is left but zombies (pid 1 may take its time to reap those). Call it when
         the group was killed and the leader reaped."""
         look = _FIRST_LOOK
-        while _group_lives(self.pid):
+        while group_lives(self.pid):
             await anyio.sleep(look)
             look = min(2 * look, _LAST_LOOK)
 
@@ -182,7 +182,7 @@ def _block_until_exit(pid: int) -> None:
             os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
 
 
-def _group_lives(pgid: int) -> bool:
+def group_lives(pgid: int) -> bool:
     """Whether a member that is no zombie is left. The cheap question first: nearly always nobody is left at all."""
     try:
         os.killpg(pgid, 0)

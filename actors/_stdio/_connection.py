@@ -30,8 +30,9 @@ from ...protocol.errors import ConnectFailed
 from ...protocol.installers import is_installer
 from .._guard import Guard
 from .._peer import LostReason, PeerHooks
+from .._reaper import departed, end_departed
 from .._rim import Rim
-from ._child import Child, signal_name, start_child
+from ._child import Child, group_lives, signal_name, start_child
 from ._environment import child_environment, incarnation_tag
 from ._line_peer import LinePeer
 from ._stderr import StderrRing
@@ -219,16 +220,27 @@ class StdioConnection:
         async with self._stopping:
             if self._is_gone:
                 return
-            await self._end_leader(grace)
-            with anyio.move_on_after(grace * _FORCED):
+            left_before = departed(self._child.pid)  # a leader that leaves politely leaves orphans
+            try:
+                await self._end_leader(grace)
+            finally:
+                end_departed(left_before)
+            with anyio.move_on_after(grace * _FORCED) as patience:
                 await self._child.wait_group_gone()
             await self._guard.sweep(self._tag, _SWEEP_WITHIN)
-            self._is_gone = True
+            self._is_gone = not patience.cancelled_caught or not group_lives(self._child.pid)
+            if not self._is_gone:
+                text = (
+                    f"processes of group {self._child.pid} are left: another user's, or held by the kernel. "
+                )
+                self._guard.tell(f"{text}See ps -o pid,user,stat,args -g {self._child.pid}")
 
     def kill_now(self) -> None:
         """SIGKILL to the group, at once and without waiting. Idempotent."""
         self._silence()
         if not self._is_gone:
+            if not self._child.is_reaped:
+                end_departed(departed(self._child.pid))
             self._child.signal_group(signal.SIGKILL)
             self._reap()
             self._guard.sweep_soon(self._tag)
@@ -246,6 +258,7 @@ class StdioConnection:
         if is_installing or not await self._exits_within(grace * _POLITE):
             self._child.signal_group(signal.SIGTERM)
             await self._exits_within(grace * (2 * _POLITE if is_installing else _POLITE))
+        end_departed(departed(self._child.pid))
         self._child.signal_group(signal.SIGKILL)
         await self._exits_within(grace * _FORCED)
         self._reap()

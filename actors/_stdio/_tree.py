@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from contextlib import suppress
 
+from .._reaper import children_of
+
 
 def tree_signs(pid: int) -> object:
     """Who is in the tree below `pid` and how much processor time each has used: to be compared with an earlier one.
@@ -19,7 +21,7 @@ def tree_signs(pid: int) -> object:
         one = to_see.pop()
         with suppress(OSError):  # it has ended meanwhile
             found[one] = _times_of(one)
-            to_see += [child for child in _children_of(one) if child not in found]
+            to_see += [child for child in children_of(one) if child not in found]
     return found
 
 
@@ -27,12 +29,3 @@ def _times_of(pid: int) -> bytes:
     with open(f"/proc/{pid}/stat", "rb") as file:
         fields = file.read().rpartition(b")")[2].split()
     return b" ".join(fields[11:13])  # utime, stime
-
-
-def _children_of(pid: int) -> list[int]:
-    """A child is listed with the thread that made it."""
-    children: list[int] = []
-    for thread in os.listdir(f"/proc/{pid}/task"):
-        with suppress(OSError), open(f"/proc/{pid}/task/{thread}/children", "rb") as file:
-            children += [int(child) for child in file.read().split()]
-    return children

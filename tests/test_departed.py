@@ -1,0 +1,134 @@
+"""T44: what left its group with its environment emptied: nothing says whose it is, and it is ended all the same."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import anyio
+import pytest
+from tests.support import run
+from tests.support.gateway import FAULTY, gone_within, serve
+from tests.support.stdio import definition_of, lives, logged, on_stage, unmarked, until
+
+from greenroom.actors._reaper import Stray, to_end
+
+ROOT = Path(__file__).resolve().parents[1]
+
+# A process that is ours alone, as `serve` is, and looks at its orphans more often.
+OWNER = """
+import sys, anyio
+sys.path.insert(0, {root!r})
+from greenroom.actors import _guard, _reaper
+from tests.support.stdio import definition_of, on_stage, unmarked
+_guard._LOOK = 0.05
+_reaper.want_orphans()
+async def main():
+    definition = unmarked(definition_of("faulty.py", "--fork", "double", "--log", {log!r}))
+    async with on_stage(definition) as stage, anyio.create_task_group() as tasks:
+        tasks.start_soon(stage.guard.watch)
+        await stage.greet()
+        await anyio.sleep_forever()
+anyio.run(main, backend={backend!r})
+"""
+
+
+@pytest.mark.parametrize("stop", [True, False])
+def test_t44_what_left_its_group_without_a_mark_goes_with_its_server(
+    backend: str, tmp_path: Path, stop: bool
+) -> None:
+    log = tmp_path / "log"
+
+    async def body() -> None:
+        definition = unmarked(definition_of("faulty.py", "--fork", "setsid", "--log", str(log)))
+        async with on_stage(definition, stop=stop) as stage:
+            await stage.greet()
+            (child,) = await logged(log, "child", 1)
+            assert os.getsid(child) == child
+        assert not gone_within({child}, 2.0)
+
+    run(backend, body)
+
+
+def test_t44_an_orphan_without_a_mark_goes_with_the_gateway(tmp_path: Path) -> None:
+    log = tmp_path / "one.log"
+    args = ["-i", sys.executable, "-S", os.fspath(FAULTY), "--fork", "double", "--log", os.fspath(log)]
+    with serve(tmp_path, {"one": {"command": "env", "args": args}}) as gateway:
+        gateway.greet()
+        gateway.mcp(connect="one")
+
+        async def orphan() -> int:
+            (pid,) = await logged(log, "child", 1)
+            return pid
+
+        pid = run("trio", orphan)
+        try:
+            assert lives(pid)
+            assert gateway.end() == 0
+            assert not gone_within({pid}, 1.0)
+        finally:
+            if lives(pid):
+                os.kill(pid, signal.SIGKILL)
+
+
+def _owner(backend: str, log: Path) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        [sys.executable, "-c", OWNER.format(root=str(ROOT), log=str(log), backend=backend)]
+    )
+
+
+def test_t44_a_dead_orphan_is_reaped_and_a_living_one_dies_with_us(backend: str, tmp_path: Path) -> None:
+    async def body() -> None:
+        for end in ("orphan", "owner"):
+            log = tmp_path / end
+            owner = _owner(backend, log)
+            try:
+                (pid,) = await logged(log, "child", 1)
+                assert await until(lambda pid=pid, owner=owner: _parent(pid) == owner.pid)
+                await anyio.sleep(0.3)  # it has been looked at
+                if end == "orphan":
+                    os.kill(pid, signal.SIGKILL)
+                    assert await until(lambda pid=pid: not Path(f"/proc/{pid}").exists())
+            finally:
+                owner.kill()
+                owner.wait()
+            assert not gone_within({pid, *await logged(log, "start", 1)}, 2.0)
+
+    run("trio", body)
+
+
+def _parent(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[1])
+
+
+def test_an_orphan_is_ended_only_when_no_server_that_could_be_its_own_runs() -> None:
+    old, new = Stray(1, 1, 50, False), Stray(2, 2, 150, False)
+    assert to_end([old, new], []) == [old, new]
+    assert to_end([old, new], [100]) == [old]
+    assert to_end([old, new], [100, 20]) == []
+
+
+def test_t44_a_group_that_may_not_be_killed_is_said_and_is_not_gone(
+    backend: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[str] = []
+    really = os.killpg
+
+    def refuse(group: int, number: int) -> None:
+        if number == 0:
+            raise PermissionError(1, "Operation not permitted")
+        really(group, number)
+
+    async def body() -> None:
+        async with on_stage(definition_of("echo.py"), stop=False) as stage:
+            stage.guard.tell = told.append
+            monkeypatch.setattr(os, "killpg", refuse)
+            await stage.connection.stop(0.5)
+            monkeypatch.undo()
+        assert len(told) == 1
+        assert "another user's" in told[0]
+
+    run(backend, body)
