@@ -12,7 +12,9 @@ one fetch per server, while an fsync would cost every save its disk. What anothe
 the place of the file or its lock is not read, followed or waited for (`_own_files`).
 
 Entries stay undecoded until somebody wants them: merging copies the bytes of others, which is why a save
-costs about the same for one entry as for a thousand. Everything here blocks; call it from a thread.
+costs about the same for one entry as for a thousand. Each is read by itself: one that cannot be read, or an
+item in it that is over the bounds of what is learned, costs only itself, and never a start. Everything here
+blocks; call it from a thread.
 """
 
 from __future__ import annotations
@@ -22,16 +24,20 @@ import tempfile
 from collections.abc import Generator, Iterable, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import attrs
 import msgspec
 from anyio import from_thread
 
 from .._own_files import NotOurs, make_folder, open_own, read_own
+from ..protocol import bounds
 from ..protocol.catalogue import Raw, ServerEntry
 from ..protocol.halves import whole, whole_value
+from ..protocol.slices import finish
 from . import _lenient as lenient
+from ._items import split_object, take_object
+from ._wire import WireFault
 
 VERSION: Final = 1
 MAX_AGE: Final = 7 * 86_400.0
@@ -55,16 +61,20 @@ class Loaded:
     warning: str | None = None
 
 
+_EMPTY: Final = msgspec.Raw(b"{}")
+_DEEPEST: Final = bounds.DEPTH + 3  # an entry, its body, a list in it, an item of that
+
+
 class _Body(msgspec.Struct, omit_defaults=True):
     """An entry in the file. Absent is unknown, an empty list is known to be empty."""
 
-    tools: list[dict[str, Any]] | None = None
-    resources: list[dict[str, Any]] | None = None
-    templates: list[dict[str, Any]] | None = None
-    prompts: list[dict[str, Any]] | None = None
+    tools: list[msgspec.Raw] | None = None
+    resources: list[msgspec.Raw] | None = None
+    templates: list[msgspec.Raw] | None = None
+    prompts: list[msgspec.Raw] | None = None
     instructions: str | None = None
-    server_info: dict[str, Any] = {}
-    capabilities: dict[str, Any] = {}
+    server_info: msgspec.Raw = _EMPTY
+    capabilities: msgspec.Raw = _EMPTY
     protocol_version: str | None = None
     problems: list[str] = []
 
@@ -82,7 +92,7 @@ class _Kept(msgspec.Struct):
 
 class _File(msgspec.Struct):
     version: int
-    entries: dict[str, _Kept]
+    entries: dict[str, msgspec.Raw]
 
 
 class _Version(msgspec.Struct):
@@ -95,6 +105,7 @@ class _BrokenError(Exception):
 
 _as_file: Final = msgspec.json.Decoder(_File)
 _as_version: Final = msgspec.json.Decoder(_Version)
+_as_kept: Final = msgspec.json.Decoder(_Kept)
 _as_body: Final = msgspec.json.Decoder(_Body)
 
 
@@ -156,11 +167,15 @@ class CatalogueFile:
     def _read(self) -> bytes:
         """Raises `_BrokenError` for what another user may have put there, or what is no file: it is set aside."""
         try:
-            return read_own(self.path)
+            size = self.path.lstat().st_size
+            data = read_own(self.path) if size <= bounds.CACHE_BYTES else b""
         except FileNotFoundError:
             return b""
         except NotOurs as error:
             raise _BrokenError(f"is not used ({(error.strerror or '').partition(':')[0]})") from None
+        if size > bounds.CACHE_BYTES:
+            raise _BrokenError(f"has more than {bounds.CACHE_BYTES:,} bytes")
+        return data
 
     def _mend(self) -> tuple[dict[str, _Kept], str | None]:
         """What a reader does about a broken file: wait for the writers, look again, set it aside."""
@@ -192,7 +207,7 @@ class CatalogueFile:
     def _replace(self, kept: dict[str, _Kept]) -> None:
         """Put a new file in the place of the old one, in one step, for its owner's eyes only."""
         self._sweep()
-        data = msgspec.json.encode(_File(VERSION, kept))
+        data = msgspec.json.encode(_File(VERSION, _that_fits(kept)))
         descriptor, temporary = tempfile.mkstemp(".tmp", f".{self.path.name}.", self.path.parent)  # mode 0600
         try:
             with open(descriptor, "wb") as file:
@@ -238,12 +253,44 @@ def _parse(data: bytes) -> dict[str, _Kept]:
     if not data:
         return {}
     try:
-        file = lenient.decode(_as_file, data)
+        try:
+            file = lenient.decode(_as_file, data)
+        except RecursionError:
+            file = lenient.decode(_as_file, _without_deep_entries(data))
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         raise _BrokenError(_version_problem(data) or f"cannot be understood ({error})") from error
     if file.version != VERSION:
         raise _BrokenError(_version_problem(data))
-    return file.entries
+    heads = {key: _head(raw) for key, raw in file.entries.items()}
+    return {key: one for key, one in heads.items() if one is not None}
+
+
+def _head(raw: msgspec.Raw) -> _Kept | None:
+    """An entry without what is in it; None when it is no entry."""
+    try:
+        return _as_kept.decode(raw)
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        return None
+
+
+def _without_deep_entries(data: bytes) -> bytes:
+    """A file in which something is nested deeper than a decoder goes, without that. Raises `WireFault`."""
+    parts = {key: value for key, value, _ in finish(split_object(data))}
+    entries = finish(split_object(parts.get(b'"entries"', b"")))
+    shallow = b",".join(b"%b:%b" % (key, value) for key, value, depth in entries if depth <= _DEEPEST)
+    return b'{"version":%b,"entries":{%b}}' % (parts.get(b'"version"', b"null"), shallow)
+
+
+def _that_fits(kept: Mapping[str, _Kept]) -> dict[str, msgspec.Raw]:
+    """The entries as they are written, the newest first to have a place."""
+    left, found = bounds.CACHE_BYTES - 1_000, dict[str, msgspec.Raw]()
+    for key, one in sorted(kept.items(), key=lambda item: item[1].fetched_at, reverse=True):
+        raw = msgspec.Raw(msgspec.json.encode(one))
+        left -= len(bytes(raw)) + 6 * len(key) + 8
+        if left < 0:
+            break
+        found[key] = raw
+    return found
 
 
 def _version_problem(data: bytes) -> str:
@@ -275,48 +322,57 @@ def _kept(entry: ServerEntry) -> _Kept:
         resources=_plain(entry.resources),
         templates=_plain(entry.templates),
         prompts=_plain(entry.prompts),
-        instructions=entry.instructions,
-        server_info=dict(entry.server_info),
-        capabilities=dict(entry.capabilities),
+        instructions=None if entry.instructions is None else whole(entry.instructions),
+        server_info=_said(entry.server_info),
+        capabilities=_said(entry.capabilities),
         protocol_version=entry.protocol_version,
-        problems=list(entry.problems),
+        problems=[whole(problem) for problem in entry.problems],
     )
-    return _Kept(entry.fetched_at, entry.revision, msgspec.Raw(_said(body)))
+    return _Kept(entry.fetched_at, entry.revision, msgspec.Raw(msgspec.json.encode(body)))
 
 
-def _said(body: _Body) -> bytes:
+def _said(record: Raw) -> msgspec.Raw:
     try:
-        return msgspec.json.encode(body)
+        return msgspec.Raw(msgspec.json.encode(dict(record)))
     except UnicodeEncodeError:  # half a character: only a server in our own process can say one
-        return msgspec.json.encode(whole_value(msgspec.to_builtins(body)))
+        return msgspec.Raw(msgspec.json.encode(whole_value(dict(record))))
 
 
 def _entry(server: str, definition_hash: str, kept: _Kept) -> ServerEntry | None:
     """The entry as others know it; None when somebody wrote nonsense into it."""
     try:
         body = _as_body.decode(kept.body)
+        return ServerEntry(
+            server=server,
+            definition_hash=definition_hash,
+            tools=_frozen(body.tools),
+            resources=_frozen(body.resources),
+            templates=_frozen(body.templates),
+            prompts=_frozen(body.prompts),
+            instructions=body.instructions,
+            server_info=take_object(body.server_info),
+            capabilities=take_object(body.capabilities),
+            protocol_version=body.protocol_version,
+            problems=tuple(body.problems),
+            fetched_at=kept.fetched_at,
+            revision=kept.revision,
+        )
     except (msgspec.MsgspecError, ValueError, RecursionError):
         return None
-    return ServerEntry(
-        server=server,
-        definition_hash=definition_hash,
-        tools=_frozen(body.tools),
-        resources=_frozen(body.resources),
-        templates=_frozen(body.templates),
-        prompts=_frozen(body.prompts),
-        instructions=body.instructions,
-        server_info=body.server_info,
-        capabilities=body.capabilities,
-        protocol_version=body.protocol_version,
-        problems=tuple(body.problems),
-        fetched_at=kept.fetched_at,
-        revision=kept.revision,
-    )
 
 
-def _plain(records: tuple[Raw, ...] | None) -> list[dict[str, Any]] | None:
-    return None if records is None else [dict(record) for record in records]
+def _plain(records: tuple[Raw, ...] | None) -> list[msgspec.Raw] | None:
+    """Each by itself: a thread that says thousands at once lets nobody else go on."""
+    return None if records is None else [_said(record) for record in records]
 
 
-def _frozen(records: list[dict[str, Any]] | None) -> tuple[Raw, ...] | None:
-    return None if records is None else tuple(records)
+def _frozen(records: list[msgspec.Raw] | None) -> tuple[Raw, ...] | None:
+    """The records, without those that are over the bounds."""
+    return None if records is None else tuple(one for one in map(_usable, records) if one is not None)
+
+
+def _usable(record: msgspec.Raw) -> Raw | None:
+    try:
+        return take_object(record)
+    except WireFault:
+        return None

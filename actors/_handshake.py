@@ -22,6 +22,7 @@ from typing import Any, cast
 import anyio
 import attrs
 
+from ..protocol.bounds import REASON_CHARACTERS
 from ..protocol.catalogue import Raw
 from ..protocol.config import Era, Settings
 from ..protocol.errors import GreenroomError
@@ -116,9 +117,15 @@ async def ask_raw(
     if answer is None:
         raise RpcFailure(method, f"no answer within {within or timeout:.3g}s")
     if isinstance(answer, RpcError):
-        text = answer.message if answer.fault or answer.broken else f"{answer.message} ({answer.code})"
+        said = _cut(answer.message)
+        text = said if answer.fault or answer.broken else f"{said} ({answer.code})"
         raise RpcFailure(method, text, error=answer)
     return answer
+
+
+def _cut(text: str) -> str:
+    """A server's reason, which is kept and told wherever it is asked about."""
+    return text if len(text) <= REASON_CHARACTERS else f"{text[:REASON_CHARACTERS]}…"
 
 
 # ---- the greeting --------------------------------------------------------------------------------------------------

@@ -235,6 +235,32 @@ class Items:
         return at, []
 
 
+def split_object(data: bytes) -> Slices[list[tuple[bytes, bytes, int]]]:
+    """The members of an object, however deep: each key and value as they stand there, and how deep the value is.
+
+    Raises `WireFault` when it is none.
+    """
+    pace, members = _pace(), list[tuple[bytes, bytes, int]]()
+    at, mark = yield from _next(data, 0, pace)
+    if mark != _OBJECT:
+        raise WireFault(_NO_OBJECT)
+    at += 1
+    while True:
+        at, mark = yield from _next(data, at, pace)
+        if mark == _END_OF_OBJECT:
+            return members
+        if mark == _COMMA:
+            at += 1
+            continue
+        end, _ = yield from _skip(data, at, pace)
+        key = data[at:end]
+        at, _ = yield from _next(data, end, pace)  # the colon
+        at, _ = yield from _next(data, at + 1, pace)
+        end, depth = yield from _skip(data, at, pace)
+        members.append((key, data[at:end], depth))
+        at = end
+
+
 def _cursor(raw: bytes) -> object:
     if len(raw) > 6 * bounds.NAME_CHARACTERS:  # each may be escaped
         return False

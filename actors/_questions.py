@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 import anyio
 
+from ..protocol.bounds import OPEN_QUESTIONS
 from ..protocol.errors import RpcRefusal, UsageError
 from ._host import ServerRequest
 from ._peer import RpcError
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from ._incarnation import Incarnation
     from ._rim import Waiter
 
-MOST_OPEN: Final = 64
+MOST_OPEN: Final = OPEN_QUESTIONS
 INTERNAL_ERROR: Final = -32603
 OVERLOADED: Final = -32000
 _CANCELLED: Final = "notifications/cancelled"

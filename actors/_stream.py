@@ -15,12 +15,13 @@ from types import TracebackType
 from typing import Final
 
 from ..protocol.address import Address
+from ..protocol.bounds import EVENTS_BEHIND
 from ..protocol.events import Event, Kind, Lagged
 from ..protocol.lifecycle import Cause, State
 from ..protocol.secrets import in_words
 from ._rim import Rim
 
-BUFFER: Final = 10_000
+BUFFER: Final = EVENTS_BEHIND
 
 
 def _hides_nothing(_address: Address | None, text: str) -> str:

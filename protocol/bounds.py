@@ -29,6 +29,12 @@ REPLIES: Final = 1_024  # that wait to be read by one server
 NAME_CHARACTERS: Final = 8_192
 CACHE_BYTES: Final = 256 * MIB  # of the catalogue's file
 PROBLEMS: Final = 20  # of one server's lists that are remembered
+REASON_CHARACTERS: Final = 2_000  # of a server's own words about why it cannot be used
+OPEN_QUESTIONS: Final = 64  # of one server, to its client
+EVENTS_BEHIND: Final = 10_000
+LINKS: Final = 4_096  # of results, remembered for one client
+LINKS_AT_ONCE: Final = 1_024
+COMPLETIONS: Final = 100
 FAULTS: Final = 100  # of one server's items that clients would refuse, named
 NOTES_IN_FULL: Final = 3  # of each kind of oddity; then it is counted
 
@@ -88,6 +94,27 @@ BOUNDS: Final = (
     Bound("a server's greeting, instructions included", "levels of nesting", "it does not connect", DEPTH),
     Bound("what is missing from a server's lists, in words", "sentences", "the rest is not said", PROBLEMS),
     Bound("what of a server's lists clients would refuse", "items", "the rest is counted", FAULTS),
+    Bound(
+        "why a server refuses to be greeted or to list, in its words",
+        "characters",
+        "it is cut",
+        REASON_CHARACTERS,
+    ),
+    Bound(
+        "questions of a server to its client that are open",
+        "questions",
+        "the next one is refused",
+        OPEN_QUESTIONS,
+    ),
+    Bound(
+        "events that a reader of them is behind",
+        "events",
+        "it loses the oldest, and is told so",
+        EVENTS_BEHIND,
+    ),
+    Bound("resources that results link to, one client", "links", "the oldest are forgotten", LINKS),
+    Bound("resources that one result links to", "links", "the rest is not remembered", LINKS_AT_ONCE),
+    Bound("values of one completion", "values", "the rest is left out", COMPLETIONS),
     Bound("the catalogue's file", "bytes", "the oldest entries go", CACHE_BYTES),
     Bound("a server's stderr that is kept", "bytes", "the oldest goes", setting="stderr_ring"),
     Bound(

@@ -15,6 +15,7 @@ import pytest
 from filelock import FileLock
 
 from greenroom.actors._catalogue_file import MAX_BROKEN, CatalogueFile, default_cache_path
+from greenroom.protocol import bounds
 from greenroom.protocol.catalogue import ServerEntry
 
 NOW = 1_000_000_000.0
@@ -116,7 +117,7 @@ def test_a_stamp_from_the_future_does_not_hold_its_place(file: CatalogueFile) ->
         b"\xff\xfe",
         b"\0" * 100,
         b'{"version": 1}',
-        b'{"version": 1, "entries": {"h s": {}}}',
+        b'{"version": 1, "entries": {"h s": ' + b"[" * 100_000,
         b'{"version": 999, "entries": {}}',
         b'{"entries": {}}',
         b"[" * 100_000,
@@ -154,13 +155,53 @@ def test_what_is_set_aside_does_not_pile_up(file: CatalogueFile) -> None:
     assert len(list(file.path.parent.glob("*.broken-*"))) == MAX_BROKEN
 
 
-def test_one_bad_entry_does_not_cost_the_others(file: CatalogueFile) -> None:
+ABYSS = '{"fetched_at": 0, "revision": 1, "body": {"tools": [' + '{"x":' * 50_000 + "1" + "}" * 50_000 + "]}}"
+
+
+@pytest.mark.parametrize("bad", ["{}", "7", '{"body": {}}', ABYSS])
+def test_one_bad_entry_does_not_cost_the_others(file: CatalogueFile, bad: str) -> None:
     file.save([entry("good"), entry("bad")], NOW)
     content = json.loads(file.path.read_bytes())
-    content["entries"]["h bad"]["body"] = {"tools": ["not an object"]}
+    content["entries"]["h bad"] = "HERE"
+    file.path.write_text(json.dumps(content).replace('"HERE"', bad))
+
+    loaded = file.load({"good": "h", "bad": "h"}, NOW)
+    assert list(loaded.entries) == ["good"]
+    assert loaded.warning is None
+    assert file.save([entry("other")], NOW) is None
+    assert sorted(json.loads(file.path.read_bytes())["entries"]) == ["h good", "h other"]
+
+
+def test_one_bad_body_does_not_cost_the_others(file: CatalogueFile) -> None:
+    file.save([entry("good"), entry("bad")], NOW)
+    content = json.loads(file.path.read_bytes())
+    content["entries"]["h bad"]["body"] = {"tools": 7}
     file.path.write_text(json.dumps(content))
 
     assert list(file.load({"good": "h", "bad": "h"}, NOW).entries) == ["good"]
+
+
+@pytest.mark.parametrize("depth", [101, 400])
+def test_one_bad_item_does_not_cost_the_others(file: CatalogueFile, depth: int) -> None:
+    file.save([entry(tools=({"name": "good"}, {"name": "HERE"}))], NOW)
+    deep = b"[" * depth + b"]" * depth
+    file.path.write_bytes(file.path.read_bytes().replace(b'"HERE"', deep))
+
+    assert file.load({"s": "h"}, NOW).entries["s"].tools == ({"name": "good"},)
+
+
+def test_the_file_has_a_bound_and_the_newest_stay(
+    file: CatalogueFile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bounds, "CACHE_BYTES", 6_000)
+    for number in range(5):
+        fat = entry(f"s{number}", fetched_at=NOW + number, instructions="x" * 1_500)
+        assert file.save([fat], NOW + 9) is None
+    assert file.path.stat().st_size <= 6_000
+    wanted = {f"s{number}": "h" for number in range(5)}
+    assert sorted(file.load(wanted, NOW + 9).entries) == ["s2", "s3", "s4"]
+    file.path.write_bytes(file.path.read_bytes() + b" " * 6_000)
+    assert "has more than 6,000 bytes" in (file.load(wanted, NOW + 9).warning or "")
 
 
 def test_it_is_for_its_owner_only(file: CatalogueFile) -> None:

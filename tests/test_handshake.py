@@ -19,6 +19,7 @@ from greenroom.actors._handshake import RpcFailure, shake_hands
 from greenroom.actors._lists import list_all
 from greenroom.actors._peer import Exchange, RpcError
 from greenroom.actors._rim import Rim, current_rim
+from greenroom.protocol import bounds
 from greenroom.protocol.config import Settings
 
 SETTINGS = Settings(probe_timeout=2.0, connect_timeout=5.0)
@@ -325,6 +326,30 @@ def test_who_we_are_is_said_to_both_eras(backend: str) -> None:
         "capabilities": {"roots": {}},
         "clientInfo": CLIENT,
     }
+
+
+def test_what_a_server_says_of_itself_has_bounds(backend: str) -> None:
+    deep: Any = {}
+    for _ in range(bounds.DEPTH):
+        deep = {"x": deep}
+    answers: list[tuple[dict[str, Any] | RpcError, str]] = [
+        ({**WELCOME, "instructions": "x" * bounds.ITEM_BYTES}, "longer than 2,097,152 bytes"),
+        ({**WELCOME, "capabilities": deep}, "nested deeper than 100"),
+        ({**WELCOME, "serverInfo": {"x": [[]] * bounds.ITEM_PARTS}}, "of more than 20,000 parts"),
+        (RpcError(-32603, "no! " * 1_000_000), "no! … "),
+    ]
+    for answer, why in answers:
+
+        async def body(peer: Paced, why: str = why) -> None:
+            with pytest.raises(RpcFailure) as failure:
+                await _meet(peer, Settings())
+            assert why in str(failure.value)
+            assert len(str(failure.value)) < 2_100
+
+        def said(asked: Exchange, answer: dict[str, Any] | RpcError = answer) -> Answer:
+            return (0.0, answer) if asked.method == "initialize" else (0.0, RpcError(-32601, "no"))
+
+        _paced(backend, said, body)
 
 
 HELLO = Hello("2025-11-25", {"tools": {}, "prompts": {}}, {}, None)

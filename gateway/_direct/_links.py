@@ -15,10 +15,11 @@ from typing import Any, Final
 
 import msgspec
 
+from ...protocol.bounds import LINKS, LINKS_AT_ONCE
 from ...protocol.index import unqualified
 
-_MOST: Final = 4096  # of one client
-_MOST_AT_ONCE: Final = 1024  # of one result
+_MOST: Final = LINKS
+_MOST_AT_ONCE: Final = LINKS_AT_ONCE
 _LONGEST: Final = 4096  # characters of a URI
 
 

@@ -12,9 +12,10 @@ from typing import Any, Final, cast
 
 import msgspec
 
+from ...protocol.bounds import COMPLETIONS
 from .. import _rpc as rpc
 
-_MOST_VALUES: Final = 100  # of one completion
+_MOST_VALUES: Final = COMPLETIONS
 
 
 def readable_tool(result: bytes) -> bytes:
