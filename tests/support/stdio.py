@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import sys
@@ -15,7 +16,7 @@ import attrs
 
 from greenroom.actors import Greeting
 from greenroom.actors._guard import Guard
-from greenroom.actors._handshake import RpcFailure, ask, shake_hands
+from greenroom.actors._handshake import RpcFailure, ask_raw, shake_hands
 from greenroom.actors._peer import Exchange, LostReason, RpcError
 from greenroom.actors._rim import Rim, current_rim
 from greenroom.actors._stdio import StdioConnection, StdioConnector
@@ -115,7 +116,7 @@ class Stage:
 
     async def call(self, name: str, **arguments: Any) -> str:
         params = {"name": name, "arguments": arguments}
-        result = await ask(self.peer, self.rim, "tools/call", params, 20)
+        result = json.loads(await ask_raw(self.peer, self.rim, "tools/call", params, 20))
         return result["content"][0]["text"]
 
 
