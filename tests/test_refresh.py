@@ -67,7 +67,7 @@ def test_t47_refresh_alone_asks_them_once_and_shows_how_it_goes(tmp_path: Path) 
     quick, installed, bad = done.stdout.splitlines()
     assert quick.startswith("✓ quick: ")
     assert installed.startswith("✓ slow: ")
-    assert bad.startswith('✗ bad: Server "bad" could not be started')
+    assert bad.startswith('✗ bad: it could not be started: command "/no/such" was not found.')
     assert "greenroom: slow: installing for " in done.stderr
     assert "fetched " in done.stderr
     again = greenroom(tmp_path, "refresh", "quick", "--json")
