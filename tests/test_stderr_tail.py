@@ -15,7 +15,7 @@ from tests.support import run
 from greenroom import ConnectFailed, Greenroom
 from greenroom.actors._stdio._stderr import StderrRing, telling
 
-# As the programs wrote them, paths and registries shortened.
+# In the manner of these programs, paths and registries shortened; two are also run for real below.
 SAID: dict[str, tuple[str, tuple[str, ...]]] = {
     "node: a module is missing": (
         """\
@@ -58,7 +58,7 @@ npm error 404  'nope@*' is not in this registry.
 npm error 404
 npm error 404 Note that you can also install from a
 npm error 404 tarball, folder, http url, or git folder.
-npm error A complete log of this run can be found in: /root/.npm/_logs/2026-08-01T10_00_00_000Z-debug-0.log
+npm error A complete log of this run can be found in: /home/me/.npm/_logs/2026-08-01T10_00_00_000Z-debug-0.log
 """,
         (
             "npm error 404 Not Found - GET https://registry.invalid/nope - Not found",
@@ -69,13 +69,13 @@ npm error A complete log of this run can be found in: /root/.npm/_logs/2026-08-0
         """\
 npm ERR! code EACCES
 npm ERR! syscall mkdir
-npm ERR! Error: EACCES: permission denied, mkdir '/root/.npm/_cacache'
-npm ERR!  { [Error: EACCES: permission denied, mkdir '/root/.npm/_cacache']
+npm ERR! Error: EACCES: permission denied, mkdir '/home/me/.npm/_cacache'
+npm ERR!  { [Error: EACCES: permission denied, mkdir '/home/me/.npm/_cacache']
 npm ERR! }
 """,
         (
-            "npm ERR! Error: EACCES: permission denied, mkdir '/root/.npm/_cacache'",
-            "npm ERR!  { [Error: EACCES: permission denied, mkdir '/root/.npm/_cacache']",
+            "npm ERR! Error: EACCES: permission denied, mkdir '/home/me/.npm/_cacache'",
+            "npm ERR!  { [Error: EACCES: permission denied, mkdir '/home/me/.npm/_cacache']",
         ),
     ),
     "Python: a traceback": (
