@@ -20,7 +20,7 @@ from greenroom.actors._lists import list_all
 from greenroom.actors._peer import Exchange, RpcError
 from greenroom.actors._rim import Rim, current_rim
 from greenroom.protocol import bounds
-from greenroom.protocol.config import Settings
+from greenroom.protocol.config import Era, Settings
 
 SETTINGS = Settings(probe_timeout=2.0, connect_timeout=5.0)
 
@@ -350,6 +350,98 @@ def test_what_a_server_says_of_itself_has_bounds(backend: str) -> None:
             return (0.0, answer) if asked.method == "initialize" else (0.0, RpcError(-32601, "no"))
 
         _paced(backend, said, body)
+
+
+DISCOVERED = {"supportedVersions": ["2026-07-28"], "capabilities": {}}
+NO = RpcError(-32601, "no")
+BROKEN = RpcError(-32000, "no JSON-RPC", fault=True)
+FIRST, THEN = "initialize", "server/discover"
+
+
+@pytest.mark.parametrize(
+    ("how", "answers", "asked", "met"),
+    [
+        ({}, {THEN: DISCOVERED}, [THEN], ("2026-07-28", True)),
+        ({}, {THEN: NO, FIRST: WELCOME}, [THEN, FIRST], ("2025-11-25", True)),
+        # Somebody waits to be asked: how it was met is our choice, unless it has no other.
+        ({"by_handshake": True}, {FIRST: WELCOME}, [FIRST], ("2025-11-25", False)),
+        ({"by_handshake": True}, {FIRST: NO, THEN: DISCOVERED}, [FIRST, THEN], ("2026-07-28", True)),
+        ({"by_handshake": True, "era_hint": "2026-07-28"}, {FIRST: WELCOME}, [FIRST], ("2025-11-25", False)),
+        ({"era_hint": "2025-06-18"}, {FIRST: WELCOME}, [FIRST], ("2025-11-25", True)),
+        ({"era_hint": "2025-06-18"}, {FIRST: NO, THEN: DISCOVERED}, [FIRST, THEN], ("2026-07-28", True)),
+        ({"era_hint": "2025-06-18"}, {FIRST: NO, THEN: NO}, [FIRST, THEN], "initialize: no (-32601)"),
+        ({"era_hint": "2025-06-18"}, {FIRST: BROKEN, THEN: DISCOVERED}, [FIRST], "initialize: no JSON-RPC"),
+        ({"era_hint": "2025-06-18"}, {THEN: DISCOVERED}, [FIRST], "initialize: no answer within 30s"),
+        ({"era": Era.HANDSHAKE}, {FIRST: WELCOME}, [FIRST], ("2025-11-25", False)),
+        ({"era": Era.HANDSHAKE}, {FIRST: NO, THEN: DISCOVERED}, [FIRST], '"era": "handshake": try "auto"'),
+        (
+            {"era": Era.STATELESS, "by_handshake": True},
+            {THEN: DISCOVERED, FIRST: WELCOME},
+            [THEN],
+            ("2026-07-28", False),
+        ),
+        ({"era": Era.STATELESS}, {THEN: NO, FIRST: WELCOME}, [THEN], 'no proof that it speaks 2026-07-28; its'),
+    ],
+)  # fmt: skip
+def test_who_is_greeted_how(
+    backend: str, how: dict[str, Any], answers: dict[str, Any], asked: list[str], met: tuple[str, bool] | str
+) -> None:
+    async def body(peer: Paced) -> None:
+        wanted = dict(how)
+        greeting = Greeting({}, by_handshake=wanted.pop("by_handshake", False))
+        meeting = shake_hands(
+            peer, peer._rim, settings=Settings(), client_info=CLIENT, greeting=greeting, **wanted
+        )
+        if isinstance(met, str):
+            with pytest.raises(RpcFailure) as caught:
+                await meeting
+            assert met in str(caught.value)
+            return
+        hello = await meeting
+        assert (hello.protocol_version, hello.is_its_choice) == met
+        assert peer.protocol_version == met[0]
+
+    def answer(exchange: Exchange) -> Answer:
+        return (0.0, answers[exchange.method]) if exchange.method in answers else None
+
+    assert [method for _, method, _ in _paced(backend, answer, body).heard] == asked
+
+
+def test_a_deadline_counts_from_when_the_server_was_started(backend: str) -> None:
+    async def body(peer: Paced) -> None:
+        await anyio.sleep(20.0)
+        with pytest.raises(RpcFailure, match="initialize: no answer within 8s"):
+            await shake_hands(
+                peer,
+                peer._rim,
+                settings=Settings(probe_timeout=2.0),
+                client_info=CLIENT,
+                greeting=Greeting(),
+                deadline=30.0,
+            )
+        assert anyio.current_time() == pytest.approx(30.0)
+
+    _paced(backend, lambda asked: None, body)
+
+
+def test_a_probe_has_no_more_than_is_left(backend: str) -> None:
+    async def body(peer: Paced) -> None:
+        with pytest.raises(RpcFailure):
+            await _meet(peer, Settings(probe_timeout=8.0, connect_timeout=3.0))
+
+    peer = _paced(backend, lambda asked: None, body)
+    assert peer.heard == [(0.0, "server/discover", "2026-07-28"), (3.0, "initialize", None)]
+
+
+def test_refused_with_a_newer_version_that_we_know_it_is_asked_once_more(backend: str) -> None:
+    refused = RpcError(-32022, "no", {"supported": ["2025-11-25", "2026-07-28"]})
+    said = iter([(0.0, refused), (0.0, DISCOVERED)])
+
+    async def body(peer: Paced) -> None:
+        assert (await _meet(peer, Settings())).protocol_version == "2026-07-28"
+
+    peer = _paced(backend, lambda asked: next(said), body)
+    assert [method for _, method, _ in peer.heard] == [THEN, THEN]
 
 
 HELLO = Hello("2025-11-25", {"tools": {}, "prompts": {}}, {}, None)
