@@ -9,6 +9,8 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import attrs
+
 from greenroom.gateway._event_log import Log, line_of, record_of
 from greenroom.gateway._serve import events_file
 from greenroom.protocol.address import Address
@@ -40,6 +42,32 @@ def test_a_transition_is_one_line_with_its_reasons() -> None:
     assert line_of(Event(9, 3.0, Kind.NOTE, None, 0, detail="odd")) == "room: odd"
     assert line_of(Lagged(5)) == "5 events were dropped here"
     assert line_of(CALLED) is None
+
+
+def _step(before: State, after: State, cause: Cause | None = None, detail: str = "") -> str | None:
+    return line_of(Event(9, 3.0, Kind.TRANSITION, CLOCK, 1, before, after, cause=cause, detail=detail))
+
+
+def test_each_thing_is_told_once() -> None:
+    assert _step(State.IDLE, State.CONNECTING) is None
+    assert _step(State.CLOSED, State.IDLE, Cause.LOST, "died") is None
+    assert _step(State.CONNECTING, State.CONNECTED) == "clock: connecting → connected"
+    assert _step(State.DRAINING, State.CLOSED, Cause.LOST, "died") == "clock: draining → closed (lost, died)"
+    failed = (Cause.CONNECT_FAILED, "no such file")
+    assert _step(State.CONNECTING, State.DRAINING, *failed) == "clock: no such file"
+    assert _step(State.DRAINING, State.CLOSED, *failed) is None
+    assert _step(State.CONNECTING, State.DRAINING, Cause.CONNECT_FAILED) == "clock: connecting"
+    decided = Event(9, 3.0, Kind.DECISION, CLOCK, 1, detail="gate: open")
+    assert line_of(decided) == "clock: gate: open"
+    assert line_of(attrs.evolve(decided, cause=Cause.LOST)) is None
+    assert line_of(attrs.evolve(decided, kind=Kind.STEP)) is None
+
+
+def test_what_an_event_does_not_say_is_left_out_and_a_zero_is_said() -> None:
+    bare = Event(0, 1.23456789, Kind.NOTE, None, 0)
+    assert record_of(bare) == {"seq": 0, "at": 1.234568, "kind": "note", "inFlight": 0, "queued": 0}
+    full = attrs.evolve(bare, call=0, in_flight=2, queued=3, outcome="")
+    assert record_of(full) == {**record_of(bare), "call": 0, "outcome": "", "inFlight": 2, "queued": 3}
 
 
 def test_every_event_is_one_json_object_in_the_file(tmp_path: Path) -> None:

@@ -22,14 +22,19 @@ from tests.support.door_rooms import NOW, FakeCall, FakeRoom
 from tests.support.rooms import open_room
 
 from greenroom import Greenroom
+from greenroom.actors import Greeting, ServerRequest
 from greenroom.gateway import _rpc as rpc
+from greenroom.gateway._bridge import Bridge
 from greenroom.gateway._direct import Direct
 from greenroom.gateway._direct import _answers as answers
 from greenroom.gateway._direct._guest import Guest
 from greenroom.gateway._endpoint import HANDSHAKE_VERSIONS, Endpoint
 from greenroom.gateway._exposure import Proxy
+from greenroom.gateway._in_session import _ASKED_OF_SERVERS, InSession
 from greenroom.gateway._jobs import Job, RpcFault
 from greenroom.gateway._parking import Errand, Parking, Seal
+from greenroom.gateway._room import PlainRow
+from greenroom.protocol.address import Address
 from greenroom.protocol.errors import Reach, RemoteError, RpcRefusal, ServerLost, UnknownResource
 from greenroom.protocol.index import Place
 from greenroom.testing import FakeServer
@@ -922,3 +927,198 @@ def test_what_a_cancelled_job_runs_is_cancelled_with_it(backend: str) -> None:
         assert (ended, client.lines) == (["ended"], [])
 
     run(backend, body)
+
+
+def test_what_a_result_says_beside_its_content_stays_when_it_is_stamped() -> None:
+    (answer,) = Client().call({}, _meta=ENVELOPE)
+    meta = answer["result"]["_meta"]
+    assert meta["greenroom/details"]["mode"] == "status"
+    assert meta["io.modelcontextprotocol/serverInfo"]["name"] == "greenroom"
+    said = {"resultType": "input_required", "ttlMs": 5}
+    assert {**Client().talk._stamped(said, cacheable=True), "_meta": 0} == {
+        **said, "cacheScope": "private", "_meta": 0,
+    }  # fmt: skip
+
+
+def test_all_first_lists_of_a_client_wait_until_the_same_moment(backend: str) -> None:
+    class Settling(Proxy):
+        @property
+        def settling_time(self) -> float:
+            return 10.0
+
+        async def settle(self) -> None:
+            await anyio.sleep_forever()
+
+    async def body() -> None:
+        client, came = Client(Settling(FakeRoom())), list[tuple[int, int]]()
+        async with anyio.create_task_group() as group:
+            client.spawn = group.start_soon
+            for number, pause in ((1, 4.0), (2, 5.9), (3, 0.2), (4, 0.1)):
+                client.say({"jsonrpc": "2.0", "id": number, "method": "tools/list"})
+                await anyio.sleep(pause)
+                came += [(json.loads(line)["id"], number) for line in client.lines[len(came) :]]
+        # At 9.9 s two wait; at 10.1 s, after the third had asked, all have been answered; the fourth at once.
+        assert sorted(came) == [(1, 3), (2, 3), (3, 3), (4, 4)]
+
+    run_virtual(backend, body)
+
+
+def test_a_command_is_shown_its_own_child_where_it_has_one() -> None:
+    def row(server: str, scope: str) -> PlainRow:
+        return PlainRow(server, "lazy", scope=scope)
+
+    rows = [
+        row("a", "shared"),
+        row("a", "session:x"),
+        row("b", "shared"),
+        row("b", "session:y"),
+        row("c", "shared"),
+    ]
+    names = {name: name for name in _ASKED_OF_SERVERS}
+    room, session = (
+        SimpleNamespace(status=lambda: rows, config="config", index="index"),
+        SimpleNamespace(name="x", **names),
+    )
+    seen = InSession(room, session)
+    assert [(row.server, row.scope) for row in seen.status()] == [
+        ("a", "session:x"), ("b", "shared"), ("b", "session:y"), ("c", "shared"),
+    ]  # fmt: skip
+    assert (seen.config, seen.index) == ("config", "index")
+    asked = (
+        "call",
+        "connect",
+        "find",
+        "read_resource",
+        "watch_resource",
+        "unwatch_resource",
+        "start_request",
+    )
+    assert [getattr(seen, name) for name in asked] == list(asked), "these are the session's"
+
+
+class Fake(SimpleNamespace):
+    def __hash__(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return id(self)
+
+
+def test_only_one_client_can_be_meant_and_only_for_what_it_declared(backend: str) -> None:
+    async def body() -> None:
+        room, heard = FakeRoom(), list[Any]()
+        bridge = Bridge(room, lambda server, params: heard.append((server, params)))
+
+        def client(modern: bool, **capabilities: Any) -> Any:
+            async def ask(method: str, params: Any, progress: Any) -> Any:
+                return {"asked": method, "progress": progress is not None}
+
+            return Fake(
+                modern=modern,
+                capabilities=capabilities,
+                ask=ask,
+                tell=lambda method, params: heard.append((method, params)),
+            )
+
+        def request(method: str, **params: Any) -> ServerRequest:
+            return ServerRequest(Address("a"), method, params)
+
+        assert bridge.greeting(Address("a")) == Greeting()
+        old, new, mute = (
+            client(False, roots={"listChanged": True}, x={}),
+            client(True, sampling={}),
+            client(False),
+        )
+        bridge.came(old)
+        assert bridge.greeting(Address("a")) == Greeting({"roots": {"listChanged": True}}, by_handshake=True)
+        assert await bridge.answer(request("roots/list")) == {"asked": "roots/list", "progress": False}
+        marked = request("roots/list", _meta={"progressToken": 0})
+        assert (await bridge.answer(marked))["progress"]
+        for other in ("sampling/createMessage", "tools/list"):
+            with pytest.raises(RpcRefusal) as caught:
+                await bridge.answer(request(other))
+            assert caught.value.rpc_code == -32601
+        bridge.came(new)
+        assert bridge.greeting(Address("a")) == Greeting(), "of two nobody knows who is meant"
+        with pytest.raises(RpcRefusal):
+            await bridge.answer(request("roots/list"))
+        bridge.heard(Address("a"), "notifications/message", {"level": "info"})
+        bridge.heard(Address("a"), "notifications/tools/list_changed", None)
+        bridge.heard(Address("a"), "notifications/resources/updated", {"uri": "u"})
+        assert heard == [("notifications/message", {"level": "info"})] * 2 + [("a", {"uri": "u"})]
+        gone: list[Any] = []
+        vars(bridge.parking)["left"] = gone.append
+        bridge.left(old)
+        assert gone == [old], "what it left parked goes too"
+        assert bridge.greeting(Address("a")) == Greeting({"sampling": {}}), (
+            "the newer era can be asked as it is"
+        )
+        bridge.left(new)
+        bridge.came(mute)
+        assert bridge.greeting(Address("a")) == Greeting()
+
+    run(backend, body)
+
+
+def _followed() -> tuple[Job, Any]:
+    ended: list[Any] = []
+    sink: Any = SimpleNamespace(
+        job_done=lambda _job, result, error: ended.append(result or error),
+        job_broke=lambda _job, error: ended.append(error),
+    )
+    call: Any = Fake(cancels=0, ended=ended)
+
+    def cancel() -> None:
+        call.cancels += 1
+
+    call.cancel = cancel
+    job = Job(sink, lambda _work: None, b"1")
+    job.follow(call)
+    return job, call
+
+
+def test_a_job_that_breaks_or_is_cancelled_cancels_what_it_follows_once() -> None:
+    job, call = _followed()
+    job.broke(RpcFault(-1, "no"))
+    job.broke(ValueError())
+    job.cancel()
+    assert (call.cancels, [error.message for error in call.ended]) == (1, ["no"])
+    job, call = _followed()
+    job.cancel()
+    job.cancel()
+    job.answer({"late": 1})
+    assert (call.cancels, call.ended) == (1, [])
+    job, call = _followed()
+    job.let_go()
+    job.cancel()
+    assert call.cancels == 0
+
+
+def test_a_job_that_has_ended_follows_nothing() -> None:
+    job, call = _followed()
+    job.answer({"a": 1})
+    job.follow(call)
+    assert job._call is None, "each would keep the other"
+    job.broke(ValueError())
+    job.cancel()
+    assert (call.cancels, call.ended) == (0, [{"a": 1}])
+
+
+def test_a_state_is_not_sealed_for_what_only_reads_the_same() -> None:
+    seal = Seal()
+    sealed = seal.close("state", "ab", "c")
+    assert seal.open(sealed, "ab", "c") == "state"
+    for other in (("a", "bc"), ("abc",), ("ab", "c", ""), ("c", "ab")):
+        with pytest.raises(RpcFault):
+            seal.open(sealed, *other)
+
+
+def test_a_call_that_ends_while_nobody_waits_is_told_to_who_comes_back() -> None:
+    parking, told = Parking(30.0), list[Any]()
+    job, call = _followed()
+    errand = Errand(parking, job, "s", lambda job, call: told.append((job, call)))
+    errand.follow(call)
+    job.let_go()
+    errand.job = None  # it was answered that input is needed
+    errand.ended(call)
+    assert told == []
+    later, _ = _followed()
+    errand.carry(later)
+    assert told == [(later, call)]

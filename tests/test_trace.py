@@ -68,6 +68,37 @@ def test_what_is_open_when_the_log_ends_is_closed_there() -> None:
     assert [e["args"] for e in trace.events if e["ph"] == "e"] == [{"outcome": "open at the end of the log"}]
 
 
+def test_lanes_are_by_address_and_an_idle_one_is_empty() -> None:
+    ann = Address.of_session("a", "ann")
+    lines = [
+        _line(1, 0.0, Kind.TRANSITION, before=State.CLOSED, after=State.IDLE),
+        _line(2, 1.0, Kind.TRANSITION, before=State.IDLE, after=State.CONNECTING, incarnation=2),
+        _line(3, 1.0, Kind.TRANSITION, before=State.IDLE, after=State.CONNECTING, address=ann),
+        _line(4, 2.0, Kind.TRANSITION, before=State.CONNECTING, after=State.CLOSED, address=ann),
+        _line(5, 3.0, Kind.NOTE, address=None, detail="two\nlines"),
+        _line(6, 4.0, Kind.TRANSITION, before=State.CONNECTING, after=State.IDLE, incarnation=2),
+        "",
+        "no record",
+        "[]",
+        '{"at": "now"}',
+    ]
+    trace = trace_of(lines)
+
+    spans = [(e["tid"], e["ts"], e["dur"], e["args"]["incarnation"]) for e in trace.events if e["ph"] == "X"]
+    assert spans == [(1, 1_000_000, 1_000_000, 1), (3, 1_000_000, 3_000_000, 2)]
+    lanes = {e["tid"]: e["args"]["name"] for e in trace.events if e["name"] == "thread_name"}
+    assert lanes == {1: "a[session:ann]", 2: "room", 3: "a"}
+    assert [(e["name"], e["tid"]) for e in trace.events if e["ph"] == "i"] == [("two", 2)]
+    assert trace.skipped == 3
+
+
+def test_a_call_that_has_ended_is_open_no_more() -> None:
+    trace = trace_of(_life())
+    assert [e["args"] for e in trace.events if e["ph"] == "e"] == [{"outcome": "result"}]
+    taken = [e["args"] for e in trace.events if e["ph"] == "n"]
+    assert taken == [{"incarnation": 1}]
+
+
 @given(st.lists(st.one_of(st.text(), st.sampled_from(_life()))))
 def test_no_line_breaks_it(lines: list[str]) -> None:
     json.loads(trace_of(lines).to_json())
