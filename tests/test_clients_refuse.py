@@ -221,3 +221,105 @@ def test_t46_whatever_is_listed_is_what_the_sdk_can_read(name: str) -> None:
     if fitted.record is not None:
         types.Tool.model_validate(fitted.record)
         assert fit("tool", fitted.record) is None
+
+
+# ---- by itself ---------------------------------------------------------------------------------------------------
+
+
+def _fitted(kind: str, **record: Any) -> tuple[Any, tuple[str, ...]]:
+    found = fit(kind, record)
+    return (record, ()) if found is None else (found.record, found.faults)
+
+
+def _output(schema: Any) -> str | None:
+    """What was wrong with it; None: nothing."""
+    record, faults = _fitted("tool", name="t", inputSchema=SCHEMA, outputSchema=schema)
+    assert ("outputSchema" in record) == (not faults)
+    return faults[0] if faults else None
+
+
+def test_t46_a_schema_that_says_nothing_is_mended_and_what_is_none_is_left_out() -> None:
+    def schema(value: Any) -> Any:
+        record, faults = _fitted("tool", name="t", inputSchema=value)
+        assert faults or record["inputSchema"] is value
+        return None if record is None else record["inputSchema"]
+
+    for fine in (SCHEMA, {**SCHEMA, "properties": {}, "required": [], "x": 1}):
+        assert schema(fine) is fine
+    for vague in (None, True, {}, {"type": ["object", "null"]}, {"type": None}):
+        assert schema(vague) == SCHEMA
+    for other in (False, [], "object", {"type": "array"}, {"type": ["string"]}):
+        assert schema(other) is None
+    assert schema({**SCHEMA, "properties": []}) == {**SCHEMA, "properties": {}}
+    assert schema({**SCHEMA, "properties": [1], "$schema": 7}) == SCHEMA
+    properties = schema({**SCHEMA, "properties": {"a": True, "b": False, "c": None, "d": 0, "e": {"x": 1}}})
+    assert properties["properties"] == {"a": {}, "b": {"not": {}}, "c": {}, "d": {}, "e": {"x": 1}}
+    assert schema({**SCHEMA, "required": ["a", 1, "b"]})["required"] == ["a", "b"]
+    assert fit("tool", {"name": 7, "inputSchema": SCHEMA}) == fit(
+        "tool", {"name": None, "inputSchema": SCHEMA}
+    )
+
+
+def test_t46_an_output_that_no_compiler_takes_is_left_out() -> None:
+    several = {"$defs": {"a/b": {"c~d": {"type": "string"}, "list": [{}, {"type": "null"}]}}}
+    for reference in ("#", "#/$defs/a~1b/c~0d", "#/$defs/a~1b/list/1", "#/a%20b", "other.json", 7):
+        assert _output({**several, "properties": {"x": {"$ref": reference}}}) is None, reference
+    for reference in (
+        "#/$defs/a/b",
+        "#/$defs/a~01b",
+        "#/$defs/a~1b/list/2",
+        "#/$defs/a~1b/list/-1",
+        "#/none",
+    ):
+        said = _output({**several, "properties": {"x": {"$ref": reference}}})
+        assert said == f"outputSchema refers to {reference}, which it does not have"
+    wrong = {"type": "any"}
+    for key in ("properties", "patternProperties", "$defs", "definitions", "dependentSchemas"):
+        assert _output({key: {"x": wrong}}) == "outputSchema has a type that does not exist", key
+    for key in ("allOf", "anyOf", "oneOf", "prefixItems", "items"):
+        assert _output({key: [{}, wrong]}) == "outputSchema has a type that does not exist", key
+    for key in (
+        "items", "additionalProperties", "not", "if", "then", "else", "contains", "propertyNames",
+        "unevaluatedProperties", "unevaluatedItems",
+    ):  # fmt: skip
+        assert _output({key: wrong}) == "outputSchema has a type that does not exist", key
+        assert _output({key: True}) is None
+    assert _output({"type": ["string", "null"]}) is None
+    assert _output({"type": ["string", 1]}) == "outputSchema has a type that does not exist"
+    assert _output({"enum": [wrong], "const": wrong, "default": wrong}) is None, "these are no schemas"
+
+
+def test_t46_each_field_has_its_own_bounds() -> None:
+    def resource(**more: Any) -> tuple[Any, tuple[str, ...]]:
+        return _fitted("resource", uri="x://", name="n", **more)
+
+    for size in (0, 7, 7.0, None):
+        assert ("size" in resource(size=size)[0]) == (size is not None)
+    for size in (7.5, True, "7"):
+        record, faults = resource(size=size)
+        assert (record, faults) == ({"uri": "x://", "name": "n"}, ("size is not a whole number",))
+    for priority in (0, 1, 0.5):
+        assert resource(annotations={"priority": priority})[1] == ()
+    for priority in (-0.1, 1.1, True, "1"):
+        record, faults = resource(annotations={"priority": priority, "x": 1})
+        assert record["annotations"] == {"x": 1}
+        assert faults == ("annotations.priority is not from 0 to 1",)
+    for when in ("2026-01-02T03:04Z", "2026-01-02T03:04:05.678+01:00", "2026-01-02T03:04:05-0100"):
+        assert resource(annotations={"lastModified": when})[1] == ()
+    for when in ("2026-01-02", "2026-01-02T03:04", 7):
+        assert resource(annotations={"lastModified": when})[1] == ("annotations.lastModified is not a time",)
+    assert _fitted("resource", uri="x://") == ({"uri": "x://", "name": "x://"}, ("name is missing",))
+    assert _fitted("template", uriTemplate="x://{a}", name=7)[0]["name"] == "x://{a}"
+    assert _fitted("resource", name="n") == (None, ("uri is missing",))
+    icons = [{"src": "a", "theme": "dark"}, {"src": 1}, {"src": "b", "theme": "blue", "sizes": ["1x1", 2]}]
+    record, faults = resource(icons=icons)
+    assert record["icons"] == [icons[0], {"src": "b", "sizes": ["1x1"]}]
+    assert faults == (
+        "icons[1].src is not a string",
+        "icons[2].sizes[1] is not a string",
+        "icons[2].theme is not one of light, dark",
+    )
+    _, faults = _fitted("prompt", name="p", arguments=[{"name": "a", "required": 1}])
+    assert faults == ("arguments[0].required is not true or false",)
+    assert _fitted("prompt", name="p", arguments=[{"name": "a", "required": True}])[1] == ()
+    assert _fitted("prompt", name=True) == (None, ("name is not a string",))

@@ -46,6 +46,20 @@ def test_asking_twice_is_asking_once() -> None:
     assert (permits.held, permits.waiting) == (0, 0)
 
 
+def test_who_waits_and_asks_again_is_told_as_it_asked_first() -> None:
+    permits, granted = Permits[str](1), list[str]()
+    permits.acquire("a", lambda: None)
+    permits.acquire("b", lambda: granted.append("first"))
+    permits.acquire("c", lambda: granted.append("c"))
+    permits.acquire("b", lambda: granted.append("again"))
+    assert permits.waiting == 2
+    permits.give_up("a")
+    assert (permits.held, granted) == (1, []), "what it has it keeps"
+    permits.release("a")
+    permits.release("b")
+    assert granted == ["first", "c"]
+
+
 def test_one_that_gives_its_permit_back_while_it_is_granted_passes_it_on() -> None:
     permits, granted = Permits[str](1), list[str]()
     permits.acquire("first", lambda: None)
