@@ -11,7 +11,8 @@ import pytest
 
 from greenroom.protocol.config import Config
 from greenroom.protocol.errors import ConfigError
-from greenroom.supervisor._config_files import find_files, load_config
+from greenroom.supervisor._config_files import find_files, load_config, project_files
+from greenroom.supervisor._imports import Surroundings, places_of
 
 
 @attrs.frozen
@@ -351,3 +352,63 @@ def test_claude_code_knows_servers_of_this_project_only(place: Place) -> None:
     config = imported(place, "claude-code", "home/.claude.json", state)
     assert {name: each.command for name, each in config.servers.items()} == {"all": "all", "s": "here"}
     assert not config.problems
+
+
+def test_a_toml_file_may_begin_with_a_byte_order_mark(place: Place) -> None:
+    toml = b"\xef\xbb\xbf[mcp_servers.s]\ncommand = 'x'\n"
+    assert imported(place, "codex", "home/.codex/config.toml", toml).servers["s"].command == "x"
+
+
+def test_opencodes_file_is_looked_for_up_to_the_root_of_the_repository_and_no_further(place: Place) -> None:
+    deep = Place(place.root / "project" / "a")
+    (deep.cwd / "b").mkdir(parents=True)
+
+    def found(*files: str) -> list[str]:
+        around = Surroundings(deep.cwd / "b", place.home, {}, "linux")
+        for file in files:
+            place.write(file, "{}")
+        paths = places_of("opencode", around)
+        return [
+            str(path.relative_to(place.root)) for path in paths if path.is_relative_to(place.root / "project")
+        ]
+
+    here = "project/a/project/b/opencode.json"
+    place.write("project/opencode.json", "{}")
+    assert found() == [here], "without a repository only here"
+    (place.root / "project" / "a" / ".git").mkdir()
+    assert found() == [here], "that one is outside"
+    assert found("project/a/opencode.jsonc") == ["project/a/opencode.jsonc"], "its root is inside"
+    assert found("project/a/opencode.json") == ["project/a/opencode.json"]
+    assert found(here) == [here]
+
+
+def test_which_files_are_the_projects(place: Place) -> None:
+    inside, own = place.cwd / "deep" / "x.json", place.cwd / ".mcp.json"
+    users = place.home / ".config" / "mcp" / "mcp.json"
+    config = Config(files=(str(own), str(inside), str(users)))
+
+    def projects(cwd: Path, home: Path) -> tuple[str, ...]:
+        return project_files(config, cwd=cwd, home=home, environ={})
+
+    assert projects(place.cwd, place.home) == (str(own), str(inside))
+    assert projects(place.root, place.home) == (), "with the home inside nobody else could write there"
+    assert projects(place.home, place.home) == ()
+    assert projects(place.cwd, place.cwd / "home") == (str(own),)
+
+
+def test_a_file_that_cannot_be_looked_at_is_said_to_be_there(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(_self: Path) -> bool:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(Path, "is_file", refuse)
+    assert find_files(cwd=place.cwd, home=place.home, environ={}) == [
+        place.cwd / ".greenroom" / "mcp.json",
+        place.cwd / ".mcp.json",
+        place.home / ".config" / "greenroom" / "mcp.json",
+        place.home / ".config" / "mcp" / "mcp.json",
+    ]
+    config = place.load()
+    assert len(config.problems) == 4
+    assert all("it is skipped" in str(each) for each in config.problems)

@@ -343,6 +343,56 @@ def test_a_call_waits_until_its_servers_questions_can_be_heard(
     _with_peer(backend, carry, body)
 
 
+def test_progress_on_the_way_to_an_answer_arrives_in_order_and_before_it(backend: str) -> None:
+    async def body(peer: HttpPeer, hooks: Recorder, carrier: Scripted) -> None:
+        pauses = iter([3.0, 2.0, 1.0, 0.0])
+        deliver = carrier.deliver
+
+        async def deliver_late(line: bytes) -> None:
+            await anyio.sleep(next(pauses))
+            if b'"progress":2' in line:
+                raise BadAnswer("refused")
+            await deliver(line)
+
+        carrier.deliver = deliver_late
+        for count in (1, 2, 3):
+            peer.notify("notifications/progress", {"progressToken": 7, "progress": count})
+        peer.reply(7, {})
+        await anyio.sleep(5.9)
+        assert len(carrier.delivered) == 1
+        await anyio.sleep(1.0)
+        said = [message.get("params", {}).get("progress", message.get("id")) for message in carrier.delivered]
+        assert said == [1, 3, 7], "one that did not get there holds up nobody"
+
+    _with_peer(backend, _forgotten, body)
+
+
+@pytest.mark.parametrize(
+    ("data", "ends"),
+    [
+        (b'{"jsonrpc":"2.0","id":%d,"result":{}}', True),
+        (b'{"jsonrpc":"2.0","error":{"code":-1,"message":"no"}}', True),  # an error may not know its id
+        (b'{"jsonrpc":"2.0","id":null,"error":{"code":-1,"message":"no"}}', True),
+        (b'{"jsonrpc":"2.0","id":null,"result":{}}', False),
+        (b'{"jsonrpc":"2.0","id":999,"result":{}}', False),
+    ],
+)
+def test_an_answer_without_an_id_is_one_only_if_it_is_an_error(backend: str, data: bytes, ends: bool) -> None:
+    async def body(peer: HttpPeer, hooks: Recorder, carrier: Scripted) -> None:
+        async def carry(attempt: Attempt) -> None:
+            peer.take_for(attempt, data % attempt.rpc_id if b"%d" in data else data)
+
+        carrier.carry = carry
+        call = Call("tools/call", {})
+        peer.request(call)
+        await anyio.sleep(0.1)
+        ((_, error),) = call.ends
+        assert ("another request" in error.message if error is not None else False) is not ends
+        assert call.reach is Reach.ANSWERED
+
+    _with_peer(backend, _forgotten, body)
+
+
 def test_a_peer_falls_back_once_and_what_it_had_sent_did_not_run(backend: str) -> None:
     async def carry(attempt: Attempt) -> None:
         attempt.exchange.reach = Reach.SENT

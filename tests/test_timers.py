@@ -118,6 +118,25 @@ def test_cancelled_ones_do_not_fire_and_do_not_pile_up(backend: str) -> None:
     with_timers(backend, body)
 
 
+def test_a_few_cancelled_ones_are_left_lying_until_they_come_up(backend: str) -> None:
+    """To look through all of them for each that is cancelled would cost more than it saves."""
+
+    async def body(timers: Timers) -> None:
+        for n in range(64):
+            timers.at(1.0 + n, lambda: None).cancel()
+        assert (len(timers), len(timers._heap)) == (0, 64)
+        timers.at(99.0, lambda: None).cancel()
+        assert (len(timers), len(timers._heap)) == (0, 0)
+        many = [timers.at(1.0 + n, lambda: None) for n in range(200)]
+        for timer in many[:100]:
+            timer.cancel()
+        assert (len(timers), len(timers._heap)) == (100, 200)
+        many[100].cancel()
+        assert (len(timers), len(timers._heap)) == (99, 99)
+
+    with_timers(backend, body)
+
+
 def test_one_may_cancel_another_of_the_same_instant(backend: str) -> None:
     fired: list[str] = []
 
