@@ -3,7 +3,7 @@
 * Others' worst stall. It is the time one call of a calm neighbour takes, or the processor time the attacked process
   burns meanwhile, whichever is less: a machine that is busy with other things lets calls wait, but burns nothing; and
   what is done beside the loop burns, but lets nobody wait. It may be 20 ms, or three times the worst of a calm run of
-  the same process just before, where even that is slower.
+  the same process just before, where even that is slower; where what attacks lies there from the start, just after.
 * Memory: the peak of the process, above what it held before.
 * Each request has its answer, and no request has two.
 * An orderly end, which is the door's (`end`): exit code 0, nobody left, nothing said of a bug in us.
@@ -14,6 +14,7 @@ from __future__ import annotations
 import socket
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -80,6 +81,8 @@ def play(row: Row, door: Door) -> Seen:
     attack.check()
     grown = door.attacked.peak() - held
     attack.close()
+    if row.files:  # they were there before
+        calm, beside = beside, calm + beside
     return Seen(
         calm=[stall for _, stall in calm],
         beside=[stall for _, stall in beside],
@@ -91,9 +94,9 @@ def play(row: Row, door: Door) -> Seen:
 
 def _warm(row: Row, door: Door, neighbour: Callable[[], None]) -> None:
     """What happens once is no attack: what is imported, and the start of an attacker that begins honestly."""
-    if "attack" in row.on:
-        number = door.ask(f"{row.name}_echo")
-        assert door.attacked.answer(number, PATIENCE), f"{row.name}: an honest call was never answered"
+    honest = [f"{row.name}_echo"] if "attack" in row.on else []
+    for tool in [*honest, "plain_echo"] if row.over == "http" else honest:
+        assert door.attacked.answer(door.ask(tool), PATIENCE), f"{tool}: an honest call was never answered"
     for _ in range(3 + door.neighbours):
         neighbour()
 
@@ -125,10 +128,12 @@ class Attack:
         self.row, self.door = row, door
         self.asked = [door.ask(f"{row.name}_attack") for _ in range(row.calls)] if row.on else []
         self.writer = door.attacked.pour(blocks(list(row.client), None)) if row.client else None
-        self.connections = [door.connected() for _ in range(row.connections)] if row.control else []
-        for connection in self.connections:
-            connection.settimeout(0.2)
-            _say(connection, row)
+        self.connections: list[socket.socket] = []
+        for _ in range(row.connections if row.control else 0):
+            with suppress(BlockingIOError):  # nobody is let in any more
+                self.connections.append(connection := door.connected())
+                connection.settimeout(0.2)
+                _say(connection, row)
 
     def is_over(self) -> bool:
         if self.writer is not None and self.writer.is_alive():

@@ -41,6 +41,7 @@ ANSWERS: Final = (
     Row("half_characters", {"attack": answer('{"content":[{"type":"text","text":"\\ud83d"}]}')}, calls=4),
     Row("endless_digits", {"attack": content(',"x":', times(4 * MIB, "7"))}),
     Row("digits_for_a_code", {"attack": error('{"code":', times(MIB, "7"), ',"message":"no"}')}),
+    Row("many_small_values", {"attack": content(',"x":[[]', times(20 * MIB, ",[]"), "]")}, memory=512 * MIB),
     Row("a_batch", {"attack": ["[{}", times(5 * MIB, ",{}"), "]\n"]}, memory=256 * MIB),
     Row("batch_of_answers", {"attack": ["[", times(100_000, '{"id":', ID, ',"result":{}},'), "{}]\n"]}),
     Row("never_a_line", {"attack": [forever("x")]}, memory=256 * MIB),
@@ -74,21 +75,31 @@ LEARNED: Final = (
 
 BOMB = packed(packed(packed(times(1 << 30, "\0"))))
 HTTP: Final = (
+    Row("stacked", {"attack": http(BOMB, Content_Encoding="gzip, gzip, gzip")}, over="http", quick=True),
+    Row("stacked_greeting", {"initialize": http(BOMB, Content_Encoding="gzip, gzip, gzip")}, over="http"),
+    Row("stacked_refusal", {"attack": http(BOMB, status="500 No", Content_Encoding="gzip,gzip,gzip")}, over="http"),
+    Row("stacked_stream", {"GET": http(BOMB, kind="text/event-stream", Content_Encoding="gzip, gzip, gzip")}, over="http"),
     Row("packed", {"attack": http(packed(times(1 << 30, " ")), Content_Encoding="gzip")}, over="http", memory=256 * MIB),
     Row("packed_stream", {"attack": http(packed(times(1 << 30, "x")), kind="text/event-stream", Content_Encoding="gzip")}, over="http", memory=256 * MIB),
     Row("unknown_encoding", {"attack": http("x", Content_Encoding="zebra")}, over="http"),
     Row("endless_body", {"attack": http(forever("x"))}, over="http", memory=128 * MIB),
-    Row("endless_refusal", {"attack": http(forever("x"), status="500 No")}, over="http", quick=True),
+    Row("endless_refusal", {"attack": http(forever("x"), status="500 No")}, over="http"),
     Row("endless_head", {"attack": ["HTTP/1.1 200 OK\r\n", forever("A: b\r\n")]}, over="http"),
     Row("dripping", {"attack": http(forever(" ", ["sleep", 0.01]))}, over="http"),
     Row("small_data_lines", {"attack": stream(times(8 * MIB, "data:\n"), "\n")}, over="http", memory=256 * MIB),
+    Row("endless_event", {"attack": stream("data: ", forever("x"))}, over="http", memory=256 * MIB),
+    Row("comments", {"attack": stream(forever(":\n"))}, over="http", lasts=1.0),
+    Row("empty_events", {"attack": stream(forever("data: {}\n\n"))}, over="http", lasts=1.0),
+    Row("junk_events", {"attack": stream(forever("data: y\n\n"))}, over="http", lasts=1.0, quick=True),
     Row("event_ids", {"attack": stream(forever("id: ", times(1000, "\udcff"), "\n\n"))}, over="http", lasts=1.0),
     Row("retries", {"attack": stream(forever("retry: 99999999999999999999999\n\n"))}, over="http", lasts=1.0),
+    Row("session_id", {"initialize": http('{"jsonrpc":"2.0","id":', ID, ',"result":{"protocolVersion":"2025-11-25","capabilities":{"tools":{}},"serverInfo":{"name":"x","version":"1"}}}', Mcp_Session_Id="\udcff\udcfe")}, over="http"),
     Row("cookies", {"attack": http("{}", Set_Cookie="\udcff=\udcfe; expires=never; max-age=1e999; domain=..")}, over="http"),
     Row("status_line", {"attack": ["HTTP/1.1 99999999999 \udcff\r\n\r\n"]}, over="http"),
     Row("challenge", {"attack": ["HTTP/1.1 401 No\r\nWWW-Authenticate: ", times(60_000, 'Bearer a="'), "\r\n\r\n"]}, over="http"),
     Row("charset", {"attack": http("{}", kind="application/json; charset=zlib")}, over="http"),
     Row("deep_body", {"attack": http(*content(',"x":', *nested(5000)))}, over="http"),
+    Row("batch_body", {"attack": http("[{}", times(5 * MIB, ",{}"), "]")}, over="http", memory=256 * MIB),
 )  # fmt: skip
 
 # ---- clients -------------------------------------------------------------------------------------------------------
@@ -102,6 +113,7 @@ CLIENTS: Final = (
 )  # fmt: skip
 
 COMMANDS: Final = (
+    Row("silent_commands", control=["{"], connections=200, lasts=0.5),
     Row("endless_command", control=[times(40 * MIB, "x")], lasts=0.5, memory=128 * MIB),
     Row("deep_command", control=[*nested(5000), "\n"], lasts=0.5),
     Row("many_commands", control=[times(5000, '{"method":"status"}\n')], lasts=1.0),
@@ -112,9 +124,11 @@ COMMANDS: Final = (
 FILES: Final = (
     Row("cache_deep", files={CACHE: ['{"version":1,"entries":', *nested(964), "}"]}, quick=True),
     Row("cache_bottomless", files={CACHE: nested(8 * MIB)}, memory=256 * MIB),
+    Row("cache_fifo", files={CACHE: FIFO}),
     Row("cache_folder", files={CACHE: FOLDER}),
     Row("cache_lock_fifo", files={CACHE + ".lock": FIFO}),
     Row("events_fifo", files={"events": FIFO}, options=("--events", "events")),
+    Row("events_full", options=("--events", "/dev/full")),
     Row("old_sockets", files={f"cache/greenroom/run/0123456789ab-{9_000_000 + n}.sock": ["x"] for n in range(2000)}),
 )  # fmt: skip
 
