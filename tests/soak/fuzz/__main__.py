@@ -16,7 +16,8 @@ from typing import Any
 READERS = [
     *("greenroom.protocol", "greenroom.supervisor._jsonc", "greenroom.gateway._rpc"),
     *("greenroom.gateway._control_request", "greenroom.actors._lenient", "greenroom.actors._wire"),
-    *("greenroom.actors._catalogue_file", "greenroom.actors._http._events"),
+    *("greenroom.actors._items", "greenroom.actors._http._bodies", "greenroom.actors._catalogue_file"),
+    "greenroom.actors._http._events",
     *("greenroom.actors._stdio._lines", "greenroom.actors._stdio._stderr"),
 ]
 

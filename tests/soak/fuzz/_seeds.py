@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gzip
+import zlib
 from typing import Final
 
 _JSON: Final = (
@@ -48,6 +50,9 @@ SEEDS: Final[dict[str, tuple[bytes, ...]]] = {
     ),
     "result": (_RESULT, *_JSON),
     "records": (_RECORDS, *_JSON),
+    "items": (b'{"tools":[{"name":"a"},{"name":"b","x":[[{}]]},7,{"n":1}],"nextCursor":"c","_meta":{}}', *_JSON),
+    "text": (b"\x1b[31mred\x1b[0m \xc2\x9b2J \x1b]0;t\x07 \xe2\x80\xae\r\n\xe2\x80\xa8x",),
+    "body": (b"\0\1\2\3\4" + gzip.compress(b"x" * 100), b"\1\1\2\3\4" + zlib.compress(b"x" * 100)),
     "door": (*_MESSAGES, *_JSON),
     "command": (b'{"method":"mcp","params":{"arguments":{"tool":"x"}}}', *_JSON),
     "patterns": (b"a*b?[c]\nabc", b"${A:-${B}}$env:X{env:Y}~\nx", b"greenroom://a%20b/c://d\nx"),

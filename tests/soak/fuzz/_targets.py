@@ -7,6 +7,7 @@ each target checks what its reader says of itself. A target is bounded by whoeve
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from itertools import pairwise
@@ -20,7 +21,10 @@ import msgspec
 from greenroom.actors import _lenient as lenient
 from greenroom.actors import _wire as wire
 from greenroom.actors._catalogue_file import CatalogueFile
+from greenroom.actors._http._bodies import PIECE, _decoder
 from greenroom.actors._http._events import EventParser
+from greenroom.actors._http._faults import BadAnswer
+from greenroom.actors._items import Items
 from greenroom.actors._stdio._lines import LineSplitter
 from greenroom.actors._stdio._stderr import StderrRing
 from greenroom.gateway import _rpc as rpc
@@ -36,8 +40,10 @@ from greenroom.protocol.errors import ConfigError, UsageError
 from greenroom.protocol.index import Index
 from greenroom.protocol.interpolate import expand, missing_variables
 from greenroom.protocol.names import selector
+from greenroom.protocol.plain_text import one_line, printable, seen_in_json
 from greenroom.protocol.schema_text import parameters_text
 from greenroom.protocol.secrets import Hidden, Secrets
+from greenroom.protocol.slices import Slices, finish
 from greenroom.supervisor._jsonc import NotJsonError, loads
 
 Target = Callable[[bytes], None]
@@ -190,6 +196,46 @@ def _object(data: bytes) -> Mapping[str, Any]:
         return wire.decode_result(bytes(halves.repair_utf8(data)))
     except wire.WireFault:
         return {}
+
+
+@_target
+def items(data: bytes) -> None:
+    """A page of a list, read in slices as a large one is, has what it has when it is read at once."""
+    page = bytes(halves.repair_utf8(data))
+    with suppress(wire.WireFault):
+        wire.decode_result(page)
+        at_once, in_slices = (_came_of(page, how) for how in (Items.read, Items._read_large))
+        if b"\\" not in page and all(page.count(key) < 2 for key in (b'"tools"', b'"nextCursor"')):
+            assert at_once == in_slices
+
+
+def _came_of(page: bytes, read: Callable[[Items, bytes], Slices[object]]) -> object:
+    found = Items("tools", "name", 20)
+    try:
+        cursor = finish(read(found, page))
+    except wire.WireFault as fault:
+        return str(fault)
+    return found.found, cursor, found.is_full, dict(found.left_out)
+
+
+@_target
+def text(data: bytes) -> None:
+    """Text from outside, as a person may be shown it: nothing that a terminal obeys."""
+    said = data.decode(errors="replace")
+    for shown in (printable(said), one_line(said, 50)):
+        assert not re.search(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e]", shown)
+    assert len(one_line(said, 50)) <= 50
+    assert len(one_line(said, 50).splitlines()) <= 1
+    assert json.loads(seen_in_json(json.dumps(said, ensure_ascii=False))) == said
+
+
+@_target
+def body(data: bytes) -> None:
+    """An encoded body: in bounded pieces, or refused."""
+    with suppress(BadAnswer):
+        unpack = _decoder(("gzip", "deflate", "identity", "zebra")[data[0] % 4 if data else 0])
+        for piece in _cut(data[1:])[0]:
+            assert all(len(part) <= PIECE for part in unpack(piece))
 
 
 # ---- what clients and commands say ---------------------------------------------------------------------------------
