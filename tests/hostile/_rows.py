@@ -108,7 +108,6 @@ PING = '{"jsonrpc":"2.0","id":"h","method":"ping"}\n'
 CLIENTS: Final = (
     Row("client_deep", client=['{"jsonrpc":"2.0","id":"h","method":"tools/call","params":', *nested(964), "}\n", PING], answers=2, quick=True),
     Row("client_bottomless", client=[*nested(2 * MIB), "\n", PING], answers=1, memory=128 * MIB),
-    Row("client_junk", client=[times(20_000, "y\n"), PING], answers=1),
     Row("client_cancels", client=[times(100_000, said("notifications/cancelled", requestId=1)), PING], answers=1),
 )  # fmt: skip
 
