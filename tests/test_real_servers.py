@@ -15,7 +15,6 @@ import pytest
 from tests.support import run
 from tests.support.real_servers import REAL_SERVERS, RealServer, real_server
 
-from greenroom.protocol.lifecycle import State
 from greenroom.supervisor import Greenroom
 
 # A call whose answer does not depend on the moment it is made.
@@ -52,7 +51,8 @@ def test_a_real_server_answers_as_it_answers_the_sdk(name: str, backend: str, tm
         cache = tmp_path / "catalogue.json"
         async with Greenroom.open({"mcpServers": {name: server.entry}}, cache_path=cache) as room:
             await room.catalogued()
-            assert [status.state for status in room.status()] == [State.IDLE]
+            (visited,) = room.status()
+            assert visited.connected
             assert len(room.tools(server=name)) >= server.tool_count
             described = room.describe(f"{name}_{tool}")
             assert room.search(tool.replace("_", " ").replace("-", " ")).matches[0].target.server == name
@@ -62,7 +62,9 @@ def test_a_real_server_answers_as_it_answers_the_sdk(name: str, backend: str, tm
             entry = room.entry(name)
             assert entry is not None
             assert entry.protocol_version == server.era
-            assert [status.state for status in room.status()] == [State.CONNECTED]
+            assert [status.pid for status in room.status()] == [visited.pid], (
+                "the visit and the call share a child"
+            )
         assert room.drain_report is not None
         assert room.drain_report.adds_up
         assert room.drain_report.completed == 1
