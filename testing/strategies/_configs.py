@@ -53,7 +53,14 @@ def _entries(
     left_out = _NOT_DRAWN | set(without)
     others = {key.name: _value_of(key) for key in SERVER_KEYS if key.name not in left_out}
     drawn = st.fixed_dictionaries(dict(where), optional=others)
-    return together(drawn, _keeping())
+    return together(drawn, _keeping()).map(_without_useless_idle_time)
+
+
+def _without_useless_idle_time(entry: dict[str, Any]) -> dict[str, Any]:
+    """What is kept alive has no idle time: one that is given is warned of."""
+    if entry.get("lifecycle") != "keep-alive":
+        return entry
+    return {name: value for name, value in entry.items() if name != "idleTimeout"}
 
 
 def _keeping() -> st.SearchStrategy[dict[str, Any]]:
