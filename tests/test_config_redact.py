@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 from typing import Any
 
@@ -9,7 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from greenroom.protocol._config_redact import secrets_of
+from greenroom.protocol._secret_places import Hider
+from greenroom.protocol.config import ServerDefinition
 from greenroom.protocol.config_parse import config_schema, parse_config, redacted
+from greenroom.protocol.secrets import Hidden, Secrets, of_environment
 
 SECRET = "hunter2hunter2"
 
@@ -145,3 +150,57 @@ def test_the_schema_knows_every_key_and_is_plain_json() -> None:
     assert settings["idleTimeout"]["default"] == 10
     assert settings["restartBackoff"]["properties"]["minMs"]["default"] == 1000
     assert settings["toolPrefix"]["enum"] == ["server", "short", "none"]
+
+
+# ---- what is known to be secret, in texts that are not ours --------------------------------------------------------
+
+
+def test_a_secret_is_hidden_line_by_line_and_those_of_everywhere_too() -> None:
+    everywhere = Secrets([Hidden("TOKEN", "everywhere-1234")])
+    secrets = Secrets([Hidden("PRIVATE_KEY", "first-line-99\n  second-line-77  \n")], everywhere)
+    for text in ("everywhere-1234", "first-line-99", "second-line-77"):
+        assert secrets.without(f"<{text}>") == "<***>"
+        assert secrets.stand_in(f"<{text}>")
+    assert everywhere.without("<first-line-99>") == "<first-line-99>"
+    assert secrets.without_any({"second-line-77": ["first-line-99", 7]}) == {"***": ["***", 7]}
+
+
+def test_a_login_is_hidden_by_its_password_however_it_is_told() -> None:
+    coded = base64.b64encode(b"anna:hunter-2345").decode()
+    for secrets in (
+        Secrets([Hidden("Authorization", f"Basic {coded}")]),
+        Secrets(of_environment({"HTTP_PROXY": "http://anna:hunter-2345@proxy:1"})),
+    ):
+        assert secrets.without("the password hunter-2345 is wrong") == "the password *** is wrong"
+        assert "anna:hunter" not in secrets.without("anna:hunter-2345")
+    (found,) = of_environment({"HTTP_PROXY": "http://anna:hunter-2345@proxy:1", "HOME": "/home/anna"})
+    assert (found.name, found.value) == ("the login in HTTP_PROXY", "anna:hunter-2345")
+
+
+def test_what_only_begins_like_a_secret_stays_and_costs_nothing() -> None:
+    secrets = Secrets([Hidden("TOKEN", "abcdefghijkl" + "0123456789" * 3)])
+    text = "abcdefghijkl is the alphabet, abcdefghijkl again, and abcdefghijkl01 once more."
+    assert secrets.without(text) == text
+
+
+@pytest.mark.parametrize(
+    ("args", "shown"),
+    [
+        (["-u", "anna:hunter2"], ["-u", "***"]),
+        (["--user", "anna"], ["--user", "anna"]),
+        (["x --token= -v y"], ["x --token= -v y"]),
+        (["x --token= hunter2 y"], ["x --token= *** y"]),
+        (["http://[bad"], ["***"]),
+        (["--env=TOKEN=hunter2"], ["--env=TOKEN=***"]),
+    ],
+)
+def test_an_argument_is_looked_at_as_its_program_will(args: list[str], shown: list[str]) -> None:
+    assert Hider().arguments(args) == shown
+
+
+def test_what_a_reference_stands_for_is_secret_also_when_its_server_cannot_be_reached() -> None:
+    definition = ServerDefinition(
+        "s", url="https://h/${GREENROOM_TEST_MISSING}", headers={"Authorization": "Bearer ${TOK}"}
+    )
+    found = {hidden.value for hidden in secrets_of(definition, {"TOK": "the-value-of-it"})}
+    assert "the-value-of-it" in found

@@ -716,11 +716,12 @@ def test_the_shared_address_stands_for_a_server_and_a_session_only_where_it_is_a
 
 def test_the_longest_prefix_says_whose_a_tool_would_be() -> None:
     room = FakeRoom()
-    off = attrs.evolve(room.config.servers["off"], name="off_more")
-    room.config = attrs.evolve(room.config, servers={**room.config.servers, "off_more": off})
+    names = ("off_a", "off-a-more")  # "_" comes after "-"
+    others = {name: attrs.evolve(room.config.servers["off"], name=name) for name in names}
+    room.config = attrs.evolve(room.config, servers={**room.config.servers, **others})
     room.reindex()
-    _, details = asked(room, describe="off_more_x")
-    assert (details["error"], details["server"]) == ("server_disabled", "off_more")
+    _, details = asked(room, describe="off_a_more_x")
+    assert (details["error"], details["server"]) == ("server_disabled", "off-a-more")
 
 
 def test_a_tool_of_another_server_than_the_one_named_is_not_called() -> None:
