@@ -28,7 +28,7 @@ ROOM = {"mcpServers": {}, "settings": {"toolPrefix": "none", "bootstrap": False}
 class Outlet:
     """Where the door's lines go: to the client's stream."""
 
-    congested = False
+    busy = False
 
     def __init__(self, out: Any) -> None:
         self._out = out
