@@ -211,7 +211,8 @@ def test_t49_the_mcp_tool_asks_a_newer_client_by_needing_input(server: str, tmp_
         first = door.result("tools/call", params)
         assert first["resultType"] == "input_required"
         ((key, request),) = first["inputRequests"].items()
-        assert request == {"method": "elicitation/create", "params": form}
+        asked_by = {"message": f"[{server}] Sure?", "_meta": {"greenroom/server": server}}
+        assert request == {"method": "elicitation/create", "params": {**form, **asked_by}}
         again = {**params, "inputResponses": {key: NAMED}, "requestState": first["requestState"]}
         final = door.result("tools/call", again)
         assert final["resultType"] == "complete"
