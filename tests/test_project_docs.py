@@ -21,7 +21,7 @@ PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 @pytest.fixture
 def copy(tmp_path: Path) -> Path:
     """The pages and what they are compared with, to be broken."""
-    for name in ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "pyproject.toml", "LICENSE"):
+    for name in ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "pyproject.toml", "LICENSE"):
         shutil.copy(ROOT / name, tmp_path)
     for folder in ("docs", "examples"):
         shutil.copytree(ROOT / folder, tmp_path / folder)
