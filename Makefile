@@ -29,7 +29,7 @@ demo: .venv/.installed
 
 test: .venv/.developed
 	@$(BIN)/python tools/real_servers.py
-	$(BIN)/python -m pytest $(or $(ARGS),--every-torture-row)
+	$(BIN)/python -m pytest -n auto --maxprocesses 4 --max-worker-restart 0 --dist worksteal $(or $(ARGS),--every-torture-row)
 
 soak: .venv/.fuzzable
 	GREENROOM_SOAK=1 $(BIN)/python -m pytest -s -o faulthandler_timeout=0 tests/soak

@@ -6,6 +6,7 @@ part is found again where it was.
 
 from __future__ import annotations
 
+import re
 from typing import TypeVar
 
 import msgspec
@@ -15,6 +16,7 @@ from ..protocol.halves import mend_escapes
 T = TypeVar("T")
 
 _as_parts = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_KEY = re.compile(rb'[\s{,]*"(?:[^"\\]++|\\.)*+"\s*:\s*')  # in valid JSON, with what is around it
 
 
 def decode(decoder: msgspec.json.Decoder[T], data: bytes | bytearray | msgspec.Raw) -> T:
@@ -45,8 +47,9 @@ def decode_parts(data: bytes | bytearray | msgspec.Raw) -> dict[str, msgspec.Raw
     end = 0
     for key, part in parts.items():
         value = bytes(part)
-        start = mended.find(value, end)
-        if start >= 0:  # else the key is there twice
-            end = start + len(value)
-            parts[key] = msgspec.Raw(came[start:end])
+        before = _KEY.match(mended, end)  # mended, a key may look like a value
+        if before is None or not mended.startswith(value, before.end()):
+            break  # a key is there twice: the rest stays mended
+        end = before.end() + len(value)
+        parts[key] = msgspec.Raw(came[before.end() : end])
     return parts

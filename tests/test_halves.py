@@ -83,6 +83,8 @@ def test_what_only_passes_is_as_it_came(value: dict[str, Any]) -> None:
 def test_a_part_is_found_where_it_was_and_not_where_it_looks_the_same() -> None:
     parts = lenient.decode_parts(rb'{"a":["\ud83d"],"b":["\ufffd"],"c":["\udfff"]}')
     assert [bytes(part) for part in parts.values()] == [rb'["\ud83d"]', rb'["\ufffd"]', rb'["\udfff"]']
+    parts = lenient.decode_parts(rb'{ "a\"b" : 1 ,"\ud83d":"\ud800"}')
+    assert [bytes(part) for part in parts.values()] == [b"1", rb'"\ud800"']
 
 
 def test_a_message_keeps_its_halves_in_what_only_passes_and_in_its_id() -> None:

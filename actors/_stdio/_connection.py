@@ -237,10 +237,10 @@ class StdioConnection:
 
     def kill_now(self) -> None:
         """SIGKILL to the group, at once and without waiting. Idempotent."""
+        if not self._is_gone and not self._child.is_reaped:
+            end_departed(departed(self._child.pid))  # first: its end of input may be what a leader leaves at
         self._silence()
         if not self._is_gone:
-            if not self._child.is_reaped:
-                end_departed(departed(self._child.pid))
             self._child.signal_group(signal.SIGKILL)
             self._reap()
             self._guard.sweep_soon(self._tag)

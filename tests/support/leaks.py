@@ -53,6 +53,7 @@ class Snapshot:
 def pytest_configure(config: pytest.Config) -> None:
     if hasattr(config, "workerinput"):
         own = tempfile.mkdtemp(prefix="gr-")
+        os.chmod(own, 0o711)  # as of /tmp: another user may walk through it
         os.environ["TMPDIR"] = tempfile.tempdir = own
         config.add_cleanup(partial(shutil.rmtree, own, ignore_errors=True))
 
