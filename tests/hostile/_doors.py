@@ -106,7 +106,7 @@ def opened(name: str, rows: Sequence[Row], folder: Path, neighbours: int = 1) ->
         config.write_text(json.dumps({"mcpServers": servers, "settings": SETTINGS}))
         for row in rows:
             _lay_out(row, folder, stack)
-        attacked = stack.enter_context(Attacked(_command(name, config, rows), _environment(folder), folder))
+        attacked = stack.enter_context(Attacked(_module(name, config, rows), _environment(folder), folder))
         door = Door(name, folder, attacked, neighbours=neighbours)
         stack.callback(door.close)
         if door.is_gateway:
@@ -115,11 +115,11 @@ def opened(name: str, rows: Sequence[Row], folder: Path, neighbours: int = 1) ->
         yield door
 
 
-def _command(name: str, config: Path, rows: Sequence[Row]) -> list[str]:
+def _module(name: str, config: Path, rows: Sequence[Row]) -> list[str]:
     if name.startswith("room"):
-        return [sys.executable, "-m", "tests.hostile.room", os.fspath(config), name.removeprefix("room-")]
+        return ["tests.hostile.room", os.fspath(config), name.removeprefix("room-")]
     options = [option for row in rows for option in row.options]
-    serve = [sys.executable, "-m", "greenroom", "serve", "--expose", name, "--config", os.fspath(config)]
+    serve = ["greenroom", "serve", "--expose", name, "--config", os.fspath(config)]
     return [*serve, *options]
 
 

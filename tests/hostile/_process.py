@@ -11,6 +11,7 @@ import os
 import re
 import signal
 import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterable, Mapping, Sequence
@@ -18,15 +19,22 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from .watched import Longest
+
 _LONG = 1 << 20  # bytes: an answer that is only counted
 _HEAD = re.compile(rb'\{"jsonrpc":\s*"2.0",\s*"id":\s*("?\w+"?)')
 
 
 class Attacked:
-    """`command` with its two pipes. Use as a context manager: it is killed at the end, if it still runs."""
+    """`python -m module …` with its two pipes. Use as a context manager: it is killed at the end, if it still runs.
 
-    def __init__(self, command: Sequence[str], env: Mapping[str, str], cwd: Path) -> None:
+    `longest`: the longest stretch in which its loop heard of nothing.
+    """
+
+    def __init__(self, module: Sequence[str], env: Mapping[str, str], cwd: Path) -> None:
         self._log = (cwd / "stderr.txt").open("wb")
+        self.longest = Longest(os.fspath(cwd / "stretches"))
+        command = [sys.executable, "-m", "tests.hostile.watched", os.fspath(cwd / "stretches"), *module]
         self.process = subprocess.Popen(
             command, env=env, cwd=cwd, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._log
         )
@@ -155,3 +163,4 @@ class Attacked:
             if stream is not None:
                 with suppress(OSError):
                     stream.close()
+        self.longest.close()

@@ -1,28 +1,42 @@
 """The embedded room as a process: `python -m tests.hostile.room CONFIG BACKEND`.
 
 It reads MCP calls as JSON lines, makes each of the room in its own program, and says how it ended: the length of what
-came, or the error's code. It ends with its input.
+came, or the error's code. It ends with its input. (It reads in its loop: a thread would wait for the interpreter's lock
+as long as the loop has anything to do, and that is no matter of the room's.)
 """
 
 from __future__ import annotations
 
 import json
+import os
 import sys
+from collections.abc import AsyncIterator
 from typing import Any
 
 import anyio
-from anyio import to_thread
 
 from greenroom import CallError, Greenroom, GreenroomError
 
 
 async def main(path: str) -> None:
     async with Greenroom.open(path) as room, anyio.create_task_group() as calls:
-        while line := await to_thread.run_sync(sys.stdin.buffer.readline):
+        async for line in _lines(sys.stdin.fileno()):
             calls.start_soon(_call, room, json.loads(line))
         calls.cancel_scope.cancel()
     assert room.drain_report is not None
     assert room.drain_report.adds_up
+
+
+async def _lines(fd: int) -> AsyncIterator[bytes]:
+    os.set_blocking(fd, False)
+    rest = b""
+    while True:
+        await anyio.wait_readable(fd)
+        if not (chunk := os.read(fd, 1 << 16)):
+            return
+        *lines, rest = (rest + chunk).split(b"\n")
+        for line in lines:
+            yield line
 
 
 async def _call(room: Greenroom, message: dict[str, Any]) -> None:

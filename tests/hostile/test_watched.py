@@ -1,0 +1,53 @@
+"""What counts as a stall: one long stretch does, many short ones beside a call that waits do not."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from .watched import Longest
+
+ROOT = Path(__file__).resolve().parents[2]
+PROGRAM = """
+import sys
+import time
+
+import anyio
+
+
+def burn(seconds):
+    until = time.thread_time() + seconds
+    while time.thread_time() < until:
+        pass
+
+
+async def main(steps, each):
+    for _ in range(steps):
+        burn(each)
+        await anyio.lowlevel.checkpoint()
+        await anyio.sleep(0)
+
+
+anyio.run(main, int(sys.argv[2]), float(sys.argv[3]), backend=sys.argv[1])
+"""
+
+
+@pytest.mark.parametrize("kind", ["trio", "asyncio"])
+@pytest.mark.parametrize(("steps", "each", "is_stall"), [(1, 0.06, True), (100, 0.001, False)])
+def test_a_stall_is_one_stretch_and_no_sum_of_them(
+    tmp_path: Path, kind: str, steps: int, each: float, is_stall: bool
+) -> None:
+    (tmp_path / "burning.py").write_text(PROGRAM)
+    longest = Longest(os.fspath(tmp_path / "stretches"))
+    watched = [sys.executable, "-m", "tests.hostile.watched", os.fspath(tmp_path / "stretches"), "burning"]
+    env = {**os.environ, "PYTHONPATH": f"{ROOT}:{tmp_path}"}
+    subprocess.run([*watched, kind, str(steps), str(each)], env=env, check=True, timeout=60)
+
+    stretch = longest.take()
+    longest.close()
+
+    assert (stretch > 0.05) is is_stall, f"{stretch * 1e3:.1f} ms"
