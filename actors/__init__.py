@@ -1,7 +1,7 @@
 """Who acts: the actor kernel, the server actor, the router, the catalogue writer, and the connections.
 
-The kernel: `Mailbox`, `Ref`, `Reply`, `CoreActor`, `Timers`, `EventStream`, over the two loops' `Rim`.
-A server: `ServerActor` (its calls: `CallDesk`, its owner task: `Incarnation`), asking its `Director`.
+The kernel: `Mailbox`, `Ref`, `Reply`, `CoreActor`, `Timers`, `EventStream`, over the two loops' `Backend`.
+A server: `ServerActor` (its calls: `CallTable`, its owner task: `Incarnation`), asking its `Supervisor`.
 Below it: `Peer`, `Connection`, `Connector` are the seam to whatever carries the bytes.
 
 The connectors that not every room needs are imported when first used: HTTP alone brings `ssl` with it.
@@ -11,28 +11,28 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from ._backend import Backend, Waiter, current_backend
 from ._call import Call, Tally
+from ._call_table import CallTable
 from ._catalogue_file import CatalogueFile, default_cache_path
 from ._catalogue_writer import CatalogueWriter, Flush, Save, Store
-from ._connection import Connection, Connector, ConnectorFactory, Hello, Listing
+from ._connection import Connection, Connector, ConnectorFactory, Handshake, Listing
 from ._core import CoreActor
-from ._desk import CallDesk
 from ._guard import Guard
 from ._host import Greeting, Host, NoHost, ServerRequest, not_found
 from ._mailbox import Mailbox
-from ._news import connect_failed, login_needed
+from ._messages import connect_failed, login_needed
 from ._peer import Exchange, Loss, LostReason, Peer, PeerHooks, RpcError
 from ._ref import MailboxFull, Ref, Reply
-from ._rim import Rim, Waiter, current_rim
+from ._room_context import Decision, Load, Next, Record, RoomContext, Spawner, Supervisor
 from ._router import Define, Learn, Router, Sync
 from ._server import INSTALL_TURN, TURN, ServerActor
 from ._slices import in_turns
-from ._stage import Director, Load, Record, Spawner, Stage, Then, Verdict
 from ._stdio import StdioConnector
 from ._stream import EventStream, Subscription
+from ._subscriptions import UPDATED
 from ._timers import Timer, Timers
 from ._wire import MODERN_VERSIONS, WireFault, decode_result
-from ._wishes import UPDATED
 
 if TYPE_CHECKING:
     from ._http import AuthFor, HttpConnector
@@ -45,22 +45,23 @@ __all__ = [
     "TURN",
     "UPDATED",
     "AuthFor",
+    "Backend",
     "Call",
-    "CallDesk",
+    "CallTable",
     "CatalogueFile",
     "CatalogueWriter",
     "Connection",
     "Connector",
     "ConnectorFactory",
     "CoreActor",
+    "Decision",
     "Define",
-    "Director",
     "EventStream",
     "Exchange",
     "Flush",
     "Greeting",
     "Guard",
-    "Hello",
+    "Handshake",
     "Host",
     "HttpConnector",
     "InProcessConnector",
@@ -71,34 +72,33 @@ __all__ = [
     "LostReason",
     "Mailbox",
     "MailboxFull",
+    "Next",
     "NoHost",
     "Peer",
     "PeerHooks",
     "Record",
     "Ref",
     "Reply",
-    "Rim",
+    "RoomContext",
     "Router",
     "RpcError",
     "Save",
     "ServerActor",
     "ServerRequest",
     "Spawner",
-    "Stage",
     "StdioConnector",
     "Store",
     "Subscription",
+    "Supervisor",
     "Sync",
     "Tally",
-    "Then",
     "Timer",
     "Timers",
     "UnixConnector",
-    "Verdict",
     "Waiter",
     "WireFault",
     "connect_failed",
-    "current_rim",
+    "current_backend",
     "decode_result",
     "default_cache_path",
     "in_turns",

@@ -25,10 +25,10 @@ from ._peer import Exchange, RpcError
 if TYPE_CHECKING:
     from anyio import CancelScope
 
-    from ._desk import CallDesk
-    from ._rim import Waiter
+    from ._backend import Waiter
+    from ._call_table import CallTable
 
-FAT = 1 << 20  # bytes of a result from which on looking at it takes milliseconds
+LARGE_RESULT = 1 << 20  # bytes of a result from which on looking at it takes milliseconds
 
 Progress = Callable[[Mapping[str, Any]], None]
 
@@ -72,8 +72,8 @@ class Call(Exchange):
     cancelled: bool = False
     lost_before: bool = False
     is_probe: bool = False
-    # What its desk writes when it accepts it.
-    actor: CallDesk | None = None
+    # What its call table writes when it accepts it.
+    actor: CallTable | None = None
     number: int = 0
     accepted_at: float = 0.0
     sent_at: float = 0.0
@@ -137,7 +137,7 @@ class Call(Exchange):
         if self.error is not None:
             raise self.error
         assert self.result is not None
-        if len(self.result) >= FAT:
+        if len(self.result) >= LARGE_RESULT:
             await _let_others_go_first()
         return self.result
 
@@ -150,8 +150,8 @@ class Call(Exchange):
     # ---- the one end ------------------------------------------------------------------------------------------------
 
     def finish(self, tally: Tally, *, result: bytes | None = None, error: CallError | None = None) -> bool:
-        """The outcome, once; with neither, the caller has left. False when there was one already. Its desk then runs
-        the callback."""
+        """The outcome, once; with neither, the caller has left. False when there was one already. Its call
+        table then runs the callback."""
         if self.ended:
             return False
         self.ended = True
@@ -183,7 +183,7 @@ class Call(Exchange):
 
 
 async def _let_others_go_first() -> None:
-    """Reading a fat result took the loop a while, and its caller will decode it, which takes as long again. Between the
-    two come those whose answers arrived meanwhile: one turn for the answers to be read, one for their callers."""
+    """Reading a large result took the loop a while, and its caller will decode it, which takes as long again. Between
+    the two come those whose answers arrived meanwhile: one turn for the answers to be read, one for their callers."""
     await anyio.lowlevel.cancel_shielded_checkpoint()
     await anyio.lowlevel.cancel_shielded_checkpoint()

@@ -15,10 +15,10 @@ import attrs
 
 from ..protocol.catalogue import ServerEntry
 from ..protocol.events import Kind
+from ._backend import Backend
 from ._core import CoreActor
 from ._fork import inert_in_forks
 from ._ref import Reply
-from ._rim import Rim
 from ._stream import EventStream
 
 
@@ -55,8 +55,8 @@ WriterMessage = Save | Flush
 class CatalogueWriter(CoreActor[WriterMessage]):
     name = "catalogue writer"
 
-    def __init__(self, rim: Rim, events: EventStream, store: Store) -> None:
-        super().__init__(rim)
+    def __init__(self, backend: Backend, events: EventStream, store: Store) -> None:
+        super().__init__(backend)
         self._events = events
         self._store: Store = store
         self._pending: dict[str, ServerEntry] = {}

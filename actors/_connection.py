@@ -20,7 +20,7 @@ from ._wire import MODERN_VERSIONS
 
 
 @attrs.frozen(eq=False)
-class Hello:
+class Handshake:
     """What the two sides agreed on."""
 
     protocol_version: str

@@ -16,9 +16,9 @@ from typing import Generic, TypeVar
 
 import anyio.lowlevel
 
+from ._backend import Backend
 from ._mailbox import Mailbox
 from ._ref import Ref, Reply
-from ._rim import Rim
 
 M = TypeVar("M")
 
@@ -31,12 +31,12 @@ class CoreActor(Generic[M]):
     name = "core"
     bound = 65_536
 
-    def __init__(self, rim: Rim) -> None:
-        self.rim = rim
+    def __init__(self, backend: Backend) -> None:
+        self.backend = backend
         self.mailbox: Mailbox[M, M] = Mailbox(self.bound, self._ring)
-        self.ref: Ref[M] = Ref(self.name, self.mailbox, rim)
+        self.ref: Ref[M] = Ref(self.name, self.mailbox, backend)
         self.closed: Exception | None = None
-        self._bell = rim.waiter()
+        self._bell = backend.waiter()
 
     def step(self, message: M) -> None:
         """Handle one message. Must not wait."""
@@ -56,7 +56,7 @@ class CoreActor(Generic[M]):
             if not len(self.mailbox):
                 await self._bell.wait()
             # A fresh bell before looking: what rings from here on is not missed.
-            self._bell = self.rim.waiter()
+            self._bell = self.backend.waiter()
             for message in self.mailbox.take(BATCH):
                 self._step_or_fail(message)
             await self.after_batch()

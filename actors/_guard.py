@@ -30,10 +30,10 @@ from pathlib import Path
 
 import anyio
 
+from ._backend import Backend
 from ._fork import inert_in_forks, let_go
 from ._part import Part
 from ._reaper import born, end, has_orphans, reap, strays, take_orphans, to_end
-from ._rim import Rim
 
 ROOM_KEY = "GREENROOM_ROOM"
 INCARNATION_KEY = "GREENROOM_INCARNATION"
@@ -52,10 +52,14 @@ class Guard:
     `start` raises `OSError` when it cannot be started: ask it before there is anything to guard.
     """
 
-    def __init__(self, rim: Rim, run_id: str, tell: Callable[[str], object] = lambda _text: None) -> None:
-        self._rim = rim
+    def __init__(
+        self, backend: Backend, run_id: str, tell: Callable[[str], object] = lambda _text: None
+    ) -> None:
+        self._backend = backend
         self._run_id = run_id
-        self._part = Part("the guard process", tell, "What runs would outlive a SIGKILL of ours.", rim.now)
+        self._part = Part(
+            "the guard process", tell, "What runs would outlive a SIGKILL of ours.", backend.now
+        )
         self.tell = tell
         self._groups: set[int] = set()
         self._births: dict[int, int] = {}  # of the servers that run, where we take orphans
@@ -138,14 +142,14 @@ class Guard:
         restarted = -math.inf
         while not self._closed:
             if not self._is_up():
-                if self._rim.now() - restarted < _AT_ONCE:
+                if self._backend.now() - restarted < _AT_ONCE:
                     raise ChildProcessError("it ends as soon as it is started")
                 self.start()
                 self._flush()
-                restarted = self._rim.now()
+                restarted = self._backend.now()
             await self._until_unwell()
             self._tend()
-            if self._rim.now() - restarted >= _AT_ONCE and self._is_up():
+            if self._backend.now() - restarted >= _AT_ONCE and self._is_up():
                 self._part.works()
 
     async def _until_unwell(self) -> None:
@@ -158,7 +162,7 @@ class Guard:
         self._watched = fd
         try:
             with anyio.move_on_after(_LOOK):
-                await self._rim.read_forever(fd, lambda: False)
+                await self._backend.read_forever(fd, lambda: False)
         finally:
             self._watched = None
             os.close(fd)
@@ -273,7 +277,7 @@ class Guard:
             finally:
                 os.close(theirs)
             if asked:
-                await self._rim.read_forever(answer, lambda: _read_into(said, answer))
+                await self._backend.read_forever(answer, lambda: _read_into(said, answer))
         finally:
             os.close(answer)
         return int(said) if said else None

@@ -26,11 +26,11 @@ from ..protocol.bounds import REASON_CHARACTERS
 from ..protocol.catalogue import Raw
 from ..protocol.config import Era, Settings
 from ..protocol.errors import GreenroomError
-from ._connection import Hello
+from ._backend import Backend
+from ._connection import Handshake
 from ._host import Greeting
 from ._items import take_object
 from ._peer import Exchange, Peer, RpcError
-from ._rim import Rim
 from ._wire import (
     HANDSHAKE_VERSIONS,
     MODERN_VERSIONS,
@@ -65,9 +65,9 @@ class RpcFailure(GreenroomError):
 class _Ask(Exchange):
     """An exchange that one task waits for."""
 
-    def __init__(self, rim: Rim, method: str, params: Mapping[str, Any] | None) -> None:
+    def __init__(self, backend: Backend, method: str, params: Mapping[str, Any] | None) -> None:
         super().__init__(method, params)
-        self.waiter = rim.waiter()
+        self.waiter = backend.waiter()
         self.answer: bytes | RpcError | None = None
 
     def end(self, result: bytes | None, error: RpcError | None) -> None:
@@ -76,13 +76,13 @@ class _Ask(Exchange):
 
 
 async def ask(
-    peer: Peer, rim: Rim, method: str, params: Mapping[str, Any] | None, timeout: float
+    peer: Peer, backend: Backend, method: str, params: Mapping[str, Any] | None, timeout: float
 ) -> dict[str, Any]:
     """Ask the server and wait at most `timeout` seconds for the result, every field as it said them.
 
     Raises `RpcFailure` as `ask_raw` does, and for a result that is no object or over the bounds of what is kept.
     """
-    answer = await ask_raw(peer, rim, method, params, timeout)
+    answer = await ask_raw(peer, backend, method, params, timeout)
     try:
         return take_object(answer)
     except WireFault as problem:
@@ -92,7 +92,7 @@ async def ask(
 
 async def ask_raw(
     peer: Peer,
-    rim: Rim,
+    backend: Backend,
     method: str,
     params: Mapping[str, Any] | None,
     timeout: float,
@@ -105,7 +105,7 @@ async def ask_raw(
     request is abandoned. When the connection is lost under it, it is its owner who hears of that
     (`PeerHooks.on_lost`) and cancels this.
     """
-    exchange = _Ask(rim, method, params)
+    exchange = _Ask(backend, method, params)
     peer.request(exchange)
     try:
         with anyio.move_on_after(timeout):
@@ -133,7 +133,7 @@ def _cut(text: str) -> str:
 
 async def shake_hands(
     peer: Peer,
-    rim: Rim,
+    backend: Backend,
     *,
     settings: Settings,
     client_info: Mapping[str, Any],
@@ -141,7 +141,7 @@ async def shake_hands(
     era: Era = Era.AUTO,
     era_hint: str | None = None,
     deadline: float | None = None,
-) -> Hello:
+) -> Handshake:
     """Agree on a protocol version and learn who the server is, until `deadline` or within `settings.connect_timeout`
     seconds.
 
@@ -152,8 +152,8 @@ async def shake_hands(
     peer.client_info = client_info
     peer.client_capabilities = greeting.capabilities
     if deadline is None:
-        deadline = rim.now() + settings.connect_timeout
-    meeting = _Meeting(peer, rim, settings, era, greeting.by_handshake, era_hint, deadline)
+        deadline = backend.now() + settings.connect_timeout
+    meeting = _Meeting(peer, backend, settings, era, greeting.by_handshake, era_hint, deadline)
     return await meeting.run()
 
 
@@ -162,46 +162,46 @@ class _Meeting:
     """One handshake: the two ways to greet, and when to change from one to the other."""
 
     peer: Peer
-    rim: Rim
+    backend: Backend
     settings: Settings
     era: Era
     by_handshake: bool
     hint: str | None
     deadline: float
 
-    async def run(self) -> Hello:
+    async def run(self) -> Handshake:
         if self.era is Era.HANDSHAKE:
             return attrs.evolve(await self._insist(self._initialize), is_its_choice=False)
         if self.era is Era.STATELESS:
             return attrs.evolve(await self._insist(self._discover_only), is_its_choice=False)
         if self.by_handshake:
-            hello = await self._initialize_first()
-            return attrs.evolve(hello, is_its_choice=hello.is_stateless)
+            handshake = await self._initialize_first()
+            return attrs.evolve(handshake, is_its_choice=handshake.is_stateless)
         if self.hint in HANDSHAKE_VERSIONS:
             return await self._initialize_first()
-        hello = await self._discover(self._probe_time())
-        if hello is not None:
-            return hello
+        handshake = await self._discover(self._probe_time())
+        if handshake is not None:
+            return handshake
         try:
             return await self._initialize()
         except RpcFailure as refusal:
             return await self._discover_after(refusal)
 
-    async def _insist(self, greet: Callable[[], Awaitable[Hello]]) -> Hello:
+    async def _insist(self, greet: Callable[[], Awaitable[Handshake]]) -> Handshake:
         try:
             return await greet()
         except RpcFailure as refusal:
             text = f'{refusal.text}; its entry says "era": "{self.era.value}": try "auto"'
             raise RpcFailure(refusal.method, text, error=refusal.error) from None
 
-    async def _discover_only(self) -> Hello:
-        hello = await self._discover(self._time_left())
-        if hello is None:
+    async def _discover_only(self) -> Handshake:
+        handshake = await self._discover(self._time_left())
+        if handshake is None:
             text = "no proof that it speaks 2026-07-28"
             raise RpcFailure("server/discover", text, error=fault(text))
-        return hello
+        return handshake
 
-    async def _initialize_first(self) -> Hello:
+    async def _initialize_first(self) -> Handshake:
         try:
             return await self._initialize()
         except RpcFailure as refusal:
@@ -209,14 +209,14 @@ class _Meeting:
                 raise
             return await self._discover_after(refusal)
 
-    async def _discover_after(self, refusal: RpcFailure) -> Hello:
+    async def _discover_after(self, refusal: RpcFailure) -> Handshake:
         """`initialize` was refused. Unless the server now proves to be of the newer era, that refusal is the answer."""
-        hello = None if refusal.timed_out else await self._discover(self._probe_time())
-        if hello is None:
+        handshake = None if refusal.timed_out else await self._discover(self._probe_time())
+        if handshake is None:
             raise refusal
-        return hello
+        return handshake
 
-    async def _discover(self, timeout: float) -> Hello | None:
+    async def _discover(self, timeout: float) -> Handshake | None:
         """Greet in the newer era. None: no proof that the server speaks it.
 
         Raises `RpcFailure` when it proves to speak only versions that we do not.
@@ -230,7 +230,9 @@ class _Meeting:
             supported = _versions(result.get("supportedVersions"))
             if version := _newest(MODERN_VERSIONS, supported):
                 self.peer.protocol_version = version
-                return _hello(version, result, _mapping(_mapping(result.get("_meta")).get(SERVER_INFO_KEY)))
+                return _handshake_of(
+                    version, result, _mapping(_mapping(result.get("_meta")).get(SERVER_INFO_KEY))
+                )
         self.peer.protocol_version = None
         if supported and not _newest(HANDSHAKE_VERSIONS, supported):
             raise _no_common_version("server/discover", ", ".join(supported))
@@ -239,15 +241,15 @@ class _Meeting:
     async def _ask_in_common(self, timeout: float) -> dict[str, Any]:
         """Ask in our newest version; refused with versions of which we know one, once more in that one."""
         try:
-            return await ask(self.peer, self.rim, "server/discover", None, timeout)
+            return await ask(self.peer, self.backend, "server/discover", None, timeout)
         except RpcFailure as refusal:
             version = _newest(MODERN_VERSIONS, _supported_by(refusal))
             if version is None:
                 raise
             self.peer.protocol_version = version
-            return await ask(self.peer, self.rim, "server/discover", None, self._probe_time())
+            return await ask(self.peer, self.backend, "server/discover", None, self._probe_time())
 
-    async def _initialize(self) -> Hello:
+    async def _initialize(self) -> Handshake:
         """Greet in the handshake era: offer the newest version, take any that we know."""
         self.peer.protocol_version = None
         params = {
@@ -255,13 +257,13 @@ class _Meeting:
             "capabilities": self.peer.client_capabilities,
             "clientInfo": self.peer.client_info,
         }
-        result = await ask(self.peer, self.rim, "initialize", params, self._time_left())
+        result = await ask(self.peer, self.backend, "initialize", params, self._time_left())
         version = result.get("protocolVersion")
         if version not in HANDSHAKE_VERSIONS:
             raise _no_common_version("initialize", repr(version))
         self.peer.protocol_version = version
         self.peer.notify("notifications/initialized")
-        return _hello(version, result, _mapping(result.get("serverInfo")))
+        return _handshake_of(version, result, _mapping(result.get("serverInfo")))
 
     def _probe_time(self) -> float:
         """A server that spoke the newer era last time is given longer: it may only be slow to start."""
@@ -270,7 +272,7 @@ class _Meeting:
         return min(probe or self.settings.probe_timeout, self._time_left())
 
     def _time_left(self) -> float:
-        return max(self.deadline - self.rim.now(), _LEAST_TIME)
+        return max(self.deadline - self.backend.now(), _LEAST_TIME)
 
 
 def _supported_by(refusal: RpcFailure) -> tuple[str, ...]:
@@ -296,9 +298,9 @@ def _no_common_version(method: str, theirs: str) -> RpcFailure:
     return RpcFailure(method, text, error=fault(text))
 
 
-def _hello(version: str, result: Mapping[str, Any], server_info: Raw) -> Hello:
+def _handshake_of(version: str, result: Mapping[str, Any], server_info: Raw) -> Handshake:
     instructions = result.get("instructions")
-    return Hello(
+    return Handshake(
         protocol_version=version,
         capabilities=_mapping(result.get("capabilities")),
         server_info=server_info,

@@ -7,8 +7,8 @@ only the second is a loss. While calls are in flight nothing is asked: a server 
 and they have their own clocks.
 
 `Health` is pure: what is known now goes in, what to do and when to look again comes out. `Pulse` is one incarnation's:
-it has the timer and puts the question. Who is looked after, and how often, is the director's to say. Rejected: a fixed
-timeout on the question, which is what makes slow servers restart for ever in the field.
+it has the timer and puts the question. Who is looked after, and how often, is the supervisor's to say. Rejected: a
+fixed timeout on the question, which is what makes slow servers restart for ever in the field.
 """
 
 from __future__ import annotations
@@ -104,10 +104,10 @@ class Pulse:
 
     def _look_at(self, when: float) -> None:
         if when < math.inf:
-            self._timer = self._incarnation.actor.stage.timers.at(when, self._look)
+            self._timer = self._incarnation.actor.context.timers.at(when, self._look)
 
     def _interval(self) -> float:
-        return self._incarnation.actor.director.health_interval(self._incarnation.actor)
+        return self._incarnation.actor.supervisor.health_interval(self._incarnation.actor)
 
     def _now(self) -> float:
-        return self._incarnation.actor.stage.rim.now()
+        return self._incarnation.actor.context.backend.now()

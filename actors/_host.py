@@ -50,7 +50,7 @@ def _nothing() -> Mapping[str, Any]:
 class Greeting:
     """How a server is to be met. `capabilities`: what its client can do, as the protocol writes it; `by_handshake`: the
     client waits to be asked or told, which no server can do from 2026-07-28 on. `log_level`: from which level on it
-    hears logs although it never said one; that is said with each request, so no server is met anew for it."""
+    hears logs although it never said one; that is said with each request, so no server is connected again for it."""
 
     capabilities: Mapping[str, Any] = attrs.field(factory=_nothing, hash=False)
     by_handshake: bool = False

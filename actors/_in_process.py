@@ -17,10 +17,10 @@ import anyio
 from ..protocol.config import ServerDefinition
 from ..protocol.errors import ConnectFailed, Reach
 from ..protocol.secrets import in_words
-from ._conversation import NEVER_CANCELLED, Conversation, mark_sent
+from ._backend import Backend
+from ._exchange_table import NEVER_CANCELLED, ExchangeTable, mark_sent
 from ._peer import Exchange, LostReason, PeerHooks, RpcError
 from ._pumps import pump_group
-from ._rim import Rim
 from ._sdk import as_server, from_message, serve, to_message
 from ._wire import encode_notification, encode_reply
 
@@ -31,15 +31,18 @@ if TYPE_CHECKING:
 _ANSWERS_WAITING = 64
 
 
-class InProcessPeer(Conversation):
+class InProcessPeer(ExchangeTable):
     """A `Peer` that hands messages over. Nothing is written, so what is handed over is sent."""
 
     channel = "its stream"
 
     def __init__(
-        self, rim: Rim, hooks: PeerHooks, to_server: MemoryObjectSendStream[SessionMessage | Exception]
+        self,
+        backend: Backend,
+        hooks: PeerHooks,
+        to_server: MemoryObjectSendStream[SessionMessage | Exception],
     ) -> None:
-        super().__init__(rim, hooks)
+        super().__init__(backend, hooks)
         self._to_server = to_server
 
     def request(self, exchange: Exchange) -> None:
@@ -61,7 +64,7 @@ class InProcessPeer(Conversation):
         self._hand_over(encode_reply(rpc_id, result, error))
 
     def hear(self, message: SessionMessage) -> None:
-        self.last_heard = self._rim.now()
+        self.last_heard = self._backend.now()
         self.take_line(from_message(message))
 
     def _hand_over(self, line: bytes) -> bool:
@@ -77,9 +80,9 @@ class InProcessPeer(Conversation):
 class InProcessConnector:
     """Runs one incarnation of a server that was given as an object, or as a factory of one."""
 
-    def __init__(self, definition: ServerDefinition, *, rim: Rim) -> None:
+    def __init__(self, definition: ServerDefinition, *, backend: Backend) -> None:
         self._definition = definition
-        self._rim = rim
+        self._backend = backend
 
     @asynccontextmanager
     async def open(self, hooks: PeerHooks) -> AsyncGenerator[InProcessConnection]:
@@ -88,7 +91,7 @@ class InProcessConnector:
         send, incoming = anyio.create_memory_object_stream["SessionMessage | Exception"](math.inf)
         outgoing, receive = anyio.create_memory_object_stream["SessionMessage"](_ANSWERS_WAITING)
         with send, incoming, outgoing, receive:
-            connection = InProcessConnection(InProcessPeer(self._rim, hooks, send), hooks, send)
+            connection = InProcessConnection(InProcessPeer(self._backend, hooks, send), hooks, send)
             async with pump_group() as tasks:
                 tasks.start_soon(connection.hear, receive)
                 tasks.start_soon(connection.run, server, incoming, outgoing)

@@ -10,10 +10,11 @@ natively; the connector's own `finally` has killed the tree by then.
 It is also the peer's `PeerHooks`. Those are called from a pump (on asyncio: from a loop callback, where there is no
 current task), so they only tell, or set a flag.
 
-Whatever is said of a failure passes here, or `CallDesk.call_answered`, on its way to errors: so here the server's
-secrets are taken out of it (`CallDesk.hidden`).
+Whatever is said of a failure passes here, or `CallTable.call_answered`, on its way to errors: so here the server's
+secrets are taken out of it (`CallTable.hidden`).
 
-What the server asks of its client is in `_questions`, what it is asked to tell in `_wishes`; both end with the task.
+What the server asks of its client is in `_questions`, what it is asked to tell in `_subscriptions`; both end with the
+task.
 
 When the server says that one of its lists changed, they are read again here, after a pause that lets a burst end; a
 change announced while reading is read after that, so none is lost and one change is one reading.
@@ -37,17 +38,17 @@ from ..protocol.errors import Bug, CallError
 from ..protocol.events import Kind
 from ..protocol.installers import is_installer
 from ..protocol.secrets import in_words
-from ._connection import Connection, Hello
+from ._connection import Connection, Handshake
 from ._handshake import RpcFailure, ask, shake_hands
 from ._health import Pulse
 from ._host import Greeting
 from ._lists import list_all
-from ._news import Failed, Gone, Listed, Lost, Ready, connect_failed
+from ._messages import Failed, Gone, Listed, Lost, Ready, connect_failed
 from ._patience import Patience
 from ._peer import LostReason, Peer
 from ._questions import Questions
+from ._subscriptions import Listening
 from ._wire import MODERN_VERSIONS
-from ._wishes import Listening
 
 if TYPE_CHECKING:
     from ._server import ServerActor
@@ -75,12 +76,12 @@ class Incarnation:
         self._leaving = False
         self._stopping = anyio.CancelScope()
         self._stopped_by = -math.inf
-        stage, definition = actor.stage, actor.definition
-        self._limit = definition.connect_timeout or stage.settings.connect_timeout
+        context, definition = actor.context, actor.definition
+        self._limit = definition.connect_timeout or context.settings.connect_timeout
         installs = is_installer(definition.command, definition.args)
-        most = (definition.install_timeout or stage.settings.install_timeout) if installs else None
-        self._patience = Patience(stage, stage.rim.now(), self._limit, most)
-        self._bell = actor.stage.rim.waiter()
+        most = (definition.install_timeout or context.settings.install_timeout) if installs else None
+        self._patience = Patience(context, context.backend.now(), self._limit, most)
+        self._bell = actor.context.backend.waiter()
         self.questions = Questions(self, actor.address)
         self.listening: Listening | None = None
         self.greeting: Greeting | None = None  # how its server was met
@@ -115,7 +116,7 @@ class Incarnation:
 
     def hurry(self) -> None:
         """The room is closing, so a stop that is under way may have less time than it was given."""
-        if self.actor.stage.rim.now() + self.actor.stop_time() < self._stopped_by:
+        if self.actor.context.backend.now() + self.actor.stop_time() < self._stopped_by:
             self._stopping.cancel()
 
     def give_up(self, why: str) -> LostReason:
@@ -153,8 +154,8 @@ class Incarnation:
             actor.tell(Gone(number))
 
     async def _live(self) -> None:
-        stage, address = self.actor.stage, self.actor.address
-        connector = stage.connect(self.actor.definition, address, self.number)
+        context, address = self.actor.context, self.actor.address
+        connector = context.connect(self.actor.definition, address, self.number)
         with anyio.CancelScope(deadline=self._patience.began + self._limit) as opening:
             self._scope = opening
             async with connector.open(self) as connection:
@@ -183,7 +184,7 @@ class Incarnation:
         is_hurried = True
         while is_hurried:
             seconds = self.actor.stop_time()
-            self._stopped_by = self.actor.stage.rim.now() + seconds
+            self._stopped_by = self.actor.context.backend.now() + seconds
             with anyio.CancelScope() as self._stopping:
                 await connection.stop(seconds)
             is_hurried = self._stopping.cancelled_caught
@@ -191,52 +192,52 @@ class Incarnation:
     async def _serve(self, connection: Connection) -> None:
         """Greet and list within the connect time, then stay until `leave`."""
         try:
-            hello = await self._greet(connection)
-            if hello is not None:
+            handshake = await self._greet(connection)
+            if handshake is not None:
                 self._reached("greeted")
-                await self._list_and_stay(connection, hello)
+                await self._list_and_stay(connection, handshake)
         except RpcFailure as error:
             self._fail(str(error))
         await anyio.sleep_forever()  # until `leave`, which every ending brings
 
-    async def _greet(self, connection: Connection) -> Hello | None:
+    async def _greet(self, connection: Connection) -> Handshake | None:
         """None: it did not come in time, which has been told. Raises `RpcFailure`."""
-        stage, actor, patience = self.actor.stage, self.actor, self._patience
-        greeting = self.greeting = stage.host.greeting(actor.address)
-        hello = None
+        context, actor, patience = self.actor.context, self.actor, self._patience
+        greeting = self.greeting = context.host.greeting(actor.address)
+        handshake = None
         with patience.scope:
-            hello = await shake_hands(
+            handshake = await shake_hands(
                 connection.peer,
-                stage.rim,
-                settings=attrs.evolve(stage.settings, connect_timeout=self._limit),
-                client_info=stage.client_info,
+                context.backend,
+                settings=attrs.evolve(context.settings, connect_timeout=self._limit),
+                client_info=context.client_info,
                 greeting=greeting,
                 era=actor.definition.era,
                 era_hint=actor.record.era_hint,
                 deadline=patience.began + patience.most,
             )
-        if hello is None:
+        if handshake is None:
             self._fail(patience.reason())
         patience.stop()
-        return hello
+        return handshake
 
-    async def _list_and_stay(self, connection: Connection, hello: Hello) -> None:
+    async def _list_and_stay(self, connection: Connection, handshake: Handshake) -> None:
         """What is left of the connect time is for the lists; after an install that took it up, as much again. Raises
         `RpcFailure` when the tools cannot be had."""
-        stage, actor = self.actor.stage, self.actor
-        self.listening = Listening(self, hello)
+        context, actor = self.actor.context, self.actor
+        self.listening = Listening(self, handshake)
         self.listening.listen()  # before the lists are read, so that no change falls between
-        revision, left = stage.next_revision(), self._patience.began + self._limit - stage.rim.now()
+        revision, left = context.next_revision(), self._patience.began + self._limit - context.backend.now()
         if self._patience.installs:
             left = self._limit
-        settings = attrs.evolve(stage.settings, connect_timeout=max(left, _LEAST_TIME))
-        listing = await list_all(connection.peer, stage.rim, hello, settings)
-        await self._answer_first(connection.peer, hello)
-        actor.tell(Ready(self.number, hello, listing, revision))
+        settings = attrs.evolve(context.settings, connect_timeout=max(left, _LEAST_TIME))
+        listing = await list_all(connection.peer, context.backend, handshake, settings)
+        await self._answer_first(connection.peer, handshake)
+        actor.tell(Ready(self.number, handshake, listing, revision))
         if not self._leaving:
             self.listening.start()
             self._pulse.start()
-        await self._stay(connection, hello)
+        await self._stay(connection, handshake)
 
     def _signs(self) -> object:
         assert self._connection is not None
@@ -245,11 +246,11 @@ class Incarnation:
     def _tell_progress(self, text: str) -> None:
         self.on_note(f"{text}: {self.last_line}" if self.last_line else text)
 
-    async def _answer_first(self, peer: Peer, hello: Hello) -> None:
+    async def _answer_first(self, peer: Peer, handshake: Handshake) -> None:
         """Answer what the server asked on being greeted, and let it act on the answers; or go on after a while, for
         people take their time. The ping brings what it was about to ask. That it has acted it does not say."""
         may_ask = self.greeting is not None and self.greeting.capabilities
-        if not may_ask or hello.protocol_version in MODERN_VERSIONS:
+        if not may_ask or handshake.protocol_version in MODERN_VERSIONS:
             return
         answered = 0
         with anyio.move_on_after(FIRST_ANSWERS):
@@ -262,25 +263,25 @@ class Incarnation:
 
     async def _ping(self, peer: Peer) -> None:
         with suppress(RpcFailure):
-            await ask(peer, self.actor.stage.rim, "ping", None, FIRST_ANSWERS)
+            await ask(peer, self.actor.context.backend, "ping", None, FIRST_ANSWERS)
 
-    async def _stay(self, connection: Connection, hello: Hello) -> None:
-        stage = self.actor.stage
+    async def _stay(self, connection: Connection, handshake: Handshake) -> None:
+        context = self.actor.context
         while True:
             await self._bell.wait()
             await anyio.sleep(DEBOUNCE)
-            self._bell = stage.rim.waiter()
-            revision = stage.next_revision()
+            self._bell = context.backend.waiter()
+            revision = context.next_revision()
             try:
-                with anyio.fail_after(stage.settings.call_timeout):
-                    listing = await list_all(connection.peer, stage.rim, hello, stage.settings)
+                with anyio.fail_after(context.settings.call_timeout):
+                    listing = await list_all(connection.peer, context.backend, handshake, context.settings)
             except (TimeoutError, RpcFailure) as error:
                 self.on_note(f"its lists changed, but reading them failed: {error or 'no answer in time'}")
             else:
-                self.actor.tell(Listed(self.number, hello, listing, revision))
+                self.actor.tell(Listed(self.number, handshake, listing, revision))
 
     def _reached(self, step: str) -> None:
-        self.actor.stage.events.emit(Kind.STEP, self.actor.address, self.number, detail=step)
+        self.actor.context.events.emit(Kind.STEP, self.actor.address, self.number, detail=step)
 
     def rearm(self) -> None:
         """What it is looked after by has changed."""
@@ -318,7 +319,7 @@ class Incarnation:
         if method in LISTS:
             self.look_again()
         if not self.questions.heed(method, params):
-            self.actor.stage.host.heard(self.actor.address, method, params)
+            self.actor.context.host.heard(self.actor.address, method, params)
 
     def on_request(self, rpc_id: Any, method: str, params: Mapping[str, Any] | None) -> None:
         self.questions.take(rpc_id, method, params)
@@ -329,4 +330,4 @@ class Incarnation:
             self.listening.presume_changed()
 
     def on_note(self, text: str) -> None:
-        self.actor.stage.events.emit(Kind.NOTE, self.actor.address, self.number, detail=text)
+        self.actor.context.events.emit(Kind.NOTE, self.actor.address, self.number, detail=text)

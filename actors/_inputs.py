@@ -21,7 +21,7 @@ from ._wire import MODERN_VERSIONS, WireFault, decode_result
 
 if TYPE_CHECKING:
     from ._call import Call
-    from ._desk import CallDesk
+    from ._call_table import CallTable
     from ._questions import Questions
 
 MOST_ROUNDS: Final = 10
@@ -40,7 +40,9 @@ def needs_input(call: Call, result: bytes, version: str | None) -> dict[str, Any
     return decoded if decoded.get("resultType") == "input_required" else None
 
 
-async def answer_inputs(desk: CallDesk, call: Call, result: Mapping[str, Any], questions: Questions) -> None:
+async def answer_inputs(
+    table: CallTable, call: Call, result: Mapping[str, Any], questions: Questions
+) -> None:
     """Find the answers and send the call again; or end it. A call that ends meanwhile cancels this."""
     if call.ended:
         return
@@ -52,9 +54,9 @@ async def answer_inputs(desk: CallDesk, call: Call, result: Mapping[str, Any], q
             more = error
     call.asking = None
     if isinstance(more, CallError):
-        desk.give_up(call, more)
+        table.give_up(call, more)
     elif more is not None:
-        desk.send_again(call, more)
+        table.send_again(call, more)
 
 
 async def _more_params(call: Call, result: Mapping[str, Any], questions: Questions) -> dict[str, Any]:

@@ -21,11 +21,11 @@ import attrs
 from ..protocol import bounds
 from ..protocol.catalogue import Raw
 from ..protocol.config import Settings
-from ._connection import Hello, Listing
+from ._backend import Backend
+from ._connection import Handshake, Listing
 from ._handshake import RpcFailure, ask_raw
 from ._items import Items
 from ._peer import Peer
-from ._rim import Rim
 from ._slices import in_turns
 from ._wire import WireFault, fault
 
@@ -47,19 +47,19 @@ _PROMPTS: Final = _Kind("prompts/list", "prompts", "prompts", "name")
 _KINDS: Final = (_TOOLS, _RESOURCES, _TEMPLATES, _PROMPTS)
 
 
-async def list_all(peer: Peer, rim: Rim, hello: Hello, settings: Settings) -> Listing:
+async def list_all(peer: Peer, backend: Backend, handshake: Handshake, settings: Settings) -> Listing:
     """Everything the server has, of the kinds it declares, side by side, each within `settings.connect_timeout`.
 
     Raises `RpcFailure` when the list of tools fails; what else went wrong is told in `Listing.problems`.
     """
-    kinds = [kind for kind in _KINDS if hello.capabilities.get(kind.capability) is not None]
+    kinds = [kind for kind in _KINDS if handshake.capabilities.get(kind.capability) is not None]
     share = _Share(settings.max_list_bytes, settings.max_list_items)
     if _TOOLS not in kinds:
         share.tools_are_read.set()
     lists = {kind: _List(kind, settings, share) for kind in kinds}
     async with anyio.create_task_group() as tasks:
         for each in lists.values():
-            tasks.start_soon(each.fetch, _asker(peer, rim, settings.connect_timeout))
+            tasks.start_soon(each.fetch, _asker(peer, backend, settings.connect_timeout))
     tools = lists.get(_TOOLS)
     if tools is not None and tools.failure is not None:
         raise tools.failure
@@ -73,12 +73,14 @@ async def list_all(peer: Peer, rim: Rim, hello: Hello, settings: Settings) -> Li
 _Asker = Callable[[str, Mapping[str, Any] | None], Awaitable[bytes]]
 
 
-def _asker(peer: Peer, rim: Rim, timeout: float) -> _Asker:
+def _asker(peer: Peer, backend: Backend, timeout: float) -> _Asker:
     """Ask with one deadline over all pages."""
-    deadline = rim.now() + timeout
+    deadline = backend.now() + timeout
 
     async def ask_in_time(method: str, params: Mapping[str, Any] | None) -> bytes:
-        return await ask_raw(peer, rim, method, params, max(deadline - rim.now(), 0.0), within=timeout)
+        return await ask_raw(
+            peer, backend, method, params, max(deadline - backend.now(), 0.0), within=timeout
+        )
 
     return ask_in_time
 

@@ -19,7 +19,7 @@ from ..protocol.installers import STILL_INSTALLING
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ._stage import Stage
+    from ._room_context import RoomContext
     from ._timers import Timer
 
 LOOK_EVERY: Final = 1.0  # seconds, or more often where there is little patience
@@ -35,13 +35,13 @@ class Patience:
     `quiet` seconds whatever it shows.
     """
 
-    def __init__(self, stage: Stage, began: float, quiet: float, most: float | None) -> None:
+    def __init__(self, context: RoomContext, began: float, quiet: float, most: float | None) -> None:
         self.began = began
         self.installs = most is not None
         self.most = quiet if most is None else max(most, quiet)
         self.scope = anyio.CancelScope(deadline=began + quiet)
         self.is_installing = False
-        self._stage = stage
+        self._context = context
         self._quiet = quiet
         self._seen: object = None
         self._tell_at = began + TELL_AFTER
@@ -65,19 +65,19 @@ class Patience:
         """Why there was no more time."""
         if not self.installs:
             return f"no answer to the handshake within {self._quiet:g}s"
-        if self._stage.rim.now() >= self.began + self.most:
+        if self._context.backend.now() >= self.began + self.most:
             return f"no answer to the handshake within {self.most:g}s, with the time to install it"
         return f"no answer to the handshake, and no sign of work for {self._quiet:g}s"
 
     def _look_later(self, signs: Callable[[], object], tell: Callable[[str], None]) -> None:
-        now = self._stage.rim.now()
+        now = self._context.backend.now()
         pause = min(LOOK_EVERY, self._quiet / 4)
-        self._timer = self._stage.timers.at(now + pause, lambda: self._look(signs, tell))
+        self._timer = self._context.timers.at(now + pause, lambda: self._look(signs, tell))
 
     def _look(self, signs: Callable[[], object], tell: Callable[[str], None]) -> None:
         if not self.is_installing:
             return
-        now, seen = self._stage.rim.now(), signs()
+        now, seen = self._context.backend.now(), signs()
         if seen != self._seen:
             self._seen = seen
             self.scope.deadline = min(now + self._quiet, self.began + self.most)

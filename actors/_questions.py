@@ -22,8 +22,8 @@ from ._peer import RpcError
 
 if TYPE_CHECKING:
     from ..protocol.address import Address
+    from ._backend import Waiter
     from ._incarnation import Incarnation
-    from ._rim import Waiter
 
 MOST_OPEN: Final = OPEN_QUESTIONS
 INTERNAL_ERROR: Final = -32603
@@ -54,7 +54,7 @@ class Questions:
     def __init__(self, incarnation: Incarnation, address: Address) -> None:
         self._incarnation = incarnation
         self._address = address
-        self._stage = incarnation.actor.stage
+        self._context = incarnation.actor.context
         self._open: dict[Any, _Question] = {}  # by the server's id of the request
         self.asked = 0  # in all
         self.closed = False
@@ -66,7 +66,7 @@ class Questions:
     async def settled(self) -> None:
         """Wait until none is open."""
         while self._open:
-            self._settled = self._stage.rim.waiter()
+            self._settled = self._context.backend.waiter()
             await self._settled.wait()
 
     def _is_over(self, rpc_id: Any) -> _Question | None:
@@ -85,7 +85,7 @@ class Questions:
             return
         self.asked += 1
         question = self._open[rpc_id] = _Question()
-        self._stage.spawn(lambda: self._answer(question, rpc_id, self._request(method, params or {})))
+        self._context.spawn(lambda: self._answer(question, rpc_id, self._request(method, params or {})))
 
     def heed(self, method: str, params: Mapping[str, Any] | None) -> bool:
         """Whether this notification is about a question; then it has been heeded."""
@@ -142,7 +142,7 @@ class Questions:
     async def _ask(self, request: ServerRequest) -> Mapping[str, Any]:
         """Ask the host. A bug of a callback is a refusal that does not tell the server what it was."""
         try:
-            return await self._stage.host.answer(request)
+            return await self._context.host.answer(request)
         except RpcRefusal:
             raise
         except Exception as error:

@@ -13,8 +13,8 @@ from typing import Any, Generic, TypeVar
 
 import anyio
 
+from ._backend import Backend
 from ._mailbox import Mailbox
-from ._rim import Rim
 
 T = TypeVar("T")
 M = TypeVar("M")
@@ -29,8 +29,8 @@ class Reply(Generic[T]):
 
     __slots__ = ("_error", "_value", "_waiter", "abandoned", "done")
 
-    def __init__(self, rim: Rim) -> None:
-        self._waiter = rim.waiter()
+    def __init__(self, backend: Backend) -> None:
+        self._waiter = backend.waiter()
         self._value: T | None = None
         self._error: Exception | None = None
         self.done = False
@@ -63,12 +63,12 @@ class Reply(Generic[T]):
 class Ref(Generic[M]):
     """The handle others hold on a core actor."""
 
-    __slots__ = ("_mailbox", "_rim", "name")
+    __slots__ = ("_backend", "_mailbox", "name")
 
-    def __init__(self, name: str, mailbox: Mailbox[M, M], rim: Rim) -> None:
+    def __init__(self, name: str, mailbox: Mailbox[M, M], backend: Backend) -> None:
         self.name = name
         self._mailbox = mailbox
-        self._rim = rim
+        self._backend = backend
 
     def tell(self, message: M) -> None:
         """Put it in the user lane. Raises `MailboxFull`."""
@@ -82,7 +82,7 @@ class Ref(Generic[M]):
     async def ask(self, make: Callable[[Reply[Any]], M], *, timeout: float | None = None) -> Any:
         """Send `make(reply)` and wait for the answer. Raises what the actor failed it with, `TimeoutError`,
         `MailboxFull`."""
-        reply: Reply[Any] = Reply(self._rim)
+        reply: Reply[Any] = Reply(self._backend)
         self.tell(make(reply))
         if timeout is None:
             return await reply.wait()

@@ -21,9 +21,9 @@ from ..protocol.config import ServerDefinition, Settings
 from ..protocol.events import Kind
 from ..protocol.index import Index
 from ..protocol.slices import Pace, Slices, finish
+from ._backend import Backend
 from ._core import CoreActor
 from ._ref import Reply
-from ._rim import Rim
 from ._slices import in_turns
 from ._stream import EventStream
 
@@ -59,14 +59,14 @@ class Router(CoreActor[RouterMessage]):
 
     def __init__(
         self,
-        rim: Rim,
+        backend: Backend,
         events: EventStream,
         servers: Mapping[str, ServerDefinition],
         entries: Mapping[str, ServerEntry],
         settings: Settings,
         on_change: Callable[[ServerEntry], None],
     ) -> None:
-        super().__init__(rim)
+        super().__init__(backend)
         self._events = events
         self._on_change = on_change
         self._servers = dict(servers)
@@ -97,14 +97,14 @@ class Router(CoreActor[RouterMessage]):
                 self._waiting.append(reply)
 
     async def after_batch(self) -> None:
-        news = [server for server, before in self._before.items() if await self._is_news(server, before)]
-        if news or self._is_stale:
+        changed = [server for server, before in self._before.items() if await self._is_news(server, before)]
+        if changed or self._is_stale:
             self.index = await in_turns(
                 Index.building(self._servers, self._entries, self._settings, previous=self.index)
             )
             await in_turns(self.index.preparing_lists())
             self._is_stale = False
-            for server in news:
+            for server in changed:
                 await in_turns(self.index.fitting(server))
                 self._note_faults(server)
         self._before = {}

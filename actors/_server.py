@@ -1,17 +1,18 @@
 """The server actor: everything of one address, in steps that do not wait.
 
 An actor is a record with a mailbox. Its state is a `Life`, moved only by `lifecycle.step`; the effects that come back
-are performed here, at once, by whoever brought the news: a caller, a pump, a timer. Nobody wakes up to read a mailbox,
-so a call on a connected server is admitted and written in its caller's own task, and an idle actor has no task at all.
-From connecting to closed there is one task, `Incarnation.run`, which owns the connection and nothing else; it and the
-pumps only *tell*: `Ready`, `Failed`, `Lost`, `Gone`, each with its incarnation's number, so late news of incarnation n
-never touches n + 1.
+are performed here, at once, by whoever brought the message: a caller, a pump, a timer. Nobody wakes up to read a
+mailbox, so a call on a connected server is admitted and written in its caller's own task, and an idle actor has no task
+at all. From connecting to closed there is one task, `Incarnation.run`, which owns the connection and nothing else; it
+and the pumps only *tell*: `Ready`, `Failed`, `Lost`, `Gone`, each with its incarnation's number, so a late message of
+incarnation n never touches n + 1.
 
 Two lanes. System messages are handled in the order they came, one at a time, also when handling one brings the next.
 Calls wait in the user lane while there is no connection (or all its places are taken) and outlive incarnations there.
 
 What an actor may not do is decide: whether to connect, what follows an ending, how long to idle is asked of the
-`Director`. An exception in a step is a bug: it ends this incarnation as `failed: bug`, and the other servers serve on.
+`Supervisor`. An exception in a step is a bug: it ends this incarnation as `failed: bug`, and the other servers serve
+on.
 """
 
 from __future__ import annotations
@@ -28,15 +29,26 @@ from ..protocol.events import Kind
 from ..protocol.lifecycle import Cause, Effect, Ending, Life, State, Trigger, is_late, settle, step
 from ..protocol.secrets import in_words
 from ._call import Call
-from ._desk import CONNECTED, CallDesk
+from ._call_table import CONNECTED, CallTable
 from ._host import Greeting
 from ._incarnation import Incarnation
 from ._inputs import answer_inputs
-from ._news import Failed, Gone, Leave, Listed, Lost, News, Ready, connect_failed, describe, login_needed
+from ._messages import (
+    Failed,
+    Gone,
+    Leave,
+    Listed,
+    Lost,
+    Message,
+    Ready,
+    connect_failed,
+    describe,
+    login_needed,
+)
 from ._peer import Loss, LostReason
-from ._stage import Director, Record, Stage, Then
+from ._room_context import Next, Record, RoomContext, Supervisor
+from ._subscriptions import Subscriptions
 from ._wire import MODERN_VERSIONS
-from ._wishes import Wishes
 
 Watcher = Callable[[CallError | None], None]
 # What a visit may wait for, and a call does not.
@@ -44,7 +56,7 @@ TURN: Final = "its turn to be visited"
 INSTALL_TURN: Final = "its turn to install"
 
 
-class ServerActor(CallDesk):
+class ServerActor(CallTable):
     __slots__ = (
         "_doomed",
         "_idle_time",
@@ -57,26 +69,28 @@ class ServerActor(CallDesk):
         "failed_at",
         "failure",
         "loss",
+        "subscriptions",
         "waiting_for",
         "waiting_since",
         "was_hung",
-        "wishes",
     )
 
-    def __init__(self, address: Address, record: Record, stage: Stage, director: Director) -> None:
-        super().__init__(address, record, stage, director)
+    def __init__(
+        self, address: Address, record: Record, context: RoomContext, supervisor: Supervisor
+    ) -> None:
+        super().__init__(address, record, context, supervisor)
         self.waiting_for: str | None = None  # while idle: gate, permit …
         self.waiting_since = -math.inf  # since when it wants to connect, or does
         self.connected_at = -math.inf
         self.failure: CallError | None = None  # why it last failed, until it connects again
         self.failed_at = -math.inf
         self.was_hung = False  # this incarnation was declared unresponsive
-        self.wishes = Wishes()
+        self.subscriptions = Subscriptions()
         self.loss = Loss.DIED  # how its connection was lost, if it was
         self._watchers: dict[Watcher, float] = {}  # and since when each waits
         self._doomed: list[Watcher] = []  # waited for an attempt that has failed and is being cleared away
         self._leases = 0
-        self._idle_time = math.inf  # as the director said when it connected, or its policy changed
+        self._idle_time = math.inf  # as the supervisor said when it connected, or its policy changed
         self._is_held = False  # its idle time is over, and the pool's minimum keeps it
         self._incarnation: Incarnation | None = None
         self._stepping = False
@@ -99,7 +113,7 @@ class ServerActor(CallDesk):
     @property
     def is_awaited(self) -> bool:
         """Calls, watchers or watched resources want a connection."""
-        return bool(self.mailbox.user or self._watchers or self.wishes.uris)
+        return bool(self.mailbox.user or self._watchers or self.subscriptions.uris)
 
     @property
     def is_watched(self) -> bool:
@@ -131,28 +145,28 @@ class ServerActor(CallDesk):
     # ---- what is asked of it ----------------------------------------------------------------------------------------
 
     def connect(self) -> None:
-        """The supervisor's cue: gate, slot and permit are had. Joins an attempt under way."""
+        """Granted by the supervisor: gate, slot and permit are had. Joins an attempt under way."""
         if self.life.state is State.IDLE:
             self.waiting_for = None
-            self.waiting_since = self.stage.rim.now()
+            self.waiting_since = self.context.backend.now()
             try:
                 self._move(Trigger.CONNECT)
             except Exception as error:  # here, or it would be the bug of whoever freed the permit
                 self._park(error)
 
-    def tell(self, news: News) -> None:
+    def tell(self, message: Message) -> None:
         """Put it in the system lane: handled now, or right after what is being handled."""
-        self.mailbox.put_system(news)
+        self.mailbox.put_system(message)
 
     def leave(self, ending: Ending, patience: float | None = None) -> None:
         """Ask this incarnation to end. `patience` None: the server's drain time. An idle actor closes at once."""
         if patience is None:
-            patience = self.definition.drain_timeout or self.stage.settings.drain_timeout
+            patience = self.definition.drain_timeout or self.context.settings.drain_timeout
         self.tell(Leave(ending, patience))
 
     def watch(self, watcher: Watcher) -> Callable[[], None]:
         """Call `watcher(None)` when it is next connected, `watcher(error)` when that fails. Returns how to stop."""
-        self._watchers[watcher] = self.stage.rim.now()
+        self._watchers[watcher] = self.context.backend.now()
 
         def forget() -> None:
             self._watchers.pop(watcher, None)
@@ -167,7 +181,7 @@ class ServerActor(CallDesk):
         greeting = self._incarnation.greeting if self._incarnation is not None else None
         return greeting.capabilities if greeting is not None else None
 
-    def must_meet_anew(self, greeting: Greeting) -> bool:
+    def is_outdated(self, greeting: Greeting) -> bool:
         """Whether its server was told of other capabilities than these, or cannot ask a client that waits for it. A
         server that took no handshake when it was offered one is left as it is."""
         told = self._incarnation.greeting if self._incarnation is not None else None
@@ -204,25 +218,25 @@ class ServerActor(CallDesk):
 
     def refuse_waiting(self, why: str, since: float) -> None:
         """What it waits for does not come: who has waited since `since` or longer is told so, the others wait on."""
-        server, waited = self.address.server, self.stage.settings.acquire_timeout
+        server, waited = self.address.server, self.context.settings.acquire_timeout
         text = f'Server "{server}" was not started within {waited:g}s: {why}; {Reach.NOT_SENT.words}.'
         error = CallTimeout(text, server=server, reach=Reach.NOT_SENT, timeout=waited)
         had_calls = bool(self.mailbox.user)
         for call in [call for call in self.mailbox.user if self._queued_at(call) <= since]:
             if call in self.mailbox.user:
                 self._unqueue(call)
-                self._end(call, error.twin())
+                self._end(call, error.copy())
         for watcher in [watcher for watcher, began in self._watchers.items() if began <= since]:
             if self._watchers.pop(watcher, None) is not None:  # unless one before it made it leave
                 watcher(error)
-        self.director.unwant(self)
+        self.supervisor.unwant(self)
         if had_calls:
             self._call_over()
 
     def stop_time(self) -> float:
         """Seconds the process tree has for its end."""
-        limit = self.definition.stop_timeout or self.stage.settings.stop_timeout
-        return max(0.1, min(limit, self.stage.stop_by - self.stage.rim.now()))
+        limit = self.definition.stop_timeout or self.context.settings.stop_timeout
+        return max(0.1, min(limit, self.context.stop_by - self.context.backend.now()))
 
     def abort(self, error: CallError) -> None:
         """The room has ended under it: whatever is still open fails, at once. Nothing is sent."""
@@ -251,7 +265,7 @@ class ServerActor(CallDesk):
 
     def rearm(self) -> None:
         """Its policy changed: look again at its idle time, its health, its places."""
-        self._idle_time = self.director.idle_timeout(self)
+        self._idle_time = self.supervisor.idle_timeout(self)
         self._is_held = False
         self._wake_by(self._life_deadline())
         if self._incarnation is not None:
@@ -265,7 +279,7 @@ class ServerActor(CallDesk):
     def note_bug(self, error: BaseException) -> None:
         """The traceback of an error of ours, into the event stream."""
         text = "".join(traceback.format_exception(error))
-        self.stage.events.emit(Kind.NOTE, self.address, self.life.incarnation, cause=Cause.BUG, detail=text)
+        self.context.events.emit(Kind.NOTE, self.address, self.life.incarnation, cause=Cause.BUG, detail=text)
 
     # ---- steps ------------------------------------------------------------------------------------------------------
 
@@ -276,48 +290,48 @@ class ServerActor(CallDesk):
         self._stepping = True
         try:
             while self.mailbox.system:
-                news = self.mailbox.system.popleft()
+                message = self.mailbox.system.popleft()
                 try:
-                    self._handle(news)
+                    self._handle(message)
                 except Exception as error:
                     self._park(error)
         finally:
             self._stepping = False
 
-    def _handle(self, news: News) -> None:
-        if isinstance(news, Leave):
-            self._on_leave(news)
+    def _handle(self, message: Message) -> None:
+        if isinstance(message, Leave):
+            self._on_leave(message)
             return
-        if news.incarnation != self.life.incarnation:
+        if message.incarnation != self.life.incarnation:
             return  # of an earlier incarnation
-        match news:
+        match message:
             case Ready():
-                self._on_ready(news)
+                self._on_ready(message)
             case Failed():
-                self._on_failed(news)
+                self._on_failed(message)
             case Lost():
-                self._on_lost(news.reason)
+                self._on_lost(message.reason)
             case Gone():
                 self._on_gone()
             case Listed() if self.life.state is State.CONNECTED:
-                self.director.listed(self, news.hello, news.listing, news.revision)
+                self.supervisor.listed(self, message.handshake, message.listing, message.revision)
             case Listed():
                 pass
 
-    def _on_ready(self, news: Ready) -> None:
+    def _on_ready(self, message: Ready) -> None:
         if is_late(self.life, Trigger.READY):
             return
         assert self._incarnation is not None
         peer = self.peer = self._incarnation.peer
         is_newer = peer.protocol_version in MODERN_VERSIONS
-        self._logs_by_request = is_newer and "logging" in news.hello.capabilities
-        self.connected_at = self.stage.rim.now()
+        self._logs_by_request = is_newer and "logging" in message.handshake.capabilities
+        self.connected_at = self.context.backend.now()
         self.failure = None
         self.was_hung = False
         self.loss = Loss.DIED
-        self._idle_time = self.director.idle_timeout(self)
-        self.director.ready(self, news.hello, news.listing, news.revision)
-        if self.must_meet_anew(self.stage.host.greeting(self.address)):
+        self._idle_time = self.supervisor.idle_timeout(self)
+        self.supervisor.ready(self, message.handshake, message.listing, message.revision)
+        if self.is_outdated(self.context.host.greeting(self.address)):
             # What can be answered has changed while it started. What it has is known; its calls wait for the next.
             text = "its client can answer other requests now"
             self._move(Trigger.STOP, Ending(Cause.RESTART, text))
@@ -327,17 +341,17 @@ class ServerActor(CallDesk):
         if self.is_resting:
             self._rest(self.connected_at)  # not a later look at the clock: idle since then is never called
 
-    def _on_failed(self, news: Failed) -> None:
+    def _on_failed(self, message: Failed) -> None:
         if is_late(self.life, Trigger.FAILED):
             return
         if self.life.state is State.CONNECTED:  # the owner task itself broke: as good as lost
-            if isinstance(news.error, Bug):
-                self._stop_for(news.error)
+            if isinstance(message.error, Bug):
+                self._stop_for(message.error)
             else:
-                self._on_lost(LostReason(str(news.error)))
+                self._on_lost(LostReason(str(message.error)))
             return
-        self._remember(news.error)
-        self._fail_attempt(Ending(_cause_of(news.error), _reason_of(news.error)))
+        self._remember(message.error)
+        self._fail_attempt(Ending(_cause_of(message.error), _reason_of(message.error)))
 
     def _fail_attempt(self, ending: Ending) -> None:
         """Whoever waits for it is told when it is cleared away; who comes from here on waits for the next."""
@@ -364,14 +378,14 @@ class ServerActor(CallDesk):
             return login_needed(server, reason.text)
         return connect_failed(server, reason)
 
-    def _on_leave(self, news: Leave) -> None:
+    def _on_leave(self, message: Leave) -> None:
         state = self.life.state
         if state is State.CLOSED:
             return
-        if state in (State.IDLE, State.CONNECTING) or news.patience <= 0:
-            self._move(Trigger.STOP, news.ending)
+        if state in (State.IDLE, State.CONNECTING) or message.patience <= 0:
+            self._move(Trigger.STOP, message.ending)
         else:
-            self._move(Trigger.DRAIN, news.ending, self.stage.rim.now() + news.patience)
+            self._move(Trigger.DRAIN, message.ending, self.context.backend.now() + message.patience)
         if self._incarnation is not None:
             self._incarnation.hurry()
 
@@ -388,7 +402,7 @@ class ServerActor(CallDesk):
 
     def _remember(self, error: CallError) -> None:
         self.failure = error
-        self.failed_at = self.stage.rim.now()
+        self.failed_at = self.context.backend.now()
 
     def _park(self, error: Exception) -> None:
         """A bug of ours. This server stops here; the event carries the traceback."""
@@ -404,7 +418,7 @@ class ServerActor(CallDesk):
     def _stop_for(self, bug: Bug) -> None:
         """Nothing here waits for anything any more, whatever else is broken; the tree is stopped."""
         self._remember(bug)
-        self.director.parked(self, bug)
+        self.supervisor.parked(self, bug)
         self._fail_queued(bug)  # first: a place that is freed is not for them
         self._fail_open(bug)
         self._notify(bug)
@@ -429,7 +443,7 @@ class ServerActor(CallDesk):
         if trigger in (Trigger.FAILED, Trigger.LOST):
             # Before its calls hear of it: who tries again at once meets the gate as it is now.
             assert self.life.ending is not None
-            self.director.failed(self, self.life.ending)
+            self.supervisor.failed(self, self.life.ending)
         self._perform(effects)
 
     def _perform(self, effects: tuple[Effect, ...]) -> None:
@@ -437,7 +451,7 @@ class ServerActor(CallDesk):
             match effect:
                 case Effect.OPEN:
                     self._incarnation = Incarnation(self, self.life.incarnation)
-                    self.stage.spawn(self._incarnation.run)
+                    self.context.spawn(self._incarnation.run)
                 case Effect.SERVE:
                     self._serve()
                 case Effect.ARM_DEADLINE:
@@ -459,16 +473,16 @@ class ServerActor(CallDesk):
         ending = self.life.ending
         assert ending is not None
         self.waiting_for = None
-        verdict = self.director.closed(self, ending)
-        if verdict.then is not Then.GONE:
+        decision = self.supervisor.closed(self, ending)
+        if decision.then is not Next.GONE:
             self.life = Life(incarnation=self.life.incarnation + 1)
             self._tell_transition(State.CLOSED)
-        if verdict.error is not None:
-            self._fail_queued(verdict.error)
-            self._notify_doomed(verdict.error)
-            if verdict.then is not Then.CONNECT:
-                self._notify(verdict.error)
-        if verdict.then is Then.CONNECT or (verdict.then is Then.IDLE and self.is_awaited):
+        if decision.error is not None:
+            self._fail_queued(decision.error)
+            self._notify_doomed(decision.error)
+            if decision.then is not Next.CONNECT:
+                self._notify(decision.error)
+        if decision.then is Next.CONNECT or (decision.then is Next.IDLE and self.is_awaited):
             self._want()
 
     def _notify(self, error: CallError | None) -> None:
@@ -486,7 +500,7 @@ class ServerActor(CallDesk):
 
     def _tell_transition(self, before: State) -> None:
         life = self.life
-        self.stage.events.emit(
+        self.context.events.emit(
             Kind.TRANSITION,
             self.address,
             life.incarnation,
@@ -498,26 +512,26 @@ class ServerActor(CallDesk):
             queued=len(self.mailbox.user),
         )
 
-    # ---- hooks of the desk ------------------------------------------------------------------------------------------
+    # ---- hooks of the call table ------------------------------------------------------------------------------------
 
     def _want(self) -> None:
         if self.life.state is not State.IDLE:
             return
         if self.waiting_for is None:
             self.waiting_for = "permit"
-            self.waiting_since = self.stage.rim.now()
-            self.director.want(self)
+            self.waiting_since = self.context.backend.now()
+            self.supervisor.want(self)
         elif self.waiting_for in (TURN, INSTALL_TURN):  # asked for now, not only visited
-            self.director.want(self)
+            self.supervisor.want(self)
 
     def _rest(self, since: float | None = None) -> None:
         """The last call is over: begin to idle (`since`; now when not given), or go on draining."""
         if self.life.state is CONNECTED and not self._leases:
-            self._idle_since = self.stage.rim.now() if since is None else since
+            self._idle_since = self.context.backend.now() if since is None else since
             self._is_held = False
             self._wake_by(self._idle_since + self._idle_time)
-            if self.stage.pressed:
-                self.director.rested(self)
+            if self.context.pressed:
+                self.supervisor.rested(self)
         elif self.life.state is State.DRAINING:
             self.life, effects = settle(self.life)
             self._perform(effects)
@@ -539,7 +553,7 @@ class ServerActor(CallDesk):
             except Exception as error:
                 self._park(error)
 
-        self.stage.spawn(find)
+        self.context.spawn(find)
 
     def _is_asked(self) -> bool:
         return self._incarnation is not None and len(self._incarnation.questions) > 0
@@ -548,7 +562,7 @@ class ServerActor(CallDesk):
         if self.life.state is State.IDLE:
             return f"waiting for {self.waiting_for or 'a cue'}"
         if self.is_installing:
-            took = self.stage.rim.now() - self.waiting_since
+            took = self.context.backend.now() - self.waiting_since
             line = f": {self.last_line}" if self.last_line else ""
             return f"installing for {took:.0f} s, which goes on{line}"
         tail = self._incarnation.stderr_tail() if self._incarnation is not None else ()
@@ -559,9 +573,9 @@ class ServerActor(CallDesk):
             return
         if self.life.state is State.DRAINING:
             self._move(Trigger.DEADLINE)
-        elif self._idle_since > self.connected_at and self._idle_time < self.director.idle_timeout(self):
+        elif self._idle_since > self.connected_at and self._idle_time < self.supervisor.idle_timeout(self):
             self.rearm()  # it has been called since its time was shortened
-        elif not self.director.may_expire(self):
+        elif not self.supervisor.may_expire(self):
             self._is_held = True
         else:
             text = f"no call for {self._idle_time:g}s"

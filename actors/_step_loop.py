@@ -9,7 +9,7 @@ scheduled something. So tasks and timers wait no longer than before, behind the 
 The readers have a poll of their own, in which asyncio's own selector is one descriptor among the others (an epoll can
 be polled). Everything used is public: a selector passed to `SelectorEventLoop`, and `call_soon` and `call_at`, through
 which whatever is scheduled in this thread goes; other threads and signals come in by a descriptor of asyncio's. Linux
-only; elsewhere `new_loop` is asyncio's own, and `Rim` finds no `add_step` there.
+only; elsewhere `new_loop` is asyncio's own, and `Backend` finds no `add_step` there.
 
 Names are resolved in threads that nobody waits for. asyncio's own are waited for at the end, however long a resolver
 hangs, and it may hang for half a minute.

@@ -19,7 +19,7 @@ from ..protocol.bounds import EVENTS_BEHIND
 from ..protocol.events import Event, Kind, Lagged
 from ..protocol.lifecycle import Cause, State
 from ..protocol.secrets import in_words
-from ._rim import Rim
+from ._backend import Backend
 
 BUFFER: Final = EVENTS_BEHIND
 
@@ -29,8 +29,8 @@ def _hides_nothing(_address: Address | None, text: str) -> str:
 
 
 class EventStream:
-    def __init__(self, rim: Rim) -> None:
-        self._rim = rim
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
         self.hide: Callable[[Address | None, str], str] = _hides_nothing
         self.seq = 0
         self.closed = False
@@ -63,7 +63,7 @@ class EventStream:
         if detail and kind is not Kind.CALL and kind is not Kind.STEP:
             detail = self.hide(address, detail)
         event = Event(
-            self.seq, self._rim.now(), kind, address, incarnation,
+            self.seq, self._backend.now(), kind, address, incarnation,
             before, after, cause, detail, in_flight, queued, call, outcome,
         )  # fmt: skip
         for reader in tuple(readers):
@@ -99,8 +99,8 @@ class EventStream:
                 reader.wake()
 
     @property
-    def rim(self) -> Rim:
-        return self._rim
+    def backend(self) -> Backend:
+        return self._backend
 
 
 class Subscription:
@@ -113,7 +113,7 @@ class Subscription:
         self._bound = buffer
         self._events: deque[Event] = deque()
         self._missed = 0
-        self._waiter = stream.rim.waiter()
+        self._waiter = stream.backend.waiter()
         self._closed = False
 
     def push(self, event: Event) -> None:
@@ -165,4 +165,4 @@ class Subscription:
             if self._closed or self._stream.closed:
                 raise StopAsyncIteration
             await self._waiter.wait()
-            self._waiter = self._stream.rim.waiter()
+            self._waiter = self._stream.backend.waiter()

@@ -18,10 +18,10 @@ import anyio.abc
 from .._own_files import check_peer
 from ..protocol.config import ServerDefinition, Settings
 from ..protocol.errors import ConnectFailed
+from ._backend import Backend
 from ._fork import inert_in_forks, let_go
 from ._peer import LostReason, PeerHooks
 from ._pumps import pump_group
-from ._rim import Rim
 from ._stdio import LinePeer
 
 _LOOK_AGAIN = 0.02  # while the server's queue of connections is full
@@ -35,9 +35,9 @@ class SocketPeer(LinePeer):
 class UnixConnector:
     """Reaches one incarnation of a server with a `socket`. Made by the room, called by the actor."""
 
-    def __init__(self, definition: ServerDefinition, *, rim: Rim, settings: Settings) -> None:
+    def __init__(self, definition: ServerDefinition, *, backend: Backend, settings: Settings) -> None:
         self._definition = definition
-        self._rim = rim
+        self._backend = backend
         self._settings = settings
 
     @asynccontextmanager
@@ -46,7 +46,7 @@ class UnixConnector:
         with socket.socket(socket.AF_UNIX) as line:
             line.setblocking(False)
             await self._connect(line)
-            connection = UnixConnection(line, hooks, rim=self._rim, settings=self._settings)
+            connection = UnixConnection(line, hooks, backend=self._backend, settings=self._settings)
             async with pump_group() as tasks:
                 connection.pump(tasks)
                 try:
@@ -86,14 +86,16 @@ class UnixConnection:
 
     pid: int | None = None
 
-    def __init__(self, line: socket.socket, hooks: PeerHooks, *, rim: Rim, settings: Settings) -> None:
+    def __init__(
+        self, line: socket.socket, hooks: PeerHooks, *, backend: Backend, settings: Settings
+    ) -> None:
         self._line = line
         self._hooks = hooks
-        self._rim = rim
-        self._over = rim.waiter()
+        self._backend = backend
+        self._over = backend.waiter()
         self._how = ""  # the first sign of the end, in words
         self.peer = SocketPeer(
-            rim,
+            backend,
             hooks,
             read_fd=line.fileno(),
             write_fd=line.fileno(),
@@ -103,7 +105,7 @@ class UnixConnection:
         inert_in_forks(self)
 
     def pump(self, tasks: anyio.abc.TaskGroup) -> None:
-        tasks.start_soon(self._rim.read_forever, self._line.fileno(), self.peer.read)
+        tasks.start_soon(self._backend.read_forever, self._line.fileno(), self.peer.read)
         tasks.start_soon(self.peer.write_forever)
         tasks.start_soon(self._watch_end)
 

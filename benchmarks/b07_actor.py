@@ -14,7 +14,7 @@ import pykka
 import trio
 import trio.testing
 
-from greenroom.actors import CoreActor, Reply, current_rim
+from greenroom.actors import CoreActor, Reply, current_backend
 
 from ._figures import Figure, at_least, ratio
 from ._rounds import Size, take_turns
@@ -64,7 +64,7 @@ class Counter(CoreActor[Any]):
     bound = 1 << 30
 
     def __init__(self, expected: int) -> None:
-        super().__init__(current_rim())
+        super().__init__(current_backend())
         self.seen = 0
         self.expected = expected
         self.done = trio.Event()

@@ -4,7 +4,7 @@
 * `_exposure`    what a door shows and who carries out requests: `proxy`, one tool
 * `_direct`      the same: what the servers have, by name
 * `_endpoint`    one handler of the gateway's MCP methods, for every door
-* `_asked`       what we have asked of a client
+* `_client_requests`  what we have asked of a client
 * `_stdio_door`  the server end of stdio
 * `_control`     the socket by which commands reach a running gateway; `_control_client`, their end of it
 * `_serve`       `greenroom serve`: a room, its doors and its log

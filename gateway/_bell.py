@@ -43,10 +43,10 @@ def hung_at(paths: Collection[Path], part: Part) -> Generator[Bell]:
     bell: Bell = _Clock()
     with ExitStack() as stack:
         try:
-            library = _inotify()
-            if library is not None:
-                kernel = stack.enter_context(library.INotify(nonblocking=True))
-                bell = _KernelBell(kernel, library, paths)
+            catalogue = _inotify()
+            if catalogue is not None:
+                kernel = stack.enter_context(catalogue.INotify(nonblocking=True))
+                bell = _KernelBell(kernel, catalogue, paths)
                 part.works()
         except OSError as error:  # too many instances, watches or descriptors
             part.failed(error)
@@ -89,9 +89,9 @@ class _KernelBell:
     """A folder is asked only about names that are missing or that lead on through a link, and about the file's: where a
     busy folder like /tmp merely stands on the way, it is the folder below that tells when it is moved."""
 
-    def __init__(self, kernel: Any, library: Any, paths: Collection[Path]) -> None:
+    def __init__(self, kernel: Any, catalogue: Any, paths: Collection[Path]) -> None:
         """Raises `OSError` when there are no more watches to be had."""
-        flags = library.flags
+        flags = catalogue.flags
         self._kernel = kernel
         self._of_names = int(
             flags.CREATE | flags.MOVED_FROM | flags.MOVED_TO | flags.DELETE | flags.ONLYDIR | flags.MASK_ADD

@@ -23,7 +23,7 @@ import anyio
 import attrs
 
 from . import _rpc as rpc
-from ._asked import Asked
+from ._client_requests import ClientRequests
 from ._exposure import Exposure
 from ._jobs import Job, RpcFault, Spawn
 from ._signed import result_without_ours, without_ours
@@ -99,16 +99,16 @@ class Endpoint:
     max_open: int = 1024
     note: Callable[[str], None] = _no_note
 
-    def open(self, outlet: Outlet, spawn: Spawn) -> Conversation:
+    def open(self, outlet: Outlet, spawn: Spawn) -> ClientSession:
         """Begin to talk with one client. `spawn` runs a coroutine function in a task group that outlives the
         conversation's answers."""
-        return Conversation(self, outlet, spawn)
+        return ClientSession(self, outlet, spawn)
 
     def server_info(self) -> dict[str, str]:
         return {"name": "greenroom", "title": "Greenroom", "version": self.version}
 
 
-class Conversation:
+class ClientSession:
     """One client. `receive` is given its lines, one at a time; answers go to its outlet, in any order."""
 
     def __init__(self, endpoint: Endpoint, outlet: Outlet, spawn: Spawn) -> None:
@@ -118,7 +118,7 @@ class Conversation:
         self._send = outlet.send
         self._spawn = spawn
         self._open: dict[bytes, Job] = {}
-        self._asked = Asked(self._send)
+        self._client_requests = ClientRequests(self._send)
         self._closing = False
         self._lists_by: float | None = None  # until when its lists may wait, once it has asked for one
         self._answer: Final[Mapping[str, Callable[[rpc.Envelope], Mapping[str, Any]]]] = {
@@ -127,7 +127,7 @@ class Conversation:
             "server/discover": self._discover,
             **dict.fromkeys(LISTS, self._list),
         }
-        self.ask = self._asked.ask
+        self.ask = self._client_requests.ask
         self.capabilities: Mapping[str, Any] = {}
         self._introduced = False
         self.modern = False
@@ -160,7 +160,7 @@ class Conversation:
     def _refuse_unread(self, head: bytes, fault: RpcFault) -> None:
         """Answer what cannot be read, under its id if its head tells; if it is an answer, whoever asked is told."""
         key = rpc.read_head_id(head)
-        if not self._asked.broken(key, fault):
+        if not self._client_requests.broken(key, fault):
             self._send(rpc.error_line(key, fault))
 
     def refuse_new(self) -> None:
@@ -172,7 +172,7 @@ class Conversation:
         jobs, self._open = list(self._open.values()), {}
         for job in jobs:
             job.cancel()
-        self._asked.close()
+        self._client_requests.close()
         self._exposure.left(self)
 
     # ---- what comes in -------------------------------------------------------------------------------------------
@@ -195,15 +195,15 @@ class Conversation:
     def _take_answer(self, envelope: rpc.Envelope, key: bytes) -> None:
         if not bytes(envelope.result) and not bytes(envelope.error):
             fault = RpcFault(rpc.INVALID_REQUEST, "Invalid request: it has no method.")
-            if not self._asked.broken(key, fault):
+            if not self._client_requests.broken(key, fault):
                 raise fault
-        self._asked.answered(key, envelope)
+        self._client_requests.answered(key, envelope)
 
     def _take_notification(self, method: str, envelope: rpc.Envelope) -> None:
         if method == "notifications/cancelled":
             self._cancelled(envelope)
         elif method == "notifications/progress":
-            self._asked.progressed(envelope)
+            self._client_requests.progressed(envelope)
         elif method == "notifications/initialized":
             self.greeted = True
         else:

@@ -2,7 +2,7 @@
 
 The endpoint knows the protocol and not one tool; an `Exposure` knows its tools and little of the protocol. `proxy`
 shows exactly one tool, `mcp`, whatever is configured behind it; `direct` (in `_direct`) shows what the servers have.
-What servers ask of the client, log and report reaches it at both, over the `Bridge`.
+What servers ask of the client, log and report reaches it at both, over the `ClientHost`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from ..protocol.errors import UsageError
 from . import _rpc as rpc
-from ._bridge import Bridge
+from ._client_host import ClientHost
 from ._jobs import Job, RpcFault
 from ._mcp_tool import DEFINITION, NAME, McpTool
 
@@ -97,8 +97,8 @@ class Proxy:
 
     def __init__(self, room: HostedRoom) -> None:
         self._room = room
-        self._bridge = Bridge(room)
-        self._tool = McpTool(room, parking=self._bridge.parking)
+        self._client_host = ClientHost(room)
+        self._tool = McpTool(room, suspended=self._client_host.suspended)
         self._level: str | None = None  # what servers were told last
 
     def capabilities(self) -> Mapping[str, Any]:
@@ -152,19 +152,19 @@ class Proxy:
         state = rpc.read_value(job.params.get("requestState"))
         if not isinstance(state, str):
             return False
-        if self._bridge.parking.resume(job, state) is None:
+        if self._client_host.suspended.resume(job, state) is None:
             text = "Invalid params: this requestState was not given here. Ask again without it."
             raise RpcFault(rpc.INVALID_PARAMS, text)
         return True
 
     def came(self, client: Client) -> None:
-        self._bridge.came(client)
+        self._client_host.came(client)
 
     def heard(self, client: Client, method: str) -> None:
-        self._bridge.said(method)
+        self._client_host.said(method)
 
     def left(self, client: Client) -> None:
-        self._bridge.left(client)
+        self._client_host.left(client)
 
     async def watch(self, *, task_status: anyio.abc.TaskStatus[None]) -> None:
         task_status.started()

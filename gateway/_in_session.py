@@ -33,7 +33,7 @@ _ASKED_OF_SERVERS: Final = (
 
 
 class InSession:
-    """A `WholeRoom`. `room` is a `Greenroom`, `session` an open session of it."""
+    """A `DirectRoom`. `room` is a `Greenroom`, `session` an open session of it."""
 
     def __init__(self, room: Any, session: Any) -> None:
         self._room = room

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Final
 
-from ..actors._rim import Rim, Waiter
+from ..actors._backend import Backend, Waiter
 
 _CHUNK: Final = 1 << 18
 _SHORT: Final = 4096
@@ -30,19 +30,19 @@ class LineWriter:
 
     def __init__(
         self,
-        rim: Rim,
+        backend: Backend,
         fd: int,
         *,
         congested: int = CONGESTED,
         full: int = FULL,
         on_broken: Callable[[], object] = lambda: None,
     ) -> None:
-        self._rim = rim
+        self._backend = backend
         self._fd = fd
         self._low, self._high = congested, full
         self._on_broken = on_broken
         self._queue: deque[bytes | memoryview] = deque()
-        self._wake = rim.waiter()
+        self._wake = backend.waiter()
         self._relief: Waiter | None = None
         self._empty: Waiter | None = None
         self._gathering = False  # a line was written, and the client not heard since
@@ -82,24 +82,24 @@ class LineWriter:
         """Write what waits, as fast as the client reads. Runs until cancelled or broken."""
         while not self.broken:
             await self._wake.wait()
-            self._wake = self._rim.waiter()
+            self._wake = self._backend.waiter()
             self._gathering = False
             self._write_waiting()
             while self._queue:
                 with suppress(PermissionError):  # a file: it takes what it can at once, or says why not
-                    await self._rim.wait_writable(self._fd)
+                    await self._backend.wait_writable(self._fd)
                 self._write_some()
 
     async def relieved(self) -> None:
         """Wait until no longer congested (or broken)."""
         while self.congested and not self.broken:
-            self._relief = self._rim.waiter()
+            self._relief = self._backend.waiter()
             await self._relief.wait()
 
     async def flushed(self) -> None:
         """Wait until nothing waits (or broken)."""
         while self.waiting and not self.broken:
-            self._empty = self._rim.waiter()
+            self._empty = self._backend.waiter()
             await self._empty.wait()
 
     def _wait(self, line: bytes | memoryview) -> None:

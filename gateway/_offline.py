@@ -1,4 +1,4 @@
-"""A library without a room: what the configuration and the catalogue on disk know. Starts nothing."""
+"""A catalogue without a room: what the configuration and the catalogue on disk know. Starts nothing."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from ..protocol.config import Config
 
 
-class OfflineLibrary:
-    """See `Library`. Use `open_library`."""
+class OfflineCatalogue:
+    """See `Catalogue`. Use `open_catalogue`."""
 
     def __init__(
         self, config: Config, entries: Mapping[str, ServerEntry | None], *, warning: str | None = None
@@ -47,9 +47,9 @@ class OfflineLibrary:
         )
 
 
-def open_library(config: Config) -> OfflineLibrary:
-    """The library of `config`, with what the catalogue on disk holds for its definitions."""
+def open_catalogue(config: Config) -> OfflineCatalogue:
+    """The catalogue of `config`, with what the catalogue on disk holds for its definitions."""
     wanted = catalogue_keys(config)
     cache = CatalogueFile(default_cache_path(), max_age=config.settings.cache_max_age)
     loaded = cache.load(wanted, time.time())
-    return OfflineLibrary(config, {**dict.fromkeys(wanted), **loaded.entries}, warning=loaded.warning)
+    return OfflineCatalogue(config, {**dict.fromkeys(wanted), **loaded.entries}, warning=loaded.warning)

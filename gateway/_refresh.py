@@ -15,7 +15,7 @@ from ..protocol.lifecycle import State
 from ._mcp_tool._unknown import waits
 
 if TYPE_CHECKING:
-    from ._mcp_tool import Librarian
+    from ._mcp_tool import CatalogueReader
     from ._room import Room, StatusRow
 
 
@@ -25,10 +25,10 @@ def begin(room: Room, server: str | None) -> dict[str, Any]:
     return {"names": room.refresh(server), "since": since}
 
 
-def look(room: Room, librarian: Librarian, asked: Mapping[str, Any]) -> list[dict[str, Any]]:
+def look(room: Room, reader: CatalogueReader, asked: Mapping[str, Any]) -> list[dict[str, Any]]:
     """How each server that was asked is doing: `state` is `known`, `failed` or `waiting`."""
     names: Sequence[str] = asked["names"]
-    rows = {row.server: row for row in librarian.rows()}
+    rows = {row.server: row for row in reader.rows()}
     return [_doing(room, name, rows.get(name), asked["since"]) for name in names]
 
 

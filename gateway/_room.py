@@ -129,7 +129,7 @@ class PlainRow:
     connecting: bool = False
 
 
-class Library(Protocol):
+class Catalogue(Protocol):
     """What is known without asking anybody: enough for status, list, search, describe and instructions."""
 
     @property
@@ -142,8 +142,8 @@ class Library(Protocol):
     def entry(self, server: str) -> ServerEntry | None: ...
 
 
-class Room(Library, Protocol):
-    """A library whose servers can be called and connected."""
+class Room(Catalogue, Protocol):
+    """A catalogue whose servers can be called and connected."""
 
     async def call(
         self,
@@ -181,10 +181,10 @@ class HostedRoom(Room, Protocol):
 
     def answer_with(self, host: Host | None) -> None: ...
 
-    def meet_anew(self) -> None: ...
+    def restart_outdated(self) -> None: ...
 
 
-class WholeRoom(HostedRoom, Protocol):
+class DirectRoom(HostedRoom, Protocol):
     """A room with the rest of the protocol: what the `direct` door uses."""
 
     def start_request(

@@ -27,23 +27,23 @@ import anyio
 import anyio.abc
 import attrs
 
+from ..actors._backend import current_backend
 from ..actors._part import Part
 from ..actors._reaper import want_orphans
-from ..actors._rim import current_rim
 from ..protocol.config import Config
 from ..protocol.errors import UsageError
 from . import _control as control
 from ._control_place import identity, socket_path
 from ._control_request import object_in, text_in
-from ._endpoint import Conversation, Endpoint
+from ._endpoint import ClientSession, Endpoint
 from ._event_log import TOLD, Hear, Log, follow, to_log
 from ._events_file import EventsFile
 from ._exposure import Exposure, Proxy
 from ._garbage import collect_again
 from ._in_session import InSession
-from ._mcp_tool import FOR_PEOPLE, Librarian, McpTool, ask
+from ._mcp_tool import FOR_PEOPLE, CatalogueReader, McpTool, ask
 from ._refresh import begin, look
-from ._room import Room, WholeRoom
+from ._room import DirectRoom, Room
 from ._stdio_door import StdioDoor, StreamFault, taken_over_stdio
 from ._views import status_view, tools_view
 from ._watch import watch_configuration
@@ -102,7 +102,7 @@ async def serve(config: Config, open_room: OpenRoom, options: Options) -> None:
     with ExitStack() as stack:
         hearers = [to_log(log), *events_file(options.events, stack, log.line)]
         stdin, stdout = stack.enter_context(taken_over_stdio())
-        door = StdioDoor(current_rim(), stdin, stdout, max_line=config.settings.max_line)
+        door = StdioDoor(current_backend(), stdin, stdout, max_line=config.settings.max_line)
         stack.enter_context(door.opened())
         async with anyio.create_task_group() as outer:
             await _serve_room(config, open_room, options, door, outer, hearers, log)
@@ -142,7 +142,7 @@ async def _serve_room(
 
 
 async def _until_asked(
-    room: WholeRoom,
+    room: DirectRoom,
     session: Any,
     options: Options,
     door: StdioDoor,
@@ -151,9 +151,9 @@ async def _until_asked(
     log: Log,
 ) -> None:
     """Let clients and commands in, until it is time to leave."""
-    exposure = exposure_of(options.expose, cast("WholeRoom", InSession(room, session)))
+    exposure = exposure_of(options.expose, cast("DirectRoom", InSession(room, session)))
     endpoint = Endpoint(exposure, options.version, note=log.line)
-    conversation = endpoint.open(door, outer.start_soon)
+    client_session = endpoint.open(door, outer.start_soon)
     async with anyio.create_task_group() as commanding:
         await commanding.start(exposure.watch)
         control_socket = Part(
@@ -166,13 +166,13 @@ async def _until_asked(
             commanding.start_soon(
                 watching.keep, partial(watch_configuration, room, options.reread, log, moved)
             )
-        outer.start_soon(_read_client, door, conversation, leaving)
+        outer.start_soon(_read_client, door, client_session, leaving)
         await leaving.asked.wait()
-        conversation.refuse_new()
+        client_session.refuse_new()
         commanding.cancel_scope.cancel()
 
 
-def exposure_of(name: str, room: WholeRoom) -> Exposure:
+def exposure_of(name: str, room: DirectRoom) -> Exposure:
     """What a door shows, by the name `--expose` has for it. Raises `UsageError` for one that is not known."""
     if name == "direct":
         from ._direct import Direct
@@ -183,9 +183,9 @@ def exposure_of(name: str, room: WholeRoom) -> Exposure:
     return Proxy(room)
 
 
-async def _read_client(door: StdioDoor, conversation: Conversation, leaving: Exit) -> None:
-    await door.read(conversation.receive, conversation.refuse_line)
-    conversation.close()
+async def _read_client(door: StdioDoor, client_session: ClientSession, leaving: Exit) -> None:
+    await door.read(client_session.receive, client_session.refuse_line)
+    client_session.close()
     leaving.at_once()
 
 
@@ -201,7 +201,7 @@ async def _heed_signals(
 
 
 async def _serve_commands(
-    room: WholeRoom,
+    room: DirectRoom,
     options: Options,
     part: Part,
     *,
@@ -226,22 +226,22 @@ def _socket_of(room: Room) -> Path:
 def commands(room: Any, version: str) -> Mapping[str, control.Handler]:
     """What the control socket offers. The answers are those of the `mcp` tool, in words for a person; `vitals` is for
     whoever looks for leaks: what a process cannot be seen to hold from outside."""
-    librarian = Librarian(room, hints=FOR_PEOPLE)
+    reader = CatalogueReader(room, hints=FOR_PEOPLE)
     numbers = itertools.count(1)
 
     async def hello(_params: Mapping[str, Any]) -> Any:
         return {"pid": os.getpid(), "version": version}
 
     async def status(_params: Mapping[str, Any]) -> Any:
-        return status_view(librarian, room)
+        return status_view(reader, room)
 
     async def tools(params: Mapping[str, Any]) -> Any:
-        return tools_view(librarian, room, text_in(params, "server"))
+        return tools_view(reader, room, text_in(params, "server"))
 
     async def mcp(params: Mapping[str, Any]) -> Any:
         # A command is a conversation of its own: a child per session is its own too, and ends with it.
         async with room.session(f"command-{next(numbers)}") as session:
-            own = cast("WholeRoom", InSession(room, session))
+            own = cast("DirectRoom", InSession(room, session))
             return await ask(McpTool(own, hints=FOR_PEOPLE), object_in(params, "arguments"))
 
     async def reconnect(params: Mapping[str, Any]) -> Any:
@@ -252,7 +252,7 @@ def commands(room: Any, version: str) -> Mapping[str, control.Handler]:
         return begin(room, params.get("server"))
 
     async def refreshed(params: Mapping[str, Any]) -> Any:
-        return look(room, librarian, params)
+        return look(room, reader, params)
 
     async def vitals(_params: Mapping[str, Any]) -> Any:
         return {

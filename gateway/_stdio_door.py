@@ -25,7 +25,7 @@ from typing import Final
 import anyio
 import anyio.lowlevel
 
-from ..actors._rim import AGAIN, More, Rim
+from ..actors._backend import AGAIN, Backend, More
 from ..actors._stdio._lines import LineSplitter
 from ..protocol.errors import GreenroomError
 from ._jobs import RpcFault
@@ -67,13 +67,13 @@ def taken_over_stdio() -> Generator[tuple[int, int]]:
 class StdioDoor:
     """One client on a pair of descriptors. It is its conversation's outlet: `send`, `busy`."""
 
-    def __init__(self, rim: Rim, stdin: int, stdout: int, *, max_line: int) -> None:
-        self._rim = rim
+    def __init__(self, backend: Backend, stdin: int, stdout: int, *, max_line: int) -> None:
+        self._backend = backend
         self._stdin = stdin
         self._stdout = stdout
         self._max_line = max_line
         self._splitter = LineSplitter(max_line, self._refuse_line)
-        self._writer = LineWriter(rim, stdout, on_broken=self._client_gone)
+        self._writer = LineWriter(backend, stdout, on_broken=self._client_gone)
         self._reading: anyio.CancelScope | None = None
         self._eof = False
         self._rest: list[bytes | bytearray] = []  # lines that were read and not yet taken, the last one first
@@ -132,7 +132,7 @@ class StdioDoor:
         with anyio.CancelScope() as self._reading:
             while (self._rest or not self._eof) and not self._writer.broken:
                 if waits and not self._rest:
-                    await self._rim.read_forever(self._stdin, self._on_readable)
+                    await self._backend.read_forever(self._stdin, self._on_readable)
                 else:
                     await anyio.lowlevel.checkpoint()
                     self._on_readable()

@@ -8,34 +8,34 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from ._mcp_tool import FOR_PEOPLE, Librarian, Mode
+from ._mcp_tool import FOR_PEOPLE, CatalogueReader, Mode
 from ._mcp_tool._texts import tool_details
 from ._mcp_tool._unknown import details as unknown_details
 from ._mcp_tool._unknown import sentence
 
 if TYPE_CHECKING:
-    from ._room import Library, StatusRow
+    from ._room import Catalogue, StatusRow
 
 
-def status_view(librarian: Librarian, library: Library) -> dict[str, Any]:
+def status_view(reader: CatalogueReader, catalogue: Catalogue) -> dict[str, Any]:
     """Every server in the order of the configuration; further addresses of a server follow under `addresses`."""
-    details = dict(librarian.status().details)
-    rows = {row.server: row for row in librarian.rows()}
+    details = dict(reader.status().details)
+    rows = {row.server: row for row in reader.rows()}
     details["servers"] = [{**_row(rows[server["name"]]), **server} for server in details["servers"]]
-    others = [row for row in library.status() if row.scope != "shared"]
+    others = [row for row in catalogue.status() if row.scope != "shared"]
     if others:
         details["addresses"] = [{"name": row.server, "scope": row.scope, **_row(row)} for row in others]
     return details
 
 
-def tools_view(librarian: Librarian, library: Library, server: str | None) -> dict[str, Any]:
+def tools_view(reader: CatalogueReader, catalogue: Catalogue, server: str | None) -> dict[str, Any]:
     """Every tool by name, or those of `server`; when it cannot be asked for, the `mcp` tool's refusal."""
-    refusal = librarian.refusal(Mode.LIST, server)
+    refusal = reader.refusal(Mode.LIST, server)
     if refusal is not None:
         return {**refusal.details, "mode": "tools", "message": refusal.text}
-    tools = [tool_details(target) for target in library.index.tools(server)]
+    tools = [tool_details(target) for target in catalogue.index.tools(server)]
     view: dict[str, Any] = {"mode": "tools", "server": server, "tools": tools, "count": len(tools)}
-    unknown = librarian.unknown(server)
+    unknown = reader.unknown(server)
     if unknown:
         view["unknownServers"] = unknown_details(unknown)
         view["message"] = f"{sentence(unknown)} {FOR_PEOPLE.learn}"

@@ -1,7 +1,7 @@
 """Every key of a configuration file, as data: the parser, the JSON Schema, the printed configuration and the
 tables in docs/configuration.md are made from these two tables, so none of them can lag behind another.
 
-A key knows where its value goes in the model and what happens when the value is wrong. `vital` keys break
+A key knows where its value goes in the model and what happens when the value is wrong. `identity` keys break
 their server: they say which program runs, with what, what it may show and whom it is shared with, and half of
 that is worse than none of it. The others are policy: their default is used and the problem listed, for a
 server that works with the wrong idle timeout beats a server that does not work. (A wrong setting has the same
@@ -45,7 +45,7 @@ class Key:
     attribute: str
     reader: Reader
     meaning: str
-    vital: bool = False
+    identity: bool = False
     default: str = ""  # in words, where the model's own default says too little
     parts: tuple[Key, ...] = ()
 

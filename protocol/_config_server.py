@@ -45,13 +45,13 @@ def read_server(name: str, entry: Givens) -> tuple[ServerDefinition, list[Proble
 
 
 def read_value(key: Key, given: Given, values: dict[str, Any], sources: dict[str, str], note: Note) -> None:
-    """One value into the model, or a problem: fatal for a vital key, a warning for policy."""
+    """One value into the model, or a problem: fatal for a key of its identity, a warning for policy."""
     try:
         values[key.attribute] = key.reader.read(given.value)
         sources[key.attribute] = given.source
     except BadValueError as wrong:
-        what = wrong.what if key.vital else f"{wrong.what}; the default is used"
-        note(given.problem(what, *wrong.inside, fatal=key.vital))
+        what = wrong.what if key.identity else f"{wrong.what}; the default is used"
+        note(given.problem(what, *wrong.inside, fatal=key.identity))
 
 
 def _stranger(key: str, known: Iterable[str]) -> str:

@@ -68,7 +68,7 @@ def _read_setting(
     if key.parts:
         _read_parts(key, given, values, sources, note)
         return
-    read_value(attrs.evolve(key, vital=True), given, values, sources, note)
+    read_value(attrs.evolve(key, identity=True), given, values, sources, note)
 
 
 def _read_parts(key: Key, given: Given, values: dict[str, Any], sources: dict[str, str], note: Note) -> None:

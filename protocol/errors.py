@@ -110,15 +110,15 @@ class CallError(GreenroomError):
         self.reach = reach
         self.tool = tool
 
-    def twin(self, reach: Reach | None = None) -> CallError:
+    def copy(self, reach: Reach | None = None) -> CallError:
         """The same error for one more call: each gets its own object, so tool names and tracebacks do not mix."""
-        twin = self.__class__.__new__(self.__class__, *self.args)
-        twin.args = self.args
-        twin.__dict__.update(self.__dict__)
-        twin.tool = None
+        copy = self.__class__.__new__(self.__class__, *self.args)
+        copy.args = self.args
+        copy.__dict__.update(self.__dict__)
+        copy.tool = None
         if reach is not None:
-            twin.reach = reach
-        return twin
+            copy.reach = reach
+        return copy
 
 
 class UsageError(CallError):

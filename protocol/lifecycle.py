@@ -5,7 +5,7 @@ Two rules, after h11's state file:
 1. Everything that affects a transition lives here, as data (`TABLE`) or as the one function that reads it
    (`step`). An actor carries a `Life` and asks `step` what the next one is; it never assigns a state.
 2. This file knows no clock, no loop, no process and no policy. What has to *happen* comes back as effects; the
-   actor performs them at its rim. Who decides what follows `CLOSED` is the supervisor.
+   actor performs them at its edge. Who decides what follows `CLOSED` is the supervisor.
 
 There is one way out. Every ending, good or bad, passes through `DRAINING`, and `GONE` is announced only when
 nothing of the process tree is left; so a slot freed by `GONE` is truly free, and an incarnation is never
@@ -13,7 +13,7 @@ half-dead. Draining with calls in flight waits for them until a deadline; draini
 stopping the tree. `Life.stopping` records that the tree has been told, so it is told exactly once.
 
 Requests that *join* what is going on are no events and have no row: connecting while connecting waits for the same
-attempt. `READY` and `FAILED` of an attempt that is already being left are late news, not events: `is_late`
+attempt. `READY` and `FAILED` of an attempt that is already being left are late messages, not events: `is_late`
 names them and the actor drops them. Everything else the table lacks is a bug, and raises with nothing changed.
 
 The diagram in the docs, the exhaustive test and the model of the property tests are made from `TABLE`.
@@ -153,7 +153,7 @@ class Life:
 
 
 def is_late(life: Life, trigger: Trigger) -> bool:
-    """True for news of an attempt that is already being left: drop it, it is not an event."""
+    """True for a message about an attempt that is already being left: drop it, it is not an event."""
     return trigger in (Trigger.READY, Trigger.FAILED) and life.state in (State.DRAINING, State.CLOSED)
 
 

@@ -1,4 +1,4 @@
-"""Admission: what stands between a reason to connect and the cue, after the gate: a slot, then a start permit.
+"""Admission: what stands between a reason to connect and the grant, after the gate: a slot, then a start permit.
 
 What only a visit wants waits for its turn before that, so that visits never take all the permits, and hold no slot
 while they wait: whoever is called waits for no turn, and passes ahead of the visits that wait for a slot. Of visits
@@ -11,7 +11,7 @@ back with `closed`, when nothing of its tree is left, and not before.
 
 Who rests and who is on its way out is read off the actors when the pool is about to decide, instead of being told to it
 as it happens: the actors know it anyway, a call on a connected server must not pay for a pool that has room, and no
-ending, whatever its cause, can be forgotten. Only while somebody waits (`Stage.pressed`) does an actor say so the
+ending, whatever its cause, can be forgotten. Only while somebody waits (`RoomContext.pressed`) does an actor say so the
 moment it comes to rest.
 """
 
@@ -20,7 +20,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from ..actors import INSTALL_TURN, TURN, ServerActor, Stage, Timer
+from ..actors import INSTALL_TURN, TURN, RoomContext, ServerActor, Timer
 from ..protocol.config import Settings
 from ..protocol.events import Kind
 from ..protocol.installers import is_installer
@@ -32,9 +32,9 @@ _Decisions = list[Grant[ServerActor] | Evict[ServerActor]]
 
 
 class Admission:
-    def __init__(self, stage: Stage) -> None:
-        settings = stage.settings
-        self._stage = stage
+    def __init__(self, context: RoomContext) -> None:
+        settings = context.settings
+        self._context = context
         self._cues: dict[ServerActor, Callable[[], None]] = {}
         self._deadlines: dict[ServerActor, Timer] = {}
         self._look: Timer | None = None
@@ -45,7 +45,7 @@ class Admission:
 
     def limits_changed(self) -> None:
         """The settings are others now. Who is live stays; who waits may be served."""
-        settings = self._stage.settings
+        settings = self._context.settings
         self.install_turns.resize(settings.install_turns)
         self.turns.resize(_turns(settings))
         self.permits.resize(settings.start_permits)
@@ -63,10 +63,10 @@ class Admission:
         if self.pool.give_back(actor):
             self._look_again()
 
-    def enter(self, actor: ServerActor, cue: Callable[[], None], *, in_turn: bool = False) -> None:
-        """Queue for a slot and a permit; `cue()` when both are had, at once or later. `in_turn`: it is only visited.
-        Entering again changes nothing but that."""
-        self._cues[actor] = cue
+    def enter(self, actor: ServerActor, granted: Callable[[], None], *, in_turn: bool = False) -> None:
+        """Queue for a slot and a permit; `granted()` when both are had, at once or later. `in_turn`: it is only
+        visited. Entering again changes nothing but that."""
+        self._cues[actor] = granted
         if not in_turn:
             self.install_turns.give_up(actor)
             self.turns.give_up(actor)
@@ -136,20 +136,20 @@ class Admission:
                 self._evicted(decision.who)
             elif decision.who.is_held:
                 self.pool.may_expire(decision.who)
-        self._stage.pressed = self.pool.is_pressed
+        self._context.pressed = self.pool.is_pressed
         self._watch()
 
     def _granted(self, actor: ServerActor) -> None:
-        cue = self._cues.get(actor)
-        if cue is None:
+        granted = self._cues.get(actor)
+        if granted is None:
             return  # it left while another's grant, decided in the same step, was carried out
         self._forget_deadline(actor)
         actor.waiting_for = "permit"
-        self.permits.acquire(actor, cue)
+        self.permits.acquire(actor, granted)
 
     def _evicted(self, actor: ServerActor) -> None:
         detail = "to make room" if self.pool.waiting else "more are live than there are slots"
-        self._stage.events.emit(
+        self._context.events.emit(
             Kind.DECISION,
             actor.address,
             actor.life.incarnation,
@@ -176,7 +176,7 @@ class Admission:
             self._look.cancel()
             self._look = None
         if when < math.inf:
-            self._look = self._stage.timers.at(when, self._look_again)
+            self._look = self._context.timers.at(when, self._look_again)
 
     def _look_again(self) -> None:
         self._read_the_actors()
@@ -187,9 +187,9 @@ class Admission:
     def _bound_the_wait(self, actor: ServerActor) -> None:
         """Whoever waits for a slot waits so long, each from when he came; calls have a bound of their own besides."""
         since = min(actor.awaited_since, self._now())
-        when = since + self._stage.settings.acquire_timeout
+        when = since + self._context.settings.acquire_timeout
         self._forget_deadline(actor)
-        self._deadlines[actor] = self._stage.timers.at(when, lambda: self._too_late(actor, since))
+        self._deadlines[actor] = self._context.timers.at(when, lambda: self._too_late(actor, since))
 
     def _too_late(self, actor: ServerActor, since: float) -> None:
         self._deadlines.pop(actor, None)
@@ -204,7 +204,7 @@ class Admission:
             timer.cancel()
 
     def _now(self) -> float:
-        return self._stage.rim.now()
+        return self._context.backend.now()
 
 
 def _is_victim(actor: ServerActor) -> bool:

@@ -130,8 +130,8 @@ class Calls(Requests):
 
     def _wait_by(self) -> float:
         """When somebody who begins to wait for a server now has waited long enough."""
-        stage = self._live.stage
-        return stage.rim.now() + stage.settings.queue_timeout
+        context = self._live.context
+        return context.backend.now() + context.settings.queue_timeout
 
     async def _find(self, name: str, server: str | None, leases: ExitStack, wait_by: float) -> Target:
         """`find`; a server that was connected for it stays leased until the caller has made its call."""
@@ -180,7 +180,7 @@ class Calls(Requests):
         """Wait until it is connected. By name: around the gate; else as a call would, and for as long, or until
         `wait_by`. An attempt that is under way then goes on. A server that has no standing address here (a child per
         call; per session, and this is none) is visited instead: that tells the same."""
-        root, settings, now = self._live.root, self._live.stage.settings, self._live.stage.rim.now()
+        root, settings, now = self._live.root, self._live.context.settings, self._live.context.backend.now()
         limit = min(settings.queue_timeout, wait_by - now)
         if by_name:
             definition = root.record(server).definition
@@ -193,7 +193,7 @@ class Calls(Requests):
         actor = self._actor(server)
         if actor.is_connected:
             return
-        waiter, box = self._live.stage.rim.waiter(), list[CallError | None]()
+        waiter, box = self._live.context.backend.waiter(), list[CallError | None]()
 
         def connected(error: CallError | None) -> None:
             box.append(error)
@@ -210,7 +210,7 @@ class Calls(Requests):
             forget()
             root.leave_alone(actor)
         if box[0] is not None:
-            raise box[0].twin()
+            raise box[0].copy()
 
     async def _visit(self, server: str, limit: float) -> None:
         """Start it once for what it has to say. Raises what kept it from starting."""
@@ -228,7 +228,7 @@ class Calls(Requests):
         except TimeoutError:
             raise _not_ready(actor, limit) from None
         if box[0] is not None:
-            raise box[0].twin()
+            raise box[0].copy()
 
     def _lease(self, server: str) -> Callable[[], None]:
         """Keep its connection from being evicted; returns how to let go."""

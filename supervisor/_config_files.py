@@ -28,7 +28,7 @@ from ..protocol.config_parse import Layer, imports_of, merge
 from ..protocol.errors import ConfigError, Problem, UsageError
 from . import _jsonc
 from ._imports import Surroundings, imported_layers, places_of, skipped
-from ._itself import without_itself
+from ._self_reference import without_self_reference
 
 LARGEST: Final = 64 * 1024 * 1024  # bytes; beyond it, it is no configuration
 
@@ -83,7 +83,7 @@ def load_config(
     config = merge(layers, environ=environ, strict=path is not None, problems=problems)
     places += (place for kind in kinds for place in places_of(kind, around))
     config = attrs.evolve(config, places=tuple(dict.fromkeys(map(str, places))))
-    return without_itself(config, cwd=cwd, found=path is None)
+    return without_self_reference(config, cwd=cwd, found=path is None)
 
 
 def project_files(config: Config, *, cwd: Path, home: Path, environ: Mapping[str, str]) -> tuple[str, ...]:

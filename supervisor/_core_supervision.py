@@ -31,7 +31,7 @@ async def keep_running(actor: CoreActor[Any], events: EventStream) -> None:
         except Exception as error:
             text = "".join(traceback.format_exception(error))
             events.emit(Kind.NOTE, detail=f"the {actor.name} failed and is restarted\n{text}")
-            intensity, too_often = intensity.restarted(actor.rim.now(), LIMIT, PERIOD)
+            intensity, too_often = intensity.restarted(actor.backend.now(), LIMIT, PERIOD)
             if too_often:
                 failure = CoreActorFailed(f"the {actor.name} failed more than {LIMIT} times in {PERIOD:g}s")
                 actor.close(failure)

@@ -50,19 +50,19 @@ class Updates:
 
     def __init__(self) -> None:
         self._found: deque[Mapping[str, Any]] = deque(maxlen=_MOST_UPDATES)
-        self._news = anyio.Event()
+        self._messages = anyio.Event()
 
     def put(self, params: Mapping[str, Any]) -> None:
         self._found.append(params)
-        self._news.set()
+        self._messages.set()
 
     def __aiter__(self) -> AsyncIterator[Mapping[str, Any]]:
         return self
 
     async def __anext__(self) -> Mapping[str, Any]:
         while not self._found:
-            self._news = anyio.Event()
-            await self._news.wait()
+            self._messages = anyio.Event()
+            await self._messages.wait()
         return self._found.popleft()
 
 
@@ -238,7 +238,7 @@ class Requests:
 
     def _refused(self, error: CallError) -> CallError:
         """It ends a request that never came to be accepted: for the drain report."""
-        self._live.stage.tally.refuse(error)
+        self._live.context.tally.refuse(error)
         return error
 
     @contextmanager
@@ -268,7 +268,7 @@ class Requests:
             if _is_about(params.get("uri"), place.original):
                 updates.put(params)
 
-        forget = self._live.reception.watch(actor.address, heard)
+        forget = self._live.room_host.watch(actor.address, heard)
         try:
             await self.watch_resource(place)
             try:
@@ -283,15 +283,15 @@ class Requests:
         hear of updates through their host."""
         actor = self._actor(place.server)
         await self._connect(place.server, by_name=False)
-        if place.original not in actor.wishes.uris and not _is_modern(actor):
+        if place.original not in actor.subscriptions.uris and not _is_modern(actor):
             await self.request(place.server, "resources/subscribe", {"uri": place.original})
-        if actor.wishes.add(place.original):
+        if actor.subscriptions.add(place.original):
             actor.wishes_changed()
 
     def unwatch_resource(self, place: Place) -> None:
         """The opposite; says so to the server when nobody watches any more, and does not wait."""
         actor = self._actor(place.server)
-        if not actor.wishes.drop(place.original) or not self._live.is_running:
+        if not actor.subscriptions.drop(place.original) or not self._live.is_running:
             return
         if actor.is_connected and not _is_modern(actor):
             try:
@@ -345,7 +345,7 @@ class Requests:
         """
         self._check_server(server)
         found = self._resolve_prompt(name, server)
-        wait_by = self._live.stage.rim.now() + self._live.stage.settings.queue_timeout
+        wait_by = self._live.context.backend.now() + self._live.context.settings.queue_timeout
         for candidate in found.servers if isinstance(found, Missing) else ():
             await self._connect(candidate, by_name=False, wait_by=wait_by)
             await self._live.router.ref.ask(Sync)

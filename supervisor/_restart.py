@@ -16,14 +16,14 @@ from typing import Final
 
 import attrs
 
-from ..actors import Then
+from ..actors import Next
 from ..protocol.config import Lifecycle, RestartPolicy, ServerDefinition
 from ..protocol.lifecycle import Cause
 
 
 @attrs.frozen
 class After:
-    then: Then
+    then: Next
     fails_queued: bool  # queued calls fail now; else they wait
 
 
@@ -34,14 +34,14 @@ def _same(after: After) -> Mapping[Lifecycle, After]:
     return MappingProxyType(dict.fromkeys(Lifecycle, after))
 
 
-_REST = _same(After(Then.IDLE, fails_queued=False))
-_DOWN = _same(After(Then.DOWN, fails_queued=True))
-_GONE = _same(After(Then.GONE, fails_queued=True))
+_REST = _same(After(Next.IDLE, fails_queued=False))
+_DOWN = _same(After(Next.DOWN, fails_queued=True))
+_GONE = _same(After(Next.GONE, fails_queued=True))
 _RENEW = MappingProxyType(
     {
-        _LAZY: After(Then.IDLE, fails_queued=False),
-        _EAGER: After(Then.CONNECT, fails_queued=False),
-        _KEEP: After(Then.CONNECT, fails_queued=False),
+        _LAZY: After(Next.IDLE, fails_queued=False),
+        _EAGER: After(Next.CONNECT, fails_queued=False),
+        _KEEP: After(Next.CONNECT, fails_queued=False),
     }
 )
 AFTERMATH: Final[Mapping[Cause, Mapping[Lifecycle, After]]] = MappingProxyType(
@@ -50,9 +50,9 @@ AFTERMATH: Final[Mapping[Cause, Mapping[Lifecycle, After]]] = MappingProxyType(
         Cause.EVICTED: _REST,
         Cause.CONNECT_FAILED: MappingProxyType(
             {
-                _LAZY: After(Then.IDLE, fails_queued=True),
-                _EAGER: After(Then.IDLE, fails_queued=True),
-                _KEEP: After(Then.CONNECT, fails_queued=True),
+                _LAZY: After(Next.IDLE, fails_queued=True),
+                _EAGER: After(Next.IDLE, fails_queued=True),
+                _KEEP: After(Next.CONNECT, fails_queued=True),
             }
         ),
         Cause.LOST: _REST,  # refined by the restart policy
@@ -69,9 +69,9 @@ AFTERMATH: Final[Mapping[Cause, Mapping[Lifecycle, After]]] = MappingProxyType(
     }
 )
 _LOST: Final = {
-    RestartPolicy.NEVER: After(Then.DOWN, fails_queued=True),
-    RestartPolicy.ON_DEMAND: After(Then.IDLE, fails_queued=False),
-    RestartPolicy.ALWAYS: After(Then.CONNECT, fails_queued=False),
+    RestartPolicy.NEVER: After(Next.DOWN, fails_queued=True),
+    RestartPolicy.ON_DEMAND: After(Next.IDLE, fails_queued=False),
+    RestartPolicy.ALWAYS: After(Next.CONNECT, fails_queued=False),
 }
 
 

@@ -352,17 +352,17 @@ class Greenroom(Calls):
 
     def answer_with(self, host: Host | None) -> None:
         """Let `host` answer what servers ask, and hear what they say, instead of the room's callbacks. Servers that
-        were told of other capabilities than it has now are met anew, once their calls are done."""
-        self._live.reception.answer_with(host)
-        self.meet_anew()
+        were told of other capabilities than it has now are connected again, once their calls are done."""
+        self._live.room_host.answer_with(host)
+        self.restart_outdated()
 
-    def meet_anew(self) -> None:
+    def restart_outdated(self) -> None:
         """What can be answered, or how, has changed: restart the servers that were met otherwise. One that is being
         installed, or only visited, is let finish first; it is asked again when it is ready."""
-        reception, root = self._live.reception, self._live.root
+        room_host, root = self._live.room_host, self._live.root
         for actor in tuple(root.actors.values()):
             known = actor.life.state in (State.CONNECTING, State.CONNECTED) and not root.is_first_start(actor)
-            if known and actor.must_meet_anew(reception.greeting(actor.address)):
+            if known and actor.is_outdated(room_host.greeting(actor.address)):
                 actor.leave(Ending(Cause.RESTART, "its client can answer other requests now"))
 
     async def drain(self, server: str) -> None:

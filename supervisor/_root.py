@@ -1,13 +1,13 @@
 """The root supervisor: makes actors, and answers what they may not decide.
 
-It is the `Director` of every server actor. All of it is plain functions called from inside an actor's step, so a
+It is the `Supervisor` of every server actor. All of it is plain functions called from inside an actor's step, so a
 decision is never out of date when it is acted on. The policies are pure objects next door (`_gate`, `_restart`,
 `_pool`, `_permits`); here is only the wiring: which policy is asked when, and what follows.
 
-From a reason to connect to the cue, an idle actor passes three doors in this order: its server's gate (waits for it to
-open; an explicit connect goes around it, once a second), then admission (`_admission`): a slot of the pool, and a start
-permit. It can leave the queue at each without a trace. The gate may shut while it waits: when the permit comes, it is
-asked once more.
+From a reason to connect to the grant, an idle actor passes three doors in this order: its server's gate (waits for it
+to open; an explicit connect goes around it, once a second), then admission (`_admission`): a slot of the pool, and a
+start permit. It can leave the queue at each without a trace. The gate may shut while it waits: when the permit comes,
+it is asked once more.
 
 A half-open gate's one probe is a call, or an attempt to connect that no call asked for; the record holds which. Only
 its own end is the probe's end, and one that ends without an answer hands its turn to the next call that waits.
@@ -36,16 +36,16 @@ import attrs
 
 from ..actors import (
     Call,
-    CallDesk,
-    Hello,
+    CallTable,
+    Decision,
+    Handshake,
     Listing,
     Loss,
+    Next,
     Record,
+    RoomContext,
     ServerActor,
-    Stage,
-    Then,
     Timer,
-    Verdict,
     login_needed,
 )
 from ..protocol.address import SHARED, Address
@@ -101,7 +101,7 @@ BYPASS_EVERY = 1.0  # seconds between two starts that go around a shut gate
 class Learner(Protocol):
     """Where the root puts what a server said of itself."""
 
-    def __call__(self, actor: ServerActor, hello: Hello, listing: Listing, revision: int) -> None: ...
+    def __call__(self, actor: ServerActor, handshake: Handshake, listing: Listing, revision: int) -> None: ...
 
 
 # Named for every call, see `actors._peer`.
@@ -143,10 +143,10 @@ class ServerRecord(Record):
 
 
 class Root:
-    """The `Director` of all server actors of one room."""
+    """The `Supervisor` of all server actors of one room."""
 
-    def __init__(self, stage: Stage, learn: Learner, visited: Callable[[str], None]) -> None:
-        self.stage = stage
+    def __init__(self, context: RoomContext, learn: Learner, visited: Callable[[str], None]) -> None:
+        self.context = context
         self.records: dict[str, ServerRecord] = {}
         self.actors: dict[Address, ServerActor] = {}
         self.closing: CallError | None = None
@@ -155,8 +155,8 @@ class Root:
         ] = {}  # by scope: what sessions set, for a server or all
         self._learn = learn
         self._on_visited = visited  # told of the end of each try to visit a server, good or bad
-        self._policy = GatePolicy.of(stage.settings)
-        self.admission = Admission(stage)
+        self._policy = GatePolicy.of(context.settings)
+        self.admission = Admission(context)
         # Jitter, not secrets: out of the module's own source, so whoever seeds that has the same run again.
         self._random = random.Random(random.getrandbits(64))  # noqa: S311
         self._calls_apart = 0
@@ -241,7 +241,7 @@ class Root:
                     parent=record,
                 )
                 record.address = address
-            found = ServerActor(address, record, self.stage, self)
+            found = ServerActor(address, record, self.context, self)
             self.actors[address] = found
         return found
 
@@ -254,7 +254,7 @@ class Root:
     def actor_for(self, server: str, session: str | None) -> ServerActor:
         """The actor of a call to `server`, out of this session or out of none. Raises as `address` does."""
         record = self.record(server)
-        isolation = record.definition.isolation or self.stage.settings.isolation
+        isolation = record.definition.isolation or self.context.settings.isolation
         shared = isolation is None or isolation is _PERSISTENT  # nearly always
         address = record.address if shared else self.address(server, session)
         return self.actors.get(address) or self.actor_at(address)
@@ -317,7 +317,7 @@ class Root:
         return self._isolation_of(self.record(server)) or Isolation.PERSISTENT
 
     def _isolation_of(self, record: ServerRecord) -> Isolation | None:
-        return record.definition.isolation or self.stage.settings.isolation
+        return record.definition.isolation or self.context.settings.isolation
 
     def has_standing_address(self, server: str, session: str | None) -> bool:
         """Whether there is an actor that outlives one call, seen from this session or from none."""
@@ -335,7 +335,7 @@ class Root:
         is_out = record.definition.disabled or record.is_removed
         refusal = self.closing or record.broken or (record.down if is_out else None)
         if refusal is not None:
-            raise refusal.twin()
+            raise refusal.copy()
         record.down = None
         for actor in self.actors_of(server):
             self._record(actor).down = None
@@ -343,12 +343,12 @@ class Root:
     def look_in(self, server: str, over: Callable[[ServerActor], None]) -> ServerActor:
         """Start a server without a shared address once, for a caller who wants to know what it has; then call
         `over(actor)`. Raises what a call would be refused with."""
-        record, now = self.record(server), self.stage.rim.now()
+        record, now = self.record(server), self.context.backend.now()
         refusal = self.closing or _out_of_use(record)
         if refusal is None and record.gate.admit(now)[1] is Pass.SHUT:
             refusal = self._unavailable(record, now)
         if refusal is not None:
-            raise refusal.twin()
+            raise refusal.copy()
         actor = self.actor(server, _VISIT_SCOPE)
         self.on_closed(actor, lambda: over(actor))
         self.stand(actor)
@@ -368,7 +368,7 @@ class Root:
 
     def limits_changed(self) -> None:
         """The settings are others now: the policies' numbers with them."""
-        self._policy = GatePolicy.of(self.stage.settings)
+        self._policy = GatePolicy.of(self.context.settings)
         self.admission.limits_changed()
         for actor in tuple(self.actors.values()):
             actor.rearm()
@@ -391,7 +391,7 @@ class Root:
 
     def ask_for(self, actor: ServerActor) -> None:
         """Connect it as a call would: raises what a call would be refused with. End it with `leave_alone`."""
-        record, now = self._record(actor), self.stage.rim.now()
+        record, now = self._record(actor), self.context.backend.now()
         self._check(actor, self.closing or _out_of_use(record))
         if actor.life.state in _BETWEEN:
             for one in (record.parent or record, record):
@@ -399,7 +399,7 @@ class Root:
                     raise self._unavailable(one, now)
         actor.want_connection()
 
-    def _check(self, actor: CallDesk, refusal: CallError | None) -> None:
+    def _check(self, actor: CallTable, refusal: CallError | None) -> None:
         if refusal is not None:
             raise _for(actor, refusal)
 
@@ -492,10 +492,10 @@ class Root:
             for callback in callbacks:
                 callback()
 
-    # ---- Director: before a call ------------------------------------------------------------------------------------
+    # ---- Supervisor: before a call ----------------------------------------------------------------------------------
 
-    def refusal(self, actor: CallDesk, call: Call) -> CallError | None:
-        record, now = self._record(actor), self.stage.rim.now()
+    def refusal(self, actor: CallTable, call: Call) -> CallError | None:
+        record, now = self._record(actor), self.context.backend.now()
         standing = self.closing or _out_of_use(record) or self._leaving(actor)
         if standing is not None:
             return _for(actor, standing)
@@ -512,11 +512,11 @@ class Root:
             self._let_probe(record, gate, call)
         return None
 
-    def may_send(self, actor: CallDesk, call: Call) -> bool:
+    def may_send(self, actor: CallTable, call: Call) -> bool:
         record = self._record(actor)
         if not record.gate.tripped or record.probe is call:
             return True
-        gate, passed = record.gate.admit(self.stage.rim.now())
+        gate, passed = record.gate.admit(self.context.backend.now())
         if passed is Pass.PROBE:
             self._let_probe(record, gate, call)
         return passed is not Pass.SHUT
@@ -527,7 +527,7 @@ class Root:
             who.is_probe = True
         self._set_gate(record, gate, "half-open: one probe passes")
 
-    def _leaving(self, actor: CallDesk) -> CallError | None:
+    def _leaving(self, actor: CallTable) -> CallError | None:
         ending, record = actor.life.ending, self._record(actor)
         if ending is None or actor in record.wanted or _as_it_stands(record, ending.cause) not in _FINAL:
             return None
@@ -543,12 +543,12 @@ class Root:
             reason=gate.reason,
         )
 
-    # ---- Director: from a reason to the cue -------------------------------------------------------------------------
+    # ---- Supervisor: from a reason to the grant ---------------------------------------------------------------------
 
     def want(self, actor: ServerActor) -> None:
         self._apply(actor)
 
-    def unwant(self, actor: CallDesk) -> None:
+    def unwant(self, actor: CallTable) -> None:
         assert isinstance(actor, ServerActor)
         record = self._record(actor)
         if actor in record.wanted or actor in record.standing or actor.is_awaited:
@@ -561,7 +561,7 @@ class Root:
 
     def _apply(self, actor: ServerActor) -> None:
         """At the gate: pass, or wait for it."""
-        record, now = self._record(actor), self.stage.rim.now()
+        record, now = self._record(actor), self.context.backend.now()
         record.at_gate.pop(actor, None)
         if self._passes(record, actor, now):
             in_turn = record.visit is actor and not self._is_asked_for(record, actor)
@@ -595,14 +595,14 @@ class Root:
         if record.gate_timer is not None:
             record.gate_timer.cancel()
             record.gate_timer = None
-        now, when = self.stage.rim.now(), record.gate.shut_until
+        now, when = self.context.backend.now(), record.gate.shut_until
         if record.parent is not None:
             when = max(when, record.parent.gate.shut_until)
         if not record.wanted.isdisjoint(record.at_gate):
             around = _server_of(record).last_start + BYPASS_EVERY
             when = min(when, around) if when > now else around
         if record.at_gate and when > now:
-            record.gate_timer = self.stage.timers.at(when, lambda: self._reopen(record))
+            record.gate_timer = self.context.timers.at(when, lambda: self._reopen(record))
 
     def _reopen(self, record: ServerRecord) -> None:
         """The gate may have opened: whoever waits at it applies again."""
@@ -612,7 +612,7 @@ class Root:
 
     def _cue(self, actor: ServerActor) -> None:
         """A permit was granted."""
-        record, now = self._record(actor), self.stage.rim.now()
+        record, now = self._record(actor), self.context.backend.now()
         if not self._passes(record, actor, now):  # it has shut while this one waited
             self.admission.leave(actor)
             self._wait_at_gate(record, actor)
@@ -628,27 +628,27 @@ class Root:
         actor.connect()
 
     def _is_too_intense(self, record: ServerRecord, now: float) -> bool:
-        settings = self.stage.settings
+        settings = self.context.settings
         record.intensity, too_intense = record.intensity.restarted(
             now, settings.restart_intensity, settings.restart_period
         )
         return too_intense
 
     def _quarantine(self, record: ServerRecord, now: float) -> None:
-        reason = f"{len(record.intensity.times)} restarts in {self.stage.settings.restart_period:g}s"
+        reason = f"{len(record.intensity.times)} restarts in {self.context.settings.restart_period:g}s"
         self._set_gate(record, record.gate.quarantined(self._policy, now, reason), f"quarantined: {reason}")
 
-    # ---- Director: while it lives -----------------------------------------------------------------------------------
+    # ---- Supervisor: while it lives ---------------------------------------------------------------------------------
 
-    def ready(self, actor: ServerActor, hello: Hello, listing: Listing, revision: int) -> None:
+    def ready(self, actor: ServerActor, handshake: Handshake, listing: Listing, revision: int) -> None:
         record = self._record(actor)
         self.admission.started(actor)
-        if hello.is_stateless and record.definition.url is not None:
+        if handshake.is_stateless and record.definition.url is not None:
             self.admission.return_slot(actor)
         record.standing.discard(actor)
         server = record.parent or record
-        if hello.is_its_choice:
-            server.era_hint = hello.protocol_version
+        if handshake.is_its_choice:
+            server.era_hint = handshake.protocol_version
         record.failure = server.failure = None
         if record.parent is not None and record.parent.gate.is_troubled:
             # Its children connect again; what a session's own child does after that is its own gate's.
@@ -659,7 +659,7 @@ class Root:
             self._set_gate(record, record.gate.half_open(), "connected by name: the next call is the probe")
         is_wanted = self._is_asked_for(record, actor)
         record.wanted.discard(actor)
-        self._learn(actor, hello, listing, revision)
+        self._learn(actor, handshake, listing, revision)
         if server.visit is not None:
             self._visited(server, actor, is_wanted=is_wanted)
         if actor.address.scope == _VISIT_SCOPE:
@@ -676,23 +676,23 @@ class Root:
                 visitor.leave(Ending(Cause.SCOPE_ENDED, "already known"), 0)
         self._on_visited(record.definition.name)
 
-    def listed(self, actor: ServerActor, hello: Hello, listing: Listing, revision: int) -> None:
-        self._learn(actor, hello, listing, revision)
+    def listed(self, actor: ServerActor, handshake: Handshake, listing: Listing, revision: int) -> None:
+        self._learn(actor, handshake, listing, revision)
 
-    def answered(self, actor: CallDesk, call: Call) -> None:
+    def answered(self, actor: CallTable, call: Call) -> None:
         record = self._record(actor)
         assert isinstance(actor, ServerActor)
-        gate = record.gate.answered(self._policy, self.stage.rim.now() - actor.connected_at)
+        gate = record.gate.answered(self._policy, self.context.backend.now() - actor.connected_at)
         if gate != record.gate:
             self._set_gate(record, gate, "open: it answered")
 
-    def silent(self, actor: CallDesk) -> bool:
-        record, now = self._record(actor), self.stage.rim.now()
+    def silent(self, actor: CallTable) -> bool:
+        record, now = self._record(actor), self.context.backend.now()
         gate = record.gate.timed_out(self._policy, now, "did not answer")
         self._set_gate(record, gate, f"{gate.failures} timeouts or failures in a row")
         return gate.tripped
 
-    def left(self, actor: CallDesk, call: Call) -> None:
+    def left(self, actor: CallTable, call: Call) -> None:
         record = self._record(actor)
         if record.probe is not call:
             return
@@ -726,29 +726,29 @@ class Root:
 
     def health_interval(self, actor: ServerActor) -> float:
         keeps = actor.record.definition.lifecycle is Lifecycle.KEEP_ALIVE and actor.address.is_shared
-        return (self.stage.settings.health_interval or math.inf) if keeps else math.inf
+        return (self.context.settings.health_interval or math.inf) if keeps else math.inf
 
     def idle_timeout(self, actor: ServerActor) -> float:
         definition = actor.record.definition
-        if definition.lifecycle is _KEEP_ALIVE or actor.wishes.uris:
+        if definition.lifecycle is _KEEP_ALIVE or actor.subscriptions.uris:
             return math.inf
         if not actor.address.is_shared:
             return math.inf  # a session's child has its session's idle limit, a call's has none
         seconds = definition.idle_timeout
         if seconds is None:
-            seconds = 0.0 if definition.lifecycle is Lifecycle.EAGER else self.stage.settings.idle_timeout
+            seconds = 0.0 if definition.lifecycle is Lifecycle.EAGER else self.context.settings.idle_timeout
         return seconds or math.inf
 
-    # ---- Director: at the end ---------------------------------------------------------------------------------------
+    # ---- Supervisor: at the end -------------------------------------------------------------------------------------
 
-    def closed(self, actor: ServerActor, ending: Ending) -> Verdict:
+    def closed(self, actor: ServerActor, ending: Ending) -> Decision:
         try:
             return self._after(actor, ending)
         finally:
             for callback in self._closed_watchers.pop(actor, ()):
                 callback()
 
-    def _after(self, actor: ServerActor, ending: Ending) -> Verdict:
+    def _after(self, actor: ServerActor, ending: Ending) -> Decision:
         record = self._record(actor)
         record.at_gate.pop(actor, None)
         record.standing.discard(actor)
@@ -756,26 +756,26 @@ class Root:
             # Before its place goes to the next, who may be of the same server.
             self._probe_over(record, actor)
         self.admission.leave(actor)
-        verdict = self._verdict(record, actor, ending)
-        if verdict.then is Then.GONE and self.closing is None:
+        decision = self._decision(record, actor, ending)
+        if decision.then is Next.GONE and self.closing is None:
             self.actors.pop(actor.address, None)
             self.admission.give_back(actor)
             self._forget_removed(actor.address.server)
-        if verdict.then is Then.CONNECT:
+        if decision.then is Next.CONNECT:
             record.standing.add(actor)
         if record.visit is actor:
-            if verdict.then is not Then.CONNECT:
+            if decision.then is not Next.CONNECT:
                 record.visit = None
             self._on_visited(actor.address.server)
-        if verdict.then in (Then.CONNECT, Then.DOWN):
-            self._decided(actor, f"{ending.cause.value}: then {verdict.then.value}", ending.cause)
-        return verdict
+        if decision.then in (Next.CONNECT, Next.DOWN):
+            self._decided(actor, f"{ending.cause.value}: then {decision.then.value}", ending.cause)
+        return decision
 
     def failed(self, actor: ServerActor, ending: Ending) -> None:
         """The gate counts connect failures and deaths, at once: it is shut while the old tree is being stopped. A hang
         was counted when its calls timed out, and a server that forgot our session has not died."""
         record = self._record(actor)
-        now, draw = self.stage.rim.now(), self._random.random()
+        now, draw = self.context.backend.now(), self._random.random()
         if ending.cause is Cause.CONNECT_FAILED:
             gate = record.gate.connect_failed(self._policy, now, ending.detail, draw)
         elif ending.cause is Cause.LOST and (actor.was_hung or actor.loss is Loss.EXPIRED):
@@ -793,34 +793,34 @@ class Root:
             self._set_gate(record.parent, shared, f"failure {shared.failures}: {ending.detail}", ending.cause)
         self._set_gate(record, gate, f"failure {gate.failures}: {ending.detail}", ending.cause)
 
-    def _verdict(self, record: ServerRecord, actor: ServerActor, ending: Ending) -> Verdict:
+    def _decision(self, record: ServerRecord, actor: ServerActor, ending: Ending) -> Decision:
         server = actor.address.server
         if self.closing is not None or ending.cause is Cause.SHUTDOWN:
-            return Verdict(
-                Then.GONE, RoomClosed("The room has closed; the call was not sent.", server=server)
+            return Decision(
+                Next.GONE, RoomClosed("The room has closed; the call was not sent.", server=server)
             )
         is_usable = record.broken is None and record.down is None
         if record.visit is actor and is_usable and ending.cause in _VISIT_GOES_ON:
             failed = ending.cause is Cause.CONNECT_FAILED
-            return Verdict(Then.CONNECT, self._queued_error(record, actor, ending) if failed else None)
+            return Decision(Next.CONNECT, self._queued_error(record, actor, ending) if failed else None)
         if actor.address.is_call:
             if ending.cause is Cause.NEEDS_AUTH:
                 record.down = login_needed(server, ending.detail)
-            return Verdict(Then.GONE, actor.failure or ServerDown("its call is over", server=server))
+            return Decision(Next.GONE, actor.failure or ServerDown("its call is over", server=server))
         if actor in record.wanted and ending.cause in _SURVIVED:
-            return Verdict(Then.CONNECT)
+            return Decision(Next.CONNECT)
         if actor in record.again and ending.cause in _FAILED:
             record.again.discard(actor)
-            return Verdict(Then.CONNECT, self._queued_error(record, actor, ending))
+            return Decision(Next.CONNECT, self._queued_error(record, actor, ending))
         record.again.discard(actor)
         record.wanted.discard(actor)
         what = after(
-            _as_it_stands(record, ending.cause), record.definition, self.stage.settings.restart_policy
+            _as_it_stands(record, ending.cause), record.definition, self.context.settings.restart_policy
         )
         error = self._queued_error(record, actor, ending) if what.fails_queued else None
-        if what.then is Then.DOWN:
+        if what.then is Next.DOWN:
             record.down = error
-        return Verdict(what.then, error)
+        return Decision(what.then, error)
 
     def _queued_error(self, record: ServerRecord, actor: ServerActor, ending: Ending) -> CallError:
         server = actor.address.server
@@ -835,7 +835,7 @@ class Root:
 
     # ---- helpers ----------------------------------------------------------------------------------------------------
 
-    def _record(self, actor: CallDesk) -> ServerRecord:
+    def _record(self, actor: CallTable) -> ServerRecord:
         assert isinstance(actor.record, ServerRecord)
         return actor.record
 
@@ -845,7 +845,7 @@ class Root:
         record.guarded = gate.is_troubled
         if not gate.probing:
             record.probe = None
-        self.stage.events.emit(Kind.DECISION, record.address, cause=cause, detail=f"gate: {why}")
+        self.context.events.emit(Kind.DECISION, record.address, cause=cause, detail=f"gate: {why}")
         self._ring_at(record)
         for session in self._sessions_at_gate(record):  # theirs stands behind this one
             self._ring_at(session)
@@ -854,7 +854,7 @@ class Root:
 
     def _ring_at(self, record: ServerRecord) -> None:
         gate = record.gate
-        if record.at_gate and not gate.probing and gate.shut_until <= self.stage.rim.now():
+        if record.at_gate and not gate.probing and gate.shut_until <= self.context.backend.now():
             self._reopen(record)
         else:
             self._watch_gate(record)
@@ -870,7 +870,9 @@ class Root:
                 actor.serve()
 
     def _decided(self, actor: ServerActor, what: str, cause: Cause | None = None) -> None:
-        self.stage.events.emit(Kind.DECISION, actor.address, actor.life.incarnation, cause=cause, detail=what)
+        self.context.events.emit(
+            Kind.DECISION, actor.address, actor.life.incarnation, cause=cause, detail=what
+        )
 
     # ---- status -----------------------------------------------------------------------------------------------------
 
@@ -881,7 +883,7 @@ class Root:
         return shown + [self._status(address, tool_counts) for address in others]
 
     def _status(self, address: Address, tool_counts: Mapping[str, int | None]) -> ServerStatus:
-        server, now = self.records[address.server], self.stage.rim.now()
+        server, now = self.records[address.server], self.context.backend.now()
         actor = self.actors.get(address) or (server.visit if address.is_shared else None)
         record = server if actor is None else self._record(actor)
         # A session stands behind its own gate and its server's.
@@ -912,9 +914,9 @@ class Root:
         )
 
 
-def _for(actor: CallDesk, refusal: CallError) -> CallError:
+def _for(actor: CallTable, refusal: CallError) -> CallError:
     """A standing refusal, made out to one more caller."""
-    refused = refusal.twin()
+    refused = refusal.copy()
     refused.server = actor.address.server
     return refused
 

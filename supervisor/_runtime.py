@@ -1,8 +1,8 @@
 """The runtime: everything that runs while a room is open, in one owner task.
 
-`Runtime.run` builds the stage, starts the timers, the core actors (router, then catalogue writer) and the standing
-servers, says so through `started`, then waits to be told to stop and ends in order: servers in parallel under one
-deadline, then the writer (its file flushed), then the router, then the timers. The task runs shielded from its
+`Runtime.run` builds the room context, starts the timers, the core actors (router, then catalogue writer) and the
+standing servers, says so through `started`, then waits to be told to stop and ends in order: servers in parallel under
+one deadline, then the writer (its file flushed), then the router, then the timers. The task runs shielded from its
 surroundings: on trio and anyio the only way to end it is `request_stop`, so a cancelled host still gets an ordered,
 bounded end. Native asyncio cancellation ignores shields; then the task group's own cancellation ends every owner task,
 and each connection's `finally` kills its tree synchronously.
@@ -30,20 +30,20 @@ from ..actors import (
     EventStream,
     Flush,
     Guard,
-    Hello,
+    Handshake,
     Learn,
     Listing,
     LostReason,
+    RoomContext,
     Router,
     Save,
     ServerActor,
     Spawner,
-    Stage,
     StdioConnector,
     Sync,
     Timers,
     connect_failed,
-    current_rim,
+    current_backend,
 )
 from ..actors._fork import inert_in_forks
 from ..protocol.address import Address
@@ -59,8 +59,8 @@ from ..protocol.secrets import KnownSecrets, in_words, of_environment
 from ._callbacks import Callbacks
 from ._catalogue_keys import catalogue_keys
 from ._core_supervision import keep_running
-from ._reception import Reception
 from ._reload import ReloadPlan
+from ._room_host import RoomHost
 from ._root import Root
 from ._status import DrainReport
 from ._stores import CatalogueStore
@@ -75,11 +75,11 @@ FLUSH_TIME = 2.0
 class Runtime:
     """One room's machinery, from its start to its end. Made before the loop runs; `run` fills it."""
 
-    stage: Stage
+    context: RoomContext
     root: Root
     router: Router
     writer: CatalogueWriter
-    reception: Reception
+    room_host: RoomHost
 
     def __init__(
         self,
@@ -114,7 +114,7 @@ class Runtime:
     def events(self) -> EventStream:
         """The room's stream. It is there before the room is built, so that a reader who comes first misses nothing; the
         first to ask must be in the loop that the room will run in."""
-        return EventStream(current_rim())
+        return EventStream(current_backend())
 
     # ---- from outside -----------------------------------------------------------------------------------------------
 
@@ -160,9 +160,9 @@ class Runtime:
 
     def _build(self, tasks: anyio.abc.TaskGroup) -> None:
         inert_in_forks(self)
-        rim = current_rim()
+        backend = current_backend()
         settings = self.config.settings
-        self._stop = rim.waiter()
+        self._stop = backend.waiter()
         if self._patience is not None:
             self._stop.set()
         self._stood = anyio.Event()
@@ -170,23 +170,23 @@ class Runtime:
         events = self.events
         hidden = KnownSecrets(of_environment(os.environ))
         events.hide = lambda address, text: hidden.of(address and address.server).without(text)
-        self.reception = Reception(self._callbacks, self._note_callback)
+        self.room_host = RoomHost(self._callbacks, self._note_callback)
         self.run_id = f"{os.getpid()}-{secrets.token_hex(8)}"  # whose it is can be told from outside, too
-        self.guard = Guard(rim, self.run_id, lambda text: events.emit(Kind.NOTE, detail=text))
-        self.stage = Stage(
-            rim=rim,
+        self.guard = Guard(backend, self.run_id, lambda text: events.emit(Kind.NOTE, detail=text))
+        self.context = RoomContext(
+            backend=backend,
             timers=Timers(
-                rim.now, lambda error: events.emit(Kind.NOTE, detail=f"a timer failed: {in_words(error)}")
+                backend.now, lambda error: events.emit(Kind.NOTE, detail=f"a timer failed: {in_words(error)}")
             ),
             events=events,
             settings=settings,
             connect=self._connectors or self._connector,
-            spawner=Spawner(rim, tasks),
+            spawner=Spawner(backend, tasks),
             client_info=self._client_info,
-            host=self.reception,
+            host=self.room_host,
             secrets=hidden,
         )
-        self.root = Root(self.stage, self._learn, self._visits.tried)
+        self.root = Root(self.context, self._learn, self._visits.tried)
         entries = self._known = self._recall()
         for name, definition in self.config.servers.items():
             record = self.root.define(definition)
@@ -194,13 +194,13 @@ class Runtime:
             record.era_hint = known.protocol_version if known is not None else None
         for name, problem in self.config.broken.items():
             self.root.define(ServerDefinition(name), self._broken(name, str(problem)))
-        self.router = Router(rim, events, self.config.servers, entries, settings, self._remember)
-        self.writer = CatalogueWriter(rim, events, self._store)
+        self.router = Router(backend, events, self.config.servers, entries, settings, self._remember)
+        self.writer = CatalogueWriter(backend, events, self._store)
 
     def _note_callback(self, address: Address, error: Exception) -> None:
         """A callback that only hears has raised: it is told of, with its traceback, and nobody else suffers."""
         text = "".join(traceback.format_exception(error))
-        self.stage.events.emit(Kind.NOTE, address, detail=f"a callback of the room failed: {text}")
+        self.context.events.emit(Kind.NOTE, address, detail=f"a callback of the room failed: {text}")
 
     def _broken(self, name: str, problem: str) -> CallError:
         error = ServerDown(f'Server "{name}" cannot be used: {problem}', server=name)
@@ -212,15 +212,15 @@ class Runtime:
         self._hashes = catalogue_keys(self.config)
         entries, warnings = self._store.load(self._hashes)
         for warning in warnings:
-            self.stage.events.emit(Kind.NOTE, detail=warning)
+            self.context.events.emit(Kind.NOTE, detail=warning)
         # Whatever this run reads is newer than what an earlier one wrote.
         return {name: attrs.evolve(entry, revision=0) for name, entry in entries.items()}
 
     async def _start(self, tasks: anyio.abc.TaskGroup) -> None:
-        events = self.stage.events
-        tasks.start_soon(self.stage.timers.run, name="greenroom timers")
+        events = self.context.events
+        tasks.start_soon(self.context.timers.run, name="greenroom timers")
         tasks.start_soon(self.guard.watch, name="greenroom guard")
-        tasks.start_soon(self.stage.spawner.run, name="greenroom spawner")
+        tasks.start_soon(self.context.spawner.run, name="greenroom spawner")
         self._core_scopes: list[anyio.CancelScope] = []
         for actor in (self.router, self.writer):
             scope = anyio.CancelScope()
@@ -290,7 +290,7 @@ class Runtime:
     def reload(self, config: Config, plan: ReloadPlan) -> None:
         """Go to another configuration, by this plan. Servers that the plan keeps notice nothing."""
         self.config = config
-        self.stage.settings = config.settings
+        self.context.settings = config.settings
         self.root.limits_changed()
         known = {name: entry for name in self._hashes if (entry := self.router.entry(name)) is not None}
         hashes = self._hashes
@@ -315,7 +315,7 @@ class Runtime:
                 self.root.stand(actor)
         problems = "; ".join(str(problem) for problem in config.problems)
         told = f"{plan}. Problems: {problems}" if problems else str(plan)
-        self.stage.events.emit(Kind.NOTE, detail=f"configuration reloaded: {told}")
+        self.context.events.emit(Kind.NOTE, detail=f"configuration reloaded: {told}")
         self._visit_the_unknown(entries)
 
     # ---- sessions ---------------------------------------------------------------------------------------------------
@@ -338,22 +338,22 @@ class Runtime:
 
     # ---- what servers say -------------------------------------------------------------------------------------------
 
-    def _learn(self, actor: ServerActor, hello: Hello, listing: Listing, revision: int) -> None:
+    def _learn(self, actor: ServerActor, handshake: Handshake, listing: Listing, revision: int) -> None:
         name = actor.address.server
         for problem in listing.problems:
-            self.stage.events.emit(Kind.NOTE, actor.address, actor.life.incarnation, detail=problem)
+            self.context.events.emit(Kind.NOTE, actor.address, actor.life.incarnation, detail=problem)
         self.router.ref.tell_system(
             Learn(
                 ServerEntry(
                     server=name,
                     definition_hash=self._hashes.get(name, ""),
-                    tools=_known(listing.tools, "tools", hello),
-                    resources=_known(listing.resources, "resources", hello),
-                    templates=_known(listing.templates, "resources", hello),
-                    prompts=_known(listing.prompts, "prompts", hello),
-                    instructions=hello.instructions,
-                    server_info=hello.server_info,
-                    capabilities=hello.capabilities,
+                    tools=_known(listing.tools, "tools", handshake),
+                    resources=_known(listing.resources, "resources", handshake),
+                    templates=_known(listing.templates, "resources", handshake),
+                    prompts=_known(listing.prompts, "prompts", handshake),
+                    instructions=handshake.instructions,
+                    server_info=handshake.server_info,
+                    capabilities=handshake.capabilities,
                     protocol_version=self.root.era_hint(actor),
                     problems=tuple(dict.fromkeys(listing.problems))[:PROBLEMS],
                     fetched_at=time.time(),
@@ -368,7 +368,7 @@ class Runtime:
 
     def _connector(self, definition: ServerDefinition, address: Address, incarnation: int) -> Connector:
         given, settings = definition, self.config.settings
-        self.stage.secrets.learn(
+        self.context.secrets.learn(
             address.server, given, lambda: secrets_of(with_settings(given, settings), os.environ)
         )
         try:
@@ -376,24 +376,24 @@ class Runtime:
             definition = expand_definition(definition, os.environ).definition
         except ConfigError as error:
             raise connect_failed(address.server, LostReason(str(error))) from None
-        rim, settings = self.stage.rim, self.stage.settings
+        backend, settings = self.context.backend, self.context.settings
         if definition.in_process is not None:
             from ..actors import InProcessConnector
 
-            return InProcessConnector(definition, rim=rim)
+            return InProcessConnector(definition, backend=backend)
         if definition.url is not None:
             from ..actors import HttpConnector
 
-            return HttpConnector(definition, rim=rim, settings=settings, auth=self._auth)
+            return HttpConnector(definition, backend=backend, settings=settings, auth=self._auth)
         if definition.socket is not None:
             from ..actors import UnixConnector
 
-            return UnixConnector(definition, rim=rim, settings=settings)
+            return UnixConnector(definition, backend=backend, settings=settings)
         return StdioConnector(
             definition,
             address,
             incarnation,
-            rim=rim,
+            backend=backend,
             guard=self.guard,
             settings=settings,
             run_id=self.run_id,
@@ -420,15 +420,15 @@ class Runtime:
 
     def _stop_by(self) -> float:
         """The one deadline, from now; a later, less patient request only brings it forward."""
-        limit = self.stage.settings.shutdown_timeout
+        limit = self.context.settings.shutdown_timeout
         if not self._patience:
             limit = min(limit, IMPATIENT)
-        self.stage.stop_by = min(self.stage.stop_by, self.stage.rim.now() + limit)
-        return self.stage.stop_by
+        self.context.stop_by = min(self.context.stop_by, self.context.backend.now() + limit)
+        return self.context.stop_by
 
     def _patience_left(self) -> float:
         """Seconds for calls in flight: the trees need their stop time out of the same deadline."""
-        left = self.stage.stop_by - self.stage.rim.now() - self.stage.settings.stop_timeout
+        left = self.context.stop_by - self.context.backend.now() - self.context.settings.stop_timeout
         return max(0.0, min(self._patience or 0.0, left))
 
     async def _close_servers(self) -> None:
@@ -460,8 +460,8 @@ class Runtime:
         self.writer.close(closed)
         self.router.close(closed)
         self.guard.close()
-        self.stage.events.close()
-        tally = self.stage.tally
+        self.context.events.close()
+        tally = self.context.tally
         self.report = DrainReport(
             tally.accepted,
             tally.completed,
@@ -489,6 +489,6 @@ IMPATIENT = (
 )
 
 
-def _known(listed: tuple[Raw, ...] | None, capability: str, hello: Hello) -> tuple[Raw, ...] | None:
+def _known(listed: tuple[Raw, ...] | None, capability: str, handshake: Handshake) -> tuple[Raw, ...] | None:
     """A server without the capability is known to have none; a list that failed is unknown."""
-    return () if listed is None and capability not in hello.capabilities else listed
+    return () if listed is None and capability not in handshake.capabilities else listed

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import anyio
 
-from ..actors import Exchange, Loss, LostReason, Peer, PeerHooks, RpcError, current_rim
+from ..actors import Exchange, Loss, LostReason, Peer, PeerHooks, RpcError, current_backend
 from ..protocol.errors import Reach, UsageError
 from ._cues import Cues, perform
 from ._faults import Fault
@@ -40,7 +40,7 @@ class FakeConnection:
         self.client_info: Mapping[str, Any] = {}
         self.client_capabilities: Mapping[str, Any] = {}
         self._tasks = tasks
-        self._rim = current_rim()
+        self._backend = current_backend()
         self._cues = Cues(server.script.entries, start)
         self._tools: Sequence[Mapping[str, Any]] | None = None  # its own, once they have changed
         self._stderr: list[str] = []
@@ -131,7 +131,7 @@ class FakeConnection:
 
     def progress(self, params: Mapping[str, Any]) -> None:
         """Report progress on every open call."""
-        self.last_heard = self._rim.now()
+        self.last_heard = self._backend.now()
         for exchange in tuple(self._open):
             exchange.progress(params)
 
@@ -215,7 +215,7 @@ class FakeConnection:
     def _end(self, exchange: Exchange, result: Mapping[str, Any] | RpcError) -> None:
         if self.server.deaf or self._hung:
             return
-        self.last_heard = self._rim.now()  # a late answer is a sign of life too
+        self.last_heard = self._backend.now()  # a late answer is a sign of life too
         if exchange not in self._open:
             return
         self._open.discard(exchange)
@@ -271,7 +271,7 @@ class FakeConnection:
 
     def talk_junk(self) -> None:
         if not self._is_mute:
-            self.last_heard = self._rim.now()
+            self.last_heard = self._backend.now()
             self.hooks.on_note("junk on stdout: by its script")
 
     def flood(self, notifications: int, stderr: int) -> None:
@@ -280,7 +280,7 @@ class FakeConnection:
         for number in range(notifications):
             if self._is_mute:
                 return
-            self.last_heard = self._rim.now()
+            self.last_heard = self._backend.now()
             self.hooks.on_notification("notifications/message", {"level": "info", "data": number})
 
     def change_tools(self, names: Sequence[str]) -> None:

@@ -1,12 +1,12 @@
 """What must hold in a `World` whenever it has settled, whatever was done to it.
 
 Each law is a function of the world that raises `AssertionError` with a sentence. The laws look at three things: the
-book of events, the far ends (what reached the fake servers), and the room's own books (permits, slots, gates, load),
-which must agree with both. `settled` are checked after every step; `ended` once the room has closed.
+checker of the trace, the far ends (what reached the fake servers), and the room's own books (permits, slots, gates,
+load), which must agree with both. `settled` are checked after every step; `ended` once the room has closed.
 
 "Nobody starves" is three laws. Whoever waits stands in a queue that will serve him; nobody who came later is served
-before him (the book looks at the queues with every event); and once every server is well and nothing else happens,
-everything that may come back does (`recovered`, checked by the search at its end).
+before him (the trace checker looks at the queues with every event); and once every server is well and nothing else
+happens, everything that may come back does (`recovered`, checked by the search at its end).
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from typing import Any
 from ..actors import Call, ServerActor
 from ..protocol.config import Lifecycle, RestartPolicy
 from ..protocol.lifecycle import Cause, State
-from ._book import EPS, Life
 from ._outcomes import outcomes_have_reasons
+from ._trace_checker import EPS, Life
 from ._world import ECHO, World
 
 Law = Callable[[World], None]
@@ -28,7 +28,7 @@ _LIVE = (State.CONNECTING, State.CONNECTED, State.DRAINING)
 
 def nothing_unlawful_was_told(world: World) -> None:
     """Every event: a transition of the table, in order, with a reason; calls sent in order, only while connected."""
-    assert not world.book.complaints, "\n".join(world.book.complaints)
+    assert not world.checker.violations, "\n".join(world.checker.violations)
     assert not world.unexpected, "\n".join(world.unexpected)
 
 
@@ -76,7 +76,7 @@ def load_is_counted(world: World) -> None:
             definition.max_in_flight or settings.max_in_flight
         )
         assert load.queued <= most, f"{name}: too many queued"
-    tally = world.runtime.stage.tally
+    tally = world.runtime.context.tally
     loads = [record.load for record in world.root.records.values()]
     if not world.is_closed:
         assert tally.open == sum(load.in_flight + load.queued for load in loads), "the tally has lost a call"
@@ -92,7 +92,7 @@ def nobody_serves_on_the_wrong_process(world: World) -> None:
             gate.tripped and gate.reason == "did not answer" and actor.connected_at < gate.failed_at - EPS
         )
         assert not was_hung, f"{actor} was found hung, and is still connected"
-        began = world.book.life(actor.address).connecting_at
+        began = world.checker.life(actor.address).connecting_at
         assert began >= world.redefined_at.get(server, began) - EPS, f"{actor} runs on its old definition"
 
 
@@ -103,7 +103,7 @@ def the_silent_are_found_dead(world: World) -> None:
         server = actor.address.server
         is_kept = actor.record.definition.lifecycle is Lifecycle.KEEP_ALIVE and actor.address.is_shared
         if is_kept and actor.is_connected and actor.is_resting and server in world.silent_since:
-            life = world.book.life(actor.address)
+            life = world.checker.life(actor.address)
             since = max(world.silent_since[server], life.rested_at, world.reloaded_at)
             assert world.now - since <= limit + EPS, f"{actor} has said nothing for {world.now - since:g}s"
 
@@ -139,7 +139,7 @@ def whoever_waits_is_in_a_queue(world: World) -> None:
             continue
         record = actor.record
         wanted = bool(actor.queued) or actor.is_watched
-        by_policy = actor in record.standing or actor in record.wanted or bool(actor.wishes.uris)
+        by_policy = actor in record.standing or actor in record.wanted or bool(actor.subscriptions.uris)
         assert actor.waiting_for is None or wanted or by_policy, f"{actor} waits, and nobody wants it"
         match actor.waiting_for:
             case None:
@@ -176,7 +176,7 @@ def nothing_outstays_its_time(world: World) -> None:
     """Connecting, draining and idling are bounded; a queued call is too."""
     settings = world.config.settings
     for actor in _actors(world):
-        life, definition = world.book.life(actor.address), actor.record.definition
+        life, definition = world.checker.life(actor.address), actor.record.definition
         for_seconds = world.now - life.since
         if life.state is State.CONNECTING:
             limit = definition.connect_timeout or settings.connect_timeout
@@ -199,7 +199,7 @@ def nothing_outstays_its_time(world: World) -> None:
 def _check_idling(world: World, actor: ServerActor, life: Life) -> None:
     definition = actor.record.definition
     limit = definition.idle_timeout or world.config.settings.idle_timeout
-    is_held = world.root.admission.pool.limits.minimum > 0 or actor.wishes.uris
+    is_held = world.root.admission.pool.limits.minimum > 0 or actor.subscriptions.uris
     if not actor.is_resting or not actor.address.is_shared or is_held:
         return
     if definition.lifecycle is Lifecycle.LAZY:
@@ -267,9 +267,9 @@ def ended(world: World) -> None:
     assert report.adds_up, f"the drain report does not add up: {report}"
     for call in world.calls:
         assert len(call.outcomes) == 1, f"{call} has no outcome"
-    open_ones = [number for number in world.book.accepted if number not in world.book.ended]
+    open_ones = [number for number in world.checker.accepted if number not in world.checker.ended]
     assert not open_ones, f"calls {open_ones} were accepted and never ended"
-    assert len(world.book.ended) == report.accepted, "the events and the report disagree"
+    assert len(world.checker.ended) == report.accepted, "the events and the report disagree"
     assert world.waiting == 0, "somebody still waits"
     for name, fake in world.servers.items():
         assert fake.live == 0, f"{name} is still alive"

@@ -1,8 +1,8 @@
 """Outcomes: what a call may end as, and what must have been done to its server, or to the room, for it to.
 
 A table from (code, reach) to the question that is asked. An outcome that is not in it cannot be; one that is must be
-explained by what the book has seen and the world has done while the call was open. That is the half of a search that
-bites: an oracle that takes any error for an answer finds nothing.
+explained by what the trace checker has seen and the world has done while the call was open. That is the half of a
+search that bites: an oracle that takes any error for an answer finds nothing.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from ..protocol.address import Address
 from ..protocol.config import Isolation, RestartPolicy, ServerDefinition
 from ..protocol.errors import CallError, GreenroomError, Reach
 from ..protocol.lifecycle import Cause
-from ._book import EPS, Life
+from ._trace_checker import EPS, Life
 from ._world import OneCall, World
 
 # The last: a session opened anew while the children of the one before it are still being stopped.
@@ -49,7 +49,7 @@ def _lives(world: World, call: OneCall) -> list[Life]:
     scope = f"session:{call.session}" if call.session else None
     return [
         life
-        for address, life in world.book.lives.items()
+        for address, life in world.checker.lives.items()
         if address.server == call.server and (scope is None or address.scope in (scope, "shared"))
     ]
 
@@ -73,7 +73,7 @@ def _lost(world: World, call: OneCall, ended: float) -> str | None:
 
 def _unavailable(world: World, call: OneCall, ended: float) -> str | None:
     addresses = [life.address for life in _lives(world, call)] or [Address(call.server)]
-    gates = [world.book.gate(address) for address in [*addresses, Address(call.server)]]
+    gates = [world.checker.gate(address) for address in [*addresses, Address(call.server)]]
     return None if any(gate.may_be_shut(call.began) for gate in gates) else "its gate is open"
 
 

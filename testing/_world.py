@@ -27,9 +27,9 @@ from ..protocol.events import Event
 from ..protocol.lifecycle import State
 from ..supervisor import Greenroom
 from ..supervisor._session import Session
-from ._book import EPS, Book, Seats
 from ._fake import HANG, FakeServer, fake_connectors, tool
 from ._schedule import seed_schedule
+from ._trace_checker import EPS, Seats, TraceChecker
 from ._virtual_run import VirtualRun
 
 ECHO, SAFE = "echo", "safe"  # the second declares that running it twice is harmless
@@ -121,7 +121,7 @@ class World:
         )
         self.run = VirtualRun()
         self._inside: Any = self.room  # what the room keeps is looked at, never changed
-        self.book = Book(self)
+        self.checker = TraceChecker(self)
         self.events: list[Event] = []
         for name, entry in self.entries.items():
             self._note_slowness(name)
@@ -135,11 +135,11 @@ class World:
 
     async def _open(self) -> None:
         await self.room.start(self.run.nursery)
-        stream = self.runtime.stage.events
+        stream = self.runtime.context.events
         stream.listen(self.events.append)
-        stream.listen(self.book.read)
+        stream.listen(self.checker.read)
         for actor in self.root.actors.values():  # some were on their way before anybody could listen
-            self.book.begin(actor.address, actor.life.state, actor.life.incarnation)
+            self.checker.begin(actor.address, actor.life.state, actor.life.incarnation)
         for name, server in self.servers.items():
             await teach(self.room, name, server.tools)
 
@@ -379,7 +379,7 @@ class World:
                 self._note_ask("removed", server)
             case "restore" if server in self._removed:
                 if server not in self.root.records:
-                    self.book.forget(server)
+                    self.checker.forget(server)
                 self.entries[server] = self._removed.pop(server)
                 self._note_ask("reload", server)
             case _:
@@ -410,7 +410,7 @@ class World:
     def _note_ask(self, what: str, server: str) -> None:
         self._asks.append(_Ask(what, server, self.now))
 
-    # ---- the witness ------------------------------------------------------------------------------------------------
+    # ---- the ground truth -------------------------------------------------------------------------------------------
 
     def was(self, fault: str, server: str, since: float) -> bool:
         return self._faults.get((fault, server), -math.inf) >= since - EPS

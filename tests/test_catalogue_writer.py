@@ -11,7 +11,7 @@ import pytest
 from tests.support import run, run_virtual
 
 from greenroom import Kind
-from greenroom.actors import CatalogueWriter, EventStream, Flush, Save, current_rim
+from greenroom.actors import CatalogueWriter, EventStream, Flush, Save, current_backend
 from greenroom.actors._ref import Reply
 from greenroom.protocol.catalogue import ServerEntry
 
@@ -38,10 +38,10 @@ def with_writer(
     body: Callable[[CatalogueWriter, list[str]], Awaitable[None]],
 ) -> None:
     async def main() -> None:
-        rim, notes = current_rim(), list[str]()
-        events = EventStream(rim)
+        loop_backend, notes = current_backend(), list[str]()
+        events = EventStream(loop_backend)
         events.listen(lambda event: notes.append(event.detail), [Kind.NOTE])
-        writer = CatalogueWriter(rim, events, store)
+        writer = CatalogueWriter(loop_backend, events, store)
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(writer.run)
             await body(writer, notes)
@@ -126,9 +126,9 @@ def test_an_empty_flush_is_answered_and_writes_nothing(backend: str) -> None:
 
 def test_who_waits_for_a_flush_when_the_writer_closes_is_told(backend: str) -> None:
     async def main() -> None:
-        rim = current_rim()
-        writer = CatalogueWriter(rim, EventStream(rim), Store())
-        waiting, queued = Reply[None](rim), Reply[None](rim)
+        loop_backend = current_backend()
+        writer = CatalogueWriter(loop_backend, EventStream(loop_backend), Store())
+        waiting, queued = Reply[None](loop_backend), Reply[None](loop_backend)
         writer.step(Flush(waiting))
         writer.ref.tell_system(Flush(queued))
         writer.close(ZeroDivisionError("closed"))

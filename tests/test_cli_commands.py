@@ -21,8 +21,8 @@ from greenroom.actors._catalogue_file import CatalogueFile, default_cache_path
 from greenroom.gateway._cli._act import given_args, split_pairs
 from greenroom.gateway._cli._main import COMMANDS, run
 from greenroom.gateway._cli._serve import override
-from greenroom.gateway._mcp_tool import FOR_PEOPLE, Librarian
-from greenroom.gateway._offline import OfflineLibrary
+from greenroom.gateway._mcp_tool import FOR_PEOPLE, CatalogueReader
+from greenroom.gateway._offline import OfflineCatalogue
 from greenroom.gateway._views import status_view, tools_view
 from greenroom.protocol.catalogue import ServerEntry
 from greenroom.protocol.config import Config
@@ -174,9 +174,9 @@ def test_config_prints_what_is_in_force_without_its_secrets(
 
 def test_what_the_cache_knows_is_shown_as_a_room_would() -> None:
     room = FakeRoom()
-    library = OfflineLibrary(room.config, room.entries)
-    librarian = Librarian(library, hints=FOR_PEOPLE)
-    status = status_view(librarian, library)
+    library = OfflineCatalogue(room.config, room.entries)
+    reader = CatalogueReader(library, hints=FOR_PEOPLE)
+    status = status_view(reader, library)
     assert [(server["name"], server["status"], server["toolCount"]) for server in status["servers"]] == [
         ("github", "cached", 3),
         ("clock", "cached", 1),
@@ -185,9 +185,9 @@ def test_what_the_cache_knows_is_shown_as_a_room_would() -> None:
         ("bad", "broken", 0),
     ]
     assert status["servers"][0]["state"] == "idle"
-    assert [tool["name"] for tool in tools_view(librarian, library, "clock")["tools"]] == ["clock_now"]
-    assert tools_view(librarian, library, "nope")["error"] == "server_not_found"
-    assert "Configured: " in tools_view(librarian, library, "nope")["message"]
+    assert [tool["name"] for tool in tools_view(reader, library, "clock")["tools"]] == ["clock_now"]
+    assert tools_view(reader, library, "nope")["error"] == "server_not_found"
+    assert "Configured: " in tools_view(reader, library, "nope")["message"]
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ import pytest
 from tests.support import run_virtual
 from tests.support.rooms import settle
 
-from greenroom.actors import CoreActor, EventStream, MailboxFull, Reply, current_rim
+from greenroom.actors import CoreActor, EventStream, MailboxFull, Reply, current_backend
 from greenroom.supervisor._core_supervision import CoreActorFailed, keep_running
 
 
@@ -31,8 +31,8 @@ class Echo(CoreActor[Any]):
     name = "echo"
     bound = 1_000
 
-    def __init__(self, rim: Any) -> None:
-        super().__init__(rim)
+    def __init__(self, backend: Any) -> None:
+        super().__init__(backend)
         self.said: list[str] = []
         self.batches = 0
         self.waiting: list[Reply[Any]] = []
@@ -61,10 +61,10 @@ def with_actor(
     backend: str, body: Callable[[Echo, anyio.abc.TaskGroup], Awaitable[None]], runs: bool = True
 ) -> None:
     async def main() -> None:
-        actor = Echo(current_rim())
+        actor = Echo(current_backend())
         async with anyio.create_task_group() as tasks:
             if runs:
-                tasks.start_soon(keep_running, actor, EventStream(actor.rim))
+                tasks.start_soon(keep_running, actor, EventStream(actor.backend))
             with anyio.fail_after(1000):
                 await body(actor, tasks)
             tasks.cancel_scope.cancel()
@@ -118,7 +118,7 @@ def test_an_ask_may_time_out_or_be_cancelled_and_harms_nobody(backend: str) -> N
             await actor.ref.ask(Ask)
         asks = [message for message in actor.mailbox.user if isinstance(message, Ask)]
         assert [ask.reply.abandoned for ask in asks] == [True, True]
-        tasks.start_soon(keep_running, actor, EventStream(actor.rim))
+        tasks.start_soon(keep_running, actor, EventStream(actor.backend))
         assert await actor.ref.ask(Ask) == []
 
     with_actor(backend, body, runs=False)
@@ -126,7 +126,7 @@ def test_an_ask_may_time_out_or_be_cancelled_and_harms_nobody(backend: str) -> N
 
 def test_a_reply_is_answered_once(backend: str) -> None:
     async def body() -> None:
-        reply: Reply[int] = Reply(current_rim())
+        reply: Reply[int] = Reply(current_backend())
         reply.send(1)
         reply.send(2)
         reply.fail(ValueError())
@@ -147,7 +147,7 @@ def test_after_a_crash_the_mailbox_and_what_the_batch_owed_are_kept(backend: str
         await settle()
         actor.ref.tell(Say("crash"))
         actor.ref.tell(Say("after"))
-        tasks.start_soon(keep_running, actor, EventStream(actor.rim))
+        tasks.start_soon(keep_running, actor, EventStream(actor.backend))
         await settle()
         assert len(answers) == 1
         assert await actor.ref.ask(Ask) == ["after"]
@@ -168,11 +168,11 @@ def test_the_ask_that_crashes_a_step_fails_with_its_error(backend: str) -> None:
 
 def test_three_crashes_a_minute_are_survived_the_fourth_is_raised_and_everybody_told(backend: str) -> None:
     async def main() -> None:
-        actor, failures = Echo(current_rim()), list[BaseException]()
+        actor, failures = Echo(current_backend()), list[BaseException]()
 
         async def supervise() -> None:
             with pytest.raises(CoreActorFailed, match="failed more than 3 times in 60s") as caught:
-                await keep_running(actor, EventStream(actor.rim))
+                await keep_running(actor, EventStream(actor.backend))
             failures.append(caught.value)
 
         async with anyio.create_task_group() as tasks:

@@ -345,7 +345,7 @@ def test_a_newer_client_is_answered_that_input_is_needed_whatever_the_server_spe
             final = door.result("tools/call", again)
             assert final["resultType"] == "complete"
             assert final["structuredContent"] == {"result": said}
-        # State is good for what it was given for, and a ticket is good once.
+        # State is good for what it was given for, and a suspended call is resumed once.
         for state in (states["new"], states["old"], "zebra"):
             params = {"name": "new_state", "arguments": {}, "requestState": state, "inputResponses": {}}
             assert door.ask("tools/call", params)["error"]["code"] == -32602

@@ -24,16 +24,16 @@ from tests.support.rooms import open_room
 from greenroom import Greenroom
 from greenroom.actors import Greeting, ServerRequest
 from greenroom.gateway import _rpc as rpc
-from greenroom.gateway._bridge import Bridge
+from greenroom.gateway._client_host import ClientHost
 from greenroom.gateway._direct import Direct
 from greenroom.gateway._direct import _answers as answers
-from greenroom.gateway._direct._guest import Guest
+from greenroom.gateway._direct._direct_client import DirectClient
 from greenroom.gateway._endpoint import HANDSHAKE_VERSIONS, Endpoint
 from greenroom.gateway._exposure import Proxy
 from greenroom.gateway._in_session import _ASKED_OF_SERVERS, InSession
 from greenroom.gateway._jobs import Job, RpcFault
-from greenroom.gateway._parking import Errand, Parking, Seal
 from greenroom.gateway._room import PlainRow
+from greenroom.gateway._suspended import StateSigner, SuspendableCall, SuspendedCalls
 from greenroom.protocol.address import Address
 from greenroom.protocol.errors import Reach, RemoteError, RpcRefusal, ServerLost, UnknownResource
 from greenroom.protocol.index import Place
@@ -579,7 +579,7 @@ def test_a_client_is_met_anew_when_it_says_something_else_of_itself() -> None:
 
 
 class Watching:
-    """A room as `Guest` sees it."""
+    """A room as `DirectClient` sees it."""
 
     def __init__(self) -> None:
         self.watched: list[str] = []
@@ -629,30 +629,30 @@ class Ended:
 def test_a_resource_is_watched_once_for_a_client_and_no_more_when_it_leaves(backend: str) -> None:
     async def body() -> None:
         room: Any = Watching()
-        guest, jobs = Guest(room, Client().talk), [Ended() for _ in range(4)]
+        direct_client, jobs = DirectClient(room, Client().talk), [Ended() for _ in range(4)]
         async with anyio.create_task_group() as group:
             for job, uri in zip(jobs, ("x:/1", "x:/1", "x:/2", "no:/"), strict=True):
-                group.start_soon(guest.subscribe, job, uri)  # pyright: ignore[reportArgumentType]
+                group.start_soon(direct_client.subscribe, job, uri)  # pyright: ignore[reportArgumentType]
             await anyio.wait_all_tasks_blocked()
             room.wait.set()
         assert [job.said for job in jobs[:3]] == [[{}]] * 3
         assert jobs[3].said[0][0] == -32002
         asked = len(room.asked)
-        await guest.subscribe(Ended(), "x:/1")  # pyright: ignore[reportArgumentType]
+        await direct_client.subscribe(Ended(), "x:/1")  # pyright: ignore[reportArgumentType]
         assert len(room.asked) == asked
         assert sorted(room.watched) == ["x:/1", "x:/2"]
-        guest.unsubscribe(Ended(), "x:/2")  # pyright: ignore[reportArgumentType]
-        guest.unsubscribe(Ended(), "x:/2")  # pyright: ignore[reportArgumentType]
+        direct_client.unsubscribe(Ended(), "x:/2")  # pyright: ignore[reportArgumentType]
+        direct_client.unsubscribe(Ended(), "x:/2")  # pyright: ignore[reportArgumentType]
         assert room.watched == ["x:/1"]
-        guest.leave()
-        guest.leave()
+        direct_client.leave()
+        direct_client.leave()
         assert room.watched == []
 
     run(backend, body)
 
 
 class Told:
-    """A client as a guest sees it."""
+    """A client as a direct client sees it."""
 
     def __init__(self, *, greeted: bool = False) -> None:
         self.greeted = greeted
@@ -669,7 +669,7 @@ def test_an_open_stream_is_told_what_it_asked_for_under_its_own_id(backend: str)
     async def body() -> None:
         room, client = Watching(), Told()
         room.wait.set()
-        guest, job = Guest(room, client), Ended()  # pyright: ignore[reportArgumentType]
+        direct_client, job = DirectClient(room, client), Ended()  # pyright: ignore[reportArgumentType]
         meta = {"io.modelcontextprotocol/subscriptionId": 1}
         wanted = {
             "toolsListChanged": True,
@@ -677,19 +677,19 @@ def test_an_open_stream_is_told_what_it_asked_for_under_its_own_id(backend: str)
             "resourceSubscriptions": ["x:/a", "no:/"],
         }
         async with anyio.create_task_group() as group:
-            group.start_soon(guest.listen, job, wanted)  # pyright: ignore[reportArgumentType]
+            group.start_soon(direct_client.listen, job, wanted)  # pyright: ignore[reportArgumentType]
             await anyio.wait_all_tasks_blocked()
             granted = {"toolsListChanged": True, "resourceSubscriptions": ["x:/a"]}
             acknowledged = {"notifications": granted, "_meta": meta}
             assert client.said == [("notifications/subscriptions/acknowledged", acknowledged)]
             client.said.clear()
-            guest.tell_change(TOOLS)
-            guest.tell_change(PROMPTS)
+            direct_client.tell_change(TOOLS)
+            direct_client.tell_change(PROMPTS)
             assert client.said == [(TOOLS, {"_meta": meta})]
             client.said.clear()
             own = {"io.modelcontextprotocol/subscriptionId": 99, "x": 1}
             for server, uri in (("s", "x:/a"), ("s", "x:/a/b"), ("s", "x:/ab"), ("t", "x:/a"), ("s", None)):
-                guest.tell_update(server, {"uri": uri, "_meta": own})
+                direct_client.tell_update(server, {"uri": uri, "_meta": own})
             updated = "notifications/resources/updated"
             assert client.said == [
                 (updated, {"uri": "x:/a", "_meta": {"x": 1, **meta}}),
@@ -697,7 +697,7 @@ def test_an_open_stream_is_told_what_it_asked_for_under_its_own_id(backend: str)
             ]
             group.cancel_scope.cancel()
         client.said.clear()
-        guest.tell_change(TOOLS)
+        direct_client.tell_change(TOOLS)
         assert (client.said, room.watched) == ([], [])
 
     run(backend, body)
@@ -706,8 +706,8 @@ def test_an_open_stream_is_told_what_it_asked_for_under_its_own_id(backend: str)
 def test_an_older_client_is_told_plainly_once_it_has_greeted() -> None:
     early, client = Told(), Told(greeted=True)
     for each in (early, client):
-        guest = Guest(Watching(), each)  # pyright: ignore[reportArgumentType]
-        guest.tell_change(PROMPTS)
+        direct_client = DirectClient(Watching(), each)  # pyright: ignore[reportArgumentType]
+        direct_client.tell_change(PROMPTS)
     assert (early.said, client.said) == ([], [(PROMPTS, None)])
 
 
@@ -717,11 +717,11 @@ def test_a_client_of_the_direct_door_that_leaves_is_forgotten(backend: str) -> N
             direct = Direct(room)
             client, left = Client(direct), list[str]()
             client.ask("initialize", {"protocolVersion": "2025-11-25", "capabilities": {}})
-            guest: Any = direct._guests[client.talk]
-            guest.leave = lambda: left.append("left")
+            direct_client: Any = direct._direct_clients[client.talk]
+            direct_client.leave = lambda: left.append("left")
             client.talk.close()
             client.talk.close()
-            assert (left, direct._guests) == (["left"], {})
+            assert (left, direct._direct_clients) == (["left"], {})
 
     run_virtual(backend, body)
 
@@ -797,7 +797,7 @@ def test_a_change_is_announced_when_it_can_be_seen(backend: str) -> None:
 
     async def body() -> None:
         direct: Any = Direct.__new__(Direct)
-        direct._room, direct._guests = Changing(), {}
+        direct._room, direct._direct_clients = Changing(), {}
         direct._shown = SimpleNamespace(changing=looked)
         async with anyio.create_task_group() as group:
             await group.start(direct.watch)
@@ -808,20 +808,20 @@ def test_a_change_is_announced_when_it_can_be_seen(backend: str) -> None:
 
 def test_a_ticket_is_good_once_and_carries_only_its_own_clients_question(backend: str) -> None:
     async def body() -> None:
-        parking, mine, other = Parking(30.0), object(), object()
+        suspended, mine, other = SuspendedCalls(30.0), object(), object()
         job: Any = Ended(client=mine)
         ended: list[Any] = []
-        errand = Errand(parking, job, "s", lambda *how: ended.append(how))
+        suspendable = SuspendableCall(suspended, job, "s", lambda *how: ended.append(how))
         call: Any = FakeCall(None, {}, lambda _: None, None)  # pyright: ignore[reportArgumentType]
-        errand.follow(call)
+        suspendable.follow(call)
         for client, server in ((other, "s"), (mine, "t")):
             with pytest.raises(RpcRefusal, match="no call of its is open"):
-                await parking.ask(client, server, {"method": "x"})
+                await suspended.ask(client, server, {"method": "x"})
         got: list[Any] = []
         again, twice, empty = (Ended(client=mine) for _ in range(3))
 
         async def ask() -> None:
-            got.append(await parking.ask(mine, "s", {"method": "x"}))
+            got.append(await suspended.ask(mine, "s", {"method": "x"}))
 
         async with anyio.create_task_group() as group:
             group.start_soon(ask)
@@ -832,61 +832,61 @@ def test_a_ticket_is_good_once_and_carries_only_its_own_clients_question(backend
             for each in (again, twice):
                 each.params = {"inputResponses": responses}
             with pytest.raises(RpcFault, match="lacks an object 'question'"):
-                parking.resume(empty, name)  # pyright: ignore[reportArgumentType]
-            assert parking.resume(again, name) is errand  # pyright: ignore[reportArgumentType]
-            assert parking.resume(twice, name) is None  # pyright: ignore[reportArgumentType]
+                suspended.resume(empty, name)  # pyright: ignore[reportArgumentType]
+            assert suspended.resume(again, name) is suspendable  # pyright: ignore[reportArgumentType]
+            assert suspended.resume(twice, name) is None  # pyright: ignore[reportArgumentType]
         assert got == [{"action": "accept"}]
-        assert (errand.job, again.said) == (again, [call])
-        errand.ended(call)
+        assert (suspendable.job, again.said) == (again, [call])
+        suspendable.ended(call)
         assert ended == [(again, call)]
         with pytest.raises(RpcRefusal):
-            await parking.ask(mine, "s", {"method": "x"})
+            await suspended.ask(mine, "s", {"method": "x"})
 
     run(backend, body)
 
 
 def test_a_parked_call_is_given_up_when_its_client_does_not_come_back(backend: str) -> None:
-    async def leave_at_five(parking: Parking, mine: object, call: Any, group: Any) -> None:
+    async def leave_at_five(suspended: SuspendedCalls, mine: object, call: Any, group: Any) -> None:
         await anyio.sleep(5.0)
-        parking.left(object())
+        suspended.left(object())
         assert not call.cancelled
-        parking.left(mine)
+        suspended.left(mine)
         group.cancel_scope.cancel()
 
     async def body() -> None:
-        parking, mine, ended = Parking(30.0), object(), list[Any]()
+        suspended, mine, ended = SuspendedCalls(30.0), object(), list[Any]()
         for how in ("late", "left"):
             job: Any = Ended(client=mine)
-            errand = Errand(parking, job, "s", lambda *how: ended.append(how))
+            suspendable = SuspendableCall(suspended, job, "s", lambda *how: ended.append(how))
             call: Any = FakeCall(None, {}, lambda _: None, None)  # pyright: ignore[reportArgumentType]
-            errand.follow(call)
+            suspendable.follow(call)
             began = anyio.current_time()
             with anyio.move_on_after(60.0):
                 async with anyio.create_task_group() as group:
                     if how == "left":
-                        group.start_soon(leave_at_five, parking, mine, call, group)
-                        await parking.ask(mine, "s", {"method": "x"})
+                        group.start_soon(leave_at_five, suspended, mine, call, group)
+                        await suspended.ask(mine, "s", {"method": "x"})
                     with pytest.raises(RpcRefusal, match="did not come back"):
-                        await parking.ask(mine, "s", {"method": "x"})
+                        await suspended.ask(mine, "s", {"method": "x"})
             assert anyio.current_time() - began == pytest.approx(30.0 if how == "late" else 5.0)
             assert call.cancelled
-            errand.ended(call)
-            assert (ended, parking._parked) == ([], {})
+            suspendable.ended(call)
+            assert (ended, suspended._suspensions) == ([], {})
 
     run_virtual(backend, body)
 
 
 def test_a_state_is_sealed_for_one_thing_of_one_server() -> None:
-    seal = Seal()
-    closed = seal.close("a.b", "s", "tools/call", "t")
-    assert seal.open(closed, "s", "tools/call", "t") == "a.b"
+    signer = StateSigner()
+    closed = signer.sign("a.b", "s", "tools/call", "t")
+    assert signer.verify(closed, "s", "tools/call", "t") == "a.b"
     for what in (("other", "tools/call", "t"), ("s", "prompts/get", "t"), ("s", "tools/call", "u")):
         with pytest.raises(RpcFault, match="was not given for this request"):
-            seal.open(closed, *what)
+            signer.verify(closed, *what)
     with pytest.raises(RpcFault):
-        Seal().open(closed, "s", "tools/call", "t")
+        StateSigner().verify(closed, "s", "tools/call", "t")
     with pytest.raises(RpcFault):
-        seal.open(closed + "c", "s", "tools/call", "t")
+        signer.verify(closed + "c", "s", "tools/call", "t")
 
 
 def test_a_servers_result_is_stamped_for_either_era_and_keeps_its_own() -> None:
@@ -1004,7 +1004,7 @@ class Fake(SimpleNamespace):
 def test_only_one_client_can_be_meant_and_only_for_what_it_declared(backend: str) -> None:
     async def body() -> None:
         room, heard = FakeRoom(), list[Any]()
-        bridge = Bridge(room, lambda server, params: heard.append((server, params)))
+        client_host = ClientHost(room, lambda server, params: heard.append((server, params)))
 
         def client(modern: bool, **capabilities: Any) -> Any:
             async def ask(method: str, params: Any, progress: Any) -> Any:
@@ -1020,39 +1020,41 @@ def test_only_one_client_can_be_meant_and_only_for_what_it_declared(backend: str
         def request(method: str, **params: Any) -> ServerRequest:
             return ServerRequest(Address("a"), method, params)
 
-        assert bridge.greeting(Address("a")) == Greeting()
+        assert client_host.greeting(Address("a")) == Greeting()
         old, new, mute = (
             client(False, roots={"listChanged": True}, x={}),
             client(True, sampling={}),
             client(False),
         )
-        bridge.came(old)
-        assert bridge.greeting(Address("a")) == Greeting({"roots": {"listChanged": True}}, by_handshake=True)
-        assert await bridge.answer(request("roots/list")) == {"asked": "roots/list", "progress": False}
+        client_host.came(old)
+        assert client_host.greeting(Address("a")) == Greeting(
+            {"roots": {"listChanged": True}}, by_handshake=True
+        )
+        assert await client_host.answer(request("roots/list")) == {"asked": "roots/list", "progress": False}
         marked = request("roots/list", _meta={"progressToken": 0})
-        assert (await bridge.answer(marked))["progress"]
+        assert (await client_host.answer(marked))["progress"]
         for other in ("sampling/createMessage", "tools/list"):
             with pytest.raises(RpcRefusal) as caught:
-                await bridge.answer(request(other))
+                await client_host.answer(request(other))
             assert caught.value.rpc_code == -32601
-        bridge.came(new)
-        assert bridge.greeting(Address("a")) == Greeting(), "of two nobody knows who is meant"
+        client_host.came(new)
+        assert client_host.greeting(Address("a")) == Greeting(), "of two nobody knows who is meant"
         with pytest.raises(RpcRefusal):
-            await bridge.answer(request("roots/list"))
-        bridge.heard(Address("a"), "notifications/message", {"level": "info"})
-        bridge.heard(Address("a"), "notifications/tools/list_changed", None)
-        bridge.heard(Address("a"), "notifications/resources/updated", {"uri": "u"})
+            await client_host.answer(request("roots/list"))
+        client_host.heard(Address("a"), "notifications/message", {"level": "info"})
+        client_host.heard(Address("a"), "notifications/tools/list_changed", None)
+        client_host.heard(Address("a"), "notifications/resources/updated", {"uri": "u"})
         assert heard == [("notifications/message", {"level": "info"})] * 2 + [("a", {"uri": "u"})]
         gone: list[Any] = []
-        vars(bridge.parking)["left"] = gone.append
-        bridge.left(old)
-        assert gone == [old], "what it left parked goes too"
-        assert bridge.greeting(Address("a")) == Greeting({"sampling": {}}), (
+        vars(client_host.suspended)["left"] = gone.append
+        client_host.left(old)
+        assert gone == [old], "what it left suspended goes too"
+        assert client_host.greeting(Address("a")) == Greeting({"sampling": {}}), (
             "the newer era can be asked as it is"
         )
-        bridge.left(new)
-        bridge.came(mute)
-        assert bridge.greeting(Address("a")) == Greeting()
+        client_host.left(new)
+        client_host.came(mute)
+        assert client_host.greeting(Address("a")) == Greeting()
 
     run(backend, body)
 
@@ -1102,23 +1104,23 @@ def test_a_job_that_has_ended_follows_nothing() -> None:
 
 
 def test_a_state_is_not_sealed_for_what_only_reads_the_same() -> None:
-    seal = Seal()
-    sealed = seal.close("state", "ab", "c")
-    assert seal.open(sealed, "ab", "c") == "state"
+    signer = StateSigner()
+    signed_state = signer.sign("state", "ab", "c")
+    assert signer.verify(signed_state, "ab", "c") == "state"
     for other in (("a", "bc"), ("abc",), ("ab", "c", ""), ("c", "ab")):
         with pytest.raises(RpcFault):
-            seal.open(sealed, *other)
+            signer.verify(signed_state, *other)
 
 
 def test_a_call_that_ends_while_nobody_waits_is_told_to_who_comes_back() -> None:
-    parking, told = Parking(30.0), list[Any]()
+    suspended, told = SuspendedCalls(30.0), list[Any]()
     job, call = _followed()
-    errand = Errand(parking, job, "s", lambda job, call: told.append((job, call)))
-    errand.follow(call)
+    suspendable = SuspendableCall(suspended, job, "s", lambda job, call: told.append((job, call)))
+    suspendable.follow(call)
     job.let_go()
-    errand.job = None  # it was answered that input is needed
-    errand.ended(call)
+    suspendable.job = None  # it was answered that input is needed
+    suspendable.ended(call)
     assert told == []
     later, _ = _followed()
-    errand.carry(later)
+    suspendable.carry(later)
     assert told == [(later, call)]

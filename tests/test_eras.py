@@ -217,6 +217,6 @@ def test_t49_the_mcp_tool_asks_a_newer_client_by_needing_input(server: str, tmp_
         final = door.result("tools/call", again)
         assert final["resultType"] == "complete"
         assert '"Ann"' in text(final)
-        assert door.ask("tools/call", again)["error"]["code"] == -32602  # a ticket is good once
+        assert door.ask("tools/call", again)["error"]["code"] == -32602  # a suspended call is resumed once
         door.call("mcp", {"tool": f"{server}_log", "args": {"text": "hear"}}, **{META + "logLevel": "info"})
         assert [each["params"]["data"] for each in door.heard("notifications/message")] == [{"text": "hear"}]

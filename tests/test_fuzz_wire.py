@@ -22,7 +22,7 @@ from tests.support.junk import CUTS, FRAGMENTS, SCALARS, VALUES, cut_up, dumped,
 from tests.support.profiles import examples
 from tests.support.stdio import Call, Recorder
 
-from greenroom.actors._rim import current_rim
+from greenroom.actors._backend import current_backend
 from greenroom.actors._stdio._line_peer import LinePeer
 from greenroom.actors._wire import WireFault, decode_result
 from greenroom.gateway._endpoint import Endpoint
@@ -42,7 +42,7 @@ def _names_a_call(value: Any) -> bool:
 
 @attrs.define
 class Instant:
-    """A rim whose time stands still; nothing ever waits in it."""
+    """A backend whose time stands still; nothing ever waits in it."""
 
     backend: str = "none"
 
@@ -66,9 +66,9 @@ class Server:
         self.heard = b""  # from the peer, since the calls were sent
         self.hooks = Recorder()
         self.over: list[str] = []
-        rim: Any = Instant()
+        loop_backend: Any = Instant()
         self.peer = LinePeer(
-            rim,
+            loop_backend,
             self.hooks,
             read_fd=self._theirs[0],
             write_fd=self._ours[1],
@@ -201,9 +201,9 @@ def test_a_request_is_answered_under_the_id_it_came_with(rpc_id: Any, params: An
 def test_the_same_in_a_real_loop(loop: str, junk: list[bytes], cuts: list[int]) -> None:
     async def main() -> None:
         with pipes(2) as (to_us, from_us):
-            rim, hooks, over = current_rim(), Recorder(), anyio.Event()
+            loop_backend, hooks, over = current_backend(), Recorder(), anyio.Event()
             peer = LinePeer(
-                rim,
+                loop_backend,
                 hooks,
                 read_fd=to_us[0],
                 write_fd=from_us[1],
@@ -212,7 +212,7 @@ def test_the_same_in_a_real_loop(loop: str, junk: list[bytes], cuts: list[int]) 
             )
             call = Call("tools/call")
             async with anyio.create_task_group() as group:
-                group.start_soon(rim.read_forever, to_us[0], peer.read)
+                group.start_soon(loop_backend.read_forever, to_us[0], peer.read)
                 group.start_soon(peer.write_forever)
                 peer.request(call)
                 said = [*junk, b'{"id":1,"result":{}}', b""]
@@ -354,7 +354,7 @@ def _wants_an_answer(line: bytes) -> bool:
 def test_after_any_junk_the_door_still_answers(loop: str, said: list[bytes], cuts: list[int]) -> None:
     async def main() -> None:
         with pipes(2) as (stdin, stdout):
-            door = StdioDoor(current_rim(), stdin[0], stdout[1], max_line=MAX_LINE)
+            door = StdioDoor(current_backend(), stdin[0], stdout[1], max_line=MAX_LINE)
             notes = list[str]()
             with door.opened():
                 async with anyio.create_task_group() as group:

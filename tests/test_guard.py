@@ -17,8 +17,8 @@ from tests.support import run
 from tests.support.stdio import SERVERS, definition_of, gone_within, lives, logged, on_stage, until
 
 from greenroom.actors import _guard_main
+from greenroom.actors._backend import current_backend
 from greenroom.actors._guard import Guard
-from greenroom.actors._rim import current_rim
 
 ROOT = SERVERS.parents[1]
 SLEEPER = [sys.executable, "-I", "-S", "-c", "import time; time.sleep(600)"]
@@ -76,7 +76,7 @@ def test_t32_a_killed_owner_takes_everything_with_it_within_a_second(backend: st
 
 def test_a_sweep_kills_what_carries_the_tag_and_nothing_else(backend: str) -> None:
     async def body() -> None:
-        guard = Guard(current_rim(), "sweeps")
+        guard = Guard(current_backend(), "sweeps")
         mine, other = _sleeper(TAG="a:b#1"), _sleeper(TAG="a:b#12")
         try:
             guard.start()
@@ -96,7 +96,7 @@ def test_a_sweep_kills_what_carries_the_tag_and_nothing_else(backend: str) -> No
 
 def test_sweeps_asked_for_at_once_are_each_answered(backend: str) -> None:
     async def body() -> None:
-        guard = Guard(current_rim(), "many")
+        guard = Guard(current_backend(), "many")
         answers: list[int] = []
 
         async def one(at: int) -> None:
@@ -115,7 +115,7 @@ def test_sweeps_asked_for_at_once_are_each_answered(backend: str) -> None:
 
 def test_a_dead_guard_is_restarted_and_told_again(backend: str) -> None:
     async def body() -> None:
-        guard = Guard(current_rim(), "restart")
+        guard = Guard(current_backend(), "restart")
         child = _sleeper()
         try:
             guard.add(child.pid)
@@ -136,7 +136,7 @@ def test_a_dead_guard_is_restarted_and_told_again(backend: str) -> None:
 
 def test_a_watched_guard_is_restarted_at_once(backend: str) -> None:
     async def body() -> None:
-        guard = Guard(current_rim(), "watch")
+        guard = Guard(current_backend(), "watch")
         try:
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(guard.watch)
@@ -155,7 +155,7 @@ def test_a_watched_guard_is_restarted_at_once(backend: str) -> None:
 
 def test_a_removed_group_is_left_alone(backend: str) -> None:
     async def body() -> None:
-        guard = Guard(current_rim(), "removed")
+        guard = Guard(current_backend(), "removed")
         child = _sleeper()
         try:
             guard.add(child.pid)
@@ -186,7 +186,7 @@ def test_the_guard_outlives_the_signals_that_end_its_owner(backend: str) -> None
 
 def test_a_guard_that_cannot_run_is_said_so(backend: str, monkeypatch: pytest.MonkeyPatch) -> None:
     async def body() -> None:
-        guard = Guard(current_rim(), "nowhere")
+        guard = Guard(current_backend(), "nowhere")
         monkeypatch.setattr(sys, "executable", "/no/such/python")
         with pytest.raises(OSError, match="python"):
             guard.start()
@@ -197,7 +197,7 @@ def test_a_guard_that_cannot_run_is_said_so(backend: str, monkeypatch: pytest.Mo
 
 def test_a_restarted_guard_is_not_told_of_what_was_removed(backend: str) -> None:
     async def body() -> None:
-        guard = Guard(current_rim(), "told again")
+        guard = Guard(current_backend(), "told again")
         gone, stays = _sleeper(), _sleeper()
         try:
             for child in (gone, stays):

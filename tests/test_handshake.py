@@ -14,20 +14,20 @@ from tests.support import run, run_virtual
 from tests.support.stdio import CLIENT, Stage, definition_of, on_stage
 
 from greenroom.actors import Greeting
-from greenroom.actors._connection import Hello, Listing
+from greenroom.actors._backend import Backend, current_backend
+from greenroom.actors._connection import Handshake, Listing
 from greenroom.actors._handshake import RpcFailure, shake_hands
 from greenroom.actors._lists import list_all
 from greenroom.actors._peer import Exchange, RpcError
-from greenroom.actors._rim import Rim, current_rim
 from greenroom.protocol import bounds
 from greenroom.protocol.config import Era, Settings
 
 SETTINGS = Settings(probe_timeout=2.0, connect_timeout=5.0)
 
 
-async def _greet(stage: Stage, hint: str | None = None, settings: Settings = SETTINGS) -> Hello:
+async def _greet(stage: Stage, hint: str | None = None, settings: Settings = SETTINGS) -> Handshake:
     return await shake_hands(
-        stage.peer, stage.rim, settings=settings, client_info=CLIENT, greeting=Greeting(), era_hint=hint
+        stage.peer, stage.backend, settings=settings, client_info=CLIENT, greeting=Greeting(), era_hint=hint
     )
 
 
@@ -35,10 +35,10 @@ async def _greet(stage: Stage, hint: str | None = None, settings: Settings = SET
 def test_a_handshake_server_is_met_whatever_the_hint(backend: str, hint: str | None) -> None:
     async def body() -> None:
         async with on_stage(definition_of("faulty.py")) as stage:
-            hello = await _greet(stage, hint)
-            assert hello.protocol_version == stage.peer.protocol_version == "2025-11-25"
-            assert hello.server_info == {"name": "faulty", "version": "1"}
-            assert hello.instructions == "Ask for trouble."
+            handshake = await _greet(stage, hint)
+            assert handshake.protocol_version == stage.peer.protocol_version == "2025-11-25"
+            assert handshake.server_info == {"name": "faulty", "version": "1"}
+            assert handshake.instructions == "Ask for trouble."
 
     run(backend, body)
 
@@ -49,9 +49,9 @@ def test_a_modern_server_is_met_whatever_the_hint(backend: str, hint: str | None
 
     async def body() -> None:
         async with on_stage(definition_of("faulty.py", "--discover", "--log", str(log))) as stage:
-            hello = await _greet(stage, hint)
-            assert hello.protocol_version == stage.peer.protocol_version == "2026-07-28"
-            assert hello.server_info == {"name": "faulty", "version": "1"}
+            handshake = await _greet(stage, hint)
+            assert handshake.protocol_version == stage.peer.protocol_version == "2026-07-28"
+            assert handshake.server_info == {"name": "faulty", "version": "1"}
             assert ("got initialize" in log.read_text()) is (hint == "2025-06-18")
 
     run(backend, body)
@@ -75,9 +75,9 @@ def test_a_server_silent_on_the_probe_costs_the_probe_only(backend: str, tmp_pat
         faults = ("--hang-at", "server/discover", "--log", str(log))
         async with on_stage(definition_of("faulty.py", *faults)) as stage:
             start = time.perf_counter()
-            hello = await _greet(stage, settings=Settings(probe_timeout=0.2))
+            handshake = await _greet(stage, settings=Settings(probe_timeout=0.2))
             assert time.perf_counter() - start < 2.0
-            assert hello.protocol_version == "2025-11-25"
+            assert handshake.protocol_version == "2025-11-25"
             assert "cancelled" not in log.read_text()  # the negotiation may not be cancelled
 
     run(backend, body)
@@ -102,7 +102,7 @@ def test_an_unknown_version_is_a_clear_error(backend: str) -> None:
 
 
 async def _list(stage: Stage, settings: Settings = SETTINGS) -> Listing:
-    return await list_all(stage.peer, stage.rim, await _greet(stage, "2025-11-25"), settings)
+    return await list_all(stage.peer, stage.backend, await _greet(stage, "2025-11-25"), settings)
 
 
 def _names(listing: Listing) -> list[str]:
@@ -140,7 +140,7 @@ def test_pages_are_followed_up_to_the_cap(backend: str) -> None:
     async def body() -> None:
         async with on_stage(definition_of("faulty.py", "--pages", "5")) as stage:
             assert _names(await _list(stage)) == [f"tool_{at}" for at in range(5)]
-            cut = await list_all(stage.peer, stage.rim, await _greet(stage), Settings(max_pages=3))
+            cut = await list_all(stage.peer, stage.backend, await _greet(stage), Settings(max_pages=3))
             assert _names(cut) == ["tool_0", "tool_1", "tool_2"]
             assert cut.problems == ("tools/list: cut after 3 pages",)
 
@@ -190,7 +190,9 @@ Answer = tuple[float, Any] | None  # after so many seconds; None: never
 class Paced:
     """A peer whose far end answers by the clock. `heard`: what it was asked, and when; `left`: what was abandoned."""
 
-    def __init__(self, rim: Rim, tasks: anyio.abc.TaskGroup, answer: Callable[[Exchange], Answer]) -> None:
+    def __init__(
+        self, loop_backend: Backend, tasks: anyio.abc.TaskGroup, answer: Callable[[Exchange], Answer]
+    ) -> None:
         self.last_heard = 0.0
         self.protocol_version: str | None = None
         self.client_info: Mapping[str, Any] = {}
@@ -198,10 +200,10 @@ class Paced:
         self.heard: list[tuple[float, str, str | None]] = []
         self.left: list[str] = []
         self.told: list[str] = []
-        self._rim, self._tasks, self._answer = rim, tasks, answer
+        self._backend, self._tasks, self._answer = loop_backend, tasks, answer
 
     def request(self, exchange: Exchange) -> None:
-        self.heard.append((round(self._rim.now(), 3), exchange.method, self.protocol_version))
+        self.heard.append((round(self._backend.now(), 3), exchange.method, self.protocol_version))
         self._tasks.start_soon(self._run, exchange, self._answer(exchange))
 
     async def _run(self, exchange: Exchange, answer: Answer) -> None:
@@ -223,10 +225,10 @@ class Paced:
 WELCOME = {"protocolVersion": "2025-11-25", "capabilities": {"tools": {}}, "serverInfo": {"name": "p"}}
 
 
-async def _meet(peer: Paced, settings: Settings, hint: str | None = None) -> Hello:
+async def _meet(peer: Paced, settings: Settings, hint: str | None = None) -> Handshake:
     return await shake_hands(
         peer,
-        peer._rim,
+        peer._backend,
         settings=settings,
         client_info=CLIENT,
         greeting=Greeting({"roots": {}}),
@@ -241,7 +243,7 @@ def _paced(
 
     async def main() -> None:
         async with anyio.create_task_group() as tasks:
-            peers.append(Paced(current_rim(), tasks, answer))
+            peers.append(Paced(current_backend(), tasks, answer))
             with anyio.fail_after(3600):
                 await body(peers[0])
             tasks.cancel_scope.cancel()
@@ -252,8 +254,8 @@ def _paced(
 
 def test_initialize_has_a_second_even_when_the_probe_used_everything_up(backend: str) -> None:
     async def body(peer: Paced) -> None:
-        hello = await _meet(peer, Settings(probe_timeout=2.0, connect_timeout=2.0))
-        assert hello.protocol_version == peer.protocol_version == "2025-11-25"
+        handshake = await _meet(peer, Settings(probe_timeout=2.0, connect_timeout=2.0))
+        assert handshake.protocol_version == peer.protocol_version == "2025-11-25"
 
     peer = _paced(backend, lambda asked: (0.9, WELCOME) if asked.method == "initialize" else None, body)
 
@@ -314,10 +316,10 @@ def test_who_we_are_is_said_to_both_eras(backend: str) -> None:
         return (0.0, WELCOME) if asked.method == "initialize" else (0.0, RpcError(-32601, "no"))
 
     async def body(peer: Paced) -> None:
-        hello = await _meet(peer, Settings())
+        handshake = await _meet(peer, Settings())
         assert (peer.client_info, peer.client_capabilities) == (CLIENT, {"roots": {}})
-        assert hello.server_info == {"name": "p"}
-        assert hello.instructions is None
+        assert handshake.server_info == {"name": "p"}
+        assert handshake.instructions is None
 
     _paced(backend, answer, body)
 
@@ -390,15 +392,15 @@ def test_who_is_greeted_how(
         wanted = dict(how)
         greeting = Greeting({}, by_handshake=wanted.pop("by_handshake", False))
         meeting = shake_hands(
-            peer, peer._rim, settings=Settings(), client_info=CLIENT, greeting=greeting, **wanted
+            peer, peer._backend, settings=Settings(), client_info=CLIENT, greeting=greeting, **wanted
         )
         if isinstance(met, str):
             with pytest.raises(RpcFailure) as caught:
                 await meeting
             assert met in str(caught.value)
             return
-        hello = await meeting
-        assert (hello.protocol_version, hello.is_its_choice) == met
+        handshake = await meeting
+        assert (handshake.protocol_version, handshake.is_its_choice) == met
         assert peer.protocol_version == met[0]
 
     def answer(exchange: Exchange) -> Answer:
@@ -413,7 +415,7 @@ def test_a_deadline_counts_from_when_the_server_was_started(backend: str) -> Non
         with pytest.raises(RpcFailure, match="initialize: no answer within 8s"):
             await shake_hands(
                 peer,
-                peer._rim,
+                peer._backend,
                 settings=Settings(probe_timeout=2.0),
                 client_info=CLIENT,
                 greeting=Greeting(),
@@ -444,7 +446,7 @@ def test_refused_with_a_newer_version_that_we_know_it_is_asked_once_more(backend
     assert [method for _, method, _ in peer.heard] == [THEN, THEN]
 
 
-HELLO = Hello("2025-11-25", {"tools": {}, "prompts": {}}, {}, None)
+HELLO = Handshake("2025-11-25", {"tools": {}, "prompts": {}}, {}, None)
 
 
 def _page(asked: Exchange, seconds: float) -> Answer:
@@ -457,7 +459,7 @@ def _page(asked: Exchange, seconds: float) -> Answer:
 def test_all_pages_of_a_list_share_one_deadline(backend: str) -> None:
     async def body(peer: Paced) -> None:
         with pytest.raises(RpcFailure, match="tools/list: no answer within 5s"):
-            await list_all(peer, peer._rim, HELLO, Settings(connect_timeout=5.0))
+            await list_all(peer, peer._backend, HELLO, Settings(connect_timeout=5.0))
         assert anyio.current_time() == pytest.approx(5.0)
 
     peer = _paced(backend, lambda asked: _page(asked, 2.0), body)
@@ -473,7 +475,7 @@ def test_a_list_with_as_many_pages_as_there_may_be_is_whole(backend: str) -> Non
         return answer
 
     async def body(peer: Paced) -> None:
-        listing = await list_all(peer, peer._rim, HELLO, Settings(max_pages=3))
+        listing = await list_all(peer, peer._backend, HELLO, Settings(max_pages=3))
         assert _names(listing) == ["t0", "t1", "t2"]
         assert (listing.problems, listing.prompts) == ((), ({"name": "p"},))
         assert listing.resources is None
@@ -490,7 +492,7 @@ def test_a_list_with_as_many_pages_as_there_may_be_is_whole(backend: str) -> Non
 )
 def test_a_page_with_an_odd_end_is_the_last(backend: str, page: dict[str, Any], problem: str) -> None:
     async def body(peer: Paced) -> None:
-        listing = await list_all(peer, peer._rim, HELLO, Settings())
+        listing = await list_all(peer, peer._backend, HELLO, Settings())
         assert _names(listing) == ["a"]
         assert problem in listing.problems[0]
 

@@ -16,13 +16,13 @@ from hypothesis import strategies as st
 from tests.support import run, run_virtual
 from tests.support.stdio import Call, Recorder
 
+from greenroom.actors._backend import current_backend
 from greenroom.actors._http import EventParser, ServerEvent, ToolHeaders, encode_value
 from greenroom.actors._http._answer_stream import AnswerStream
 from greenroom.actors._http._client import _contained, _within_origin, read_bounded
 from greenroom.actors._http._faults import BadAnswer, Broken, LoginNeeded, SessionExpired, WrongTransport
 from greenroom.actors._http._peer import LAST_ANSWERS, LISTENS_WITHIN, Attempt, HttpPeer
 from greenroom.actors._peer import Loss, LostReason
-from greenroom.actors._rim import current_rim
 from greenroom.protocol.errors import Reach
 
 
@@ -230,7 +230,7 @@ def _with_peer(
     async def main() -> None:
         hooks, carrier = Recorder(), Scripted(carry)
         async with anyio.create_task_group() as tasks:
-            peer = HttpPeer(current_rim(), hooks, tasks, 1 << 20)
+            peer = HttpPeer(current_backend(), hooks, tasks, 1 << 20)
             peer.carrier = carrier
             with anyio.fail_after(3600):
                 await body(peer, hooks, carrier)

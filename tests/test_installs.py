@@ -19,9 +19,9 @@ from tests.support.installs import COMPUTES, HANGS, SPAWNS, SPEAKS, logged, npx
 from tests.support.rooms import Outcomes, open_room, record_events, teach
 
 from greenroom import CallTimeout, Greenroom, Kind, ServerStatus
+from greenroom.actors._backend import current_backend
 from greenroom.actors._host import Greeting, NoHost
 from greenroom.actors._patience import Patience
-from greenroom.actors._rim import current_rim
 from greenroom.actors._stdio._tree import tree_signs
 from greenroom.actors._timers import Timers
 from greenroom.protocol.address import Address
@@ -207,7 +207,7 @@ class ElicitingHost(NoHost):
 
 
 def test_t47_a_client_that_comes_meanwhile_ends_no_first_start(backend: str) -> None:
-    """It can answer what the server was not told of: the server is let finish, then met anew for the call."""
+    """It can answer what the server was not told of: the server is let finish, then connected again for the call."""
     server = FakeServer(greet_latency=5.0)
 
     async def body() -> None:
@@ -246,10 +246,10 @@ def test_t47_the_log_is_told_that_an_install_goes_on(backend: str) -> None:
 
 def _patience(quiet: float, most: float | None) -> tuple[Patience, Timers]:
     """Of an attempt that begins now; its timers have to be run."""
-    rim = current_rim()
-    timers = Timers(rim.now, lambda error: pytest.fail(repr(error)))
-    stage: Any = SimpleNamespace(rim=rim, timers=timers)
-    return Patience(stage, rim.now(), quiet, most), timers
+    loop_backend = current_backend()
+    timers = Timers(loop_backend.now, lambda error: pytest.fail(repr(error)))
+    context: Any = SimpleNamespace(backend=loop_backend, timers=timers)
+    return Patience(context, loop_backend.now(), quiet, most), timers
 
 
 def test_t47_patience_is_counted_from_the_last_look_that_saw_work(backend: str) -> None:

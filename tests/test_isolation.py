@@ -411,7 +411,7 @@ def test_a_session_changes_nothing_of_the_room(backend: str) -> None:
             assert news not in (await room.call("w_heard")).structured["methods"]
             room.roots_changed()
             assert news in (await room.call("w_heard")).structured["methods"]
-            assert not {"answer_with", "meet_anew", "reload", "drain", "restart"} & set(dir(alice))
+            assert not {"answer_with", "restart_outdated", "reload", "drain", "restart"} & set(dir(alice))
 
     run(backend, main)
 

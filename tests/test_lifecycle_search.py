@@ -1,8 +1,8 @@
 """The lifecycle proved by search: see `greenroom.testing` for what is drawn and what must hold.
 
 By default in seconds; `make soak` looks for as long as it takes to run some thousand times as many steps. What judges
-the search is judged below it: the book, the outcomes and the laws are each shown a run that breaks the rules, and have
-to say so; a rule that is kept must be let pass.
+the search is judged below it: the trace checker, the outcomes and the laws are each shown a run that breaks the rules,
+and have to say so; a rule that is kept must be let pass.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ from greenroom.protocol.errors import (
 from greenroom.protocol.lifecycle import Cause, Ending, State
 from greenroom.supervisor._pool import _Waiter
 from greenroom.testing import RoomMachine, World, _laws
-from greenroom.testing._book import Book, Seats
 from greenroom.testing._gate_model import GateModel, Span
 from greenroom.testing._outcomes import outcomes_have_reasons
+from greenroom.testing._trace_checker import Seats, TraceChecker
 from greenroom.testing._world import OneCall
 
 RoomMachine.TestCase.settings = settings(
@@ -52,14 +52,14 @@ RoomMachine.TestCase.settings = settings(
 TestRooms = RoomMachine.TestCase
 
 
-# ---- the book ------------------------------------------------------------------------------------------------------
+# ---- the trace checker --------------------------------------------------------------------------------------------
 
 IDLE, CONNECTING, CONNECTED = State.IDLE, State.CONNECTING, State.CONNECTED
 DRAINING, CLOSED = State.DRAINING, State.CLOSED
 
 
 class Told:
-    """A book and the one who tells it: events as they come, and what a witness saw (`wrong`: until when)."""
+    """A trace checker and the one who tells it: events as they come, and the ground truth (`wrong`: until when)."""
 
     def __init__(self, entry: dict[str, Any] | None = None, **room: Any) -> None:
         raw = {"mcpServers": {"a": {"command": "fake", **(entry or {})}}, "settings": room}
@@ -68,7 +68,7 @@ class Told:
         self.asks: dict[str, float] = {}
         self.queues: dict[str, tuple[Address, ...]] = {}
         self.taken = Seats(capacity=20, minimum=0, staying=1, shared=1, leaving=0, waiting=0)
-        self.book = Book(self)
+        self.checker = TraceChecker(self)
         self.at, self._seq = 0.0, 0
 
     def was(self, fault: str, server: str, since: float) -> bool:
@@ -86,7 +86,7 @@ class Told:
     def tell(self, kind: Kind, detail: str = "", *, skip: int = 0, **more: Any) -> Self:
         self._seq += 1 + skip
         address, number = more.pop("address", Address("a")), more.pop("incarnation", 1)
-        self.book.read(Event(self._seq, self.at, kind, address, number, detail=detail, **more))
+        self.checker.read(Event(self._seq, self.at, kind, address, number, detail=detail, **more))
         return self
 
     def step(self, before: State, after: State, cause: Cause | None = None, **more: Any) -> Self:
@@ -115,8 +115,8 @@ class Told:
         return self
 
     @property
-    def complaints(self) -> list[str]:
-        return [text.partition(": Event(")[0] for text in self.book.complaints]
+    def violations(self) -> list[str]:
+        return [text.partition(": Event(")[0] for text in self.checker.violations]
 
 
 def _later(told: Told, seconds: float) -> Told:
@@ -164,7 +164,7 @@ def _to_replay() -> Told:
 
 
 def _forgotten(told: Told) -> Told:
-    told.book.forget("a")
+    told.checker.forget("a")
     return told
 
 
@@ -225,7 +225,7 @@ LAWFUL: dict[str, Callable[[], Told]] = {
 
 @pytest.mark.parametrize("case", LAWFUL)
 def test_the_book_lets_pass_what_is_lawful(case: str) -> None:
-    assert LAWFUL[case]().complaints == []
+    assert LAWFUL[case]().violations == []
 
 
 def _passed(in_line: str) -> Told:
@@ -241,7 +241,7 @@ def _restarts(settings: dict[str, Any], forget_after: int = 0) -> Told:
     for number in (1, 2, 3, 4):
         _later(told, 1.0).fail(number)
         if number == forget_after:
-            told.book.forget("a")
+            told.checker.forget("a")
     return told
 
 
@@ -250,7 +250,7 @@ UNLAWFUL: dict[str, tuple[Callable[[], Told], str]] = {
     "once more": (lambda: Told().tell(Kind.NOTE).tell(Kind.NOTE, skip=-1), "event 2 is missing"),
     "nobody's": (
         lambda: Told().step(IDLE, CONNECTING, address=None),
-        "the book cannot read it: AssertionError()",
+        "the checker cannot read it: AssertionError()",
     ),
     "passed at a slot": (lambda: _passed("slot"), "first has waited longer for a slot"),
     "passed at a permit": (lambda: _passed("permit"), "first has waited longer for a permit"),
@@ -412,13 +412,13 @@ UNLAWFUL: dict[str, tuple[Callable[[], Told], str]] = {
 @pytest.mark.parametrize("case", UNLAWFUL)
 def test_the_book_says_what_cannot_be(case: str) -> None:
     make, said = UNLAWFUL[case]
-    assert said in make().complaints
+    assert said in make().violations
 
 
 def test_a_life_is_found_ended_as_it_was_since_then() -> None:
     told = _asked(Told(), "drained")
     _later(told, 5.0).connect().step(CONNECTED, DRAINING, Cause.DRAINED)
-    life = told.book.life(Address("a"))
+    life = told.checker.life(Address("a"))
     assert life.ended_as(Cause.DRAINED, 9.0)  # it is on its way out still
     _later(told, 2.0).step(DRAINING, CLOSED, Cause.DRAINED)
     assert [life.ended_as(Cause.DRAINED, since) for since in (5.0, 7.0, 7.1)] == [True, True, False]
@@ -545,7 +545,7 @@ UNREASONED: dict[str, tuple[str | GreenroomError, float, str]] = {
     "lost sent": (ServerLost("", server="a", reach=Reach.SENT), 0.0, "was not lost meanwhile"),
     "drained unsent": (Drained("", server="a"), 0.0, "its server was not drained or restart or"),
     "drained sent": (Drained("", server="a", reach=Reach.SENT), 0.0, "its server was not drained or"),
-    "half sent": (ConnectFailed("", server="a").twin(Reach.SENT), 0.0, "nothing here can end so"),
+    "half sent": (ConnectFailed("", server="a").copy(Reach.SENT), 0.0, "nothing here can end so"),
     "answered": (ServerLost("", server="a", reach=Reach.ANSWERED), 0.0, "nothing here can end so"),
 }
 
@@ -583,7 +583,7 @@ def test_what_was_done_to_its_server_explains_an_outcome(world: World) -> None:
     _ended(world, _timeout(Reach.SENT), after=60.0)
     _ended(world, _timeout(Reach.NOT_SENT), after=30.0)
     _ended(world, ServerDown("", server="a")).was_down = True
-    world.book.gate(Address("a")).connect_failed(world.now)
+    world.checker.gate(Address("a")).connect_failed(world.now)
     _ended(world, Unavailable("a", failed_ago=1, retry_in=1))
     outcomes_have_reasons(world)
     assert all(call.is_judged for call in world.calls)
@@ -666,7 +666,7 @@ def _waits_for(world: World, what: str | None) -> None:
 
 
 def _lives_as(world: World, actor: Any, seconds: float, **more: Any) -> None:
-    life = world.book.life(actor.address)
+    life = world.checker.life(actor.address)
     _change(life, since=world.now - seconds, **more)
 
 
@@ -686,12 +686,12 @@ def _lost_at_work(world: World) -> None:
 def _silent(world: World, seconds: float) -> None:
     actor = _kept(world)
     world.silent_since["a"] = world.now - seconds
-    world.book.life(actor.address).rested_at = world.reloaded_at = -math.inf
+    world.checker.life(actor.address).rested_at = world.reloaded_at = -math.inf
 
 
 def _idle_for(world: World, seconds: float) -> None:
     actor = _well(world)
-    world.book.life(actor.address).rested_at = world.now - seconds
+    world.checker.life(actor.address).rested_at = world.now - seconds
 
 
 def _slots_over(world: World) -> None:
@@ -723,7 +723,7 @@ def _seen_twice(world: World, times: int, tool: str) -> None:
 
 IDLE_LIMIT, HEALTH = Settings().idle_timeout, 3 * Settings().health_interval
 BROKEN: dict[str, tuple[_laws.Law, Callable[[World], object], str]] = {
-    "a complaint": (_laws.nothing_unlawful_was_told, lambda w: w.book.complaints.append("oh"), "oh"),
+    "a complaint": (_laws.nothing_unlawful_was_told, lambda w: w.checker.violations.append("oh"), "oh"),
     "a surprise": (_laws.nothing_unlawful_was_told, lambda w: w.unexpected.append("ah"), "ah"),
     "nobody's child": (
         _laws.one_connection_each,
@@ -774,7 +774,7 @@ BROKEN: dict[str, tuple[_laws.Law, Callable[[World], object], str]] = {
     ),
     "the tally": (
         _laws.load_is_counted,
-        lambda w: _change(w.runtime.stage.tally, accepted=1),
+        lambda w: _change(w.runtime.context.tally, accepted=1),
         "the tally has lost a call",
     ),
     "a hung one serves": (
@@ -854,7 +854,7 @@ BROKEN: dict[str, tuple[_laws.Law, Callable[[World], object], str]] = {
     ),
     "an attempt drains for ever": (
         _laws.nothing_outstays_its_time,
-        lambda w: (_drains(w, 5.0), _change(w.book.life(Address("a")), connecting_at=math.inf)),
+        lambda w: (_drains(w, 5.0), _change(w.checker.life(Address("a")), connecting_at=math.inf)),
         "drains for 5s",
     ),
     "lost, and at work": (
@@ -924,7 +924,7 @@ KEPT: dict[str, tuple[_laws.Law, Callable[[World], object]]] = {
     ),
     "an attempt drains as long as its stop": (
         _laws.nothing_outstays_its_time,
-        lambda w: (_drains(w, 4.0), _change(w.book.life(Address("a")), connecting_at=math.inf)),
+        lambda w: (_drains(w, 4.0), _change(w.checker.life(Address("a")), connecting_at=math.inf)),
     ),
     "idle for all its time": (_laws.nothing_outstays_its_time, lambda w: _idle_for(w, IDLE_LIMIT)),
     "one through a tripped gate": (
@@ -985,10 +985,10 @@ LEFT: dict[str, tuple[Callable[[World], object], str]] = {
     ),
     "a call": (lambda w: w.calls[0].outcomes.clear(), "call 0 of a_echo has no outcome"),
     "an acceptance": (
-        lambda w: w.book.accepted.update({99: w.book.life(Address("a"))}),
+        lambda w: w.checker.accepted.update({99: w.checker.life(Address("a"))}),
         "calls \\[99\\] were accepted and never ended",
     ),
-    "an event": (lambda w: w.book.ended.update({99: 1}), "the events and the report disagree"),
+    "an event": (lambda w: w.checker.ended.update({99: 1}), "the events and the report disagree"),
     "an asker": (lambda w: _change(w, waiting=1), "somebody still waits"),
     "a server": (lambda w: _change(w.servers["b"], live=1), "b is still alive"),
     "a permit": (lambda w: w.root.admission.permits._held.add("x"), "a start permit was never given back"),

@@ -14,7 +14,7 @@ from tests.support import run
 from tests.support.door_rooms import NOW, FakeRoom
 
 from greenroom.gateway._jobs import Job
-from greenroom.gateway._mcp_tool import DEFINITION, Librarian, McpTool, Spill, ask
+from greenroom.gateway._mcp_tool import DEFINITION, CatalogueReader, McpTool, Spill, ask
 from greenroom.gateway._mcp_tool._pages import Bounds
 from greenroom.gateway._mcp_tool._texts import cut
 from greenroom.gateway._room import PlainRow
@@ -709,7 +709,7 @@ def test_the_shared_address_stands_for_a_server_and_a_session_only_where_it_is_a
 
     room.status = status
     for _ in range(2):
-        found = {row.server: row.tool_count for row in Librarian(room).rows()}
+        found = {row.server: row.tool_count for row in CatalogueReader(room).rows()}
         assert found == {"github": 1, "clock": 3, "bad": None}
         rows["github"].reverse()
 

@@ -21,9 +21,9 @@ from tests.support.gateway import FAULTY, Gateway, logged_pids, serve
 from tests.support.stdio import definition_of, lives, on_stage, until
 
 from greenroom.actors import _guard, _part
+from greenroom.actors._backend import current_backend
 from greenroom.actors._guard import Guard
 from greenroom.actors._part import Part, in_words
-from greenroom.actors._rim import current_rim
 from greenroom.gateway import _bell
 from greenroom.gateway._events_file import EventsFile
 from greenroom.protocol.errors import UsageError
@@ -257,7 +257,7 @@ def test_t39_a_guard_that_cannot_be_started_again_ends_nobody_and_comes_back(
         raise BlockingIOError(11, "Resource temporarily unavailable")
 
     async def body() -> None:
-        guard = Guard(current_rim(), "no processes", told.append)
+        guard = Guard(current_backend(), "no processes", told.append)
         try:
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(guard.watch)
@@ -292,7 +292,7 @@ def test_t39_a_guard_that_ends_as_soon_as_it_is_started_is_not_started_without_e
     monkeypatch.setattr(_guard, "_PROGRAM", tmp_path / "nothing.py")
 
     async def body() -> None:
-        guard = Guard(current_rim(), "ends", told.append)
+        guard = Guard(current_backend(), "ends", told.append)
         try:
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(guard.watch)
@@ -346,7 +346,7 @@ def test_t44_a_stopped_guard_is_noticed_and_replaced(backend: str, monkeypatch: 
     told: list[str] = []
 
     async def body() -> None:
-        guard = Guard(current_rim(), "stopped", told.append)
+        guard = Guard(current_backend(), "stopped", told.append)
         try:
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(guard.watch)

@@ -219,9 +219,9 @@ def test_t43_a_server_in_a_folder_open_to_all_must_be_ours_or_roots(
     definition = ServerDefinition("one", socket=os.fspath(path))
 
     async def body() -> None:
-        from greenroom.actors._rim import current_rim
+        from greenroom.actors._backend import current_backend
 
-        connector = UnixConnector(definition, rim=current_rim(), settings=Settings())
+        connector = UnixConnector(definition, backend=current_backend(), settings=Settings())
         with pytest.raises(ConnectFailed, match="Anybody may make a socket in its folder"):
             async with connector.open(None):  # pyright: ignore[reportArgumentType]
                 pass

@@ -19,7 +19,7 @@ from tests.support.installs import SPEAKS, logged, npx
 
 from greenroom.gateway._cli import _refresh as cli_refresh
 from greenroom.gateway._cli._act import patient
-from greenroom.gateway._mcp_tool import FOR_PEOPLE, Answer, Librarian, parse_request
+from greenroom.gateway._mcp_tool import FOR_PEOPLE, Answer, CatalogueReader, parse_request
 from greenroom.gateway._mcp_tool._unknown import details, is_unknown, sentence, waits
 from greenroom.gateway._refresh import look
 from greenroom.gateway._room import PlainRow
@@ -111,7 +111,7 @@ def test_t47_a_call_alone_waits_for_the_install_that_ends_with_it(tmp_path: Path
 
 
 def answer(room: FakeRoom, **request: Any) -> Answer:
-    found = Librarian(room, hints=FOR_PEOPLE).answer(parse_request(request))
+    found = CatalogueReader(room, hints=FOR_PEOPLE).answer(parse_request(request))
     assert found is not None
     return found
 
@@ -173,8 +173,8 @@ def test_how_a_server_that_is_asked_is_doing() -> None:
 
     def doing(known: ServerEntry | None = entry, **row: Any) -> dict[str, Any]:
         room: Any = SimpleNamespace(entry=lambda _name: known)
-        librarian: Any = SimpleNamespace(rows=lambda: [PlainRow("a", "lazy", **row)])
-        (one,) = look(room, librarian, {"names": ["a"], "since": since})
+        reader: Any = SimpleNamespace(rows=lambda: [PlainRow("a", "lazy", **row)])
+        (one,) = look(room, reader, {"names": ["a"], "since": since})
         return one
 
     waiting = {"name": "a", "state": "waiting", "waitsFor": "not asked yet", "lastLine": None}
@@ -238,4 +238,4 @@ def test_a_server_that_is_shown_has_what_it_waits_for_in_the_overview() -> None:
         PlainRow("fresh", "lazy", state=State.CONNECTING, waiting_for="install", waiting=7.0, last_line="x"),
         recurse=False,
     )
-    assert "○ fresh (not known yet, installing for 7 s: x)" in Librarian(room).status().text
+    assert "○ fresh (not known yet, installing for 7 s: x)" in CatalogueReader(room).status().text

@@ -8,12 +8,12 @@ from hypothesis import strategies as st
 from tests.models import histories
 from tests.models.intensity import IntensityModel
 
-from greenroom.actors import Then
+from greenroom.actors import Next
 from greenroom.protocol.config import Lifecycle, RestartPolicy, ServerDefinition
 from greenroom.protocol.lifecycle import Cause
 from greenroom.supervisor._restart import AFTERMATH, Intensity, after, restart_policy
 
-I, C, D, G = Then.IDLE, Then.CONNECT, Then.DOWN, Then.GONE  # noqa: E741  # the table reads better so
+I, C, D, G = Next.IDLE, Next.CONNECT, Next.DOWN, Next.GONE  # noqa: E741  # the table reads better so
 TABLE = {  # cause: (lazy, eager, keep-alive), and whether queued calls fail
     Cause.IDLE_TIMEOUT: ((I, I, I), False),
     Cause.EVICTED: ((I, I, I), False),
@@ -55,14 +55,14 @@ def test_every_cause_and_lifecycle_has_a_cell() -> None:
 @pytest.mark.parametrize(
     ("policy", "then", "fails"),
     [
-        (RestartPolicy.NEVER, Then.DOWN, True),
-        (RestartPolicy.ON_DEMAND, Then.IDLE, False),
-        (RestartPolicy.ALWAYS, Then.CONNECT, False),
+        (RestartPolicy.NEVER, Next.DOWN, True),
+        (RestartPolicy.ON_DEMAND, Next.IDLE, False),
+        (RestartPolicy.ALWAYS, Next.CONNECT, False),
     ],
 )
 @pytest.mark.parametrize("lifecycle", list(Lifecycle))
 def test_the_restart_policy_refines_lost_and_nothing_else(
-    lifecycle: Lifecycle, policy: RestartPolicy, then: Then, fails: bool
+    lifecycle: Lifecycle, policy: RestartPolicy, then: Next, fails: bool
 ) -> None:
     lost = after(Cause.LOST, server(lifecycle, policy))
 
@@ -137,4 +137,4 @@ def test_the_settings_restart_policy_is_for_servers_that_have_none() -> None:
 
     assert restart_policy(own, RestartPolicy.NEVER) is RestartPolicy.ON_DEMAND
     assert restart_policy(none, RestartPolicy.NEVER) is RestartPolicy.NEVER
-    assert after(Cause.LOST, none, RestartPolicy.NEVER).then is Then.DOWN
+    assert after(Cause.LOST, none, RestartPolicy.NEVER).then is Next.DOWN

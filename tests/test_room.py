@@ -155,10 +155,10 @@ def test_a_visited_server_is_let_go_on_a_clock_that_moves_within_a_step_and_one_
 
     async def body() -> None:
         async with open_room(servers, bootstrap=True) as room:
-            rim = room._runtime.stage.rim
+            loop_backend = room._runtime.context.backend
             looks = itertools.count()
-            true_now = rim.now
-            rim.now = lambda: true_now() + next(looks) * 1e-9
+            true_now = loop_backend.now
+            loop_backend.now = lambda: true_now() + next(looks) * 1e-9
             await room.catalogued()
             await room.call("called_echo", {"text": "x"})
             await anyio.sleep(VISIT_IDLE + 0.5)

@@ -455,7 +455,7 @@ def test_t26_a_bug_in_a_step_parks_that_server_and_the_rest_serve_on(
     run_virtual(backend, body)
 
 
-DIRECTOR = [
+SUPERVISOR = [
     "refusal",
     "want",
     "unwant",
@@ -469,7 +469,7 @@ DIRECTOR = [
 ]
 
 
-@pytest.mark.parametrize("broken", DIRECTOR)
+@pytest.mark.parametrize("broken", SUPERVISOR)
 def test_a_bug_in_any_decision_leaves_no_call_without_an_outcome(
     backend: str, broken: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -791,17 +791,17 @@ def test_a_subscription_that_is_refused_or_over_leaves_nobody_listening(backend:
     async def body() -> None:
         async with open_room({"a": FakeServer()}) as room:
             await room.connect("a")
-            watchers = room._runtime.reception._watchers
+            watchers = room._runtime.room_host._watchers
             with pytest.raises(RemoteError, match="Method not found"):
                 async with room.subscribe("x:/", "a"):
                     raise AssertionError("it was not refused")
             assert watchers == {}
             actor = room._runtime.root.actor("a")
-            actor.wishes.add("x:/")  # somebody watches it already: nothing is asked of the server
+            actor.subscriptions.add("x:/")  # somebody watches it already: nothing is asked of the server
             async with room.subscribe("x:/", "a"):
                 assert len(watchers) == 1
-                assert actor.wishes.uris == {"x:/": 2}
-            assert (watchers, actor.wishes.uris) == ({}, {"x:/": 1})
+                assert actor.subscriptions.uris == {"x:/": 2}
+            assert (watchers, actor.subscriptions.uris) == ({}, {"x:/": 1})
 
     run_virtual(backend, body)
 

@@ -13,7 +13,7 @@ from tests.support import run_virtual
 from tests.support.rooms import open_room
 
 from greenroom import Kind
-from greenroom.actors import Define, EventStream, Learn, Router, Sync, current_rim
+from greenroom.actors import Define, EventStream, Learn, Router, Sync, current_backend
 from greenroom.actors._ref import Reply
 from greenroom.protocol.catalogue import ServerEntry
 from greenroom.protocol.config import ServerDefinition, Settings
@@ -28,12 +28,12 @@ class Bench:
     """A router at work, what it said had changed, and the catalogue events."""
 
     def __init__(self, servers: Mapping[str, ServerDefinition]) -> None:
-        rim = current_rim()
-        self.events = EventStream(rim)
+        loop_backend = current_backend()
+        self.events = EventStream(loop_backend)
         self.changed: list[ServerEntry] = []
         self.announced: list[str] = []
         self.events.listen(lambda event: self.announced.append(event.detail), [Kind.CATALOGUE])
-        self.router = Router(rim, self.events, servers, {}, Settings(), self.changed.append)
+        self.router = Router(loop_backend, self.events, servers, {}, Settings(), self.changed.append)
 
     async def learn(self, *entries: ServerEntry) -> None:
         for one in entries:
@@ -163,7 +163,9 @@ def test_t24_a_changed_list_is_read_again_once_and_told_once(backend: str, chang
         async with open_room({"a": server}) as room:
             await room.connect("a")
             announced = list[str]()
-            room._runtime.stage.events.listen(lambda event: announced.append(event.detail), [Kind.CATALOGUE])
+            room._runtime.context.events.listen(
+                lambda event: announced.append(event.detail), [Kind.CATALOGUE]
+            )
             server.tools = [tool("other")]
             for _ in range(changes):
                 server.announce_tools()
@@ -219,7 +221,7 @@ def test_whatever_a_reader_could_see_is_announced(backend: str, more: dict[str, 
 def test_who_waits_for_the_index_when_the_router_closes_is_told(backend: str) -> None:
     async def main() -> None:
         router = Bench(definitions("a")).router
-        waiting, queued = Reply[Any](router.rim), Reply[Any](router.rim)
+        waiting, queued = Reply[Any](router.backend), Reply[Any](router.backend)
         router.step(Sync(waiting))
         router.ref.tell_system(Sync(queued))
         router.close(ZeroDivisionError("closed"))

@@ -600,7 +600,7 @@ def test_a_callback_that_raises_costs_a_note_and_nothing_else(backend: str, kind
             notes = record_events(room, Kind.NOTE)
             target = room.describe("a_echo")
             if kind == "a reader of events":
-                room._runtime.stage.events.listen(bad)
+                room._runtime.context.events.listen(bad)
             room.start_call(
                 target,
                 {},
@@ -793,7 +793,7 @@ def test_t12_calls_leave_a_tally_and_nothing_else(backend: str) -> None:
             server.calls.clear()
             gc.collect()
             assert not [thing for thing in gc.get_objects() if isinstance(thing, Call)]
-            assert len(room._runtime.stage.timers._heap) < 10
+            assert len(room._runtime.context.timers._heap) < 10
         assert (
             str(room.drain_report) == "1000 calls accepted: 1000 completed, 0 failed, 0 cancelled (0 refused)"
         )
@@ -819,7 +819,7 @@ def test_the_events_of_a_call_are_accepted_sent_ended_in_order(backend: str) -> 
     assert not math.isnan(events[0].at)
 
 
-# ---- small print of the desk ---------------------------------------------------------------------------------------
+# ---- small print of the call table -----------------------------------------------------------------------------------
 
 
 def _actor(room: Greenroom) -> Any:
@@ -1019,14 +1019,14 @@ def test_the_first_word_on_how_a_connection_was_lost_stands(backend: str) -> Non
                 lost = calls.start(room, "a_echo")
                 await settle()
                 incarnation: Any = server.connections[0].hooks
-                news, actor = list[Any](), incarnation.actor
-                incarnation.actor = SimpleNamespace(tell=news.append, hidden=str)
+                message, actor = list[Any](), incarnation.actor
+                incarnation.actor = SimpleNamespace(tell=message.append, hidden=str)
                 incarnation.on_lost(LostReason("exited with code 3", 3))
                 incarnation.on_lost(LostReason("closed its stdout"))
-                assert len(news) == 1
+                assert len(message) == 1
                 assert incarnation.lost.text == "exited with code 3"
                 incarnation.actor = actor
-                actor.tell(news[0])
+                actor.tell(message[0])
             assert "exited with code 3" in str(lost.error)
 
     run_virtual(backend, body)
@@ -1120,7 +1120,7 @@ def test_a_lease_keeps_a_resting_server_and_its_return_starts_the_clock(backend:
 # ---- input that a server wants before it answers -------------------------------------------------------------------
 
 
-class Desk:
+class Table:
     def __init__(self) -> None:
         self.done: list[Any] = []
 
@@ -1139,29 +1139,29 @@ class Answers:
         return {"answered": sorted(requests)}
 
 
-def _asking(backend: str, body: Callable[[Call, Desk, Callable[..., Any]], Any]) -> None:
+def _asking(backend: str, body: Callable[[Call, Table, Callable[..., Any]], Any]) -> None:
     async def main() -> None:
-        call, desk, questions = Call("tools/call", {}), Desk(), Answers()
+        call, table, questions = Call("tools/call", {}), Table(), Answers()
 
         async def ask(**result: Any) -> None:
-            await answer_inputs(desk, call, result, questions)  # pyright: ignore[reportArgumentType]
+            await answer_inputs(table, call, result, questions)  # pyright: ignore[reportArgumentType]
 
-        await body(call, desk, ask)
+        await body(call, table, ask)
 
     run_virtual(backend, main)
 
 
 def test_input_is_found_and_sent_with_the_state_it_came_with(backend: str) -> None:
-    async def body(call: Call, desk: Desk, ask: Any) -> None:
+    async def body(call: Call, table: Table, ask: Any) -> None:
         await ask(inputRequests={"b": {}, "a": {}}, requestState="s")
         await ask(inputRequests={"a": {}})
-        assert desk.done == [
+        assert table.done == [
             {"inputResponses": {"answered": ["a", "b"]}, "requestState": "s"},
             {"inputResponses": {"answered": ["a"]}},
         ]
         assert call.asking is None
         await ask(inputRequests={"no": {}})
-        refused = desk.done[-1]
+        refused = table.done[-1]
         assert isinstance(refused, InputRefused)
         assert "not now (-7)" in str(refused)
         assert refused.reach is Reach.ANSWERED
@@ -1170,23 +1170,23 @@ def test_input_is_found_and_sent_with_the_state_it_came_with(backend: str) -> No
 
 
 def test_who_wants_nothing_in_particular_is_asked_again_after_growing_pauses(backend: str) -> None:
-    async def body(call: Call, desk: Desk, ask: Any) -> None:
+    async def body(call: Call, table: Table, ask: Any) -> None:
         at: list[float] = []
         for number in range(10):
             before = anyio.current_time()
             await ask(requestState=number, **({"inputRequests": {"a": {}}} if number == 5 else {}))
             at.append(round(anyio.current_time() - before, 3))
         assert at == [0.05, 0.1, 0.2, 0.25, 0.25, 1.0, 0.05, 0.1, 0.2, 0.25]
-        assert desk.done[0] == {"requestState": 0}
+        assert table.done[0] == {"requestState": 0}
         await ask()
-        assert isinstance(desk.done[-1], ProtocolFault)
-        assert "10 times over" in str(desk.done[-1])
+        assert isinstance(table.done[-1], ProtocolFault)
+        assert "10 times over" in str(table.done[-1])
 
     _asking(backend, body)
 
 
 def test_a_call_that_has_left_is_asked_nothing(backend: str) -> None:
-    async def body(call: Call, desk: Desk, ask: Any) -> None:
+    async def body(call: Call, table: Table, ask: Any) -> None:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(lambda: ask(inputRequests={"a": {}}))
             await anyio.sleep(0.5)
@@ -1194,6 +1194,6 @@ def test_a_call_that_has_left_is_asked_nothing(backend: str) -> None:
             call.asking.cancel()
         call.ended = True
         await ask(inputRequests={"a": {}})
-        assert (desk.done, call.asking, anyio.current_time()) == ([], None, 0.5)
+        assert (table.done, call.asking, anyio.current_time()) == ([], None, 0.5)
 
     _asking(backend, body)

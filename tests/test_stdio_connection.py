@@ -29,9 +29,9 @@ from tests.support.stdio import (
 )
 
 from greenroom.actors import Greeting
+from greenroom.actors._backend import current_backend
 from greenroom.actors._guard import Guard
 from greenroom.actors._handshake import RpcFailure, ask, shake_hands
-from greenroom.actors._rim import current_rim
 from greenroom.actors._stdio import StdioConnector, child_environment
 from greenroom.actors._stdio._child import start_child
 from greenroom.protocol.address import Address
@@ -68,7 +68,7 @@ def test_t05_initialize_never_answered_ends_at_its_deadline(backend: str) -> Non
         async with on_stage(definition_of("faulty.py", "--hang-at", "start")) as stage:
             with pytest.raises(RpcFailure, match=r"initialize: no answer within") as caught:
                 await shake_hands(
-                    stage.peer, stage.rim, settings=settings, client_info=CLIENT, greeting=Greeting()
+                    stage.peer, stage.backend, settings=settings, client_info=CLIENT, greeting=Greeting()
                 )
             assert caught.value.timed_out
             await stage.connection.stop(0.3)
@@ -334,7 +334,11 @@ def test_t21_a_cancelled_ask_is_abandoned(backend: str, tmp_path: Path) -> None:
             await stage.greet()
             with anyio.move_on_after(0.05):
                 await ask(
-                    stage.peer, stage.rim, "tools/call", {"name": "sleep", "arguments": {"seconds": 0.1}}, 5
+                    stage.peer,
+                    stage.backend,
+                    "tools/call",
+                    {"name": "sleep", "arguments": {"seconds": 0.1}},
+                    5,
                 )
             assert await stage.call("pid")
             assert log.read_text().count("got notifications/cancelled") == 1
@@ -489,13 +493,13 @@ def test_without_a_pidfd_a_thread_sees_the_exit(backend: str, monkeypatch: pytes
 
 def test_the_bodys_error_comes_out_as_itself(backend: str) -> None:
     async def body() -> None:
-        rim = current_rim()
-        guard = Guard(rim, RUN)
+        loop_backend = current_backend()
+        guard = Guard(loop_backend, RUN)
         connector = StdioConnector(
             definition_of("echo.py"),
             Address("child"),
             1,
-            rim=rim,
+            backend=loop_backend,
             guard=guard,
             settings=Settings(),
             run_id=RUN,
@@ -514,15 +518,21 @@ def test_what_was_written_before_the_exit_is_read_though_no_pump_has(backend: st
     """The exit may be seen before the pumps have had their turn: only the watchers run here."""
 
     async def body() -> None:
-        rim, hooks = current_rim(), Recorder()
-        guard = Guard(rim, RUN)
+        loop_backend, hooks = current_backend(), Recorder()
+        guard = Guard(loop_backend, RUN)
         script = (
             "import sys; sys.stdin.readline(); print('last words', file=sys.stderr); "
             'print(\'{"id":1,"result":{}}\', flush=True); sys.exit(4)'
         )
         definition = ServerDefinition("child", command=sys.executable, args=("-I", "-S", "-c", script))
         connector = StdioConnector(
-            definition, Address("child"), 1, rim=rim, guard=guard, settings=Settings(), run_id=RUN
+            definition,
+            Address("child"),
+            1,
+            backend=loop_backend,
+            guard=guard,
+            settings=Settings(),
+            run_id=RUN,
         )
         connection = connector._start(hooks)
         try:
@@ -578,7 +588,7 @@ def test_where_a_zombie_cannot_be_asked_its_seen_end_counts(
         definition = ServerDefinition("x", command=sys.executable, args=("-I", "-S", "-c", ""))
         child = start_child(definition, {})
         try:
-            await child.wait_exit(current_rim())
+            await child.wait_exit(current_backend())
             assert child.is_dead
             assert child.exit_code is None
             child.reap()

@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.support import run
 
-from greenroom.actors._rim import current_rim
+from greenroom.actors._backend import current_backend
 from greenroom.actors._stdio._lines import LineSplitter
 from greenroom.gateway._lines import LineWriter
 from greenroom.gateway._stdio_door import StdioDoor, taken_over_stdio
@@ -77,7 +77,7 @@ def with_door(backend: str, body: Body, **writer: Any) -> None:
 
     async def main() -> None:
         with pipe() as (stdin, to_it), pipe() as (from_it, stdout):
-            door = StdioDoor(current_rim(), stdin, stdout, max_line=1 << 20)
+            door = StdioDoor(current_backend(), stdin, stdout, max_line=1 << 20)
             with door.opened():
                 async with anyio.create_task_group() as group:
                     group.start_soon(door.write)
@@ -168,7 +168,7 @@ def test_what_waits_is_bounded_and_short_lines_always_fit(backend: str) -> None:
     async def body() -> None:
         with pipe() as (_, stdout):
             os.set_blocking(stdout, False)
-            writer = LineWriter(current_rim(), stdout, congested=1 << 20, full=4 << 20)
+            writer = LineWriter(current_backend(), stdout, congested=1 << 20, full=4 << 20)
             line = b"z" * (1 << 20)
             refused = [writer.send(line) for _ in range(6)].count(False)
             assert refused == 2
@@ -209,7 +209,7 @@ def test_a_file_as_standard_input_is_read_to_its_end(backend: str, tmp_path: Any
         (tmp_path / "in").write_bytes(b"one\ntwo\n")
         got: list[bytes] = []
         with (tmp_path / "in").open("rb") as source, (tmp_path / "out").open("wb") as sink:
-            door = StdioDoor(current_rim(), source.fileno(), sink.fileno(), max_line=100)
+            door = StdioDoor(current_backend(), source.fileno(), sink.fileno(), max_line=100)
             with door.opened():
                 await door.read(got.append)
         assert got == [b"one", b"two"]
@@ -221,7 +221,7 @@ def test_a_socket_serves_as_both_ends_and_is_given_back_blocking(backend: str) -
     async def main() -> None:
         ours, theirs = socket.socketpair()
         with ours, theirs:
-            door = StdioDoor(current_rim(), ours.fileno(), ours.fileno(), max_line=100)
+            door = StdioDoor(current_backend(), ours.fileno(), ours.fileno(), max_line=100)
             with door.opened():
                 assert not os.get_blocking(ours.fileno())
                 theirs.sendall(b"hi\n")
@@ -262,7 +262,7 @@ def test_a_client_is_read_again_when_little_waits_not_when_nothing_does(backend:
         with pipe() as (from_it, stdout):
             os.set_blocking(stdout, False)
             os.set_blocking(from_it, False)
-            writer = LineWriter(current_rim(), stdout, congested=100_000)
+            writer = LineWriter(current_backend(), stdout, congested=100_000)
             writer.send(b"x" * 65_536)
             for _ in range(2):
                 writer.send(b"y" * 65_536)
@@ -314,7 +314,9 @@ def test_nothing_waits_for_a_client_that_is_gone(backend: str) -> None:
         with pipe() as (from_it, stdout):
             os.set_blocking(stdout, False)
             gone: list[str] = []
-            writer = LineWriter(current_rim(), stdout, congested=10, on_broken=lambda: gone.append("gone"))
+            writer = LineWriter(
+                current_backend(), stdout, congested=10, on_broken=lambda: gone.append("gone")
+            )
             for _ in range(3):
                 writer.send(b"x" * 100_000)
             assert writer.congested
@@ -335,7 +337,7 @@ def test_the_first_answer_to_what_was_just_read_goes_out_in_the_same_step(backen
 
     async def body() -> None:
         with pipe() as (stdin, to_it), pipe() as (from_it, stdout):
-            door = StdioDoor(current_rim(), stdin, stdout, max_line=1 << 20)
+            door = StdioDoor(current_backend(), stdin, stdout, max_line=1 << 20)
 
             def receive(line: bytes) -> None:
                 door.send(line + b" answered\n")

@@ -15,10 +15,10 @@ from tests.support import run
 from tests.support.stdio import Call, Recorder
 
 from greenroom.actors import _call
+from greenroom.actors._backend import current_backend
 from greenroom.actors._notes import Notes
-from greenroom.actors._rim import current_rim
 from greenroom.actors._stdio import LinePeer
-from greenroom.actors._stdio._lines import FAT, LineSplitter
+from greenroom.actors._stdio._lines import LARGE_LINE, LineSplitter
 from greenroom.actors._stdio._outbox import Outbox
 from greenroom.actors._stdio._stderr import StderrRing
 from greenroom.actors._wire import decode_line, decode_result
@@ -54,17 +54,17 @@ def test_an_endless_line_is_told_of_at_once_and_not_kept() -> None:
 
 
 def test_a_fat_line_is_its_receivers_own_and_not_copied() -> None:
-    splitter = LineSplitter(4 * FAT, _never)
-    assert splitter.feed(b"a" * FAT) == []
+    splitter = LineSplitter(4 * LARGE_LINE, _never)
+    assert splitter.feed(b"a" * LARGE_LINE) == []
     fat, thin = splitter.feed(b"b\nthin\nres")
-    assert (type(fat), fat, thin) == (bytearray, b"a" * FAT + b"b", b"thin")
+    assert (type(fat), fat, thin) == (bytearray, b"a" * LARGE_LINE + b"b", b"thin")
     (rest,) = splitter.feed(b"t\n")
-    assert (type(rest), rest, len(fat)) == (bytes, b"rest", FAT + 1)
+    assert (type(rest), rest, len(fat)) == (bytes, b"rest", LARGE_LINE + 1)
 
 
-@pytest.mark.parametrize("size", [10, 2 * FAT])
+@pytest.mark.parametrize("size", [10, 2 * LARGE_LINE])
 def test_bad_utf8_in_an_answer_is_repaired_however_fat_it_is(size: int) -> None:
-    splitter = LineSplitter(4 * FAT, _never)
+    splitter = LineSplitter(4 * LARGE_LINE, _never)
     splitter.feed(b'{"id":1,"result":{"text":"\xff%b' % (b"x" * size))
     (line,) = splitter.feed(b'"}}\n')
     (message,) = decode_line(repair_utf8(line))
@@ -75,7 +75,7 @@ def test_whoever_was_answered_meanwhile_comes_before_the_caller_of_a_fat_result(
     async def main() -> None:
         order, meanwhile = list[str](), anyio.Event()
         call = _call.Call("tools/call", {})
-        call.finish(_call.Tally(), result=b"x" * FAT)
+        call.finish(_call.Tally(), result=b"x" * LARGE_LINE)
 
         async def caller() -> None:
             meanwhile.set()  # as an answer that came in while the fat one was read
@@ -260,7 +260,7 @@ class Line:
         for fd in (self._in, self._out, self._said):
             os.set_blocking(fd, False)
         self.peer = LinePeer(
-            current_rim(),
+            current_backend(),
             self.hooks,
             read_fd=self._in,
             write_fd=self._out,

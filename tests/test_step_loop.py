@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from greenroom.actors._rim import current_rim
+from greenroom.actors._backend import current_backend
 from greenroom.actors._step_loop import new_loop
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="asyncio's own loop is used elsewhere")
@@ -177,7 +177,7 @@ def test_removing_is_idempotent_also_when_the_descriptor_is_closed() -> None:
 
 def test_the_rim_reads_by_steps_and_raises_what_they_raise() -> None:
     async def main(loop: Any) -> None:
-        rim, heard = current_rim(), list[bytes]()
+        loop_backend, heard = current_backend(), list[bytes]()
 
         def read() -> bool:
             heard.append(os.read(reading, 1))
@@ -189,7 +189,7 @@ def test_the_rim_reads_by_steps_and_raises_what_they_raise() -> None:
             os.write(writing, b"abc")
             looked = looks(loop)
             with pytest.raises(ValueError, match="the third"):
-                await rim.read_forever(reading, read)
+                await loop_backend.read_forever(reading, read)
             assert len(looked) < 10
 
     run(main)
@@ -202,7 +202,9 @@ def test_a_reader_that_has_enough_is_not_asked_again() -> None:
         with pipe(ready=True) as (reading, _):
             asked: list[int] = []
             steps = loop._steps._steps
-            done = asyncio.ensure_future(current_rim().read_forever(reading, lambda: bool(asked.append(1))))
+            done = asyncio.ensure_future(
+                current_backend().read_forever(reading, lambda: bool(asked.append(1)))
+            )
             await asyncio.sleep(0)
             step = steps[reading]
             step()

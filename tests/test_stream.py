@@ -8,13 +8,13 @@ import anyio
 from tests.support import run_virtual
 
 from greenroom import Event, Kind, Lagged
-from greenroom.actors import EventStream, Subscription, current_rim
+from greenroom.actors import EventStream, Subscription, current_backend
 
 
 def with_stream(backend: str, body: Callable[[EventStream], Awaitable[None]]) -> None:
     async def main() -> None:
         with anyio.fail_after(100):
-            await body(EventStream(current_rim()))
+            await body(EventStream(current_backend()))
 
     run_virtual(backend, main)
 

@@ -14,7 +14,7 @@ from tests.support.gateway import Gateway, faulty, serve
 from tests.support.stalls import assert_not_held_up, hostile, memory_of, waits
 from tests.support.stdio import Call, Recorder
 
-from greenroom.actors._rim import current_rim
+from greenroom.actors._backend import current_backend
 from greenroom.actors._stdio import LinePeer
 from greenroom.gateway._stdio_door import StdioDoor
 
@@ -66,7 +66,7 @@ def test_t37_replies_to_one_that_does_not_read_them_are_bounded_in_number(backen
             os.set_blocking(fd, False)
         hooks = Recorder()
         peer: Any = LinePeer(
-            current_rim(),
+            current_backend(),
             hooks,
             read_fd=to_us[0],
             write_fd=from_us[1],
@@ -78,10 +78,10 @@ def test_t37_replies_to_one_that_does_not_read_them_are_bounded_in_number(backen
                 os.write(to_us[1], b'{"jsonrpc":"2.0","id":7,"method":"ping"}\n' * 1000)
                 while peer.read() and peer._rest:
                     pass
-            assert len(peer._outbox._letters) <= 1024
+            assert len(peer._outbox._pending) <= 1024
             assert "a message was dropped: it does not read its stdin: 1,024 messages" in str(hooks.notes)
             peer.request(call := Call("ping"))  # a call of ours has its place all the same
-            assert call in [letter.exchange for letter in peer._outbox._letters]
+            assert call in [pending.exchange for pending in peer._outbox._pending]
         finally:
             for fd in (*to_us, *from_us):
                 os.close(fd)
@@ -129,7 +129,7 @@ def test_t37_a_client_that_floods_has_its_lines_taken_in_turns(backend: str) -> 
         stdin, stdout = os.pipe(), os.pipe()
         heard: list[bytes] = []
         try:
-            door: Any = StdioDoor(current_rim(), stdin[0], stdout[1], max_line=1 << 20)
+            door: Any = StdioDoor(current_backend(), stdin[0], stdout[1], max_line=1 << 20)
             with door.opened():
                 os.write(stdin[1], b"hello\n" * lines)
                 os.close(stdin[1])

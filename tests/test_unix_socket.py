@@ -15,7 +15,7 @@ import pytest
 from tests.support import run
 from tests.support.stdio import Call, Recorder, until
 
-from greenroom.actors._rim import current_rim
+from greenroom.actors._backend import current_backend
 from greenroom.actors._unix import UnixConnection
 from greenroom.protocol.config import Settings
 from greenroom.protocol.errors import ConnectFailed, Reach, ServerLost
@@ -150,7 +150,7 @@ def test_what_was_written_before_the_hang_up_is_read_though_no_pump_has(backend:
         with ours, theirs:
             ours.setblocking(False)
             hooks, call = Recorder(), Call("ping")
-            connection = UnixConnection(ours, hooks, rim=current_rim(), settings=Settings())
+            connection = UnixConnection(ours, hooks, backend=current_backend(), settings=Settings())
             connection.peer.request(call)
             theirs.send(b'{"jsonrpc":"2.0","id":1,"result":{}}\n')
             theirs.close()
@@ -168,7 +168,7 @@ def test_hanging_up_ourselves_is_no_loss(backend: str) -> None:
         with ours, theirs:
             ours.setblocking(False)
             hooks = Recorder()
-            connection = UnixConnection(ours, hooks, rim=current_rim(), settings=Settings())
+            connection = UnixConnection(ours, hooks, backend=current_backend(), settings=Settings())
             await connection.stop(1.0)
             assert theirs.recv(1) == b""
             connection._over.set()

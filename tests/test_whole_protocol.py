@@ -31,10 +31,10 @@ from greenroom import (
     UnknownResource,
     UsageError,
 )
-from greenroom.actors._connection import Hello
+from greenroom.actors._connection import Handshake
 from greenroom.actors._peer import Exchange, RpcError
 from greenroom.actors._questions import MOST_OPEN, OVERLOADED, Questions
-from greenroom.actors._wishes import Listening, Wishes
+from greenroom.actors._subscriptions import Listening, Subscriptions
 from greenroom.protocol.address import Address
 from greenroom.protocol.errors import ProtocolFault
 from greenroom.protocol.lifecycle import State
@@ -339,7 +339,7 @@ def test_updates_of_a_resource_reach_its_watchers(era: str, backend: str) -> Non
                     heard = (await call(room, "heard")).structured["methods"]
                     if "resources/subscribe" in heard or "subscriptions/listen" in heard:
                         break
-            assert room._live.root.actor("whole").wishes.uris == {}
+            assert room._live.root.actor("whole").subscriptions.uris == {}
             await call(room, "echo")
             heard = (await call(room, "heard")).structured["methods"]
             assert ("resources/unsubscribe" in heard) is (era == "2025-11-25")
@@ -467,8 +467,8 @@ class Asking:
         self.said: list[tuple[Any, Any, RpcError | None]] = []
         self.bugs: list[BaseException] = []
         host = SimpleNamespace(answer=answer)
-        stage = SimpleNamespace(host=host, spawn=tasks.start_soon)
-        self.actor: Any = SimpleNamespace(stage=stage, note_bug=self.bugs.append)
+        context = SimpleNamespace(host=host, spawn=tasks.start_soon)
+        self.actor: Any = SimpleNamespace(context=context, note_bug=self.bugs.append)
         self.peer = self
 
     def reply(self, rpc_id: Any, result: Any, error: RpcError | None = None) -> None:
@@ -593,20 +593,20 @@ class Ear:
         self.number = number
         self.now = 0.0
         self.due: list[tuple[float, Any]] = []
-        stage = SimpleNamespace(
+        context = SimpleNamespace(
             timers=SimpleNamespace(at=self._at),
-            rim=SimpleNamespace(now=lambda: self.now),
+            backend=SimpleNamespace(now=lambda: self.now),
             host=SimpleNamespace(heard=lambda _address, _method, params: self.heard.append(params["uri"])),
         )
-        self.wishes = Wishes()
+        self.subscriptions = Subscriptions()
         self.record = SimpleNamespace(log_level=None)
         self.actor: Any = SimpleNamespace(
-            stage=stage, wishes=self.wishes, record=self.record, address=Address("s")
+            context=context, subscriptions=self.subscriptions, record=self.record, address=Address("s")
         )
         self.peer: Any = self
         self.on_note = self.notes.append
         me: Any = self
-        self.listening = Listening(me, Hello(version, capabilities, {}, None))
+        self.listening = Listening(me, Handshake(version, capabilities, {}, None))
 
     def _at(self, when: float, what: Any) -> Any:
         timer = (when, what)
@@ -625,20 +625,25 @@ class Ear:
 
 
 def test_as_many_drops_as_adds_end_a_wish() -> None:
-    wishes = Wishes()
-    assert [wishes.add("x"), wishes.add("x"), wishes.drop("x"), wishes.drop("x")] == [
+    subscriptions = Subscriptions()
+    assert [
+        subscriptions.add("x"),
+        subscriptions.add("x"),
+        subscriptions.drop("x"),
+        subscriptions.drop("x"),
+    ] == [
         True,
         False,
         False,
         True,
     ]
-    assert wishes.uris == {}
-    assert wishes.drop("x")
+    assert subscriptions.uris == {}
+    assert subscriptions.drop("x")
 
 
 def test_a_stream_that_ends_is_asked_for_again_at_growing_intervals() -> None:
     ear = Ear("2026-07-28", tools={"listChanged": True}, prompts={"listChanged": False})
-    ear.wishes.add("x:/")
+    ear.subscriptions.add("x:/")
     ear.listening.listen()
     wanted = {"toolsListChanged": True, "resourceSubscriptions": ["x:/"]}
     assert ear.said == [("subscriptions/listen", {"notifications": wanted})]
@@ -669,7 +674,7 @@ def test_a_newer_stream_replaces_the_one_before_whose_end_is_no_news() -> None:
     ear = Ear("2026-07-28", tools={"listChanged": True})
     ear.listening.listen()
     first = ear.stream
-    ear.wishes.add("x:/")
+    ear.subscriptions.add("x:/")
     ear.listening.refresh()
     assert ear.left == [first]
     first.end(b"{}", None)
@@ -679,7 +684,7 @@ def test_a_newer_stream_replaces_the_one_before_whose_end_is_no_news() -> None:
 
 def test_an_older_server_is_told_each_wish_by_itself() -> None:
     ear = Ear("2025-11-25", number=2, logging={}, tools={"listChanged": True})
-    ear.wishes.add("x:/")
+    ear.subscriptions.add("x:/")
     ear.record.log_level = "info"
     ear.listening.listen()
     assert ear.said == [("logging/setLevel", {"level": "info"})]

@@ -39,7 +39,11 @@ def _number(name: str, old: str, new: str, rule: str) -> Mutant:
 
 
 _GATE, _POOL, _ROOT = "supervisor/_gate.py", "supervisor/_pool.py", "supervisor/_root.py"
-_DESK, _ADMISSION, _RESTART = "actors/_desk.py", "supervisor/_admission.py", "supervisor/_restart.py"
+_CALL_TABLE, _ADMISSION, _RESTART = (
+    "actors/_call_table.py",
+    "supervisor/_admission.py",
+    "supervisor/_restart.py",
+)
 _T_GATE, _T_POOL, _T_ROOM = ("test_gate.py",), ("test_pool.py",), ("test_room.py",)
 _T_ACTOR, _T_RELOAD, _T_APART = ("test_server_actor.py",), ("test_reload.py",), ("test_isolation.py",)
 _T_ROOM_POOL, _T_HEALTH = ("test_room_pool.py",), ("test_health.py",)
@@ -83,9 +87,9 @@ MUTANTS = (
     Mutant("gate: quarantine ends", _GATE, "now + policy.cooldown)\n        return", "math.inf)\n        return", _T_GATE),
     Mutant("gate: timeouts alone do not shut it", _GATE, "now, reason, 0.0)", "now, reason, 1.0)", _T_GATE),
     Mutant("gate: a cancelled probe is passed on", _ROOT, "        if record.probe is not call:\n            return\n", "        return\n", _T_ROOM),
-    Mutant("gate: only silence counts", _DESK, "heard <= call.sent_at for call", "True for call", _T_ROOM),
-    Mutant("gate: silence counts once", _DESK, "silent and self.director.silent(self)", "silent and [self.director.silent(self) for _ in expired][-1]", _T_ROOM),
-    Mutant("gate: a hung one is lost", _DESK, "        if hung:\n            self._unresponsive()\n", "", _T_ROOM),
+    Mutant("gate: only silence counts", _CALL_TABLE, "heard <= call.sent_at for call", "True for call", _T_ROOM),
+    Mutant("gate: silence counts once", _CALL_TABLE, "silent and self.supervisor.silent(self)", "silent and [self.supervisor.silent(self) for _ in expired][-1]", _T_ROOM),
+    Mutant("gate: a hung one is lost", _CALL_TABLE, "        if hung:\n            self._unresponsive()\n", "", _T_ROOM),
     Mutant("gate: bypass once a second", _ROOT, "BYPASS_EVERY = 1.0", "BYPASS_EVERY = 0.5", _T_ROOM),
     Mutant("gate: a session's deaths are its own", _ROOT, "if record.parent is not None and ending.cause is Cause.CONNECT_FAILED:", "if record.parent is not None:", _T_APART),
     Mutant("intensity: more than the limit", _RESTART, "len(times) > limit", "len(times) >= limit", ("test_restart.py",)),
@@ -112,8 +116,8 @@ MUTANTS = (
     Mutant("pool: a session is no victim", _ADMISSION, "return actor.address.is_shared", "return True", ("test_isolation.py",)),
     Mutant("permits: so many and no more", "supervisor/_permits.py", "len(self._held) < self.places", "len(self._held) <= self.places", ("test_permits.py",)),
     Mutant("idle: eager never", _ROOT, "0.0 if definition.lifecycle is Lifecycle.EAGER else", "1.0 if definition.lifecycle is Lifecycle.EAGER else", _T_ROOM),
-    Mutant("idle: keep-alive never", _ROOT, "if definition.lifecycle is _KEEP_ALIVE or actor.wishes.uris:", "if actor.wishes.uris:", _T_ROOM),
-    Mutant("idle: counts from the last end", "actors/_server.py", "            self._idle_since = self.stage.rim.now()\n", "            self._idle_since = self.connected_at\n", _T_ROOM),
+    Mutant("idle: keep-alive never", _ROOT, "if definition.lifecycle is _KEEP_ALIVE or actor.subscriptions.uris:", "if actor.subscriptions.uris:", _T_ROOM),
+    Mutant("idle: counts from the last end", "actors/_server.py", "            self._idle_since = self.context.backend.now()\n", "            self._idle_since = self.connected_at\n", _T_ROOM),
     Mutant("isolation: persistent by default", _ROOT, "or Isolation.PERSISTENT", "or Isolation.PER_CALL", _T_APART),
     Mutant("isolation: per session refuses without one", _ROOT, "if session is None:", "if False:", _T_APART),
     Mutant("isolation: a call's child goes with it", "actors/_server.py", "if self.address.is_call and not self._leases:", "if False:", _T_APART),
@@ -121,13 +125,13 @@ MUTANTS = (
     Mutant("health: one miss is a suspicion", "actors/_health.py", "            if self.misses:\n", "            if True:\n", _T_HEALTH),
     Mutant("health: any byte is proof", "actors/_health.py", "last_heard + interval > now", "False", _T_HEALTH),
     Mutant("health: an answer in the same tick", "actors/_health.py", "last_heard < self.asked_at", "last_heard <= self.asked_at", _T_HEALTH),
-    Mutant("calls: the bound in flight", _DESK, "record.load.in_flight < self._most_in_flight()", "True", _T_ACTOR),
-    Mutant("calls: the bound queued", _DESK, "record.load.queued >= self._most_queued()", "record.load.queued > self._most_queued()", _T_ACTOR),
-    Mutant("calls: a place goes to the next scope", _DESK, "        while load.held and", "        while False and", _T_APART),
-    Mutant("calls: progress up to the total", _DESK, "min(self.stage.rim.now() + call.timeout, call.total_deadline)\n        if", "self.stage.rim.now() + call.timeout\n        if", _T_ACTOR),
-    Mutant("calls: not_sent survives once", _DESK, "not call.lost_before and (", "(", _T_ACTOR),
-    Mutant("calls: sent is replayed only if harmless", _DESK, "or call.replayable)", "or True)", _T_ACTOR),
-    Mutant("connect: deadline from the permit", "actors/_incarnation.py", "self._deadline = stage.rim.now() + self._limit", "self._deadline = stage.rim.now() + self._limit / 2", _T_ROOM),
+    Mutant("calls: the bound in flight", _CALL_TABLE, "record.load.in_flight < self._most_in_flight()", "True", _T_ACTOR),
+    Mutant("calls: the bound queued", _CALL_TABLE, "record.load.queued >= self._most_queued()", "record.load.queued > self._most_queued()", _T_ACTOR),
+    Mutant("calls: a place goes to the next scope", _CALL_TABLE, "        while load.held and", "        while False and", _T_APART),
+    Mutant("calls: progress up to the total", _CALL_TABLE, "min(self.context.backend.now() + call.timeout, call.total_deadline)\n        if", "self.context.backend.now() + call.timeout\n        if", _T_ACTOR),
+    Mutant("calls: not_sent survives once", _CALL_TABLE, "not call.lost_before and (", "(", _T_ACTOR),
+    Mutant("calls: sent is replayed only if harmless", _CALL_TABLE, "or call.replayable)", "or True)", _T_ACTOR),
+    Mutant("connect: deadline from the permit", "actors/_incarnation.py", "self._deadline = context.backend.now() + self._limit", "self._deadline = context.backend.now() + self._limit / 2", _T_ROOM),
     Mutant("reload: policy applies live", _ROOT, "            elif not same_process:", "            elif True:", _T_RELOAD),
     Mutant("reload: enabled again while stopping", _ROOT, "if cause is Cause.DISABLED and not", "if False and not", _T_RELOAD),
     Mutant("connect by name means the next attempt", _ROOT, "            record.again.add(actor)\n", "            pass\n", _T_ROOM_POOL),

@@ -16,9 +16,9 @@ import anyio
 import anyio.abc
 
 from ...protocol.config import HttpTransport, ServerDefinition, Settings
+from .._backend import Backend
 from .._peer import PeerHooks
 from .._pumps import pump_group
-from .._rim import Rim
 from ._client import make_client
 from ._faults import WrongTransport
 from ._legacy_sse import LegacySse
@@ -38,10 +38,15 @@ class HttpConnector:
     """Reaches one incarnation of a server with a `url`. Made by the room, called by the actor."""
 
     def __init__(
-        self, definition: ServerDefinition, *, rim: Rim, settings: Settings, auth: AuthFor | None = None
+        self,
+        definition: ServerDefinition,
+        *,
+        backend: Backend,
+        settings: Settings,
+        auth: AuthFor | None = None,
     ) -> None:
         self._definition = definition
-        self._rim = rim
+        self._backend = backend
         self._settings = settings
         self._auth = auth
 
@@ -54,7 +59,7 @@ class HttpConnector:
         opened_by = os.getpid()
         try:
             async with pump_group() as tasks:
-                peer = HttpPeer(self._rim, hooks, tasks, self._settings.max_line)
+                peer = HttpPeer(self._backend, hooks, tasks, self._settings.max_line)
                 connection = HttpConnection(definition, client, peer, tasks)
                 try:
                     yield connection

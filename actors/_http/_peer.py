@@ -31,10 +31,10 @@ import attrs
 
 from ...protocol.errors import Reach
 from ...protocol.halves import repair_utf8
-from .._conversation import NEVER_CANCELLED, Conversation, as_id, mark_sent
+from .._backend import Backend
+from .._exchange_table import NEVER_CANCELLED, ExchangeTable, as_id, mark_sent
 from .._peer import Exchange, Loss, LostReason, PeerHooks, RpcError
-from .._rim import Rim
-from .._stage import Spawner
+from .._room_context import Spawner
 from .._wire import (
     FAULT,
     MODERN_VERSIONS,
@@ -100,18 +100,18 @@ class Carrier(Protocol):
         ...
 
 
-class HttpPeer(Conversation):
+class HttpPeer(ExchangeTable):
     """A `Peer` whose carrier is `carrier` (set by its connection). Its tasks run in `tasks`, and it begins one there
     that starts them: a request may be made where no task is running."""
 
     channel = "the event stream"
     carrier: Carrier
 
-    def __init__(self, rim: Rim, hooks: PeerHooks, tasks: anyio.abc.TaskGroup, max_size: int) -> None:
-        super().__init__(rim, hooks)
+    def __init__(self, backend: Backend, hooks: PeerHooks, tasks: anyio.abc.TaskGroup, max_size: int) -> None:
+        super().__init__(backend, hooks)
         self.max_size = max_size
         self.fall_back: Callable[[WrongTransport], Carrier] | None = None
-        self._spawner = Spawner(rim, tasks)
+        self._spawner = Spawner(backend, tasks)
         tasks.start_soon(self._spawner.run)
         self._scopes: dict[int, anyio.CancelScope] = {}
         self._quiet = anyio.Event()  # while leaving: no exchange is under way any more
@@ -172,7 +172,7 @@ class HttpPeer(Conversation):
 
     def heard(self) -> None:
         """Bytes came in."""
-        self.last_heard = self._rim.now()
+        self.last_heard = self._backend.now()
 
     def gap(self) -> None:
         """What the server said unasked may have been missed."""
@@ -273,7 +273,7 @@ class HttpPeer(Conversation):
         try:
             await self._deliver(line)
         finally:
-            self._listens_by = self._rim.now() + LISTENS_WITHIN
+            self._listens_by = self._backend.now() + LISTENS_WITHIN
             introduced.set()
         try:
             await self.carrier.listen(self._listening.set)

@@ -25,8 +25,8 @@ import anyio.to_thread
 
 from ...protocol.config import ServerDefinition
 from ...protocol.errors import ConnectFailed
+from .._backend import Backend
 from .._fork import inert_in_forks, let_go
-from .._rim import Rim
 
 _FIRST_LOOK = 0.001  # between two looks at a group that is being torn down, doubling up to
 _LAST_LOOK = 0.02
@@ -65,10 +65,10 @@ class Child:
         """Whether the leader has ended; reaped or not."""
         return self._seen_dead or self.exit_code is not None
 
-    async def wait_exit(self, rim: Rim) -> None:
+    async def wait_exit(self, backend: Backend) -> None:
         """Wait until the leader is dead; it stays a zombie."""
         if self._pidfd is not None:
-            await rim.read_forever(self._pidfd, lambda: False)
+            await backend.read_forever(self._pidfd, lambda: False)
         else:
             await anyio.to_thread.run_sync(_block_until_exit, self.pid, abandon_on_cancel=True)
         self._seen_dead = True

@@ -28,10 +28,10 @@ from ...protocol.address import Address
 from ...protocol.config import ServerDefinition, Settings
 from ...protocol.errors import ConnectFailed
 from ...protocol.installers import is_installer
+from .._backend import Backend
 from .._guard import Guard
 from .._peer import LostReason, PeerHooks
 from .._reaper import departed, end_departed
-from .._rim import Rim
 from ._child import Child, group_lives, signal_name, start_child
 from ._environment import child_environment, incarnation_tag
 from ._line_peer import LinePeer
@@ -56,14 +56,14 @@ class StdioConnector:
         address: Address,
         incarnation: int,
         *,
-        rim: Rim,
+        backend: Backend,
         guard: Guard,
         settings: Settings,
         run_id: str,
     ) -> None:
         self._definition = definition
         self._tag = incarnation_tag(run_id, address, incarnation)
-        self._rim = rim
+        self._backend = backend
         self._guard = guard
         self._settings = settings
         self._run_id = run_id
@@ -105,7 +105,7 @@ class StdioConnector:
         return StdioConnection(
             child,
             hooks,
-            rim=self._rim,
+            backend=self._backend,
             guard=self._guard,
             settings=self._settings,
             tag=self._tag,
@@ -121,7 +121,7 @@ class StdioConnection:
         child: Child,
         hooks: PeerHooks,
         *,
-        rim: Rim,
+        backend: Backend,
         guard: Guard,
         settings: Settings,
         tag: str,
@@ -130,19 +130,19 @@ class StdioConnection:
         self.pid: int | None = child.pid
         self._child = child
         self._hooks = hooks
-        self._rim = rim
+        self._backend = backend
         self._guard = guard
         self._tag = tag
         self._installs = installs
         self._ring = StderrRing(settings.stderr_ring)
-        self._over = rim.waiter()
+        self._over = backend.waiter()
         self._how = ""  # the first sign of the end, in words
         self._exited = anyio.Event()
         self._stopping = anyio.Lock()
         self._is_gone = False
         guard.add(child.pid)
         self.peer = LinePeer(
-            rim,
+            backend,
             hooks,
             read_fd=child.stdout.fileno(),
             write_fd=child.stdin.fileno(),
@@ -154,8 +154,8 @@ class StdioConnection:
 
     def pump(self, tasks: anyio.abc.TaskGroup) -> None:
         """Start the tasks of this connection: none of them is per call."""
-        tasks.start_soon(self._rim.read_forever, self._child.stdout.fileno(), self.peer.read)
-        tasks.start_soon(self._rim.read_forever, self._child.stderr.fileno(), self._read_stderr)
+        tasks.start_soon(self._backend.read_forever, self._child.stdout.fileno(), self.peer.read)
+        tasks.start_soon(self._backend.read_forever, self._child.stderr.fileno(), self._read_stderr)
         tasks.start_soon(self.peer.write_forever)
         tasks.start_soon(self._watch_exit)
         tasks.start_soon(self._watch_end)
@@ -171,7 +171,7 @@ class StdioConnection:
         return bool(chunk)
 
     async def _watch_exit(self) -> None:
-        await self._child.wait_exit(self._rim)
+        await self._child.wait_exit(self._backend)
         self._exited.set()
         self._see_end("exited")
 

@@ -28,9 +28,9 @@ import anyio.lowlevel
 
 from ...protocol.bounds import JUNK_LINES, UNASKED_LINES
 from ...protocol.errors import Reach
-from .._conversation import NEVER_CANCELLED, Conversation
+from .._backend import AGAIN, PAUSE, Backend, More
+from .._exchange_table import NEVER_CANCELLED, ExchangeTable
 from .._peer import Exchange, PeerHooks, RpcError
-from .._rim import AGAIN, PAUSE, More, Rim
 from .._wire import encode_notification, encode_reply, fault
 from ._lines import LineSplitter
 from ._outbox import Outbox
@@ -44,11 +44,11 @@ _MOST_UNASKED = 12_000.0  # at once, after a time of silence
 _LEAST_UNHEARD = 1 << 20  # bytes without a message, however short its lines have to be
 
 
-class LinePeer(Conversation):
+class LinePeer(ExchangeTable):
     """A `Peer` that reads lines from `read_fd` and writes lines to `write_fd`, both non-blocking, neither owned.
 
     `max_line` bounds a line coming in and, in bytes, what may be queued going out. `on_over(text)` is told, once, that
-    the other side stopped talking or listening. Run `read` from `Rim.read_forever` and `write_forever` in a task.
+    the other side stopped talking or listening. Run `read` from `Backend.read_forever` and `write_forever` in a task.
     """
 
     channel = "stdout"
@@ -57,7 +57,7 @@ class LinePeer(Conversation):
 
     def __init__(
         self,
-        rim: Rim,
+        backend: Backend,
         hooks: PeerHooks,
         *,
         read_fd: int,
@@ -65,14 +65,14 @@ class LinePeer(Conversation):
         max_line: int,
         on_over: Callable[[str], None],
     ) -> None:
-        super().__init__(rim, hooks)
+        super().__init__(backend, hooks)
         self._read_fd = read_fd
         self._write_fd = write_fd
         self._on_over = on_over
         self._max_line = max_line
         self._lines = LineSplitter(max_line, self._take_overlong)
         self._outbox = Outbox(write_fd, max_line)
-        self._wake_writer = rim.waiter()
+        self._wake_writer = backend.waiter()
         self._gathering = False  # a request was written, and nothing heard since
         self._refused: list[Exchange] = []
         self._rest: list[bytes | bytearray] = []  # lines that were read and not yet taken, the last one first
@@ -131,7 +131,7 @@ class LinePeer(Conversation):
         if not chunk:
             self._on_over(self.says_no_more)
             return False
-        self.last_heard = self._rim.now()
+        self.last_heard = self._backend.now()
         self._gathering = False
         self._unheard += len(chunk)
         lines = self._lines.feed(chunk)
@@ -154,7 +154,7 @@ class LinePeer(Conversation):
 
     def _may_say(self, lines: int) -> bool:
         """Take lines that nobody asked for off the budget. False: it is used up."""
-        now = self._rim.now()
+        now = self._backend.now()
         refilled = self._budget + (now - self._budget_at) * UNASKED_LINES
         self._budget = min(refilled, _MOST_UNASKED) - lines
         self._budget_at = now
@@ -191,7 +191,7 @@ class LinePeer(Conversation):
         """Write what could not be written at once. Ends when the write side is closed."""
         while not self._silent:
             await self._wake_writer.wait()
-            self._wake_writer = self._rim.waiter()
+            self._wake_writer = self._backend.waiter()
             self._end_refused()
             try:
                 await self._flush()
@@ -214,21 +214,22 @@ class LinePeer(Conversation):
         if self._silent:
             return
         try:
-            letter = self._outbox.put(line, exchange, hold=self._gathering and exchange is not None)
+            pending = self._outbox.put(line, exchange, hold=self._gathering and exchange is not None)
         except BufferError as error:
             self._refuse(exchange, str(error))
         except OSError as error:
             self._break(error)
         else:
             self._gathering = self._gathering or exchange is not None
-            if letter is not None:
+            if pending is not None:
                 self._wake_writer.set()
 
     async def _flush(self) -> None:
         self._gathering = False
         self._outbox.flush()
         while self._outbox.backlog:
-            await anyio.wait_writable(self._write_fd)  # not the rim's: this one may be closed under the wait
+            # Not the backend's wait: this descriptor may be closed under it.
+            await anyio.wait_writable(self._write_fd)
             self._outbox.flush()
 
     def _refuse(self, exchange: Exchange | None, why: str) -> None:

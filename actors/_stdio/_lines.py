@@ -1,6 +1,6 @@
 """Lines out of chunks, in linear time and bounded memory.
 
-Only new bytes are searched for the newline, and what is held of a line grows in place. A fat line is given out as it
+Only new bytes are searched for the newline, and what is held of a line grows in place. A large line is given out as it
 was held, a `bytearray` of its receiver's own: copying it once more would stall the loop by a millisecond a megabyte.
 Over the bound a line is not kept at all: its head is, so that the exchange it answers can be named, and the rest is
 thrown away up to its newline. (The SDK's loop searches and copies all it has at each chunk: 40 MB took it seven
@@ -16,7 +16,7 @@ from .._values import Values
 
 HEAD = 256  # bytes of an over-long line that are kept
 _LONG = 1 << 17  # bytes of a line from which on its values are counted
-FAT = 1 << 20  # bytes of a line from which on it is not copied
+LARGE_LINE = 1 << 20  # bytes of a line from which on it is not copied
 
 
 class LineSplitter:
@@ -36,7 +36,7 @@ class LineSplitter:
         self._dropping = False
 
     def feed(self, chunk: bytes) -> list[bytes | bytearray]:
-        """The lines that end in `chunk`; a fat one as a `bytearray`."""
+        """The lines that end in `chunk`; a large one as a `bytearray`."""
         lines = cast("list[bytes | bytearray]", chunk.split(b"\n"))
         rest = lines.pop()
         if lines and (self._held or self._dropping):
@@ -73,7 +73,7 @@ class LineSplitter:
             self._dropping = False
             return []
         line, self._held, self._values = self._held, bytearray(), None
-        return [line if len(line) >= FAT else bytes(line)]
+        return [line if len(line) >= LARGE_LINE else bytes(line)]
 
     def _drop(self, bound: str) -> None:
         head, self._held, self._values = bytes(self._held[:HEAD]), bytearray(), None

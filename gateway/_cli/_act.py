@@ -48,7 +48,7 @@ def call_command(
     V is JSON where it is JSON, as in n=5 or deep=true, and text where it is not. Text that looks like JSON is quoted:
     zip='"01234"'. K:=V insists on JSON.
     """
-    asked = Asked(tool, server, {**given_args(args_json), **split_pairs(pairs)})
+    asked = ToolCall(tool, server, {**given_args(args_json), **split_pairs(pairs)})
     config = read_config(config_path)
     gateway = running_gateway(config, pid)
     if gateway is None:
@@ -79,7 +79,7 @@ def reconnect_command(server: str | None, config_path: Path | None, pid: int | N
 
 
 @attrs.frozen
-class Asked:
+class ToolCall:
     """What is to be called, as it was typed."""
 
     tool: str
@@ -135,11 +135,11 @@ def _finite(digits: str) -> float:
     return number
 
 
-def _call_in_own_room(config: Config, asked: Asked) -> Mapping[str, Any]:
+def _call_in_own_room(config: Config, asked: ToolCall) -> Mapping[str, Any]:
     return run_to_end(partial(_call_once, config, asked))
 
 
-async def _call_once(config: Config, asked: Asked) -> Mapping[str, Any]:
+async def _call_once(config: Config, asked: ToolCall) -> Mapping[str, Any]:
     import anyio
 
     from ... import Greenroom

@@ -23,8 +23,8 @@ from .._marks import details_of
 
 if TYPE_CHECKING:
     from ...protocol.config import Config
-    from .._mcp_tool import Librarian
-    from .._offline import OfflineLibrary
+    from .._mcp_tool import CatalogueReader
+    from .._offline import OfflineCatalogue
 
 F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")
@@ -126,25 +126,25 @@ class FromGateway:
 
 
 class FromCache:
-    def __init__(self, library: OfflineLibrary, librarian: Librarian) -> None:
-        self._library = library
-        self._librarian = librarian
+    def __init__(self, catalogue: OfflineCatalogue, reader: CatalogueReader) -> None:
+        self._catalogue = catalogue
+        self._reader = reader
         self.origin: Mapping[str, Any] = {"source": "cache"}
 
     def status(self) -> dict[str, Any]:
         from .._views import status_view
 
-        return status_view(self._librarian, self._library)
+        return status_view(self._reader, self._catalogue)
 
     def tools(self, server: str | None) -> dict[str, Any]:
         from .._views import tools_view
 
-        return tools_view(self._librarian, self._library, server)
+        return tools_view(self._reader, self._catalogue, server)
 
     def look(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
         from .._mcp_tool import parse_request
 
-        return self._librarian.answer(parse_request(arguments)).as_result()
+        return self._reader.answer(parse_request(arguments)).as_result()
 
 
 def open_source(path: Path | None, pid: int | None) -> Source:
@@ -153,14 +153,14 @@ def open_source(path: Path | None, pid: int | None) -> Source:
     gateway = running_gateway(config, pid)
     if gateway is not None:
         return FromGateway(gateway)
-    from .._mcp_tool import FOR_PEOPLE, Librarian
-    from .._offline import open_library
+    from .._mcp_tool import FOR_PEOPLE, CatalogueReader
+    from .._offline import open_catalogue
 
     say("no gateway runs for this configuration; this is what the cache knows.")
-    library = open_library(config)
-    if library.warning is not None:
-        say(library.warning)
-    return FromCache(library, Librarian(library, hints=FOR_PEOPLE))
+    catalogue = open_catalogue(config)
+    if catalogue.warning is not None:
+        say(catalogue.warning)
+    return FromCache(catalogue, CatalogueReader(catalogue, hints=FOR_PEOPLE))
 
 
 def show(text: str, details: Mapping[str, Any], as_json: bool) -> None:

@@ -54,14 +54,14 @@ async def _in_own_room(config: Config, server: str | None) -> list[dict[str, Any
     import anyio
 
     from ... import Greenroom
-    from .._mcp_tool import FOR_PEOPLE, Librarian
+    from .._mcp_tool import FOR_PEOPLE, CatalogueReader
     from .._refresh import begin, look
 
     async with Greenroom.open(config, bootstrap=False) as room:
-        librarian, asked = Librarian(room, hints=FOR_PEOPLE), begin(room, server)
+        reader, asked = CatalogueReader(room, hints=FOR_PEOPLE), begin(room, server)
         progress = Progress()
         while True:
-            rows = look(room, librarian, asked)
+            rows = look(room, reader, asked)
             if progress.tell(rows):
                 return rows
             await anyio.sleep(LOOK_EVERY)

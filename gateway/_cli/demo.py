@@ -207,7 +207,7 @@ class _Watch:
         self.endings: set[tuple[str, Cause]] = set()
         self._room = room
         self._screen = screen
-        self._news = anyio.Event()
+        self._messages = anyio.Event()
 
     async def follow(self, events: AsyncIterator[Event | Lagged]) -> None:
         async for event in events:
@@ -217,14 +217,14 @@ class _Watch:
                 self._screen.transition(event, rows)
                 if event.after is State.CLOSED and event.address and event.cause:
                     self.endings.add((event.address.server, event.cause))
-            self._news.set()
-            self._news = anyio.Event()
+            self._messages.set()
+            self._messages = anyio.Event()
 
     async def until(self, condition: Callable[[], bool], what: str) -> None:
         """Wait until `condition` holds; looks again at every event. Raises `TimeoutError` that names `what`."""
         with anyio.move_on_after(PATIENCE):
             while not condition():
-                await self._news.wait()
+                await self._messages.wait()
             await self.settle()
             return
         raise TimeoutError(f"waited {PATIENCE:g} s for {what}")

@@ -20,14 +20,14 @@ from ...protocol.errors import AmbiguousTool, GreenroomError, TaskNeeded, Unknow
 from ...protocol.events import Kind
 from ...protocol.index import Ambiguous, Missing, Target
 from .. import _rpc as rpc
-from .._bridge import Bridge
+from .._client_host import ClientHost
 from .._exposure import Client
 from .._jobs import Job, RpcFault
-from .._parking import Errand, Seal
-from .._room import WholeCall, WholeRoom
+from .._room import DirectRoom, WholeCall
 from .._signed import question_of, without_ours
+from .._suspended import StateSigner, SuspendableCall
 from . import _answers as answers
-from ._guest import Guest
+from ._direct_client import DirectClient
 from ._links import may_link
 from ._shown import Shown
 
@@ -43,11 +43,11 @@ _POINTING: Final = ("resources/read", "prompts/get")
 class Direct:
     """Everything the servers have. `room` is open."""
 
-    def __init__(self, room: WholeRoom) -> None:
+    def __init__(self, room: DirectRoom) -> None:
         self._room = room
         self._shown = Shown(room)
-        self._guests: dict[Client, Guest] = {}
-        self._seal = Seal()
+        self._direct_clients: dict[Client, DirectClient] = {}
+        self._signer = StateSigner()
         self._levels: dict[str, str] = {}  # what older servers were told for a newer client
         self._begin: Final[Mapping[str, Callable[[Job], None]]] = {
             "tools/call": self._call,
@@ -59,7 +59,7 @@ class Direct:
             "subscriptions/listen": self._listen,
             "logging/setLevel": self._set_level,
         }
-        self._bridge = Bridge(room, self._tell_update)
+        self._client_host = ClientHost(room, self._tell_update)
 
     # ---- what it shows ---------------------------------------------------------------------------------------
 
@@ -99,29 +99,29 @@ class Direct:
             task_status.started()
             async for _ in events:
                 await self._room.settled()
-                for news in await in_turns(self._shown.changing()):
-                    for guest in tuple(self._guests.values()):
-                        guest.tell_change(news)
+                for change in await in_turns(self._shown.changing()):
+                    for direct_client in tuple(self._direct_clients.values()):
+                        direct_client.tell_change(change)
 
     # ---- clients ---------------------------------------------------------------------------------------------
 
     def came(self, client: Client) -> None:
-        if client not in self._guests:
-            self._guests[client] = Guest(self._room, client)
-        self._bridge.came(client)
+        if client not in self._direct_clients:
+            self._direct_clients[client] = DirectClient(self._room, client)
+        self._client_host.came(client)
 
     def heard(self, client: Client, method: str) -> None:
-        self._bridge.said(method)
+        self._client_host.said(method)
 
     def left(self, client: Client) -> None:
-        self._bridge.left(client)
-        guest = self._guests.pop(client, None)
-        if guest is not None:
-            guest.leave()
+        self._client_host.left(client)
+        direct_client = self._direct_clients.pop(client, None)
+        if direct_client is not None:
+            direct_client.leave()
 
     def _tell_update(self, server: str, params: Mapping[str, Any]) -> None:
-        for guest in tuple(self._guests.values()):
-            guest.tell_update(server, params)
+        for direct_client in tuple(self._direct_clients.values()):
+            direct_client.tell_update(server, params)
 
     # ---- requests --------------------------------------------------------------------------------------------
 
@@ -166,7 +166,7 @@ class Direct:
             answers.refuse(job, error)
 
     def _read(self, job: Job) -> None:
-        place = self._guest(job).locate(answers.text_of(job, "uri"))
+        place = self._direct_client(job).locate(answers.text_of(job, "uri"))
         self._start(job, place.server, "uri", place.original)
 
     def _get_prompt(self, job: Job) -> None:
@@ -198,26 +198,26 @@ class Direct:
             answers.refuse(job, error)
 
     def _subscribe(self, job: Job) -> None:
-        job.run(partial(self._guest(job).subscribe, job, answers.text_of(job, "uri")))
+        job.run(partial(self._direct_client(job).subscribe, job, answers.text_of(job, "uri")))
 
     def _unsubscribe(self, job: Job) -> None:
-        self._guest(job).unsubscribe(job, answers.text_of(job, "uri"))
+        self._direct_client(job).unsubscribe(job, answers.text_of(job, "uri"))
 
     def _listen(self, job: Job) -> None:
         wanted = rpc.read_value(job.params.get("notifications"))
         if not isinstance(wanted, dict):
             raise RpcFault(rpc.INVALID_PARAMS, "Invalid params: notifications must be an object.")
-        job.run(partial(self._guest(job).listen, job, wanted))
+        job.run(partial(self._direct_client(job).listen, job, wanted))
 
     def _set_level(self, job: Job) -> None:
         self._room.set_log_level(answers.text_of(job, "level"))
         job.answer({})
 
-    def _guest(self, job: Job) -> Guest:
+    def _direct_client(self, job: Job) -> DirectClient:
         client: Client = job.client
-        if client not in self._guests:  # it never introduced itself
-            self._guests[client] = Guest(self._room, client)
-        return self._guests[client]
+        if client not in self._direct_clients:  # it never introduced itself
+            self._direct_clients[client] = DirectClient(self._room, client)
+        return self._direct_clients[client]
 
     # ---- one call --------------------------------------------------------------------------------------------
 
@@ -273,9 +273,9 @@ class Direct:
         answers.end(job, call)
 
     def _learn_links(self, job: Job, server: str, result: bytes) -> None:
-        guest = self._guests.get(job.client)
-        if guest is not None:  # else it has left
-            guest.links.learn(server, result)
+        direct_client = self._direct_clients.get(job.client)
+        if direct_client is not None:  # else it has left
+            direct_client.links.learn(server, result)
 
     def _own_meta(self, job: Job, server: str) -> Mapping[str, Any]:
         """What the client says beyond who it is. An older server is told the level the older way."""
@@ -298,39 +298,41 @@ class Direct:
         state = rpc.read_value(job.params.get(_STATE))
         what = (server, job.method, str(params.get("name", params.get("uri", ""))))
         if isinstance(state, str):
-            if self._bridge.parking.resume(job, state) is not None:
+            if self._client_host.suspended.resume(job, state) is not None:
                 return
-            params[_STATE] = self._seal.open(state, *what)
-        errand = Errand(self._bridge.parking, job, server, partial(self._modern_ended, what))
+            params[_STATE] = self._signer.verify(state, *what)
+        suspendable = SuspendableCall(
+            self._client_host.suspended, job, server, partial(self._modern_ended, what)
+        )
         try:
             call = self._room.start_request(
                 server,
                 job.method,
                 params,
-                errand.ended,
+                suspendable.ended,
                 tool=target.name if target is not None else None,
-                on_progress=errand.progress if job.token is not None else None,
+                on_progress=suspendable.progress if job.token is not None else None,
                 replayable=target is not None and target.is_harmless,
                 takes_inputs=True,
             )
         except GreenroomError:
-            errand.refused()
+            suspendable.refused()
             raise
-        errand.follow(call)
+        suspendable.follow(call)
 
     def _modern_ended(self, what: tuple[str, ...], job: Job, call: WholeCall) -> None:
         if call.result is not None and b"input_required" in call.result:
-            job.answer_raw(self._sealed(call.result, what), modern=True)
+            job.answer_raw(self._with_signed_state(call.result, what), modern=True)
         else:
             self._ended(job, what[0], call)
 
-    def _sealed(self, result: bytes, what: tuple[str, ...]) -> bytes:
+    def _with_signed_state(self, result: bytes, what: tuple[str, ...]) -> bytes:
         parts = rpc.read_parts(msgspec.Raw(result))
         if rpc.read_value(parts.get("resultType")) != "input_required":
             return result
         state = rpc.read_value(parts.get(_STATE))
-        sealed = {_STATE: self._seal.close(state, *what)} if isinstance(state, str) else {}
-        return rpc.encode({**parts, **sealed, **_asked_by(what[0], parts)})
+        signed_state = {_STATE: self._signer.sign(state, *what)} if isinstance(state, str) else {}
+        return rpc.encode({**parts, **signed_state, **_asked_by(what[0], parts)})
 
 
 def _asked_by(server: str, parts: Mapping[str, Any]) -> dict[str, Any]:

@@ -35,7 +35,7 @@ LISTS: Final = {
 _DIGESTED: Final = 500  # items at a time
 _ABSOLUTE: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
 # What is announced -> the lists it is about.
-NEWS: Final[Mapping[str, tuple[str, ...]]] = {
+CHANGES: Final[Mapping[str, tuple[str, ...]]] = {
     "notifications/tools/list_changed": ("tools/list",),
     "notifications/resources/list_changed": ("resources/list", "resources/templates/list"),
     "notifications/prompts/list_changed": ("prompts/list",),
@@ -86,7 +86,7 @@ class Shown:
         """The notifications that are due since this was asked last; found in slices."""
         before, self._digests = self._digests, (yield from self._digesting())
         changed = {method for method, digest in self._digests.items() if before.get(method) != digest}
-        return [news for news, lists in NEWS.items() if not changed.isdisjoint(lists)]
+        return [change for change, lists in CHANGES.items() if not changed.isdisjoint(lists)]
 
     def _now(self) -> _Made:
         return finish(self._making())

@@ -1,10 +1,10 @@
 """The `mcp` tool at work: each request is read, answered from what is known, or carried out.
 
-Looking (status, list, search, describe, instructions) never touches a server; a `Librarian` does it for any `Library`,
-a running room or only its cache. It is work in slices, and answered in the step that read the request when one slice
-does it; with thousands of tools the rest is a task's, and everybody else has a turn between two slices. Calling and
-connecting need a `Room`: a name the index knows goes straight to `start_call`, without a task; only a name it does not
-know, whose server may yet turn out to have it, is worth one.
+Looking (status, list, search, describe, instructions) never touches a server; a `CatalogueReader` does it for any
+`Catalogue`, a running room or only its cache. It is work in slices, and answered in the step that read the request when
+one slice does it; with thousands of tools the rest is a task's, and everybody else has a turn between two slices.
+Calling and connecting need a `Room`: a name the index knows goes straight to `start_call`, without a task; only a name
+it does not know, whose server may yet turn out to have it, is worth one.
 
 Whatever is answered is held to the output guard, and what it cuts is kept in a file.
 """
@@ -34,8 +34,8 @@ from ...protocol.names import has_prefix
 from ...protocol.search import SearchPage, search, searching_matching
 from ...protocol.slices import Slices, finish
 from .._jobs import Job
-from .._parking import Errand, Parking
-from .._room import CallLike, Library, PlainRow, Room, StatusRow
+from .._room import CallLike, Catalogue, PlainRow, Room, StatusRow
+from .._suspended import SuspendableCall, SuspendedCalls
 from . import _refusals as refusals
 from . import _texts as texts
 from ._answer import Answer
@@ -50,11 +50,11 @@ from ._unknown import is_unknown
 _NOTHING_YET: Final[tuple[None, ...]] = ()  # to yield from, in what is one slice
 
 
-class Librarian:
+class CatalogueReader:
     """Answers the modes that only look."""
 
-    def __init__(self, library: Library, *, hints: Hints = FOR_MODELS) -> None:
-        self._library = library
+    def __init__(self, catalogue: Catalogue, *, hints: Hints = FOR_MODELS) -> None:
+        self._catalogue = catalogue
         self._hints = hints
         self._answers: Final[Mapping[Mode, Callable[[Request], Slices[Answer]]]] = {
             Mode.STATUS: self._status,
@@ -77,11 +77,11 @@ class Librarian:
 
         A server whose definition is broken has no actor to report it, and is shown all the same, after the others.
         """
-        broken = self._library.config.broken
+        broken = self._catalogue.config.broken
         found: dict[str, StatusRow] = {
             name: PlainRow(name, "lazy", broken=str(why)) for name, why in broken.items()
         }
-        for row in self._library.status():
+        for row in self._catalogue.status():
             if row.server not in broken and (row.scope == "shared" or row.server not in found):
                 found[row.server] = row
         return [found[name] for name in self._names() if name in found]
@@ -92,12 +92,12 @@ class Librarian:
 
     @property
     def bounds(self) -> Bounds:
-        settings = self._library.config.settings
+        settings = self._catalogue.config.settings
         return Bounds(settings.output_max_bytes, settings.output_max_lines)
 
     def refusal(self, mode: Mode, server: str | None) -> Answer | None:
         """Why nothing can be asked of `server`, if so."""
-        config = self._library.config
+        config = self._catalogue.config
         if server is None:
             return None
         if server in config.broken:
@@ -120,7 +120,7 @@ class Librarian:
         owners = [row for row in unknown if server is not None or has_prefix(tool, row.server)]
         if owners:
             return refusals.not_known_yet(mode.value, tool, owners, self._hints)
-        index = self._library.index
+        index = self._catalogue.index
         yield from index.preparing()
         names = [target.name for target in index.tools(server)] if server else []
         return refusals.unknown_tool(
@@ -136,7 +136,7 @@ class Librarian:
 
     def _unusable_owner(self, tool: str) -> str | None:
         """The disabled or broken server whose prefix `tool` has: the index knows nothing of either."""
-        config = self._library.config
+        config = self._catalogue.config
         disabled = (name for name, definition in config.servers.items() if definition.disabled)
         return max(
             (name for name in (*config.broken, *disabled) if has_prefix(tool, name)), key=len, default=None
@@ -146,11 +146,11 @@ class Librarian:
         row = next((row for row in self.rows() if row.server == server), None)
         if row is None:
             return refusals.unknown_server("list", server, self._names(), self._hints)
-        library = self._library
+        catalogue = self._catalogue
         return texts.server_list(
             row,
-            library.index.tools(server),
-            library.entry(server),
+            catalogue.index.tools(server),
+            catalogue.entry(server),
             self._hints,
             limit=limit,
             offset=offset,
@@ -158,7 +158,7 @@ class Librarian:
         )
 
     def _names(self) -> Sequence[str]:
-        config = self._library.config
+        config = self._catalogue.config
         return [*config.servers, *(name for name in config.broken if name not in config.servers)]
 
     def _status(self, request: Request) -> Slices[Answer]:
@@ -168,7 +168,7 @@ class Librarian:
         )
 
     def _list(self, request: Request) -> Slices[Answer]:
-        yield from self._library.index.preparing_names()
+        yield from self._catalogue.index.preparing_names()
         return self.refusal(request.mode, request.subject) or self.listing(
             request.subject, limit=request.limit, offset=request.offset
         )
@@ -177,13 +177,13 @@ class Librarian:
         yield from _NOTHING_YET
         server = request.subject
         refusal = self.refusal(request.mode, server)
-        return refusal or texts.instructions(server, self._library.entry(server), self._hints)
+        return refusal or texts.instructions(server, self._catalogue.entry(server), self._hints)
 
     def _describe(self, request: Request) -> Slices[Answer]:
         refusal = self.refusal(request.mode, request.server)
         if refusal is not None:
             return refusal
-        index = self._library.index
+        index = self._catalogue.index
         yield from index.preparing_names()
         found = index.resolve(request.subject, request.server)
         if isinstance(found, Ambiguous):
@@ -223,7 +223,7 @@ class Librarian:
         return [row for row in self.rows() if is_unknown(row) and server in (None, row.server)]
 
     def _page(self, request: Request, where: Mapping[str, Any]) -> Slices[SearchPage]:
-        index = self._library.index
+        index = self._catalogue.index
         if request.regex and request.subject.strip():
             return (yield from searching_matching(index, matcher(request.subject), **where))
         yield from index.preparing()
@@ -247,12 +247,12 @@ class McpTool:
         *,
         hints: Hints = FOR_MODELS,
         spill: Spill | None = None,
-        parking: Parking | None = None,
+        suspended: SuspendedCalls | None = None,
     ) -> None:
         self._room = room
-        self._parking = parking or Parking(room.config.settings.call_total_timeout)
+        self._suspended = suspended or SuspendedCalls(room.config.settings.call_total_timeout)
         self._spill = spill or Spill()
-        self._librarian = Librarian(room, hints=hints)
+        self._reader = CatalogueReader(room, hints=hints)
 
     def begin(self, arguments: Mapping[str, Any], job: Job) -> None:
         """Answer `job`, now or when the call it needs has ended."""
@@ -267,7 +267,7 @@ class McpTool:
         elif request.mode is Mode.CONNECT:
             self._connect(request, job)
         else:
-            self._reply_in_turns(self._librarian.answering(request), job)
+            self._reply_in_turns(self._reader.answering(request), job)
 
     def refuse(self, name: str, job: Job) -> None:
         """Answer a call of some other tool than this one."""
@@ -276,7 +276,7 @@ class McpTool:
     # ---- connect -------------------------------------------------------------------------------------------------
 
     def _connect(self, request: Request, job: Job) -> None:
-        refusal = self._librarian.refusal(request.mode, request.subject)
+        refusal = self._reader.refusal(request.mode, request.subject)
         if refusal is not None:
             self._reply(refusal, job)
         else:
@@ -291,7 +291,7 @@ class McpTool:
             answer = refusals.failed_connect(server, error)
         else:
             await in_turns(self._room.index.preparing_names())
-            answer = self._librarian.listing(server)
+            answer = self._reader.listing(server)
         self._reply(answer, job)
 
     # ---- call ----------------------------------------------------------------------------------------------------
@@ -311,7 +311,7 @@ class McpTool:
         if isinstance(found, Target):
             self._start(found, request, job)
             return None
-        refusal = self._librarian.refusal(Mode.CALL, request.server)
+        refusal = self._reader.refusal(Mode.CALL, request.server)
         if refusal is not None:
             return refusal
         if isinstance(found, Ambiguous):
@@ -319,7 +319,7 @@ class McpTool:
         if found.servers:
             job.run(partial(self._call_unknown, request, job))
             return None
-        return (yield from self._librarian.missing(Mode.CALL, request.subject, request.server))
+        return (yield from self._reader.missing(Mode.CALL, request.subject, request.server))
 
     def _start(self, target: Target, request: Request, job: Job) -> None:
         """The short way: the call is accepted or refused here, and its end comes by callback."""
@@ -343,18 +343,20 @@ class McpTool:
 
     def _start_errand(self, target: Target, request: Request, job: Job) -> None:
         """For a client that is asked by ending its request: the call may outlive this job."""
-        errand = Errand(self._parking, job, target.server, partial(self._ended, target, request))
-        on_progress = errand.progress if job.wants_progress else None
+        suspendable = SuspendableCall(
+            self._suspended, job, target.server, partial(self._ended, target, request)
+        )
+        on_progress = suspendable.progress if job.wants_progress else None
         try:
-            call = self._room.start_call(target, request.args, errand.ended, on_progress=on_progress)
+            call = self._room.start_call(target, request.args, suspendable.ended, on_progress=on_progress)
         except UsageError as error:
-            errand.refused()
+            suspendable.refused()
             self._reply_in_turns(self._refused(error, request), job)
         except CallError as error:
-            errand.refused()
+            suspendable.refused()
             self._reply(refusals.failed_call(error, target), job)
         else:
-            errand.follow(call)
+            suspendable.follow(call)
 
     def _ended(self, target: Target, request: Request, job: Job, call: CallLike) -> None:
         if call.error is not None:
@@ -375,7 +377,7 @@ class McpTool:
             found = yield from self._resolving_again(request)
             if isinstance(found, Missing):
                 name, server = request.subject, target.server
-                return (yield from self._librarian.missing(Mode.CALL, name, server, connected_now=True))
+                return (yield from self._reader.missing(Mode.CALL, name, server, connected_now=True))
         return refusals.failed_call(error, target)
 
     async def _call_unknown(self, request: Request, job: Job) -> None:
@@ -402,7 +404,7 @@ class McpTool:
         if isinstance(error, UnknownTool):
             owners = found.servers if isinstance(found, Missing) else ()
             return (
-                yield from self._librarian.missing(
+                yield from self._reader.missing(
                     Mode.CALL,
                     request.subject,
                     request.server or next(iter(owners), None),
@@ -410,7 +412,7 @@ class McpTool:
                 )
             )
         if isinstance(error, UnknownServer):
-            refusal = self._librarian.refusal(Mode.CALL, error.server)
+            refusal = self._reader.refusal(Mode.CALL, error.server)
             return refusal or refusals.refused_request("call", error)
         return refusals.refused_request("call", error)
 
@@ -449,7 +451,7 @@ class McpTool:
     def _reply(self, answer: Answer | None, job: Job) -> None:
         """Answer in our own words, within the bounds. None: somebody else answers."""
         if answer is not None:
-            bounds = self._librarian.bounds
+            bounds = self._reader.bounds
             self._end(Outcome.of(answer, max_bytes=bounds.max_bytes, max_lines=bounds.max_lines), job)
 
     def _end(self, outcome: Outcome, job: Job) -> None:

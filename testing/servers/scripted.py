@@ -3,9 +3,9 @@
     --script FILE|JSON   the script, as `FaultScript.to_json` writes it (default: nothing goes wrong)
     --log FILE           append what happens, one JSON object a line; needed by faults of a certain start
 
-It is the executable twin of `FakeServer`: an honest stdio server of the handshake era whose one tool, `echo`, says its
-arguments back, until its script says otherwise. One loop waits for its stdin and for a heap of what is due, so a
-delayed answer delays no other. It uses the standard library only, for a child has to be up at once.
+It is the executable counterpart of `FakeServer`: an honest stdio server of the handshake era whose one tool, `echo`,
+says its arguments back, until its script says otherwise. One loop waits for its stdin and for a heap of what is due, so
+a delayed answer delays no other. It uses the standard library only, for a child has to be up at once.
 
 A process remembers nothing of the one before it, so starts are counted in the log, which says of each start `started`
 (pid), `heard` (method, params) for each message, `fault` (number of the start, fault) for each that is played, and

@@ -39,7 +39,7 @@ class Attacked:
             command, env=env, cwd=cwd, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._log
         )
         self.pid = self.process.pid
-        self._news = threading.Condition()
+        self._messages = threading.Condition()
         self._answers: dict[Any, Any] = {}
         self.heard: dict[Any, int] = {}  # how often each id was answered
         self._number = 0
@@ -64,8 +64,8 @@ class Attacked:
 
     def answer(self, number: Any, within: float) -> Any:
         """The answer to a request: `{"result"…}`, `{"error"…}`, or None when it does not come. A long one is empty."""
-        with self._news:
-            self._news.wait_for(lambda: number in self._answers, within)
+        with self._messages:
+            self._messages.wait_for(lambda: number in self._answers, within)
             return self._answers.get(number)
 
     def has_answered(self, number: Any) -> bool:
@@ -101,10 +101,10 @@ class Attacked:
             found = _HEAD.match(line)
             message = {"id": json.loads(found[1])} if found else {}
         if "id" in message and "method" not in message:
-            with self._news:
+            with self._messages:
                 self._answers[message["id"]] = message
                 self.heard[message["id"]] = self.heard.get(message["id"], 0) + 1
-                self._news.notify_all()
+                self._messages.notify_all()
 
     def _run(self, body: Any, *args: Any) -> threading.Thread:
         thread = threading.Thread(target=body, args=args, daemon=True)

@@ -61,7 +61,7 @@ def test_a_thousand_servers_over_twenty_slots(backend: str, tmp_path: Path) -> N
 
     async def main() -> None:
         async with _open(scale, tmp_path) as room:
-            room._runtime.stage.events.listen(seen.hear, {Kind.TRANSITION})
+            room._runtime.context.events.listen(seen.hear, {Kind.TRANSITION})
             names = _turns(scale)
             with anyio.fail_after(scale.seconds + 2 * STARVED):
                 async with anyio.create_task_group() as tasks:

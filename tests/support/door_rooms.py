@@ -167,7 +167,7 @@ class FakeRoom:
     def answer_with(self, host: Any) -> None:
         self.host = host
 
-    def meet_anew(self) -> None:
+    def restart_outdated(self) -> None:
         pass
 
     def roots_changed(self) -> None:

@@ -119,7 +119,7 @@ async def teach(room: Greenroom, server: str, tools: Iterable[Mapping[str, Any]]
 def record_events(room: Greenroom, *kinds: Kind) -> list[Event]:
     """Every event from now on, as they come."""
     events: list[Event] = []
-    room._runtime.stage.events.listen(events.append, kinds or None)
+    room._runtime.context.events.listen(events.append, kinds or None)
     return events
 
 

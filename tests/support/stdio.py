@@ -15,10 +15,10 @@ import anyio
 import attrs
 
 from greenroom.actors import Greeting
+from greenroom.actors._backend import Backend, current_backend
 from greenroom.actors._guard import Guard
 from greenroom.actors._handshake import RpcFailure, ask_raw, shake_hands
 from greenroom.actors._peer import Exchange, LostReason, RpcError
-from greenroom.actors._rim import Rim, current_rim
 from greenroom.actors._stdio import StdioConnection, StdioConnector
 from greenroom.protocol.address import Address
 from greenroom.protocol.config import ServerDefinition, Settings
@@ -94,18 +94,20 @@ def tool(name: str, **arguments: Any) -> Call:
 class Stage:
     """One child under test, with what surrounds it."""
 
-    def __init__(self, connection: StdioConnection, hooks: Recorder, rim: Rim, guard: Guard) -> None:
+    def __init__(
+        self, connection: StdioConnection, hooks: Recorder, loop_backend: Backend, guard: Guard
+    ) -> None:
         self.connection = connection
         self.peer = connection.peer
         self.hooks = hooks
-        self.rim = rim
+        self.backend = loop_backend
         self.guard = guard
 
     async def greet(self) -> None:
         try:
             await shake_hands(
                 self.peer,
-                self.rim,
+                self.backend,
                 settings=Settings(connect_timeout=10.0),
                 client_info=CLIENT,
                 greeting=Greeting(),
@@ -116,7 +118,7 @@ class Stage:
 
     async def call(self, name: str, **arguments: Any) -> str:
         params = {"name": name, "arguments": arguments}
-        result = json.loads(await ask_raw(self.peer, self.rim, "tools/call", params, 20))
+        result = json.loads(await ask_raw(self.peer, self.backend, "tools/call", params, 20))
         return result["content"][0]["text"]
 
 
@@ -136,15 +138,21 @@ async def on_stage(
     definition: ServerDefinition, *, settings: Settings | None = None, stop: bool = True
 ) -> AsyncGenerator[Stage]:
     """Start it, greet nobody, and leave nothing: stopped at the end, or left for the context to kill."""
-    rim = current_rim()
-    guard = Guard(rim, RUN)
+    loop_backend = current_backend()
+    guard = Guard(loop_backend, RUN)
     hooks = Recorder()
     connector = StdioConnector(
-        definition, Address("child"), 1, rim=rim, guard=guard, settings=settings or Settings(), run_id=RUN
+        definition,
+        Address("child"),
+        1,
+        backend=loop_backend,
+        guard=guard,
+        settings=settings or Settings(),
+        run_id=RUN,
     )
     try:
         async with connector.open(hooks) as connection:
-            yield Stage(connection, hooks, rim, guard)
+            yield Stage(connection, hooks, loop_backend, guard)
             if stop:
                 await connection.stop(5.0)
     finally:

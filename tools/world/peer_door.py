@@ -52,7 +52,7 @@ async def connect_session(
         client_write, from_client = anyio.create_memory_object_stream[Any](float("inf"))
         async with anyio.create_task_group() as tasks:
             await tasks.start(door.watch)
-            conversation = Endpoint(door, "1").open(Outlet(to_client), tasks.start_soon)
+            client_session = Endpoint(door, "1").open(Outlet(to_client), tasks.start_soon)
 
             async def listen() -> None:
                 is_known = False
@@ -64,7 +64,7 @@ async def connect_session(
                         with contextlib.suppress(CallError):
                             await room.connect("peer")
                             await room.settled()
-                    conversation.receive(line)
+                    client_session.receive(line)
                     await anyio.lowlevel.checkpoint()
 
             tasks.start_soon(listen)
@@ -76,7 +76,7 @@ async def connect_session(
             except BaseException as error:  # a task group would wrap it
                 failure = error
             finally:
-                conversation.close()
+                client_session.close()
                 tasks.cancel_scope.cancel()
     if failure is not None:
         raise failure

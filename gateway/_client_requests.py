@@ -27,7 +27,7 @@ class _Question:
     error: RpcRefusal | None = None
 
 
-class Asked:
+class ClientRequests:
     """The open questions to one client. `send` takes lines."""
 
     def __init__(self, send: Callable[[bytes], bool]) -> None:

@@ -1,4 +1,4 @@
-"""The rim: one body on both loops, the same behaviour."""
+"""The backend: one body on both loops, the same behaviour."""
 
 from __future__ import annotations
 
@@ -9,26 +9,26 @@ import pytest
 from tests.support import run, run_virtual
 from tests.support.rooms import settle
 
-from greenroom.actors import _rim, current_rim
-from greenroom.actors._rim import AGAIN, PAUSE, More
+from greenroom.actors import _backend, current_backend
+from greenroom.actors._backend import AGAIN, PAUSE, More
 from greenroom.actors._step_loop import new_loop
 
 
 def test_it_knows_its_loop_and_its_time(backend: str) -> None:
     async def body() -> None:
-        rim = current_rim()
-        assert rim.backend == backend
+        loop_backend = current_backend()
+        assert loop_backend.name == backend
         await anyio.sleep(12.5)
-        assert rim.now() == anyio.current_time() == pytest.approx(12.5)
+        assert loop_backend.now() == anyio.current_time() == pytest.approx(12.5)
 
     run_virtual(backend, body)
 
 
 def test_its_time_is_the_loops(backend: str) -> None:
     async def body() -> None:
-        rim = current_rim()
+        loop_backend = current_backend()
         before = anyio.current_time()
-        assert before <= rim.now() <= anyio.current_time()
+        assert before <= loop_backend.now() <= anyio.current_time()
 
     run(backend, body)
 
@@ -36,7 +36,7 @@ def test_its_time_is_the_loops(backend: str) -> None:
 @pytest.mark.parametrize("when", ["before", "during", "twice"])
 def test_a_waiter_may_be_set_at_any_time_and_any_number_of_times(backend: str, when: str) -> None:
     async def body() -> None:
-        waiter, woken = current_rim().waiter(), list[float]()
+        waiter, woken = current_backend().waiter(), list[float]()
 
         async def wait() -> None:
             await waiter.wait()
@@ -59,7 +59,7 @@ def test_a_waiter_may_be_set_at_any_time_and_any_number_of_times(backend: str, w
 
 def test_waiting_on_a_set_waiter_is_still_a_checkpoint(backend: str) -> None:
     async def body() -> None:
-        waiter = current_rim().waiter()
+        waiter = current_backend().waiter()
         waiter.set()
         with anyio.CancelScope() as scope:
             scope.cancel()
@@ -71,7 +71,7 @@ def test_waiting_on_a_set_waiter_is_still_a_checkpoint(backend: str) -> None:
 
 def test_a_cancelled_wait_leaves_the_waiter_usable(backend: str) -> None:
     async def body() -> None:
-        waiter = current_rim().waiter()
+        waiter = current_backend().waiter()
         with anyio.move_on_after(1.0) as scope:
             await waiter.wait()
         assert scope.cancelled_caught
@@ -84,7 +84,7 @@ def test_a_cancelled_wait_leaves_the_waiter_usable(backend: str) -> None:
 
 def test_set_and_cancelled_in_the_same_tick_nothing_is_lost(backend: str) -> None:
     async def body() -> None:
-        waiter, scope = current_rim().waiter(), anyio.CancelScope()
+        waiter, scope = current_backend().waiter(), anyio.CancelScope()
 
         async def wait() -> None:
             with scope:
@@ -102,7 +102,7 @@ def test_set_and_cancelled_in_the_same_tick_nothing_is_lost(backend: str) -> Non
 
 def test_a_descriptor_is_read_until_the_reader_has_enough(backend: str) -> None:
     async def body() -> None:
-        rim, (read_end, write_end), got = current_rim(), os.pipe(), list[bytes]()
+        loop_backend, (read_end, write_end), got = current_backend(), os.pipe(), list[bytes]()
         os.set_blocking(read_end, False)
 
         def on_readable() -> bool:
@@ -111,7 +111,7 @@ def test_a_descriptor_is_read_until_the_reader_has_enough(backend: str) -> None:
 
         try:
             async with anyio.create_task_group() as tasks:
-                tasks.start_soon(rim.read_forever, read_end, on_readable)
+                tasks.start_soon(loop_backend.read_forever, read_end, on_readable)
                 for chunk in (b"one", b"two"):
                     os.write(write_end, chunk)
                     while not b"".join(got).endswith(chunk):
@@ -129,7 +129,7 @@ def test_reading_ends_by_an_exception_or_a_cancellation_and_lets_go_of_the_descr
     backend: str, ending: str
 ) -> None:
     async def body() -> None:
-        rim, (read_end, write_end) = current_rim(), os.pipe()
+        loop_backend, (read_end, write_end) = current_backend(), os.pipe()
         os.set_blocking(read_end, False)
 
         def broken() -> bool:
@@ -139,15 +139,15 @@ def test_reading_ends_by_an_exception_or_a_cancellation_and_lets_go_of_the_descr
             if ending == "an exception":
                 os.write(write_end, b"x")
                 with pytest.raises(ZeroDivisionError):
-                    await rim.read_forever(read_end, broken)
+                    await loop_backend.read_forever(read_end, broken)
             else:
                 with anyio.move_on_after(0.01) as scope:
-                    await rim.read_forever(read_end, broken)
+                    await loop_backend.read_forever(read_end, broken)
                 assert scope.cancelled_caught
                 os.write(write_end, b"x")
             with anyio.fail_after(1.0):
-                await rim.read_forever(read_end, lambda: os.read(read_end, 9) != b"x")
-                await rim.wait_writable(write_end)
+                await loop_backend.read_forever(read_end, lambda: os.read(read_end, 9) != b"x")
+                await loop_backend.wait_writable(write_end)
         finally:
             os.close(read_end)
             os.close(write_end)
@@ -169,14 +169,14 @@ def test_a_pause_is_a_pause_whatever_turn_was_due(loop: str) -> None:
         reader, writer = os.pipe()
         try:
             os.write(writer, b"x")
-            await current_rim().read_forever(reader, on_readable)
+            await current_backend().read_forever(reader, on_readable)
         finally:
             os.close(reader)
             os.close(writer)
-        await anyio.sleep(2 * _rim._PAUSE)  # what is due twice comes then
+        await anyio.sleep(2 * _backend._PAUSE)  # what is due twice comes then
 
     options = {"loop_factory": new_loop} if loop == "ours" else {}
     anyio.run(body, backend="trio" if loop == "trio" else "asyncio", backend_options=options)
     assert len(asked) == len(said)
-    assert asked[3] - asked[2] >= 0.9 * _rim._PAUSE
-    assert asked[4] - asked[3] >= 0.9 * _rim._PAUSE
+    assert asked[3] - asked[2] >= 0.9 * _backend._PAUSE
+    assert asked[4] - asked[3] >= 0.9 * _backend._PAUSE

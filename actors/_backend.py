@@ -1,9 +1,9 @@
-"""The rim to the event loop: the few places where trio and asyncio differ on the hot path.
+"""Our backend to the event loop: the few places where trio and asyncio differ on the hot path.
 
 anyio is our API everywhere else. Three things are done for every call or every read, and there anyio's generality
 costs more than the work itself: waking exactly one waiting task, reading a descriptor until it is drained, and telling
-the time. So this file, and no other, talks to the two loops directly. Both rims have the same observable behaviour;
-`tests/test_rim.py` runs one body on both.
+the time. So this file, and no other, talks to the two loops directly. Both backends have the same observable behaviour;
+`tests/test_backend.py` runs one body on both.
 
 A `Waiter` is a one-shot flag for one waiting task: `set` may be called before, during or after `wait`, any number of
 times. Cancelling the wait leaves the flag usable; nothing is lost: the *value* lives in whoever owns the waiter.
@@ -46,10 +46,10 @@ class Waiter(Protocol):
         ...
 
 
-class Rim(Protocol):
-    """One of two, chosen once per room by `current_rim`."""
+class Backend(Protocol):
+    """One of two, chosen once per room by `current_backend`."""
 
-    backend: str
+    name: str
 
     def now(self) -> float:
         """The room's monotonic time, seconds."""
@@ -68,15 +68,15 @@ class Rim(Protocol):
     async def wait_writable(self, fd: int) -> None: ...
 
 
-def current_rim() -> Rim:
-    """The rim of the running loop."""
+def current_backend() -> Backend:
+    """The backend of the running loop."""
     if sniffio.current_async_library() == "trio":
-        return _TrioRim()
-    return _AsyncioRim()
+        return _TrioBackend()
+    return _AsyncioBackend()
 
 
-class _TrioRim:
-    backend = "trio"
+class _TrioBackend:
+    name = "trio"
 
     def __init__(self) -> None:
         import trio
@@ -131,8 +131,8 @@ class _TrioWaiter:
         return self._trio.lowlevel.Abort.SUCCEEDED
 
 
-class _AsyncioRim:
-    backend = "asyncio"
+class _AsyncioBackend:
+    name = "asyncio"
 
     def __init__(self) -> None:
         import asyncio

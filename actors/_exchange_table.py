@@ -17,9 +17,9 @@ from typing import Any
 import msgspec
 
 from ..protocol.halves import repair_utf8
+from ._backend import Backend
 from ._notes import Notes
 from ._peer import ANSWERED, NOT_SENT, SENT, Exchange, PeerHooks, RpcError
-from ._rim import Rim
 from ._wire import (
     ABSENT,
     HEAD,
@@ -42,20 +42,20 @@ NEVER_CANCELLED = frozenset({"initialize", "server/discover"})
 _SHORT = 80  # characters of an id or a method in a note
 
 
-class Conversation:
+class ExchangeTable:
     """The half of a `Peer` that hears. `channel` names where messages come from, in notes ("stdout")."""
 
     channel = "its stream"
 
-    def __init__(self, rim: Rim, hooks: PeerHooks) -> None:
-        self.last_heard = rim.now()
+    def __init__(self, backend: Backend, hooks: PeerHooks) -> None:
+        self.last_heard = backend.now()
         self.protocol_version: str | None = None
         self.client_info: Mapping[str, Any] = {}
         self.client_capabilities: Mapping[str, Any] = {}
         self.notes = Notes(hooks.on_note)
         self.junk = 0  # lines that were of no use to anybody
         self.unasked = 0  # requests and notifications of the other side
-        self._rim = rim
+        self._backend = backend
         self._hooks = hooks
         self._stamp = NO_STAMP
         self._stamped: str | None = None  # the version `_stamp` was made for

@@ -1,4 +1,4 @@
-"""Wishes: what a server has been asked to tell us, and how it is asked again.
+"""Subscriptions: what a server has been asked to tell us, and how it is asked again.
 
 Which resources are watched, and from which level on it shall log: both belong to the actor and outlive incarnations, so
 the next one is told before anybody notices. Whatever changed while nobody listened is unknown, so each watched resource
@@ -20,7 +20,7 @@ from ._peer import Exchange, RpcError
 from ._wire import LISTEN, METHOD_NOT_FOUND, MODERN_VERSIONS
 
 if TYPE_CHECKING:
-    from ._connection import Hello
+    from ._connection import Handshake
     from ._incarnation import Incarnation
     from ._timers import Timer
 
@@ -34,7 +34,7 @@ _LISTS: Final = {
 
 
 @attrs.define(eq=False)
-class Wishes:
+class Subscriptions:
     """Of one address."""
 
     uris: dict[str, int] = attrs.field(factory=dict[str, int])  # how many watch each, as the server spells it
@@ -72,17 +72,17 @@ class _Stream(_Told):
 
 
 class Listening:
-    """One incarnation's ear: tells its server what the wishes are."""
+    """One incarnation's ear: tells its server what is subscribed to."""
 
-    def __init__(self, incarnation: Incarnation, hello: Hello) -> None:
+    def __init__(self, incarnation: Incarnation, handshake: Handshake) -> None:
         self._incarnation = incarnation
         self._actor = incarnation.actor
-        self._hello = hello
+        self._handshake = handshake
         self._stream: _Stream | None = None
         self._again: Timer | None = None
         self._pause = _AGAIN[0]
         self._level: str | None = None
-        self.is_modern = hello.protocol_version in MODERN_VERSIONS
+        self.is_modern = handshake.protocol_version in MODERN_VERSIONS
 
     def listen(self) -> None:
         """The server has just been met: hear of changes from here on, and of logs before the first call."""
@@ -92,9 +92,9 @@ class Listening:
             self.tell_level()
 
     def start(self) -> None:
-        """Its lists are known: tell it the other wishes."""
+        """Its lists are known: tell it the other subscriptions."""
         if not self.is_modern:
-            for uri in self._actor.wishes.uris:
+            for uri in self._actor.subscriptions.uris:
                 self._send("resources/subscribe", {"uri": uri})
             self.tell_level()
         if self._incarnation.number > 1:
@@ -112,7 +112,7 @@ class Listening:
             level is None
             or level == self._level
             or self.is_modern
-            or "logging" not in self._hello.capabilities
+            or "logging" not in self._handshake.capabilities
         ):
             return
         self._level = level
@@ -135,8 +135,8 @@ class Listening:
             self.note(f"subscriptions/listen: {error.message} ({error.code})")
             if error.code == METHOD_NOT_FOUND:
                 return
-        stage = self._actor.stage
-        self._again = stage.timers.at(stage.rim.now() + self._pause, self._listen_again)
+        context = self._actor.context
+        self._again = context.timers.at(context.backend.now() + self._pause, self._listen_again)
         self._pause = min(self._pause * 2, _AGAIN[1])
 
     def _listen_again(self) -> None:
@@ -157,16 +157,16 @@ class Listening:
             self._incarnation.peer.abandon(before, "replaced by a newer subscription")
 
     def _wanted(self) -> dict[str, Any]:
-        said = self._hello.capabilities
+        said = self._handshake.capabilities
         wanted: dict[str, Any] = {flag: True for kind, flag in _LISTS.items() if _changes(said.get(kind))}
-        if self._actor.wishes.uris:
-            wanted["resourceSubscriptions"] = sorted(self._actor.wishes.uris)
+        if self._actor.subscriptions.uris:
+            wanted["resourceSubscriptions"] = sorted(self._actor.subscriptions.uris)
         return wanted
 
     def presume_changed(self) -> None:
         """Nobody listened for a while: each watched resource may be another one now."""
-        for uri in tuple(self._actor.wishes.uris):
-            self._actor.stage.host.heard(self._actor.address, UPDATED, {"uri": uri})
+        for uri in tuple(self._actor.subscriptions.uris):
+            self._actor.context.host.heard(self._actor.address, UPDATED, {"uri": uri})
 
     def _send(self, method: str, params: Mapping[str, Any]) -> None:
         self._incarnation.peer.request(_Told(self, method, params))

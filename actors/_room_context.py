@@ -1,9 +1,9 @@
-"""The stage: what all actors of one room share, and what an actor may ask of those who decide.
+"""The room context: what all actors of one room share; and what an actor may ask of those who decide.
 
-`Stage` is the room's plumbing (loop rim, timers, events, tally, the way to start an owner task). `Director` is the seam
-to the supervisor: an actor never decides whether it may connect, how long it may idle or what comes after its end, it
-asks, and is answered in the same step. Nothing in a `Director` waits. `Record` is what the actors of one server have in
-common, whatever their scope: its bounds, and whether its gate wants to hear of every answer.
+`RoomContext` is the room's plumbing (loop backend, timers, events, tally, the way to start an owner task). `Supervisor`
+is the seam to the supervisor: an actor never decides whether it may connect, how long it may idle or what comes after
+its end, it asks, and is answered in the same step. Nothing in a `Supervisor` waits. `Record` is what the actors of one
+server have in common, whatever their scope: its bounds, and whether its gate wants to hear of every answer.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from ..protocol.config import ServerDefinition, Settings
 from ..protocol.errors import CallError
 from ..protocol.lifecycle import Ending
 from ..protocol.secrets import KnownSecrets
+from ._backend import Backend, Waiter
 from ._call import Tally
-from ._connection import ConnectorFactory, Hello, Listing
+from ._connection import ConnectorFactory, Handshake, Listing
 from ._host import Host, NoHost
-from ._rim import Rim, Waiter
 from ._stream import EventStream
 from ._timers import Timers
 
 if TYPE_CHECKING:
     from ._call import Call
-    from ._desk import CallDesk
+    from ._call_table import CallTable
     from ._server import ServerActor
 
 
@@ -41,7 +41,7 @@ class Load:
 
     in_flight: int = 0
     queued: int = 0
-    held: dict[CallDesk, None] = attrs.field(factory=dict["CallDesk", None])  # want a place, longest first
+    held: dict[CallTable, None] = attrs.field(factory=dict["CallTable", None])  # want a place, longest first
 
 
 @attrs.define(eq=False)
@@ -55,25 +55,25 @@ class Record:
     guarded: bool = False  # the gate has something to decide: ask before each call, report each answer
 
 
-class Then(enum.Enum):
+class Next(enum.Enum):
     """What follows a closed incarnation."""
 
-    IDLE = "idle"  # the next incarnation waits for a cue; queued calls are one
+    IDLE = "idle"  # the next incarnation waits for a reason to connect; a queued call is one
     CONNECT = "connect"  # it asks for its connection by itself
     DOWN = "down"  # queued calls fail; only an explicit connect, restart or reload brings it back
     GONE = "gone"  # the address is gone
 
 
 @attrs.frozen
-class Verdict:
-    then: Then
+class Decision:
+    then: Next
     error: CallError | None = None  # for queued calls, when they are to fail
 
 
-class Director(Protocol):
+class Supervisor(Protocol):
     """What the supervisor answers. Plain functions; called from inside an actor's step."""
 
-    def refusal(self, actor: CallDesk, call: Call) -> CallError | None:
+    def refusal(self, actor: CallTable, call: Call) -> CallError | None:
         """Why this call may not be accepted now, or None. May mark the call as the gate's probe."""
         ...
 
@@ -81,27 +81,27 @@ class Director(Protocol):
         """The idle actor has a reason to connect. Ends in `actor.connect()`, at once or later, or in `unwant`."""
         ...
 
-    def unwant(self, actor: CallDesk) -> None:
+    def unwant(self, actor: CallTable) -> None:
         """The reason is gone (its last waiting call left). Harmless when there was none."""
         ...
 
-    def ready(self, actor: ServerActor, hello: Hello, listing: Listing, revision: int) -> None: ...
+    def ready(self, actor: ServerActor, handshake: Handshake, listing: Listing, revision: int) -> None: ...
 
-    def listed(self, actor: ServerActor, hello: Hello, listing: Listing, revision: int) -> None:
+    def listed(self, actor: ServerActor, handshake: Handshake, listing: Listing, revision: int) -> None:
         """A later look at what the server has: it said that its lists changed."""
         ...
 
-    def answered(self, actor: CallDesk, call: Call) -> None: ...
+    def answered(self, actor: CallTable, call: Call) -> None: ...
 
-    def may_send(self, actor: CallDesk, call: Call) -> bool:
+    def may_send(self, actor: CallTable, call: Call) -> bool:
         """Whether a call that was queued may be sent now. May make it the gate's probe."""
         ...
 
-    def silent(self, actor: CallDesk) -> bool:
+    def silent(self, actor: CallTable) -> bool:
         """Calls got no answer in time, and nothing at all was heard meanwhile. True: the server is hung."""
         ...
 
-    def left(self, actor: CallDesk, call: Call) -> None:
+    def left(self, actor: CallTable, call: Call) -> None:
         """The gate's probe has ended without an answer: its caller left, or it was never sent."""
         ...
 
@@ -113,12 +113,12 @@ class Director(Protocol):
         """Its attempt to connect has failed, or its connection is lost; what is left of it is still to be stopped."""
         ...
 
-    def closed(self, actor: ServerActor, ending: Ending) -> Verdict:
+    def closed(self, actor: ServerActor, ending: Ending) -> Decision:
         """Nothing is left of this incarnation. What follows?"""
         ...
 
     def rested(self, actor: ServerActor) -> None:
-        """It has come to rest. Told only while `Stage.pressed`."""
+        """It has come to rest. Told only while `RoomContext.pressed`."""
         ...
 
     def may_expire(self, actor: ServerActor) -> bool:
@@ -144,11 +144,11 @@ class Spawner:
     server that is idle) may need an owner task there. A task group can only be used from a task, so this is one.
     """
 
-    def __init__(self, rim: Rim, tasks: TaskGroup) -> None:
-        self._rim = rim
+    def __init__(self, backend: Backend, tasks: TaskGroup) -> None:
+        self._backend = backend
         self._tasks = tasks
         self._bodies: deque[Body] = deque()
-        self._bell: Waiter = rim.waiter()
+        self._bell: Waiter = backend.waiter()
 
     def spawn(self, body: Body) -> None:
         self._bodies.append(body)
@@ -158,14 +158,14 @@ class Spawner:
         """Ends by cancellation. Each task gets an empty context: it is the room's, not that of whoever came first."""
         while True:
             await self._bell.wait()
-            self._bell = self._rim.waiter()
+            self._bell = self._backend.waiter()
             while self._bodies:
                 Context().run(self._tasks.start_soon, self._bodies.popleft())
 
 
 @attrs.define(eq=False)
-class Stage:
-    rim: Rim
+class RoomContext:
+    backend: Backend
     timers: Timers
     events: EventStream
     settings: Settings

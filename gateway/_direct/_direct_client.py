@@ -4,7 +4,7 @@ An older client watches by requests and is told plainly; a newer one keeps a `su
 told carries that request's id. Either way the same resource is watched once at its server for each who asked, under the
 server's own URI, and told under the URI the client used.
 
-Where a URI is read is the guest's to say, for it depends on who gave it to the client (`_links`).
+Where a URI is read is the direct client's to say, for it depends on who gave it to the client (`_links`).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from ._links import Links
 
 if TYPE_CHECKING:
     from .._exposure import Client
-    from .._room import WholeRoom
+    from .._room import DirectRoom
 
 _FLAGS: Final = {
     "notifications/tools/list_changed": "toolsListChanged",
@@ -45,8 +45,8 @@ class _Stream:
     places: tuple[Place, ...]
 
 
-class Guest:
-    def __init__(self, room: WholeRoom, client: Client) -> None:
+class DirectClient:
+    def __init__(self, room: DirectRoom, client: Client) -> None:
         self._room = room
         self._client = client
         self._watched: dict[str, Place] = {}  # by the URI the client used
@@ -66,13 +66,13 @@ class Guest:
 
     # ---- what it is told -------------------------------------------------------------------------------------
 
-    def tell_change(self, news: str) -> None:
+    def tell_change(self, method: str) -> None:
         """A list is another one now."""
         if self._client.greeted:
-            self._client.tell(news)
+            self._client.tell(method)
         for stream in self._streams:
-            if _FLAGS[news] in stream.flags:
-                self._client.tell(news, {"_meta": stream.meta})
+            if _FLAGS[method] in stream.flags:
+                self._client.tell(method, {"_meta": stream.meta})
 
     def tell_update(self, server: str, params: Mapping[str, Any]) -> None:
         """A resource of `server` has changed: told to whoever watches it, or what it is part of."""

@@ -1,10 +1,10 @@
-"""The bridge: servers ask the door's client, and say things unasked; it decides what becomes of it.
+"""The host of a door's clients: servers ask the door's client, and say things unasked; it decides what becomes of it.
 
 It is the room's `Host` for as long as there is a door, whatever the door shows.
 
 A question goes to the client if there is one, and only one, and it declared that it can answer: of a server that
 several clients share nobody can know whom it means. Servers are told of the client's own capabilities, so they ask what
-it can answer, in the version it said. The client's eras differ in how it is asked (`_parking`): one that is asked by
+it can answer, in the version it said. The client's eras differ in how it is asked (`_suspended`): one that is asked by
 requests has servers greeted by handshake, where they can ask; one of 2026-07-28 takes both kinds as they are.
 
 What servers ask says who asks (`_signed`): a person who is shown a question has to know that. What they say passes as
@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ..actors import UPDATED, Greeting, ServerRequest, not_found
 from ..protocol.address import Address
-from ._parking import Parking
 from ._signed import question_of, without_ours
+from ._suspended import SuspendedCalls
 
 if TYPE_CHECKING:
     from ._exposure import Client
@@ -48,22 +48,22 @@ def _nobody_watches(_server: str, _params: Mapping[str, Any]) -> None:
     pass
 
 
-class Bridge:
+class ClientHost:
     """Between one door's clients and the servers. `on_update(server, params)` hears of resources that changed."""
 
     def __init__(self, room: HostedRoom, on_update: OnUpdate = _nobody_watches) -> None:
         self._room = room
         self._on_update = on_update
         self._clients: dict[Client, None] = {}
-        self.parking = Parking(room.config.settings.call_total_timeout)
+        self.suspended = SuspendedCalls(room.config.settings.call_total_timeout)
         room.answer_with(self)
 
     # ---- what clients do -------------------------------------------------------------------------------------
 
     def came(self, client: Client) -> None:
-        """It said what it can do: servers that were met otherwise are met anew."""
+        """It said what it can do: servers that were told otherwise are connected again."""
         self._clients[client] = None
-        self._room.meet_anew()
+        self._room.restart_outdated()
 
     def said(self, method: str) -> None:
         """A notification of a client's."""
@@ -72,7 +72,7 @@ class Bridge:
 
     def left(self, client: Client) -> None:
         self._clients.pop(client, None)
-        self.parking.left(client)
+        self.suspended.left(client)
 
     # ---- Host ------------------------------------------------------------------------------------------------
 
@@ -94,7 +94,7 @@ class Bridge:
         params = question_of(request.server, request.method, request.params)
         if client.modern:
             asked = {"method": request.method, "params": params}
-            return without_ours(await self.parking.ask(client, request.server, asked))
+            return without_ours(await self.suspended.ask(client, request.server, asked))
         meta: Mapping[str, Any] = request.params.get("_meta") or {}
         progress = request.progress if "progressToken" in meta else None
         return without_ours(await client.ask(request.method, params, progress))

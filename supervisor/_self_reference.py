@@ -22,7 +22,7 @@ DEEPEST = 4
 _TEXT = "is this gateway itself, and is left out: it would start itself without end"
 
 
-def without_itself(config: Config, *, cwd: Path, found: bool) -> Config:
+def without_self_reference(config: Config, *, cwd: Path, found: bool) -> Config:
     """`config` less the entries that would serve it again. `found`: its files were discovered, not named."""
     files = {_absolute(file, cwd) for file in config.files}
     itself = [name for name, one in config.servers.items() if _serves(one, files, cwd, found)]

@@ -1,8 +1,8 @@
-"""The reception: the room's `Host`, which knows who answers for which address, and who watches what.
+"""The room's `Host`, which knows who answers for which address, and who watches what.
 
 Everything a server says of itself unasked passes here once. Updates of resources go to whoever watches them; all of it
 goes to the callbacks of the address's owner. A door that speaks for a client of its own takes the callbacks' place with
-`answer_with`; servers that were met otherwise are then met anew, because a server cannot be told twice.
+`answer_with`; servers that were told otherwise are then connected again, because a server cannot be told twice.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ._callbacks import Callbacks
 Watcher = Callable[[Mapping[str, Any]], None]
 
 
-class Reception:
+class RoomHost:
     def __init__(self, callbacks: Callbacks, on_bug: Callable[[Address, Exception], None]) -> None:
         self._callbacks = callbacks
         self._on_bug = on_bug

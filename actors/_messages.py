@@ -9,7 +9,7 @@ import attrs
 
 from ..protocol.errors import CallError, ConnectFailed, NeedsAuth
 from ..protocol.lifecycle import Ending
-from ._connection import Hello, Listing
+from ._connection import Handshake, Listing
 from ._peer import LostReason
 
 
@@ -18,7 +18,7 @@ class Ready:
     """The handshake is done and the lists are in."""
 
     incarnation: int
-    hello: Hello
+    handshake: Handshake
     listing: Listing
     revision: int  # when the reading began, in the room's count: an older answer never overwrites a newer one
 
@@ -28,7 +28,7 @@ class Listed:
     """It said that its lists changed, and they have been read again."""
 
     incarnation: int
-    hello: Hello
+    handshake: Handshake
     listing: Listing
     revision: int  # when the reading began, in the room's count: an older answer never overwrites a newer one
 
@@ -64,7 +64,7 @@ class Leave:
     patience: float  # seconds that calls in flight may still take; 0 = none
 
 
-News = Ready | Listed | Failed | Lost | Gone | Leave
+Message = Ready | Listed | Failed | Lost | Gone | Leave
 
 
 def describe(reason: LostReason) -> str:

@@ -1,11 +1,11 @@
-"""The book: what the event stream of a room has said, and what in it cannot be.
+"""The trace checker: what the event stream of a room has said, and what in it cannot be.
 
 It reads every event as it is emitted and keeps, per address, where it is and since when, and per gate what a bystander
 can know of it (`_gate_model`). An event that the rules of DESIGN do not allow here and now is written down as a
 complaint, in words; whoever drives the room asks for the complaints after each step. It never raises inside the
 emitting step: that would change what it watches.
 
-Whether an ending had a reason is asked of a `Witness`: whoever does things to the servers knows what was done.
+Whether an ending had a reason is asked of a `GroundTruth`: whoever does things to the servers knows what was done.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Seats:
     waiting: int
 
 
-class Witness(Protocol):
+class GroundTruth(Protocol):
     """Who knows what was done to servers."""
 
     @property
@@ -88,10 +88,10 @@ class Life:
         )
 
 
-class Book:
-    def __init__(self, witness: Witness) -> None:
-        self.witness = witness
-        self.complaints: list[str] = []
+class TraceChecker:
+    def __init__(self, truth: GroundTruth) -> None:
+        self.truth = truth
+        self.violations: list[str] = []
         self.lives: dict[Address, Life] = {}
         self.gates: dict[str, GateModel] = {}
         self.ended: dict[int, int] = {}
@@ -115,7 +115,7 @@ class Book:
     def read(self, event: Event) -> None:
         """The next event, in the step that emitted it."""
         if self._seq is not None and event.seq != self._seq + 1:
-            self.complain(event, f"event {self._seq + 1} is missing")
+            self.report(event, f"event {self._seq + 1} is missing")
         self._seq = event.seq
         self._look_at_queues(event)
         reader = self._readers.get(event.kind)
@@ -123,13 +123,13 @@ class Book:
             try:
                 reader(event)
             except Exception as error:
-                self.complain(event, f"the book cannot read it: {error!r}")
+                self.report(event, f"the checker cannot read it: {error!r}")
 
     def _look_at_queues(self, event: Event) -> None:
         """First come, first served. Looked at with every event, so that hardly anybody leaves and comes back between
         two looks; who was asked for by name may have."""
         is_start = event.kind is Kind.TRANSITION and event.after is State.CONNECTING
-        lines = self.witness.lines()
+        lines = self.truth.lines()
         for what, line in lines.items():
             before, self._lines[what] = self._lines.get(what, ()), line
             if not is_start or event.address not in before:
@@ -137,16 +137,15 @@ class Book:
             ahead = before[: before.index(event.address)]
             passed = [other for other in ahead if other in line and not self._was_asked(other, event)]
             if passed and not self._was_asked(event.address, event):
-                self.complain(event, f"{passed[0]} has waited longer for a {what}")
+                self.report(event, f"{passed[0]} has waited longer for a {what}")
 
     def _was_asked(self, address: Address, event: Event) -> bool:
         return any(
-            self.witness.asked(what, address.server, event.at - 4.0)
-            for what in ("connect", "find", "drained")
+            self.truth.asked(what, address.server, event.at - 4.0) for what in ("connect", "find", "drained")
         )
 
-    def complain(self, event: Event, what: str) -> None:
-        self.complaints.append(f"{what}: {event}")
+    def report(self, event: Event, what: str) -> None:
+        self.violations.append(f"{what}: {event}")
 
     def life(self, address: Address) -> Life:
         found = self.lives.get(address)
@@ -159,7 +158,7 @@ class Book:
         key = str(address) if address.is_session else address.server
         found = self.gates.get(key)
         if found is None:
-            settings = self.witness.config.settings
+            settings = self.truth.config.settings
             found = self.gates[key] = GateModel(
                 settings.failure_threshold,
                 settings.cooldown,
@@ -179,7 +178,7 @@ class Book:
         }
 
     def _definition(self, server: str) -> ServerDefinition | None:
-        return self.witness.config.servers.get(server)
+        return self.truth.config.servers.get(server)
 
     # ---- transitions ------------------------------------------------------------------------------------------------
 
@@ -192,7 +191,7 @@ class Book:
         if event.before is State.CLOSED:
             life.incarnation = event.incarnation
         elif event.after not in TABLE[event.before].values():
-            self.complain(event, "the table has no such transition")
+            self.report(event, "the table has no such transition")
         life.state, life.since = event.after, event.at
         match event.after:
             case State.CONNECTING:
@@ -217,33 +216,33 @@ class Book:
 
     def _check_order(self, life: Life, event: Event) -> None:
         if event.before is not life.state:
-            self.complain(event, f"it was {life.state.value}")
+            self.report(event, f"it was {life.state.value}")
         expected = life.incarnation + (event.before is State.CLOSED)
         if event.incarnation != expected:
-            self.complain(event, f"its incarnation is {expected}")
+            self.report(event, f"its incarnation is {expected}")
 
     def _on_start(self, life: Life, event: Event) -> None:
         server, now = life.address.server, event.at
         life.connecting_at = now
-        by_name = self.witness.asked("connect", server, now)
-        if self.witness.asked("down", server, -math.inf) and not by_name:
-            self.complain(event, "it was taken down, and nobody asked for it by name")
+        by_name = self.truth.asked("connect", server, now)
+        if self.truth.asked("down", server, -math.inf) and not by_name:
+            self.report(event, "it was taken down, and nobody asked for it by name")
         shared = self.gate(Address(server))
         if self.gate(life.address).must_be_shut(now) or shared.must_be_shut(now):
             if not by_name:
-                self.complain(event, "its gate is shut")
+                self.report(event, "its gate is shut")
             elif now - self.last_start.get(server, -math.inf) < 1.0 - EPS:
-                self.complain(event, "a second start within a second, around a shut gate")
+                self.report(event, "a second start within a second, around a shut gate")
         self.last_start[server] = now
         if life.failed_last and not life.address.is_call:
             self._count_restart(life, event, by_name=by_name)
 
     def _count_restart(self, life: Life, event: Event, *, by_name: bool) -> None:
-        settings, key = self.witness.config.settings, str(life.address)
+        settings, key = self.truth.config.settings, str(life.address)
         recent = [when for when in self.restarts.get(key, ()) if when > event.at - settings.restart_period]
         self.restarts[key] = [*recent, event.at]
         if len(recent) >= settings.restart_intensity and not by_name and not self._is_probing(life):
-            self.complain(event, f"restart {len(recent) + 1} within {settings.restart_period:g}s")
+            self.report(event, f"restart {len(recent) + 1} within {settings.restart_period:g}s")
 
     def _is_probing(self, life: Life) -> bool:
         return self.gate(life.address).may_be_tripped
@@ -257,7 +256,7 @@ class Book:
         life.failed_last = False
         if life.address.is_session:
             self.gate(Address(life.address.server)).reopened(event.at)
-        if self.witness.asked("connect", life.address.server, event.at):
+        if self.truth.asked("connect", life.address.server, event.at):
             self.gate(life.address).connected_by_name()
 
     def _on_leaving(self, life: Life, event: Event) -> None:
@@ -265,14 +264,14 @@ class Book:
         life.causes.append((event.at, event.cause))
         self._tell_gate(life, event)
         if not self._has_reason(life, event, event.cause):
-            self.complain(event, "there was no reason for it")
+            self.report(event, "there was no reason for it")
         if event.cause in (Cause.IDLE_TIMEOUT, Cause.EVICTED) and event.before is State.CONNECTED:
             self._check_seats(life, event)
 
     def _on_closed(self, life: Life, event: Event) -> None:
         assert event.cause is not None
         if event.in_flight:
-            self.complain(event, "gone with calls in flight")
+            self.report(event, "gone with calls in flight")
         if event.before is State.IDLE or life.causes[-1][1] is not event.cause:
             self._on_leaving(life, event)
         life.closed_at = event.at
@@ -295,7 +294,7 @@ class Book:
     # ---- reasons ----------------------------------------------------------------------------------------------------
 
     def _has_reason(self, life: Life, event: Event, cause: Cause) -> bool:
-        server, was, asked = life.address.server, self.witness.was, self.witness.asked
+        server, was, asked = life.address.server, self.truth.was, self.truth.asked
         match cause:
             case Cause.IDLE_TIMEOUT:
                 return self._was_idle(life, event)
@@ -322,22 +321,20 @@ class Book:
 
     def _check_seats(self, life: Life, event: Event) -> None:
         """Whoever goes for want of use or of room leaves the minimum; and makes room for somebody who has none yet."""
-        seats = self.witness.seats()
+        seats = self.truth.seats()
         if seats.staying < seats.minimum:
-            self.complain(event, f"{seats.staying} are left, and the minimum is {seats.minimum}")
+            self.report(event, f"{seats.staying} are left, and the minimum is {seats.minimum}")
         has_another_reason = seats.shared > seats.capacity or self._was_idle(life, event)
         is_for_nobody = event.cause is Cause.EVICTED and seats.leaving > seats.waiting
         if is_for_nobody and not has_another_reason:
-            self.complain(event, f"{seats.leaving} leave, and {seats.waiting} wait for a slot")
+            self.report(event, f"{seats.leaving} leave, and {seats.waiting} wait for a slot")
 
     def _may_evict(self, event: Event) -> bool:
         """Not what is kept alive, unless it has just lost that standing."""
         assert event.address is not None
         server = event.address.server
         changes = ("disabled", "removed", "reload", "drained")
-        return not self._is_kept(server) or any(
-            self.witness.asked(what, server, event.at) for what in changes
-        )
+        return not self._is_kept(server) or any(self.truth.asked(what, server, event.at) for what in changes)
 
     def _was_idle(self, life: Life, event: Event) -> bool:
         definition = self._definition(life.address.server)
@@ -346,7 +343,7 @@ class Book:
         limit = definition.idle_timeout
         if limit is None:
             is_eager = definition.lifecycle is Lifecycle.EAGER
-            limit = 0.0 if is_eager else self.witness.config.settings.idle_timeout
+            limit = 0.0 if is_eager else self.truth.config.settings.idle_timeout
         return bool(limit) and life.address.is_shared and event.at - life.rested_at >= limit - EPS
 
     def _is_kept(self, server: str) -> bool:
@@ -370,12 +367,12 @@ class Book:
 
     def _on_sent(self, life: Life, number: int, event: Event) -> None:
         if life.state is not State.CONNECTED:
-            self.complain(event, f"sent while {life.state.value}")
+            self.report(event, f"sent while {life.state.value}")
         if number in self.ended:
-            self.complain(event, "sent after its end")
+            self.report(event, "sent after its end")
         first = next(iter(life.unsent), number)
         if number in life.unsent and first != number and not self._may_overtake(life):
-            self.complain(event, f"call {first} was accepted before it")
+            self.report(event, f"call {first} was accepted before it")
         life.unsent.pop(number, None)
         self._check_probe(life, event)
         life.open[number] = event.at
@@ -395,18 +392,18 @@ class Book:
             # The answer that opens a gate lets the next go before its own end is told. That it did is believed for this
             # one moment; what is in flight decides who is there besides.
             if before and event.in_flight > 1 and gate.said_open_at < event.at:
-                self.complain(event, f"call {before[0]} is the probe already")
+                self.report(event, f"call {before[0]} is the probe already")
 
     def _may_overtake(self, life: Life) -> bool:
         """A full pipe takes what comes when it takes again; the fake one forgets what it did not take."""
-        return self.witness.was("full pipe", life.address.server, life.connected_at)
+        return self.truth.was("full pipe", life.address.server, life.connected_at)
 
     def _on_ended(self, life: Life, number: int, event: Event) -> None:
         self.ended[number] = self.ended.get(number, 0) + 1
         if self.ended[number] > 1:
-            self.complain(event, "its second outcome")
+            self.report(event, "its second outcome")
         if number not in self.accepted:
-            self.complain(event, "it was never accepted")
+            self.report(event, "it was never accepted")
         was_sent = life.open.pop(number, None) is not None
         life.unsent.pop(number, None)
         life.rested_at = event.at
@@ -422,7 +419,7 @@ class Book:
 
     def _on_note(self, event: Event) -> None:
         if "Traceback" in event.detail:
-            self.complain(event, "an error of our own")
+            self.report(event, "an error of our own")
 
     def _on_decision(self, event: Event) -> None:
         if event.address is None:

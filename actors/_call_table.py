@@ -1,12 +1,12 @@
-"""The desk: where the calls of one address are accepted, queued, sent and ended.
+"""The call table: where the calls of one address are accepted, queued, sent and ended.
 
 The half of a server actor that deals with calls; the other half (`_server`) deals with its life, and the two meet in
 the hooks that stand first in the class: `_want` (a call is waiting), `_rest` (the last call is over), `_unresponsive`,
 `_park`, and a few that only ask.
 
-Accepting, sending and ending are plain steps in the task of whoever brings the news. A call is in one place at a time:
-`mailbox.user` (queued) or `_open` (in flight); `Load` counts both over all scopes of the server, and its bounds are
-checked before a call is accepted, never after.
+Accepting, sending and ending are plain steps in the task of whoever brings the message. A call is in one place at a
+time: `mailbox.user` (queued) or `_open` (in flight); `Load` counts both over all scopes of the server, and its bounds
+are checked before a call is accepted, never after.
 
 Ending a call may run its owner's callback, and that may do anything: call again, cancel another, raise. So a call is
 taken off before it is ended, loops look again after each end, and what a callback raises is a note, no bug of ours.
@@ -45,9 +45,9 @@ from ..protocol.lifecycle import Cause, Life, State
 from ._call import Call
 from ._inputs import needs_input
 from ._mailbox import Mailbox
-from ._news import News, describe, login_needed
+from ._messages import Message, describe, login_needed
 from ._peer import NOT_SENT, Loss, LostReason, Peer, RpcError
-from ._stage import Director, Record, Stage
+from ._room_context import Record, RoomContext, Supervisor
 from ._wire import LOG_LEVEL_KEY, MODERN_VERSIONS, encode_json, weigh
 
 if TYPE_CHECKING:
@@ -61,20 +61,32 @@ CONNECTED: Final = State.CONNECTED  # as in `_peer`: named several times on ever
 _REQUEUEING = (Cause.LOST, Cause.RESTART, Cause.RELOAD)
 
 
-class CallDesk:
+class CallTable:
     __slots__ = (
-        "_alarm", "_idle_since", "_logs_by_request", "_open", "_serving", "address", "director", "life", "mailbox",
-        "peer", "record", "stage",
+        "_alarm",
+        "_idle_since",
+        "_logs_by_request",
+        "_open",
+        "_serving",
+        "address",
+        "context",
+        "life",
+        "mailbox",
+        "peer",
+        "record",
+        "supervisor",
     )  # fmt: skip
 
-    def __init__(self, address: Address, record: Record, stage: Stage, director: Director) -> None:
+    def __init__(
+        self, address: Address, record: Record, context: RoomContext, supervisor: Supervisor
+    ) -> None:
         self.address = address
         self.record = record
-        self.stage = stage
-        self.director = director
+        self.context = context
+        self.supervisor = supervisor
         self.life = Life()
         # Unbounded here: the bound is the server's, over all its scopes, and is checked in `submit`.
-        self.mailbox: Mailbox[News, Call] = Mailbox(1 << 60, self._run)
+        self.mailbox: Mailbox[Message, Call] = Mailbox(1 << 60, self._run)
         self.peer: Peer | None = None
         self._open: dict[Call, None] = {}  # in flight, oldest first
         self._serving = False
@@ -108,7 +120,7 @@ class CallDesk:
         raise NotImplementedError
 
     def _unresponsive(self) -> None:
-        """The director says the server hangs."""
+        """The supervisor says that the server hangs."""
         raise NotImplementedError
 
     def _park(self, error: Exception) -> None:
@@ -134,7 +146,7 @@ class CallDesk:
         record = self.record
         connected = self.life.state is CONNECTED
         if not connected or record.guarded:
-            refusal = self.director.refusal(self, call)
+            refusal = self.supervisor.refusal(self, call)
             if refusal is not None:
                 self._refuse(call, refusal)
         direct = connected and not self.mailbox.user and record.load.in_flight < self._most_in_flight()
@@ -165,29 +177,29 @@ class CallDesk:
             self._park(error)
 
     def _most_in_flight(self) -> int:
-        return self.record.definition.max_in_flight or self.stage.settings.max_in_flight
+        return self.record.definition.max_in_flight or self.context.settings.max_in_flight
 
     def _most_queued(self) -> int:
-        return self.record.definition.max_queued or self.stage.settings.max_queued
+        return self.record.definition.max_queued or self.context.settings.max_queued
 
     def _check_room_to_wait(self, call: Call) -> None:
         """A call that cannot be sent now is bounded by its server's queue, and by what the room keeps for all."""
         if self.record.load.queued >= self._most_queued():
             self._refuse(call, self._busy())
         call.weight = weigh(call.params)
-        most = self.stage.settings.max_queued_bytes
-        if self.stage.queued_bytes + call.weight > most:
+        most = self.context.settings.max_queued_bytes
+        if self.context.queued_bytes + call.weight > most:
             self._refuse(call, self._busy(f"the parameters of waiting calls would be over {most:,} bytes"))
 
     def _refuse(self, call: Call, refusal: CallError) -> None:
-        self.stage.tally.refuse(refusal)
+        self.context.tally.refuse(refusal)
         if call.is_probe:
-            self.director.left(self, call)
+            self.supervisor.left(self, call)
         refusal.tool = refusal.tool or call.tool
         raise refusal
 
     def _busy(self, why: str = "") -> Busy:
-        record, now = self.record, self.stage.rim.now()
+        record, now = self.record, self.context.backend.now()
         oldest = now - min((call.accepted_at for call in (*self._open, *self.mailbox.user)), default=now)
         return Busy(
             self.address.server,
@@ -199,21 +211,23 @@ class CallDesk:
         )
 
     def _accept(self, call: Call) -> None:
-        stage = self.stage
-        stage.tally.accepted += 1
-        stage.calls += 1
-        call.number = stage.calls
+        context = self.context
+        context.tally.accepted += 1
+        context.calls += 1
+        call.number = context.calls
         call.actor = self
-        call.accepted_at = stage.rim.now()
+        call.accepted_at = context.backend.now()
         if call.on_end is None:
-            call.waiter = stage.rim.waiter()
+            call.waiter = context.backend.waiter()
         self._tell_call(call, "accepted")
 
     def _enqueue(self, call: Call, *, first: bool = False) -> None:
-        call.queue_deadline = min(self.stage.rim.now() + self.stage.settings.queue_timeout, call.wait_by)
+        call.queue_deadline = min(
+            self.context.backend.now() + self.context.settings.queue_timeout, call.wait_by
+        )
         self._wake_by(call.queue_deadline)
         self.record.load.queued += 1
-        self.stage.queued_bytes += call.weight
+        self.context.queued_bytes += call.weight
         if first:
             self.mailbox.user.appendleft(call)
         else:
@@ -224,21 +238,21 @@ class CallDesk:
         self.mailbox.user.remove(call)
         self._no_longer_waits(call)
         if not self.mailbox.user:
-            self.director.unwant(self)
+            self.supervisor.unwant(self)
 
     def _no_longer_waits(self, call: Call) -> None:
         self.record.load.queued -= 1
-        self.stage.queued_bytes -= call.weight
+        self.context.queued_bytes -= call.weight
 
     def _queued_at(self, call: Call) -> float:
-        return call.queue_deadline - self.stage.settings.queue_timeout
+        return call.queue_deadline - self.context.settings.queue_timeout
 
     # ---- at the peer ------------------------------------------------------------------------------------------------
 
     def _send(self, call: Call) -> None:
         self.record.load.in_flight += 1
         self._open[call] = None
-        call.sent_at = self.stage.rim.now()  # if the pipe is full: since when it has heard nothing
+        call.sent_at = self.context.backend.now()  # if the pipe is full: since when it has heard nothing
         if self._logs_by_request or self.record.log_level is not None:
             self._ask_for_logs(call)
         self._request(call)
@@ -252,13 +266,13 @@ class CallDesk:
             return
         if call.reach is NOT_SENT and call in self._open:
             # The pipe is full: its clock starts when it is sent, so until then the queue's applies.
-            call.deadline = call.sent_at + self.stage.settings.queue_timeout
+            call.deadline = call.sent_at + self.context.settings.queue_timeout
             self._wake_by(call.deadline)
 
     def _ask_for_logs(self, call: Call) -> None:
         """From 2026-07-28 on the level is said with each request; what the caller said itself stays."""
         assert self.peer is not None
-        level = self.record.log_level or self.stage.host.greeting(self.address).log_level
+        level = self.record.log_level or self.context.host.greeting(self.address).log_level
         if level is not None and self.peer.protocol_version in MODERN_VERSIONS:
             params = call.params or {}
             said: Mapping[str, Any] = params.get("_meta") or {}
@@ -269,7 +283,7 @@ class CallDesk:
         if call in self._open and self.peer is not None:
             call.params = {**(call.params or {}), **more}
             call.reach = Reach.NOT_SENT
-            call.sent_at = self.stage.rim.now()  # as in `_send`
+            call.sent_at = self.context.backend.now()  # as in `_send`
             self._request(call)
 
     def give_up(self, call: Call, error: CallError) -> None:
@@ -293,7 +307,7 @@ class CallDesk:
 
     def call_sent(self, call: Call) -> None:
         """The first byte was accepted: the call's own clock starts (DESIGN, Calls)."""
-        now, settings = self.stage.rim.now(), self.stage.settings
+        now, settings = self.context.backend.now(), self.context.settings
         timeout, total = call.timeout, settings.call_total_timeout
         if timeout is None:
             timeout = call.timeout = self.record.definition.call_timeout or settings.call_timeout
@@ -316,7 +330,7 @@ class CallDesk:
                 self._broke(call, error)
                 return
             if self.record.guarded:
-                self.director.answered(self, call)
+                self.supervisor.answered(self, call)
             self._finish(call, result, None if error is None else self._remote_error(call, error))
             self._call_over()
         except Exception as bug:
@@ -344,7 +358,7 @@ class CallDesk:
     def call_progressed(self, call: Call, params: Mapping[str, Any]) -> None:
         """Progress restarts the call's clock, up to its total."""
         if call.timeout is not None:
-            call.deadline = min(self.stage.rim.now() + call.timeout, call.total_deadline)
+            call.deadline = min(self.context.backend.now() + call.timeout, call.total_deadline)
         if call.on_progress is not None:
             self._call_back(call.on_progress, params)
 
@@ -356,10 +370,10 @@ class CallDesk:
 
     def hidden(self, text: str) -> str:
         """What a server, a library or the system says of a failure, without this server's secrets."""
-        return self.stage.secrets.of(self.address.server).without(text)
+        return self.context.secrets.of(self.address.server).without(text)
 
     def _without_secrets(self, error: RpcError) -> RpcError:
-        known, data = self.stage.secrets.of(self.address.server), error.data
+        known, data = self.context.secrets.of(self.address.server), error.data
         if data is not None and known.stand_in(encode_json(data).decode(errors="replace")):
             data = known.without_any(data)
         return attrs.evolve(error, message=known.without(error.message), data=data)
@@ -369,23 +383,23 @@ class CallDesk:
     def _end(self, call: Call, error: CallError | None = None) -> None:
         """The end of a call that was not answered."""
         if call.is_probe:
-            self.director.left(self, call)
+            self.supervisor.left(self, call)
         self._finish(call, None, error)
 
     def _finish(self, call: Call, result: bytes | None, error: CallError | None) -> None:
-        if call.finish(self.stage.tally, result=result, error=error):
+        if call.finish(self.context.tally, result=result, error=error):
             self._tell_call(call, "ended")
             on_end = call.on_end
             if on_end is not None:
                 self._call_back(on_end, call)
 
-    def _call_back(self, callback: Callable[[T], None], news: T) -> None:
+    def _call_back(self, callback: Callable[[T], None], argument: T) -> None:
         """Run a callback of the call's owner. What it raises is the owner's own affair, and worth a note."""
         try:
-            callback(news)
+            callback(argument)
         except Exception as error:
             text = "".join(traceback.format_exception(error))
-            self.stage.events.emit(
+            self.context.events.emit(
                 Kind.NOTE,
                 self.address,
                 self.life.incarnation,
@@ -415,12 +429,13 @@ class CallDesk:
             self._serving = False
 
     def _share_places(self) -> None:
-        """Places are the server's, over all its scopes: a free one goes to the desk that has been held back longest."""
+        """Places are the server's, over all its scopes: a free one goes to the call table that has been held back
+        longest."""
         load = self.record.load
         while load.held and load.in_flight < self._most_in_flight():
-            desk = next(iter(load.held))
-            del load.held[desk]
-            desk._serve()
+            table = next(iter(load.held))
+            del load.held[table]
+            table._serve()
 
     def _may_send_next(self) -> bool:
         if not self.mailbox.user or self.life.state is not CONNECTED:
@@ -428,7 +443,7 @@ class CallDesk:
         if self.record.load.in_flight >= self._most_in_flight():
             self.record.load.held.setdefault(self)
             return False
-        return not self.record.guarded or self.director.may_send(self, self.mailbox.user[0])
+        return not self.record.guarded or self.supervisor.may_send(self, self.mailbox.user[0])
 
     def _lose_all(self, reason: LostReason) -> None:
         # The youngest first: each that is queued again goes to the head, so they stand there in their old order.
@@ -480,17 +495,17 @@ class CallDesk:
         for call in failed:
             self._no_longer_waits(call)
         for call in failed:
-            self._end(call, error.twin())
+            self._end(call, error.copy())
 
     def _fail_open(self, error: CallError) -> None:
         for call in tuple(self._open):
             if call in self._open:
                 self._take_off(call)
-                self._end(call, error.twin(call.reach))
+                self._end(call, error.copy(call.reach))
         self._share_places()
 
     def _tell_call(self, call: Call, what: str) -> None:
-        events = self.stage.events
+        events = self.context.events
         if not events.call_readers:
             events.seq += 1  # an event that nobody reads has its number all the same
             return
@@ -515,13 +530,13 @@ class CallDesk:
             alarm.cancel()
             self._alarm = None
         if when < math.inf:
-            self._alarm = self.stage.timers.at(when, self._ring)
+            self._alarm = self.context.timers.at(when, self._ring)
 
     def _ring(self) -> None:
         """The alarm: whatever is due, then set it to what is due next."""
         self._alarm = None
         try:
-            now = self.stage.rim.now()
+            now = self.context.backend.now()
             self._expire_queued(now)
             self._expire_sent(now)
             self._expire_life(now)
@@ -536,7 +551,7 @@ class CallDesk:
                 continue  # cancelled by the callback of one before it
             what = self.doing()
             self._unqueue(call)
-            waited = self.stage.settings.queue_timeout
+            waited = self.context.settings.queue_timeout
             text = f'Server "{self.address.server}" was not ready within {waited:g}s ({what}); {Reach.NOT_SENT.words}.'
             server = self.address.server
             self._end(call, CallTimeout(text, server=server, reach=Reach.NOT_SENT, timeout=waited))
@@ -552,7 +567,7 @@ class CallDesk:
         heard = self.peer.last_heard
         silent = any(heard <= call.sent_at for call in expired)
         # First the gate, then the calls: a caller that tries again at once meets the gate as it is now.
-        hung = silent and self.director.silent(self)
+        hung = silent and self.supervisor.silent(self)
         for call in expired:
             if call in self._open:
                 self._abandon(call, "timed out")
@@ -571,7 +586,7 @@ class CallDesk:
     def _timeout_error(self, call: Call) -> CallTimeout:
         server = self.address.server
         if call.reach is Reach.NOT_SENT:
-            waited = self.stage.settings.queue_timeout
+            waited = self.context.settings.queue_timeout
             text = f'Server "{server}" read nothing for {waited:g}s; {call.reach.words}.'
         elif call.deadline == call.total_deadline > call.sent_at + (call.timeout or 0.0):
             waited = call.total_deadline - call.sent_at
