@@ -1,10 +1,16 @@
-"""Rounds: how sides take turns, and how large a run is."""
+"""Rounds: how sides take turns, how large a run is, and on which core.
+
+Where the latency of one call is compared, all processes of a run share one core. On two, what a wake-up across them
+costs is the scheduler's mood of the day, 12 µs or 60, and would decide the ratio.
+"""
 
 from __future__ import annotations
 
 import gc
+import os
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Generator, Sequence
+from contextlib import contextmanager
 
 import attrs
 
@@ -63,6 +69,27 @@ async def async_microseconds_each(count: int, body: Callable[[], Awaitable[objec
     start = time.perf_counter()
     await body()
     return (time.perf_counter() - start) / count * 1e6
+
+
+async def async_processor_each(count: int, body: Callable[[], Awaitable[object]]) -> float:
+    """Microseconds of processor that this process takes for each of the `count` things that `body` does."""
+    start = time.process_time()
+    await body()
+    return (time.process_time() - start) / count * 1e6
+
+
+@contextmanager
+def one_core() -> Generator[None]:
+    """This process, and whatever it starts meanwhile, on one core. Nothing changes where a system has no such call."""
+    if not hasattr(os, "sched_setaffinity"):
+        yield
+        return
+    all_of_them = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {max(all_of_them)})
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, all_of_them)
 
 
 def per_second(microseconds: Sequence[float]) -> list[float]:

@@ -19,7 +19,7 @@ def measure(size: Size) -> Iterator[Figure]:
         ours, theirs = map(per_second, anyio.run(against_sdk, size, backend=backend))
         yield ratio(
             "B2", f"calls/s, {IN_FLIGHT} in flight, {backend}", ("Greenroom", ours), ("mcp.Client", theirs), "/s",
-            at_least(8, 12),
+            at_least(12, 16),
         )  # fmt: skip
 
 

@@ -1,8 +1,8 @@
 """B18: ten calm servers beside each attack of `tests/hostile`: their worst stall, and the median of their calls against
 the same gateway before it was attacked.
 
-Of each kind of attack the worst is shown, by its name. A stall is the time of a call, or the processor time that the
-gateway burns in it, whichever is less: so is told what it does to its servers from what the machine does to all.
+Of each kind of attack the worst is shown, by its name. A stall is the longest stretch in which the gateway's loop heard
+of nothing: so is told what it does to its servers from what the machine does to all.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from tests.hostile._doors import opened
-from tests.hostile._play import Seen, end, play
+from tests.hostile._play import Called, Seen, end, play
 from tests.hostile._rows import KINDS
 from tests.hostile._words import Row
 
@@ -32,8 +32,8 @@ def measure(size: Size) -> Iterator[Figure]:
 
 def figures(kind: str, seen: dict[str, Seen]) -> Iterator[Figure]:
     """The worst stall, and the worst ratio of medians."""
-    stalls = {name: max(each.beside) * 1e3 for name, each in seen.items()}
-    ratios = {name: _median(each.waits) / _median(each.calm_waits) for name, each in seen.items()}
+    stalls = {name: max(call.stall for call in each.beside) * 1e3 for name, each in seen.items()}
+    ratios = {name: _median(each.beside) / _median(each.calm) for name, each in seen.items()}
     yield _worst(f"{kind}: worst stall of ten calm servers", stalls, "ms", (20, 10))
     yield _worst(f"{kind}: median call beside it ÷ without", ratios, TIMES, (2, None))
 
@@ -45,8 +45,8 @@ def _worst(what: str, values: dict[str, float], unit: str, bound: tuple[float, f
     return Figure("B18", what, high, low, high, unit=unit, bound=at_most(*bound), note=note)
 
 
-def _median(waits: Sequence[float]) -> float:
-    return statistics.median(waits)
+def _median(calls: Sequence[Called]) -> float:
+    return statistics.median(call.took for call in calls)
 
 
 def _played(row: Row) -> Seen:
