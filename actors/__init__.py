@@ -22,7 +22,7 @@ from ._guard import Guard
 from ._host import Greeting, Host, NoHost, ServerRequest, not_found
 from ._mailbox import Mailbox
 from ._messages import connect_failed, login_needed
-from ._peer import Exchange, Loss, LostReason, Peer, PeerHooks, RpcError
+from ._peer import Exchange, LostReason, Peer, PeerHooks, RpcError
 from ._ref import MailboxFull, Ref, Reply
 from ._room_context import Decision, Load, Next, Record, RoomContext, Spawner, Supervisor
 from ._router import Define, Learn, Router, Sync
@@ -68,7 +68,6 @@ __all__ = [
     "Learn",
     "Listing",
     "Load",
-    "Loss",
     "LostReason",
     "Mailbox",
     "MailboxFull",

@@ -72,6 +72,7 @@ class Call(Exchange):
     cancelled: bool = False
     lost_before: bool = False
     is_probe: bool = False
+    client: str | None = None  # the session it came from
     # What its call table writes when it accepts it.
     actor: CallTable | None = None
     number: int = 0

@@ -40,13 +40,13 @@ from ..protocol.errors import (
     ServerLost,
     UsageError,
 )
-from ..protocol.events import Kind
-from ..protocol.lifecycle import Cause, Life, State
+from ..protocol.events import CallAccepted, CallEnded, CallEvent, CallSent, Note, NoteCode
+from ..protocol.lifecycle import Cause, Life, Reason, State
 from ._call import Call
 from ._inputs import needs_input
 from ._mailbox import Mailbox
 from ._messages import Message, describe, login_needed
-from ._peer import NOT_SENT, Loss, LostReason, Peer, RpcError
+from ._peer import NOT_SENT, LostReason, Peer, RpcError
 from ._room_context import Record, RoomContext, Supervisor
 from ._wire import LOG_LEVEL_KEY, MODERN_VERSIONS, encode_json, weigh
 
@@ -219,7 +219,7 @@ class CallTable:
         call.accepted_at = context.backend.now()
         if call.on_end is None:
             call.waiter = context.backend.waiter()
-        self._tell_call(call, "accepted")
+        self._tell_call(call, CallAccepted)
 
     def _enqueue(self, call: Call, *, first: bool = False) -> None:
         call.queue_deadline = min(
@@ -315,7 +315,7 @@ class CallTable:
         call.deadline = deadline = now + timeout
         call.total_deadline = now + total if total > timeout else deadline
         self._wake_by(deadline)
-        self._tell_call(call, "sent")
+        self._tell_call(call, CallSent)
 
     def call_answered(self, call: Call, result: bytes | None, error: RpcError | None) -> None:
         if call not in self._open:
@@ -388,7 +388,7 @@ class CallTable:
 
     def _finish(self, call: Call, result: bytes | None, error: CallError | None) -> None:
         if call.finish(self.context.tally, result=result, error=error):
-            self._tell_call(call, "ended")
+            self._tell_call(call, CallEnded)
             on_end = call.on_end
             if on_end is not None:
                 self._call_back(on_end, call)
@@ -399,12 +399,7 @@ class CallTable:
             callback(argument)
         except Exception as error:
             text = "".join(traceback.format_exception(error))
-            self.context.events.emit(
-                Kind.NOTE,
-                self.address,
-                self.life.incarnation,
-                detail=f"the callback of a call raised\n{text}",
-            )
+            self.note(NoteCode.CALLBACK, f"the callback of a call raised\n{text}")
 
     def _call_over(self) -> None:
         """A call has left the connection or the queue: serve the next, rest, or go on draining."""
@@ -459,7 +454,7 @@ class CallTable:
         if self._may_replay(call) and ending is not None and ending.cause in _REQUEUEING:
             call.back_to_queue()
             self._enqueue(call, first=True)
-        elif reason.loss is Loss.NEEDS_AUTH and call.reach is Reach.NOT_SENT:
+        elif reason.loss is Reason.NEEDS_AUTH and call.reach is Reach.NOT_SENT:
             self._end(call, login_needed(self.address.server, reason.text))
         else:
             self._end(call, self._lost_error(reason, call.reach))
@@ -504,21 +499,27 @@ class CallTable:
                 self._end(call, error.copy(call.reach))
         self._share_places()
 
-    def _tell_call(self, call: Call, what: str) -> None:
+    def _tell_call(self, call: Call, what: type[CallEvent]) -> None:
         events = self.context.events
         if not events.call_readers:
             events.seq += 1  # an event that nobody reads has its number all the same
             return
         events.emit(
-            Kind.CALL,
+            what,
             self.address,
             self.life.incarnation,
-            detail=what,
+            call=call.number,
+            method=call.method,
+            tool=call.tool,
+            client=call.client,
             in_flight=len(self._open),
             queued=len(self.mailbox.user),
-            call=call.number,
-            outcome=call.outcome if call.ended else None,
+            **_measured(call, what, self.context.backend.now()),
         )
+
+    def note(self, code: NoteCode, words: str) -> None:
+        """Something worth a line of the log."""
+        self.context.events.emit(Note, self.address, self.life.incarnation, code=code, words=words)
 
     # ---- the one alarm ----------------------------------------------------------------------------------------------
 
@@ -610,3 +611,15 @@ class CallTable:
         for call in self.mailbox.user:
             nearest = min(nearest, call.queue_deadline)
         return nearest
+
+
+def _measured(call: Call, what: type[CallEvent], now: float) -> dict[str, Any]:
+    """What an event says of a call besides who and where."""
+    if what is CallAccepted:
+        return {}
+    was_sent = call.reach is not NOT_SENT
+    waited = (call.sent_at if was_sent else now) - call.accepted_at
+    if what is CallSent:
+        return {"waited": waited}
+    taken = now - call.sent_at if was_sent else None
+    return {"outcome": call.outcome, "reach": call.reach, "waited": waited, "taken": taken}

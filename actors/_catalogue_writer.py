@@ -14,7 +14,7 @@ import anyio.to_thread
 import attrs
 
 from ..protocol.catalogue import ServerEntry
-from ..protocol.events import Kind
+from ..protocol.events import Note, NoteCode
 from ._backend import Backend
 from ._core import CoreActor
 from ._fork import inert_in_forks
@@ -79,7 +79,7 @@ class CatalogueWriter(CoreActor[WriterMessage]):
         problem = await self._write(pending) if pending else None
         if problem is not None:
             self._pending = pending  # for the next batch: none is taken while one is written
-            self._events.emit(Kind.NOTE, detail=problem)
+            self._events.emit(Note, code=NoteCode.CATALOGUE_FILE, words=problem)
         waiting, self._waiting = self._waiting, []
         for reply in waiting:
             reply.send(None)

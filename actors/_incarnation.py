@@ -35,8 +35,9 @@ import anyio
 import attrs
 
 from ..protocol.errors import Bug, CallError
-from ..protocol.events import Kind
+from ..protocol.events import ConnectStep, Note, NoteCode, Step
 from ..protocol.installers import is_installer
+from ..protocol.lifecycle import Reason
 from ..protocol.secrets import in_words
 from ._connection import Connection, Handshake
 from ._handshake import RpcFailure, ask, shake_hands
@@ -119,14 +120,14 @@ class Incarnation:
         if self.actor.context.backend.now() + self.actor.stop_time() < self._stopped_by:
             self._stopping.cancel()
 
-    def give_up(self, why: str) -> LostReason:
+    def give_up(self, why: str, loss: Reason) -> LostReason:
         """The actor declares the connection lost."""
-        self.lost = LostReason(self.actor.hidden(why), stderr_tail=self.stderr_tail())
+        self.lost = LostReason(self.actor.hidden(why), stderr_tail=self.stderr_tail(), loss=loss)
         return self.lost
 
     def found_dead(self, why: str) -> None:
         """Nobody said so, but it is lost."""
-        self.actor.tell(Lost(self.number, self.give_up(why)))
+        self.actor.tell(Lost(self.number, self.give_up(why, Reason.UNHEALTHY)))
 
     def stderr_tail(self) -> tuple[str, ...]:
         tail = self._connection.stderr_tail() if self._connection is not None else ()
@@ -161,7 +162,7 @@ class Incarnation:
             async with connector.open(self) as connection:
                 opening.deadline = math.inf
                 self._connection = connection
-                self._reached("started")
+                self._reached(ConnectStep.STARTED)
                 await self._use(connection)
         if opening.cancelled_caught:
             self._fail("it could not be opened in time")
@@ -194,7 +195,7 @@ class Incarnation:
         try:
             handshake = await self._greet(connection)
             if handshake is not None:
-                self._reached("greeted")
+                self._reached(ConnectStep.GREETED)
                 await self._list_and_stay(connection, handshake)
         except RpcFailure as error:
             self._fail(str(error))
@@ -244,7 +245,7 @@ class Incarnation:
         return self._connection.signs(), self.peer.last_heard
 
     def _tell_progress(self, text: str) -> None:
-        self.on_note(f"{text}: {self.last_line}" if self.last_line else text)
+        self.note(NoteCode.INSTALLING, f"{text}: {self.last_line}" if self.last_line else text)
 
     async def _answer_first(self, peer: Peer, handshake: Handshake) -> None:
         """Answer what the server asked on being greeted, and let it act on the answers; or go on after a while, for
@@ -276,12 +277,13 @@ class Incarnation:
                 with anyio.fail_after(context.settings.call_timeout):
                     listing = await list_all(connection.peer, context.backend, handshake, context.settings)
             except (TimeoutError, RpcFailure) as error:
-                self.on_note(f"its lists changed, but reading them failed: {error or 'no answer in time'}")
+                why = str(error) or "no answer in time"
+                self.note(NoteCode.UNREAD, f"its lists changed, but reading them failed: {why}")
             else:
                 self.actor.tell(Listed(self.number, handshake, listing, revision))
 
-    def _reached(self, step: str) -> None:
-        self.actor.context.events.emit(Kind.STEP, self.actor.address, self.number, detail=step)
+    def _reached(self, step: ConnectStep) -> None:
+        self.actor.context.events.emit(Step, self.actor.address, self.number, step=step)
 
     def rearm(self) -> None:
         """What it is looked after by has changed."""
@@ -330,4 +332,8 @@ class Incarnation:
             self.listening.presume_changed()
 
     def on_note(self, text: str) -> None:
-        self.actor.context.events.emit(Kind.NOTE, self.actor.address, self.number, detail=text)
+        self.note(NoteCode.ODD, text)
+
+    def note(self, code: NoteCode, words: str) -> None:
+        """Something worth a line of the log."""
+        self.actor.context.events.emit(Note, self.actor.address, self.number, code=code, words=words)

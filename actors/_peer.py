@@ -14,13 +14,13 @@ reads the answer, with no task and no queue in between. The rules both sides kee
 
 from __future__ import annotations
 
-import enum
 from collections.abc import Mapping
 from typing import Any, Final, Protocol
 
 import attrs
 
 from ..protocol.errors import Reach
+from ..protocol.lifecycle import Reason
 
 # Naming a member of an enum costs ten times as much as a constant on 3.11; every call names these.
 NOT_SENT: Final = Reach.NOT_SENT
@@ -74,14 +74,6 @@ class Exchange:
         """A notifications/progress for this exchange; `params` as the server sent them."""
 
 
-class Loss(enum.Enum):
-    """What a lost connection says about the server."""
-
-    DIED = "died"
-    EXPIRED = "session expired"  # it lives, and has forgotten us: no death
-    NEEDS_AUTH = "needs auth"  # it lives, and wants a login
-
-
 @attrs.frozen(eq=False)
 class LostReason:
     """Why a connection is over, with what the other side left behind.
@@ -93,7 +85,7 @@ class LostReason:
     text: str  # "exited with code 3", "closed its stdout", "broken pipe"
     exit_code: int | None = None
     stderr_tail: tuple[str, ...] = ()
-    loss: Loss = Loss.DIED
+    loss: Reason = Reason.DIED
 
 
 class PeerHooks(Protocol):

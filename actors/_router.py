@@ -18,7 +18,7 @@ import attrs
 from ..protocol.address import Address
 from ..protocol.catalogue import ServerEntry
 from ..protocol.config import ServerDefinition, Settings
-from ..protocol.events import Kind
+from ..protocol.events import CatalogueChanged, Note, NoteCode
 from ..protocol.index import Index
 from ..protocol.slices import Pace, Slices, finish
 from ._backend import Backend
@@ -117,7 +117,7 @@ class Router(CoreActor[RouterMessage]):
         entry = self._entries.get(server)
         if entry is None or (before is not None and await in_turns(comparing(before, entry))):
             return False
-        self._events.emit(Kind.CATALOGUE, detail=server)
+        self._events.emit(CatalogueChanged, Address(server))
         return True
 
     def close(self, error: Exception) -> None:
@@ -138,10 +138,13 @@ class Router(CoreActor[RouterMessage]):
     def _note_faults(self, server: str) -> None:
         faults = self.index.faults(server)
         for fault in faults[:_NOTED]:
-            self._events.emit(Kind.NOTE, Address(server), detail=f"clients would refuse {fault}")
+            self._note_refusal(server, str(fault))
         if len(faults) > _NOTED:
-            text = f"clients would refuse {len(faults) - _NOTED} more; its status names them"
-            self._events.emit(Kind.NOTE, Address(server), detail=text)
+            self._note_refusal(server, f"{len(faults) - _NOTED} more; its status names them")
+
+    def _note_refusal(self, server: str, what: str) -> None:
+        words = f"clients would refuse {what}"
+        self._events.emit(Note, Address(server), code=NoteCode.REFUSED_BY_CLIENTS, words=words)
 
 
 def same_content(one: ServerEntry, other: ServerEntry) -> bool:

@@ -25,8 +25,8 @@ from typing import Any, Final
 from ..protocol.address import Address
 from ..protocol.config import Era
 from ..protocol.errors import Bug, CallError, CallTimeout, ConnectFailed, NeedsAuth, Reach
-from ..protocol.events import Kind
-from ..protocol.lifecycle import Cause, Effect, Ending, Life, State, Trigger, is_late, settle, step
+from ..protocol.events import NoteCode, Transition
+from ..protocol.lifecycle import Cause, Effect, Ending, Life, Reason, State, Trigger, is_late, settle, step
 from ..protocol.secrets import in_words
 from ._call import Call
 from ._call_table import CONNECTED, CallTable
@@ -45,7 +45,7 @@ from ._messages import (
     describe,
     login_needed,
 )
-from ._peer import Loss, LostReason
+from ._peer import LostReason
 from ._room_context import Next, Record, RoomContext, Supervisor
 from ._subscriptions import Subscriptions
 from ._wire import MODERN_VERSIONS
@@ -72,7 +72,6 @@ class ServerActor(CallTable):
         "subscriptions",
         "waiting_for",
         "waiting_since",
-        "was_hung",
     )
 
     def __init__(
@@ -84,9 +83,8 @@ class ServerActor(CallTable):
         self.connected_at = -math.inf
         self.failure: CallError | None = None  # why it last failed, until it connects again
         self.failed_at = -math.inf
-        self.was_hung = False  # this incarnation was declared unresponsive
         self.subscriptions = Subscriptions()
-        self.loss = Loss.DIED  # how its connection was lost, if it was
+        self.loss = Reason.DIED  # how its connection was lost, if it was
         self._watchers: dict[Watcher, float] = {}  # and since when each waits
         self._doomed: list[Watcher] = []  # waited for an attempt that has failed and is being cleared away
         self._leases = 0
@@ -279,7 +277,7 @@ class ServerActor(CallTable):
     def note_bug(self, error: BaseException) -> None:
         """The traceback of an error of ours, into the event stream."""
         text = "".join(traceback.format_exception(error))
-        self.context.events.emit(Kind.NOTE, self.address, self.life.incarnation, cause=Cause.BUG, detail=text)
+        self.note(NoteCode.BUG, text)
 
     # ---- steps ------------------------------------------------------------------------------------------------------
 
@@ -327,14 +325,12 @@ class ServerActor(CallTable):
         self._logs_by_request = is_newer and "logging" in message.handshake.capabilities
         self.connected_at = self.context.backend.now()
         self.failure = None
-        self.was_hung = False
-        self.loss = Loss.DIED
+        self.loss = Reason.DIED
         self._idle_time = self.supervisor.idle_timeout(self)
         self.supervisor.ready(self, message.handshake, message.listing, message.revision)
         if self.is_outdated(self.context.host.greeting(self.address)):
             # What can be answered has changed while it started. What it has is known; its calls wait for the next.
-            text = "its client can answer other requests now"
-            self._move(Trigger.STOP, Ending(Cause.RESTART, text))
+            self._move(Trigger.STOP, Ending(Cause.RESTART, reason=Reason.NEW_ANSWERS))
             return
         self._move(Trigger.READY)
         self._notify(None)
@@ -360,21 +356,21 @@ class ServerActor(CallTable):
 
     def _on_lost(self, reason: LostReason) -> None:
         state, self.loss = self.life.state, reason.loss
-        wants_login = reason.loss is Loss.NEEDS_AUTH
+        wants_login = reason.loss is Reason.NEEDS_AUTH
         if state is State.CONNECTING:
             error = self._connect_error(reason)
             self._remember(error)
             ending = Ending(Cause.CONNECT_FAILED, _reason_of(error))
-            self._fail_attempt(Ending(Cause.NEEDS_AUTH, reason.text) if wants_login else ending)
+            self._fail_attempt(Ending(Cause.NEEDS_AUTH, reason.text, reason.loss) if wants_login else ending)
         elif state is State.CONNECTED or (state is State.DRAINING and not self.life.stopping):
             cause = Cause.NEEDS_AUTH if wants_login else Cause.LOST
             self._remember(self._lost_error(reason, Reach.NOT_SENT))
-            self._move(Trigger.LOST, Ending(cause, describe(reason)))
+            self._move(Trigger.LOST, Ending(cause, describe(reason), reason.loss))
         # Else we are stopping it: that it goes is no news.
 
     def _connect_error(self, reason: LostReason) -> CallError:
         server = self.address.server
-        if reason.loss is Loss.NEEDS_AUTH:
+        if reason.loss is Reason.NEEDS_AUTH:
             return login_needed(server, reason.text)
         return connect_failed(server, reason)
 
@@ -392,9 +388,11 @@ class ServerActor(CallTable):
     def _on_gone(self) -> None:
         """The owner task has ended. It said why before, unless it was cancelled from outside: then say it here."""
         if self.life.state is State.CONNECTING:
-            self._move(Trigger.FAILED, Ending(Cause.CONNECT_FAILED, "the attempt was cancelled"))
+            self._move(
+                Trigger.FAILED, Ending(Cause.CONNECT_FAILED, "the attempt was cancelled", Reason.CANCELLED)
+            )
         elif self.life.state is State.CONNECTED:
-            self._move(Trigger.LOST, Ending(Cause.LOST, "its owner task was cancelled"))
+            self._move(Trigger.LOST, Ending(Cause.LOST, "its owner task was cancelled", Reason.CANCELLED))
         self._lose_all(LostReason("the connection is gone"))
         self._incarnation = None
         self.peer = None
@@ -499,15 +497,17 @@ class ServerActor(CallTable):
             watcher(error)
 
     def _tell_transition(self, before: State) -> None:
-        life = self.life
+        life, ending = self.life, self.life.ending
         self.context.events.emit(
-            Kind.TRANSITION,
+            Transition,
             self.address,
             life.incarnation,
             before=before,
             after=life.state,
-            cause=life.ending.cause if life.ending else None,
-            detail=life.ending.detail if life.ending else "",
+            cause=ending.cause if ending is not None else None,
+            reason=ending.reason if ending is not None else None,
+            seconds=ending.seconds if ending is not None else None,
+            words=ending.words if ending is not None else "",
             in_flight=len(self._open),
             queued=len(self.mailbox.user),
         )
@@ -536,12 +536,11 @@ class ServerActor(CallTable):
             self.life, effects = settle(self.life)
             self._perform(effects)
         if self.address.is_call and not self._leases and not self.is_installing:
-            self.leave(Ending(Cause.SCOPE_ENDED, "its call is over"), 0)
+            self.leave(Ending(Cause.SCOPE_ENDED, reason=Reason.CALL_OVER), 0)
 
     def _unresponsive(self) -> None:
         assert self._incarnation is not None
-        self.was_hung = True
-        self.tell(Lost(self.life.incarnation, self._incarnation.give_up("unresponsive")))
+        self.tell(Lost(self.life.incarnation, self._incarnation.give_up("unresponsive", Reason.UNRESPONSIVE)))
 
     def _find_input(self, call: Call, result: dict[str, Any]) -> None:
         assert self._incarnation is not None
@@ -578,8 +577,8 @@ class ServerActor(CallTable):
         elif not self.supervisor.may_expire(self):
             self._is_held = True
         else:
-            text = f"no call for {self._idle_time:g}s"
-            self._move(Trigger.DRAIN, Ending(Cause.IDLE_TIMEOUT, text), now)
+            ending = Ending(Cause.IDLE_TIMEOUT, reason=Reason.NO_CALL, seconds=self._idle_time)
+            self._move(Trigger.DRAIN, ending, now)
 
     def _life_deadline(self) -> float:
         """When draining has waited long enough, or idling."""

@@ -1,10 +1,11 @@
 """The event stream: one ordered sequence that everything observable reads.
 
-`emit` is a plain function on the path of every call, so it does no more than it must: the sequence number always
-advances, an `Event` is built only when somebody subscribed to its kind. A subscriber has a bounded buffer; one that
-does not keep up loses the oldest events of its own buffer and is told how many (`Lagged`), it never slows the room.
-A reader is not part of the room either: a callback that raises is taken off, with a note, and the step goes on.
-Whatever reads has its words from here, so here secrets are taken out of them (`hide`); of calls and steps all is ours.
+`emit` is a plain function, called with a class of events and its fields; it does no more than it must: the sequence
+number always advances, an event is built only when somebody subscribed to its kind. A subscriber has a bounded buffer;
+one that does not keep up loses the oldest events of its own buffer and is told how many (`Lagged`), it never slows the
+room. A reader is not part of the room either: a callback that raises is taken off, with a note, and the step goes on.
+Whatever reads has its words from here, so here secrets are taken out of them (`hide`): out of the field `words`, for
+all other fields are ours.
 """
 
 from __future__ import annotations
@@ -12,16 +13,19 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from types import TracebackType
-from typing import Final
+from typing import Concatenate, Final, ParamSpec, cast
+
+import attrs
 
 from ..protocol.address import Address
 from ..protocol.bounds import EVENTS_BEHIND
-from ..protocol.events import Event, Kind, Lagged
-from ..protocol.lifecycle import Cause, State
+from ..protocol.events import Event, Kind, Lagged, Note, NoteCode
 from ..protocol.secrets import in_words
 from ._backend import Backend
 
 BUFFER: Final = EVENTS_BEHIND
+
+P = ParamSpec("P")
 
 
 def _hides_nothing(_address: Address | None, text: str) -> str:
@@ -43,29 +47,19 @@ class EventStream:
 
     def emit(
         self,
-        kind: Kind,
-        address: Address | None = None,
-        incarnation: int = 0,
-        *,
-        before: State | None = None,
-        after: State | None = None,
-        cause: Cause | None = None,
-        detail: str = "",
-        in_flight: int = 0,
-        queued: int = 0,
-        call: int | None = None,
-        outcome: str | None = None,
+        make: Callable[Concatenate[int, float, P], Event],
+        *args: P.args,
+        **fields: P.kwargs,
     ) -> None:
+        """Tell of an event of the class `make`, with its fields; free text only as the keyword `words`."""
         self.seq += 1
-        readers = self._subscribers[kind]
+        readers = self._subscribers[cast("type[Event]", make).kind]
         if not readers:
             return
-        if detail and kind is not Kind.CALL and kind is not Kind.STEP:
-            detail = self.hide(address, detail)
-        event = Event(
-            self.seq, self._backend.now(), kind, address, incarnation,
-            before, after, cause, detail, in_flight, queued, call, outcome,
-        )  # fmt: skip
+        event = make(self.seq, self._backend.now(), *args, **fields)
+        words: str = getattr(event, "words", "")
+        if words and (hidden := self.hide(event.address, words)) != words:
+            event = attrs.evolve(event, words=hidden)
         for reader in tuple(readers):
             reader.push(event)
 
@@ -132,9 +126,8 @@ class Subscription:
             self.callback(event)
         except Exception as error:
             self.close()
-            self._stream.emit(
-                Kind.NOTE, detail=f"a reader of events raised {in_words(error)} and is read to no more"
-            )
+            words = f"a reader of events raised {in_words(error)} and is told no more"
+            self._stream.emit(Note, code=NoteCode.READER, words=words)
 
     def wake(self) -> None:
         self._waiter.set()

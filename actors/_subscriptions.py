@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 import attrs
 
+from ..protocol.events import NoteCode
 from ._peer import Exchange, RpcError
 from ._wire import LISTEN, METHOD_NOT_FOUND, MODERN_VERSIONS
 
@@ -124,7 +125,7 @@ class Listening:
             self._again = None
 
     def note(self, text: str) -> None:
-        self._incarnation.on_note(text)
+        self._incarnation.note(NoteCode.UNREAD, text)
 
     def stream_ended(self, stream: _Stream, error: RpcError | None) -> None:
         """The server ended the stream. One that does not know streams is left alone."""

@@ -24,7 +24,7 @@ import attrs
 
 from ..protocol.config import Config, Isolation, Lifecycle, ServerDefinition
 from ..protocol.errors import CallError, GreenroomError, UnknownServer, UnknownTool
-from ..protocol.events import Event, Kind, Lagged
+from ..protocol.events import Event, Kind, Lagged, Transition
 from ..protocol.index import Target
 from ..protocol.lifecycle import State
 from ._event_log import follow
@@ -312,7 +312,7 @@ _SPANS: Final = {
 
 
 def _point_of(event: Event) -> str:
-    return event.after.value if event.kind is Kind.TRANSITION and event.after is not None else event.detail
+    return event.after.value if isinstance(event, Transition) else event.detail
 
 
 # ---- what is held ---------------------------------------------------------------------------------------------------

@@ -9,15 +9,17 @@ only when it fits without waiting, and what was left out is counted and said.
 
 from __future__ import annotations
 
+import enum
 import os
 import select
 from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 import anyio
+import attrs
 from anyio.abc import TaskStatus
 
-from ..protocol.events import Event, Kind, Lagged
+from ..protocol.events import EndDecision, Event, Eviction, GateDecision, Kind, Lagged, Transition
 from ..protocol.lifecycle import Cause, State
 from ..protocol.plain_text import one_line
 
@@ -56,35 +58,46 @@ def line_of(event: Event | Lagged) -> str | None:
     if event.kind not in TOLD:
         return None
     who = str(event.address) if event.address is not None else "room"
-    if event.kind is Kind.DECISION and event.cause is not None:
+    if isinstance(event, EndDecision | Eviction) or (
+        isinstance(event, GateDecision) and event.cause is not None
+    ):
         return None  # what follows from an ending that was told
-    if event.kind is not Kind.TRANSITION:
+    if not isinstance(event, Transition):
         return f"{who}: {event.detail}"
     if event.after in (State.CONNECTING, State.IDLE):
         return None
     if event.cause is Cause.CONNECT_FAILED:
-        return f"{who}: {event.detail or _name(event.before)}" if event.after is State.DRAINING else None
-    return f"{who}: {_name(event.before)} → {_name(event.after)}{_because(event)}"
+        return f"{who}: {event.detail or event.before.value}" if event.after is State.DRAINING else None
+    return f"{who}: {event.before.value} → {event.after.value}{_because(event)}"
 
 
 def record_of(event: Event | Lagged) -> dict[str, Any]:
-    """One event as JSON, without the fields that say nothing."""
+    """One event as JSON: its fields by their names, without those that say nothing, and what happened in words."""
     if isinstance(event, Lagged):
         return {"kind": "lagged", "missed": event.missed}
     record: dict[str, Any] = {"seq": event.seq, "at": round(event.at, 6), "kind": event.kind.value}
     if event.address is not None:
         record |= {"server": event.address.server, "scope": event.address.scope}
-    optional = {
-        "incarnation": event.incarnation or None,
-        "from": event.before.value if event.before else None,
-        "to": event.after.value if event.after else None,
-        "cause": event.cause.value if event.cause else None,
-        "detail": event.detail or None,
-        "call": event.call,
-        "outcome": event.outcome,
-    }
-    record |= {key: value for key, value in optional.items() if value is not None}
-    return record | {"inFlight": event.in_flight, "queued": event.queued}
+    for field in attrs.fields(type(event)):
+        value = getattr(event, field.name)
+        if field.name not in _SAID and value is not None and value is not field.default:
+            name: str = field.name
+            record[_KEYS.get(name, name)] = _plain(value)
+    if event.detail:
+        record["detail"] = event.detail
+    return {**record, "inFlight": getattr(event, "in_flight", 0), "queued": getattr(event, "queued", 0)}
+
+
+_SAID: Final = frozenset(
+    {"seq", "at", "address", "words", "in_flight", "queued"}
+)  # otherwise, or in the words
+_KEYS: Final[dict[str, str]] = {"before": "from", "after": "to", "shut_for": "shutFor"}
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, enum.Enum):
+        return value.value
+    return round(value, 6) if isinstance(value, float) else value
 
 
 Hear = Callable[[Event | Lagged], None]
@@ -116,11 +129,7 @@ async def follow(
                 hear(event)
 
 
-def _name(state: State | None) -> str:
-    return state.value if state is not None else "?"
-
-
-def _because(event: Event) -> str:
+def _because(event: Transition) -> str:
     reasons = [event.cause.value if event.cause else "", event.detail]
     text = ", ".join(reason for reason in reasons if reason)
     return f" ({text})" if text else ""

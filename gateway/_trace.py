@@ -1,8 +1,9 @@
 """An event log as a timeline: JSONL from `serve --events` into the Chrome trace format (chrome://tracing, Perfetto).
 
 A lane per address, a span per state an incarnation was in, a mark per policy decision and note. A call is a span of its
-own on its address's call track, from accepted to ended, with a flow from the moment it was sent into the incarnation
-that took it; so a call that waited for a start, or was replayed by a second incarnation, is seen to have.
+own on its address's call track, named by its tool, from accepted to ended, with a flow from the moment it was sent into
+the incarnation that took it; so a call that waited for a start, or was replayed by a second incarnation, is seen to
+have.
 
 Pure: records in, trace events out. The log may be cut off (a gateway that was killed): what was open then ends with the
 last record. What is not a record is counted and left out, never fatal.
@@ -65,12 +66,25 @@ class _Open:
     args: dict[str, Any]
 
 
+@attrs.frozen
+class _Call:
+    number: int
+    address: str
+    name: str
+
+    @classmethod
+    def of(cls, record: Record) -> _Call:
+        number = int(record.get("call", 0))
+        name = record.get("tool") or record.get("method") or f"call {number}"
+        return cls(number, _address(record), str(name))
+
+
 @attrs.define
 class _Tracer:
     events: list[TraceEvent] = attrs.field(factory=list[TraceEvent])
     lanes: dict[str, int] = attrs.field(factory=dict[str, int])
     states: dict[str, _Open] = attrs.field(factory=lambda: dict[str, _Open]())
-    calls: dict[int, str] = attrs.field(factory=dict[int, str])  # open ones, with their address
+    calls: dict[int, _Call] = attrs.field(factory=lambda: dict[int, _Call]())  # open ones
     last: float = 0.0
 
     def take(self, record: Record) -> None:
@@ -86,8 +100,8 @@ class _Tracer:
     def finish(self) -> list[TraceEvent]:
         for address in tuple(self.states):
             self._end_state(address, self.last)
-        for call, address in tuple(self.calls.items()):
-            self._end_call(call, address, self.last, {"outcome": "open at the end of the log"})
+        for call in tuple(self.calls.values()):
+            self.events.append(self._call_event("e", call, {"outcome": "open at the end of the log"}))
         names = [_name(0, "process_name", "greenroom")]
         names += [_name(lane, "thread_name", address) for address, lane in self.lanes.items()]
         return names + self.events
@@ -95,7 +109,7 @@ class _Tracer:
     def _transition(self, record: Record) -> None:
         address = _address(record)
         self._end_state(address, self.last)
-        args = {k: record[k] for k in ("cause", "detail", "inFlight", "queued") if k in record}
+        args = _args(record, "cause", "reason", "detail", "inFlight", "queued")
         if record.get("to") != "closed":
             self.states[address] = _Open(
                 str(record.get("to")), self.last, int(record.get("incarnation", 0)), args
@@ -119,38 +133,33 @@ class _Tracer:
         )
 
     def _call(self, record: Record) -> None:
-        call, address, what = int(record.get("call", 0)), _address(record), record.get("detail")
+        call, what = _Call.of(record), record.get("detail")
         if what == "accepted":
-            self.calls[call] = address
-            self.events.append(self._call_event("b", call, address, {}))
-            self.events.append(self._flow("s", call, address))
+            self.calls[call.number] = call
+            self.events.append(self._call_event("b", call, _args(record, "call", "method", "client")))
+            self.events.append(self._flow("s", call))
         elif what == "sent":
-            self.events.append(
-                self._call_event("n", call, address, {"incarnation": record.get("incarnation")})
-            )
-            self.events.append({**self._flow("f", call, address), "bp": "e"})
+            self.events.append(self._call_event("n", call, _args(record, "incarnation", "waited")))
+            self.events.append({**self._flow("f", call), "bp": "e"})
         elif what == "ended":
-            self.calls.pop(call, None)
-            self._end_call(call, address, self.last, {"outcome": record.get("outcome")})
+            self.calls.pop(call.number, None)
+            args = {"outcome": record.get("outcome"), **_args(record, "reach", "waited", "taken")}
+            self.events.append(self._call_event("e", call, args))
 
-    def _call_event(self, phase: str, call: int, address: str, args: dict[str, Any]) -> TraceEvent:
+    def _call_event(self, phase: str, call: _Call, args: dict[str, Any]) -> TraceEvent:
         return {
-            "name": f"call {call}",
+            "name": call.name,
             "cat": "call",
             "ph": phase,
-            "id": call,
+            "id": call.number,
             "ts": _us(self.last),
             "pid": _PROCESS,
-            "tid": self._lane(address),
+            "tid": self._lane(call.address),
             "args": args,
         }
 
-    def _flow(self, phase: str, call: int, address: str) -> TraceEvent:
-        return {**self._call_event(phase, call, address, {}), "name": "sent", "cat": "flow"}
-
-    def _end_call(self, call: int, address: str, at: float, args: dict[str, Any]) -> None:
-        self.last = at
-        self.events.append(self._call_event("e", call, address, args))
+    def _flow(self, phase: str, call: _Call) -> TraceEvent:
+        return {**self._call_event(phase, call, {}), "name": "sent", "cat": "flow"}
 
     def _mark(self, record: Record) -> None:
         self.events.append(
@@ -167,6 +176,10 @@ class _Tracer:
 
     def _lane(self, address: str) -> int:
         return self.lanes.setdefault(address, len(self.lanes) + 1)
+
+
+def _args(record: Record, *names: str) -> dict[str, Any]:
+    return {name: record[name] for name in names if name in record}
 
 
 def _address(record: Record) -> str:

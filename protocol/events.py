@@ -1,45 +1,274 @@
 """Events: one ordered stream that the log, the metrics, the status page, the trace and the tests all read.
 
-Every transition, every policy decision and every call (accepted, sent, ended) is one `Event`. The sequence number
-counts every event of a room without gaps, whoever listens; `at` is the room's monotonic time in seconds.
+Every transition, every policy decision and every call (accepted, sent, ended) is one event. Each sort of event is a
+class that says in fields what happened; `detail` is the same in words, made from the fields, here and nowhere else.
+Whoever judges or counts reads the fields. `words` is the one field that holds somebody else's text: what a server, a
+library or the system said, without secrets.
+
+The sequence number counts every event of a room without gaps, whoever listens; `at` is the room's monotonic time in
+seconds.
 """
 
 from __future__ import annotations
 
 import enum
+from typing import ClassVar
 
 import attrs
 
 from .address import Address
-from .lifecycle import Cause, State
+from .errors import Reach
+from .lifecycle import Cause, Reason, State, words_of
 
 
 class Kind(enum.Enum):
+    """What a reader of the stream may ask for; each class of events is of one kind."""
+
     TRANSITION = "transition"
-    STEP = (
-        "step"  # a connecting server got further; detail is started (there is somebody to talk to) or greeted
-    )
-    DECISION = "decision"  # a policy decided: gate, restart, idle, pool
-    CALL = "call"  # detail is accepted, sent or ended
+    STEP = "step"  # a connecting server got further
+    DECISION = "decision"  # a policy decided: gate, restart, pool
+    CALL = "call"
     CATALOGUE = "catalogue"  # what is known of a server changed
     NOTE = "note"  # something worth a log line: junk on stdout, a late answer, a bug's traceback
 
 
 @attrs.frozen
 class Event:
+    """What all events say. `address` is None for what concerns the room; `incarnation` is 0 where it is none's."""
+
+    kind: ClassVar[Kind]
+
     seq: int
     at: float
-    kind: Kind
-    address: Address | None
-    incarnation: int
-    before: State | None = None
-    after: State | None = None
+    address: Address | None = None
+    incarnation: int = 0
+
+    @property
+    def server(self) -> str | None:
+        return self.address.server if self.address is not None else None
+
+    @property
+    def scope(self) -> str | None:
+        return self.address.scope if self.address is not None else None
+
+    @property
+    def detail(self) -> str:
+        """What happened, in words for a person."""
+        return ""
+
+
+# ---- servers ---------------------------------------------------------------------------------------------------------
+
+
+@attrs.frozen(kw_only=True)
+class Transition(Event):
+    """A server went from one state of its lifecycle to the next. On its way out it says why."""
+
+    kind: ClassVar[Kind] = Kind.TRANSITION
+
+    before: State
+    after: State
     cause: Cause | None = None
-    detail: str = ""
+    reason: Reason | None = None
+    seconds: float | None = None  # of the reason: how long there was no call
+    words: str = ""
     in_flight: int = 0
     queued: int = 0
-    call: int | None = None  # the room-wide number of the call, for Kind.CALL
-    outcome: str | None = None  # result, error code, or cancelled; for an ended call
+
+    @property
+    def detail(self) -> str:
+        return self.words or words_of(self.reason, self.seconds)
+
+
+class ConnectStep(enum.Enum):
+    STARTED = "started"  # there is somebody to talk to
+    GREETED = "greeted"  # the protocol version is agreed
+
+
+@attrs.frozen(kw_only=True)
+class Step(Event):
+    """A connecting server got further."""
+
+    kind: ClassVar[Kind] = Kind.STEP
+
+    step: ConnectStep
+
+    @property
+    def detail(self) -> str:
+        return self.step.value
+
+
+# ---- decisions -------------------------------------------------------------------------------------------------------
+
+
+class GateMove(enum.Enum):
+    """What a server's gate was told, and now is."""
+
+    FAILED = "failed"  # one more connect failure, or death
+    SILENT = "silent"  # one more call was not answered, and nothing else was heard
+    QUARANTINED = "quarantined"  # restarted too often
+    HALF_OPEN = "half-open"  # one probe passes
+    BY_NAME = "connected by name"  # the next call is the probe
+    PROBE_LEFT = "probe left"  # the next call is the probe
+    ANSWERED = "answered"  # open
+    SESSION_CONNECTED = "session connected"  # open
+
+
+_GATE_WORDS = {
+    GateMove.HALF_OPEN: "half-open: one probe passes",
+    GateMove.BY_NAME: "connected by name: the next call is the probe",
+    GateMove.PROBE_LEFT: "the probe has left: the next call is the probe",
+    GateMove.ANSWERED: "open: it answered",
+    GateMove.SESSION_CONNECTED: "open: a session connected",
+}
+
+
+@attrs.frozen(kw_only=True)
+class GateDecision(Event):
+    """A server's gate, or a session's, was shut, opened or half opened. `cause`: of the ending it follows from."""
+
+    kind: ClassVar[Kind] = Kind.DECISION
+
+    move: GateMove
+    failures: int = 0  # in a row
+    shut_for: float = 0.0  # seconds from now on; 0: it is not shut
+    tripped: bool = False  # only an answer opens it
+    cause: Cause | None = None
+    words: str = ""
+
+    @property
+    def is_open(self) -> bool:
+        return self.move in (GateMove.ANSWERED, GateMove.SESSION_CONNECTED)
+
+    @property
+    def detail(self) -> str:
+        match self.move:
+            case GateMove.FAILED:
+                return f"gate: failure {self.failures}: {self.words}"
+            case GateMove.SILENT:
+                return f"gate: {self.failures} timeouts or failures in a row"
+            case GateMove.QUARANTINED:
+                return f"gate: quarantined: {self.words}"
+            case _:
+                return f"gate: {_GATE_WORDS[self.move]}"
+
+
+@attrs.frozen(kw_only=True)
+class EndDecision(Event):
+    """What follows an ending: `then` is idle, connect, down or gone."""
+
+    kind: ClassVar[Kind] = Kind.DECISION
+
+    cause: Cause
+    then: str
+
+    @property
+    def detail(self) -> str:
+        return f"{self.cause.value}: then {self.then}"
+
+
+@attrs.frozen(kw_only=True)
+class Eviction(Event):
+    """The pool took a server's slot."""
+
+    kind: ClassVar[Kind] = Kind.DECISION
+    cause: ClassVar[Cause] = Cause.EVICTED
+
+    reason: Reason
+
+    @property
+    def detail(self) -> str:
+        return f"pool: evicted {words_of(self.reason)}"
+
+
+# ---- calls -----------------------------------------------------------------------------------------------------------
+
+
+@attrs.frozen(kw_only=True)
+class CallEvent(Event):
+    """Something happened to one call. `call` is its number in the room."""
+
+    kind: ClassVar[Kind] = Kind.CALL
+
+    call: int
+    method: str
+    tool: str | None  # the name it was called by; None: it is no call of a tool
+    client: str | None  # the session it came from; None: the room's own
+    in_flight: int = 0
+    queued: int = 0
+
+
+@attrs.frozen(kw_only=True)
+class CallAccepted(CallEvent):
+    @property
+    def detail(self) -> str:
+        return "accepted"
+
+
+@attrs.frozen(kw_only=True)
+class CallSent(CallEvent):
+    """Its first byte was accepted by the server. After a lost connection a call may be sent once more."""
+
+    waited: float = 0.0  # seconds since it was accepted
+
+    @property
+    def detail(self) -> str:
+        return "sent"
+
+
+@attrs.frozen(kw_only=True)
+class CallEnded(CallEvent):
+    outcome: str = ""  # result, an error's code, or cancelled
+    reach: Reach = Reach.NOT_SENT
+    waited: float = 0.0  # seconds until it was sent (last), or until its end if it never was
+    taken: float | None = None  # seconds from then to its end
+
+    @property
+    def detail(self) -> str:
+        return "ended"
+
+
+# ---- the rest --------------------------------------------------------------------------------------------------------
+
+
+@attrs.frozen(kw_only=True)
+class CatalogueChanged(Event):
+    """What is known of a server is not what it was."""
+
+    kind: ClassVar[Kind] = Kind.CATALOGUE
+
+    @property
+    def detail(self) -> str:
+        return self.server or ""
+
+
+class NoteCode(enum.Enum):
+    """What a note is about."""
+
+    ODD = "odd"  # the server does what it should not: junk, late answers, what does not fit
+    INSTALLING = "installing"
+    UNREAD = "unread"  # something of it could not be had: its lists, updates of its resources
+    REFUSED_BY_CLIENTS = "refused by clients"  # a definition that many clients would not take
+    CONFIGURATION = "configuration"
+    CATALOGUE_FILE = "catalogue file"
+    GUARD = "guard"
+    CALLBACK = "callback"  # one of the embedder's raised
+    READER = "reader"  # of events: it raised, and is told no more
+    BUG = "bug"
+
+
+@attrs.frozen(kw_only=True)
+class Note(Event):
+    """Something worth a line of the log."""
+
+    kind: ClassVar[Kind] = Kind.NOTE
+
+    code: NoteCode
+    words: str = ""
+
+    @property
+    def detail(self) -> str:
+        return self.words
 
 
 @attrs.frozen

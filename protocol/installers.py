@@ -31,7 +31,7 @@ _INSTALLERS: Final[Mapping[str, frozenset[str]]] = {
     "podman": frozenset({"run", "compose"}),
     "nerdctl": frozenset({"run", "compose"}),
 }
-STILL_INSTALLING: Final = "still installing"  # so begins the note of an install that takes its time
+STILL_INSTALLING: Final = "still installing"
 _SHELLS: Final = frozenset({"sh", "bash", "zsh", "dash", "ksh", "fish", "cmd"})
 _ENDINGS: Final = re.compile(r"\.(exe|cmd|bat|ps1)$")
 _ASSIGNMENT: Final = re.compile(r"[A-Za-z_]\w*=")

@@ -71,6 +71,50 @@ class Cause(enum.Enum):
     SHUTDOWN = "shutdown"
 
 
+class Reason(enum.Enum):
+    """Why, more closely than a `Cause` says it; a code for programs. What follows depends on the cause alone."""
+
+    # A lost connection.
+    DIED = "died"
+    EXPIRED = "session expired"  # it lives, and has forgotten us: no death
+    NEEDS_AUTH = "needs auth"  # it lives, and wants a login
+    UNRESPONSIVE = "unresponsive"  # its calls were not answered, and nothing else was heard
+    UNHEALTHY = "unhealthy"  # it failed its health check
+    CANCELLED = "cancelled"  # the task that owned the connection was cancelled
+    # An ending that was decided here.
+    NO_CALL = "no call"
+    MAKES_ROOM = "makes room"
+    OVER_LIMIT = "over limit"
+    NEW_ANSWERS = "new answers"
+    NEW_DEFINITION = "new definition"
+    BAD_DEFINITION = "bad definition"
+    SESSION_OVER = "session over"
+    VISIT_OVER = "visit over"
+    CALL_OVER = "call over"
+    KNOWN = "known"
+
+
+_REASON_WORDS: Final[Mapping[Reason, str]] = {
+    Reason.NO_CALL: "no call for {seconds:g}s",
+    Reason.MAKES_ROOM: "to make room",
+    Reason.OVER_LIMIT: "more are live than there are slots",
+    Reason.NEW_ANSWERS: "its client can answer other requests now",
+    Reason.NEW_DEFINITION: "its definition changed",
+    Reason.BAD_DEFINITION: "its definition cannot be used any more",
+    Reason.SESSION_OVER: "the session is over",
+    Reason.VISIT_OVER: "the visit is over",
+    Reason.CALL_OVER: "its call is over",
+    Reason.KNOWN: "already known",
+}
+
+
+def words_of(reason: Reason | None, seconds: float | None = None) -> str:
+    """A reason in words for a person."""
+    if reason is None:
+        return ""
+    return _REASON_WORDS.get(reason, reason.value).format(seconds=seconds)
+
+
 _STRENGTH: Final = {cause: rank for rank, cause in enumerate(Cause)}
 
 
@@ -126,10 +170,17 @@ class IllegalTransition(AssertionError):
 
 @attrs.frozen
 class Ending:
-    """Why an incarnation is being left, with words for a person."""
+    """Why an incarnation is being left. `words` is what a server, a library or the system said of it."""
 
     cause: Cause
-    detail: str = ""
+    words: str = ""
+    reason: Reason | None = None
+    seconds: float | None = None  # of the reason: how long there was no call
+
+    @property
+    def detail(self) -> str:
+        """The cause more closely, in words for a person."""
+        return self.words or words_of(self.reason, self.seconds)
 
     def stronger(self, other: Ending | None) -> Ending:
         """The one that outlives a meeting of two; the earlier one when they are equals."""

@@ -22,9 +22,9 @@ from collections.abc import Callable
 
 from ..actors import INSTALL_TURN, TURN, RoomContext, ServerActor, Timer
 from ..protocol.config import Settings
-from ..protocol.events import Kind
+from ..protocol.events import Eviction
 from ..protocol.installers import is_installer
-from ..protocol.lifecycle import Cause, Ending, State
+from ..protocol.lifecycle import Cause, Ending, Reason, State
 from ._permits import Permits
 from ._pool import Evict, Grant, Pool, PoolLimits
 
@@ -148,16 +148,10 @@ class Admission:
         self.permits.acquire(actor, granted)
 
     def _evicted(self, actor: ServerActor) -> None:
-        detail = "to make room" if self.pool.waiting else "more are live than there are slots"
-        self._context.events.emit(
-            Kind.DECISION,
-            actor.address,
-            actor.life.incarnation,
-            cause=Cause.EVICTED,
-            detail=f"pool: evicted {detail}",
-        )
+        reason = Reason.MAKES_ROOM if self.pool.waiting else Reason.OVER_LIMIT
+        self._context.events.emit(Eviction, actor.address, actor.life.incarnation, reason=reason)
         # Patient: if a call slips in before this is handled, it is finished first.
-        actor.leave(Ending(Cause.EVICTED, detail))
+        actor.leave(Ending(Cause.EVICTED, reason=reason))
 
     def _read_the_actors(self) -> None:
         for actor in self.pool.holders:

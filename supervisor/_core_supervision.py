@@ -11,7 +11,7 @@ import traceback
 from typing import Any, Final
 
 from ..actors import CoreActor, EventStream
-from ..protocol.events import Kind
+from ..protocol.events import Note, NoteCode
 from ._restart import Intensity
 
 LIMIT: Final = 3
@@ -30,7 +30,8 @@ async def keep_running(actor: CoreActor[Any], events: EventStream) -> None:
             await actor.run()
         except Exception as error:
             text = "".join(traceback.format_exception(error))
-            events.emit(Kind.NOTE, detail=f"the {actor.name} failed and is restarted\n{text}")
+            words = f"the {actor.name} failed and is restarted\n{text}"
+            events.emit(Note, code=NoteCode.BUG, words=words)
             intensity, too_often = intensity.restarted(actor.backend.now(), LIMIT, PERIOD)
             if too_often:
                 failure = CoreActorFailed(f"the {actor.name} failed more than {LIMIT} times in {PERIOD:g}s")

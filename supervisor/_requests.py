@@ -226,6 +226,7 @@ class Requests:
 
     def _submit(self, root: Root, server: str, call: Call) -> None:
         """To whoever it goes to from here. Raises its refusal."""
+        call.client = self._session
         try:
             actor = root.actor_for(server, self._session)
         except CallError as error:

@@ -38,7 +38,7 @@ from ..protocol.errors import (
 )
 from ..protocol.events import Kind
 from ..protocol.index import Index, Missing, Target
-from ..protocol.lifecycle import Cause, Ending, State
+from ..protocol.lifecycle import Cause, Ending, Reason, State
 from ..protocol.search import SearchPage, search
 from ..protocol.version import VERSION
 from ._callbacks import Answer, Callbacks, OnLog, OnNotification, Roots
@@ -363,7 +363,7 @@ class Greenroom(Calls):
         for actor in tuple(root.actors.values()):
             known = actor.life.state in (State.CONNECTING, State.CONNECTED) and not root.is_first_start(actor)
             if known and actor.is_outdated(room_host.greeting(actor.address)):
-                actor.leave(Ending(Cause.RESTART, "its client can answer other requests now"))
+                actor.leave(Ending(Cause.RESTART, reason=Reason.NEW_ANSWERS))
 
     async def drain(self, server: str) -> None:
         """Take a server down: calls in flight finish, new ones are refused, then its process is stopped. It stays

@@ -40,7 +40,6 @@ from ..actors import (
     Decision,
     Handshake,
     Listing,
-    Loss,
     Next,
     Record,
     RoomContext,
@@ -59,8 +58,8 @@ from ..protocol.errors import (
     Unavailable,
     UnknownServer,
 )
-from ..protocol.events import Kind
-from ..protocol.lifecycle import Cause, Ending, State
+from ..protocol.events import EndDecision, GateDecision, GateMove
+from ..protocol.lifecycle import Cause, Ending, Reason, State
 from ._admission import Admission
 from ._gate import Gate, GatePolicy, Pass
 from ._restart import Intensity, after
@@ -187,7 +186,7 @@ class Root:
             if definition.disabled:
                 actor.leave(Ending(Cause.DISABLED))
             elif not same_process:
-                actor.leave(Ending(Cause.RELOAD, "its definition changed"))
+                actor.leave(Ending(Cause.RELOAD, reason=Reason.NEW_DEFINITION))
             else:
                 actor.rearm()
         if definition.lifecycle is not Lifecycle.LAZY and record.down is None:
@@ -359,7 +358,7 @@ class Root:
         scope = Address.of_session("", session).scope
         self._levels.pop(scope, None)
         for actor in [actor for actor in self.actors.values() if actor.address.scope == scope]:
-            actor.leave(Ending(Cause.SCOPE_ENDED, "the session is over"), 0)
+            actor.leave(Ending(Cause.SCOPE_ENDED, reason=Reason.SESSION_OVER), 0)
         return [actor for actor in self.actors.values() if actor.address.scope == scope]
 
     def era_hint(self, actor: ServerActor) -> str | None:
@@ -525,7 +524,7 @@ class Root:
         record.probe = who
         if isinstance(who, Call):
             who.is_probe = True
-        self._set_gate(record, gate, "half-open: one probe passes")
+        self._set_gate(record, gate, GateMove.HALF_OPEN)
 
     def _leaving(self, actor: CallTable) -> CallError | None:
         ending, record = actor.life.ending, self._record(actor)
@@ -636,7 +635,8 @@ class Root:
 
     def _quarantine(self, record: ServerRecord, now: float) -> None:
         reason = f"{len(record.intensity.times)} restarts in {self.context.settings.restart_period:g}s"
-        self._set_gate(record, record.gate.quarantined(self._policy, now, reason), f"quarantined: {reason}")
+        gate = record.gate.quarantined(self._policy, now, reason)
+        self._set_gate(record, gate, GateMove.QUARANTINED, words=reason)
 
     # ---- Supervisor: while it lives ---------------------------------------------------------------------------------
 
@@ -652,18 +652,18 @@ class Root:
         record.failure = server.failure = None
         if record.parent is not None and record.parent.gate.is_troubled:
             # Its children connect again; what a session's own child does after that is its own gate's.
-            self._set_gate(record.parent, Gate(), "open: a session connected")
+            self._set_gate(record.parent, Gate(), GateMove.SESSION_CONNECTED)
         # A handshake is no proof: if the attempt itself was the probe, the next call is.
         self._probe_over(record, actor)
         if actor in record.wanted and record.gate.tripped and record.probe is None:
-            self._set_gate(record, record.gate.half_open(), "connected by name: the next call is the probe")
+            self._set_gate(record, record.gate.half_open(), GateMove.BY_NAME)
         is_wanted = self._is_asked_for(record, actor)
         record.wanted.discard(actor)
         self._learn(actor, handshake, listing, revision)
         if server.visit is not None:
             self._visited(server, actor, is_wanted=is_wanted)
         if actor.address.scope == _VISIT_SCOPE:
-            actor.leave(Ending(Cause.SCOPE_ENDED, "the visit is over"), 0)
+            actor.leave(Ending(Cause.SCOPE_ENDED, reason=Reason.VISIT_OVER), 0)
 
     def _visited(self, record: ServerRecord, actor: ServerActor, *, is_wanted: bool) -> None:
         """It is known now, whoever found it out: a visit that has not begun need not begin."""
@@ -673,7 +673,7 @@ class Root:
         elif visitor is not None and visitor is not actor:
             record.standing.discard(visitor)
             if visitor.life.state is State.IDLE:
-                visitor.leave(Ending(Cause.SCOPE_ENDED, "already known"), 0)
+                visitor.leave(Ending(Cause.SCOPE_ENDED, reason=Reason.KNOWN), 0)
         self._on_visited(record.definition.name)
 
     def listed(self, actor: ServerActor, handshake: Handshake, listing: Listing, revision: int) -> None:
@@ -684,12 +684,12 @@ class Root:
         assert isinstance(actor, ServerActor)
         gate = record.gate.answered(self._policy, self.context.backend.now() - actor.connected_at)
         if gate != record.gate:
-            self._set_gate(record, gate, "open: it answered")
+            self._set_gate(record, gate, GateMove.ANSWERED)
 
     def silent(self, actor: CallTable) -> bool:
         record, now = self._record(actor), self.context.backend.now()
         gate = record.gate.timed_out(self._policy, now, "did not answer")
-        self._set_gate(record, gate, f"{gate.failures} timeouts or failures in a row")
+        self._set_gate(record, gate, GateMove.SILENT)
         return gate.tripped
 
     def left(self, actor: CallTable, call: Call) -> None:
@@ -704,7 +704,7 @@ class Root:
 
     def _probe_over(self, record: ServerRecord, who: Call | ServerActor) -> None:
         if record.probe is who:
-            self._set_gate(record, record.gate.probe_left(), "the probe has left: the next call is the probe")
+            self._set_gate(record, record.gate.probe_left(), GateMove.PROBE_LEFT)
 
     def parked(self, actor: ServerActor, bug: CallError) -> None:
         record = self._record(actor)
@@ -768,7 +768,13 @@ class Root:
                 record.visit = None
             self._on_visited(actor.address.server)
         if decision.then in (Next.CONNECT, Next.DOWN):
-            self._decided(actor, f"{ending.cause.value}: then {decision.then.value}", ending.cause)
+            self.context.events.emit(
+                EndDecision,
+                actor.address,
+                actor.life.incarnation,
+                cause=ending.cause,
+                then=decision.then.value,
+            )
         return decision
 
     def failed(self, actor: ServerActor, ending: Ending) -> None:
@@ -778,7 +784,7 @@ class Root:
         now, draw = self.context.backend.now(), self._random.random()
         if ending.cause is Cause.CONNECT_FAILED:
             gate = record.gate.connect_failed(self._policy, now, ending.detail, draw)
-        elif ending.cause is Cause.LOST and (actor.was_hung or actor.loss is Loss.EXPIRED):
+        elif ending.cause is Cause.LOST and actor.loss in (Reason.UNRESPONSIVE, Reason.EXPIRED):
             gate = record.gate.probe_left()
         elif ending.cause is Cause.LOST:
             gate = record.gate.died(self._policy, now, ending.detail, draw)
@@ -790,8 +796,8 @@ class Root:
             one.failure, one.failed_at = ending.detail, now
         if record.parent is not None and ending.cause is Cause.CONNECT_FAILED:
             shared = record.parent.gate.connect_failed(self._policy, now, ending.detail, draw)
-            self._set_gate(record.parent, shared, f"failure {shared.failures}: {ending.detail}", ending.cause)
-        self._set_gate(record, gate, f"failure {gate.failures}: {ending.detail}", ending.cause)
+            self._set_gate(record.parent, shared, GateMove.FAILED, ending.cause, ending.detail)
+        self._set_gate(record, gate, GateMove.FAILED, ending.cause, ending.detail)
 
     def _decision(self, record: ServerRecord, actor: ServerActor, ending: Ending) -> Decision:
         server = actor.address.server
@@ -839,13 +845,24 @@ class Root:
         assert isinstance(actor.record, ServerRecord)
         return actor.record
 
-    def _set_gate(self, record: ServerRecord, gate: Gate, why: str, cause: Cause | None = None) -> None:
+    def _set_gate(
+        self, record: ServerRecord, gate: Gate, move: GateMove, cause: Cause | None = None, words: str = ""
+    ) -> None:
         """`cause`: of the ending it follows from."""
         was_tripped, record.gate = record.gate.tripped, gate
         record.guarded = gate.is_troubled
         if not gate.probing:
             record.probe = None
-        self.context.events.emit(Kind.DECISION, record.address, cause=cause, detail=f"gate: {why}")
+        self.context.events.emit(
+            GateDecision,
+            record.address,
+            move=move,
+            failures=gate.failures,
+            shut_for=max(gate.shut_until - self.context.backend.now(), 0.0),
+            tripped=gate.tripped,
+            cause=cause,
+            words=words,
+        )
         self._ring_at(record)
         for session in self._sessions_at_gate(record):  # theirs stands behind this one
             self._ring_at(session)
@@ -868,11 +885,6 @@ class Root:
         for actor in tuple(self.actors.values()):
             if actor.record is record and actor.is_connected and actor.queued:
                 actor.serve()
-
-    def _decided(self, actor: ServerActor, what: str, cause: Cause | None = None) -> None:
-        self.context.events.emit(
-            Kind.DECISION, actor.address, actor.life.incarnation, cause=cause, detail=what
-        )
 
     # ---- status -----------------------------------------------------------------------------------------------------
 

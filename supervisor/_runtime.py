@@ -52,9 +52,9 @@ from ..protocol.catalogue import Raw, ServerEntry
 from ..protocol.config import Config, ServerDefinition, with_settings
 from ..protocol.config_parse import secrets_of
 from ..protocol.errors import CallError, ConfigError, RoomClosed, ServerDown, UsageError
-from ..protocol.events import Kind
+from ..protocol.events import Note, NoteCode
 from ..protocol.interpolate import expand_definition
-from ..protocol.lifecycle import Cause, Ending
+from ..protocol.lifecycle import Cause, Ending, Reason
 from ..protocol.secrets import KnownSecrets, in_words, of_environment
 from ._callbacks import Callbacks
 from ._catalogue_keys import catalogue_keys
@@ -172,12 +172,12 @@ class Runtime:
         events.hide = lambda address, text: hidden.of(address and address.server).without(text)
         self.room_host = RoomHost(self._callbacks, self._note_callback)
         self.run_id = f"{os.getpid()}-{secrets.token_hex(8)}"  # whose it is can be told from outside, too
-        self.guard = Guard(backend, self.run_id, lambda text: events.emit(Kind.NOTE, detail=text))
+        self.guard = Guard(
+            backend, self.run_id, lambda text: events.emit(Note, code=NoteCode.GUARD, words=text)
+        )
         self.context = RoomContext(
             backend=backend,
-            timers=Timers(
-                backend.now, lambda error: events.emit(Kind.NOTE, detail=f"a timer failed: {in_words(error)}")
-            ),
+            timers=Timers(backend.now, self._note_timer),
             events=events,
             settings=settings,
             connect=self._connectors or self._connector,
@@ -197,10 +197,14 @@ class Runtime:
         self.router = Router(backend, events, self.config.servers, entries, settings, self._remember)
         self.writer = CatalogueWriter(backend, events, self._store)
 
+    def _note_timer(self, error: BaseException) -> None:
+        self.events.emit(Note, code=NoteCode.BUG, words=f"a timer failed: {in_words(error)}")
+
     def _note_callback(self, address: Address, error: Exception) -> None:
         """A callback that only hears has raised: it is told of, with its traceback, and nobody else suffers."""
         text = "".join(traceback.format_exception(error))
-        self.context.events.emit(Kind.NOTE, address, detail=f"a callback of the room failed: {text}")
+        words = f"a callback of the room failed: {text}"
+        self.context.events.emit(Note, address, code=NoteCode.CALLBACK, words=words)
 
     def _broken(self, name: str, problem: str) -> CallError:
         error = ServerDown(f'Server "{name}" cannot be used: {problem}', server=name)
@@ -212,7 +216,7 @@ class Runtime:
         self._hashes = catalogue_keys(self.config)
         entries, warnings = self._store.load(self._hashes)
         for warning in warnings:
-            self.context.events.emit(Kind.NOTE, detail=warning)
+            self.context.events.emit(Note, code=NoteCode.CATALOGUE_FILE, words=warning)
         # Whatever this run reads is newer than what an earlier one wrote.
         return {name: attrs.evolve(entry, revision=0) for name, entry in entries.items()}
 
@@ -309,13 +313,14 @@ class Runtime:
         for name, problem in config.broken.items():
             self.root.define(ServerDefinition(name), self._broken(name, str(problem)))
             for actor in self.root.actors_of(name):
-                actor.leave(Ending(Cause.RELOAD, "its definition cannot be used any more"))
+                actor.leave(Ending(Cause.RELOAD, reason=Reason.BAD_DEFINITION))
         for actor in self.root.standing():
             if actor.address.server in plan.start:
                 self.root.stand(actor)
         problems = "; ".join(str(problem) for problem in config.problems)
         told = f"{plan}. Problems: {problems}" if problems else str(plan)
-        self.context.events.emit(Kind.NOTE, detail=f"configuration reloaded: {told}")
+        words = f"configuration reloaded: {told}"
+        self.context.events.emit(Note, code=NoteCode.CONFIGURATION, words=words)
         self._visit_the_unknown(entries)
 
     # ---- sessions ---------------------------------------------------------------------------------------------------
@@ -341,7 +346,7 @@ class Runtime:
     def _learn(self, actor: ServerActor, handshake: Handshake, listing: Listing, revision: int) -> None:
         name = actor.address.server
         for problem in listing.problems:
-            self.context.events.emit(Kind.NOTE, actor.address, actor.life.incarnation, detail=problem)
+            actor.note(NoteCode.UNREAD, problem)
         self.router.ref.tell_system(
             Learn(
                 ServerEntry(

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, overload
 
-from ..protocol.events import Event, Kind, Lagged
+from ..protocol.events import CallAccepted, CallEnded, CallEvent, Event, Lagged
 
 if TYPE_CHECKING:
     from ..supervisor import DrainReport, Greenroom
@@ -133,9 +133,9 @@ def _sums(report: DrainReport) -> list[str]:
     return [] if report.adds_up else [f"the sums do not add up: {report}"]
 
 
-def _follow(events: Iterable[Event | Lagged]) -> dict[int, list[Event]]:
+def _follow(events: Iterable[Event | Lagged]) -> dict[int, list[CallEvent]]:
     """The events of each call, by its number. Raises `AssertionError` for a stream that cannot be followed."""
-    calls: dict[int, list[Event]] = {}
+    calls: dict[int, list[CallEvent]] = {}
     last = 0
     for event in events:
         if isinstance(event, Lagged):
@@ -143,32 +143,35 @@ def _follow(events: Iterable[Event | Lagged]) -> dict[int, list[Event]]:
         if event.seq <= last:
             raise AssertionError(f"event {event.seq} came after event {last}: the stream is out of order.")
         last = event.seq
-        if event.kind is Kind.CALL and event.call is not None:
+        if isinstance(event, CallEvent):
             calls.setdefault(event.call, []).append(event)
     return calls
 
 
-def _not_once(calls: dict[int, list[Event]]) -> Iterable[str]:
+def _not_once(calls: dict[int, list[CallEvent]]) -> Iterable[str]:
     for number, events in calls.items():
-        steps = [event.detail for event in events]
+        steps = [type(event) for event in events]
         told = f"call {number} of {events[0].address}: {', '.join(map(_in_words, events))}"
-        if steps[0] != "accepted" or steps.count("accepted") != 1:
-            yield f"{told} — accepted {steps.count('accepted')} times, or not first"
-        elif "ended" not in steps:
+        if steps[0] is not CallAccepted or steps.count(CallAccepted) != 1:
+            yield f"{told} — accepted {steps.count(CallAccepted)} times, or not first"
+        elif CallEnded not in steps:
             yield f"{told} — it never ended"
-        elif steps.index("ended") != len(steps) - 1:
+        elif steps.index(CallEnded) != len(steps) - 1:
             yield f"{told} — something happened after it had ended"
 
 
-def _in_words(event: Event) -> str:
-    return f"{event.detail} ({event.outcome})" if event.detail == "ended" else event.detail
+def _in_words(event: CallEvent) -> str:
+    return f"{event.detail} ({event.outcome})" if isinstance(event, CallEnded) else event.detail
 
 
-def _differences(calls: dict[int, list[Event]], report: DrainReport) -> Iterable[str]:
+def _differences(calls: dict[int, list[CallEvent]], report: DrainReport) -> Iterable[str]:
     """Where the events and the report tell different stories."""
     yield from _sums(report)
     outcomes = Counter(
-        _sort_of(event.outcome) for events in calls.values() for event in events if event.outcome
+        _sort_of(event.outcome)
+        for events in calls.values()
+        for event in events
+        if isinstance(event, CallEnded)
     )
     counted = {
         "accepted": len(calls),
@@ -180,5 +183,5 @@ def _differences(calls: dict[int, list[Event]], report: DrainReport) -> Iterable
             yield f"the events say {number} {sort}, the drain report {told[sort]}"
 
 
-def _sort_of(outcome: str | None) -> str:
-    return {"result": "completed", "cancelled": "cancelled"}.get(outcome or "", "failed")
+def _sort_of(outcome: str) -> str:
+    return {"result": "completed", "cancelled": "cancelled"}.get(outcome, "failed")

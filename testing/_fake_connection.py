@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import anyio
 
-from ..actors import Exchange, Loss, LostReason, Peer, PeerHooks, RpcError, current_backend
+from ..actors import Exchange, LostReason, Peer, PeerHooks, RpcError, current_backend
 from ..protocol.errors import Reach, UsageError
+from ..protocol.lifecycle import Reason
 from ._cues import Cues, perform
 from ._faults import Fault
 from ._vocabulary import STEP_OF, Entry
@@ -229,7 +230,7 @@ class FakeConnection:
         """The session is unknown, which proves that this request has not run."""
         if not self._over:
             exchange.reach = Reach.NOT_SENT
-            self.lose(LostReason("session expired: HTTP 404", loss=Loss.EXPIRED))
+            self.lose(LostReason("session expired: HTTP 404", loss=Reason.EXPIRED))
 
     # ---- playing its script -----------------------------------------------------------------------------------------
 

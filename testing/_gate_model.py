@@ -11,6 +11,8 @@ import math
 
 import attrs
 
+from ..protocol.events import GateMove
+
 JITTER = 0.2
 HUGE = 64  # doublings
 EPS = 1e-6  # seconds; sums of floats
@@ -41,6 +43,7 @@ class GateModel:
     counted_at: float = -math.inf  # the last failure we know of
     said_open_at: float = -math.inf  # by the room itself
     said_failed_at: float = -math.inf
+    shut_by: GateMove | None = None  # what it was last told, as the room says
 
     def connect_failed(self, now: float) -> None:
         self._failed(now, now, costs_the_first=True)

@@ -16,6 +16,7 @@ from typing import Any
 
 from ..actors import Call, ServerActor
 from ..protocol.config import Lifecycle, RestartPolicy
+from ..protocol.events import GateMove
 from ..protocol.lifecycle import Cause, State
 from ._outcomes import outcomes_have_reasons
 from ._trace_checker import EPS, Life
@@ -88,9 +89,8 @@ def nobody_serves_on_the_wrong_process(world: World) -> None:
         if actor.life.state is not State.CONNECTED or actor.address.is_call:
             continue
         gate, server = actor.record.gate, actor.address.server
-        was_hung = (
-            gate.tripped and gate.reason == "did not answer" and actor.connected_at < gate.failed_at - EPS
-        )
+        is_hung = gate.tripped and world.checker.gate(actor.address).shut_by is GateMove.SILENT
+        was_hung = is_hung and actor.connected_at < gate.failed_at - EPS
         assert not was_hung, f"{actor} was found hung, and is still connected"
         began = world.checker.life(actor.address).connecting_at
         assert began >= world.redefined_at.get(server, began) - EPS, f"{actor} runs on its old definition"

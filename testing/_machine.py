@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
-from ..actors._peer import Loss
+from ..protocol.lifecycle import Reason
 from . import _laws
 from ._fake import HANG
 from ._world import ECHO, LONG, SAFE, World
@@ -140,9 +140,12 @@ class RoomMachine(RuleBasedStateMachine):
     # ---- what servers do --------------------------------------------------------------------------------------------
 
     @rule(
-        server=INDEX, delay=MOMENTS, loss=st.sampled_from([Loss.DIED, Loss.DIED, Loss.EXPIRED]), then=MOMENTS
+        server=INDEX,
+        delay=MOMENTS,
+        loss=st.sampled_from([Reason.DIED, Reason.DIED, Reason.EXPIRED]),
+        then=MOMENTS,
     )
-    def lose(self, server: int, delay: float, loss: Loss, then: float) -> None:
+    def lose(self, server: int, delay: float, loss: Reason, then: float) -> None:
         self.world.lose(self._server(server), delay, loss)
         self._wait(then)
 
@@ -196,7 +199,7 @@ class RoomMachine(RuleBasedStateMachine):
         self._wait(gap)
         match what:
             case "lose" | "expire":
-                self.world.lose(name, loss=Loss.DIED if what == "lose" else Loss.EXPIRED)
+                self.world.lose(name, loss=Reason.DIED if what == "lose" else Reason.EXPIRED)
             case "cancel":
                 for call in [call for call in self.world.pending if call.server == name]:
                     self.world.cancel(call)

@@ -11,15 +11,26 @@ Whether an ending had a reason is asked of a `GroundTruth`: whoever does things 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Protocol
 
 import attrs
 
 from ..protocol.address import Address
 from ..protocol.config import Config, Lifecycle, ServerDefinition
-from ..protocol.events import Event, Kind
-from ..protocol.lifecycle import TABLE, Cause, State
+from ..protocol.events import (
+    CallAccepted,
+    CallEnded,
+    CallEvent,
+    CallSent,
+    Event,
+    GateDecision,
+    GateMove,
+    Note,
+    NoteCode,
+    Transition,
+)
+from ..protocol.lifecycle import TABLE, Cause, Reason, State
 from ._gate_model import EPS, GateModel
 
 
@@ -101,12 +112,6 @@ class TraceChecker:
         self.restarts: dict[str, list[float]] = {}
         self._seq: int | None = None
         self._lines: dict[str, tuple[Address, ...]] = {}
-        self._readers: Mapping[Kind, Callable[[Event], None]] = {
-            Kind.TRANSITION: self._on_transition,
-            Kind.CALL: self._on_call,
-            Kind.NOTE: self._on_note,
-            Kind.DECISION: self._on_decision,
-        }
 
     def begin(self, address: Address, state: State, incarnation: int) -> None:
         """An actor that was there before the first event."""
@@ -118,17 +123,28 @@ class TraceChecker:
             self.report(event, f"event {self._seq + 1} is missing")
         self._seq = event.seq
         self._look_at_queues(event)
-        reader = self._readers.get(event.kind)
-        if reader is not None:
-            try:
-                reader(event)
-            except Exception as error:
-                self.report(event, f"the checker cannot read it: {error!r}")
+        try:
+            self._take(event)
+        except Exception as error:
+            self.report(event, f"the checker cannot read it: {error!r}")
+
+    def _take(self, event: Event) -> None:
+        match event:
+            case Transition():
+                self._on_transition(event)
+            case CallEvent():
+                self._on_call(event)
+            case Note():
+                self._on_note(event)
+            case GateDecision():
+                self._on_gate(event)
+            case _:
+                pass
 
     def _look_at_queues(self, event: Event) -> None:
         """First come, first served. Looked at with every event, so that hardly anybody leaves and comes back between
         two looks; who was asked for by name may have."""
-        is_start = event.kind is Kind.TRANSITION and event.after is State.CONNECTING
+        is_start = isinstance(event, Transition) and event.after is State.CONNECTING
         lines = self.truth.lines()
         for what, line in lines.items():
             before, self._lines[what] = self._lines.get(what, ()), line
@@ -182,10 +198,8 @@ class TraceChecker:
 
     # ---- transitions ------------------------------------------------------------------------------------------------
 
-    def _on_transition(self, event: Event) -> None:
+    def _on_transition(self, event: Transition) -> None:
         assert event.address is not None
-        assert event.before is not None
-        assert event.after is not None
         life = self._life_of(event)
         self._check_order(life, event)
         if event.before is State.CLOSED:
@@ -205,7 +219,7 @@ class TraceChecker:
             case State.IDLE:
                 pass
 
-    def _life_of(self, event: Event) -> Life:
+    def _life_of(self, event: Transition) -> Life:
         assert event.address is not None
         life = self.life(event.address)
         if life.state is State.CLOSED and event.before is State.IDLE and _is_for_good(life):
@@ -214,14 +228,14 @@ class TraceChecker:
                 self.gates.pop(str(life.address), None)
         return life
 
-    def _check_order(self, life: Life, event: Event) -> None:
+    def _check_order(self, life: Life, event: Transition) -> None:
         if event.before is not life.state:
             self.report(event, f"it was {life.state.value}")
         expected = life.incarnation + (event.before is State.CLOSED)
         if event.incarnation != expected:
             self.report(event, f"its incarnation is {expected}")
 
-    def _on_start(self, life: Life, event: Event) -> None:
+    def _on_start(self, life: Life, event: Transition) -> None:
         server, now = life.address.server, event.at
         life.connecting_at = now
         by_name = self.truth.asked("connect", server, now)
@@ -237,7 +251,7 @@ class TraceChecker:
         if life.failed_last and not life.address.is_call:
             self._count_restart(life, event, by_name=by_name)
 
-    def _count_restart(self, life: Life, event: Event, *, by_name: bool) -> None:
+    def _count_restart(self, life: Life, event: Transition, *, by_name: bool) -> None:
         settings, key = self.truth.config.settings, str(life.address)
         recent = [when for when in self.restarts.get(key, ()) if when > event.at - settings.restart_period]
         self.restarts[key] = [*recent, event.at]
@@ -247,7 +261,7 @@ class TraceChecker:
     def _is_probing(self, life: Life) -> bool:
         return self.gate(life.address).may_be_tripped
 
-    def _on_connected(self, life: Life, event: Event) -> None:
+    def _on_connected(self, life: Life, event: Transition) -> None:
         life.connected_at = life.rested_at = event.at
         life.unsent, life.open = (
             dict.fromkeys((*life.open, *life.unsent)),
@@ -259,7 +273,7 @@ class TraceChecker:
         if self.truth.asked("connect", life.address.server, event.at):
             self.gate(life.address).connected_by_name()
 
-    def _on_leaving(self, life: Life, event: Event) -> None:
+    def _on_leaving(self, life: Life, event: Transition) -> None:
         assert event.cause is not None
         life.causes.append((event.at, event.cause))
         self._tell_gate(life, event)
@@ -268,7 +282,7 @@ class TraceChecker:
         if event.cause in (Cause.IDLE_TIMEOUT, Cause.EVICTED) and event.before is State.CONNECTED:
             self._check_seats(life, event)
 
-    def _on_closed(self, life: Life, event: Event) -> None:
+    def _on_closed(self, life: Life, event: Transition) -> None:
         assert event.cause is not None
         if event.in_flight:
             self.report(event, "gone with calls in flight")
@@ -277,7 +291,7 @@ class TraceChecker:
         life.closed_at = event.at
         life.failed_last = event.cause in (Cause.CONNECT_FAILED, Cause.LOST)
 
-    def _tell_gate(self, life: Life, event: Event) -> None:
+    def _tell_gate(self, life: Life, event: Transition) -> None:
         """It counts at once, while what is left is still to be stopped. What was lost while it drained is not told
         before it has closed."""
         since = life.causes[-2][0] if event.before is State.DRAINING else event.at
@@ -285,15 +299,13 @@ class TraceChecker:
             self.gate(life.address).connect_failed(event.at)
             if life.address.is_session:
                 self.gate(Address(life.address.server)).connect_failed(event.at)
-        elif event.cause is Cause.LOST and not any(
-            word in event.detail
-            for word in ("unresponsive", "expired")  # counted before; no death
-        ):
+        elif event.cause is Cause.LOST and event.reason not in (Reason.UNRESPONSIVE, Reason.EXPIRED):
+            # The one was counted before; the other is no death.
             self.gate(life.address).died(event.at, since)
 
     # ---- reasons ----------------------------------------------------------------------------------------------------
 
-    def _has_reason(self, life: Life, event: Event, cause: Cause) -> bool:
+    def _has_reason(self, life: Life, event: Transition, cause: Cause) -> bool:
         server, was, asked = life.address.server, self.truth.was, self.truth.asked
         match cause:
             case Cause.IDLE_TIMEOUT:
@@ -304,7 +316,7 @@ class TraceChecker:
                 )
             case Cause.CONNECT_FAILED:
                 return was("failing", server, life.connecting_at)
-            case Cause.LOST if _was_hung(event):
+            case Cause.LOST if event.reason in (Reason.UNRESPONSIVE, Reason.UNHEALTHY):
                 return was("hung", server, life.connected_at)
             case Cause.LOST:
                 return was("lost", server, event.at)
@@ -319,7 +331,7 @@ class TraceChecker:
             case _:
                 return asked(cause.value, server, life.connecting_at)
 
-    def _check_seats(self, life: Life, event: Event) -> None:
+    def _check_seats(self, life: Life, event: Transition) -> None:
         """Whoever goes for want of use or of room leaves the minimum; and makes room for somebody who has none yet."""
         seats = self.truth.seats()
         if seats.staying < seats.minimum:
@@ -329,14 +341,14 @@ class TraceChecker:
         if is_for_nobody and not has_another_reason:
             self.report(event, f"{seats.leaving} leave, and {seats.waiting} wait for a slot")
 
-    def _may_evict(self, event: Event) -> bool:
+    def _may_evict(self, event: Transition) -> bool:
         """Not what is kept alive, unless it has just lost that standing."""
         assert event.address is not None
         server = event.address.server
         changes = ("disabled", "removed", "reload", "drained")
         return not self._is_kept(server) or any(self.truth.asked(what, server, event.at) for what in changes)
 
-    def _was_idle(self, life: Life, event: Event) -> bool:
+    def _was_idle(self, life: Life, event: Transition) -> bool:
         definition = self._definition(life.address.server)
         if definition is None or event.in_flight or event.queued or self._is_kept(life.address.server):
             return False
@@ -352,20 +364,21 @@ class TraceChecker:
 
     # ---- calls ------------------------------------------------------------------------------------------------------
 
-    def _on_call(self, event: Event) -> None:
+    def _on_call(self, event: CallEvent) -> None:
         assert event.address is not None
-        assert event.call is not None
         life, number = self.life(event.address), event.call
-        match event.detail:
-            case "accepted":
+        match event:
+            case CallAccepted():
                 self.accepted[number] = life
                 life.unsent[number] = None
-            case "sent":
+            case CallSent():
                 self._on_sent(life, number, event)
-            case _:
+            case CallEnded():
                 self._on_ended(life, number, event)
+            case _:
+                pass
 
-    def _on_sent(self, life: Life, number: int, event: Event) -> None:
+    def _on_sent(self, life: Life, number: int, event: CallSent) -> None:
         if life.state is not State.CONNECTED:
             self.report(event, f"sent while {life.state.value}")
         if number in self.ended:
@@ -378,7 +391,7 @@ class TraceChecker:
         life.open[number] = event.at
         life.sends[number] = life.sends.get(number, 0) + 1
 
-    def _check_probe(self, life: Life, event: Event) -> None:
+    def _check_probe(self, life: Life, event: CallSent) -> None:
         """Through a gate that has tripped goes one call at a time, until an answer has opened it."""
         gate = self.gate(life.address)
         if gate.is_tripped:
@@ -398,7 +411,7 @@ class TraceChecker:
         """A full pipe takes what comes when it takes again; the fake one forgets what it did not take."""
         return self.truth.was("full pipe", life.address.server, life.connected_at)
 
-    def _on_ended(self, life: Life, number: int, event: Event) -> None:
+    def _on_ended(self, life: Life, number: int, event: CallEnded) -> None:
         self.ended[number] = self.ended.get(number, 0) + 1
         if self.ended[number] > 1:
             self.report(event, "its second outcome")
@@ -407,7 +420,7 @@ class TraceChecker:
         was_sent = life.open.pop(number, None) is not None
         life.unsent.pop(number, None)
         life.rested_at = event.at
-        outcome = event.outcome or ""
+        outcome = event.outcome
         self.outcomes[outcome] = self.outcomes.get(outcome, 0) + 1
         gate = self.gate(life.address)
         if outcome in ("result", "remote_error"):
@@ -417,24 +430,22 @@ class TraceChecker:
 
     # ---- the rest ---------------------------------------------------------------------------------------------------
 
-    def _on_note(self, event: Event) -> None:
-        if "Traceback" in event.detail:
+    def _on_note(self, event: Note) -> None:
+        if event.code in (NoteCode.BUG, NoteCode.CALLBACK, NoteCode.READER):
             self.report(event, "an error of our own")
 
-    def _on_decision(self, event: Event) -> None:
-        if event.address is None:
-            return
-        if event.detail.startswith("gate: open"):
-            self.gate(event.address).said_open_at = event.at
-        elif event.detail.startswith("gate: failure"):
-            self.gate(event.address).said_failed_at = event.at
-        elif event.detail.startswith("gate: quarantined"):
-            self.gate(event.address).quarantined(event.at)
+    def _on_gate(self, event: GateDecision) -> None:
+        assert event.address is not None
+        gate = self.gate(event.address)
+        if event.is_open or event.move in (GateMove.FAILED, GateMove.SILENT, GateMove.QUARANTINED):
+            gate.shut_by = None if event.is_open else event.move
+        if event.is_open:
+            gate.said_open_at = event.at
+        elif event.move is GateMove.FAILED:
+            gate.said_failed_at = event.at
+        elif event.move is GateMove.QUARANTINED:
+            gate.quarantined(event.at)
 
 
 def _is_for_good(life: Life) -> bool:
     return life.address.is_call or life.causes[-1][1] in (Cause.REMOVED, Cause.SCOPE_ENDED)
-
-
-def _was_hung(event: Event) -> bool:
-    return "unresponsive" in event.detail or "health check" in event.detail

@@ -18,13 +18,12 @@ import attrs
 import trio
 
 from ..actors import Learn, LostReason, Sync
-from ..actors._peer import Loss
 from ..protocol.address import Address
 from ..protocol.catalogue import ServerEntry
 from ..protocol.config import Config, ServerDefinition
 from ..protocol.errors import GreenroomError
 from ..protocol.events import Event
-from ..protocol.lifecycle import State
+from ..protocol.lifecycle import Reason, State
 from ..supervisor import Greenroom
 from ..supervisor._session import Session
 from ._fake import HANG, FakeServer, fake_connectors, tool
@@ -257,15 +256,15 @@ class World:
         """Write down that this is wrong with it from now on."""
         self._faults[fault, server] = math.inf
 
-    def lose(self, server: str, delay: float = 0.0, loss: Loss = Loss.DIED) -> None:
+    def lose(self, server: str, delay: float = 0.0, loss: Reason = Reason.DIED) -> None:
         """Its connection is lost: the process dies, or the server has forgotten the session."""
 
         def act() -> None:
             for fault in ("lost", "failing"):
                 self._faults[fault, server] = max(self._faults.get((fault, server), 0.0), self.now)
-            text = "session expired" if loss is Loss.EXPIRED else "exited with code 1"
+            text = "session expired" if loss is Reason.EXPIRED else "exited with code 1"
             for connection in tuple(self.servers[server].connections):
-                connection.lose(LostReason(text, None if loss is Loss.EXPIRED else 1, loss=loss))
+                connection.lose(LostReason(text, None if loss is Reason.EXPIRED else 1, loss=loss))
 
         self.later(delay, act)
 

@@ -14,8 +14,21 @@ import attrs
 from greenroom.gateway._event_log import Log, line_of, record_of
 from greenroom.gateway._serve import events_file
 from greenroom.protocol.address import Address
-from greenroom.protocol.events import Event, Kind, Lagged
-from greenroom.protocol.lifecycle import Cause, State
+from greenroom.protocol.errors import Reach
+from greenroom.protocol.events import (
+    CallAccepted,
+    CallEnded,
+    CatalogueChanged,
+    ConnectStep,
+    GateDecision,
+    GateMove,
+    Lagged,
+    Note,
+    NoteCode,
+    Step,
+    Transition,
+)
+from greenroom.protocol.lifecycle import Cause, Reason, State
 
 if TYPE_CHECKING:
     from greenroom import Greenroom
@@ -27,25 +40,36 @@ if TYPE_CHECKING:
 
 
 CLOCK = Address("clock")
-IDLED = Event(
-    *(7, 1.5, Kind.TRANSITION, CLOCK, 2, State.CONNECTED, State.DRAINING),
+IDLED = Transition(
+    *(7, 1.5, CLOCK, 2),
+    before=State.CONNECTED,
+    after=State.DRAINING,
     cause=Cause.IDLE_TIMEOUT,
-    detail="10 min",
+    reason=Reason.NO_CALL,
+    seconds=600.0,
 )
-CALLED = Event(
-    8, 2.0, Kind.CALL, Address.of_session("clock", "a"), 2, detail="ended", call=3, outcome="result"
+CALLED = CallEnded(
+    *(8, 2.0, Address.of_session("clock", "a"), 2),
+    call=3,
+    method="tools/call",
+    tool="clock_now",
+    client="a",
+    outcome="result",
+    reach=Reach.ANSWERED,
+    waited=0.25,
+    taken=0.5,
 )
 
 
 def test_a_transition_is_one_line_with_its_reasons() -> None:
-    assert line_of(IDLED) == "clock: connected → draining (idle timeout, 10 min)"
-    assert line_of(Event(9, 3.0, Kind.NOTE, None, 0, detail="odd")) == "room: odd"
+    assert line_of(IDLED) == "clock: connected → draining (idle timeout, no call for 600s)"
+    assert line_of(Note(9, 3.0, code=NoteCode.ODD, words="odd")) == "room: odd"
     assert line_of(Lagged(5)) == "5 events were dropped here"
     assert line_of(CALLED) is None
 
 
 def _step(before: State, after: State, cause: Cause | None = None, detail: str = "") -> str | None:
-    return line_of(Event(9, 3.0, Kind.TRANSITION, CLOCK, 1, before, after, cause=cause, detail=detail))
+    return line_of(Transition(9, 3.0, CLOCK, 1, before=before, after=after, cause=cause, words=detail))
 
 
 def test_each_thing_is_told_once() -> None:
@@ -57,17 +81,18 @@ def test_each_thing_is_told_once() -> None:
     assert _step(State.CONNECTING, State.DRAINING, *failed) == "clock: no such file"
     assert _step(State.DRAINING, State.CLOSED, *failed) is None
     assert _step(State.CONNECTING, State.DRAINING, Cause.CONNECT_FAILED) == "clock: connecting"
-    decided = Event(9, 3.0, Kind.DECISION, CLOCK, 1, detail="gate: open")
-    assert line_of(decided) == "clock: gate: open"
+    decided = GateDecision(9, 3.0, CLOCK, 1, move=GateMove.ANSWERED)
+    assert line_of(decided) == "clock: gate: open: it answered"
     assert line_of(attrs.evolve(decided, cause=Cause.LOST)) is None
-    assert line_of(attrs.evolve(decided, kind=Kind.STEP)) is None
+    assert line_of(Step(9, 3.0, CLOCK, 1, step=ConnectStep.STARTED)) is None
 
 
 def test_what_an_event_does_not_say_is_left_out_and_a_zero_is_said() -> None:
-    bare = Event(0, 1.23456789, Kind.NOTE, None, 0)
-    assert record_of(bare) == {"seq": 0, "at": 1.234568, "kind": "note", "inFlight": 0, "queued": 0}
-    full = attrs.evolve(bare, call=0, in_flight=2, queued=3, outcome="")
-    assert record_of(full) == {**record_of(bare), "call": 0, "outcome": "", "inFlight": 2, "queued": 3}
+    bare = CatalogueChanged(0, 1.23456789)
+    assert record_of(bare) == {"seq": 0, "at": 1.234568, "kind": "catalogue", "inFlight": 0, "queued": 0}
+    call = CallAccepted(0, 1.0, call=0, method="ping", tool=None, client=None, in_flight=2, queued=3)
+    said = {"call": 0, "method": "ping", "detail": "accepted", "inFlight": 2, "queued": 3}
+    assert record_of(call) == {"seq": 0, "at": 1.0, "kind": "call", **said}
 
 
 def test_every_event_is_one_json_object_in_the_file(tmp_path: Path) -> None:
@@ -86,11 +111,31 @@ def test_every_event_is_one_json_object_in_the_file(tmp_path: Path) -> None:
         "from": "connected",
         "to": "draining",
         "cause": "idle timeout",
-        "detail": "10 min",
+        "reason": "no call",
+        "seconds": 600.0,
+        "detail": "no call for 600s",
         "inFlight": 0,
         "queued": 0,
     }
-    assert (second["call"], second["outcome"], second["scope"]) == (3, "result", "session:a")
+    assert second == {
+        "seq": 8,
+        "at": 2.0,
+        "kind": "call",
+        "server": "clock",
+        "scope": "session:a",
+        "incarnation": 2,
+        "call": 3,
+        "method": "tools/call",
+        "tool": "clock_now",
+        "client": "a",
+        "detail": "ended",
+        "outcome": "result",
+        "reach": "answered",
+        "waited": 0.25,
+        "taken": 0.5,
+        "inFlight": 0,
+        "queued": 0,
+    }
     assert third == {"kind": "lagged", "missed": 2}
     assert record_of(IDLED) == first
 

@@ -13,7 +13,7 @@ from tests.support import run_virtual
 from tests.support.rooms import open_room, record_events
 
 from greenroom.actors._health import Finding, Health
-from greenroom.protocol.events import Kind
+from greenroom.protocol.events import Transition
 from greenroom.protocol.lifecycle import Cause, State
 from greenroom.testing._fake import HANG, FakeServer
 
@@ -65,7 +65,7 @@ def test_a_hung_keep_alive_server_is_replaced_within_four_intervals(backend: str
     async def main() -> None:
         server = FakeServer()
         async with open_room({"a": server}, entries=KEEP, healthIntervalMs=30_000) as room:
-            events = record_events(room, Kind.TRANSITION)
+            events = record_events(room, Transition)
             await room.ready()
             server.deaf = True
             begun = anyio.current_time()

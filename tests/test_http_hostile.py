@@ -18,8 +18,7 @@ from tests.support.http_rooms import room_at
 from tests.support.raw_http import Handler, RawHttp, Seen, raw_http
 
 from greenroom.protocol.errors import Bug, CallError
-from greenroom.protocol.events import Event
-from greenroom.protocol.lifecycle import Cause
+from greenroom.protocol.events import Note, NoteCode
 from greenroom.supervisor import Greenroom
 
 LONGEST_TURN = 0.02  # seconds of the processor's time: a loaded machine has no part in it
@@ -54,7 +53,7 @@ class Hostile:
 async def bugs_of(room: Greenroom, found: list[str]) -> None:
     async with room.events() as events:
         async for event in events:
-            if isinstance(event, Event) and event.cause is Cause.BUG:
+            if isinstance(event, Note) and event.code is NoteCode.BUG:
                 found.append(f"{event.address}: {event.detail}")
 
 

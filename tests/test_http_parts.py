@@ -22,8 +22,9 @@ from greenroom.actors._http._answer_stream import AnswerStream
 from greenroom.actors._http._client import _contained, _within_origin, read_bounded
 from greenroom.actors._http._faults import BadAnswer, Broken, LoginNeeded, SessionExpired, WrongTransport
 from greenroom.actors._http._peer import LAST_ANSWERS, LISTENS_WITHIN, Attempt, HttpPeer
-from greenroom.actors._peer import Loss, LostReason
+from greenroom.actors._peer import LostReason
 from greenroom.protocol.errors import Reach
+from greenroom.protocol.lifecycle import Reason
 
 
 def parser(limit: int = 1 << 20) -> tuple[EventParser, list[bytes]]:
@@ -251,7 +252,7 @@ def test_a_session_that_is_over_is_told_as_soon_as_nothing_is_under_way(backend:
         await hooks.lost.wait()
         assert anyio.current_time() == 0.0
         (reason,) = hooks.reasons
-        assert (reason.text, reason.loss) == ("session expired: HTTP 404", Loss.EXPIRED)
+        assert (reason.text, reason.loss) == ("session expired: HTTP 404", Reason.EXPIRED)
         assert (call.ends, call.reach) == ([], Reach.NOT_SENT)
         late = Call("tools/call", {})
         peer.request(late)

@@ -18,13 +18,14 @@ from tests.support.gateway import alive, logged_pids, serve
 from tests.support.installs import COMPUTES, HANGS, SPAWNS, SPEAKS, logged, npx
 from tests.support.rooms import Outcomes, open_room, record_events, teach
 
-from greenroom import CallTimeout, Greenroom, Kind, ServerStatus
+from greenroom import CallTimeout, Greenroom, ServerStatus
 from greenroom.actors._backend import current_backend
 from greenroom.actors._host import Greeting, NoHost
 from greenroom.actors._patience import Patience
 from greenroom.actors._stdio._tree import tree_signs
 from greenroom.actors._timers import Timers
 from greenroom.protocol.address import Address
+from greenroom.protocol.events import Note
 from greenroom.protocol.installers import is_installer
 from greenroom.supervisor._root import VISIT_IDLE
 from greenroom.testing._fake import FakeServer
@@ -231,7 +232,7 @@ def test_t47_the_log_is_told_that_an_install_goes_on(backend: str) -> None:
         async with open_room(
             {"a": FakeServer(greet_latency=25.0)}, entries={"a": {"command": "npx"}}
         ) as room:
-            notes = record_events(room, Kind.NOTE)
+            notes = record_events(room, Note)
             await room.connect("a")
             assert [note.detail for note in notes] == [
                 "still installing after 10 s",

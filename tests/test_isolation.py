@@ -17,9 +17,9 @@ from tests.support.rooms import Outcomes, open_room, settle
 from tests.support.whole import RawClient, direct_door, whole
 
 from greenroom import CallError, Greenroom, UsageError
-from greenroom.actors import Loss, LostReason
+from greenroom.actors import LostReason
 from greenroom.protocol.errors import CallTimeout, ServerDown, ServerLost, SessionNeeded, Unavailable
-from greenroom.protocol.lifecycle import State
+from greenroom.protocol.lifecycle import Reason, State
 from greenroom.testing._fake import HANG, FakeServer
 
 PER_SESSION = {"a": {"isolation": "per_session"}}
@@ -68,7 +68,7 @@ def test_a_sessions_row_shows_what_is_that_sessions(backend: str) -> None:
             for session in (alice, bob, carol):
                 await session.call("a_echo")
             first, second, _ = tuple(server.connections)
-            first.lose(LostReason("401", loss=Loss.NEEDS_AUTH))
+            first.lose(LostReason("401", loss=Reason.NEEDS_AUTH))
             second.lose(LostReason("exited with code 3", 3))
             await anyio.sleep(10)
 

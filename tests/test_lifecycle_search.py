@@ -8,6 +8,7 @@ and have to say so; a rule that is kept must be let pass.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any, Self
@@ -17,7 +18,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 from tests.support.profiles import examples
 
-from greenroom import Event, Kind, Reach
+from greenroom import Event, Reach
 from greenroom.actors import Call
 from greenroom.protocol.address import Address
 from greenroom.protocol.config import Lifecycle, Settings
@@ -35,7 +36,19 @@ from greenroom.protocol.errors import (
     UnknownTool,
     UsageError,
 )
-from greenroom.protocol.lifecycle import Cause, Ending, State
+from greenroom.protocol.events import (
+    CallAccepted,
+    CallEnded,
+    CallSent,
+    CatalogueChanged,
+    ConnectStep,
+    GateMove,
+    Note,
+    NoteCode,
+    Step,
+    Transition,
+)
+from greenroom.protocol.lifecycle import Cause, Ending, Reason, State
 from greenroom.supervisor._pool import _Waiter
 from greenroom.testing import RoomMachine, World, _laws
 from greenroom.testing._gate_model import GateModel, Span
@@ -56,6 +69,9 @@ TestRooms = RoomMachine.TestCase
 
 IDLE, CONNECTING, CONNECTED = State.IDLE, State.CONNECTING, State.CONNECTED
 DRAINING, CLOSED = State.DRAINING, State.CLOSED
+
+
+CALL_STEPS: dict[str, Any] = {"accepted": CallAccepted, "sent": CallSent, "ended": CallEnded}
 
 
 class Told:
@@ -83,14 +99,14 @@ class Told:
     def seats(self) -> Seats:
         return self.taken
 
-    def tell(self, kind: Kind, detail: str = "", *, skip: int = 0, **more: Any) -> Self:
+    def tell(self, make: type[Event], *, skip: int = 0, **more: Any) -> Self:
         self._seq += 1 + skip
         address, number = more.pop("address", Address("a")), more.pop("incarnation", 1)
-        self.checker.read(Event(self._seq, self.at, kind, address, number, detail=detail, **more))
+        self.checker.read(make(self._seq, self.at, address, number, **more))
         return self
 
     def step(self, before: State, after: State, cause: Cause | None = None, **more: Any) -> Self:
-        return self.tell(Kind.TRANSITION, before=before, after=after, cause=cause, **more)
+        return self.tell(Transition, before=before, after=after, cause=cause, **more)
 
     def start(self, **more: Any) -> Self:
         return self.step(IDLE, CONNECTING, **more)
@@ -110,13 +126,13 @@ class Told:
     def call(self, number: int, *steps: str, **more: Any) -> Self:
         for step in steps:
             outcome = {"outcome": more.get("outcome", "result")} if step == "ended" else {}
-            flight = {"in_flight": more.get("in_flight", 0)}
-            self.tell(Kind.CALL, step, call=number, **outcome, **flight)
+            whose = {"call": number, "method": "tools/call", "tool": "a_echo", "client": None}
+            self.tell(CALL_STEPS[step], **whose, **outcome, in_flight=more.get("in_flight", 0))
         return self
 
     @property
     def violations(self) -> list[str]:
-        return [text.partition(": Event(")[0] for text in self.checker.violations]
+        return [re.split(r": \w+\(seq=", text)[0] for text in self.checker.violations]
 
 
 def _later(told: Told, seconds: float) -> Told:
@@ -152,9 +168,9 @@ def _again(told: Told, incarnation: int) -> Told:
     return told.step(CONNECTING, CONNECTED, incarnation=incarnation)
 
 
-def _lost_twice(detail: str = "", **settings: Any) -> Told:
-    told = _wrong(_wrong(Told(**settings).connect(), "lost"), "hung").leave(Cause.LOST, detail=detail)
-    return _again(told, 2).leave(Cause.LOST, detail=detail, incarnation=2)
+def _lost_twice(reason: Reason | None = None, **settings: Any) -> Told:
+    told = _wrong(_wrong(Told(**settings).connect(), "lost"), "hung").leave(Cause.LOST, reason=reason)
+    return _again(told, 2).leave(Cause.LOST, reason=reason, incarnation=2)
 
 
 def _to_replay() -> Told:
@@ -184,7 +200,7 @@ LAWFUL: dict[str, Callable[[], Told]] = {
     "another, when its gate opens": lambda: _later(Told().fail(), 1.3).fail(2),
     "another, by name": lambda: _asked(_later(Told().fail(), 1.0), "connect").fail(2),
     "a loss": lambda: _wrong(Told().connect(), "lost").leave(Cause.LOST),
-    "a hang": lambda: _wrong(Told().connect(), "hung").leave(Cause.LOST, detail="unresponsive: no answer"),
+    "a hang": lambda: _wrong(Told().connect(), "hung").leave(Cause.LOST, reason=Reason.UNRESPONSIVE),
     "idle for its time": lambda: _later(Told({"idleTimeout": 1}).connect(), 60.0).leave(Cause.IDLE_TIMEOUT),
     "eviction": lambda: Told().connect().leave(Cause.EVICTED),
     "a drain": lambda: _asked(Told().connect(), "drained").leave(Cause.DRAINED),
@@ -198,7 +214,7 @@ LAWFUL: dict[str, Callable[[], Told]] = {
     ),
     "a replay first": lambda: _to_replay().call(1, "sent").call(2, "sent"),
     "a first loss costs nothing": lambda: _again(_wrong(Told().connect(), "lost").leave(Cause.LOST), 2),
-    "what hung was counted before": lambda: _again(_lost_twice("unresponsive"), 3),
+    "what hung was counted before": lambda: _again(_lost_twice(Reason.UNRESPONSIVE), 3),
     "configured anew": lambda: _forgotten(Told().fail()).fail(2),
     "its restarts forgotten": lambda: _restarts(
         {"restartIntensity": 2, "restartPeriodMs": 9_000}, forget_after=2
@@ -231,7 +247,7 @@ def test_the_book_lets_pass_what_is_lawful(case: str) -> None:
 def _passed(in_line: str) -> Told:
     told, first = Told(), Address("first")
     told.queues = {in_line: (first, Address("a"))}
-    told.tell(Kind.NOTE, "")
+    told.tell(Step, step=ConnectStep.STARTED)
     told.queues = {in_line: (first,)}
     return told.start()
 
@@ -246,8 +262,11 @@ def _restarts(settings: dict[str, Any], forget_after: int = 0) -> Told:
 
 
 UNLAWFUL: dict[str, tuple[Callable[[], Told], str]] = {
-    "a gap": (lambda: Told().tell(Kind.NOTE).tell(Kind.NOTE, skip=1), "event 2 is missing"),
-    "once more": (lambda: Told().tell(Kind.NOTE).tell(Kind.NOTE, skip=-1), "event 2 is missing"),
+    "a gap": (lambda: Told().tell(CatalogueChanged).tell(CatalogueChanged, skip=1), "event 2 is missing"),
+    "once more": (
+        lambda: Told().tell(CatalogueChanged).tell(CatalogueChanged, skip=-1),
+        "event 2 is missing",
+    ),
     "nobody's": (
         lambda: Told().step(IDLE, CONNECTING, address=None),
         "the checker cannot read it: AssertionError()",
@@ -326,19 +345,17 @@ UNLAWFUL: dict[str, tuple[Callable[[], Told], str]] = {
         "its second outcome",
     ),
     "never accepted": (lambda: Told().connect().call(1, "ended"), "it was never accepted"),
-    "our own error": (lambda: Told().tell(Kind.NOTE, "Traceback (most recent)"), "an error of our own"),
+    "our own error": (lambda: Told().tell(Note, code=NoteCode.BUG), "an error of our own"),
     "a loss for nothing": (
         lambda: _wrong(_later(Told().connect(), 9.0), "lost", 8.0).leave(Cause.LOST),
         "there was no reason for it",
     ),
     "a hang before": (
-        lambda: _wrong(_later(Told(), 9.0).connect(), "hung", 8.0).leave(
-            Cause.LOST, detail="failed its health check"
-        ),
+        lambda: _wrong(_later(Told(), 9.0).connect(), "hung", 8.0).leave(Cause.LOST, reason=Reason.UNHEALTHY),
         "there was no reason for it",
     ),
     "a hang that was a loss": (
-        lambda: _wrong(Told().connect(), "lost").leave(Cause.LOST, detail="unresponsive: no answer"),
+        lambda: _wrong(Told().connect(), "lost").leave(Cause.LOST, reason=Reason.UNRESPONSIVE),
         "there was no reason for it",
     ),
     "a well server fails": (
@@ -654,6 +671,12 @@ def _tripped_gate(actor: Any, failed_at: float, **more: Any) -> None:
     actor.record.gate = attrs.evolve(actor.record.gate, tripped=True, failed_at=failed_at, **more)
 
 
+def _hung(world: World) -> None:
+    actor = _well(world)
+    _tripped_gate(actor, world.now + 1.0)
+    world.checker.gate(actor.address).shut_by = GateMove.SILENT
+
+
 def _half_open(actor: Any, *, ended: bool | None) -> None:
     actor.record.gate = attrs.evolve(actor.record.gate, probing=True)
     if ended is not None:
@@ -779,7 +802,7 @@ BROKEN: dict[str, tuple[_laws.Law, Callable[[World], object], str]] = {
     ),
     "a hung one serves": (
         _laws.nobody_serves_on_the_wrong_process,
-        lambda w: _tripped_gate(_well(w), w.now + 1.0, reason="did not answer"),
+        _hung,
         "was found hung, and is still connected",
     ),
     "an old one serves": (

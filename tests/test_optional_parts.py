@@ -27,13 +27,13 @@ from greenroom.actors._part import Part, in_words
 from greenroom.gateway import _bell
 from greenroom.gateway._events_file import EventsFile
 from greenroom.protocol.errors import UsageError
-from greenroom.protocol.events import Event, Kind
+from greenroom.protocol.events import Note, NoteCode
 
 SERVER = {"one": {"command": sys.executable, "args": ["-S", os.fspath(FAULTY)]}}
 
 
-def note(number: int) -> Event:
-    return Event(number, 1.0, Kind.NOTE, None, 0, detail=f"{number}")
+def note(number: int) -> Note:
+    return Note(number, 1.0, code=NoteCode.ODD, words=f"{number}")
 
 
 def answers(gateway: Gateway) -> None:

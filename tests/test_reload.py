@@ -14,7 +14,7 @@ from tests.support.rooms import Outcomes, record_events, settle
 
 from greenroom import ConfigError, Greenroom, ServerDown, UnknownServer
 from greenroom.gateway._mcp_tool import McpTool, ask
-from greenroom.protocol.events import Kind
+from greenroom.protocol.events import Transition
 from greenroom.protocol.lifecycle import Cause, State
 from greenroom.supervisor._files import open_config
 from greenroom.testing._fake import FakeServer, fake_connectors
@@ -96,7 +96,7 @@ def test_a_policy_is_applied_live(backend: str) -> None:
         servers = {"a": FakeServer()}
         async with _room(servers, _config(a={"idleTimeout": 60})) as room:
             await room.call("a_echo")
-            events = record_events(room, Kind.TRANSITION)
+            events = record_events(room, Transition)
             plan = await room.reload(_config(a={"idleTimeout": 0.5}))
             assert plan.live == ("a",)
             assert room.status()[0].state is State.CONNECTED

@@ -16,9 +16,10 @@ import trio
 from tests.support import run, run_virtual
 from tests.support.rooms import Outcomes, open_room, record_events, settle
 
-from greenroom import Event, Greenroom, Kind, RoomClosed, State, UsageError
+from greenroom import Event, Greenroom, RoomClosed, State, UsageError
 from greenroom.protocol.catalogue import ServerEntry
 from greenroom.protocol.errors import CallError, Drained, RemoteError
+from greenroom.protocol.events import Note
 from greenroom.supervisor._core_supervision import CoreActorFailed
 from greenroom.supervisor._requests import Updates, _is_about
 from greenroom.testing._fake import HANG, FakeServer, fake_connectors, tool
@@ -427,7 +428,7 @@ def test_t26_a_bug_in_a_step_parks_that_server_and_the_rest_serve_on(
         async with open_room(servers) as room:
             await room.connect("a")
             await room.connect("b")
-            notes = record_events(room, Kind.NOTE)
+            notes = record_events(room, Note)
             actor = room._runtime.root.actor("a")
 
             def broken(*_: Any) -> None:
@@ -513,7 +514,7 @@ def test_a_core_actor_that_fails_is_restarted_and_its_askers_get_an_answer(
     async def body() -> None:
         async with open_room({"a": FakeServer()}) as room:
             router: Any = room._runtime.router
-            notes = record_events(room, Kind.NOTE)
+            notes = record_events(room, Note)
             with monkeypatch.context() as patch:
                 patch.setattr(router, "_learn", lambda _: 1 / 0)
                 await room.connect("a")

@@ -15,7 +15,7 @@ from tests.support.rooms import Outcomes, Running, open_room, record_events, set
 
 from greenroom import Greenroom
 from greenroom.protocol.errors import CallError, CallTimeout, Reach, UnknownTool
-from greenroom.protocol.events import Kind
+from greenroom.protocol.events import Transition
 from greenroom.protocol.lifecycle import Cause, State
 from greenroom.testing._fake import FakeServer, fake_connectors
 
@@ -245,7 +245,7 @@ def test_a_slot_that_is_on_its_way_costs_nobody_else_an_eviction(backend: str, h
             open_room(servers, entries=entries, maxConnections=2) as room,
             anyio.create_task_group() as tasks,
         ):
-            events = record_events(room, Kind.TRANSITION)
+            events = record_events(room, Transition)
             await room.call("s0_echo")
             await room.call("s1_echo")
             match how:
@@ -291,7 +291,7 @@ def test_evictions_are_told_with_their_cause(backend: str) -> None:
     async def main() -> None:
         servers = _servers(2)
         async with open_room(servers, maxConnections=1) as room:
-            events = record_events(room, Kind.TRANSITION)
+            events = record_events(room, Transition)
             await room.call("s0_echo")
             await room.call("s1_echo")
 

@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from greenroom import CallError
-from greenroom.actors import Loss, LostReason
-from greenroom.protocol.lifecycle import State
+from greenroom.actors import LostReason
+from greenroom.protocol.events import Transition
+from greenroom.protocol.lifecycle import Reason, State
 from greenroom.testing import World
 from greenroom.testing._laws import settled
 
@@ -186,7 +187,11 @@ def test_the_same_seed_is_the_same_run_jitter_included() -> None:
             world.advance(30.0)
         finally:
             world.run.close()
-        return [event.at for event in world.events if event.after is State.CONNECTING]
+        return [
+            event.at
+            for event in world.events
+            if isinstance(event, Transition) and event.after is State.CONNECTING
+        ]
 
     first = starts()
     assert len(first) > 3
@@ -208,7 +213,7 @@ def test_a_session_at_its_servers_half_open_gate_hears_of_the_probes_end(make: M
     world.slow_down("apart", "start", 3.0)
     world.ask("find", "apart")  # the probe
     world.hurt("lost", "apart")
-    world.later(0.0, lambda: anns.lose(LostReason("session expired", loss=Loss.EXPIRED)))
+    world.later(0.0, lambda: anns.lose(LostReason("session expired", loss=Reason.EXPIRED)))
     world.heal("apart")
     world.advance(10.0)
     assert world.calls[1].outcomes == ['{"n": 1, "who": "ann"}']

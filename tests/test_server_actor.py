@@ -19,10 +19,8 @@ from greenroom import (
     CallTimeout,
     ConnectFailed,
     Drained,
-    Event,
     Greenroom,
     InputRefused,
-    Kind,
     Reach,
     RemoteError,
     ServerDown,
@@ -30,10 +28,12 @@ from greenroom import (
     Unavailable,
     UsageError,
 )
-from greenroom.actors import Call, Loss, LostReason
+from greenroom.actors import Call, LostReason
 from greenroom.actors._inputs import answer_inputs
 from greenroom.protocol.config import Settings
 from greenroom.protocol.errors import BadArguments, CallError, ProtocolFault, RpcRefusal
+from greenroom.protocol.events import CallEnded, CallEvent, Note
+from greenroom.protocol.lifecycle import Reason
 from greenroom.testing._fake import HANG, FakeServer, tool
 
 READ_ONLY = {"readOnlyHint": True}
@@ -115,7 +115,7 @@ def test_a_call_cancelled_at_any_moment_has_one_outcome_and_harms_nobody(backend
     async def body() -> None:
         async with open_room({"a": server}) as room:
             await learn(room, "a")
-            events = record_events(room, Kind.CALL)
+            events = record_events(room, CallEvent)
             async with Outcomes() as calls:
                 other = calls.start(room, "a_echo", {"other": 1})
                 leaver = calls.start(room, "a_echo", {"leaver": 1})
@@ -125,7 +125,7 @@ def test_a_call_cancelled_at_any_moment_has_one_outcome_and_harms_nobody(backend
             assert leaver.outcome in ("cancelled", '{"leaver": 1}')
             if delay < 2.0:
                 assert leaver.outcome == "cancelled"
-            ends = [event.outcome for event in events if event.detail == "ended"]
+            ends = [event.outcome for event in events if isinstance(event, CallEnded)]
             assert len(ends) == 2
             if delay != 2.0:  # on that tick the answer may reach the call before its caller's leaving does
                 assert sorted(map(str, ends)) == ["cancelled", "result"]
@@ -597,7 +597,7 @@ def test_a_callback_that_raises_costs_a_note_and_nothing_else(backend: str, kind
     async def body() -> None:
         async with open_room({"a": server}) as room:
             await room.connect("a")
-            notes = record_events(room, Kind.NOTE)
+            notes = record_events(room, Note)
             target = room.describe("a_echo")
             if kind == "a reader of events":
                 room._runtime.context.events.listen(bad)
@@ -804,10 +804,10 @@ def test_t12_calls_leave_a_tally_and_nothing_else(backend: str) -> None:
 def test_the_events_of_a_call_are_accepted_sent_ended_in_order(backend: str) -> None:
     server = FakeServer(start_latency=1.0)
 
-    async def body() -> list[Event]:
+    async def body() -> list[CallEvent]:
         async with open_room({"a": server}) as room:
             await learn(room, "a")
-            events = record_events(room, Kind.CALL)
+            events = record_events(room, CallEvent)
             await room.call("a_echo")
             return events
 
@@ -815,7 +815,15 @@ def test_the_events_of_a_call_are_accepted_sent_ended_in_order(backend: str) -> 
 
     assert [event.detail for event in events] == ["accepted", "sent", "ended"]
     assert {event.call for event in events} == {1}
-    assert events[-1].outcome == "result"
+    assert {(event.tool, event.method, event.client) for event in events} == {("a_echo", "tools/call", None)}
+    ended = events[-1]
+    assert isinstance(ended, CallEnded)
+    assert (ended.outcome, ended.reach, ended.taken) == (
+        "result",
+        Reach.ANSWERED,
+        events[2].at - events[1].at,
+    )
+    assert ended.waited == events[1].at - events[0].at
     assert not math.isnan(events[0].at)
 
 
@@ -1045,7 +1053,7 @@ def test_a_login_that_is_wanted_is_no_excuse_for_what_may_have_run(
             async with Outcomes() as calls:
                 call = calls.start(room, "a_echo")
                 await settle()
-                server.connections[0].lose(LostReason("HTTP 401", loss=Loss.NEEDS_AUTH))
+                server.connections[0].lose(LostReason("HTTP 401", loss=Reason.NEEDS_AUTH))
             assert call.error.code == code
             assert call.error.reach is (Reach.SENT if is_sent else Reach.NOT_SENT)
             assert ("may have run" in str(call.error)) is is_sent
@@ -1078,7 +1086,7 @@ def test_a_bug_in_a_step_ends_every_call_and_only_this_server(backend: str) -> N
     async def body() -> None:
         async with open_room({"a": server, "b": other}, entries={"a": {"maxInFlight": 1}}) as room:
             await room.connect("a")
-            notes = record_events(room, Kind.NOTE)
+            notes = record_events(room, Note)
             async with Outcomes() as calls:
                 both = [calls.start(room, "a_echo") for _ in range(2)]
                 await settle()

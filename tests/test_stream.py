@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from typing import Any
 
 import anyio
 from tests.support import run_virtual
 
 from greenroom import Event, Kind, Lagged
 from greenroom.actors import EventStream, Subscription, current_backend
+from greenroom.protocol.events import CallAccepted, CallSent, Note, NoteCode
+
+CALL: dict[str, Any] = {"call": 1, "method": "tools/call", "tool": "echo", "client": None}
 
 
 def with_stream(backend: str, body: Callable[[EventStream], Awaitable[None]]) -> None:
@@ -29,14 +33,14 @@ def details(events: list[Event | Lagged]) -> list[object]:
 
 def test_a_reader_gets_every_event_of_its_kinds_from_now_on_in_order(backend: str) -> None:
     async def body(stream: EventStream) -> None:
-        stream.emit(Kind.NOTE, detail="too early")
+        stream.emit(Note, code=NoteCode.ODD, words="too early")
         async with stream.subscribe() as everything, stream.subscribe([Kind.CALL, Kind.CALL]) as calls:
-            stream.emit(Kind.NOTE, detail="note")
-            stream.emit(Kind.CALL, detail="call")
-            assert details(await take(everything, 2)) == ["note", "call"]
+            stream.emit(Note, code=NoteCode.ODD, words="note")
+            stream.emit(CallAccepted, **CALL)
+            assert details(await take(everything, 2)) == ["note", "accepted"]
             (event,) = await take(calls, 1)
             assert isinstance(event, Event)
-            assert (event.detail, event.seq) == ("call", 3)
+            assert (event.detail, event.seq) == ("accepted", 3)
         assert not stream.wants(Kind.CALL)
         assert not stream.wants(Kind.NOTE)
 
@@ -56,9 +60,9 @@ def test_a_waiting_reader_is_woken_and_the_end_ends_it_after_what_it_has(backend
             for _ in range(2):
                 tasks.start_soon(read)
             await anyio.sleep(1.0)
-            stream.emit(Kind.NOTE, detail="one")
+            stream.emit(Note, code=NoteCode.ODD, words="one")
             await anyio.sleep(1.0)
-            stream.emit(Kind.NOTE, detail="last")
+            stream.emit(Note, code=NoteCode.ODD, words="last")
             stream.close()
 
     with_stream(backend, body)
@@ -70,10 +74,10 @@ def test_a_slow_reader_loses_its_oldest_and_is_told_how_many(backend: str) -> No
     async def body(stream: EventStream) -> None:
         async with stream.subscribe(buffer=3) as slow, stream.subscribe() as quick:
             for n in range(10):
-                stream.emit(Kind.NOTE, detail=str(n))
+                stream.emit(Note, code=NoteCode.ODD, words=str(n))
             assert details(await take(slow, 4)) == [7, "7", "8", "9"]
             assert len(await take(quick, 10)) == 10
-            stream.emit(Kind.NOTE, detail="next")
+            stream.emit(Note, code=NoteCode.ODD, words="next")
             assert details(await take(slow, 1)) == ["next"]
 
     with_stream(backend, body)
@@ -84,7 +88,7 @@ def test_a_reader_cancelled_while_waiting_loses_nothing(backend: str) -> None:
         async with stream.subscribe() as events:
             with anyio.move_on_after(1.0):
                 await anext(events)
-            stream.emit(Kind.NOTE, detail="kept")
+            stream.emit(Note, code=NoteCode.ODD, words="kept")
             assert details(await take(events, 1)) == ["kept"]
 
     with_stream(backend, body)
@@ -100,10 +104,10 @@ def test_a_listener_is_called_in_the_step_and_one_that_raises_is_taken_off(backe
         stream.listen(deaf, [Kind.CALL])
         stream.listen(lambda event: heard.append(event.detail), [Kind.CALL])
         stream.listen(lambda event: notes.append(event.detail), [Kind.NOTE])
-        stream.emit(Kind.CALL, detail="one")
-        stream.emit(Kind.CALL, detail="two")
-        assert heard == ["one", "two"]
-        assert notes == ["a reader of events raised ZeroDivisionError and is read to no more"]
+        stream.emit(CallAccepted, **CALL)
+        stream.emit(CallSent, **CALL)
+        assert heard == ["accepted", "sent"]
+        assert notes == ["a reader of events raised ZeroDivisionError and is told no more"]
 
     with_stream(backend, body)
 
@@ -111,8 +115,8 @@ def test_a_listener_is_called_in_the_step_and_one_that_raises_is_taken_off(backe
 def test_the_least_buffer_holds_one(backend: str) -> None:
     async def body(stream: EventStream) -> None:
         async with stream.subscribe(buffer=0) as events:
-            stream.emit(Kind.NOTE, detail="1")
-            stream.emit(Kind.NOTE, detail="2")
+            stream.emit(Note, code=NoteCode.ODD, words="1")
+            stream.emit(Note, code=NoteCode.ODD, words="2")
             assert details(await take(events, 2)) == [1, "2"]
 
     with_stream(backend, body)

@@ -11,6 +11,7 @@ import time
 from collections.abc import Generator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import Any
 
 import anyio
 import attrs
@@ -19,7 +20,8 @@ from tests.support import run, run_virtual
 from tests.support.rooms import Outcomes, open_room, record_events
 
 import greenroom.testing
-from greenroom import DrainReport, Event, Greenroom, Kind, Lagged
+from greenroom import DrainReport, Event, Greenroom, Lagged
+from greenroom.protocol.events import CallAccepted, CallEnded, CallEvent, CallSent
 from greenroom.testing import (
     FakeServer,
     FaultScript,
@@ -205,7 +207,7 @@ async def _three_calls() -> tuple[list[Event], DrainReport]:
     """A result, an error and a cancellation."""
     server = FakeServer()
     async with open_room({"far": server}) as room:
-        events = record_events(room)
+        events = record_events(room, Event)
         await room.call("far_echo")
         server.call_error = (-1, "no")
         async with Outcomes() as calls:
@@ -228,8 +230,12 @@ def test_a_rooms_own_events_and_report_agree(backend: str) -> None:
     assert_one_outcome_each(events, report)
 
 
-def _call(seq: int, detail: str, outcome: str | None = None) -> Event:
-    return Event(seq, 0.0, Kind.CALL, None, 1, detail=detail, call=7, outcome=outcome)
+STEPS: dict[str, type[CallEvent]] = {"accepted": CallAccepted, "sent": CallSent, "ended": CallEnded}
+
+
+def _call(seq: int, step: str, outcome: str | None = None) -> Event:
+    more: dict[str, Any] = {} if outcome is None else {"outcome": outcome}
+    return STEPS[step](seq, 0.0, call=7, method="tools/call", tool="echo", client=None, **more)
 
 
 ACCEPTED, SENT, ENDED = _call(1, "accepted"), _call(2, "sent"), _call(3, "ended", "result")

@@ -14,25 +14,39 @@ from tests.support.gateway import faulty, serve
 from greenroom.gateway._event_log import record_of
 from greenroom.gateway._trace import trace_of
 from greenroom.protocol.address import Address
-from greenroom.protocol.events import Event, Kind
+from greenroom.protocol.errors import Reach
+from greenroom.protocol.events import (
+    CallAccepted,
+    CallEnded,
+    CallSent,
+    Event,
+    GateDecision,
+    GateMove,
+    Note,
+    NoteCode,
+    Transition,
+)
 from greenroom.protocol.lifecycle import State
 
 
-def _line(seq: int, at: float, kind: Kind, **fields: Any) -> str:
+def _line(seq: int, at: float, make: type[Event], **fields: Any) -> str:
     fields = {"address": Address("a"), "incarnation": 1, **fields}
-    return json.dumps(record_of(Event(seq=seq, at=at, kind=kind, **fields)))
+    return json.dumps(record_of(make(seq=seq, at=at, **fields)))
+
+
+CALL: dict[str, Any] = {"call": 7, "method": "tools/call", "tool": "a_echo", "client": "ann"}
 
 
 def _life() -> list[str]:
     return [
-        _line(1, 0.0, Kind.CALL, detail="accepted", call=7),
-        _line(2, 0.0, Kind.TRANSITION, before=State.IDLE, after=State.CONNECTING),
-        _line(3, 0.5, Kind.TRANSITION, before=State.CONNECTING, after=State.CONNECTED),
-        _line(4, 0.5, Kind.CALL, detail="sent", call=7),
-        _line(5, 0.75, Kind.CALL, detail="ended", call=7, outcome="result"),
-        _line(6, 0.8, Kind.DECISION, detail="gate: open"),
-        _line(7, 2.0, Kind.TRANSITION, before=State.CONNECTED, after=State.DRAINING),
-        _line(8, 2.25, Kind.TRANSITION, before=State.DRAINING, after=State.CLOSED),
+        _line(1, 0.0, CallAccepted, **CALL),
+        _line(2, 0.0, Transition, before=State.IDLE, after=State.CONNECTING),
+        _line(3, 0.5, Transition, before=State.CONNECTING, after=State.CONNECTED),
+        _line(4, 0.5, CallSent, **CALL, waited=0.5),
+        _line(5, 0.75, CallEnded, **CALL, outcome="result", reach=Reach.ANSWERED, waited=0.5, taken=0.25),
+        _line(6, 0.8, GateDecision, move=GateMove.ANSWERED),
+        _line(7, 2.0, Transition, before=State.CONNECTED, after=State.DRAINING),
+        _line(8, 2.25, Transition, before=State.DRAINING, after=State.CLOSED),
     ]
 
 
@@ -55,7 +69,7 @@ def test_a_call_is_a_span_with_a_flow_into_its_incarnation() -> None:
     flow = [(e["ph"], e["ts"]) for e in trace.events if e.get("cat") == "flow"]
     assert call == [("b", 0), ("n", 500_000), ("e", 750_000)]
     assert flow == [("s", 0), ("f", 500_000)]
-    assert [e["name"] for e in trace.events if e["ph"] == "i"] == ["gate: open"]
+    assert [e["name"] for e in trace.events if e["ph"] == "i"] == ["gate: open: it answered"]
 
 
 def test_what_is_open_when_the_log_ends_is_closed_there() -> None:
@@ -71,12 +85,12 @@ def test_what_is_open_when_the_log_ends_is_closed_there() -> None:
 def test_lanes_are_by_address_and_an_idle_one_is_empty() -> None:
     ann = Address.of_session("a", "ann")
     lines = [
-        _line(1, 0.0, Kind.TRANSITION, before=State.CLOSED, after=State.IDLE),
-        _line(2, 1.0, Kind.TRANSITION, before=State.IDLE, after=State.CONNECTING, incarnation=2),
-        _line(3, 1.0, Kind.TRANSITION, before=State.IDLE, after=State.CONNECTING, address=ann),
-        _line(4, 2.0, Kind.TRANSITION, before=State.CONNECTING, after=State.CLOSED, address=ann),
-        _line(5, 3.0, Kind.NOTE, address=None, detail="two\nlines"),
-        _line(6, 4.0, Kind.TRANSITION, before=State.CONNECTING, after=State.IDLE, incarnation=2),
+        _line(1, 0.0, Transition, before=State.CLOSED, after=State.IDLE),
+        _line(2, 1.0, Transition, before=State.IDLE, after=State.CONNECTING, incarnation=2),
+        _line(3, 1.0, Transition, before=State.IDLE, after=State.CONNECTING, address=ann),
+        _line(4, 2.0, Transition, before=State.CONNECTING, after=State.CLOSED, address=ann),
+        _line(5, 3.0, Note, address=None, code=NoteCode.ODD, words="two\nlines"),
+        _line(6, 4.0, Transition, before=State.CONNECTING, after=State.IDLE, incarnation=2),
         "",
         "no record",
         "[]",
@@ -94,9 +108,19 @@ def test_lanes_are_by_address_and_an_idle_one_is_empty() -> None:
 
 def test_a_call_that_has_ended_is_open_no_more() -> None:
     trace = trace_of(_life())
-    assert [e["args"] for e in trace.events if e["ph"] == "e"] == [{"outcome": "result"}]
+    ended = [e["args"] for e in trace.events if e["ph"] == "e"]
+    assert ended == [{"outcome": "result", "reach": "answered", "waited": 0.5, "taken": 0.25}]
     taken = [e["args"] for e in trace.events if e["ph"] == "n"]
-    assert taken == [{"incarnation": 1}]
+    assert taken == [{"incarnation": 1, "waited": 0.5}]
+
+
+def test_a_call_is_named_by_its_tool_and_says_who_called() -> None:
+    lines = [*_life(), '{"at": 9, "kind": "call", "call": 8, "server": "a", "detail": "accepted"}']
+    begun = [(e["name"], e["args"]) for e in trace_of(lines).events if e["ph"] == "b"]
+    assert begun == [
+        ("a_echo", {"call": 7, "method": "tools/call", "client": "ann"}),
+        ("call 8", {"call": 8}),  # a log of an earlier version
+    ]
 
 
 @given(st.lists(st.one_of(st.text(), st.sampled_from(_life()))))
@@ -120,4 +144,9 @@ def test_the_log_of_a_real_gateway_becomes_a_timeline(
 
     trace = json.loads(capfd.readouterr().out)["traceEvents"]
     assert [e["name"] for e in trace if e["ph"] == "X"][:2] == ["connecting", "connected"]
-    assert sum(e["ph"] == "b" for e in trace) == sum(e["ph"] == "e" for e in trace) == 2
+    begun, ended = ([e for e in trace if e["ph"] == phase] for phase in "be")
+    assert [(e["name"], e["args"]["method"], e["args"]["client"]) for e in begun] == [
+        ("a_echo", "tools/call", "stdio")
+    ] * 2
+    assert [(e["args"]["outcome"], e["args"]["reach"]) for e in ended] == [("result", "answered")] * 2
+    assert all(e["args"]["taken"] > 0 and e["args"]["waited"] >= 0 for e in ended)

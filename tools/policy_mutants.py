@@ -111,7 +111,7 @@ MUTANTS = (
     Mutant("pool: set aside within the bound", _POOL, "return self._shared_live <= self.capacity + self.limits.reserve", "return True", _T_POOL),
     Mutant("pool: half the slots for one server's scopes", _POOL, "self.limits.slots // 2)", "self.limits.slots)", _T_POOL),
     Mutant("pool: one victim for each waiter", _POOL, "                on_their_way += 1\n", "", _T_POOL),
-    Mutant("pool: a stopping child keeps its slot", _ADMISSION, "        actor.leave(Ending(Cause.EVICTED, detail))", "        actor.leave(Ending(Cause.EVICTED, detail))\n        self._carry_out(self.pool.free(actor, self._now()))", _T_ROOM_POOL),
+    Mutant("pool: a stopping child keeps its slot", _ADMISSION, "        actor.leave(Ending(Cause.EVICTED, reason=reason))", "        actor.leave(Ending(Cause.EVICTED, reason=reason))\n        self._carry_out(self.pool.free(actor, self._now()))", _T_ROOM_POOL),
     Mutant("pool: a cancelled waiter leaves no trace", _POOL, "if self._waiting.pop(who, None) is None:", "if self._waiting.get(who) is None:", _T_POOL),
     Mutant("pool: a session is no victim", _ADMISSION, "return actor.address.is_shared", "return True", ("test_isolation.py",)),
     Mutant("permits: so many and no more", "supervisor/_permits.py", "len(self._held) < self.places", "len(self._held) <= self.places", ("test_permits.py",)),

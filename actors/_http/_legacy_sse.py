@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING
 import anyio
 import anyio.abc
 
-from .._peer import Loss, LostReason
+from ...protocol.lifecycle import Reason
+from .._peer import LostReason
 from ._client import exchanged, read_refusal, request_to
 from ._events import EventParser, ServerEvent
 from ._faults import (
@@ -109,7 +110,7 @@ class LegacySse:
         finally:
             self._opening.set()
         if self._endpoint is not None:
-            loss = Loss.NEEDS_AUTH if isinstance(self._failure, LoginNeeded) else Loss.DIED
+            loss = Reason.NEEDS_AUTH if isinstance(self._failure, LoginNeeded) else Reason.DIED
             reason = (
                 f"its event stream broke: {self._failure}" if self._failure else "closed its event stream"
             )

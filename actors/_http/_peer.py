@@ -31,9 +31,10 @@ import attrs
 
 from ...protocol.errors import Reach
 from ...protocol.halves import repair_utf8
+from ...protocol.lifecycle import Reason
 from .._backend import Backend
 from .._exchange_table import NEVER_CANCELLED, ExchangeTable, as_id, mark_sent
-from .._peer import Exchange, Loss, LostReason, PeerHooks, RpcError
+from .._peer import Exchange, LostReason, PeerHooks, RpcError
 from .._room_context import Spawner
 from .._wire import (
     FAULT,
@@ -332,5 +333,5 @@ def _is_for(attempt: Attempt, message: Envelope) -> bool:
 
 def _reason(end: SessionExpired | LoginNeeded) -> LostReason:
     if isinstance(end, SessionExpired):
-        return LostReason(f"session expired: {end}", loss=Loss.EXPIRED)
-    return LostReason(str(end), loss=Loss.NEEDS_AUTH)
+        return LostReason(f"session expired: {end}", loss=Reason.EXPIRED)
+    return LostReason(str(end), loss=Reason.NEEDS_AUTH)

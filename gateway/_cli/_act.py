@@ -19,8 +19,7 @@ import attrs
 import click
 
 from ...protocol.errors import UsageError
-from ...protocol.events import Event, Kind, Lagged
-from ...protocol.installers import STILL_INSTALLING
+from ...protocol.events import Event, Kind, Lagged, Note, NoteCode
 from ...protocol.plain_text import one_line
 from ._common import common_options, read_config, run_to_end, running_gateway, say, show, show_result
 
@@ -171,9 +170,8 @@ def patient(config: Config) -> Config:
 
 def _tell_progress(event: Event | Lagged) -> None:
     """Somebody sits there and waits."""
-    if isinstance(event, Event) and event.detail.startswith(STILL_INSTALLING):
-        server = event.address.server if event.address is not None else "?"
-        say(one_line(f"{server}: {event.detail}"))
+    if isinstance(event, Note) and event.code is NoteCode.INSTALLING:
+        say(one_line(f"{event.server}: {event.detail}"))
 
 
 def _reconnected(one: Mapping[str, Any]) -> str:

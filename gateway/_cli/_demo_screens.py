@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import attrs
 
-from ...protocol.events import Event
+from ...protocol.events import Transition
 from ...protocol.lifecycle import State
 from ...supervisor import DrainReport, ServerStatus
 from ._common import show_json
@@ -64,7 +64,7 @@ class Screen(Protocol):
         """One call and what came of it; `took` in milliseconds."""
         ...
 
-    def transition(self, event: Event, rows: Sequence[ServerStatus]) -> None:
+    def transition(self, event: Transition, rows: Sequence[ServerStatus]) -> None:
         """One step of one incarnation; `rows` is how everything stands after it."""
         ...
 
@@ -106,7 +106,7 @@ class PlainScreen:
     def call(self, tool: str, arguments: dict[str, Any], outcome: str, took: float) -> None:
         print(f"  call {tool} {json.dumps(arguments)}  [{took:.1f} ms]\n    -> {outcome}", flush=True)
 
-    def transition(self, event: Event, rows: Sequence[ServerStatus]) -> None:
+    def transition(self, event: Transition, rows: Sequence[ServerStatus]) -> None:
         print(f"    . {told(event)}", flush=True)
 
     def table(self, rows: Sequence[ServerStatus]) -> None:
@@ -141,7 +141,7 @@ class JsonScreen:
     def call(self, tool: str, arguments: dict[str, Any], outcome: str, took: float) -> None:
         self._step(call=tool, args=arguments, outcome=outcome, milliseconds=round(took, 1))
 
-    def transition(self, event: Event, rows: Sequence[ServerStatus]) -> None:
+    def transition(self, event: Transition, rows: Sequence[ServerStatus]) -> None:
         self._step(transition=told(event))
 
     def table(self, rows: Sequence[ServerStatus]) -> None:
@@ -179,7 +179,7 @@ class LiveScreen:
         )
         self._console.print(f"    -> {outcome}", markup=False)
 
-    def transition(self, event: Event, rows: Sequence[ServerStatus]) -> None:
+    def transition(self, event: Transition, rows: Sequence[ServerStatus]) -> None:
         self._console.print(f"    . {told(event)}", style="dim", markup=False)
         self.table(rows)
 
@@ -191,7 +191,7 @@ class LiveScreen:
             self.say(line)
 
 
-def told(event: Event) -> str:
+def told(event: Transition) -> str:
     """One transition as a line: `flaky #1: connected -> draining (lost: exited with code 70)`."""
     line = f"{event.address} #{event.incarnation}: {_name(event.before)} -> {_name(event.after)}"
     if event.after is not State.DRAINING or event.cause is None:

@@ -22,7 +22,7 @@ from typing import Any
 import anyio
 
 from ...protocol.errors import CallError, GreenroomError
-from ...protocol.events import Event, Kind, Lagged
+from ...protocol.events import Event, Lagged, Transition
 from ...protocol.lifecycle import Cause, State
 from ...supervisor import Greenroom
 from ._codes import INTERRUPTED
@@ -207,24 +207,24 @@ class _Watch:
         self.endings: set[tuple[str, Cause]] = set()
         self._room = room
         self._screen = screen
-        self._messages = anyio.Event()
+        self._changed = anyio.Event()
 
     async def follow(self, events: AsyncIterator[Event | Lagged]) -> None:
         async for event in events:
             rows = self._room.status()
             self.pids.update(row.pid for row in rows if row.pid is not None)
-            if isinstance(event, Event) and event.kind is Kind.TRANSITION:
+            if isinstance(event, Transition):
                 self._screen.transition(event, rows)
                 if event.after is State.CLOSED and event.address and event.cause:
                     self.endings.add((event.address.server, event.cause))
-            self._messages.set()
-            self._messages = anyio.Event()
+            self._changed.set()
+            self._changed = anyio.Event()
 
     async def until(self, condition: Callable[[], bool], what: str) -> None:
         """Wait until `condition` holds; looks again at every event. Raises `TimeoutError` that names `what`."""
         with anyio.move_on_after(PATIENCE):
             while not condition():
-                await self._messages.wait()
+                await self._changed.wait()
             await self.settle()
             return
         raise TimeoutError(f"waited {PATIENCE:g} s for {what}")

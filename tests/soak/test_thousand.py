@@ -16,7 +16,7 @@ from tests.support.gateway import faulty, named_after
 from greenroom import Event, Greenroom
 from greenroom.actors import Connector
 from greenroom.protocol.address import Address
-from greenroom.protocol.events import Kind
+from greenroom.protocol.events import Kind, Transition
 from greenroom.protocol.lifecycle import State
 from greenroom.testing._fake import FakeServer, fake_connectors
 
@@ -46,6 +46,7 @@ class Seen:
     longest: float = 0.0
 
     def hear(self, event: Event) -> None:
+        assert isinstance(event, Transition)
         assert event.address is not None
         if event.after is State.CONNECTING:
             self.live.add(event.address)

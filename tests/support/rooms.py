@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from types import TracebackType
-from typing import Any
+from typing import Any, TypeVar
 
 import anyio
 import attrs
 
-from greenroom import CallError, Event, Greenroom, Kind
+from greenroom import CallError, Event, Greenroom
 from greenroom.actors import Learn, Sync
 from greenroom.protocol.catalogue import ServerEntry
 from greenroom.protocol.lifecycle import Cause, Ending
@@ -116,10 +116,18 @@ async def teach(room: Greenroom, server: str, tools: Iterable[Mapping[str, Any]]
     await router.ask(Sync)
 
 
-def record_events(room: Greenroom, *kinds: Kind) -> list[Event]:
-    """Every event from now on, as they come."""
-    events: list[Event] = []
-    room._runtime.context.events.listen(events.append, kinds or None)
+E = TypeVar("E", bound=Event)
+
+
+def record_events(room: Greenroom, sort: type[E]) -> list[E]:
+    """Every event of a class from now on, as they come."""
+    events: list[E] = []
+
+    def hear(event: Event) -> None:
+        if isinstance(event, sort):
+            events.append(event)
+
+    room._runtime.context.events.listen(hear, [sort.kind] if sort is not Event else None)
     return events
 
 
