@@ -6,7 +6,7 @@ import pytest
 from tests.support.profiles import register_profiles
 
 register_profiles()
-pytest_plugins = ("tests.support.leaks", "tests.support.seeds", "tests.support.gates")
+pytest_plugins = ("tests.support.leaks", "tests.support.seeds", "tests.support.gates", "tests.support.forked")
 
 
 @pytest.fixture(params=["trio", "asyncio"])

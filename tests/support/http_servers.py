@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
-import sys
 from collections.abc import Generator
 from contextlib import contextmanager
-from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
+from .forked import forked
 
 
 @contextmanager
 def sdk_server(host: str, kind: str) -> Generator[str]:
     """The URL of an SDK server under `host` ("uvicorn", "hypercorn"); the kinds are those of `sdk_app`."""
-    command = [sys.executable, "-m", "tests.support.sdk_app", host, kind]
-    with _process(command, {}) as process:
+    with _process(forked("tests.support.sdk_app", host, kind)) as process:
         assert process.stdout is not None
         port = int(process.stdout.readline() or 0)
         assert port, f"{host} {kind} did not start"
@@ -26,21 +22,19 @@ def sdk_server(host: str, kind: str) -> Generator[str]:
 @contextmanager
 def asker_entry(transport: str) -> Generator[dict[str, str | list[str]]]:
     """The entry of `sdk_asker`, on "stdio" or running already on "http"."""
-    command = [sys.executable, "-m", "tests.support.sdk_asker"]
     if transport == "stdio":
-        yield {"command": command[0], "args": command[1:], "cwd": os.fspath(ROOT)}
+        command, *args = forked("tests.support.sdk_asker")
+        yield {"command": command, "args": args}
         return
-    with _process([*command, "http"], {}) as process:
+    with _process(forked("tests.support.sdk_asker", "http")) as process:
         assert process.stdout is not None
         yield {"url": f"http://127.0.0.1:{int(process.stdout.readline())}/mcp"}
 
 
 @contextmanager
-def _process(command: list[str], environment: dict[str, str]) -> Generator[subprocess.Popen[bytes]]:
+def _process(command: list[str]) -> Generator[subprocess.Popen[bytes]]:
     process = subprocess.Popen(
         command,
-        cwd=ROOT,
-        env={**os.environ, **environment},
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,

@@ -8,6 +8,7 @@ A test that leaves something behind fails by itself, and what it left is ended, 
   folder: somebody else's room on the same machine must never be taken for ours, for what is found is killed. Workers of
   pytest-xdist share the checkout: each gets a `TMPDIR` of its own, and what works in the checkout is its own by that.
   The scan reads every process there is, so it is made only when the test has reaped a child: page faults show that.
+* What serves all tests of a session is kept (`KEPT_PROCESSES`); but what it started for a test ends with the test.
 * Descriptors are compared by number and target. Garbage is collected before a difference is believed.
 
 Linux only: elsewhere nothing is watched.
@@ -35,6 +36,8 @@ PROC = Path("/proc")
 TAG = b"GREENROOM_ROOM="
 ADOPTERS = (b"systemd", b"init")  # besides process 1: who becomes the parent of an orphan
 HARMLESS = ("/dev/urandom",)  # opened once by the interpreter, kept
+KEPT_PROCESSES: set[int] = set()
+KEPT_DESCRIPTORS: set[int] = set()
 TICK = os.sysconf("SC_CLK_TCK")
 
 
@@ -85,6 +88,7 @@ def snapshot(*homes: Path) -> Snapshot:
 
 def leaks_since(before: Snapshot) -> list[str]:
     """What is there now and was not before, in words. Processes among it are killed and reaped."""
+    _let_kept_ones_reap()
     processes = set(_descendants(os.getpid())) - before.children
     if processes or resource.getrusage(resource.RUSAGE_CHILDREN).ru_minflt != before.reaped_faults:
         processes |= set(_escaped(before))
@@ -96,11 +100,19 @@ def leaks_since(before: Snapshot) -> list[str]:
     return left + [f"descriptor {fd} -> {target}" for fd, target in sorted(_new_descriptors(before).items())]
 
 
+def _let_kept_ones_reap() -> None:
+    """They hear of the end of a test's process by themselves, a moment later."""
+    deadline = time.monotonic() + 2.0
+    while any(any(_descendants(pid)) for pid in KEPT_PROCESSES) and time.monotonic() < deadline:
+        time.sleep(0.002)
+
+
 def _descendants(pid: int) -> Iterator[int]:
     for listing in PROC.glob(f"{pid}/task/*/children"):
-        for child in _read(listing).split():
-            yield int(child)
-            yield from _descendants(int(child))
+        for child in map(int, _read(listing).split()):
+            if child not in KEPT_PROCESSES:
+                yield child
+            yield from _descendants(child)
 
 
 def _escaped(before: Snapshot) -> Iterator[int]:
@@ -181,7 +193,9 @@ def _descriptors() -> dict[int, str]:
 
 def _new_descriptors(before: Snapshot) -> dict[int, str]:
     new = _descriptors().items() - before.descriptors.items()
-    return {fd: target for fd, target in new if not target.startswith(HARMLESS)}
+    return {
+        fd: target for fd, target in new if not target.startswith(HARMLESS) and fd not in KEPT_DESCRIPTORS
+    }
 
 
 def _read(path: Path) -> bytes:

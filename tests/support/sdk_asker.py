@@ -77,7 +77,7 @@ def make_server() -> Any:
     return server
 
 
-def main(words: list[str]) -> None:
+def main(*words: str) -> None:
     warnings.simplefilter("ignore")
     server = make_server()
     if not words:
@@ -93,4 +93,4 @@ def main(words: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    main(*sys.argv[1:])
