@@ -137,3 +137,17 @@ def test_who_waits_for_a_flush_when_the_writer_closes_is_told(backend: str) -> N
                 await reply.wait()
 
     run_virtual(backend, main)
+
+
+def test_in_a_fork_nothing_is_written(backend: str) -> None:
+    store = Store()
+
+    async def body(writer: CatalogueWriter, notes: list[str]) -> None:
+        writer.disown()
+        save(writer, "a", 1)
+        await writer.ref.ask(Flush)
+        assert notes == []
+
+    with_writer(run_virtual, backend, store, body)
+
+    assert store.saves == []

@@ -155,6 +155,43 @@ def test_after_a_crash_the_mailbox_and_what_the_batch_owed_are_kept(backend: str
     with_actor(backend, body, runs=False)
 
 
+def test_what_a_crashed_batch_owed_is_done_though_nobody_says_anything_more(backend: str) -> None:
+    async def body(actor: Echo, _: anyio.abc.TaskGroup) -> None:
+        async with anyio.create_task_group() as asking:
+            asking.start_soon(actor.ref.ask, Ask)
+            await settle()
+            actor.ref.tell(Say("crash"))
+            asking.start_soon(keep_running, actor, EventStream(actor.backend))
+            await settle()
+            assert actor.waiting == []
+            asking.cancel_scope.cancel()
+
+    with_actor(backend, body, runs=False)
+
+
+def test_who_never_stops_talking_keeps_nobody_from_his_turn(backend: str) -> None:
+    turns: list[int] = []
+
+    class Chatty(Echo):
+        def step(self, message: Any) -> None:
+            super().step(message)
+            if len(self.said) < 10_000:
+                self.ref.tell(Say("more"))
+
+    async def main() -> None:
+        actor = Chatty(current_backend())
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(actor.run)
+            actor.ref.tell(Say("once"))
+            while len(actor.said) < 10_000:
+                await anyio.lowlevel.checkpoint()
+                turns.append(len(actor.said))
+            tasks.cancel_scope.cancel()
+        assert len(turns) > 100
+
+    run_virtual(backend, main)
+
+
 def test_the_ask_that_crashes_a_step_fails_with_its_error(backend: str) -> None:
     async def body(actor: Echo, _: anyio.abc.TaskGroup) -> None:
         actor.ref.tell(Say("refuse"))

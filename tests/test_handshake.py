@@ -501,3 +501,67 @@ def test_a_page_with_an_odd_end_is_the_last(backend: str, page: dict[str, Any], 
     )
 
     assert len(peer.heard) == 2
+
+
+def _listing(backend: str, answer: Callable[[Exchange], Answer], settings: Settings, **kinds: Any) -> Any:
+    """What a server of these kinds is found to have."""
+    found: list[Any] = []
+
+    async def body(peer: Paced) -> None:
+        handshake = Handshake("2025-11-25", kinds or {"tools": {}}, {}, None)
+        found.append(await list_all(peer, peer._backend, handshake, settings))
+
+    peer = _paced(backend, answer, body)
+    return found[0], [method for _, method, _ in peer.heard]
+
+
+def test_a_server_without_tools_is_listed_too(backend: str) -> None:
+    listing, asked = _listing(backend, lambda _: (0.0, {"prompts": [{"name": "p"}]}), Settings(), prompts={})
+    assert (listing.tools, listing.prompts) == (None, ({"name": "p"},))
+    assert asked == ["prompts/list"]
+
+
+def test_pages_share_the_bytes_that_one_server_may_have(backend: str) -> None:
+    def answer(asked: Exchange) -> Answer:
+        at = int((asked.params or {}).get("cursor", "0"))
+        return 0.0, {"tools": [{"name": f"t{at}", "description": "x" * 400}], "nextCursor": str(at + 1)}
+
+    listing, asked = _listing(backend, answer, Settings(max_list_bytes=1_000))
+    assert _names(listing) == ["t0", "t1"]
+    assert "may have 1,000 bytes (maxListBytes)" in listing.problems[0]
+    assert len(asked) == 3
+
+
+def test_what_is_left_out_of_a_list_counts_too(backend: str) -> None:
+    def answer(asked: Exchange) -> Answer:
+        if (asked.params or {}).get("cursor"):
+            return 0.0, {"tools": [{"name": "c"}]}
+        return 0.0, {"tools": [{"name": "a"}, {"no": "name"}, {"name": "b"}], "nextCursor": "2"}
+
+    listing, _ = _listing(backend, answer, Settings(max_list_items=3))
+    assert _names(listing) == ["a", "b"]
+    assert "may have 3 items (maxListItems)" in listing.problems[-1]
+
+
+def test_tools_come_first_whoever_answers_first(backend: str) -> None:
+    def answer(asked: Exchange) -> Answer:
+        kind = "tools" if asked.method == "tools/list" else "prompts"
+        return (2.0 if kind == "tools" else 0.0), {kind: [{"name": f"{kind}{n}"} for n in range(2)]}
+
+    listing, _ = _listing(backend, answer, Settings(max_list_items=3), tools={}, prompts={})
+    assert _names(listing) == ["tools0", "tools1"]
+    assert listing.prompts == ({"name": "prompts0"},)
+
+
+def test_a_cursor_may_be_as_long_as_a_name_and_no_longer(backend: str) -> None:
+    def answer(asked: Exchange) -> Answer:
+        cursor = (asked.params or {}).get("cursor", "")
+        longer = {0: bounds.NAME_CHARACTERS, bounds.NAME_CHARACTERS: bounds.NAME_CHARACTERS + 1}.get(
+            len(cursor), 1
+        )
+        return 0.0, {"tools": [{"name": f"t{len(cursor)}"}], "nextCursor": "x" * longer}
+
+    listing, asked = _listing(backend, answer, Settings())
+    assert _names(listing) == ["t0", f"t{bounds.NAME_CHARACTERS}"]
+    assert listing.problems == ("tools/list: its nextCursor is too long; what came until then is kept",)
+    assert len(asked) == 2

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 import anyio
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.models import histories
@@ -12,6 +13,7 @@ from tests.models.health import HealthModel
 from tests.support import run_virtual
 from tests.support.rooms import open_room, record_events
 
+from greenroom.actors import Exchange
 from greenroom.actors._health import Finding, Health
 from greenroom.protocol.events import Transition
 from greenroom.protocol.lifecycle import Cause, State
@@ -138,5 +140,89 @@ def test_a_question_without_an_answer_is_taken_back_before_the_next(backend: str
             assert server.pings > 3
             assert len(connection._open) <= 1
             assert (server.starts, server.live) == (1, 1)
+
+    run_virtual(backend, body)
+
+
+def test_another_interval_begins_a_new_count(backend: str) -> None:
+    """What was suspected under the old interval is not held against it under the new one."""
+    server = FakeServer()
+
+    async def body() -> None:
+        async with open_room({"a": server}, entries=KEEP, healthIntervalMs=30_000) as room:
+            await room.ready()
+            server.deaf = True
+            await anyio.sleep(75.0)  # asked at 30 and, suspected, again at 60
+            config = {
+                "mcpServers": {"a": {"command": "fake", **KEEP["a"]}},
+                "settings": {"healthIntervalMs": 10_000},
+            }
+            await room.reload(config)
+            asked = server.pings
+            await anyio.sleep(15.0)
+            assert (server.starts, server.pings - asked) == (1, 1)
+            await anyio.sleep(10.0)
+            assert (server.starts, server.pings - asked) == (1, 2)
+            server.deaf = False
+            await anyio.sleep(10.0)
+            assert server.starts == 2
+
+    run_virtual(backend, body)
+
+
+def test_however_often_the_settings_change_it_is_asked_once_an_interval(backend: str) -> None:
+    server = FakeServer()
+
+    async def body() -> None:
+        async with open_room({"a": server}, entries=KEEP, healthIntervalMs=30_000) as room:
+            await room.ready()
+            servers = {"a": {"command": "fake", **KEEP["a"]}}
+            for seconds in (40, 30, 20, 10):
+                await room.reload({"mcpServers": servers, "settings": {"healthIntervalMs": seconds * 1000}})
+            await anyio.sleep(1_000.5)
+            assert server.pings == 100
+            assert server.starts == 1
+
+    run_virtual(backend, body)
+
+
+def test_calls_in_flight_clear_a_suspicion(backend: str) -> None:
+    """It said nothing for two intervals, then it was called: afterwards it is asked from the beginning again."""
+    server = FakeServer()
+
+    async def body() -> None:
+        async with open_room({"a": server}, entries=KEEP, healthIntervalMs=30_000) as room:
+            await room.ready()
+            server.deaf = True
+            await anyio.sleep(75.0)  # suspected since 60
+            server.call_latency = HANG
+            with anyio.move_on_after(20.0):  # in flight at 90
+                await room.call("a_echo")
+            await anyio.sleep(52.0)  # at 120 it is asked, and nothing comes of it
+            assert server.starts == 1
+            await anyio.sleep(60.0)
+            assert server.starts == 2
+
+    run_virtual(backend, body)
+
+
+@pytest.mark.parametrize(("version", "question"), [("2025-11-25", "ping"), ("2026-07-28", "server/discover")])
+def test_each_era_is_asked_what_it_can_answer(backend: str, version: str, question: str) -> None:
+    server, asked = FakeServer(), list[str]()
+
+    async def body() -> None:
+        async with open_room({"a": server}, entries=KEEP, healthIntervalMs=30_000) as room:
+            await room.ready()
+            (connection,) = server.connections
+            connection.protocol_version = version
+            request = connection.request
+
+            def note(exchange: Exchange) -> None:
+                asked.append(exchange.method)
+                request(exchange)
+
+            connection.request = note
+            await anyio.sleep(95.0)
+            assert asked == [question] * 3
 
     run_virtual(backend, body)

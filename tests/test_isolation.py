@@ -16,10 +16,12 @@ from tests.support.gateway import alive, faulty, gone_within, logged_pids
 from tests.support.rooms import Outcomes, open_room, settle
 from tests.support.whole import RawClient, direct_door, whole
 
-from greenroom import CallError, Greenroom, UsageError
-from greenroom.actors import LostReason
-from greenroom.protocol.errors import CallTimeout, ServerDown, ServerLost, SessionNeeded, Unavailable
-from greenroom.protocol.lifecycle import Reason, State
+from greenroom import CallError, Greenroom, Reach, UsageError
+from greenroom.actors import Greeting, LostReason
+from greenroom.actors._host import NoHost
+from greenroom.protocol.address import Address
+from greenroom.protocol.errors import CallTimeout, Drained, ServerDown, ServerLost, SessionNeeded, Unavailable
+from greenroom.protocol.lifecycle import Cause, Ending, Reason, State
 from greenroom.testing._fake import HANG, FakeServer
 
 PER_SESSION = {"a": {"isolation": "per_session"}}
@@ -149,6 +151,46 @@ def test_a_call_that_waits_too_long_for_a_slot_leaves_no_address_behind(backend:
                 await room.call("a_echo")
             await settle()
             assert [status.scope for status in room.status()] == ["shared", "shared"]
+
+    run_virtual(backend, main)
+
+
+def test_a_calls_child_that_dies_before_it_reads_the_call_says_how(backend: str) -> None:
+    server = FakeServer(list_latency=1.0)
+
+    async def main() -> None:
+        async with open_room({"a": server}, entries=PER_CALL) as room:
+            await room.find("a_echo")
+            async with Outcomes() as calls:
+                call = calls.start(room, "a_echo")
+                await anyio.sleep(0.5)
+                server.blocked = True  # it has read all up to its list
+                await anyio.sleep(1.0)
+                server.crash("exited with code 3", 3)
+            assert isinstance(call.error, ServerLost)
+            assert "exited with code 3" in str(call.error)
+            assert call.error.reach is Reach.NOT_SENT
+
+    run_virtual(backend, main)
+
+
+def test_a_calls_child_is_not_met_anew_for_a_client_that_comes_meanwhile(backend: str) -> None:
+    """It is there for one call, which its own client waits for."""
+    server = FakeServer(greet_latency=2.0)
+
+    class Sampling(NoHost):
+        def greeting(self, address: Address) -> Greeting:
+            return Greeting({"sampling": {}})
+
+    async def main() -> None:
+        async with open_room({"a": server}, entries=PER_CALL) as room:
+            await room.find("a_echo")
+            server.starts = 0
+            async with Outcomes() as calls:
+                call = calls.start(room, "a_echo", {"n": 1})
+                await anyio.sleep(1.0)
+                room.answer_with(Sampling())
+            assert (call.outcome, server.starts) == ('{"n": 1}', 1)
 
     run_virtual(backend, main)
 
@@ -361,6 +403,34 @@ def test_the_places_of_a_server_go_round_among_its_sessions(backend: str) -> Non
                     tasks.start_soon(call, session)
                     await settle()
             assert ends == ["ann", "ann", "bob", "ann", "bob"]
+
+    run_virtual(backend, main)
+
+
+def test_a_place_that_the_drain_deadline_frees_goes_to_another_sessions_queue(backend: str) -> None:
+    server = FakeServer(call_latency=HANG)
+
+    async def main() -> None:
+        entries = {"a": {"isolation": "per_session", "maxInFlight": 1}}
+        async with (
+            open_room({"a": server}, entries=entries) as room,
+            room.session("one") as one,
+            room.session("two") as two,
+        ):
+            await one.connect("a")
+            await two.connect("a")
+            async with Outcomes() as calls:
+                first = calls.start(one, "a_echo", {"n": 1})
+                await settle()
+                second = calls.start(two, "a_echo", {"n": 2})
+                await settle()
+                assert len(server.calls) == 1
+                server.call_latency = 0.0
+                (busy,) = (actor for actor in room._runtime.root.actors_of("a") if actor.in_flight)
+                began = anyio.current_time()
+                busy.leave(Ending(Cause.RESTART), 5.0)
+            assert isinstance(first.error, Drained)
+            assert (second.outcome, second.at) == ('{"n": 2}', began + 5.0)
 
     run_virtual(backend, main)
 

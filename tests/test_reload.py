@@ -182,6 +182,43 @@ def test_a_broken_configuration_changes_nothing(backend: str, tmp_path: Path) ->
     run_virtual(backend, main)
 
 
+def test_a_server_whose_entry_breaks_finishes_its_calls_and_stops(backend: str) -> None:
+    async def main() -> None:
+        servers = {"a": FakeServer(), "b": FakeServer()}
+        async with _room(servers, _config(a={}, b={})) as room, Outcomes() as calls:
+            await room.connect("b")
+            await room.connect("a")
+            servers["a"].call_latency = 3.0
+            running = calls.start(room, "a_echo", {"n": 1})
+            await settle()
+            broken = _config(b={})
+            broken["mcpServers"]["a"] = {}
+            await room.reload(broken)
+            with pytest.raises(ServerDown, match=r'Server "a" cannot be used: .*has neither command'):
+                await room.call("a_echo", server="a")
+            await anyio.sleep(5.0)
+            assert running.outcome == '{"n": 1}'
+            assert (servers["a"].live, servers["b"].live) == (0, 1)
+
+    run_virtual(backend, main)
+
+
+def test_what_a_reload_brings_is_visited_as_on_a_first_run(backend: str) -> None:
+    async def main() -> None:
+        servers = {"a": FakeServer(), "b": FakeServer()}
+        connectors = fake_connectors(servers)
+        async with Greenroom.open(
+            _config(a={}), cache_path=":memory:", connectors=connectors, bootstrap=True
+        ) as room:
+            await room.catalogued()
+            await room.reload(_config(a={}, b={}))
+            await room.catalogued()
+            assert [target.name for target in room.tools()] == ["a_echo", "b_echo"]
+            assert servers["a"].starts == 1
+
+    run_virtual(backend, main)
+
+
 def test_real_processes_survive_a_reload_that_does_not_concern_them(backend: str, tmp_path: Path) -> None:
     def config(**extra: Any) -> dict[str, Any]:
         entries = {"a": faulty(tmp_path, "a"), "b": {**faulty(tmp_path, "b"), **extra}}
@@ -249,6 +286,20 @@ def test_a_shorter_idle_time_of_the_settings_applies_to_who_idles_already(backen
             await room.call("a_echo")
             await room.reload(_config({"idleTimeout": 0.5}, a={}))
             await anyio.sleep(31)
+            assert servers["a"].live == 0
+
+    run_virtual(backend, main)
+
+
+def test_what_only_the_minimum_kept_is_let_go_when_there_is_no_minimum_any_more(backend: str) -> None:
+    async def main() -> None:
+        servers = {"a": FakeServer()}
+        async with _room(servers, _config({"minConnections": 1, "idleTimeout": 1}, a={})) as room:
+            await room.call("a_echo")
+            await anyio.sleep(1_000)
+            assert servers["a"].live == 1
+            await room.reload(_config({"minConnections": 0, "idleTimeout": 1}, a={}))
+            await anyio.sleep(61)
             assert servers["a"].live == 0
 
     run_virtual(backend, main)

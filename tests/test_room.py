@@ -106,6 +106,10 @@ def test_t14_ten_start_at_once_first_come_first_served_and_the_deadline_counts_f
                 f"s{n:02}" for n in range(10)
             ]
             assert room.status()[10].waiting_for == "permit"
+            await anyio.sleep(15.0)
+            connecting, waiting = room.status()[10], room.status()[20]
+            assert (connecting.waiting_for, connecting.waiting) == (None, 5.0)
+            assert (waiting.waiting_for, waiting.waiting) == ("permit", 25.0)
             await room.ready()
             assert anyio.current_time() == pytest.approx(60.0, abs=0.1)
             assert all(status.connected for status in room.status()), "one was late because it had to wait"
@@ -280,6 +284,20 @@ def test_failed_to_connect(backend: str, lifecycle: str) -> None:
                 assert server.starts == 1
                 server.refuse_start = None
                 assert (await room.call("a_echo", {"x": 1})).text == '{"x": 1}'
+
+    limited(backend, body)
+
+
+def test_a_visit_does_not_keep_a_server_longer_than_its_own_idle_time(backend: str) -> None:
+    server = FakeServer()
+
+    async def body() -> None:
+        async with open_room({"a": server}, entries={"a": {"idleTimeout": 0.05}}, bootstrap=True) as room:
+            await room.catalogued()
+            await anyio.sleep(2.9)
+            assert server.live == 1
+            await anyio.sleep(0.2)
+            assert (server.starts, server.live) == (1, 0)
 
     limited(backend, body)
 

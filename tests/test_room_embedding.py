@@ -17,10 +17,17 @@ from tests.support import run, run_virtual
 from tests.support.rooms import Outcomes, open_room, record_events, settle
 
 from greenroom import Event, Greenroom, RoomClosed, State, UsageError
+from greenroom.actors import Greeting
+from greenroom.actors._catalogue_file import CatalogueFile
+from greenroom.protocol.address import Address
 from greenroom.protocol.catalogue import ServerEntry
 from greenroom.protocol.errors import CallError, Drained, RemoteError
 from greenroom.protocol.events import Note
+from greenroom.protocol.lifecycle import Cause, Ending
+from greenroom.supervisor._callbacks import Callbacks, as_root
+from greenroom.supervisor._catalogue_keys import catalogue_keys
 from greenroom.supervisor._core_supervision import CoreActorFailed
+from greenroom.supervisor._files import open_config
 from greenroom.supervisor._requests import Updates, _is_about
 from greenroom.testing._fake import HANG, FakeServer, fake_connectors, tool
 
@@ -260,6 +267,42 @@ def test_the_end_is_bounded_whatever_the_servers_do(backend: str) -> None:
         assert (room.drain_report.accepted, room.drain_report.failed) == (8, 8)
 
     run_virtual(backend, body)
+
+
+def test_a_stop_that_began_before_the_end_is_hurried_too(backend: str) -> None:
+    """It was given a minute, and then the room's client has gone."""
+    server = FakeServer(stop_latency=HANG)
+
+    async def main() -> None:
+        async with open_room({"a": server}, entries={"a": {"stopTimeoutMs": 60_000}}) as room:
+            await room.connect("a")
+            room._runtime.root.actor("a").leave(Ending(Cause.EVICTED))
+            await anyio.sleep(5.0)
+            assert server.live == 1
+            began = anyio.current_time()
+            await room.aclose(patience=0)
+            assert anyio.current_time() - began <= 1.0
+            assert server.live == 0
+
+    run_virtual(backend, main)
+
+
+def test_the_trees_have_their_stop_time_out_of_the_time_there_is_for_all(backend: str) -> None:
+    server = FakeServer(call_latency=HANG, stop_latency=3.5)
+    settings: dict[str, Any] = {"shutdownTimeoutMs": 10_000, "stopTimeoutMs": 4_000}
+
+    async def main() -> None:
+        async with open_room({"a": server}, **settings) as room, Outcomes() as calls:
+            await room.connect("a")
+            call = calls.start(room, "a_echo")
+            await settle()
+            began = anyio.current_time()
+            await room.aclose(patience=60.0)
+            assert isinstance(call.error, Drained)
+            assert call.at == began + 6.0
+            assert anyio.current_time() == began + 9.5
+
+    run_virtual(backend, main)
 
 
 def test_whoever_waits_when_the_room_closes_is_told(backend: str) -> None:
@@ -659,6 +702,134 @@ def test_what_this_run_reads_is_newer_than_what_an_earlier_one_wrote(backend: st
             assert [target.name for target in second.tools()] == ["a_echo", "a_new"]
 
     run(backend, body)
+
+
+def test_which_era_a_server_spoke_last_time_is_known_before_it_is_met(backend: str, tmp_path: Path) -> None:
+    config, cache = {"mcpServers": {"a": {"command": "fake"}, "b": {"command": "fake"}}}, tmp_path / "c.json"
+    keys = catalogue_keys(open_config(config))
+    entry = ServerEntry("a", keys["a"], tools=(), fetched_at=time.time(), protocol_version="2026-07-28")
+    assert CatalogueFile(cache).save([entry], time.time()) is None
+
+    async def body() -> None:
+        async with Greenroom.open(
+            config, cache_path=cache, connectors=fake_connectors({}), bootstrap=False
+        ) as room:
+            assert (room.is_stateless("a"), room.is_stateless("b")) == (True, False)
+
+    run(backend, body)
+
+
+def test_what_a_server_does_not_declare_it_is_known_not_to_have(backend: str) -> None:
+    server = FakeServer()
+
+    async def body() -> None:
+        async with open_room({"a": server}) as room:
+            await room.connect("a")
+            entry = room.entry("a")
+            assert entry is not None
+            assert (entry.resources, entry.templates, entry.prompts) == ((), (), ())
+            assert room.refresh() == []
+
+    run_virtual(backend, body)
+
+
+def test_callbacks_declare_what_they_can_and_are_told_what_they_hear() -> None:
+    async def answer(_request: Any) -> Any:
+        return {}
+
+    told: list[Any] = []
+    everything = Callbacks(
+        answer, answer, ["/"], capabilities={"sampling": {"tools": {}}, "experimental": {"x": {}}}
+    )
+    assert everything.greeting(Address("a")) == Greeting(
+        {
+            "sampling": {"tools": {}},
+            "elicitation": {"form": {}, "url": {}},
+            "roots": {"listChanged": True},
+            "experimental": {"x": {}},
+        },
+        by_handshake=True,
+    )
+    assert Callbacks().greeting(Address("a")) == Greeting({}, by_handshake=False)
+    listening = Callbacks(on_notification=lambda *said: told.append(said))
+    assert listening.greeting(Address("a")) == Greeting({}, by_handshake=True)
+    both = Callbacks(on_log=lambda *said: told.append(said), on_notification=lambda *said: told.append(said))
+    assert both.greeting(Address("a")) == Greeting({}, by_handshake=True)
+    both.heard(Address("a"), "notifications/message", {"level": "info"})
+    assert told == [
+        (Address("a"), {"level": "info"}),
+        (Address("a"), "notifications/message", {"level": "info"}),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("root", "uri"),
+    [
+        ("/a b/é", "file:///a%20b/%C3%A9"),
+        (Path("/x"), "file:///x"),
+        ("file:///y", "file:///y"),
+        ({"uri": "z:/", "name": "Z"}, "z:/"),
+        ("here", Path("here").absolute().as_uri()),
+    ],
+)
+def test_a_root_is_written_as_the_protocol_writes_it(root: Any, uri: str) -> None:
+    assert as_root(root)["uri"] == uri
+
+
+def test_what_is_refused_before_it_reaches_a_server_is_counted_by_its_reason(backend: str) -> None:
+    async def body() -> Greenroom:
+        async with open_room({"a": FakeServer()}) as room:
+            await room.connect("a")
+            for ask in (
+                lambda: room.call("a_nope"),
+                lambda: room.call("a_echo", "no object"),  # pyright: ignore[reportArgumentType]
+                lambda: room.read_resource("x:/", "nobody"),
+                lambda: room.get_prompt("a_nope"),
+                lambda: room.request("nobody", "ping"),
+            ):
+                with pytest.raises(CallError):
+                    await ask()
+        return room
+
+    report = run_virtual(backend, body).drain_report
+    assert report is not None
+    assert (report.accepted, report.refused) == (0, 5)
+    assert report.refusals == {
+        "invalid_args": 1,
+        "prompt_not_found": 1,
+        "server_not_found": 2,
+        "tool_not_found": 1,
+    }
+
+
+def test_what_a_completion_is_asked_with_goes_along(backend: str) -> None:
+    server = FakeServer()
+
+    async def body() -> None:
+        async with open_room({"a": server}) as room:
+            await room.connect("a")
+            (connection,) = server.connections
+            request, asked = connection.request, list[Any]()
+
+            def note(exchange: Any) -> None:
+                asked.append((exchange.params, exchange.wants_progress))
+                request(exchange)
+
+            connection.request = note
+            ref, argument = {"type": "ref/resource", "uri": "x:/{day}"}, {"name": "day", "value": "m"}
+            for context in (None, {"arguments": {"month": "may"}}):
+                with pytest.raises(RemoteError):
+                    await room.complete(ref, argument, context=context, server="a")
+            with pytest.raises(RemoteError):
+                await room.read_resource("x:/may", "a", on_progress=asked.append)
+            plain = {"ref": ref, "argument": argument}
+            assert asked == [
+                (plain, False),
+                ({**plain, "context": {"arguments": {"month": "may"}}}, False),
+                ({"uri": "x:/may"}, True),
+            ]
+
+    run_virtual(backend, body)
 
 
 def test_methods_that_only_look_may_be_sent_again_and_others_may_not(backend: str) -> None:

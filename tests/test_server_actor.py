@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import math
+import weakref
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
@@ -12,15 +13,17 @@ from typing import Any
 import anyio
 import pytest
 from tests.support import run_virtual
-from tests.support.rooms import Outcomes, learn, open_room, record_events, settle, teach
+from tests.support.rooms import Outcomes, learn, open_room, record_events, retire, settle, teach
 
 from greenroom import (
     Busy,
     CallTimeout,
     ConnectFailed,
     Drained,
+    Event,
     Greenroom,
     InputRefused,
+    Kind,
     Reach,
     RemoteError,
     ServerDown,
@@ -28,13 +31,15 @@ from greenroom import (
     Unavailable,
     UsageError,
 )
-from greenroom.actors import Call, LostReason
+from greenroom.actors import Call, Exchange, LostReason, RpcError
+from greenroom.actors._incarnation import ACTING
 from greenroom.actors._inputs import answer_inputs
 from greenroom.protocol.config import Settings
 from greenroom.protocol.errors import BadArguments, CallError, ProtocolFault, RpcRefusal
 from greenroom.protocol.events import CallEnded, CallEvent, Note
 from greenroom.protocol.lifecycle import Reason
-from greenroom.testing._fake import HANG, FakeServer, tool
+from greenroom.testing._fake import HANG, FakeServer, fake_connectors, tool
+from greenroom.testing._fake_connection import FakeConnection
 
 READ_ONLY = {"readOnlyHint": True}
 IDEMPOTENT = {"idempotentHint": True}
@@ -1067,15 +1072,19 @@ def test_the_oldest_call_decides_how_long_busy_lasts(backend: str) -> None:
     async def body() -> None:
         async with open_room({"a": server}, entries={"a": {"maxInFlight": 1, "maxQueued": 1}}) as room:
             await room.connect("a")
+            await anyio.sleep(100.0)
             async with Outcomes() as calls:
                 for _ in range(2):
                     calls.start(room, "a_echo")
                     await anyio.sleep(4.0)
-                with pytest.raises(Busy) as caught:
-                    await room.call("a_echo")
-                assert (caught.value.oldest_age, caught.value.retry_after) == (8.0, 5.0)
+                for _ in range(2):
+                    with pytest.raises(Busy) as caught:
+                        await room.call("a_echo")
+                    assert (caught.value.oldest_age, caught.value.retry_after) == (8.0, 5.0)
                 for call in calls.all:
                     call.cancel()
+        assert room.drain_report is not None
+        assert room.drain_report.refusals == {"server_busy": 2}
 
     run_virtual(backend, body)
 
@@ -1121,6 +1130,442 @@ def test_a_lease_keeps_a_resting_server_and_its_return_starts_the_clock(backend:
             assert server.live == 1
             await anyio.sleep(2.0)
             assert server.live == 0
+
+    run_virtual(backend, body)
+
+
+def test_what_breaks_while_its_server_drains_is_not_sent_again(backend: str) -> None:
+    """Its answer is lost and its connection is not: as harmless as it is, nothing is sent to who is leaving."""
+    server = FakeServer(tools=[tool("echo", annotations=READ_ONLY)], call_latency=HANG)
+
+    async def body() -> None:
+        async with open_room({"a": server}) as room, anyio.create_task_group() as tasks:
+            await room.connect("a")
+            async with Outcomes() as calls:
+                call = calls.start(room, "a_echo")
+                await settle()
+                tasks.start_soon(room.drain, "a")
+                await settle()
+                (exchange,) = server.connections[0]._open
+                exchange.end(None, RpcError(-32000, "its stream broke", broken=True))
+            assert isinstance(call.error, ServerLost)
+            assert str(call.error) == (
+                'Server "a" gave no answer: its stream broke; the call was sent and may have run.'
+            )
+            assert len(server.calls) == 1
+
+    run_virtual(backend, body)
+
+
+def test_calls_that_were_not_sent_keep_their_order_through_a_lost_connection(backend: str) -> None:
+    server = FakeServer()
+
+    async def body() -> None:
+        async with open_room({"a": server}, entries={"a": {"maxInFlight": 3}}) as room:
+            await room.connect("a")
+            server.blocked = True
+            async with Outcomes() as calls:
+                for n in range(5):  # three are held up in its pipe, two are queued behind them
+                    calls.start(room, "a_echo", {"n": n})
+                    await settle()
+                server.blocked = False
+                server.crash()
+            assert [arguments["n"] for arguments in calls_of(server)] == [0, 1, 2, 3, 4]
+            assert server.starts == 2
+
+    run_virtual(backend, body)
+
+
+def test_a_caller_may_wait_longer_than_the_total_and_progress_does_not_shorten_it(backend: str) -> None:
+    server = FakeServer(call_latency=800.0)
+
+    async def body() -> None:
+        async with open_room({"a": server}) as room:
+            await room.connect("a")
+            async with Outcomes() as calls:
+                call = calls.start(room, "a_echo", {"n": 1}, timeout=900.0)
+                await anyio.sleep(100.0)
+                server.connections[0].progress({"progress": 1})
+            assert call.outcome == '{"n": 1}'
+
+    run_virtual(backend, body)
+
+
+def test_while_its_client_is_asked_a_call_waits_up_to_its_total_and_no_longer(backend: str) -> None:
+    server = FakeServer(call_latency=HANG)
+
+    async def ask_somebody(_request: Any) -> Any:
+        await anyio.sleep_forever()
+
+    async def body() -> None:
+        config = {"mcpServers": {"a": {"command": "fake"}}, "settings": {"requestTotalTimeoutMs": 300_000}}
+        async with Greenroom.open(
+            config,
+            cache_path=":memory:",
+            connectors=fake_connectors({"a": server}),
+            bootstrap=False,
+            on_sampling=ask_somebody,
+        ) as room:
+            await room.connect("a")
+            began = anyio.current_time()
+            async with Outcomes() as calls:
+                call = calls.start(room, "a_echo", timeout=20.0)
+                await settle()
+                server.connections[0].hooks.on_request(7, "sampling/createMessage", {"messages": []})
+            assert isinstance(call.error, CallTimeout)
+            assert call.at is not None
+            assert call.at - began == pytest.approx(300.0, abs=0.01)
+
+    run_virtual(backend, body)
+
+
+def test_what_a_caller_says_of_the_log_level_goes_before_the_rooms(backend: str) -> None:
+    server, level = FakeServer(), "io.modelcontextprotocol/logLevel"
+
+    async def body() -> None:
+        async with open_room({"a": server}) as room:
+            await room.connect("a")
+            server.connections[0].protocol_version = "2026-07-28"
+            room.set_log_level("error")
+            await room.call("a_echo")
+            await room.call("a_echo", meta={level: "debug", "x": 1})
+            assert [call["_meta"] for call in server.calls] == [{level: "error"}, {level: "debug", "x": 1}]
+
+    run_virtual(backend, body)
+
+
+def test_who_calls_from_a_callback_stands_behind_those_who_waited(backend: str) -> None:
+    """The first to be sent cannot be, and ends at once: a place is free while others still stand in the queue."""
+    server = FakeServer(start_latency=1.0, strict_json=True)
+
+    async def body() -> None:
+        async with open_room({"a": server}) as room:
+            await learn(room, "a")
+            target = room.describe("a_echo")
+
+            def call_again(_: Call) -> None:
+                room.start_call(target, {"n": "late"}, lambda _: None)
+
+            room.start_call(target, {"n": {1}}, call_again)
+            for n in range(3):
+                room.start_call(target, {"n": n}, lambda _: None)
+            await anyio.sleep(2.0)
+            assert [arguments["n"] for arguments in calls_of(server)] == [0, 1, 2, "late"]
+
+    run_virtual(backend, body)
+
+
+def test_a_death_after_a_hang_shuts_the_gate_again(backend: str) -> None:
+    server = FakeServer()
+
+    async def body() -> None:
+        async with open_room({"a": server}, failureThreshold=1, cooldownMs=5_000) as room:
+            await room.connect("a")
+            server.deaf = True
+            with pytest.raises(CallTimeout):
+                await room.call("a_echo", timeout=10.0)
+            server.deaf = False
+            await anyio.sleep(30.0)
+            await room.call("a_echo")
+            assert server.starts == 2
+            await anyio.sleep(30.0)
+            server.crash()
+            with pytest.raises(Unavailable):
+                await room.call("a_echo")
+            assert server.starts == 2
+
+    run_virtual(backend, body)
+
+
+def test_what_is_idle_keeps_nothing_of_its_last_connection(backend: str) -> None:
+    server = FakeServer()
+
+    async def body() -> None:
+        async with open_room({"a": server}) as room:
+            await room.connect("a")
+            connection = weakref.ref(server.connections[0])
+            await retire(room, "a")
+            await settle()
+            gc.collect()
+            assert connection() is None
+
+    run_virtual(backend, body)
+
+
+SECRET = "hush-hush-hush-1"
+
+
+def test_a_bug_is_told_without_secrets(backend: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("API_TOKEN", SECRET)
+    server = FakeServer()
+
+    async def body() -> None:
+        async with open_room({"a": server}) as room:
+            await room.connect("a")
+            _actor(room)._park(ZeroDivisionError(f"with {SECRET} in it"))
+            with pytest.raises(CallError, match="ZeroDivisionError: with ") as caught:
+                await room.call("a_echo")
+            assert caught.value.code == "bug"
+            assert "hush" not in str(caught.value)
+
+    run_virtual(backend, body)
+
+
+def test_what_a_server_said_before_it_died_is_told_without_secrets(
+    backend: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("API_TOKEN", SECRET)
+    server = FakeServer(call_latency=HANG)
+
+    async def body() -> None:
+        async with open_room({"a": server}) as room:
+            await room.connect("a")
+            async with Outcomes() as calls:
+                call = calls.start(room, "a_echo")
+                await settle()
+                server.connections[0].crash(3, None, f"cannot log in with {SECRET}")
+            assert isinstance(call.error, ServerLost)
+            (line,) = call.error.stderr_tail
+            assert line.startswith("cannot log in with ")
+            assert "hush" not in f"{call.error} {line} {room.status()}"
+
+    run_virtual(backend, body)
+
+
+def test_what_keeps_a_server_from_starting_is_told_without_secrets(
+    backend: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("API_TOKEN", SECRET)
+    server = FakeServer(refuse_start=f"no such file: {SECRET}")
+
+    async def body() -> None:
+        async with open_room({"a": server}) as room:
+            with pytest.raises(ConnectFailed, match="no such file: ") as caught:
+                await room.connect("a")
+            assert "hush" not in f"{caught.value} {caught.value.as_dict()} {room.status()}"
+
+    run_virtual(backend, body)
+
+
+def test_the_last_line_of_an_install_is_shown_without_secrets(
+    backend: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("API_TOKEN", SECRET)
+    monkeypatch.setattr(FakeConnection, "last_line", f"fetching with {SECRET}")
+    server = FakeServer(greet_latency=20.0)
+
+    async def body() -> None:
+        async with open_room({"a": server}, entries={"a": {"command": "npx"}}) as room:
+            notes = record_events(room, Note)
+            async with Outcomes() as calls:
+                await teach(room, "a")
+                calls.start(room, "a_echo")
+                await anyio.sleep(15.0)
+                (row,) = room.status()
+                assert (row.last_line or "").startswith("fetching with ")
+                assert any("fetching with " in note.detail for note in notes)
+                assert "hush" not in f"{row} {[note.detail for note in notes]}"
+
+    run_virtual(backend, body)
+
+
+def test_what_a_hung_server_said_last_is_told_to_the_calls_it_takes_along(backend: str) -> None:
+    server = FakeServer(call_latency=HANG)
+
+    async def body() -> None:
+        async with open_room({"a": server}, failureThreshold=1) as room:
+            await room.connect("a")
+            server.deaf = True
+            server.connections[0]._stderr.append("waiting for a lock")
+            async with Outcomes() as calls:
+                calls.start(room, "a_echo", timeout=10.0)
+                other = calls.start(room, "a_echo", timeout=60.0)
+            assert isinstance(other.error, ServerLost)
+            assert other.error.stderr_tail == ("waiting for a lock",)
+            assert "unresponsive" in str(other.error)
+
+    run_virtual(backend, body)
+
+
+def test_after_a_gap_the_lists_are_read_again_and_what_is_watched_may_have_changed(backend: str) -> None:
+    """A stream broke and nobody can say what was missed."""
+    server, heard = FakeServer(), list[Any]()
+
+    async def body() -> None:
+        async with Greenroom.open(
+            {"mcpServers": {"a": {"command": "fake"}}},
+            cache_path=":memory:",
+            connectors=fake_connectors({"a": server}),
+            bootstrap=False,
+            on_notification=lambda _address, method, params: heard.append((method, params)),
+        ) as room:
+            await room.connect("a")
+            asked = requests_of(server)
+            _actor(room).subscriptions.add("x:/")
+            server.connections[0].hooks.on_gap()
+            await anyio.sleep(1.0)
+            assert asked == ["tools/list"]
+            assert heard == [("notifications/resources/updated", {"uri": "x:/"})]
+
+    run_virtual(backend, body)
+
+
+def test_a_list_that_does_not_come_again_costs_a_note_and_the_server_serves_on(backend: str) -> None:
+    server = FakeServer()
+
+    async def body() -> None:
+        async with open_room({"a": server}, requestTimeoutMs=5_000) as room:
+            await room.connect("a")
+            notes = record_events(room, Note)
+            server.list_latency = HANG
+            server.announce_tools()
+            await anyio.sleep(10.0)
+            assert [note.detail for note in notes] == [
+                "its lists changed, but reading them failed: no answer in time"
+            ]
+            server.list_latency, server.tools = 0.0, [tool("echo"), tool("new")]
+            server.announce_tools()
+            await anyio.sleep(1.0)
+            assert [target.name for target in room.tools()] == ["a_echo", "a_new"]
+            assert server.starts == 1
+
+    run_virtual(backend, body)
+
+
+def test_a_server_that_asked_for_roots_has_a_moment_to_act_on_them(backend: str) -> None:
+    server = FakeServer(list_latency=1.0)
+
+    async def body() -> None:
+        async with Greenroom.open(
+            {"mcpServers": {"a": {"command": "fake"}}},
+            cache_path=":memory:",
+            connectors=fake_connectors({"a": server}),
+            bootstrap=False,
+            roots=["/"],
+        ) as room:
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(room.connect, "a")
+                await anyio.sleep(0.5)
+                server.connections[0].hooks.on_request(7, "roots/list", None)
+            assert anyio.current_time() == pytest.approx(1.0 + ACTING)
+            assert server.pings == 2
+
+    run_virtual(backend, body)
+
+
+def test_a_call_that_found_its_server_in_time_waits_anew_when_that_is_lost(backend: str) -> None:
+    server = FakeServer(tools=[tool("echo", annotations=READ_ONLY)], greet_latency=8.0, call_latency=5.0)
+
+    async def body() -> None:
+        async with open_room({"a": server}, queueTimeoutMs=10_000) as room:
+            async with Outcomes() as calls:
+                call = calls.start(room, "a_echo", {"n": 1})
+                await anyio.sleep(9.0)
+                assert len(server.calls) == 1
+                server.crash()
+            assert (call.outcome, server.starts) == ('{"n": 1}', 2)
+
+    run_virtual(backend, body)
+
+
+@pytest.mark.parametrize("size", [10, 2 << 20])
+def test_an_answer_that_has_come_is_not_lost_to_a_cancellation(backend: str, size: int) -> None:
+    answer = {"content": [{"type": "text", "text": "x" * size}]}
+    server = FakeServer(handler=lambda _: answer)
+
+    async def body() -> None:
+        async with open_room({"a": server}) as room:
+            await room.connect("a")
+            got: list[int] = []
+            with anyio.CancelScope() as scope:
+
+                def leave(event: Event) -> None:
+                    if isinstance(event, CallEnded):
+                        scope.cancel()
+
+                room._runtime.context.events.listen(leave, [Kind.CALL])
+                got.append(len((await room.call("a_echo")).text))
+                await anyio.lowlevel.checkpoint()
+                got.append(-1)
+            assert got == [size]
+
+    run_virtual(backend, body)
+
+
+@pytest.mark.parametrize(
+    ("command", "greeting", "lists"), [("npx", 29.0, 29.0), ("fake", 29.9, 0.9)], ids=["install", "slow"]
+)
+def test_a_late_greeting_leaves_time_for_the_lists(
+    backend: str, command: str, greeting: float, lists: float
+) -> None:
+    """After an install that took it all, the whole of the connect time; else a second at least."""
+    server = FakeServer(greet_latency=greeting, list_latency=lists)
+
+    async def body() -> None:
+        async with open_room({"a": server}, entries={"a": {"command": command}}) as room:
+            await room.connect("a")
+            assert anyio.current_time() == pytest.approx(greeting + lists, abs=0.1)
+            assert server.starts == 1
+
+    run_virtual(backend, body)
+
+
+def requests_of(server: FakeServer) -> list[str]:
+    """The methods its one connection is asked from now on."""
+    (connection,) = server.connections
+    request, asked = connection.request, list[str]()
+
+    def note(exchange: Exchange) -> None:
+        asked.append(exchange.method)
+        request(exchange)
+
+    connection.request = note
+    return asked
+
+
+def test_a_burst_of_changes_is_read_once(backend: str) -> None:
+    server = FakeServer()
+
+    async def body() -> None:
+        async with open_room({"a": server}) as room:
+            await room.connect("a")
+            asked = requests_of(server)
+            for n in range(8):
+                server.tools = [tool("echo"), tool(f"t{n}")]
+                server.announce_tools()
+                await anyio.sleep(0.01)
+            await anyio.sleep(1.0)
+            assert asked == ["tools/list"]
+            assert [target.name for target in room.tools()] == ["a_echo", "a_t7"]
+
+    run_virtual(backend, body)
+
+
+def test_what_a_server_asked_is_answered_no_more_when_it_has_died(backend: str) -> None:
+    server, asked = FakeServer(), list[str]()
+
+    async def ask_somebody(_request: Any) -> Any:
+        asked.append("begun")
+        try:
+            await anyio.sleep_forever()
+        finally:
+            asked.append("over")
+
+    async def body() -> None:
+        async with Greenroom.open(
+            {"mcpServers": {"a": {"command": "fake"}}},
+            cache_path=":memory:",
+            connectors=fake_connectors({"a": server}),
+            bootstrap=False,
+            on_sampling=ask_somebody,
+        ) as room:
+            await room.connect("a")
+            server.connections[0].hooks.on_request(7, "sampling/createMessage", {"messages": []})
+            await settle()
+            assert asked == ["begun"]
+            server.crash()
+            await settle()
+            assert asked == ["begun", "over"]
 
     run_virtual(backend, body)
 

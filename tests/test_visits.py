@@ -12,7 +12,7 @@ from tests.support import run_virtual
 from tests.support.rooms import open_room
 
 from greenroom.supervisor._visits import AT_ONCE, Visits
-from greenroom.testing._fake import FakeServer
+from greenroom.testing._fake import FakeServer, tool
 
 
 def test_t36_a_first_call_passes_ahead_of_all_first_visits(backend: str) -> None:
@@ -45,6 +45,40 @@ def test_t36_a_call_for_a_server_that_waits_to_be_visited_takes_it_out_of_the_qu
             assert len(room._runtime.root.actors) <= AT_ONCE + 5  # those that were visited by now
             await room.catalogued()
             assert [server.starts for server in servers.values()] == [1] * 200
+
+    run_virtual(backend, main)
+
+
+def test_t36_who_was_called_meanwhile_is_not_visited_when_its_turn_comes(backend: str) -> None:
+    """Not even when it has gone to rest again by then."""
+    slow = {f"s{number:02}": FakeServer(greet_latency=20.0) for number in range(AT_ONCE)}
+    servers = {**slow, "z": FakeServer()}
+
+    async def main() -> None:
+        async with open_room(servers, entries={"z": {"idleTimeout": 0.05}}, bootstrap=True) as room:
+            await anyio.sleep(1.0)
+            await room.call("z_echo", {})
+            await anyio.sleep(5.0)
+            assert servers["z"].live == 0
+            await room.catalogued()
+            assert servers["z"].starts == 1
+
+    run_virtual(backend, main)
+
+
+def test_to_refresh_a_server_by_name_brings_it_back(backend: str) -> None:
+    server = FakeServer()
+
+    async def main() -> None:
+        async with open_room({"a": server}) as room:
+            await room.connect("a")
+            await room.drain("a")
+            assert room.refresh() == [], "it is known, and down"
+            server.tools = [tool("other")]
+            assert room.refresh("a") == ["a"]
+            await room.catalogued()
+            assert [target.name for target in room.tools()] == ["a_other"]
+            assert server.starts == 2
 
     run_virtual(backend, main)
 

@@ -119,6 +119,15 @@ def test_a_resource_no_list_names_is_read_where_a_template_says(backend: str) ->
     run(backend, main)
 
 
+def test_a_prompt_nobody_knows_yet_connects_the_server_its_prefix_names(backend: str) -> None:
+    async def main() -> None:
+        async with room_of("2025-11-25") as room:
+            prompt = await room.get_prompt("whole_greet", {"day": "monday"})
+            assert prompt.messages
+
+    run(backend, main)
+
+
 def test_names_that_lead_nowhere_say_what_there_is(backend: str) -> None:
     async def main() -> None:
         servers = {name: entry("2025-11-25", name) for name in ("one", "two")}
@@ -626,17 +635,9 @@ class Ear:
 
 def test_as_many_drops_as_adds_end_a_wish() -> None:
     subscriptions = Subscriptions()
-    assert [
-        subscriptions.add("x"),
-        subscriptions.add("x"),
-        subscriptions.drop("x"),
-        subscriptions.drop("x"),
-    ] == [
-        True,
-        False,
-        False,
-        True,
-    ]
+    assert [subscriptions.add("x"), subscriptions.add("x"), subscriptions.drop("x")] == [True, False, False]
+    assert subscriptions.uris == {"x": 1}, "one of two still wants it"
+    assert subscriptions.drop("x")
     assert subscriptions.uris == {}
     assert subscriptions.drop("x")
 
@@ -696,6 +697,10 @@ def test_an_older_server_is_told_each_wish_by_itself() -> None:
     ear.record.log_level = "error"
     ear.listening.tell_level()
     assert ear.said[-1] == ("logging/setLevel", {"level": "error"})
+    first = Ear("2025-11-25", number=1)
+    first.subscriptions.add("x:/")
+    first.listening.start()
+    assert (first.said, first.heard) == ([("resources/subscribe", {"uri": "x:/"})], [])
     mute = Ear("2025-11-25")
     mute.record.log_level = "info"
     mute.listening.start()

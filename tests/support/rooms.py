@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import anyio
 import attrs
 
-from greenroom import CallError, Event, Greenroom
+from greenroom import CallError, Event, Greenroom, Session
 from greenroom.actors import Learn, Sync
 from greenroom.protocol.catalogue import ServerEntry
 from greenroom.protocol.lifecycle import Cause, Ending
@@ -76,14 +76,14 @@ class Outcomes:
     ) -> None:
         await self._tasks.__aexit__(kind, error, trace)
 
-    def start(self, room: Greenroom, tool: str, arguments: Any = None, **options: Any) -> Running:
+    def start(self, room: Greenroom | Session, tool: str, arguments: Any = None, **options: Any) -> Running:
         running = Running(anyio.CancelScope())
         self.all.append(running)
         self._tasks.start_soon(self._run, running, room, tool, arguments, options)
         return running
 
     async def _run(
-        self, running: Running, room: Greenroom, tool: str, arguments: Any, options: dict[str, Any]
+        self, running: Running, room: Greenroom | Session, tool: str, arguments: Any, options: dict[str, Any]
     ) -> None:
         with running.scope:
             try:
