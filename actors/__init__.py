@@ -26,8 +26,9 @@ from ._peer import Exchange, LostReason, Peer, PeerHooks, RpcError
 from ._ref import MailboxFull, Ref, Reply
 from ._room_context import Decision, Load, Next, Record, RoomContext, Spawner, Supervisor
 from ._router import Define, Learn, Router, Sync
-from ._server import INSTALL_TURN, TURN, ServerActor
+from ._server import ServerActor
 from ._slices import in_turns
+from ._start import Start
 from ._stdio import StdioConnector
 from ._stream import EventStream, Subscription
 from ._subscriptions import UPDATED
@@ -40,9 +41,7 @@ if TYPE_CHECKING:
     from ._unix import UnixConnector
 
 __all__ = [
-    "INSTALL_TURN",
     "MODERN_VERSIONS",
-    "TURN",
     "UPDATED",
     "AuthFor",
     "Backend",
@@ -85,6 +84,7 @@ __all__ = [
     "ServerActor",
     "ServerRequest",
     "Spawner",
+    "Start",
     "StdioConnector",
     "Store",
     "Subscription",

@@ -1,8 +1,8 @@
 """The call table: where the calls of one address are accepted, queued, sent and ended.
 
 The half of a server actor that deals with calls; the other half (`_server`) deals with its life, and the two meet in
-the hooks that stand first in the class: `_want` (a call is waiting), `_rest` (the last call is over), `_unresponsive`,
-`_park`, and a few that only ask.
+the hooks that stand first in the class: `request_start` (a call is waiting), `_rest` (the last call is over),
+`_unresponsive`, `_park`, and a few that only ask.
 
 Accepting, sending and ending are plain steps in the task of whoever brings the message. A call is in one place at a
 time: `mailbox.user` (queued) or `_open` (in flight); `Load` counts both over all scopes of the server, and its bounds
@@ -111,7 +111,7 @@ class CallTable:
     def _run(self) -> None:
         raise NotImplementedError
 
-    def _want(self) -> None:
+    def request_start(self) -> None:
         """A call is waiting for a connection."""
         raise NotImplementedError
 
@@ -232,13 +232,13 @@ class CallTable:
             self.mailbox.user.appendleft(call)
         else:
             self.mailbox.put(call)
-        self._want()
+        self.request_start()
 
     def _unqueue(self, call: Call) -> None:
         self.mailbox.user.remove(call)
         self._no_longer_waits(call)
         if not self.mailbox.user:
-            self.supervisor.unwant(self)
+            self.supervisor.withdraw_start(self)
 
     def _no_longer_waits(self, call: Call) -> None:
         self.record.load.queued -= 1

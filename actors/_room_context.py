@@ -77,12 +77,13 @@ class Supervisor(Protocol):
         """Why this call may not be accepted now, or None. May mark the call as the gate's probe."""
         ...
 
-    def want(self, actor: ServerActor) -> None:
-        """The idle actor has a reason to connect. Ends in `actor.connect()`, at once or later, or in `unwant`."""
+    def request_start(self, actor: ServerActor) -> None:
+        """The idle actor has a reason to connect. Ends in `actor.connect()`, at once or later, or in
+        `withdraw_start`. May be said again."""
         ...
 
-    def unwant(self, actor: CallTable) -> None:
-        """The reason is gone (its last waiting call left). Harmless when there was none."""
+    def withdraw_start(self, actor: CallTable) -> None:
+        """A reason is gone (its last waiting call left). With the last one its start leaves every queue."""
         ...
 
     def ready(self, actor: ServerActor, handshake: Handshake, listing: Listing, revision: int) -> None: ...

@@ -20,7 +20,7 @@ from __future__ import annotations
 import math
 import traceback
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import Any
 
 from ..protocol.address import Address
 from ..protocol.config import Era
@@ -47,13 +47,11 @@ from ._messages import (
 )
 from ._peer import LostReason
 from ._room_context import Next, Record, RoomContext, Supervisor
+from ._start import Start
 from ._subscriptions import Subscriptions
 from ._wire import MODERN_VERSIONS
 
 Watcher = Callable[[CallError | None], None]
-# What a visit may wait for, and a call does not.
-TURN: Final = "its turn to be visited"
-INSTALL_TURN: Final = "its turn to install"
 
 
 class ServerActor(CallTable):
@@ -61,7 +59,6 @@ class ServerActor(CallTable):
         "_doomed",
         "_idle_time",
         "_incarnation",
-        "_is_held",
         "_leases",
         "_stepping",
         "_watchers",
@@ -69,17 +66,15 @@ class ServerActor(CallTable):
         "failed_at",
         "failure",
         "loss",
+        "start",
         "subscriptions",
-        "waiting_for",
-        "waiting_since",
     )
 
     def __init__(
         self, address: Address, record: Record, context: RoomContext, supervisor: Supervisor
     ) -> None:
         super().__init__(address, record, context, supervisor)
-        self.waiting_for: str | None = None  # while idle: gate, permit …
-        self.waiting_since = -math.inf  # since when it wants to connect, or does
+        self.start = Start()  # the supervisor moves it
         self.connected_at = -math.inf
         self.failure: CallError | None = None  # why it last failed, until it connects again
         self.failed_at = -math.inf
@@ -89,7 +84,6 @@ class ServerActor(CallTable):
         self._doomed: list[Watcher] = []  # waited for an attempt that has failed and is being cleared away
         self._leases = 0
         self._idle_time = math.inf  # as the supervisor said when it connected, or its policy changed
-        self._is_held = False  # its idle time is over, and the pool's minimum keeps it
         self._incarnation: Incarnation | None = None
         self._stepping = False
 
@@ -104,9 +98,20 @@ class ServerActor(CallTable):
         return self._idle_since
 
     @property
-    def is_held(self) -> bool:
-        """Its idle time is over, it has not been used since, and the pool's minimum keeps it."""
-        return self._is_held
+    def idle_until(self) -> float:
+        """When its idle time is over, if it rests. One that is there after that is kept by the pool's minimum."""
+        return self._idle_since + self._idle_time
+
+    @property
+    def is_idle(self) -> bool:
+        """It is connected, does nothing, and has not been told to go."""
+        return self.life.state is CONNECTED and self.is_resting and not self.is_leaving
+
+    @property
+    def is_leaving(self) -> bool:
+        """It is on its way out, or has been told to go and is in the middle of another step."""
+        told = self.mailbox.system
+        return self.life.state is State.DRAINING or (bool(told) and any(isinstance(m, Leave) for m in told))
 
     @property
     def is_awaited(self) -> bool:
@@ -145,8 +150,6 @@ class ServerActor(CallTable):
     def connect(self) -> None:
         """Granted by the supervisor: gate, slot and permit are had. Joins an attempt under way."""
         if self.life.state is State.IDLE:
-            self.waiting_for = None
-            self.waiting_since = self.context.backend.now()
             try:
                 self._move(Trigger.CONNECT)
             except Exception as error:  # here, or it would be the bug of whoever freed the permit
@@ -204,10 +207,6 @@ class ServerActor(CallTable):
         if self.is_connected and self.peer is not None:
             self.peer.notify(method, params)
 
-    def want_connection(self) -> None:
-        """Somebody other than a call wants it connected: a watcher, its keep-alive policy."""
-        self._want()
-
     @property
     def awaited_since(self) -> float:
         """Since when the longest waiting call or watcher waits; `inf` when there is none."""
@@ -227,7 +226,7 @@ class ServerActor(CallTable):
         for watcher in [watcher for watcher, began in self._watchers.items() if began <= since]:
             if self._watchers.pop(watcher, None) is not None:  # unless one before it made it leave
                 watcher(error)
-        self.supervisor.unwant(self)
+        self.supervisor.withdraw_start(self)
         if had_calls:
             self._call_over()
 
@@ -264,8 +263,7 @@ class ServerActor(CallTable):
     def rearm(self) -> None:
         """Its policy changed: look again at its idle time, its health, its places."""
         self._idle_time = self.supervisor.idle_timeout(self)
-        self._is_held = False
-        self._wake_by(self._life_deadline())
+        self._wake_by(self.idle_until if self.is_idle else self._life_deadline())
         if self._incarnation is not None:
             self._incarnation.rearm()
         self._share_places()
@@ -470,7 +468,6 @@ class ServerActor(CallTable):
         """Closed. The supervisor says what follows; calls that may not wait for it fail now."""
         ending = self.life.ending
         assert ending is not None
-        self.waiting_for = None
         decision = self.supervisor.closed(self, ending)
         if decision.then is not Next.GONE:
             self.life = Life(incarnation=self.life.incarnation + 1)
@@ -481,7 +478,7 @@ class ServerActor(CallTable):
             if decision.then is not Next.CONNECT:
                 self._notify(decision.error)
         if decision.then is Next.CONNECT or (decision.then is Next.IDLE and self.is_awaited):
-            self._want()
+            self.request_start()
 
     def _notify(self, error: CallError | None) -> None:
         """The doomed are told too: of an incarnation that failed there is nothing better to come."""
@@ -514,22 +511,16 @@ class ServerActor(CallTable):
 
     # ---- hooks of the call table ------------------------------------------------------------------------------------
 
-    def _want(self) -> None:
-        if self.life.state is not State.IDLE:
-            return
-        if self.waiting_for is None:
-            self.waiting_for = "permit"
-            self.waiting_since = self.context.backend.now()
-            self.supervisor.want(self)
-        elif self.waiting_for in (TURN, INSTALL_TURN):  # asked for now, not only visited
-            self.supervisor.want(self)
+    def request_start(self) -> None:
+        """A call is waiting, a watcher, or its policy wants it connected."""
+        if self.life.state is State.IDLE:
+            self.supervisor.request_start(self)
 
     def _rest(self, since: float | None = None) -> None:
         """The last call is over: begin to idle (`since`; now when not given), or go on draining."""
         if self.life.state is CONNECTED and not self._leases:
             self._idle_since = self.context.backend.now() if since is None else since
-            self._is_held = False
-            self._wake_by(self._idle_since + self._idle_time)
+            self._wake_by(self.idle_until)
             if self.context.pressed:
                 self.supervisor.rested(self)
         elif self.life.state is State.DRAINING:
@@ -559,33 +550,32 @@ class ServerActor(CallTable):
 
     def doing(self) -> str:
         if self.life.state is State.IDLE:
-            return f"waiting for {self.waiting_for or 'a cue'}"
+            return f"waiting for {self.start.waiting_for or 'a cue'}"
         if self.is_installing:
-            took = self.context.backend.now() - self.waiting_since
+            took = self.context.backend.now() - self.start.waits_since
             line = f": {self.last_line}" if self.last_line else ""
             return f"installing for {took:.0f} s, which goes on{line}"
         tail = self._incarnation.stderr_tail() if self._incarnation is not None else ()
         return f"still {self.life.state.value}" + (f"; stderr: {' — '.join(tail)}" if tail else "")
 
     def _expire_life(self, now: float) -> None:
-        if now < self._life_deadline():
-            return
         if self.life.state is State.DRAINING:
-            self._move(Trigger.DEADLINE)
+            if now >= self._life_deadline():
+                self._move(Trigger.DEADLINE)
+        elif not self.is_idle or now < self.idle_until:
+            return
         elif self._idle_since > self.connected_at and self._idle_time < self.supervisor.idle_timeout(self):
             self.rearm()  # it has been called since its time was shortened
-        elif not self.supervisor.may_expire(self):
-            self._is_held = True
-        else:
+        elif self.supervisor.may_expire(self):  # else the pool takes it when its minimum allows
             ending = Ending(Cause.IDLE_TIMEOUT, reason=Reason.NO_CALL, seconds=self._idle_time)
             self._move(Trigger.DRAIN, ending, now)
 
     def _life_deadline(self) -> float:
-        """When draining has waited long enough, or idling."""
+        """When draining has waited long enough, or idling. An idle time that is over is the pool's affair."""
         life = self.life
         if life.state is CONNECTED:
-            if self.is_resting and not self._is_held:
-                return self._idle_since + self._idle_time
+            if self.is_resting and self.idle_until > self.context.backend.now():
+                return self.idle_until
         elif life.state is State.DRAINING and not life.stopping and life.deadline is not None:
             return life.deadline
         return math.inf

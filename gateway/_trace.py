@@ -1,9 +1,9 @@
 """An event log as a timeline: JSONL from `serve --events` into the Chrome trace format (chrome://tracing, Perfetto).
 
-A lane per address, a span per state an incarnation was in, a mark per policy decision and note. A call is a span of its
-own on its address's call track, named by its tool, from accepted to ended, with a flow from the moment it was sent into
-the incarnation that took it; so a call that waited for a start, or was replayed by a second incarnation, is seen to
-have.
+A lane per address, a span per state an incarnation was in and per queue it waited in before that (its gate, a slot, a
+start permit), a mark per policy decision and note. A call is a span of its own on its address's call track, named by
+its tool, from accepted to ended, with a flow from the moment it was sent into the incarnation that took it; so a call
+that waited for a start, or was replayed by a second incarnation, is seen to have.
 
 Pure: records in, trace events out. The log may be cut off (a gateway that was killed): what was open then ends with the
 last record. What is not a record is counted and left out, never fatal.
@@ -19,6 +19,7 @@ import attrs
 
 _PROCESS: Final = 1
 _MICROSECONDS: Final = 1e6
+_PLACES_THAT_HOLD: Final = ("out", "starting", "live")
 
 Record = Mapping[str, Any]
 TraceEvent = dict[str, Any]
@@ -84,6 +85,7 @@ class _Tracer:
     events: list[TraceEvent] = attrs.field(factory=list[TraceEvent])
     lanes: dict[str, int] = attrs.field(factory=dict[str, int])
     states: dict[str, _Open] = attrs.field(factory=lambda: dict[str, _Open]())
+    waits: dict[str, _Open] = attrs.field(factory=lambda: dict[str, _Open]())  # on the way to a connection
     calls: dict[int, _Call] = attrs.field(factory=lambda: dict[int, _Call]())  # open ones
     last: float = 0.0
 
@@ -92,6 +94,8 @@ class _Tracer:
         kind = record.get("kind")
         if kind == "transition":
             self._transition(record)
+        elif kind == "start":
+            self._start(record)
         elif kind == "call":
             self._call(record)
         else:
@@ -100,6 +104,8 @@ class _Tracer:
     def finish(self) -> list[TraceEvent]:
         for address in tuple(self.states):
             self._end_state(address, self.last)
+        for address in tuple(self.waits):
+            self._end_wait(address)
         for call in tuple(self.calls.values()):
             self.events.append(self._call_event("e", call, {"outcome": "open at the end of the log"}))
         names = [_name(0, "process_name", "greenroom")]
@@ -115,14 +121,29 @@ class _Tracer:
                 str(record.get("to")), self.last, int(record.get("incarnation", 0)), args
             )
 
+    def _start(self, record: Record) -> None:
+        """It came to a place on its way to a connection. Where it waits for nothing, its state says all there is."""
+        address, place = _address(record), str(record.get("place"))
+        self._end_wait(address)
+        if place not in _PLACES_THAT_HOLD:
+            number = int(record.get("incarnation", 0))
+            self.waits[address] = _Open(f"waits for {place}", self.last, number, {})
+
+    def _end_wait(self, address: str) -> None:
+        waited = self.waits.pop(address, None)
+        if waited is not None and self.last > waited.since:
+            self._span(waited, "wait", address, self.last)
+
     def _end_state(self, address: str, at: float) -> None:
         opened = self.states.pop(address, None)
-        if opened is None or opened.state == "idle":
-            return  # an empty lane says idle best
+        if opened is not None and opened.state != "idle":  # an empty lane says idle best
+            self._span(opened, "state", address, at)
+
+    def _span(self, opened: _Open, category: str, address: str, at: float) -> None:
         self.events.append(
             {
                 "name": opened.state,
-                "cat": "state",
+                "cat": category,
                 "ph": "X",
                 "ts": _us(opened.since),
                 "dur": _us(at) - _us(opened.since),

@@ -19,6 +19,7 @@ import attrs
 from .address import Address
 from .errors import Reach
 from .lifecycle import Cause, Reason, State, words_of
+from .start import Place
 
 
 class Kind(enum.Enum):
@@ -26,6 +27,7 @@ class Kind(enum.Enum):
 
     TRANSITION = "transition"
     STEP = "step"  # a connecting server got further
+    START = "start"  # a start came to another place on its way to a connection
     DECISION = "decision"  # a policy decided: gate, restart, pool
     CALL = "call"
     CATALOGUE = "catalogue"  # what is known of a server changed
@@ -96,6 +98,19 @@ class Step(Event):
     @property
     def detail(self) -> str:
         return self.step.value
+
+
+@attrs.frozen(kw_only=True)
+class StartMoved(Event):
+    """A start came to another place on its way to a connection: what it waits for there, or what it has now."""
+
+    kind: ClassVar[Kind] = Kind.START
+
+    place: Place
+
+    @property
+    def detail(self) -> str:
+        return self.place.value
 
 
 # ---- decisions -------------------------------------------------------------------------------------------------------

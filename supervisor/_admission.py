@@ -1,220 +1,267 @@
-"""Admission: what stands between a reason to connect and the grant, after the gate: a slot, then a start permit.
+"""Admission: what stands between the gate and the connection: a slot, then a start permit.
 
 What only a visit wants waits for its turn before that, so that visits never take all the permits, and hold no slot
 while they wait: whoever is called waits for no turn, and passes ahead of the visits that wait for a slot. Of visits
 whose command may have to install its server first there are fewer still at a time: such a start takes minutes and all
 of the line, and they share one cache that they lock and break.
 
-A slot first, so a permit is never held by somebody who waits for a slot. The pool and the permits decide; this is where
-their decisions are carried out: a grant goes on to the permits, an eviction asks the victim to leave. Its slot comes
-back with `closed`, when nothing of its tree is left, and not before.
-
-Who rests and who is on its way out is read off the actors when the pool is about to decide, instead of being told to it
-as it happens: the actors know it anyway, a call on a connected server must not pay for a pool that has room, and no
-ending, whatever its cause, can be forgotten. Only while somebody waits (`RoomContext.pressed`) does an actor say so the
-moment it comes to rest.
+A slot first, so a permit is never held by somebody who waits for a slot. Who waits, who holds what, who rests and who
+is on the way out is read off the actors and their starts whenever something is decided; nothing of it is kept here.
+`look` decides until nothing moves any more: turns, slots (`_pool.decide`), permits, and then who has to go. It is asked
+after every move, so a place that is freed is never left unused. A slot comes back when its start leaves the places that
+hold one, which is when nothing of its tree is left, and not before.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Iterator
+from itertools import chain
+from typing import Protocol
 
-from ..actors import INSTALL_TURN, TURN, RoomContext, ServerActor, Timer
+from ..actors import RoomContext, ServerActor, Timer
 from ..protocol.config import Settings
 from ..protocol.events import Eviction
 from ..protocol.installers import is_installer
-from ..protocol.lifecycle import Cause, Ending, Reason, State
-from ._permits import Permits
-from ._pool import Evict, Grant, Pool, PoolLimits
+from ..protocol.lifecycle import Cause, Ending, Reason
+from ..protocol.start import HOLDS_SLOT, Place
+from ._pool import Decision, PoolLimits, Snapshot, Waiter, decide, may_expire
+from ._start import Starts
 
-_Decisions = list[Grant[ServerActor] | Evict[ServerActor]]
+
+class Asks(Protocol):
+    """What admission has to ask."""
+
+    def kept(self) -> frozenset[str]:
+        """The servers that have a slot set aside."""
+        ...
+
+    def shared_actor(self, server: str) -> ServerActor | None:
+        """The actor of its shared address, if it was needed yet."""
+        ...
+
+    def is_visit(self, actor: ServerActor) -> bool:
+        """Whether it is only to be asked what it has: nobody has called it."""
+        ...
+
+    def begin(self, actor: ServerActor) -> None:
+        """It has a slot, and there is a permit: start it, or send it back to its gate."""
+        ...
 
 
 class Admission:
-    def __init__(self, context: RoomContext) -> None:
-        settings = context.settings
+    def __init__(self, context: RoomContext, asks: Asks) -> None:
+        self.starts = Starts(context)
         self._context = context
-        self._cues: dict[ServerActor, Callable[[], None]] = {}
-        self._deadlines: dict[ServerActor, Timer] = {}
-        self._look: Timer | None = None
-        self.install_turns: Permits[ServerActor] = Permits(settings.install_turns)
-        self.turns: Permits[ServerActor] = Permits(_turns(settings))
-        self.permits: Permits[ServerActor] = Permits(settings.start_permits)
-        self.pool: Pool[ServerActor] = Pool(_limits(settings))
+        self._asks = asks
+        self._is_looking = False
+        self._look_again = False
+        self._reserve_from = -math.inf  # when the last slot over the limit came back
+        self._alarm: Timer | None = None  # when time alone may open the reserve
 
-    def limits_changed(self) -> None:
-        """The settings are others now. Who is live stays; who waits may be served."""
-        settings = self._context.settings
-        self.install_turns.resize(settings.install_turns)
-        self.turns.resize(_turns(settings))
-        self.permits.resize(settings.start_permits)
-        self.pool.limits = _limits(settings)
-        self._look_again()
+    # ---- moves ------------------------------------------------------------------------------------------------------
 
-    def set_aside(self, actor: ServerActor) -> bool:
-        """A slot for a keep-alive server, for good. False when the rest would be left without."""
-        is_aside = self.pool.set_aside(actor)
-        self._look_again()
-        return is_aside
-
-    def give_back(self, actor: ServerActor) -> None:
-        """It is no keep-alive server any more: its slot is anybody's. Harmless when it had none."""
-        if self.pool.give_back(actor):
-            self._look_again()
-
-    def enter(self, actor: ServerActor, granted: Callable[[], None], *, in_turn: bool = False) -> None:
-        """Queue for a slot and a permit; `granted()` when both are had, at once or later. `in_turn`: it is only
-        visited. Entering again changes nothing but that."""
-        self._cues[actor] = granted
-        if not in_turn:
-            self.install_turns.give_up(actor)
-            self.turns.give_up(actor)
-            self._enter_pool(actor)
+    def enter(self, actor: ServerActor) -> None:
+        """Its gate lets it pass: queue for a slot and a permit. What is only visited queues for its turn first."""
+        if not self._asks.is_visit(actor):
+            self.move(actor, Place.SLOT)
         elif is_installer(actor.definition.command, actor.definition.args):
-            actor.waiting_for = INSTALL_TURN
-            self.install_turns.acquire(actor, lambda: self._wait_for_turn(actor))
+            self.move(actor, Place.INSTALL_TURN)
         else:
-            self._wait_for_turn(actor)
+            self.move(actor, Place.TURN)
 
-    def _wait_for_turn(self, actor: ServerActor) -> None:
-        actor.waiting_for = TURN
-        self.turns.acquire(actor, lambda: self._enter_pool(actor, gives_way=True))
-
-    def _enter_pool(self, actor: ServerActor, *, gives_way: bool = False) -> None:
-        if self.pool.holds(actor):
-            self._granted(actor)
-            return
-        actor.waiting_for = "slot"
-        self._read_the_actors()
-        group = None if actor.address.is_shared else actor.address.server
-        self._carry_out(self.pool.acquire(actor, self._now(), group, gives_way=gives_way))
-        if actor.waiting_for == "slot":
+    def move(self, actor: ServerActor, place: Place) -> None:
+        """Move its start, and see what follows for everybody."""
+        gives_back = actor.start.place in HOLDS_SLOT and place not in HOLDS_SLOT and not self._is_kept(actor)
+        self.starts.move(actor, place)
+        if gives_back and self._shared() >= self.capacity:
+            self._reserve_from = self._now()  # it was one too many
+        self.look()
+        if actor.start.place is Place.SLOT and actor.start.deadline is None:
             self._bound_the_wait(actor)
 
-    def started(self, actor: ServerActor) -> None:
-        """The attempt to connect is over: its permit goes to the next."""
-        self.install_turns.release(actor)
-        self.turns.release(actor)
-        self.permits.release(actor)
+    # ---- what there is ----------------------------------------------------------------------------------------------
 
-    def leave(self, actor: ServerActor) -> None:
-        """It is closed, or no longer wants to connect: nothing of it is held or queued any more."""
-        self._cues.pop(actor, None)
-        self._forget_deadline(actor)
-        self.install_turns.release(actor)
-        self.turns.release(actor)
-        self.permits.release(actor)
-        self._read_the_actors()
-        now = self._now()
-        self._carry_out(
-            self.pool.free(actor, now) if self.pool.holds(actor) else self.pool.abandon(actor, now)
+    @property
+    def limits(self) -> PoolLimits:
+        settings = self._context.settings
+        return PoolLimits(
+            settings.max_connections,
+            settings.reserve_connections,
+            settings.reserve_timeout,
+            settings.min_connections,
         )
 
-    def return_slot(self, actor: ServerActor) -> None:
-        """Its transport holds no connection: it is ready without a slot."""
-        self._read_the_actors()
-        self._carry_out(self.pool.free(actor, self._now()))
-
-    def rested(self, actor: ServerActor) -> None:
-        """While somebody waits: it has come to rest, and may be asked to go."""
-        self._read_the_actors()
-        self._carry_out(self.pool.rested(actor, self._now(), is_victim=_is_victim(actor)))
+    @property
+    def capacity(self) -> int:
+        """Slots for those that have none set aside."""
+        return self._context.settings.max_connections - len(self._asks.kept())
 
     def may_expire(self, actor: ServerActor) -> bool:
-        """Its idle time is over. False: the minimum holds it; it goes when the total exceeds that."""
-        self._read_the_actors()
-        return self.pool.may_expire(actor)
+        """Its idle time is over. False: the minimum keeps it; it goes when the total exceeds that."""
+        return actor.start.place not in HOLDS_SLOT or may_expire(self._staying(), self.limits)
 
-    # ---- carrying out -----------------------------------------------------------------------------------------------
+    def _is_kept(self, actor: ServerActor) -> bool:
+        return actor.address.is_shared and actor.address.server in self._asks.kept()
 
-    def _carry_out(self, decisions: _Decisions) -> None:
-        for decision in decisions:
-            if isinstance(decision, Grant):
-                self._granted(decision.who)
-            elif self.pool.still_goes(decision.who):
-                self._evicted(decision.who)
-            elif decision.who.is_held:
-                self.pool.may_expire(decision.who)
-        self._context.pressed = self.pool.is_pressed
-        self._watch()
+    def _kept_actors(self) -> Iterator[ServerActor]:
+        found = map(self._asks.shared_actor, self._asks.kept())
+        return (actor for actor in found if actor is not None)
 
-    def _granted(self, actor: ServerActor) -> None:
-        granted = self._cues.get(actor)
-        if granted is None:
-            return  # it left while another's grant, decided in the same step, was carried out
-        self._forget_deadline(actor)
-        actor.waiting_for = "permit"
-        self.permits.acquire(actor, granted)
+    def _shared(self) -> int:
+        """How many hold a slot that is set aside for nobody."""
+        own = sum(actor.start.place in HOLDS_SLOT for actor in self._kept_actors())
+        return self.starts.slots_held - own
 
-    def _evicted(self, actor: ServerActor) -> None:
-        reason = Reason.MAKES_ROOM if self.pool.waiting else Reason.OVER_LIMIT
+    def _staying(self) -> int:
+        return sum(not actor.is_leaving for actor in self.starts.holders())
+
+    def snapshot(self) -> Snapshot[ServerActor]:
+        """What the pool decides from, now."""
+        now, starts, limits, kept = self._now(), self.starts, self.limits, self._asks.kept()
+        holders = starts.holders()
+        leaving = [actor for actor in holders if actor.is_leaving]
+        idle = [actor for actor in starts.at(Place.LIVE) if actor.is_idle]
+        resting = [actor for actor in idle if actor.address.is_shared and actor.address.server not in kept]
+        resting.sort(key=_idle_since)
+        overdue = [actor for actor in resting if actor.idle_until <= now] if limits.minimum else []
+        overdue.sort(key=_idle_until)
+        return Snapshot(
+            now,
+            limits,
+            kept=len(kept),
+            shared=self._shared(),
+            leaving=sum(not self._is_kept(actor) for actor in leaving),
+            staying=len(holders) - len(leaving),
+            resting=resting,
+            overdue=overdue,
+            groups=Counter(actor.address.server for actor in holders if not actor.address.is_shared),
+            waiting=self._queue(),
+            reserve_from=self._reserve_from,
+        )
+
+    def _queue(self) -> Iterator[Waiter[ServerActor]]:
+        """Who waits for a slot: those with one set aside, then whoever is called, then those that are only visited."""
+        for actor in self._kept_actors():
+            if actor.start.place is Place.SLOT:
+                yield Waiter(actor, actor.start.since, is_kept=True)
+        for is_visit in (False, True):
+            for actor in self.starts.at(Place.SLOT):
+                if self._asks.is_visit(actor) is is_visit and not self._is_kept(actor):
+                    group = None if actor.address.is_shared else actor.address.server
+                    yield Waiter(actor, actor.start.since, group)
+
+    # ---- deciding ---------------------------------------------------------------------------------------------------
+
+    def look(self) -> None:
+        """Decide until nothing moves any more. What moves meanwhile is seen by the one who is looking already."""
+        self._look_again = True
+        if self._is_looking:
+            return
+        self._is_looking = True
+        try:
+            while self._look_again:
+                self._look_again = False
+                while self._give_turns() or (decision := self._give_slots()).grants or self._give_permits():
+                    pass
+                self._send_away(decision)
+        finally:
+            self._is_looking = False
+
+    def _give_turns(self) -> bool:
+        """Whether anybody's turn has come."""
+        settings, starts = self._context.settings, self.starts
+        if starts.count(Place.INSTALL_TURN):
+            taken = sum(_installs(actor) for actor in self._visits())
+            if taken < settings.install_turns:
+                self.starts.move(next(iter(starts.at(Place.INSTALL_TURN))), Place.TURN)
+                return True
+        if starts.count(Place.TURN):
+            taken = sum(actor.start.place is not Place.TURN for actor in self._visits())
+            if taken < _turns(settings):
+                self._enter_pool(next(iter(starts.at(Place.TURN))))
+                return True
+        return False
+
+    def _visits(self) -> Iterator[ServerActor]:
+        """The visits that have their turn, or their turn to install."""
+        places = (Place.TURN, Place.SLOT, Place.PERMIT, Place.STARTING)
+        found = chain.from_iterable(self.starts.at(place) for place in places)
+        return (actor for actor in found if self._asks.is_visit(actor))
+
+    def _enter_pool(self, actor: ServerActor) -> None:
+        self.starts.move(actor, Place.SLOT)
+        self._bound_the_wait(actor)
+
+    def _give_slots(self) -> Decision[ServerActor]:
+        """Ask the pool, if there is anything to ask it."""
+        is_over = self._shared() > self.capacity
+        self._context.pressed = is_over or self.starts.count(Place.SLOT) > 0
+        if not self._context.pressed and not self.limits.minimum:
+            return _NOTHING
+        decision = decide(self.snapshot())
+        for actor in decision.grants:
+            self.starts.move(actor, Place.PERMIT)
+        return decision
+
+    def _give_permits(self) -> bool:
+        if self.starts.count(Place.STARTING) >= self._context.settings.start_permits:
+            return False
+        first = next(iter(self.starts.at(Place.PERMIT)), None)
+        if first is not None:
+            self._asks.begin(first)
+        return first is not None
+
+    def _send_away(self, decision: Decision[ServerActor]) -> None:
+        """Nobody can be served any more: who has to go, and when to look again."""
+        for actor in decision.evictions:
+            self._evict(actor)
+        if self._alarm is not None:
+            self._alarm.cancel()
+            self._alarm = None
+        if decision.look_at < math.inf:
+            self._alarm = self._context.timers.at(decision.look_at, self.look)
+
+    def _evict(self, actor: ServerActor) -> None:
+        reason = Reason.MAKES_ROOM if self.starts.count(Place.SLOT) else Reason.OVER_LIMIT
         self._context.events.emit(Eviction, actor.address, actor.life.incarnation, reason=reason)
         # Patient: if a call slips in before this is handled, it is finished first.
         actor.leave(Ending(Cause.EVICTED, reason=reason))
 
-    def _read_the_actors(self) -> None:
-        for actor in self.pool.holders:
-            if actor.life.state is State.DRAINING:
-                self.pool.leaving(actor)
-            elif not actor.is_held:
-                self.pool.busy(actor)  # it was used, since it was held for its idle time
-        resting = [actor for actor in self.pool.holders if actor.is_connected and actor.is_resting]
-        resting.sort(key=lambda actor: actor.idle_since)
-        self.pool.see_idle({actor: _is_victim(actor) for actor in resting})
-
-    def _watch(self) -> None:
-        """Look again when time alone may open the reserve."""
-        when = self.pool.next_look()
-        if self._look is not None:
-            self._look.cancel()
-            self._look = None
-        if when < math.inf:
-            self._look = self._context.timers.at(when, self._look_again)
-
-    def _look_again(self) -> None:
-        self._read_the_actors()
-        self._carry_out(self.pool.look(self._now()))
-
     # ---- the bound on waiting ---------------------------------------------------------------------------------------
 
     def _bound_the_wait(self, actor: ServerActor) -> None:
-        """Whoever waits for a slot waits so long, each from when he came; calls have a bound of their own besides."""
+        """Whoever waits for a slot waits no longer than this, each from its own arrival; calls have another bound."""
         since = min(actor.awaited_since, self._now())
         when = since + self._context.settings.acquire_timeout
-        self._forget_deadline(actor)
-        self._deadlines[actor] = self._context.timers.at(when, lambda: self._too_late(actor, since))
+        actor.start.deadline = self._context.timers.at(when, lambda: self._too_late(actor, since))
 
     def _too_late(self, actor: ServerActor, since: float) -> None:
-        self._deadlines.pop(actor, None)
-        if actor.waiting_for == "slot":
-            actor.refuse_waiting(f"no slot of {self.pool.limits.slots} became free in time", since)
-        if actor.waiting_for == "slot" and actor not in self._deadlines:
+        actor.start.deadline = None
+        actor.refuse_waiting(f"no slot of {self.limits.slots} became free in time", since)
+        if actor.start.place is Place.SLOT and actor.start.deadline is None:
             self._bound_the_wait(actor)
-
-    def _forget_deadline(self, actor: ServerActor) -> None:
-        timer = self._deadlines.pop(actor, None)
-        if timer is not None:
-            timer.cancel()
 
     def _now(self) -> float:
         return self._context.backend.now()
 
 
-def _is_victim(actor: ServerActor) -> bool:
-    """Whether pressure may take it: a session's child is ended by its session's own limits only."""
-    return actor.address.is_shared
+_NOTHING: Decision[ServerActor] = Decision()
+
+
+def _idle_since(actor: ServerActor) -> float:
+    return actor.idle_since
+
+
+def _idle_until(actor: ServerActor) -> float:
+    return actor.idle_until
+
+
+def _installs(actor: ServerActor) -> bool:
+    return is_installer(actor.definition.command, actor.definition.args)
 
 
 def _turns(settings: Settings) -> int:
     """How many visits may start at a time: a fifth of the permits is for those who are called."""
     return max(1, settings.start_permits - max(1, settings.start_permits // 5))
-
-
-def _limits(settings: Settings) -> PoolLimits:
-    return PoolLimits(
-        settings.max_connections,
-        settings.reserve_connections,
-        settings.reserve_timeout,
-        settings.min_connections,
-    )

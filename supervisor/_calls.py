@@ -201,14 +201,14 @@ class Calls(Requests):
 
         forget = actor.watch(connected)
         try:
-            root.demand(actor) if by_name else root.ask_for(actor)
+            root.start_by_name(actor) if by_name else root.start_as_called(actor)
             with anyio.fail_after(limit):
                 await waiter.wait()
         except TimeoutError:
             raise _not_ready(actor, limit) from None
         finally:
             forget()
-            root.leave_alone(actor)
+            root.withdraw_start(actor)
         if box[0] is not None:
             raise box[0].copy()
 

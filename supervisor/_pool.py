@@ -1,49 +1,37 @@
-"""The pool: at most so many live connections, whoever they belong to.
+"""The pool: at most so many live connections, whoever they belong to. One pure function says what to do next.
+
+`decide` reads a `Snapshot` (who is live, resting since when, on its way out, overdue; who waits since when; limits;
+now) and answers with grants and evictions. It remembers nothing. So nothing has to be told to it, and nothing told to
+it can be forgotten: whoever asks, asks about what there is.
 
 Rules (DESIGN, Policies; the contract of the pool that the originals document and do not keep).
 
 * A slot is held from the grant until nothing of the process tree is left: a stopping child still counts.
-* Who finds no free slot waits, first come first served; who gives way (it was not called, only to be visited) waits
-  behind those who do not. For each that waits, one idle connection is asked to go:
-  the one that has been idle longest. The idle list is LIFO: what was just used goes to its head, victims come from
-  its tail.
+* Who finds no free slot waits, first come, first served. A server that is only visited waits behind those that are
+  called. For each that waits one idle connection is asked to go: the one that has been idle longest.
 * The reserve opens only to the head of the queue, and only after it has waited `reserve_timeout`. While more than
-  `slots` are live, whatever becomes idle goes at once, and the slot it frees is not handed on.
-* `minimum` guards idle and pressure eviction alike: no eviction takes the total to below it. A connection that has
-  outstayed its idle time and is held by the guard goes, the oldest first, as soon as the total exceeds it.
-* A slot for each keep-alive server is set aside (`set_aside`) until it is no such server any more (`give_back`), and at
-  least one is left for the rest. Set aside while all are in use, it is its own once others have gone: the bound holds.
+  `slots` are live, whatever becomes idle goes at once, and the slot it frees is not handed on: from then on the head
+  waits for the reserve anew (`reserve_from`).
+* `minimum` guards idle and pressure eviction alike: no eviction takes the total below it. A connection whose idle time
+  is over and that the minimum keeps is *overdue*. It goes, the longest overdue first, once the total exceeds that.
+* A slot is set aside for each keep-alive server, and at least one is left for the rest. Set aside while all are in use,
+  it is its own once others have gone: the bound holds.
 * The sessions and calls of one server (a `group`) hold at most half the slots, so one server cannot fill the room.
-* A waiter that leaves, leaves no trace.
 
-`Pool` decides and does nothing: each method returns what is now to be done, as `Grant`s and `Evict`s, in order. It has
-no clock; `now` (seconds) comes in where time matters, and `next_look` says when to ask again. Rejected: evicting from
-inside the caller's acquire (the victim's process is not gone by then, and the bound is broken while it dies).
+Rejected: evicting from inside the caller's request (the victim's process is not gone by then, and the bound is broken
+while it dies); a pool with lists of its own (they drifted from what the actors knew).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Mapping
+from collections import Counter
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import Generic, TypeVar
 
 import attrs
 
 K = TypeVar("K", bound=Hashable)
-
-
-@attrs.frozen
-class Grant(Generic[K]):
-    """It holds a slot now."""
-
-    who: K
-
-
-@attrs.frozen
-class Evict(Generic[K]):
-    """Ask it to go; its slot is free once `free` is told."""
-
-    who: K
 
 
 @attrs.frozen
@@ -54,269 +42,132 @@ class PoolLimits:
     minimum: int = 0
 
 
-@attrs.define
-class _Waiter:
+@attrs.frozen
+class Waiter(Generic[K]):
+    """Somebody who waits for a slot."""
+
+    who: K
     since: float
-    group: str | None
-    gives_way: bool = False
+    group: str | None = None  # the server, for the child of a session or a call
+    is_kept: bool = False  # a slot is set aside for it
 
 
-@attrs.define
-class _Holder:
-    group: str | None
-    is_kept: bool = False  # in a slot set aside for it
-    is_victim: bool = True  # may be evicted to make room
-    is_leaving: bool = False
+@attrs.frozen
+class Snapshot(Generic[K]):
+    """What there is, at one moment. Shared: everybody without a slot set aside."""
 
-
-class Pool(Generic[K]):
-    def __init__(self, limits: PoolLimits) -> None:
-        self.limits = limits
-        self._holders: dict[K, _Holder] = {}
-        self._idle: dict[K, None] = {}  # longest idle first: the tail of the LIFO list is its beginning
-        self._expired: dict[K, None] = {}  # held by the minimum although their idle time is over
-        self._waiting: dict[K, _Waiter] = {}
-        self._kept: set[K] = set()
-
-    # ---- what can be seen -------------------------------------------------------------------------------------------
-
-    @property
-    def live(self) -> int:
-        """Slots that are held, those of stopping children included."""
-        return len(self._holders)
-
-    @property
-    def waiting(self) -> int:
-        return len(self._waiting)
-
-    @property
-    def holders(self) -> tuple[K, ...]:
-        return tuple(self._holders)
-
-    @property
-    def is_pressed(self) -> bool:
-        """Whether anybody's coming to rest would change anything."""
-        return bool(self._waiting or self._expired or self._shared_live > self.capacity)
-
-    @property
-    def idle(self) -> tuple[K, ...]:
-        """The idle list, its head (most recently used) first."""
-        return tuple(reversed(self._idle))
+    now: float
+    limits: PoolLimits
+    kept: int = 0  # slots set aside
+    shared: int = 0  # slots that the shared hold, those on their way out included
+    leaving: int = 0  # of these, on their way out: free before long, without anybody being asked
+    staying: int = 0  # everybody who is live and not on the way out
+    resting: Sequence[K] = ()  # shared ones that may be asked to go, the longest idle first
+    overdue: Sequence[K] = ()  # of these, whose idle time is over, the longest overdue first
+    groups: Mapping[str, int] = attrs.field(factory=dict[str, int])  # slots that each group holds
+    waiting: Iterable[Waiter[K]] = ()  # in order; read only as far as somebody may be served
+    reserve_from: float = -math.inf  # when the last slot over the limit came back
 
     @property
     def capacity(self) -> int:
         """Slots for those that have none set aside."""
-        return self.limits.slots - len(self._kept)
+        return self.limits.slots - self.kept
 
-    def holds(self, who: K) -> bool:
-        return who in self._holders
 
-    def is_held(self, who: K) -> bool:
-        """Its idle time is over, and the minimum keeps it."""
-        return who in self._expired
+@attrs.frozen
+class Decision(Generic[K]):
+    """What to do now. Grants come first: evictions are only decided once nobody is left who can be served."""
 
-    # ---- what happens -----------------------------------------------------------------------------------------------
+    grants: tuple[K, ...] = ()
+    evictions: tuple[K, ...] = ()  # ask these to go; their slots are free when they are gone
+    look_at: float = math.inf  # when time alone may change the answer
 
-    def set_aside(self, who: K) -> bool:
-        """A slot for `who` alone, for good. False when only one would be left for the rest: it is one of them."""
-        if who not in self._kept and self.capacity <= 1:
-            return False
-        self._kept.add(who)
-        self._keep(who, is_kept=True)
-        return True
 
-    def give_back(self, who: K) -> bool:
-        """No slot is set aside for `who` any more; one it holds is the rest's. False when there was none."""
-        if who not in self._kept:
-            return False
-        self._kept.discard(who)
-        self._keep(who, is_kept=False)
-        return True
+def decide(it: Snapshot[K]) -> Decision[K]:
+    """Whom to grant a slot and whom to ask to go, now.
 
-    def _keep(self, who: K, *, is_kept: bool) -> None:
-        holder = self._holders.get(who)
-        if holder is not None:
-            holder.is_kept, holder.is_victim = is_kept, True  # while kept it is on no list to be taken from
-            self.busy(who)
+    Evictions are only decided once nobody is left who can be served. So carry out the grants, and ask again: a grant
+    may be given back at once, and whom it costs a place depends on what there is then.
+    """
+    queue = _Queue(it)
+    if queue.grants:
+        return Decision(grants=tuple(queue.grants))
+    return Decision(evictions=tuple(_evictions(it, queue.unserved)), look_at=_reserve_opens(it, queue.head))
 
-    def acquire(
-        self, who: K, now: float, group: str | None = None, *, gives_way: bool = False
-    ) -> list[Grant[K] | Evict[K]]:
-        """Somebody wants a slot: granted now, or queued. `group`: the server, for a session's or a call's child."""
-        if who in self._holders or who in self._waiting:
-            return []
-        patient = {} if gives_way else {who: each for who, each in self._waiting.items() if each.gives_way}
-        for each in patient:
-            del self._waiting[each]
-        self._waiting[who] = _Waiter(now, group, gives_way)
-        self._waiting |= patient
-        return self._serve(now)
 
-    def abandon(self, who: K, now: float) -> list[Grant[K] | Evict[K]]:
-        """It no longer waits. Harmless when it did not."""
-        if self._waiting.pop(who, None) is None:
-            return []
-        return self._serve(now)
+def may_expire(staying: int, limits: PoolLimits) -> bool:
+    """Whether a connection whose idle time is over may go. If not, it goes once the total exceeds the minimum."""
+    return staying > limits.minimum
 
-    def free(self, who: K, now: float) -> list[Grant[K] | Evict[K]]:
-        """Nothing of it is left. Harmless when it held nothing."""
-        if self._holders.pop(who, None) is None:
-            return []
-        self._idle.pop(who, None)
-        self._expired.pop(who, None)
-        if self._shared_live >= self.capacity and self._waiting:
-            # It was one too many: its slot is not handed on, and the reserve must be earned anew.
-            next(iter(self._waiting.values())).since = now
-        return self._serve(now)
 
-    def rested(self, who: K, now: float, *, is_victim: bool = True) -> list[Grant[K] | Evict[K]]:
-        """Its last call is over: to the head of the idle list. `is_victim` False: only its own idle time ends it."""
-        holder = self._holders.get(who)
-        if holder is None or holder.is_leaving or holder.is_kept:
-            return []
-        self._idle.pop(who, None)
-        self._idle[who] = None
-        holder.is_victim = is_victim
-        return self.look(now)
+class _Queue(Generic[K]):
+    """Who waits: whom there is a slot for, and how many others may have one."""
 
-    def busy(self, who: K) -> None:
-        """It has a call: off the idle list, in the same step."""
-        self._idle.pop(who, None)
-        self._expired.pop(who, None)
+    def __init__(self, it: Snapshot[K]) -> None:
+        self.grants: list[K] = []
+        self.head: Waiter[K] | None = None  # of the shared ones who stay in the queue, if it may have a slot
+        self.unserved = 0  # who may have a slot and gets none now; no further than evictions can help
+        self._it = it
+        self._shared = it.shared
+        self._groups = Counter(it.groups)
+        self._read()
 
-    def see_idle(self, resting: Mapping[K, bool]) -> None:
-        """The idle list as it is now (the owner keeps it elsewhere): who rests, the longest first, and whether
-        it may be a victim. Decides nothing; what follows from it comes with the next event."""
-        self._idle = {who: None for who in resting if who in self._holders and not self._is_off_limits(who)}
-        self._expired = {who: None for who in self._expired if who in self._idle}
-        for who in self._idle:
-            self._holders[who].is_victim = resting[who]
+    def _read(self) -> None:
+        enough = self._it.leaving + len(self._it.resting)
+        is_head = True
+        for waiter in self._it.waiting:
+            if self._has_half(waiter.group):
+                is_head = is_head and waiter.is_kept
+            elif self._has_slot(waiter, is_head=is_head):
+                self._grant(waiter)
+            else:
+                self.unserved += 1
+                if is_head and not waiter.is_kept:
+                    self.head, is_head = waiter, False
+                if self.unserved > enough and self._shared >= self._it.capacity:
+                    return
 
-    def _is_off_limits(self, who: K) -> bool:
-        holder = self._holders[who]
-        return holder.is_leaving or holder.is_kept
+    def _has_slot(self, waiter: Waiter[K], *, is_head: bool) -> bool:
+        capacity, reserve = self._it.capacity, self._it.limits.reserve
+        if waiter.is_kept:  # its own, unless the others have not yet made the place it was set aside in
+            return self._shared <= capacity + reserve
+        is_open = is_head and self._it.now >= _earned_at(self._it, waiter)
+        return self._shared < capacity + (reserve if is_open else 0)
 
-    def leaving(self, who: K) -> None:
-        """It is on its way out, for whatever reason; its slot comes with `free`. Decides nothing; may be said again."""
-        holder = self._holders.get(who)
-        if holder is not None:
-            holder.is_leaving = True
-            self.busy(who)
+    def _has_half(self, group: str | None) -> bool:
+        return group is not None and self._groups[group] >= max(1, self._it.limits.slots // 2)
 
-    def may_expire(self, who: K) -> bool:
-        """Its idle time is over: may it go? If not, it goes as soon as the total exceeds the minimum.
+    def _grant(self, waiter: Waiter[K]) -> None:
+        self.grants.append(waiter.who)
+        self._shared += not waiter.is_kept
+        if waiter.group is not None:
+            self._groups[waiter.group] += 1
 
-        What holds no slot (it was returned) may go: it counts for no minimum. Not asked of one
-        with a slot set aside: it has no idle time.
-        """
-        if who not in self._holders or self._staying > self.limits.minimum:
-            return True
-        self._idle[who] = None
-        self._expired[who] = None
-        return False
 
-    def still_goes(self, who: K) -> bool:
-        """Whether an eviction still stands: a grant that was decided with it may have been given back at once, and
-        without that the total would sink below the minimum. False: it stays."""
-        holder = self._holders.get(who)
-        if holder is None:
-            return False
-        if self._staying < self.limits.minimum and self._shared_live <= self.capacity:
-            holder.is_leaving = False
-            self._idle[who] = None
-            return False
-        return True
+def _evictions(it: Snapshot[K], unserved: int) -> list[K]:
+    """The surplus, then one for each that waits, then those that the minimum no longer keeps."""
+    gone: list[K] = []
+    surplus = it.shared - it.leaving - it.capacity
+    for who in it.resting:
+        # A waiter takes the victim's place: the total comes back, but in between it must not sink too low.
+        makes_room = it.leaving + len(gone) < unserved and it.staying - len(gone) > it.limits.minimum
+        if len(gone) >= surplus and not makes_room:
+            break
+        gone.append(who)
+    for who in it.overdue:
+        if it.staying - len(gone) <= it.limits.minimum:
+            break
+        if who not in gone:
+            gone.append(who)
+    return gone
 
-    def look(self, now: float) -> list[Grant[K] | Evict[K]]:
-        """Time has passed, or the limits are others: the reserve may open, the surplus goes."""
-        return [*self._shed(), *self._serve(now)]
 
-    def _shed(self) -> list[Grant[K] | Evict[K]]:
-        """More are live than there are slots: the longest idle go at once."""
-        victims = [who for who in self._idle if self._holders[who].is_victim]
-        return [self._evict(who) for who in victims[: max(0, self._surplus)]]
+def _earned_at(it: Snapshot[K], waiter: Waiter[K]) -> float:
+    """When it has waited long enough for the reserve."""
+    return max(waiter.since, it.reserve_from) + it.limits.reserve_timeout
 
-    def next_look(self) -> float:
-        """When the reserve may open next; `inf` when time alone changes nothing."""
-        head = next(iter(self._waiting.values()), None)
-        is_reserve_left = self.capacity <= self._shared_live < self.capacity + self.limits.reserve
-        if head is None or not is_reserve_left or self._is_over_half(head.group):
-            return math.inf
-        return head.since + self.limits.reserve_timeout
 
-    # ---- how it decides ---------------------------------------------------------------------------------------------
-
-    @property
-    def _shared_live(self) -> int:
-        return sum(not holder.is_kept for holder in self._holders.values())
-
-    @property
-    def _leaving(self) -> int:
-        """Shared slots that will be free without anybody being asked."""
-        return sum(holder.is_leaving and not holder.is_kept for holder in self._holders.values())
-
-    @property
-    def _surplus(self) -> int:
-        """How many more than there are slots will be left."""
-        return self._shared_live - self._leaving - self.capacity
-
-    @property
-    def _staying(self) -> int:
-        """The total once all who are on their way out are out."""
-        return sum(not holder.is_leaving for holder in self._holders.values())
-
-    def _serve(self, now: float) -> list[Grant[K] | Evict[K]]:
-        """Grants as far as there are slots, then one eviction for each that still waits."""
-        decisions: list[Grant[K] | Evict[K]] = []
-        for who in tuple(self._waiting):
-            if not self._is_over_half(self._waiting[who].group) and self._has_slot(who, now):
-                decisions.append(self._grant(who))
-        decisions += self._make_room()
-        return decisions + self._release_expired()
-
-    def _has_slot(self, who: K, now: float) -> bool:
-        if who in self._kept:  # its own, unless the others have not yet made the place it was set aside in
-            return self._shared_live <= self.capacity + self.limits.reserve
-        if self._shared_live < self.capacity:
-            return True
-        is_head = next(iter(self._waiting)) == who
-        patient = now - self._waiting[who].since >= self.limits.reserve_timeout
-        return is_head and patient and self._shared_live < self.capacity + self.limits.reserve
-
-    def _grant(self, who: K) -> Grant[K]:
-        is_kept = who in self._kept
-        self._holders[who] = _Holder(self._waiting.pop(who).group, is_kept)
-        return Grant(who)
-
-    def _is_over_half(self, group: str | None) -> bool:
-        if group is None:
-            return False
-        held = sum(holder.group == group for holder in self._holders.values())
-        return held >= max(1, self.limits.slots // 2)
-
-    def _make_room(self) -> list[Evict[K]]:
-        wanted = sum(not self._is_over_half(waiter.group) for waiter in self._waiting.values())
-        on_their_way = self._leaving
-        evictions: list[Evict[K]] = []
-        for who in tuple(self._idle):
-            # A waiter takes the victim's place: the total comes back, but in between it must not sink too low.
-            if on_their_way >= wanted or self._staying <= self.limits.minimum:
-                break
-            if self._holders[who].is_victim:
-                evictions.append(self._evict(who))
-                on_their_way += 1
-        return evictions
-
-    def _release_expired(self) -> list[Evict[K]]:
-        evictions: list[Evict[K]] = []
-        for who in tuple(self._expired):
-            if self._staying <= self.limits.minimum:
-                break
-            evictions.append(self._evict(who))
-        return evictions
-
-    def _evict(self, who: K) -> Evict[K]:
-        self._idle.pop(who, None)
-        self._expired.pop(who, None)
-        self._holders[who].is_leaving = True
-        return Evict(who)
+def _reserve_opens(it: Snapshot[K], head: Waiter[K] | None) -> float:
+    """When the reserve opens to the head of the queue; `inf` when time alone changes nothing."""
+    is_left = it.capacity <= it.shared < it.capacity + it.limits.reserve
+    return _earned_at(it, head) if head is not None and is_left else math.inf

@@ -2,12 +2,12 @@
 
 It is the `Supervisor` of every server actor. All of it is plain functions called from inside an actor's step, so a
 decision is never out of date when it is acted on. The policies are pure objects next door (`_gate`, `_restart`,
-`_pool`, `_permits`); here is only the wiring: which policy is asked when, and what follows.
+`_pool`); here is only the wiring: which policy is asked when, and what follows.
 
 From a reason to connect to the grant, an idle actor passes three doors in this order: its server's gate (waits for it
 to open; an explicit connect goes around it, once a second), then admission (`_admission`): a slot of the pool, and a
-start permit. It can leave the queue at each without a trace. The gate may shut while it waits: when the permit comes,
-it is asked once more.
+start permit. Which of them it is at, its `Start` says, and nothing else does; leaving every queue is one move. The gate
+may shut while it waits: when the permit comes, it is asked once more.
 
 A half-open gate's one probe is a call, or an attempt to connect that no call asked for; the record holds which. Only
 its own end is the probe's end, and one that ends without an answer hands its turn to the next call that waits.
@@ -60,6 +60,7 @@ from ..protocol.errors import (
 )
 from ..protocol.events import EndDecision, GateDecision, GateMove
 from ..protocol.lifecycle import Cause, Ending, Reason, State
+from ..protocol.start import TURNS, Place
 from ._admission import Admission
 from ._gate import Gate, GatePolicy, Pass
 from ._restart import Intensity, after
@@ -120,22 +121,21 @@ class ServerRecord(Record):
     probe: Call | ServerActor | None = None  # whose turn it is, while the gate is half-open
     visit: ServerActor | None = None  # who is to find out what it has; None once that is known
     gate_timer: Timer | None = None  # when those at the gate apply again
-    at_gate: dict[ServerActor, None] = attrs.field(factory=dict[ServerActor, None])
     wanted: set[ServerActor] = attrs.field(
         factory=set[ServerActor]
     )  # explicit connect: around the gate, and back from down
     again: set[ServerActor] = attrs.field(
         factory=set[ServerActor]
     )  # wanted after its attempt had failed: the next one is meant
-    standing: set[ServerActor] = attrs.field(
-        factory=set[ServerActor]
-    )  # connects by policy: no caller leaving can undo it
-    restarting: set[ServerActor] = attrs.field(
-        factory=set[ServerActor]
-    )  # the next start follows a loss or a failure
     last_start: float = -math.inf
     failure: str | None = None  # why it last failed, a server's own in any scope; forgotten when it connects
     failed_at: float = -math.inf
+
+    @property
+    def is_kept(self) -> bool:
+        """It is kept alive, and may live."""
+        definition = self.definition
+        return definition.lifecycle is _KEEP_ALIVE and self.broken is None and not definition.disabled
 
     def __attrs_post_init__(self) -> None:
         self.address = Address(self.definition.name)
@@ -155,7 +155,10 @@ class Root:
         self._learn = learn
         self._on_visited = visited  # told of the end of each try to visit a server, good or bad
         self._policy = GatePolicy.of(context.settings)
-        self.admission = Admission(context)
+        self.admission = Admission(context, self)
+        self._kept: frozenset[str] | None = (
+            None  # as read off the definitions; None when one of them has changed
+        )
         # Jitter, not secrets: out of the module's own source, so whoever seeds that has the same run again.
         self._random = random.Random(random.getrandbits(64))  # noqa: S311
         self._calls_apart = 0
@@ -175,7 +178,8 @@ class Root:
             if actor.record is not record:  # a session's
                 self._record(actor).definition = definition
                 self._record(actor).down = None
-        self._set_aside(record)
+        self._kept = None
+        self.admission.look()
         return record
 
     def redefine(self, definition: ServerDefinition, *, same_process: bool) -> None:
@@ -190,7 +194,7 @@ class Root:
             else:
                 actor.rearm()
         if definition.lifecycle is not Lifecycle.LAZY and record.down is None:
-            self.stand(self.actor(definition.name))
+            self.start_by_policy(self.actor(definition.name))
 
     def remove(self, server: str) -> None:
         """It is no longer configured: calls in flight finish, then nothing of it is left, its record neither."""
@@ -205,15 +209,18 @@ class Root:
         record = self.records.get(server)
         if record is not None and record.is_removed and not self.actors_of(server):
             del self.records[server]
+            self._kept = None
 
-    def _set_aside(self, record: ServerRecord) -> None:
-        """A keep-alive server has a slot of its own, while it is one. (That enough are left for the rest is seen to
-        when configurations are read.)"""
-        definition = record.definition
-        if definition.lifecycle is Lifecycle.KEEP_ALIVE and record.broken is None and record.down is None:
-            self.admission.set_aside(self.actor(definition.name))
-        elif (actor := self.actors.get(Address(definition.name))) is not None:
-            self.admission.give_back(actor)
+    def kept(self) -> frozenset[str]:
+        """The keep-alive servers: each has a slot of its own, for as long as anything of it is left. One slot is left
+        for the others; that it is comes from reading configurations, but for the moment of a reload."""
+        if self._kept is None:
+            names = [name for name, record in self.records.items() if record.is_kept]
+            self._kept = frozenset(names[: self.context.settings.max_connections - 1])
+        return self._kept
+
+    def shared_actor(self, server: str) -> ServerActor | None:
+        return self.actors.get(self.records[server].address)
 
     def record(self, server: str) -> ServerRecord:
         """Raises `UnknownServer`."""
@@ -350,7 +357,7 @@ class Root:
             raise refusal.copy()
         actor = self.actor(server, _VISIT_SCOPE)
         self.on_closed(actor, lambda: over(actor))
-        self.stand(actor)
+        self.start_by_policy(actor)
         return actor
 
     def end_session(self, session: str) -> list[ServerActor]:
@@ -368,47 +375,45 @@ class Root:
     def limits_changed(self) -> None:
         """The settings are others now: the policies' numbers with them."""
         self._policy = GatePolicy.of(self.context.settings)
-        self.admission.limits_changed()
+        self._kept = None
+        self.admission.look()
         for actor in tuple(self.actors.values()):
             actor.rearm()
 
     # ---- what the room asks -----------------------------------------------------------------------------------------
 
-    def demand(self, actor: ServerActor) -> None:
-        """Connect it, whatever the gate says and although it was taken down: somebody asked by name."""
+    def start_by_name(self, actor: ServerActor) -> None:
+        """Connect it, whatever the gate says and although it was taken down. End it with `withdraw_start`."""
         self.bring_back(actor.address.server)
         record, ending = self._record(actor), actor.life.ending
         record.wanted.add(actor)
         if record.definition.lifecycle is Lifecycle.KEEP_ALIVE:
-            record.standing.add(actor)  # it is kept alive again, also when whoever brought it back has left
+            actor.start.by_policy = True  # it is kept alive again, also when whoever brought it back has left
         if ending is not None and ending.cause in _FAILED:
             record.again.add(actor)
-        if actor.waiting_for is not None:  # it stands at the gate: go around
+        if actor.start.place is Place.GATE:  # go around it
             self._apply(actor)
         else:
-            actor.want_connection()
+            actor.request_start()
 
-    def ask_for(self, actor: ServerActor) -> None:
-        """Connect it as a call would: raises what a call would be refused with. End it with `leave_alone`."""
+    def start_as_called(self, actor: ServerActor) -> None:
+        """Connect it as a call would: raises what a call would be refused with. End it with `withdraw_start`."""
         record, now = self._record(actor), self.context.backend.now()
         self._check(actor, self.closing or _out_of_use(record))
         if actor.life.state in _BETWEEN:
             for one in (record.parent or record, record):
                 if one.gate.admit(now)[1] is Pass.SHUT:
                     raise self._unavailable(one, now)
-        actor.want_connection()
+        actor.request_start()
+
+    def start_by_policy(self, actor: ServerActor) -> None:
+        """Connect it by policy: no caller that leaves can undo it."""
+        actor.start.by_policy = True
+        actor.request_start()
 
     def _check(self, actor: CallTable, refusal: CallError | None) -> None:
         if refusal is not None:
             raise _for(actor, refusal)
-
-    def leave_alone(self, actor: ServerActor) -> None:
-        """Somebody who asked for a connection has it, or no longer waits for it."""
-        if not actor.is_watched:
-            self._record(actor).wanted.discard(actor)
-            self._record(actor).again.discard(actor)
-        if actor.life.state is State.IDLE:
-            self.unwant(actor)
 
     def to_reconnect(self) -> list[str]:
         """What reconnecting everything means: the live ones, and those that should be live."""
@@ -447,11 +452,6 @@ class Root:
             and record.down is None
         ]
 
-    def stand(self, actor: ServerActor) -> None:
-        """Connect it by policy: no caller that leaves can undo it."""
-        self._record(actor).standing.add(actor)
-        actor.want_connection()
-
     def visit(self, server: str) -> ServerActor:
         """Start a server for what it has to say, as often as it takes; returns who does. Raises `UnknownServer`."""
         record = self.record(server)
@@ -460,7 +460,7 @@ class Root:
             self._on_visited(server)  # what it has is known
         elif record.visit is None:
             record.visit = visitor
-            self.stand(visitor)
+            self.start_by_policy(visitor)
         return visitor
 
     def is_first_start(self, actor: ServerActor) -> bool:
@@ -544,38 +544,45 @@ class Root:
 
     # ---- Supervisor: from a reason to the grant ---------------------------------------------------------------------
 
-    def want(self, actor: ServerActor) -> None:
-        self._apply(actor)
+    def request_start(self, actor: ServerActor) -> None:
+        place = actor.start.place
+        if place is Place.OUT or (place in TURNS and not self.is_visit(actor)):
+            self._apply(actor)
 
-    def unwant(self, actor: CallTable) -> None:
+    def withdraw_start(self, actor: CallTable) -> None:
         assert isinstance(actor, ServerActor)
         record = self._record(actor)
-        if actor in record.wanted or actor in record.standing or actor.is_awaited:
+        if not actor.is_watched:
+            record.wanted.discard(actor)
+            record.again.discard(actor)
+        if actor.start.by_policy or actor in record.wanted or actor.is_awaited:
             return  # there is another reason
-        record.at_gate.pop(actor, None)
         if actor.life.state is State.IDLE:
-            self.admission.leave(actor)
-            actor.waiting_for = None
-        self._probe_over(record, actor)
+            self.admission.move(actor, Place.OUT)
+            self._probe_over(record, actor)
 
     def _apply(self, actor: ServerActor) -> None:
         """At the gate: pass, or wait for it."""
-        record, now = self._record(actor), self.context.backend.now()
-        record.at_gate.pop(actor, None)
-        if self._passes(record, actor, now):
-            in_turn = record.visit is actor and not self._is_asked_for(record, actor)
-            self.admission.enter(actor, lambda: self._cue(actor), in_turn=in_turn)
+        record = self._record(actor)
+        if self._passes(record, actor, self.context.backend.now()):
+            self.admission.enter(actor)
         else:
             self._wait_at_gate(record, actor)
+
+    def is_visit(self, actor: ServerActor) -> bool:
+        record = self._record(actor)
+        return record.visit is actor and not self._is_asked_for(record, actor)
 
     def _is_asked_for(self, record: ServerRecord, actor: ServerActor) -> bool:
         """Somebody waits for it, or wants it by name."""
         return actor.is_awaited or actor in record.wanted
 
     def _wait_at_gate(self, record: ServerRecord, actor: ServerActor) -> None:
-        actor.waiting_for = "gate"
-        record.at_gate[actor] = None
+        self.admission.move(actor, Place.GATE)
         self._watch_gate(record)
+
+    def _at_gate(self, record: ServerRecord) -> list[ServerActor]:
+        return [actor for actor in self.admission.starts.at(Place.GATE) if actor.record is record]
 
     def _passes(self, record: ServerRecord, actor: ServerActor, now: float) -> bool:
         if _is_shut_for_all(record, now):
@@ -597,33 +604,34 @@ class Root:
         now, when = self.context.backend.now(), record.gate.shut_until
         if record.parent is not None:
             when = max(when, record.parent.gate.shut_until)
-        if not record.wanted.isdisjoint(record.at_gate):
+        waiting = self._at_gate(record)
+        if not record.wanted.isdisjoint(waiting):
             around = _server_of(record).last_start + BYPASS_EVERY
             when = min(when, around) if when > now else around
-        if record.at_gate and when > now:
+        if waiting and when > now:
             record.gate_timer = self.context.timers.at(when, lambda: self._reopen(record))
 
     def _reopen(self, record: ServerRecord) -> None:
         """The gate may have opened: whoever waits at it applies again."""
-        for actor in tuple(record.at_gate):
-            if actor.life.state is State.IDLE:
+        for actor in self._at_gate(record):
+            if actor.start.place is Place.GATE:  # those before it may have made it leave
                 self._apply(actor)
 
-    def _cue(self, actor: ServerActor) -> None:
-        """A permit was granted."""
+    def begin(self, actor: ServerActor) -> None:
+        """Its turn has come: start it, or send it back to its gate."""
         record, now = self._record(actor), self.context.backend.now()
         if not self._passes(record, actor, now):  # it has shut while this one waited
-            self.admission.leave(actor)
             self._wait_at_gate(record, actor)
             return
-        if actor in record.restarting:
-            record.restarting.discard(actor)
+        if actor.start.after_failure:
+            actor.start.after_failure = False
             if self._is_too_intense(record, now) and actor not in record.wanted:
-                self.admission.leave(actor)
+                self.admission.move(actor, Place.GATE)
                 self._quarantine(record, now)
                 self._apply(actor)
                 return
         _server_of(record).last_start = now
+        self.admission.starts.move(actor, Place.STARTING)
         actor.connect()
 
     def _is_too_intense(self, record: ServerRecord, now: float) -> bool:
@@ -642,10 +650,9 @@ class Root:
 
     def ready(self, actor: ServerActor, handshake: Handshake, listing: Listing, revision: int) -> None:
         record = self._record(actor)
-        self.admission.started(actor)
-        if handshake.is_stateless and record.definition.url is not None:
-            self.admission.return_slot(actor)
-        record.standing.discard(actor)
+        holds_none = handshake.is_stateless and record.definition.url is not None
+        self.admission.move(actor, Place.OUT if holds_none else Place.LIVE)
+        actor.start.by_policy = False
         server = record.parent or record
         if handshake.is_its_choice:
             server.era_hint = handshake.protocol_version
@@ -671,7 +678,7 @@ class Root:
         if visitor is actor and not is_wanted and record.definition.lifecycle is Lifecycle.LAZY:
             actor.shorten_idle(VISIT_IDLE)
         elif visitor is not None and visitor is not actor:
-            record.standing.discard(visitor)
+            visitor.start.by_policy = False
             if visitor.life.state is State.IDLE:
                 visitor.leave(Ending(Cause.SCOPE_ENDED, reason=Reason.KNOWN), 0)
         self._on_visited(record.definition.name)
@@ -713,13 +720,15 @@ class Root:
             record.visit = None
             self._on_visited(actor.address.server)
         record.wanted.discard(actor)
-        record.standing.discard(actor)
-        record.at_gate.pop(actor, None)
-        self.admission.started(actor)
+        actor.start.by_policy = False
+        if actor.life.state is State.IDLE:
+            self.admission.move(actor, Place.OUT)
+        elif actor.start.place is Place.STARTING:
+            self.admission.move(actor, Place.LIVE)  # its permit is free; its slot is, when its tree is gone
         self._probe_over(record, actor)
 
     def rested(self, actor: ServerActor) -> None:
-        self.admission.rested(actor)
+        self.admission.look()
 
     def may_expire(self, actor: ServerActor) -> bool:
         return self.admission.may_expire(actor)
@@ -750,19 +759,17 @@ class Root:
 
     def _after(self, actor: ServerActor, ending: Ending) -> Decision:
         record = self._record(actor)
-        record.at_gate.pop(actor, None)
-        record.standing.discard(actor)
+        actor.start.by_policy = False
         if ending.cause not in (Cause.CONNECT_FAILED, Cause.LOST):
             # Before its place goes to the next, who may be of the same server.
             self._probe_over(record, actor)
-        self.admission.leave(actor)
+        self.admission.move(actor, Place.OUT)
         decision = self._decision(record, actor, ending)
         if decision.then is Next.GONE and self.closing is None:
             self.actors.pop(actor.address, None)
-            self.admission.give_back(actor)
             self._forget_removed(actor.address.server)
         if decision.then is Next.CONNECT:
-            record.standing.add(actor)
+            actor.start.by_policy = True
         if record.visit is actor:
             if decision.then is not Next.CONNECT:
                 record.visit = None
@@ -791,7 +798,7 @@ class Root:
         else:
             return  # it was being left already, for a stronger cause
         if not actor.address.is_call:
-            record.restarting.add(actor)
+            actor.start.after_failure = True
         for one in (record, record.parent or record):
             one.failure, one.failed_at = ending.detail, now
         if record.parent is not None and ending.cause is Cause.CONNECT_FAILED:
@@ -871,14 +878,14 @@ class Root:
 
     def _ring_at(self, record: ServerRecord) -> None:
         gate = record.gate
-        if record.at_gate and not gate.probing and gate.shut_until <= self.context.backend.now():
+        if self._at_gate(record) and not gate.probing and gate.shut_until <= self.context.backend.now():
             self._reopen(record)
         else:
             self._watch_gate(record)
 
     def _sessions_at_gate(self, record: ServerRecord) -> list[ServerRecord]:
-        records = (self._record(actor) for actor in self.actors.values())
-        return [session for session in records if session.parent is record and session.at_gate]
+        records = (self._record(actor) for actor in self.admission.starts.at(Place.GATE))
+        return list({id(session): session for session in records if session.parent is record}.values())
 
     def _serve_held(self, record: ServerRecord) -> None:
         """The gate has opened: other scopes may have calls that were held back for the probe."""
@@ -968,11 +975,11 @@ def _is_connecting(actor: ServerActor) -> bool:
 def _waiting_for(actor: ServerActor | None) -> str | None:
     if actor is None:
         return None
-    return "install" if actor.is_installing else actor.waiting_for
+    return "install" if actor.is_installing else actor.start.waiting_for
 
 
 def _waiting(actor: ServerActor | None, now: float) -> float | None:
     """Seconds since it began to wait for what it waits for now: its cue, or its connection."""
-    if actor is None or (actor.waiting_for is None and not _is_connecting(actor)):
+    if actor is None or (actor.start.waiting_for is None and not _is_connecting(actor)):
         return None
-    return now - actor.waiting_since
+    return now - actor.start.waits_since

@@ -245,7 +245,7 @@ class Runtime:
         self._standing = set(standing)
         for actor in standing:
             actor.watch(lambda _error, actor=actor: self._settle(actor))
-            self.root.stand(actor)
+            self.root.start_by_policy(actor)
         if not standing:
             self._stood.set()
 
@@ -316,7 +316,7 @@ class Runtime:
                 actor.leave(Ending(Cause.RELOAD, reason=Reason.BAD_DEFINITION))
         for actor in self.root.standing():
             if actor.address.server in plan.start:
-                self.root.stand(actor)
+                self.root.start_by_policy(actor)
         problems = "; ".join(str(problem) for problem in config.problems)
         told = f"{plan}. Problems: {problems}" if problems else str(plan)
         words = f"configuration reloaded: {told}"

@@ -18,6 +18,7 @@ from ..actors import Call, ServerActor
 from ..protocol.config import Lifecycle, RestartPolicy
 from ..protocol.events import GateMove
 from ..protocol.lifecycle import Cause, State
+from ..protocol.start import Place
 from ._outcomes import outcomes_have_reasons
 from ._trace_checker import EPS, Life
 from ._world import ECHO, World
@@ -40,25 +41,40 @@ def one_connection_each(world: World) -> None:
         assert fake.live <= len(owners), f"{name}: {fake.live} live connections of {len(owners)} actors"
 
 
+def each_start_is_in_one_place(world: World) -> None:
+    """The queues, and who holds what, are the places of the actors' starts, and nobody else's."""
+    starts = world.root.admission.starts
+    for actor in _actors(world):
+        places = [place for place in Place if actor in starts.at(place)]
+        assert places == [actor.start.place] or (not places and actor.start.place is Place.OUT), (
+            f"{actor} is {actor.start.place.value}, and listed as {[place.value for place in places]}"
+        )
+    listed = sum(starts.count(place) for place in Place)
+    assert listed == sum(actor.start.place is not Place.OUT for actor in _actors(world)), "nobody's start"
+
+
 def permits_are_conserved(world: World) -> None:
     """A start permit is held by who is starting (or is being cleared away), and by no more than there are."""
-    permits = world.root.admission.permits
-    assert permits.held <= permits.places, f"{permits.held} start permits of {permits.places} are held"
-    for actor in permits._held:
+    starts, permits = world.root.admission.starts, world.config.settings.start_permits
+    held = starts.at(Place.STARTING)
+    assert len(held) <= permits, f"{len(held)} start permits of {permits} are held"
+    for actor in held:
         assert actor.life.state in (State.CONNECTING, State.DRAINING), f"{actor} holds a start permit"
-    assert not permits._queue or permits.held == permits.places, "somebody waits for a permit that is free"
+    waiting = starts.count(Place.PERMIT)
+    assert not waiting or len(held) == permits, "somebody waits for a permit that is free"
 
 
 def slots_are_conserved(world: World) -> None:
     """Who is live holds a slot; a slot is held by who is live, or waits for a permit with it."""
-    pool = world.root.admission.pool
-    bound = pool.limits.slots + pool.limits.reserve
-    assert pool.live <= bound, f"{pool.live} slots of {bound} are held"
+    admission = world.root.admission
+    bound = admission.limits.slots + admission.limits.reserve
+    held = admission.starts.holders()
+    assert len(held) <= bound, f"{len(held)} slots of {bound} are held"
     for actor in _actors(world):
         is_live = actor.life.state in _LIVE
-        assert not is_live or pool.holds(actor), f"{actor} is live without a slot"
-    for actor in pool.holders:
-        waits = actor.life.state is State.IDLE and actor.waiting_for == "permit"
+        assert not is_live or actor in held, f"{actor} is live without a slot"
+    for actor in held:
+        waits = actor.life.state is State.IDLE and actor.start.place is Place.PERMIT
         assert waits or actor.life.state in _LIVE, f"{actor} holds a slot"
 
 
@@ -133,42 +149,38 @@ def gates_have_a_prober(world: World) -> None:
 
 def whoever_waits_is_in_a_queue(world: World) -> None:
     """An idle server that somebody wants stands at its gate, for a slot or for a permit; each of these will ring."""
-    admission = world.root.admission
     for actor in _actors(world):
         if actor.life.state is not State.IDLE or world.is_closed:
             continue
-        record = actor.record
+        record, waits_for = actor.record, actor.start.waiting_for
         wanted = bool(actor.queued) or actor.is_watched
-        by_policy = actor in record.standing or actor in record.wanted or bool(actor.subscriptions.uris)
-        assert actor.waiting_for is None or wanted or by_policy, f"{actor} waits, and nobody wants it"
-        match actor.waiting_for:
-            case None:
-                assert not wanted, f"{actor} is wanted and waits for nothing"
-            case "gate":
-                assert actor in record.at_gate, f"{actor} waits for a gate that does not know it"
+        by_policy = actor.start.by_policy or actor in record.wanted or bool(actor.subscriptions.uris)
+        assert waits_for is None or wanted or by_policy, f"{actor} waits, and nobody wants it"
+        match actor.start.place:
+            case Place.GATE:
                 is_probed = record.gate.probing or (record.parent is not None and record.parent.gate.probing)
                 assert record.gate_timer is not None or is_probed, f"{actor}: nothing will open its gate"
-            case "slot":
-                assert actor in admission.pool._waiting, f"{actor} waits for a slot and is not in the queue"
+            case Place.SLOT:
+                assert actor.start.deadline is not None, f"{actor} may wait for a slot for ever"
             case _:
-                assert actor in admission.permits._queue, (
-                    f"{actor} waits for a permit and is not in the queue"
-                )
+                assert waits_for is not None or not wanted, f"{actor} is wanted and waits for nothing"
 
 
 def pressure_makes_room(world: World) -> None:
-    """While somebody waits for a slot nobody rests on one that may be taken."""
-    pool = world.root.admission.pool
-    waiting = sum(waiter.group is None for waiter in pool._waiting.values())
+    """While somebody waits for a slot nobody rests on one that may be taken. Nor is a slot free."""
+    admission = world.root.admission
+    waiting = sum(actor.address.is_shared for actor in admission.starts.at(Place.SLOT))
     if not waiting:
         return
-    leaving = sum(actor.life.state is State.DRAINING for actor in pool.holders)
+    kept, held = world.root.kept(), admission.starts.holders()
+    shared = [actor for actor in held if not (actor.address.is_shared and actor.address.server in kept)]
+    assert len(shared) >= admission.capacity, f"{waiting} wait for a slot, and one is free"
+    staying = [actor for actor in held if actor.life.state is not State.DRAINING]
     resting = [
-        actor
-        for actor in pool.holders
-        if actor.is_connected and actor.is_resting and actor.address.is_shared and actor not in pool._kept
+        actor for actor in shared if actor.is_connected and actor.is_resting and actor.address.is_shared
     ]
-    if pool._staying > pool.limits.minimum:
+    if len(staying) > admission.limits.minimum:
+        leaving = len(held) - len(staying)
         assert not resting or leaving >= waiting, f"{resting[0]} rests while {waiting} wait for a slot"
 
 
@@ -199,7 +211,7 @@ def nothing_outstays_its_time(world: World) -> None:
 def _check_idling(world: World, actor: ServerActor, life: Life) -> None:
     definition = actor.record.definition
     limit = definition.idle_timeout or world.config.settings.idle_timeout
-    is_held = world.root.admission.pool.limits.minimum > 0 or actor.subscriptions.uris
+    is_held = world.root.admission.limits.minimum > 0 or actor.subscriptions.uris
     if not actor.is_resting or not actor.address.is_shared or is_held:
         return
     if definition.lifecycle is Lifecycle.LAZY:
@@ -273,14 +285,15 @@ def ended(world: World) -> None:
     assert world.waiting == 0, "somebody still waits"
     for name, fake in world.servers.items():
         assert fake.live == 0, f"{name} is still alive"
-    admission = world.root.admission
-    assert not admission.permits.held, "a start permit was never given back"
-    assert not admission.pool.live, "a slot was never given back"
+    starts = world.root.admission.starts
+    assert not starts.count(Place.STARTING), "a start permit was never given back"
+    assert not starts.holders(), "a slot was never given back"
 
 
 settled: tuple[Law, ...] = (
     nothing_unlawful_was_told,
     one_connection_each,
+    each_start_is_in_one_place,
     permits_are_conserved,
     slots_are_conserved,
     load_is_counted,

@@ -17,13 +17,14 @@ import anyio.lowlevel
 import attrs
 import trio
 
-from ..actors import Learn, LostReason, Sync
+from ..actors import Learn, LostReason, ServerActor, Sync
 from ..protocol.address import Address
 from ..protocol.catalogue import ServerEntry
 from ..protocol.config import Config, ServerDefinition
 from ..protocol.errors import GreenroomError
 from ..protocol.events import Event
 from ..protocol.lifecycle import Reason, State
+from ..protocol.start import Place
 from ..supervisor import Greenroom
 from ..supervisor._session import Session
 from ._fake import HANG, FakeServer, fake_connectors, tool
@@ -433,25 +434,31 @@ class World:
         return max(ends, default=-math.inf)
 
     def lines(self) -> dict[str, tuple[Address, ...]]:
-        admission = self.root.admission
+        starts = self.root.admission.starts
+        # Those with a slot of their own, and sessions' children, have bounds of their own.
         slots = [
-            actor.address
-            for actor, waiter in admission.pool._waiting.items()
-            if waiter.group is None and actor not in admission.pool._kept  # those have bounds of their own
+            actor for actor in starts.at(Place.SLOT) if actor.address.is_shared and not self._is_kept(actor)
         ]
-        return {"slot": tuple(slots), "permit": tuple(actor.address for actor in admission.permits._queue)}
+        return {
+            "slot": tuple(actor.address for actor in slots),
+            "permit": tuple(actor.address for actor in starts.at(Place.PERMIT)),
+        }
 
     def seats(self) -> Seats:
-        pool = self.root.admission.pool
-        leaving = [actor for actor in pool.holders if actor.life.state is State.DRAINING]
+        admission = self.root.admission
+        held = admission.starts.holders()
+        leaving = [actor for actor in held if actor.life.state is State.DRAINING]
         return Seats(
-            pool.capacity,
-            pool.limits.minimum,
-            len(pool.holders) - len(leaving),
-            sum(actor not in pool._kept for actor in pool.holders),
-            sum(actor not in pool._kept for actor in leaving),
-            pool.waiting,
+            admission.capacity,
+            admission.limits.minimum,
+            len(held) - len(leaving),
+            sum(not self._is_kept(actor) for actor in held),
+            sum(not self._is_kept(actor) for actor in leaving),
+            admission.starts.count(Place.SLOT),
         )
+
+    def _is_kept(self, actor: ServerActor) -> bool:
+        return actor.address.is_shared and actor.address.server in self.root.kept()
 
     def is_down(self, server: str) -> bool:
         """Taken down on purpose, and nobody has asked for it since."""

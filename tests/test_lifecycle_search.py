@@ -7,6 +7,7 @@ and have to say so; a rule that is kept must be let pass.
 
 from __future__ import annotations
 
+import copy
 import math
 import re
 from collections.abc import Callable, Iterator
@@ -49,7 +50,7 @@ from greenroom.protocol.events import (
     Transition,
 )
 from greenroom.protocol.lifecycle import Cause, Ending, Reason, State
-from greenroom.supervisor._pool import _Waiter
+from greenroom.protocol.start import Place
 from greenroom.testing import RoomMachine, World, _laws
 from greenroom.testing._gate_model import GateModel, Span
 from greenroom.testing._outcomes import outcomes_have_reasons
@@ -646,10 +647,22 @@ def _starting(world: World, count: int = 3) -> Any:
 
 def _at_permit(world: World) -> Any:
     """`a` holds the only permit, `b` waits for it."""
-    world.root.admission.permits.places = 1
+    _permits(world, 1)
     _starting(world)
     world.call("b")
     return world.root.actor("b")
+
+
+def _permits(world: World, count: int) -> None:
+    world.room.config = attrs.evolve(
+        world.config, settings=attrs.evolve(world.config.settings, start_permits=count)
+    )
+    world.runtime.context.settings = world.config.settings
+
+
+def _put(world: World, actor: Any, place: Place) -> None:
+    """There, against all rules: nobody is told."""
+    world.root.admission.starts.move(actor, place)
 
 
 def _change(what: Any, **more: Any) -> None:
@@ -684,10 +697,6 @@ def _half_open(actor: Any, *, ended: bool | None) -> None:
         actor.record.probe.ended = ended
 
 
-def _waits_for(world: World, what: str | None) -> None:
-    _at_permit(world).waiting_for = what
-
-
 def _lives_as(world: World, actor: Any, seconds: float, **more: Any) -> None:
     life = world.checker.life(actor.address)
     _change(life, since=world.now - seconds, **more)
@@ -717,21 +726,19 @@ def _idle_for(world: World, seconds: float) -> None:
     world.checker.life(actor.address).rested_at = world.now - seconds
 
 
-def _slots_over(world: World) -> None:
-    pool = world.root.admission.pool
-    _well(world)
-    (holder,) = pool._holders.values()
-    pool._holders.update(dict.fromkeys(range(pool.limits.slots + pool.limits.reserve), holder))
-
-
-def _slot_for_nothing(world: World) -> None:
-    pool = world.root.admission.pool
-    pool._holders[world.root.actor("b")] = pool._holders[_well(world)]
+def _slots(world: World, count: int) -> None:
+    settings = attrs.evolve(world.runtime.context.settings, max_connections=count)
+    world.runtime.context.settings = settings
 
 
 def _rests_while_another_waits(world: World) -> None:
     _well(world)
-    world.root.admission.pool._waiting[world.root.actor("b")] = _Waiter(world.now, None)
+    _slots(world, 1)
+    _put(world, world.root.actor("b"), Place.SLOT)
+
+
+def _waits_beside_a_free_slot(world: World) -> None:
+    _put(world, world.root.actor("b"), Place.SLOT)
 
 
 def _queued_too_long(world: World) -> None:
@@ -755,26 +762,49 @@ BROKEN: dict[str, tuple[_laws.Law, Callable[[World], object], str]] = {
     ),
     "a permit kept": (
         _laws.permits_are_conserved,
-        lambda w: w.root.admission.permits._held.add(_well(w)),
+        lambda w: _put(w, _well(w), Place.STARTING),
         "holds a start permit",
     ),
     "too many permits": (
         _laws.permits_are_conserved,
-        lambda w: (_starting(w), _change(w.root.admission.permits, places=0)),
+        lambda w: (_starting(w), _permits(w, 0)),
         "1 start permits of 0 are held",
     ),
     "a free permit": (
         _laws.permits_are_conserved,
-        lambda w: (_at_permit(w), _change(w.root.admission.permits, places=2)),
+        lambda w: (_at_permit(w), _permits(w, 2)),
         "somebody waits for a permit that is free",
     ),
-    "too many slots": (_laws.slots_are_conserved, _slots_over, "slots of .* are held"),
+    "in two places": (
+        _laws.each_start_is_in_one_place,
+        lambda w: w.root.admission.starts._at[Place.GATE].setdefault(_well(w)),
+        "a connected #1> is live, and listed as \\['gate', 'live'\\]",
+    ),
+    "listed nowhere": (
+        _laws.each_start_is_in_one_place,
+        lambda w: w.root.admission.starts._at[Place.LIVE].pop(_well(w)),
+        "a connected #1> is live, and listed as \\[\\]",
+    ),
+    "nobody's start": (
+        _laws.each_start_is_in_one_place,
+        lambda w: w.root.admission.starts._at[Place.LIVE].setdefault(copy.copy(_well(w))),
+        "nobody's start",
+    ),
+    "too many slots": (
+        _laws.slots_are_conserved,
+        lambda w: (_well(w), _slots(w, 0)),
+        "1 slots of 0 are held",
+    ),
     "no slot": (
         _laws.slots_are_conserved,
-        lambda w: (_well(w), w.root.admission.pool._holders.clear()),
+        lambda w: _put(w, _well(w), Place.OUT),
         "is live without a slot",
     ),
-    "a slot for nothing": (_laws.slots_are_conserved, _slot_for_nothing, "idle .* holds a slot"),
+    "a slot for nothing": (
+        _laws.slots_are_conserved,
+        lambda w: _put(w, w.root.actor("b"), Place.LIVE),
+        "idle .* holds a slot",
+    ),
     "in flight": (
         _laws.load_is_counted,
         lambda w: _change(_at_work(w).record.load, in_flight=1),
@@ -832,33 +862,28 @@ BROKEN: dict[str, tuple[_laws.Law, Callable[[World], object], str]] = {
     ),
     "waits for nothing": (
         _laws.whoever_waits_is_in_a_queue,
-        lambda w: _waits_for(w, None),
+        lambda w: _put(w, _at_permit(w), Place.OUT),
         "b idle #1> is wanted and waits for nothing",
     ),
     "waits, unwanted": (
         _laws.whoever_waits_is_in_a_queue,
-        lambda w: _change(w.root.actor("b"), waiting_for="slot"),
+        lambda w: _put(w, w.root.actor("b"), Place.SLOT),
         "b idle #1> waits, and nobody wants it",
-    ),
-    "not at the gate": (
-        _laws.whoever_waits_is_in_a_queue,
-        lambda w: _waits_for(w, "gate"),
-        "waits for a gate that does not know it",
     ),
     "a gate without an end": (
         _laws.whoever_waits_is_in_a_queue,
-        lambda w: (_waits_for(w, "gate"), w.root.actor("b").record.at_gate.setdefault(w.root.actor("b"))),
+        lambda w: _put(w, _at_permit(w), Place.GATE),
         "nothing will open its gate",
     ),
-    "not in the queue for a slot": (
+    "a slot without an end": (
         _laws.whoever_waits_is_in_a_queue,
-        lambda w: _waits_for(w, "slot"),
-        "waits for a slot and is not in the queue",
+        lambda w: _put(w, _at_permit(w), Place.SLOT),
+        "may wait for a slot for ever",
     ),
-    "not in the queue for a permit": (
-        _laws.whoever_waits_is_in_a_queue,
-        lambda w: (_at_permit(w), w.root.admission.permits._queue.clear()),
-        "waits for a permit and is not in the queue",
+    "waits beside a free slot": (
+        _laws.pressure_makes_room,
+        _waits_beside_a_free_slot,
+        "1 wait for a slot, and one is free",
     ),
     "rests under pressure": (
         _laws.pressure_makes_room,
@@ -1014,8 +1039,14 @@ LEFT: dict[str, tuple[Callable[[World], object], str]] = {
     "an event": (lambda w: w.checker.ended.update({99: 1}), "the events and the report disagree"),
     "an asker": (lambda w: _change(w, waiting=1), "somebody still waits"),
     "a server": (lambda w: _change(w.servers["b"], live=1), "b is still alive"),
-    "a permit": (lambda w: w.root.admission.permits._held.add("x"), "a start permit was never given back"),
-    "a slot": (lambda w: w.root.admission.pool._holders.update(x=None), "a slot was never given back"),
+    "a permit": (
+        lambda w: w.root.admission.starts._at[Place.STARTING].setdefault("x"),
+        "a start permit was never given back",
+    ),
+    "a slot": (
+        lambda w: w.root.admission.starts._at[Place.LIVE].setdefault("x"),
+        "a slot was never given back",
+    ),
 }
 
 

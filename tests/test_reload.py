@@ -247,7 +247,7 @@ def test_slots_set_aside_follow_the_configuration(backend: str) -> None:
         keep = {"lifecycle": "keep-alive"}
         slots = {"maxConnections": 2}
         async with _room(servers, _config(slots, a=keep, b={}, c={})) as room:
-            pool = room._runtime.root.admission.pool
+            pool = room._runtime.root.admission
             await room.ready()
             assert pool.capacity == 1
             await room.reload(_config(slots, a={}, b={}, c={}))

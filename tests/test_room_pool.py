@@ -15,8 +15,9 @@ from tests.support.rooms import Outcomes, Running, open_room, record_events, set
 
 from greenroom import Greenroom
 from greenroom.protocol.errors import CallError, CallTimeout, Reach, UnknownTool
-from greenroom.protocol.events import Transition
+from greenroom.protocol.events import StartMoved, Transition
 from greenroom.protocol.lifecycle import Cause, State
+from greenroom.protocol.start import Place
 from greenroom.testing._fake import FakeServer, fake_connectors
 
 
@@ -92,7 +93,7 @@ def test_a_cancelled_waiter_leaves_the_queue_with_its_last_call(backend: str) ->
             await settle()
             gone.cancel()
             await settle()
-            assert room._runtime.root.admission.pool.waiting == 1
+            assert room._runtime.root.admission.starts.count(Place.SLOT) == 1
             while stays.at is None:
                 await anyio.sleep(1)
 
@@ -115,7 +116,7 @@ def test_who_waits_too_long_is_told_and_nothing_was_sent(backend: str) -> None:
             assert late.error.reach is Reach.NOT_SENT
             assert late.at == 5
             assert "no slot of 1" in str(late.error)
-            assert room._runtime.root.admission.pool.waiting == 0
+            assert room._runtime.root.admission.starts.count(Place.SLOT) == 0
 
     run_virtual(backend, main)
 
@@ -301,6 +302,40 @@ def test_evictions_are_told_with_their_cause(backend: str) -> None:
     run_virtual(backend, main)
 
 
+def test_each_place_a_start_comes_to_is_told(backend: str) -> None:
+    async def main() -> None:
+        servers = _servers(2, call_latency=5.0)
+        async with open_room(servers, maxConnections=1) as room, Outcomes() as calls:
+            events = record_events(room, StartMoved)
+            calls.start(room, "s0_echo")
+            await settle()
+            late = calls.start(room, "s1_echo")
+            while late.at is None:
+                await anyio.sleep(1)
+
+            told = [(event.at, event.detail) for event in events if str(event.address) == "s1"]
+            assert told == [(0.0, "slot"), (5.0, "permit"), (5.0, "starting"), (5.0, "live")]
+
+    run_virtual(backend, main)
+
+
+def test_a_visit_that_is_called_while_it_waits_for_a_slot_passes_the_other_visits(backend: str) -> None:
+    async def main() -> None:
+        servers = _servers(4, call_latency=5.0)
+        async with open_room(servers, maxConnections=1) as room, Outcomes() as calls:
+            calls.start(room, "s0_echo")
+            await settle()
+            for name in ("s1", "s2", "s3"):
+                room.refresh(name)
+            await settle()
+            calls.start(room, "s3_echo")
+            await anyio.sleep(6)
+
+            assert [server.starts for server in servers.values()] == [1, 0, 0, 1]
+
+    run_virtual(backend, main)
+
+
 def test_sixty_calls_over_ten_real_servers_and_three_slots(backend: str, tmp_path: Path) -> None:
     """Real processes: never over the bound, every call one outcome, nobody starves."""
     folder = tmp_path
@@ -428,10 +463,10 @@ def test_slots_and_permits_are_conserved_whatever_leaves_and_whenever(backend: s
             await anyio.sleep(100)
 
             admission = room._runtime.root.admission
-            assert (admission.permits.held, admission.permits.waiting) == (0, 0)
-            assert (admission.pool.live, admission.pool.waiting) == (_live(servers), 0)
-            assert admission.pool.capacity == 3
-            assert not admission._cues.keys() - set(admission.pool.holders)
+            starts = admission.starts
+            assert {place for place in Place if starts.count(place)} <= {Place.LIVE}
+            assert starts.count(Place.LIVE) == _live(servers)
+            assert admission.capacity == 3
         assert room.drain_report is not None
         assert room.drain_report.adds_up
         assert _live(servers) == 0

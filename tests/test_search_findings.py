@@ -12,6 +12,7 @@ from greenroom import CallError
 from greenroom.actors import LostReason
 from greenroom.protocol.events import Transition
 from greenroom.protocol.lifecycle import Reason, State
+from greenroom.supervisor._pool import decide
 from greenroom.testing import World
 from greenroom.testing._laws import settled
 
@@ -173,7 +174,7 @@ def test_a_session_that_waits_for_its_servers_half_of_the_slots_costs_nothing(ma
         world.call("apart", session=name)
     assert len(world.pending) == 1
     world.advance(20.0)
-    assert world.root.admission.pool.next_look() == math.inf
+    assert decide(world.root.admission.snapshot()).look_at == math.inf
 
 
 def test_the_same_seed_is_the_same_run_jitter_included() -> None:

@@ -973,7 +973,7 @@ def test_who_stopped_waiting_for_a_failed_attempt_is_not_told(backend: str) -> N
             actor, told = _actor(room), list[Any]()
             forget = actor.watch(told.append)
             actor.watch(lambda error: told.append("other"))
-            actor.want_connection()
+            actor.request_start()
             await anyio.sleep(1.0)
             assert (told, server.live) == ([], 1)  # it has failed, and is being cleared away
             forget()

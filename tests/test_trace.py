@@ -24,9 +24,11 @@ from greenroom.protocol.events import (
     GateMove,
     Note,
     NoteCode,
+    StartMoved,
     Transition,
 )
 from greenroom.protocol.lifecycle import State
+from greenroom.protocol.start import Place
 
 
 def _line(seq: int, at: float, make: type[Event], **fields: Any) -> str:
@@ -80,6 +82,20 @@ def test_what_is_open_when_the_log_ends_is_closed_there() -> None:
         ("connected", 0),
     ]
     assert [e["args"] for e in trace.events if e["ph"] == "e"] == [{"outcome": "open at the end of the log"}]
+
+
+def test_what_it_waited_for_before_it_connected_is_a_span_each() -> None:
+    places = [(0.0, "gate"), (1.0, "slot"), (1.0, "permit"), (3.5, "starting"), (4.0, "live"), (9.0, "out")]
+    lines = [_line(n, at, StartMoved, place=Place(place)) for n, (at, place) in enumerate(places)]
+    lines.append(_line(7, 9.0, StartMoved, place=Place.SLOT, address=Address("b")))
+    lines.append(_line(8, 9.5, Note, code=NoteCode.ODD))
+
+    spans = [(e["name"], e["cat"], e["ts"], e["dur"]) for e in trace_of(lines).events if e["ph"] == "X"]
+    assert spans == [
+        ("waits for gate", "wait", 0, 1_000_000),
+        ("waits for permit", "wait", 1_000_000, 2_500_000),
+        ("waits for slot", "wait", 9_000_000, 500_000),
+    ]
 
 
 def test_lanes_are_by_address_and_an_idle_one_is_empty() -> None:
@@ -143,7 +159,7 @@ def test_the_log_of_a_real_gateway_becomes_a_timeline(
     assert run(["trace", str(log)]) == 0
 
     trace = json.loads(capfd.readouterr().out)["traceEvents"]
-    assert [e["name"] for e in trace if e["ph"] == "X"][:2] == ["connecting", "connected"]
+    assert [e["name"] for e in trace if e.get("cat") == "state"][:2] == ["connecting", "connected"]
     begun, ended = ([e for e in trace if e["ph"] == phase] for phase in "be")
     assert [(e["name"], e["args"]["method"], e["args"]["client"]) for e in begun] == [
         ("a_echo", "tools/call", "stdio")

@@ -34,7 +34,6 @@ TESTS = {
     "protocol/lifecycle.py": ("test_lifecycle.py",),
     "supervisor/_gate.py": ("test_gate.py",),
     "supervisor/_restart.py": ("test_restart.py",),
-    "supervisor/_permits.py": ("test_permits.py",),
     "supervisor/_pool.py": ("test_pool.py",),
     "supervisor/_reload.py": ("test_reload_plan.py",),
 }
@@ -48,24 +47,12 @@ class Change(NamedTuple):
     new: str
 
 
-_POOL, _RESTART = "supervisor/_pool.py", "supervisor/_restart.py"
+_RESTART = "supervisor/_restart.py"
 _SAME = "return MappingProxyType(dict.fromkeys(Lifecycle, after))"
 _TOO_EARLY = (
     "it runs while the module is imported, before a mutant is switched on; test_restart has every cell"
 )
-_A_SET = "only the keys count: the dict is an ordered set"
-_KEPT = "holder.is_kept, holder.is_victim = is_kept, {}  # while kept it is on no list to be taken from"
-
 EQUIVALENT: dict[Change, str] = {
-    Change(_POOL, "self._keep(who, is_kept=False)", "self._keep(who, is_kept=None)"): "None is as false",
-    Change(
-        _POOL, _KEPT.format("True"), _KEPT.format("False")
-    ): "whoever puts it on the idle list says so anew",
-    Change(_POOL, "self._idle[who] = None", 'self._idle[who] = ""'): _A_SET,
-    Change(_POOL, "self._expired[who] = None", 'self._expired[who] = ""'): _A_SET,
-    Change(
-        _POOL, "self._idle.pop(who, None)", "self._idle.pop(who, )"
-    ): "who is evicted is always on the idle list",
     Change(_RESTART, _SAME, "return MappingProxyType(None)"): _TOO_EARLY,
     Change(_RESTART, _SAME, "return MappingProxyType(dict.fromkeys(None, after))"): _TOO_EARLY,
     Change(_RESTART, _SAME, "return MappingProxyType(dict.fromkeys(Lifecycle, None))"): _TOO_EARLY,

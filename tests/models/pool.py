@@ -1,27 +1,23 @@
-"""A referee for the pool: it watches what happens and what is decided, and blows the whistle.
+"""A referee for the pool: it keeps the books of a small world, lets the pool decide, and blows the whistle.
 
-It decides nothing itself. After each event it knows who holds a slot, who waits, who rests and for how long, and holds
-the decisions against the rules of the design, both ways: nothing was done that a rule forbids, and nothing was left
-undone that a rule asks for.
+It decides nothing itself. After each event it knows who holds a slot, who waits, who rests and for how long. It shows
+that to the pool and holds the decisions against the rules of the design, both ways: nothing was done that a rule
+forbids, and nothing was left undone that a rule asks for.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 
 import attrs
 
-from greenroom.supervisor._pool import Evict, Grant, PoolLimits
-
-Decision = Grant[str] | Evict[str]
+from greenroom.supervisor._pool import PoolLimits, Snapshot, Waiter, decide, may_expire
 
 
 @attrs.define
 class Seat:
     group: str | None = None
     leaving: bool = False
-    spared: bool = False  # no victim of pressure: a session's child
 
 
 @attrs.define
@@ -32,7 +28,9 @@ class Referee:
     queue: dict[str, str | None] = attrs.field(factory=dict[str, "str | None"])  # who waits, and its group
     since: dict[str, float] = attrs.field(factory=dict[str, float])
     resting: list[str] = attrs.field(factory=list[str])  # longest idle first
-    expired: list[str] = attrs.field(factory=list[str])  # oldest first
+    expired: list[str] = attrs.field(factory=list[str])  # overdue, oldest first
+    reserve_from: float = -math.inf
+    look_at: float = math.inf  # as the pool said last
 
     # ---- what there is ----------------------------------------------------------------------------------------------
 
@@ -53,6 +51,31 @@ class Referee:
     def on_their_way(self) -> int:
         return sum(self.held[who].leaving for who in self.shared)
 
+    @property
+    def head(self) -> str | None:
+        """The first in the queue who needs a slot of the shared ones."""
+        return next((who for who in self.queue if who not in self.aside), None)
+
+    def snapshot(self, now: float) -> Snapshot[str]:
+        """What the pool is shown: those with a slot of their own first, then the others as they came."""
+        groups = [seat.group for seat in self.held.values() if seat.group is not None]
+        return Snapshot(
+            now,
+            self.limits,
+            kept=len(self.aside),
+            shared=len(self.shared),
+            leaving=self.on_their_way,
+            staying=self.staying,
+            resting=self.victims(),
+            overdue=tuple(self.expired),
+            groups={group: groups.count(group) for group in groups},
+            waiting=[
+                Waiter(who, self.since[who], self.queue[who], who in self.aside)
+                for who in sorted(self.queue, key=lambda who: who not in self.aside)
+            ],
+            reserve_from=self.reserve_from,
+        )
+
     def may_have_more(self, group: str | None) -> bool:
         """The scopes of one server hold at most half the slots (and may always hold one)."""
         if group is None:
@@ -64,40 +87,35 @@ class Referee:
         shared = len(self.shared)
         if who in self.aside:
             return shared <= self.capacity + self.limits.reserve
-        patient = now - self.since[who] >= self.limits.reserve_timeout
-        in_reserve = who == next(iter(self.queue)) and patient
+        patient = now - max(self.since[who], self.reserve_from) >= self.limits.reserve_timeout
+        in_reserve = who == self.head and patient
         return shared < self.capacity + (self.limits.reserve if in_reserve else 0)
 
     def victims(self) -> list[str]:
-        return [who for who in self.resting if not self.held[who].spared]
+        """A session's child is ended by its session's own limits only; who has a slot of its own makes no room."""
+        return [who for who in self.resting if self.held[who].group is None and who not in self.aside]
 
     # ---- what happens -----------------------------------------------------------------------------------------------
 
-    # Each says whether anything happened at all.
+    def comes(self, who: str, group: str | None, now: float) -> None:
+        if who not in self.held and who not in self.queue:
+            self.queue[who], self.since[who] = group, now
 
-    def comes(self, who: str, group: str | None, now: float) -> bool:
-        if who in self.held or who in self.queue:
-            return False
-        self.queue[who], self.since[who] = group, now
-        return True
+    def leaves_the_queue(self, who: str) -> None:
+        self.queue.pop(who, None)
 
-    def leaves_the_queue(self, who: str) -> bool:
-        return self.queue.pop(who, self) is not self
-
-    def is_gone(self, who: str, now: float) -> bool:
+    def is_gone(self, who: str, now: float) -> None:
+        was_shared = who in self.shared
         if self.held.pop(who, None) is None:
-            return False
+            return
         self.wakes(who)
-        if len(self.shared) >= self.capacity and self.queue:  # one too many: the reserve must be earned anew
-            self.since[next(iter(self.queue))] = now
-        return True
+        if was_shared and len(self.shared) >= self.capacity:  # one too many: the reserve must be earned anew
+            self.reserve_from = now
 
-    def rests(self, who: str, spared: bool) -> bool:
-        if who not in self.held or self.held[who].leaving or who in self.aside:
-            return False
-        self.resting = [other for other in self.resting if other != who] + [who]
-        self.held[who].spared = spared
-        return True
+    def rests(self, who: str) -> None:
+        if who in self.held and not self.held[who].leaving:
+            self.wakes(who)
+            self.resting.append(who)
 
     def wakes(self, who: str) -> None:
         self.resting = [other for other in self.resting if other != who]
@@ -108,59 +126,49 @@ class Referee:
             self.held[who].leaving = True
             self.wakes(who)
 
-    def outstays(self, who: str, may_go: bool) -> None:
-        assert may_go == (who not in self.held or self.staying > self.limits.minimum)
-        if not may_go:
-            self.resting += [who] * (who not in self.resting)
-            self.expired += [who] * (who not in self.expired)
+    def outstays(self, who: str) -> bool:
+        """Its idle time is over. Whether it may go."""
+        may_go = may_expire(self.staying, self.limits)
+        assert may_go == (self.staying > self.limits.minimum)
+        if may_go:
+            self.walks_out(who)
+        elif who not in self.expired:
+            self.expired.append(who)
+        return may_go
 
-    def sees_resting(self, spared: dict[str, bool]) -> None:
-        """The list of who rests is read anew, longest first."""
-        self.resting = [
-            who for who in spared if who in self.held and who not in self.aside and not self.held[who].leaving
-        ]
-        self.expired = [who for who in self.expired if who in self.resting]
-        for who in self.resting:
-            self.held[who].spared = spared[who]
+    def sets_aside(self, who: str) -> None:
+        if self.capacity >= 2:  # one is left for the rest: who reads configurations sees to that
+            self.aside.add(who)
+            self.expired = [other for other in self.expired if other != who]
 
-    def sets_aside(self, who: str) -> bool:
-        if who not in self.aside and self.capacity < 2:
-            return False  # one is left for the rest
-        self.aside.add(who)
-        self._is_in_use(who)
-        return True
+    # ---- what is decided --------------------------------------------------------------------------------------------
 
-    def gives_back(self, who: str) -> bool:
-        if who not in self.aside:
-            return False
-        self.aside.remove(who)
-        self._is_in_use(who)
-        return True
-
-    def _is_in_use(self, who: str) -> None:
-        if who in self.held:
-            self.held[who].spared = False
-            self.wakes(who)
-
-    # ---- what was decided -------------------------------------------------------------------------------------------
-
-    def watch(self, decisions: Sequence[Decision], now: float, *, served: bool) -> None:
-        """`served`: something happened, so everybody's turn was looked at."""
-        for decision in decisions:
-            if isinstance(decision, Grant):
-                self._granted(decision.who, now)
-            else:
-                self._evicted(decision.who)
-        if served:
-            self._nothing_left_undone(now)
+    def settle(self, now: float) -> list[str]:
+        """Let the pool decide until it has nothing to say; what it decided, in words."""
+        told: list[str] = []
+        while True:
+            decision = decide(self.snapshot(now))
+            for who in decision.grants:
+                self._granted(who, now)
+                told.append(f"grant {who}")
+            if not decision.grants:
+                break
+        for who in decision.evictions:
+            self._evicted(who)
+            told.append(f"evict {who}")
+        self.look_at = decision.look_at
+        self._nothing_left_undone(now)
+        assert self.look_at == self._next_look()
+        return told
 
     def _granted(self, who: str, now: float) -> None:
         assert who in self.queue, "a grant to nobody"
         assert self.may_have_more(self.queue[who]), "more than half for one server"
         assert self.has_a_slot(who, now), "over the bound"
-        before = [other for other in self.queue if other != who][: list(self.queue).index(who)]
-        for other in before:
-            assert not (self.may_have_more(self.queue[other]) and self.has_a_slot(other, now)), "out of turn"
+        if who not in self.aside:
+            for other in list(self.queue)[: list(self.queue).index(who)]:
+                may = self.may_have_more(self.queue[other]) and self.has_a_slot(other, now)
+                assert not may, "out of turn"
         self.held[who] = Seat(self.queue.pop(who))
 
     def _evicted(self, who: str) -> None:
@@ -186,12 +194,13 @@ class Referee:
     def _nothing_left_undone(self, now: float) -> None:
         for who, group in self.queue.items():
             assert not (self.may_have_more(group) and self.has_a_slot(who, now)), "waits beside a free slot"
+        assert not (self.victims() and self._is_surplus()), "one too many rests"
         assert not (self.victims() and self._is_in_the_way()), "nobody was asked to make room"
         assert not (self.expired and self.staying > self.limits.minimum), "outstays the minimum"
 
-    def next_look(self) -> float:
+    def _next_look(self) -> float:
         """Time opens nothing but the reserve, and that to nobody but the head, when all else is taken."""
         is_reserve_left = self.capacity <= len(self.shared) < self.capacity + self.limits.reserve
-        if not self.queue or not is_reserve_left or not self.may_have_more(next(iter(self.queue.values()))):
+        if self.head is None or not is_reserve_left or not self.may_have_more(self.queue[self.head]):
             return math.inf
-        return self.since[next(iter(self.queue))] + self.limits.reserve_timeout
+        return max(self.since[self.head], self.reserve_from) + self.limits.reserve_timeout

@@ -1,0 +1,24 @@
+"""Where a start is on its way to a connection. Every actor's start is in exactly one place."""
+
+from __future__ import annotations
+
+import enum
+from typing import Final
+
+
+class Place(enum.Enum):
+    """The values of those that wait are what people read after "waiting for"."""
+
+    OUT = "out"  # it waits for nothing and holds nothing
+    GATE = "gate"  # waits for its server's gate to open
+    INSTALL_TURN = "its turn to install"  # only visited, and may have to be installed first
+    TURN = "its turn to be visited"  # only visited
+    SLOT = "slot"  # waits for a slot of the pool
+    PERMIT = "permit"  # has its slot, waits for a start permit
+    STARTING = "starting"  # has both: it connects, or an attempt that failed is cleared away
+    LIVE = "live"  # has its slot: it is connected, or on its way out
+
+
+WAITING: Final = frozenset({Place.GATE, Place.INSTALL_TURN, Place.TURN, Place.SLOT, Place.PERMIT})
+TURNS: Final = frozenset({Place.INSTALL_TURN, Place.TURN})
+HOLDS_SLOT: Final = frozenset({Place.PERMIT, Place.STARTING, Place.LIVE})

@@ -1,0 +1,51 @@
+"""Where every start of a room is: one function moves it, and every move is an event.
+
+A start's place says what it waits for and what it holds (`protocol.start`). `Starts` keeps the actors of each place in
+the order in which they came, so that the queues, and how much is taken, are read off it. Both change in `move` and
+nowhere else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import KeysView
+
+from ..actors import RoomContext, ServerActor
+from ..protocol.events import StartMoved
+from ..protocol.start import HOLDS_SLOT, Place
+
+
+class Starts:
+    def __init__(self, context: RoomContext) -> None:
+        self._context = context
+        self._at: dict[Place, dict[ServerActor, None]] = {place: {} for place in Place}
+
+    def at(self, place: Place) -> KeysView[ServerActor]:
+        """Who is there, in order of arrival. Nobody is ever listed as being out."""
+        return self._at[place].keys()
+
+    def count(self, place: Place) -> int:
+        return len(self._at[place])
+
+    @property
+    def slots_held(self) -> int:
+        return sum(len(self._at[place]) for place in HOLDS_SLOT)
+
+    def holders(self) -> list[ServerActor]:
+        """Who holds a slot."""
+        return [*self._at[Place.LIVE], *self._at[Place.STARTING], *self._at[Place.PERMIT]]
+
+    def move(self, actor: ServerActor, place: Place) -> None:
+        """From wherever it is to `place`, at the end of the queue there. Nothing happens when it is there already."""
+        start, now = actor.start, self._context.backend.now()
+        if start.place is place:
+            return
+        if start.place is Place.OUT:
+            start.began = now
+        self._at[start.place].pop(actor, None)
+        if place is not Place.OUT:
+            self._at[place][actor] = None
+        if start.deadline is not None:
+            start.deadline.cancel()
+            start.deadline = None
+        start.place, start.since = place, now
+        self._context.events.emit(StartMoved, actor.address, actor.life.incarnation, place=place)
