@@ -613,7 +613,7 @@ class Ear:
             context=context, subscriptions=self.subscriptions, record=self.record, address=Address("s")
         )
         self.peer: Any = self
-        self.on_note = self.notes.append
+        self.note = lambda _code, words: self.notes.append(words)
         me: Any = self
         self.listening = Listening(me, Handshake(version, capabilities, {}, None))
 
