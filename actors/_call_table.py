@@ -21,8 +21,8 @@ from __future__ import annotations
 import math
 import traceback
 from collections import deque
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 
@@ -52,8 +52,6 @@ from ._wire import LOG_LEVEL_KEY, MODERN_VERSIONS, encode_json, weigh
 
 if TYPE_CHECKING:
     from ._timers import Timer
-
-T = TypeVar("T")
 
 CONNECTED: Final = State.CONNECTED  # as in `_peer`: named several times on every call's way
 
@@ -219,7 +217,10 @@ class CallTable:
         call.accepted_at = context.backend.now()
         if call.on_end is None:
             call.waiter = context.backend.waiter()
-        self._tell_call(call, CallAccepted)
+        if context.events.call_readers:
+            self._tell_call(call, CallAccepted)
+        else:
+            context.events.seq += 1
 
     def _enqueue(self, call: Call, *, first: bool = False) -> None:
         call.queue_deadline = min(
@@ -307,21 +308,31 @@ class CallTable:
 
     def call_sent(self, call: Call) -> None:
         """The first byte was accepted: the call's own clock starts (DESIGN, Calls)."""
-        now, settings = self.context.backend.now(), self.context.settings
+        context = self.context
+        now, settings = context.backend.now(), context.settings
         timeout, total = call.timeout, settings.call_total_timeout
         if timeout is None:
             timeout = call.timeout = self.record.definition.call_timeout or settings.call_timeout
         call.sent_at = now
         call.deadline = deadline = now + timeout
         call.total_deadline = now + total if total > timeout else deadline
-        self._wake_by(deadline)
-        self._tell_call(call, CallSent)
+        if self._alarm is None or self._alarm.when > deadline:
+            self._wake_by(deadline)
+        if context.events.call_readers:
+            self._tell_call(call, CallSent)
+        else:
+            context.events.seq += 1
 
     def call_answered(self, call: Call, result: bytes | None, error: RpcError | None) -> None:
         if call not in self._open:
             return  # it has its outcome already
         try:
-            if result is not None and self._lacks_input(call, result):
+            if (
+                result is not None
+                and self.peer is not None
+                and self.peer.protocol_version in MODERN_VERSIONS
+                and self._lacks_input(call, result)
+            ):
                 return
             self._take_off(call)
             if error is not None:
@@ -360,7 +371,10 @@ class CallTable:
         if call.timeout is not None:
             call.deadline = min(self.context.backend.now() + call.timeout, call.total_deadline)
         if call.on_progress is not None:
-            self._call_back(call.on_progress, params)
+            try:
+                call.on_progress(params)
+            except Exception as error:
+                self._note_raised(error)
 
     def _remote_error(self, call: Call, error: RpcError) -> CallError:
         server = self.address.server
@@ -387,19 +401,23 @@ class CallTable:
         self._finish(call, None, error)
 
     def _finish(self, call: Call, result: bytes | None, error: CallError | None) -> None:
-        if call.finish(self.context.tally, result=result, error=error):
+        context = self.context
+        if not call.finish(context.tally, result=result, error=error):
+            return
+        if context.events.call_readers:
             self._tell_call(call, CallEnded)
-            on_end = call.on_end
-            if on_end is not None:
-                self._call_back(on_end, call)
+        else:
+            context.events.seq += 1
+        if call.on_end is not None:
+            try:
+                call.on_end(call)
+            except Exception as problem:
+                self._note_raised(problem)
 
-    def _call_back(self, callback: Callable[[T], None], argument: T) -> None:
-        """Run a callback of the call's owner. What it raises is the owner's own affair, and worth a note."""
-        try:
-            callback(argument)
-        except Exception as error:
-            text = "".join(traceback.format_exception(error))
-            self.note(NoteCode.CALLBACK, f"the callback of a call raised\n{text}")
+    def _note_raised(self, error: Exception) -> None:
+        """A callback of a call's owner raised: the owner's own affair, and worth a note."""
+        text = "".join(traceback.format_exception(error))
+        self.note(NoteCode.CALLBACK, f"the callback of a call raised\n{text}")
 
     def _call_over(self) -> None:
         """A call has left the connection or the queue: serve the next, rest, or go on draining."""
@@ -500,11 +518,9 @@ class CallTable:
         self._share_places()
 
     def _tell_call(self, call: Call, what: type[CallEvent]) -> None:
-        events = self.context.events
-        if not events.call_readers:
-            events.seq += 1  # an event that nobody reads has its number all the same
-            return
-        events.emit(
+        """To be called when somebody reads of calls. An event that nobody reads has its number all the same, and taking
+        that costs less without a call of ours: three times for each call of a user's."""
+        self.context.events.emit(
             what,
             self.address,
             self.life.incarnation,

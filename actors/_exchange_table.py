@@ -23,6 +23,7 @@ from ._peer import ANSWERED, NOT_SENT, SENT, Exchange, PeerHooks, RpcError
 from ._wire import (
     ABSENT,
     HEAD,
+    NO_MESSAGE,
     NO_STAMP,
     Envelope,
     Stamp,
@@ -99,11 +100,12 @@ class ExchangeTable:
         text = line if line.isascii() else repair_utf8(line)
         if text is not line:
             self.notes.add(f"bad UTF-8 on {self.channel}", lambda: excerpt(line))
-        message = decode_message(text)
-        if message is not None:
-            self.take(message)
-        else:
+        try:
+            message = decode_message(text)
+        except NO_MESSAGE:
             self._take_other(text)
+        else:
+            self.take(message)
 
     def _take_other(self, text: bytes | bytearray) -> None:
         """A line that is not one message."""
@@ -119,20 +121,17 @@ class ExchangeTable:
         if self._silent:
             return
         if message.method is None:
-            self._take_answer(message)
+            exchange = self._close_exchange(message.id)
+            if exchange is None:
+                self._note_unasked(message.id, bytes(message.error))
+            else:
+                self._end(exchange, message)
         elif message.id is None:
             self.unasked += 1
             self._take_notification(message.method, message.params)
         else:
             self.unasked += 1
             self._take_request(message.id, message.method, message.params)
-
-    def _take_answer(self, message: Envelope) -> None:
-        exchange = self._close_exchange(message.id)
-        if exchange is None:
-            self._note_unasked(message.id, bytes(message.error))
-        else:
-            self._end(exchange, message)
 
     def _end(self, exchange: Exchange, message: Envelope) -> None:
         """End a closed exchange with the answer that came for it."""

@@ -520,7 +520,8 @@ class ServerActor(CallTable):
         """The last call is over: begin to idle (`since`; now when not given), or go on draining."""
         if self.life.state is CONNECTED and not self._leases:
             self._idle_since = self.context.backend.now() if since is None else since
-            self._wake_by(self.idle_until)
+            if self._alarm is None or self._alarm.when > self.idle_until:
+                self._wake_by(self.idle_until)
             if self.context.pressed:
                 self.supervisor.rested(self)
         elif self.life.state is State.DRAINING:

@@ -72,8 +72,13 @@ class _ErrorBody(msgspec.Struct, gc=False):
 
 
 _envelope = msgspec.json.Decoder(Envelope)
+# The one message of a line. Raises one of `NO_MESSAGE` when it is something else, for `decode_line` to say what. No
+# function around it: that costs as much again, for every answer.
+decode_message = _envelope.decode
+NO_MESSAGE: Final = (msgspec.MsgspecError, RecursionError, UnicodeError)
 _error = msgspec.json.Decoder(_ErrorBody)
 _any = msgspec.json.Decoder()
+_decode_any = _any.decode
 _encode = msgspec.json.Encoder().encode
 
 # An id at the top level, before anything nested: what stands behind a nested value cannot be told from its inside.
@@ -82,14 +87,6 @@ _HEAD_ID = re.compile(rb'\s*\{[^{}\[\]]*?"id"\s*:\s*"?(\d{1,18})"?\s*[,}]')
 
 
 # ---- reading -------------------------------------------------------------------------------------------------------
-
-
-def decode_message(line: bytes | bytearray) -> Envelope | None:
-    """The one message of a line; None when it is something else, for `decode_line` to say what."""
-    try:
-        return _envelope.decode(line)
-    except (msgspec.MsgspecError, RecursionError, UnicodeError):
-        return None
 
 
 def decode_line(line: bytes | bytearray, version: str | None = None) -> list[Envelope]:
@@ -102,7 +99,7 @@ def decode_line(line: bytes | bytearray, version: str | None = None) -> list[Env
         raise WireFault("it does not begin as JSON-RPC does")
     try:
         return [_decode_envelope(line)] if start[1] == b"{" else _decode_batch(line, version)
-    except (msgspec.MsgspecError, RecursionError, UnicodeError) as error:
+    except NO_MESSAGE as error:
         raise WireFault(str(error)) from None
 
 
@@ -153,7 +150,10 @@ def answer_id_in(head: bytes | bytearray) -> int | None:
 
 def decode_result(result: bytes) -> dict[str, Any]:
     """The result as a dict, every field as the server sent it. Raises `WireFault` when it is not a JSON object."""
-    value = _decode(result)
+    try:
+        value = _decode_any(result) if len(result) < _LONG else _decode(result)
+    except NO_MESSAGE:
+        value = _decode(result)  # mends it, or says what is wrong with it
     if not isinstance(value, dict):
         raise WireFault(f"the result is not an object but {_kind(value)}")
     return cast("dict[str, Any]", value)
@@ -174,7 +174,7 @@ def decode_error(error: bytes) -> RpcError:
     """A JSON-RPC error as the server sent it, or a fault when it is not one."""
     try:
         body = lenient.decode(_error, error)
-    except (msgspec.MsgspecError, RecursionError, UnicodeError) as problem:
+    except NO_MESSAGE as problem:
         return fault(f"the error of the answer is malformed ({problem})")
     return RpcError(body.code, body.message, body.data)
 
@@ -187,7 +187,7 @@ def fault(text: str) -> RpcError:
 def _decode(raw: bytes) -> Any:
     try:
         return lenient.decode(_any, raw) if len(raw) < _LONG else _without_collecting(raw)
-    except (msgspec.MsgspecError, RecursionError, UnicodeError) as error:
+    except NO_MESSAGE as error:
         raise WireFault(f"not JSON: {error}") from None
 
 
@@ -257,7 +257,10 @@ def encode_request(
         meta = _joined(meta, b'"progressToken":%d' % rpc_id)
     if params is None and not meta:
         return b'{"jsonrpc":"2.0","id":%d,"method":%b}\n' % (rpc_id, encode_json(method))
-    body = _with_meta(params or {}, meta) if meta else encode_json(params)
+    try:
+        body = _with_meta(params or {}, meta) if meta else _encode(params)
+    except (TypeError, ValueError, OverflowError, RecursionError):
+        body = encode_json(params)  # mends it, or says what is wrong with it
     return b'{"jsonrpc":"2.0","id":%d,"method":%b,"params":%b}\n' % (rpc_id, _encode_method(method), body)
 
 

@@ -26,6 +26,10 @@ class Address:
 
     server: str
     scope: str = SHARED
+    is_call: bool = attrs.field(init=False, eq=False, repr=False)  # asked at each call's end, so made once
+
+    def __attrs_post_init__(self) -> None:
+        object.__setattr__(self, "is_call", self.scope.startswith("call:"))
 
     @classmethod
     def of_session(cls, server: str, session: str) -> Address:
@@ -44,10 +48,6 @@ class Address:
     @property
     def is_session(self) -> bool:
         return self.scope.startswith("session:")
-
-    @property
-    def is_call(self) -> bool:
-        return self.scope.startswith("call:")
 
     def __str__(self) -> str:
         return self.server if self.is_shared else f"{self.server}[{self.scope}]"

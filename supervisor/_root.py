@@ -238,6 +238,8 @@ class Root:
         found = self.actors.get(address)
         if found is None:
             record = self.record(address.server)
+            if address == record.address:
+                address = record.address  # the very same: then no call's look-up has to compare two
             if address.is_session:
                 record = ServerRecord(
                     record.definition,
@@ -259,7 +261,7 @@ class Root:
 
     def actor_for(self, server: str, session: str | None) -> ServerActor:
         """The actor of a call to `server`, out of this session or out of none. Raises as `address` does."""
-        record = self.record(server)
+        record = self.records.get(server) or self.record(server)
         isolation = record.definition.isolation or self.context.settings.isolation
         shared = isolation is None or isolation is _PERSISTENT  # nearly always
         address = record.address if shared else self.address(server, session)

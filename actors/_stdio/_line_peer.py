@@ -10,10 +10,9 @@ follow before anything else is heard are gathered, and go out together at the en
 never waits, and sixty-four at once cost two system calls, not sixty-four.
 
 What the other side says costs it, not others. However many lines a read brings, a hundred are taken in a turn and the
-rest in the next ones, before anything more is read. What nobody asked for (requests, notifications, junk) has a budget
-besides, in lines a second; one that is over it is read no faster, and waits for us as we would for it. One that says
-nothing but junk is over, as if it had closed its stdout, after ten thousand lines of it or twice the bytes a line may
-have; any message begins the count anew. What it is told, and does not read, is bounded in number and bytes (`Outbox`).
+rest in the next ones, before anything more is read. What nobody asked for has a budget besides, and one that says
+nothing but junk for too long is over, as if it had closed its stdout (`FloodGuard`). What it is told, and does not
+read, is bounded in number and bytes (`Outbox`).
 """
 
 from __future__ import annotations
@@ -26,12 +25,12 @@ from typing import Any
 import anyio
 import anyio.lowlevel
 
-from ...protocol.bounds import JUNK_LINES, UNASKED_LINES
 from ...protocol.errors import Reach
 from .._backend import AGAIN, PAUSE, Backend, More
 from .._exchange_table import NEVER_CANCELLED, ExchangeTable
 from .._peer import Exchange, PeerHooks, RpcError
 from .._wire import encode_notification, encode_reply, fault
+from ._flood import FloodGuard
 from ._lines import LineSplitter
 from ._outbox import Outbox
 
@@ -40,8 +39,6 @@ _LAST_WORDS = (
     32  # chunks read after the end was seen; a pipe holds less, and a grandchild may go on writing for ever
 )
 _LINES_A_TURN = 100
-_MOST_UNASKED = 12_000.0  # at once, after a time of silence
-_LEAST_UNHEARD = 1 << 20  # bytes without a message, however short its lines have to be
 
 
 class LinePeer(ExchangeTable):
@@ -69,17 +66,13 @@ class LinePeer(ExchangeTable):
         self._read_fd = read_fd
         self._write_fd = write_fd
         self._on_over = on_over
-        self._max_line = max_line
         self._lines = LineSplitter(max_line, self._take_overlong)
         self._outbox = Outbox(write_fd, max_line)
         self._wake_writer = backend.waiter()
         self._gathering = False  # a request was written, and nothing heard since
         self._refused: list[Exchange] = []
         self._rest: list[bytes | bytearray] = []  # lines that were read and not yet taken, the last one first
-        self._junk_before = 0  # when something other than junk was last said
-        self._unheard = 0  # bytes since then
-        self._budget, self._budget_at = _MOST_UNASKED, self.last_heard
-        self._is_given_up = False  # nothing more of it is read
+        self._flood = FloodGuard(max_line, self.last_heard)
         self._began = self.last_heard
 
     @property
@@ -120,7 +113,7 @@ class LinePeer(ExchangeTable):
         of use; `AGAIN` and `PAUSE`: there are lines left for another turn, or it has said too much just now."""
         if self._rest:
             return self._take_rest()
-        if self._is_given_up:
+        if self._flood.is_shut:
             return False
         try:
             chunk = os.read(self._read_fd, _CHUNK)
@@ -133,50 +126,41 @@ class LinePeer(ExchangeTable):
             return False
         self.last_heard = self._backend.now()
         self._gathering = False
-        self._unheard += len(chunk)
-        lines = self._lines.feed(chunk)
+        lines, guard = self._lines.feed(chunk), self._flood
         if len(lines) > _LINES_A_TURN:
+            guard.unheard += len(chunk)
             self._rest = lines[::-1]
             return self._take_rest()
-        return self._take(lines)
-
-    def _take(self, lines: list[bytes | bytearray]) -> More:
-        """False: there has been nothing but junk for too long."""
-        junk, before = self.junk, self.junk + self.unasked
+        junk, unasked = self.junk, self.unasked
         for line in lines:
             self.take_line(line)
-        if self.junk - junk < len(lines):
-            self._junk_before, self._unheard = self.junk, 0
-        elif self._is_junk():
-            return False
-        unasked = self.junk + self.unasked - before
-        return True if not unasked or self._may_say(unasked) else PAUSE
-
-    def _may_say(self, lines: int) -> bool:
-        """Take lines that nobody asked for off the budget. False: it is used up."""
-        now = self._backend.now()
-        refilled = self._budget + (now - self._budget_at) * UNASKED_LINES
-        self._budget = min(refilled, _MOST_UNASKED) - lines
-        self._budget_at = now
-        return self._budget > 0
+        if lines and self.junk == junk and self.unasked == unasked:
+            guard.junk = guard.unheard = (
+                0  # nothing but answers, as nearly always: nothing to be held against it
+            )
+            return True
+        guard.unheard += len(chunk)
+        return self._judge(len(lines), self.junk - junk, self.unasked - unasked)
 
     def _take_rest(self) -> More:
         """The lines of one turn."""
         lines = self._rest[: -_LINES_A_TURN - 1 : -1]
         del self._rest[-_LINES_A_TURN:]
-        more = self._take(lines)
+        junk, unasked = self.junk, self.unasked
+        for line in lines:
+            self.take_line(line)
+        more = self._judge(len(lines), self.junk - junk, self.unasked - unasked)
         return AGAIN if more is True and self._rest else more
 
-    def _is_junk(self) -> bool:
-        """Whether it has said nothing but junk for too long; then it is over."""
-        lines = self.junk - self._junk_before
-        if lines < JUNK_LINES and self._unheard <= max(2 * self._max_line, _LEAST_UNHEARD):
+    def _judge(self, lines: int, junk: int, unasked: int) -> More:
+        """What follows from the lines just taken. False: there has been nothing but junk for too long."""
+        said = self._flood.count_junk(lines, junk)
+        if said:
+            self._rest.clear()
+            self._on_over(f"wrote {said} to {self.channel} without one message of the protocol among them")
             return False
-        self._rest.clear()
-        self._is_given_up = True
-        said = f"{lines:,} lines" if lines >= JUNK_LINES else f"{self._unheard:,} bytes"
-        self._on_over(f"wrote {said} to {self.channel} without one message of the protocol among them")
-        return True
+        uncalled_for = junk + unasked
+        return PAUSE if uncalled_for and not self._flood.may_say(uncalled_for, self._backend.now()) else True
 
     async def read_last(self) -> None:
         """Read what was written before the end: an answer may be among it."""

@@ -65,7 +65,8 @@ def envelope(data: bytes) -> None:
     """A line of a server, its envelope and its payloads."""
     whole = halves.repair_utf8(data)
     wire.answer_id_in(whole)
-    wire.decode_message(whole)
+    with suppress(*wire.NO_MESSAGE):
+        wire.decode_message(whole)
     wire.excerpt(whole).encode()
     try:
         messages = wire.decode_line(whole)
