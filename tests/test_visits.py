@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.support import run_virtual
-from tests.support.rooms import open_room
+from tests.support.rooms import open_room, settle
 
 from greenroom.supervisor._visits import AT_ONCE, Visits
 from greenroom.testing._fake import FakeServer, tool
@@ -138,5 +138,61 @@ def test_who_waits_for_visits_is_let_go_when_they_are_closed(backend: str) -> No
             assert visits
             visits.close()
         await visits.wait()
+
+    run_virtual(backend, main)
+
+
+def test_as_many_as_may_be_are_begun_and_one_that_cannot_be_takes_nobodys_place() -> None:
+    begun: list[str] = []
+
+    def begin(server: str) -> bool:
+        begun.append(server)
+        return server != "s3"
+
+    visits = Visits(begin)
+    visits.ask(f"s{number}" for number in range(AT_ONCE + 10))
+    assert begun == [f"s{number}" for number in range(AT_ONCE + 1)], "one of them is not under way"
+    for server in begun[:AT_ONCE]:
+        visits.tried(server)
+    assert begun == [f"s{number}" for number in range(AT_ONCE + 10)]
+    for server in begun:
+        visits.tried(server)
+    assert not visits
+
+
+def test_who_waits_for_visits_sleeps_until_the_last_one_was_tried(backend: str) -> None:
+    looks: list[int] = []
+
+    class Watched(Visits):
+        def __bool__(self) -> bool:
+            looks.append(1)
+            return super().__bool__()
+
+    async def main() -> None:
+        visits, over = Watched(lambda _: True), list[float]()
+
+        async def wait() -> None:
+            await visits.wait()
+            over.append(anyio.current_time())
+
+        visits.ask(["a"])
+        visits.tried("a")
+        await visits.wait()
+        visits.ask(["b"])  # more to do, after all was done
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(wait)
+            looks.clear()
+            await settle(100)
+            assert len(looks) < 5
+            visits.ask(["c"])
+            visits.tried("b")
+            await anyio.sleep(1.0)
+            assert over == []
+            visits.tried("c")
+            visits.ask(["d"])  # before the waiter had its turn
+            await anyio.sleep(1.0)
+            assert over == []
+            visits.tried("d")
+        assert over == [2.0]
 
     run_virtual(backend, main)
