@@ -18,15 +18,20 @@ from tests.support.door_rooms import NOW, FakeRoom
 from tests.support.gateway import faulty, gone_within, logged_pids
 
 from greenroom.actors._catalogue_file import CatalogueFile, default_cache_path
-from greenroom.gateway._cli._act import given_args, split_pairs
+from greenroom.gateway._cli import _act
+from greenroom.gateway._cli._act import given_args, patient, split_pairs
+from greenroom.gateway._cli._common import say_whose
+from greenroom.gateway._cli._look import _status_lines
 from greenroom.gateway._cli._main import COMMANDS, run
 from greenroom.gateway._cli._serve import override
 from greenroom.gateway._mcp_tool import FOR_PEOPLE, CatalogueReader
 from greenroom.gateway._offline import OfflineCatalogue
+from greenroom.gateway._room import PlainRow
 from greenroom.gateway._views import status_view, tools_view
 from greenroom.protocol.catalogue import ServerEntry
 from greenroom.protocol.config import Config
 from greenroom.protocol.errors import UsageError
+from greenroom.protocol.lifecycle import State
 from greenroom.supervisor._catalogue_keys import catalogue_keys
 from greenroom.supervisor._config_files import load_config
 
@@ -188,6 +193,209 @@ def test_what_the_cache_knows_is_shown_as_a_room_would() -> None:
     assert [tool["name"] for tool in tools_view(reader, library, "clock")["tools"]] == ["clock_now"]
     assert tools_view(reader, library, "nope")["error"] == "server_not_found"
     assert "Configured: " in tools_view(reader, library, "nope")["message"]
+    assert tools_view(reader, library, "fresh")["error"] == "not_known_yet"
+
+
+def test_a_view_says_of_each_server_what_its_row_says() -> None:
+    class Sessions(FakeRoom):
+        def status(self) -> list[PlainRow]:
+            own = PlainRow("clock", "lazy", scope="session:x", state=State.CONNECTED, pid=7, in_flight=2)
+            return [*super().status(), own]
+
+    room = Sessions()
+    room.rows["clock"] = {
+        "state": State.DRAINING,
+        "incarnation": 3,
+        "in_flight": 1,
+        "queued": 2,
+        "waiting_for": "permit",
+        "waiting": 1.26,
+        "last_line": "hello",
+        "pid": 5,
+        "down": "taken down",
+        "failure": "it died",
+        "faults": ("bad_tool",),
+        "retry_in": 2.34,
+        "problems": ("cut after 3 pages",),
+    }
+    view = status_view(CatalogueReader(room, hints=FOR_PEOPLE), room)
+    clock = next(server for server in view["servers"] if server["name"] == "clock")
+    expected = {
+        "state": "draining",
+        "incarnation": 3,
+        "inFlight": 1,
+        "queued": 2,
+        "waitingFor": "permit",
+        "waiting": 1.3,
+        "lastLine": "hello",
+        "lifecycle": "lazy",
+        "pid": 5,
+        "down": "taken down",
+        "failure": "it died",
+        "faults": ["bad_tool"],
+        "retryIn": 2.3,
+    }
+    assert expected.items() <= clock.items()
+    (own,) = view["addresses"]
+    assert (own["name"], own["scope"], own["state"], own["inFlight"]) == (
+        "clock",
+        "session:x",
+        "connected",
+        2,
+    )
+    assert "addresses" not in status_view(CatalogueReader(FakeRoom(), hints=FOR_PEOPLE), FakeRoom())
+
+
+def test_the_status_says_in_a_line_what_is_worth_knowing() -> None:
+    room = FakeRoom()
+    room.learn("clock", NOW)
+    room.rows = {
+        "github": {"state": State.CONNECTED, "pid": 5, "in_flight": 1, "queued": 2, "faults": ("x", "y", "z")},
+        "clock": {"state": State.CONNECTED, "faults": ("x",)},
+        "fresh": {
+            "state": State.CONNECTING, "waiting_for": "install", "waiting": 12.4, "last_line": "npm: 3 of 7",
+        },
+    }  # fmt: skip
+    lines = list(_status_lines(status_view(CatalogueReader(room, hints=FOR_PEOPLE), room)))
+    assert [" ".join(line.split()) for line in lines] == [
+        "✓ github connected, 3 tools pid 5; 1 in flight, 2 queued; clients would refuse x, and 2 more",
+        "✓ clock connected, 1 tool clients would refuse x",
+        "○ fresh not connected connecting; installing for 12 s: npm: 3 of 7",
+        "⊘ off disabled",
+        '✗ bad broken mcp.json: mcpServers.bad: needs "command" or "url"',
+        "",
+        "2 of 4 connected, 4 tools",
+    ]
+    room.rows = {
+        "clock": {"waiting_for": "permit", "waiting": 3.0, "retry_in": 7.6, "down": "it was drained"}
+    }
+    (line,) = (
+        line
+        for line in _status_lines(status_view(CatalogueReader(room, hints=FOR_PEOPLE), room))
+        if "clock" in line
+    )
+    assert line.endswith("waiting for permit for 3 s; it was drained; retry in 8s")
+
+
+class Asked:
+    """A running gateway as a command sees it."""
+
+    pid = 7
+
+    def __init__(self, answer: Any) -> None:
+        self.answer = answer
+        self.asked: list[tuple[str, dict[str, Any]]] = []
+
+    def ask(self, method: str, **params: Any) -> Any:
+        self.asked.append((method, params))
+        return self.answer
+
+
+@pytest.mark.parametrize(
+    ("errors", "code"), [((None, None), 0), ((None, "no"), 1), (("no", "no"), 1), ((), 0)]
+)
+def test_reconnect_succeeds_when_every_server_does(
+    home: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    errors: tuple[str | None, ...],
+    code: int,
+) -> None:
+    gateway = Asked({"servers": [{"name": f"s{n}", "error": error} for n, error in enumerate(errors)]})
+    monkeypatch.setattr(_act, "running_gateway", lambda *_: gateway)
+    assert run(["reconnect"]) == code
+    marks = [f"✗ s{n}: no" if error else f"✓ s{n}" for n, error in enumerate(errors)]
+    assert capsys.readouterr().out.splitlines() == (marks or ["No server was connected; nothing to do."])
+
+
+def test_a_pair_goes_before_the_same_argument_in_args(
+    home: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    details = {"greenroom/details": {"mode": "call"}}
+    gateway = Asked({"content": [{"type": "text", "text": "done"}], "_meta": details})
+    monkeypatch.setattr(_act, "running_gateway", lambda *_: gateway)
+    assert run(["call", "t", "n=2", "--args", '{"n": 1, "m": 1}', "--server", "s"]) == 0
+    assert gateway.asked == [("mcp", {"arguments": {"tool": "t", "args": {"n": 2, "m": 1}, "server": "s"}})]
+    assert capsys.readouterr().out == "done\n"
+
+
+def test_what_fails_is_told_as_json_where_json_was_asked_for(
+    home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write(home / ".mcp.json", clock={"command": "no-such-clock"})
+    for arguments in (["describe", "nope"], ["tools", "nope"]):
+        assert run([*arguments, "--json"]) == 1
+        assert json.loads(capsys.readouterr().out)["error"]
+        assert run(arguments) == 1
+        assert capsys.readouterr().out == ""
+
+
+def test_whose_programs_are_started_is_said_unless_a_file_was_named(
+    home: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (home / "home").mkdir()
+    monkeypatch.setenv("HOME", str(home / "home"))
+    path = Path(write(home / ".mcp.json", clock={"command": "x"}))
+    config = load_config(cwd=home, home=home / "home", environ=os.environ)
+    say_whose(config, path)
+    assert capsys.readouterr().err == ""
+    say_whose(config, None)
+    assert "this project decides which programs are started" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("configured", "waits"), [({}, 600.0), ({"queueTimeoutMs": 5_000}, 5.0)])
+def test_a_call_alone_waits_as_long_as_an_install_may_take(
+    home: Path, configured: dict[str, Any], waits: float
+) -> None:
+    (home / ".mcp.json").write_text(
+        json.dumps({"mcpServers": {}, "settings": {"installTimeoutMs": 600_000, **configured}})
+    )
+    config = load_config(cwd=home, home=home, environ=os.environ)
+    assert patient(config).settings.queue_timeout == waits
+
+
+def test_whose_tools_are_not_known_yet_is_told_apart_from_having_none() -> None:
+    room = FakeRoom()
+    room.learn("off")
+    reader = CatalogueReader(room, hints=FOR_PEOPLE)
+    fresh = tools_view(reader, room, "fresh")
+    assert (fresh["error"], fresh["count"]) == ("not_known_yet", 0)
+    assert "greenroom refresh" in fresh["message"]
+    everything = tools_view(reader, room, None)
+    assert (everything["count"], "error" in everything) == (4, False)
+    assert everything["unknownServers"]
+    assert "error" not in tools_view(reader, room, "clock")
+
+
+def test_what_was_read_too_long_ago_is_not_known_and_what_a_list_lacks_is_told(
+    home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = {"mcpServers": {"clock": {"command": "no-such-clock"}}, "settings": {"cacheMaxAgeDays": 2}}
+    (home / ".mcp.json").write_text(json.dumps(config))
+    keys = catalogue_keys(load_config(cwd=home, home=home, environ=os.environ))
+    for days, status in ((3, "not connected"), (1, "cached, 1 tool")):
+        entry = ServerEntry(
+            "clock",
+            keys["clock"],
+            tools=(NOW,),
+            problems=("tools/list: cut after 3 pages",),
+            fetched_at=time.time() - days * 86400,
+        )
+        CatalogueFile(default_cache_path()).save([entry], entry.fetched_at)
+        assert run(["status"]) == 0
+        said = capsys.readouterr().out
+        assert said.startswith(f"○ clock  {status}")
+        assert ("cut after 3 pages" in said) is (days == 1)
+
+
+def test_a_cache_that_cannot_be_used_is_said_once(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write(home / ".mcp.json", clock={"command": "no-such-clock"})
+    default_cache_path().parent.mkdir(parents=True)
+    default_cache_path().write_text("{")
+    assert run(["tools"]) == 0
+    assert "The catalogue cache " in capsys.readouterr().err
+    assert run(["tools"]) == 0
+    assert "The catalogue cache " not in capsys.readouterr().err, "it was set aside"
 
 
 @pytest.mark.parametrize(
@@ -210,7 +418,7 @@ def test_values_are_json_where_they_are_json(pair: str, meant: Any) -> None:
 
 
 def test_pairs_and_args() -> None:
-    assert split_pairs(("a=1", "b=x=y", "c=")) == {"a": 1, "b": "x=y", "c": ""}
+    assert split_pairs(("a=1", "b=x=y", "c=", "d::=2")) == {"a": 1, "b": "x=y", "c": "", "d:": 2}
     assert given_args('{"a": 1}') == {"a": 1}
     for none in ("=1", "a", ":=1"):
         with pytest.raises(UsageError, match="is not K=V"):

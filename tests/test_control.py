@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import socket
 import tempfile
 import threading
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+import time
+from collections.abc import Awaitable, Callable, Generator, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -52,13 +55,15 @@ def mode_of(path: Path) -> int:
     return path.stat().st_mode & 0o777
 
 
-def serving(backend: str, body: Callable[[Path], Awaitable[None]], methods: Any = METHODS) -> None:
+def serving(
+    backend: str, body: Callable[[Path], Awaitable[None]], methods: Any = METHODS, note: Any = print
+) -> None:
     async def main() -> None:
         path = place.socket_path(place.identity(["a"]), os.getpid())
         async with anyio.create_task_group() as group:
 
             async def listen(*, task_status: Any) -> None:
-                await control.serve_control(path, methods, Part("it", print), task_status=task_status)
+                await control.serve_control(path, methods, Part("it", note), task_status=task_status)
 
             await group.start(listen)
             with anyio.fail_after(10):
@@ -110,16 +115,16 @@ def test_lines_that_are_no_requests_are_told_why_and_the_next_is_served(backend:
             connection.connect(os.fspath(path))
             for line, _ in FAULTS:
                 connection.sendall(line + b"\n")
-            connection.sendall(b'{"method": "echo", "params": {"n": 1}}\n')
+            connection.sendall(b'{"method": "echo"}\n{"method": "echo", "params": {"n": "\xff"}}\n')
             with connection.makefile("rb") as lines:
-                return [json.loads(lines.readline()) for _ in (*FAULTS, None)]
+                return [json.loads(lines.readline()) for _ in (*FAULTS, None, None)]
 
     async def body(path: Path) -> None:
-        *refused, served = await anyio.to_thread.run_sync(command, path)
+        *refused, empty, served = await anyio.to_thread.run_sync(command, path)
         for answer, (_, fault) in zip(refused, FAULTS, strict=True):
             assert answer["error"]["code"] == "invalid_request"
             assert fault in answer["error"]["message"]
-        assert served == {"result": {"n": 1}}
+        assert (empty, served) == ({"result": {}}, {"result": {"n": "\ufffd"}})
 
     serving(backend, body)
 
@@ -227,3 +232,162 @@ def test_the_identity_is_that_of_the_files(tmp_path: Path, monkeypatch: pytest.M
     assert one != place.identity([str(tmp_path / "b")])
     monkeypatch.chdir(tmp_path)
     assert place.identity([]) != one
+
+
+@contextmanager
+def listening(name: str, *, age: float = 0.0, backlog: int = 8) -> Generator[socket.socket]:
+    """A gateway's socket of that name; what it does with who comes is the test's to say."""
+    path = place.control_directory() / name
+    make_own_folder(path.parent)
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(os.fspath(path))
+        if backlog:
+            listener.listen(backlog)
+        seen = time.time() - age
+        os.utime(path, (seen, seen))
+        yield listener
+
+
+def test_the_newest_gateway_of_the_very_configuration_is_asked() -> None:
+    with (
+        listening(f"abcdef1-{os.getppid()}.sock", age=10),
+        listening(f"abcdef1-{os.getpid()}.sock"),
+        listening(f"abcdef2-{os.getppid()}.sock", age=5),
+    ):
+        for pid, found in ((None, os.getpid()), (os.getppid(), os.getppid())):
+            with client.find_gateway("abcdef1", pid) or pytest.fail("none found") as gateway:
+                assert gateway.pid == found
+        with client.find_gateway("abcdef2") or pytest.fail("none found") as gateway:
+            assert gateway.pid == os.getppid()
+        assert client.find_gateway("abcdef3") is None
+        with pytest.raises(UsageError, match="No gateway of this configuration runs as process"):
+            client.find_gateway("abcdef2", os.getpid())
+
+
+def test_a_process_that_may_not_be_signalled_lives(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(_pid: int, _signal: int) -> None:
+        raise PermissionError
+
+    with listening(f"abc-{os.getppid()}.sock"):
+        monkeypatch.setattr(os, "kill", refuse)
+        with client.find_gateway("abc") or pytest.fail("none found") as gateway:
+            assert gateway.pid == os.getppid()
+
+
+def test_a_socket_of_our_own_process_is_not_ours_to_remove() -> None:
+    """It is about to listen."""
+    with listening(f"abc-{os.getpid()}.sock", backlog=0):
+        assert client.find_gateway("abc") is None
+        assert place.socket_path("abc", os.getpid()).exists()
+
+
+@pytest.mark.parametrize("quickly", [True, False])
+def test_a_slow_answer_is_waited_for_where_others_are_answered_unless_it_is_from_memory(
+    quickly: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(client, "ANSWER_WITHIN", 0.1)
+    done = threading.Event()
+    with listening(f"abc-{os.getpid()}.sock") as listener:
+
+        def serve() -> None:
+            slow, _ = listener.accept()
+            with slow:
+                if quickly:
+                    done.wait(5)
+                    return
+                other, _ = listener.accept()
+                with other:
+                    assert other.recv(100) == b'{"method": "hello"}\n'
+                    other.sendall(b'{"result": {}}\n')
+                slow.sendall(b'{"result": 7}\n')
+                done.wait(5)
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        with client.find_gateway("abc") or pytest.fail("none found") as gateway:
+            if quickly:
+                with pytest.raises(client.GatewayError, match="does not answer") as caught:
+                    gateway.ask("status", quickly=True)
+                assert caught.value.code == "gateway_silent"
+                listener.setblocking(False)
+                with pytest.raises(BlockingIOError):
+                    listener.accept()  # nobody else was asked
+            else:
+                assert gateway.ask("call") == 7
+        done.set()
+        thread.join()
+
+
+def test_a_gateway_that_answers_nobody_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client, "ANSWER_WITHIN", 0.1)
+    with (
+        listening(f"abc-{os.getpid()}.sock"),
+        client.find_gateway("abc") or pytest.fail("none found") as gateway,
+        pytest.raises(client.GatewayError, match="does not answer"),
+    ):
+        gateway.ask("call")
+
+
+def test_who_is_not_of_this_user_is_hung_up_on_at_once(backend: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(_line: socket.socket) -> None:
+        raise NotOurs(None, "somebody else's")
+
+    def command(path: Path) -> bytes:
+        with socket.socket(socket.AF_UNIX) as connection:
+            connection.settimeout(5)
+            connection.connect(os.fspath(path))
+            return connection.recv(1)
+
+    async def body(path: Path) -> None:
+        monkeypatch.setattr(control, "check_peer", refuse)
+        assert await anyio.to_thread.run_sync(command, path) == b""
+
+    serving(backend, body)
+
+
+def test_who_left_before_it_was_taken_in_costs_nothing(backend: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[str] = []
+
+    async def body(path: Path) -> None:
+        accept, errors = socket.socket.accept, [errno.ECONNABORTED, errno.EINTR, errno.EPROTO]
+
+        def flaky(listener: socket.socket) -> Any:
+            if errors:
+                raise OSError(errors.pop(), "they left")
+            return accept(listener)
+
+        monkeypatch.setattr(socket.socket, "accept", flaky)
+
+        def command() -> Any:
+            with client.find_gateway(place.identity(["a"])) or pytest.fail("none found") as gateway:
+                return gateway.ask("echo", n=1)
+
+        assert await anyio.to_thread.run_sync(command) == {"n": 1}
+        assert told == []
+
+    serving(backend, body, note=told.append)
+
+
+def test_a_place_is_bound_over_what_was_left_there_and_moves_bound_or_not(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    make_own_folder(folder)
+    (folder / "a.sock").touch()
+    spot = control.Place(folder / "z.sock")
+    spot.move(folder / "a.sock")
+    with spot.bound():
+        assert mode_of(folder / "a.sock") == 0o600
+        spot.move(folder / "b.sock")
+        spot.move(folder / "b.sock")
+        assert [each.name for each in folder.iterdir()] == ["b.sock"]
+    assert list(folder.iterdir()) == []
+
+
+def test_a_fork_does_not_remove_the_socket_of_its_parent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "run"
+    make_own_folder(folder)
+    spot = control.Place(folder / "a.sock")
+    with spot.bound():
+        monkeypatch.setattr(os, "getpid", lambda: 1)
+    assert [each.name for each in folder.iterdir()] == ["a.sock"]

@@ -22,7 +22,7 @@ from tests.support.door_rooms import NOW, FakeCall, FakeRoom
 from tests.support.rooms import open_room
 
 from greenroom import Greenroom
-from greenroom.actors import Greeting, ServerRequest
+from greenroom.actors import Greeting, Learn, ServerRequest
 from greenroom.gateway import _rpc as rpc
 from greenroom.gateway._client_host import ClientHost
 from greenroom.gateway._direct import Direct
@@ -33,8 +33,10 @@ from greenroom.gateway._exposure import Proxy
 from greenroom.gateway._in_session import _ASKED_OF_SERVERS, InSession
 from greenroom.gateway._jobs import Job, RpcFault
 from greenroom.gateway._room import PlainRow
+from greenroom.gateway._signed import error_data_of, question_of, result_without_ours, without_ours
 from greenroom.gateway._suspended import StateSigner, SuspendableCall, SuspendedCalls
 from greenroom.protocol.address import Address
+from greenroom.protocol.catalogue import ServerEntry
 from greenroom.protocol.errors import Reach, RemoteError, RpcRefusal, ServerLost, UnknownResource
 from greenroom.protocol.index import Place
 from greenroom.testing import FakeServer
@@ -641,6 +643,8 @@ def test_a_resource_is_watched_once_for_a_client_and_no_more_when_it_leaves(back
         await direct_client.subscribe(Ended(), "x:/1")  # pyright: ignore[reportArgumentType]
         assert len(room.asked) == asked
         assert sorted(room.watched) == ["x:/1", "x:/2"]
+        direct_client.tell_update("s", {"uri": "x:/1/part"})
+        assert direct_client.links.giver("x:/1/part") == "s", "a part of it is read where it is"
         direct_client.unsubscribe(Ended(), "x:/2")  # pyright: ignore[reportArgumentType]
         direct_client.unsubscribe(Ended(), "x:/2")  # pyright: ignore[reportArgumentType]
         assert room.watched == ["x:/1"]
@@ -772,6 +776,120 @@ def test_what_a_client_says_of_itself_and_its_token_stay_here(backend: str) -> N
             assert json.loads(client.lines[-1])["result"]["content"]
 
     run_virtual(backend, body)
+
+
+def test_what_servers_say_of_themselves_is_said_under_their_names_or_nothing_is(backend: str) -> None:
+    async def body() -> None:
+        async with open_room({"a": FakeServer(), "b": FakeServer()}) as room:
+            direct = Direct(room)
+            assert direct.instructions() is None
+            for server in ("a", "b"):
+                room._runtime.router.ref.tell(Learn(ServerEntry(server, "", instructions=f"Use {server}.")))
+            await room.settled()
+            assert direct.instructions() == "# a\n\nUse a.\n\n# b\n\nUse b."
+
+    run_virtual(backend, body)
+
+
+def test_a_first_list_waits_only_while_servers_are_visited(backend: str) -> None:
+    async def body() -> None:
+        server = FakeServer(greet_latency=3.0)
+        async with open_room({"a": server}, bootstrap=True, firstListTimeoutMs=7_000) as room:
+            direct = Direct(room)
+            await anyio.sleep(1.0)
+            assert direct.settling_time == 7.0
+            await direct.settle()
+            assert direct.settling_time == 0.0
+            assert anyio.current_time() == 3.0
+
+    run_virtual(backend, body)
+
+
+def test_what_is_refused_at_once_carries_no_question_and_what_is_harmless_is_sent_again(backend: str) -> None:
+    echo = {"name": "echo", "inputSchema": {"type": "object"}, "annotations": {"readOnlyHint": True}}
+    server = FakeServer(tools=[echo], call_latency=5.0)
+
+    async def body() -> None:
+        async with open_room({"a": server}) as room:
+            await room.connect("a")
+            direct = Direct(room)
+            client = Client(direct)
+            client.ask("server/discover", {"_meta": ENVELOPE})
+            for number, params in enumerate(({}, {"_meta": ENVELOPE}), 1):
+                client.say(
+                    {
+                        "jsonrpc": "2.0",
+                        "id": number,
+                        "method": "tools/call",
+                        "params": {"name": "a_echo", **params},
+                    }
+                )
+            await anyio.sleep(1.0)
+            server.crash()
+            await anyio.sleep(10.0)
+            assert len(server.calls) == 4, "each was sent twice"
+            assert all("result" in json.loads(line) for line in client.lines)
+            await room.drain("a")
+            refused = client.ask("tools/call", {"name": "a_echo", "_meta": ENVELOPE}, id=9)
+            assert refused["isError"]
+            assert not direct._client_host.suspended._running
+
+    run_virtual(backend, body)
+
+
+def test_an_older_client_is_told_of_an_update_without_what_the_newer_era_says(backend: str) -> None:
+    async def body() -> None:
+        room: Any = Watching()
+        room.wait.set()
+        told: Any = Told(greeted=True)
+        client = DirectClient(room, told)
+        await client.subscribe(Ended(), "x:/1")  # pyright: ignore[reportArgumentType]
+        own = {"io.modelcontextprotocol/subscriptionId": 9, "greenroom/server": "us", "x": 1}
+        client.tell_update("s", {"uri": "x:/1", "_meta": own})
+        client.tell_update("s", {"uri": "x:/1", "_meta": {"greenroom/server": "us"}})
+        updated = "notifications/resources/updated"
+        assert told.said == [(updated, {"uri": "x:/1", "_meta": {"x": 1}}), (updated, {"uri": "x:/1"})]
+
+    run(backend, body)
+
+
+def test_a_link_is_read_at_who_gave_it_unless_somebody_lists_it() -> None:
+    room: Any = Watching()
+    room.index = SimpleNamespace(servers=("s", "t"), lists_resource=lambda uri: uri == "x:/listed")
+    told: Any = Told()
+    client = DirectClient(room, told)
+    for uri in ("x:/listed", "x:/own"):
+        client.links.add("t", uri)
+    client.links.add("gone", "x:/old")
+    found = {uri: client.locate(uri).server for uri in ("x:/listed", "x:/own", "x:/old", "x:/new")}
+    assert found == {"x:/listed": "s", "x:/own": "t", "x:/old": "s", "x:/new": "s"}
+
+
+def test_nobody_speaks_in_our_name_and_who_asks_says_who_it_is() -> None:
+    forged, theirs = {"greenroom/server": "a", "x": 1}, {"x": 1}
+    assert without_ours({"a": 1, "_meta": forged}) == {"a": 1, "_meta": theirs}
+    for key in (
+        '"greenroom/error"',
+        '"\\u0067reenroom/error"',
+        '"green\\u0072oom/error"',
+        '"greenroom\\u002ferror"',
+    ):
+        said = b'{"content": [], "_meta": {' + key.encode() + b': 1, "y": 2}}'
+        assert json.loads(result_without_ours(said)) == {"content": [], "_meta": {"y": 2}}
+    plain = b'{"content": [], "_meta": {"\\u00e9": 1}}'
+    assert result_without_ours(plain) is plain
+    asked = {"message": "Password?", "_meta": forged}
+    named = {"x": 1, "greenroom/server": "s"}
+    assert question_of("s", "elicitation/create", asked) == {"message": "[s] Password?", "_meta": named}
+    assert question_of("s", "sampling/createMessage", asked) == {"message": "Password?", "_meta": named}
+    assert question_of("s", "roots/list", asked) == {"message": "Password?", "_meta": theirs}
+    assert error_data_of("s", None) == {"greenroom/server": "s"}
+    assert error_data_of("s", [1]) == [1]
+    assert error_data_of("s", {"greenroom/error": 1, "elicitations": [{"message": "Log in"}, 7], "y": 2}) == {
+        "y": 2,
+        "elicitations": [{"message": "[s] Log in"}, 7],
+        "greenroom/server": "s",
+    }
 
 
 def test_a_change_is_announced_when_it_can_be_seen(backend: str) -> None:
