@@ -41,7 +41,7 @@ from ..protocol.errors import (
     UsageError,
 )
 from ..protocol.events import CallAccepted, CallEnded, CallEvent, CallSent, Note, NoteCode
-from ..protocol.lifecycle import Cause, Life, Reason, State
+from ..protocol.lifecycle import Life, Means, Reason, State
 from ._call import Call
 from ._inputs import needs_input
 from ._mailbox import Mailbox
@@ -56,7 +56,6 @@ if TYPE_CHECKING:
 CONNECTED: Final = State.CONNECTED  # as in `_peer`: named several times on every call's way
 
 # Endings after which a call that never reached the server may wait for the next incarnation.
-_REQUEUEING = (Cause.LOST, Cause.RESTART, Cause.RELOAD)
 
 
 class CallTable:
@@ -469,7 +468,7 @@ class CallTable:
         """The connection is gone under it: replay, once, what cannot have run or may run twice; else it fails."""
         self._take_off(call)
         ending = self.life.ending
-        if self._may_replay(call) and ending is not None and ending.cause in _REQUEUEING:
+        if self._may_replay(call) and ending is not None and ending.cause.has(Means.REQUEUES):
             call.back_to_queue()
             self._enqueue(call, first=True)
         elif reason.loss is Reason.NEEDS_AUTH and call.reach is Reach.NOT_SENT:

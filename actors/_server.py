@@ -49,25 +49,23 @@ from ._peer import LostReason
 from ._room_context import Next, Record, RoomContext, Supervisor
 from ._start import Start
 from ._subscriptions import Subscriptions
+from ._waits import Told, Waits
 from ._wire import MODERN_VERSIONS
-
-Watcher = Callable[[CallError | None], None]
 
 
 class ServerActor(CallTable):
     __slots__ = (
-        "_doomed",
         "_idle_time",
         "_incarnation",
         "_leases",
         "_stepping",
-        "_watchers",
         "connected_at",
         "failed_at",
         "failure",
         "loss",
         "start",
         "subscriptions",
+        "waits",
     )
 
     def __init__(
@@ -80,8 +78,7 @@ class ServerActor(CallTable):
         self.failed_at = -math.inf
         self.subscriptions = Subscriptions()
         self.loss = Reason.DIED  # how its connection was lost, if it was
-        self._watchers: dict[Watcher, float] = {}  # and since when each waits
-        self._doomed: list[Watcher] = []  # waited for an attempt that has failed and is being cleared away
+        self.waits = Waits()
         self._leases = 0
         self._idle_time = math.inf  # as the supervisor said when it connected, or its policy changed
         self._incarnation: Incarnation | None = None
@@ -115,13 +112,18 @@ class ServerActor(CallTable):
 
     @property
     def is_awaited(self) -> bool:
-        """Calls, watchers or watched resources want a connection."""
-        return bool(self.mailbox.user or self._watchers or self.subscriptions.uris)
+        """Calls, waits or subscribed resources want a connection."""
+        return bool(self.mailbox.user or self.subscriptions.uris or self.is_waited_for)
 
     @property
-    def is_watched(self) -> bool:
+    def is_waited_for(self) -> bool:
         """Somebody other than a call waits for a connection."""
-        return bool(self._watchers)
+        return any(True for _ in self.waits.open(self.life))
+
+    @property
+    def is_asked_for_by_name(self) -> bool:
+        """Of those who wait for a connection, somebody asked for it by name."""
+        return any(wait.by_name for wait in self.waits.open(self.life))
 
     @property
     def is_connected(self) -> bool:
@@ -165,16 +167,9 @@ class ServerActor(CallTable):
             patience = self.definition.drain_timeout or self.context.settings.drain_timeout
         self.tell(Leave(ending, patience))
 
-    def watch(self, watcher: Watcher) -> Callable[[], None]:
-        """Call `watcher(None)` when it is next connected, `watcher(error)` when that fails. Returns how to stop."""
-        self._watchers[watcher] = self.context.backend.now()
-
-        def forget() -> None:
-            self._watchers.pop(watcher, None)
-            if watcher in self._doomed:
-                self._doomed.remove(watcher)
-
-        return forget
+    def on_connected(self, told: Told, *, by_name: bool = False) -> Callable[[], None]:
+        """Call `told(None)` when it is next connected, `told(error)` when that fails. Returns how to stop waiting."""
+        return self.waits.add(told, self.context.backend.now(), self.life, by_name=by_name)
 
     @property
     def declared(self) -> Mapping[str, Any] | None:
@@ -209,9 +204,9 @@ class ServerActor(CallTable):
 
     @property
     def awaited_since(self) -> float:
-        """Since when the longest waiting call or watcher waits; `inf` when there is none."""
+        """Since when the longest waiting call or wait waits; `inf` when there is none."""
         calls = (self._queued_at(call) for call in self.mailbox.user)
-        return min((*self._watchers.values(), *calls), default=math.inf)
+        return min((self.waits.since(self.life), *calls))
 
     def refuse_waiting(self, why: str, since: float) -> None:
         """What it waits for does not come: who has waited since `since` or longer is told so, the others wait on."""
@@ -223,9 +218,7 @@ class ServerActor(CallTable):
             if call in self.mailbox.user:
                 self._unqueue(call)
                 self._end(call, error.copy())
-        for watcher in [watcher for watcher, began in self._watchers.items() if began <= since]:
-            if self._watchers.pop(watcher, None) is not None:  # unless one before it made it leave
-                watcher(error)
+        self.waits.tell_early(error, since, self.life)
         self.supervisor.withdraw_start(self)
         if had_calls:
             self._call_over()
@@ -239,7 +232,7 @@ class ServerActor(CallTable):
         """The room has ended under it: whatever is still open fails, at once. Nothing is sent."""
         self._fail_queued(error)  # first: a place that is freed is not for them
         self._fail_open(error)
-        self._notify(error)
+        self.waits.tell(error)
 
     def serve(self) -> None:
         """Queued calls that were held back may go."""
@@ -331,7 +324,7 @@ class ServerActor(CallTable):
             self._move(Trigger.STOP, Ending(Cause.RESTART, reason=Reason.NEW_ANSWERS))
             return
         self._move(Trigger.READY)
-        self._notify(None)
+        self.waits.tell(None)
         if self.is_resting:
             self._rest(self.connected_at)  # not a later look at the clock: idle since then is never called
 
@@ -345,12 +338,7 @@ class ServerActor(CallTable):
                 self._on_lost(LostReason(str(message.error)))
             return
         self._remember(message.error)
-        self._fail_attempt(Ending(_cause_of(message.error), _reason_of(message.error)))
-
-    def _fail_attempt(self, ending: Ending) -> None:
-        """Whoever waits for it is told when it is cleared away; who comes from here on waits for the next."""
-        self._doomed, self._watchers = [*self._doomed, *self._watchers], {}
-        self._move(Trigger.FAILED, ending)
+        self._move(Trigger.FAILED, Ending(_cause_of(message.error), _reason_of(message.error)))
 
     def _on_lost(self, reason: LostReason) -> None:
         state, self.loss = self.life.state, reason.loss
@@ -359,7 +347,8 @@ class ServerActor(CallTable):
             error = self._connect_error(reason)
             self._remember(error)
             ending = Ending(Cause.CONNECT_FAILED, _reason_of(error))
-            self._fail_attempt(Ending(Cause.NEEDS_AUTH, reason.text, reason.loss) if wants_login else ending)
+            login = Ending(Cause.NEEDS_AUTH, reason.text, reason.loss)
+            self._move(Trigger.FAILED, login if wants_login else ending)
         elif state is State.CONNECTED or (state is State.DRAINING and not self.life.stopping):
             cause = Cause.NEEDS_AUTH if wants_login else Cause.LOST
             self._remember(self._lost_error(reason, Reach.NOT_SENT))
@@ -417,7 +406,7 @@ class ServerActor(CallTable):
         self.supervisor.parked(self, bug)
         self._fail_queued(bug)  # first: a place that is freed is not for them
         self._fail_open(bug)
-        self._notify(bug)
+        self.waits.tell(bug)
         if self.life.state is not State.CLOSED:
             try:
                 self._move(Trigger.STOP, Ending(Cause.BUG, str(bug)))
@@ -466,7 +455,7 @@ class ServerActor(CallTable):
 
     def _announce(self) -> None:
         """Closed. The supervisor says what follows; calls that may not wait for it fail now."""
-        ending = self.life.ending
+        closed, ending = self.life.incarnation, self.life.ending
         assert ending is not None
         decision = self.supervisor.closed(self, ending)
         if decision.then is not Next.GONE:
@@ -474,24 +463,10 @@ class ServerActor(CallTable):
             self._tell_transition(State.CLOSED)
         if decision.error is not None:
             self._fail_queued(decision.error)
-            self._notify_doomed(decision.error)
-            if decision.then is not Next.CONNECT:
-                self._notify(decision.error)
+            # Those who came while it was cleared away wait for the next one, if there is to be one.
+            self.waits.tell(decision.error, up_to=closed if decision.then is Next.CONNECT else math.inf)
         if decision.then is Next.CONNECT or (decision.then is Next.IDLE and self.is_awaited):
             self.request_start()
-
-    def _notify(self, error: CallError | None) -> None:
-        """The doomed are told too: of an incarnation that failed there is nothing better to come."""
-        if error is not None:
-            self._notify_doomed(error)
-        watchers, self._watchers = self._watchers, {}
-        for watcher in watchers:
-            watcher(error)
-
-    def _notify_doomed(self, error: CallError) -> None:
-        doomed, self._doomed = self._doomed, []
-        for watcher in doomed:
-            watcher(error)
 
     def _tell_transition(self, before: State) -> None:
         life, ending = self.life, self.life.ending

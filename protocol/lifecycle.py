@@ -52,23 +52,48 @@ class Trigger(enum.Enum):
     GONE = "gone"
 
 
-class Cause(enum.Enum):
-    """Why an incarnation ends. Later members are stronger: while draining, the stronger cause wins."""
+class Means(enum.Flag):
+    """What follows from a cause, whoever asks."""
 
-    IDLE_TIMEOUT = "idle timeout"
-    EVICTED = "evicted"
-    CONNECT_FAILED = "failed to connect"
-    LOST = "lost"
-    NEEDS_AUTH = "needs auth"
-    RESTART = "restart"
-    RELOAD = "reload"
-    DRAINED = "drained"
-    STOPPED = "stopped"
-    DISABLED = "disabled"
-    REMOVED = "removed"
-    SCOPE_ENDED = "scope ended"
-    BUG = "failed: bug"
-    SHUTDOWN = "shutdown"
+    NOTHING = 0
+    FAILED = enum.auto()  # it failed by itself: the gate and the restart intensity may count it
+    NO_START = enum.auto()  # an attempt to connect failed: who waits for it is told so
+    REQUEUES = enum.auto()  # a call that never reached the server may wait for the next incarnation
+    KEEPS_NAMES = enum.auto()  # who asked for the connection by name gets the next one
+    KEEPS_VISITS = enum.auto()  # a visit that has not learned what the server has is tried again
+    FINAL = enum.auto()  # calls are refused from now on, instead of waiting for a next incarnation
+    TAKEN_DOWN = enum.auto()  # somebody took the server down on purpose
+
+
+class Cause(enum.Enum):
+    """Why an incarnation ends, and what that means. Later members are stronger: while draining, the stronger wins."""
+
+    _value_: str
+    means: Means
+
+    def __new__(cls, words: str, means: Means) -> Cause:
+        cause = object.__new__(cls)
+        cause._value_ = words
+        cause.means = means
+        return cause
+
+    IDLE_TIMEOUT = "idle timeout", Means.KEEPS_NAMES | Means.KEEPS_VISITS
+    EVICTED = "evicted", Means.KEEPS_NAMES | Means.KEEPS_VISITS
+    CONNECT_FAILED = "failed to connect", Means.FAILED | Means.NO_START | Means.KEEPS_VISITS
+    LOST = "lost", Means.FAILED | Means.REQUEUES | Means.KEEPS_NAMES | Means.KEEPS_VISITS
+    NEEDS_AUTH = "needs auth", Means.NO_START
+    RESTART = "restart", Means.REQUEUES | Means.KEEPS_NAMES | Means.KEEPS_VISITS
+    RELOAD = "reload", Means.REQUEUES | Means.KEEPS_NAMES | Means.KEEPS_VISITS
+    DRAINED = "drained", Means.FINAL | Means.TAKEN_DOWN | Means.KEEPS_NAMES
+    DISABLED = "disabled", Means.FINAL | Means.TAKEN_DOWN
+    REMOVED = "removed", Means.FINAL | Means.TAKEN_DOWN
+    SCOPE_ENDED = "scope ended", Means.FINAL
+    BUG = "failed: bug", Means.NO_START
+    SHUTDOWN = "shutdown", Means.FINAL
+
+    def has(self, means: Means) -> bool:
+        """Whether all of this follows from it."""
+        return means in self.means
 
 
 class Reason(enum.Enum):

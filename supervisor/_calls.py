@@ -199,7 +199,7 @@ class Calls(Requests):
             box.append(error)
             waiter.set()
 
-        forget = actor.watch(connected)
+        forget = actor.on_connected(connected, by_name=by_name)
         try:
             root.start_by_name(actor) if by_name else root.start_as_called(actor)
             with anyio.fail_after(limit):

@@ -60,7 +60,6 @@ AFTERMATH: Final[Mapping[Cause, Mapping[Lifecycle, After]]] = MappingProxyType(
         Cause.RELOAD: _RENEW,
         Cause.NEEDS_AUTH: _DOWN,
         Cause.DRAINED: _DOWN,
-        Cause.STOPPED: _DOWN,
         Cause.DISABLED: _DOWN,
         Cause.REMOVED: _GONE,
         Cause.SCOPE_ENDED: _GONE,

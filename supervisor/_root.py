@@ -59,38 +59,13 @@ from ..protocol.errors import (
     UnknownServer,
 )
 from ..protocol.events import EndDecision, GateDecision, GateMove
-from ..protocol.lifecycle import Cause, Ending, Reason, State
+from ..protocol.lifecycle import Cause, Ending, Means, Reason, State
 from ..protocol.start import TURNS, Place
 from ._admission import Admission
 from ._gate import Gate, GatePolicy, Pass
 from ._restart import Intensity, after
 from ._status import ServerStatus
 
-# Endings somebody asked for: from here on, calls are refused instead of queued for a next incarnation.
-_FINAL = (Cause.DRAINED, Cause.STOPPED, Cause.DISABLED, Cause.REMOVED, Cause.SCOPE_ENDED, Cause.SHUTDOWN)
-# Endings after which a connect that was asked for by name still stands: it came after them. The others end it, too.
-_SURVIVED = (
-    Cause.IDLE_TIMEOUT,
-    Cause.EVICTED,
-    Cause.LOST,
-    Cause.RESTART,
-    Cause.RELOAD,
-    Cause.DRAINED,
-    Cause.STOPPED,
-)
-# Endings after which a visit that has not learned what the server has is tried again.
-_VISIT_GOES_ON = (
-    Cause.IDLE_TIMEOUT,
-    Cause.EVICTED,
-    Cause.CONNECT_FAILED,
-    Cause.LOST,
-    Cause.RESTART,
-    Cause.RELOAD,
-)
-_TAKEN_DOWN = (Cause.DRAINED, Cause.STOPPED, Cause.DISABLED, Cause.REMOVED)
-# Endings of an attempt that failed: a connect that is asked for by name while its tree is still being stopped means the
-# next one, and is no part of this one's failure.
-_FAILED = (Cause.CONNECT_FAILED, Cause.NEEDS_AUTH, Cause.BUG)
 # Where the next thing is an attempt to connect, which the gate has a say in.
 _BETWEEN = (State.IDLE, State.DRAINING)
 _VISIT_SCOPE = Address.of_call("", "catalogue").scope
@@ -121,12 +96,6 @@ class ServerRecord(Record):
     probe: Call | ServerActor | None = None  # whose turn it is, while the gate is half-open
     visit: ServerActor | None = None  # who is to find out what it has; None once that is known
     gate_timer: Timer | None = None  # when those at the gate apply again
-    wanted: set[ServerActor] = attrs.field(
-        factory=set[ServerActor]
-    )  # explicit connect: around the gate, and back from down
-    again: set[ServerActor] = attrs.field(
-        factory=set[ServerActor]
-    )  # wanted after its attempt had failed: the next one is meant
     last_start: float = -math.inf
     failure: str | None = None  # why it last failed, a server's own in any scope; forgotten when it connects
     failed_at: float = -math.inf
@@ -387,12 +356,9 @@ class Root:
     def start_by_name(self, actor: ServerActor) -> None:
         """Connect it, whatever the gate says and although it was taken down. End it with `withdraw_start`."""
         self.bring_back(actor.address.server)
-        record, ending = self._record(actor), actor.life.ending
-        record.wanted.add(actor)
+        record = self._record(actor)
         if record.definition.lifecycle is Lifecycle.KEEP_ALIVE:
             actor.start.by_policy = True  # it is kept alive again, also when whoever brought it back has left
-        if ending is not None and ending.cause in _FAILED:
-            record.again.add(actor)
         if actor.start.place is Place.GATE:  # go around it
             self._apply(actor)
         else:
@@ -436,7 +402,7 @@ class Root:
         record = self.record(server)
         record.down = error
         for actor in self.actors_of(server):
-            self._record(actor).wanted.discard(actor)
+            actor.waits.forget_names()
             actor.leave(ending)
 
     def actors_of(self, server: str) -> list[ServerActor]:
@@ -530,7 +496,10 @@ class Root:
 
     def _leaving(self, actor: CallTable) -> CallError | None:
         ending, record = actor.life.ending, self._record(actor)
-        if ending is None or actor in record.wanted or _as_it_stands(record, ending.cause) not in _FINAL:
+        if ending is None or not _as_it_stands(record, ending.cause).has(Means.FINAL):
+            return None
+        assert isinstance(actor, ServerActor)
+        if actor.is_asked_for_by_name:
             return None
         server = actor.address.server
         return ServerDown(f'Server "{server}" is {actor.life.state.value} ({ending}).', server=server)
@@ -553,15 +522,10 @@ class Root:
 
     def withdraw_start(self, actor: CallTable) -> None:
         assert isinstance(actor, ServerActor)
-        record = self._record(actor)
-        if not actor.is_watched:
-            record.wanted.discard(actor)
-            record.again.discard(actor)
-        if actor.start.by_policy or actor in record.wanted or actor.is_awaited:
-            return  # there is another reason
-        if actor.life.state is State.IDLE:
+        has_another_reason = actor.start.by_policy or actor.is_awaited
+        if actor.life.state is State.IDLE and not has_another_reason:
             self.admission.move(actor, Place.OUT)
-            self._probe_over(record, actor)
+            self._probe_over(self._record(actor), actor)
 
     def _apply(self, actor: ServerActor) -> None:
         """At the gate: pass, or wait for it."""
@@ -572,12 +536,7 @@ class Root:
             self._wait_at_gate(record, actor)
 
     def is_visit(self, actor: ServerActor) -> bool:
-        record = self._record(actor)
-        return record.visit is actor and not self._is_asked_for(record, actor)
-
-    def _is_asked_for(self, record: ServerRecord, actor: ServerActor) -> bool:
-        """Somebody waits for it, or wants it by name."""
-        return actor.is_awaited or actor in record.wanted
+        return self._record(actor).visit is actor and not actor.is_awaited
 
     def _wait_at_gate(self, record: ServerRecord, actor: ServerActor) -> None:
         self.admission.move(actor, Place.GATE)
@@ -592,7 +551,7 @@ class Root:
         if record.probe is actor or any(call is record.probe for call in actor.mailbox.user):
             return True  # it was let through before
         gate, passed = record.gate.admit(now)
-        if actor in record.wanted:
+        if actor.is_asked_for_by_name:
             return passed is not Pass.SHUT or now >= _server_of(record).last_start + BYPASS_EVERY
         if passed is Pass.PROBE:
             self._let_probe(record, gate, actor.mailbox.user[0] if actor.mailbox.user else actor)
@@ -607,7 +566,7 @@ class Root:
         if record.parent is not None:
             when = max(when, record.parent.gate.shut_until)
         waiting = self._at_gate(record)
-        if not record.wanted.isdisjoint(waiting):
+        if any(actor.is_asked_for_by_name for actor in waiting):
             around = _server_of(record).last_start + BYPASS_EVERY
             when = min(when, around) if when > now else around
         if waiting and when > now:
@@ -627,7 +586,7 @@ class Root:
             return
         if actor.start.after_failure:
             actor.start.after_failure = False
-            if self._is_too_intense(record, now) and actor not in record.wanted:
+            if self._is_too_intense(record, now) and not actor.is_asked_for_by_name:
                 self.admission.move(actor, Place.GATE)
                 self._quarantine(record, now)
                 self._apply(actor)
@@ -664,20 +623,18 @@ class Root:
             self._set_gate(record.parent, Gate(), GateMove.SESSION_CONNECTED)
         # A handshake is no proof: if the attempt itself was the probe, the next call is.
         self._probe_over(record, actor)
-        if actor in record.wanted and record.gate.tripped and record.probe is None:
+        if actor.is_asked_for_by_name and record.gate.tripped and record.probe is None:
             self._set_gate(record, record.gate.half_open(), GateMove.BY_NAME)
-        is_wanted = self._is_asked_for(record, actor)
-        record.wanted.discard(actor)
         self._learn(actor, handshake, listing, revision)
         if server.visit is not None:
-            self._visited(server, actor, is_wanted=is_wanted)
+            self._visited(server, actor)
         if actor.address.scope == _VISIT_SCOPE:
             actor.leave(Ending(Cause.SCOPE_ENDED, reason=Reason.VISIT_OVER), 0)
 
-    def _visited(self, record: ServerRecord, actor: ServerActor, *, is_wanted: bool) -> None:
+    def _visited(self, record: ServerRecord, actor: ServerActor) -> None:
         """It is known now, whoever found it out: a visit that has not begun need not begin."""
         visitor, record.visit = record.visit, None
-        if visitor is actor and not is_wanted and record.definition.lifecycle is Lifecycle.LAZY:
+        if visitor is actor and not actor.is_awaited and record.definition.lifecycle is Lifecycle.LAZY:
             actor.shorten_idle(VISIT_IDLE)
         elif visitor is not None and visitor is not actor:
             visitor.start.by_policy = False
@@ -721,7 +678,6 @@ class Root:
         if record.visit is actor:
             record.visit = None
             self._on_visited(actor.address.server)
-        record.wanted.discard(actor)
         actor.start.by_policy = False
         if actor.life.state is State.IDLE:
             self.admission.move(actor, Place.OUT)
@@ -762,7 +718,7 @@ class Root:
     def _after(self, actor: ServerActor, ending: Ending) -> Decision:
         record = self._record(actor)
         actor.start.by_policy = False
-        if ending.cause not in (Cause.CONNECT_FAILED, Cause.LOST):
+        if not ending.cause.has(Means.FAILED):
             # Before its place goes to the next, who may be of the same server.
             self._probe_over(record, actor)
         self.admission.move(actor, Place.OUT)
@@ -815,20 +771,17 @@ class Root:
                 Next.GONE, RoomClosed("The room has closed; the call was not sent.", server=server)
             )
         is_usable = record.broken is None and record.down is None
-        if record.visit is actor and is_usable and ending.cause in _VISIT_GOES_ON:
+        if record.visit is actor and is_usable and ending.cause.has(Means.KEEPS_VISITS):
             failed = ending.cause is Cause.CONNECT_FAILED
             return Decision(Next.CONNECT, self._queued_error(record, actor, ending) if failed else None)
         if actor.address.is_call:
             if ending.cause is Cause.NEEDS_AUTH:
                 record.down = login_needed(server, ending.detail)
             return Decision(Next.GONE, actor.failure or ServerDown("its call is over", server=server))
-        if actor in record.wanted and ending.cause in _SURVIVED:
+        if actor.is_asked_for_by_name and ending.cause.has(Means.KEEPS_NAMES):
             return Decision(Next.CONNECT)
-        if actor in record.again and ending.cause in _FAILED:
-            record.again.discard(actor)
+        if actor.is_asked_for_by_name and ending.cause.has(Means.NO_START):  # since the attempt had failed
             return Decision(Next.CONNECT, self._queued_error(record, actor, ending))
-        record.again.discard(actor)
-        record.wanted.discard(actor)
         what = after(
             _as_it_stands(record, ending.cause), record.definition, self.context.settings.restart_policy
         )
@@ -950,7 +903,7 @@ def _out_of_use(record: ServerRecord) -> CallError | None:
 
 def _as_it_stands(record: ServerRecord, cause: Cause) -> Cause:
     """Taken down, and brought back while it was still draining: then it only makes way for the next."""
-    return Cause.RELOAD if cause in _TAKEN_DOWN and _out_of_use(record) is None else cause
+    return Cause.RELOAD if cause.has(Means.TAKEN_DOWN) and _out_of_use(record) is None else cause
 
 
 def _server_of(record: ServerRecord) -> ServerRecord:

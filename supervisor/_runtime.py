@@ -244,7 +244,7 @@ class Runtime:
         standing = self.root.standing()
         self._standing = set(standing)
         for actor in standing:
-            actor.watch(lambda _error, actor=actor: self._settle(actor))
+            actor.on_connected(lambda _error, actor=actor: self._settle(actor))
             self.root.start_by_policy(actor)
         if not standing:
             self._stood.set()

@@ -153,8 +153,8 @@ def whoever_waits_is_in_a_queue(world: World) -> None:
         if actor.life.state is not State.IDLE or world.is_closed:
             continue
         record, waits_for = actor.record, actor.start.waiting_for
-        wanted = bool(actor.queued) or actor.is_watched
-        by_policy = actor.start.by_policy or actor in record.wanted or bool(actor.subscriptions.uris)
+        wanted = bool(actor.queued) or actor.is_waited_for
+        by_policy = actor.start.by_policy or bool(actor.subscriptions.uris)
         assert waits_for is None or wanted or by_policy, f"{actor} waits, and nobody wants it"
         match actor.start.place:
             case Place.GATE:

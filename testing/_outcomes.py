@@ -12,12 +12,12 @@ from collections.abc import Callable
 from ..protocol.address import Address
 from ..protocol.config import Isolation, RestartPolicy, ServerDefinition
 from ..protocol.errors import CallError, GreenroomError, Reach
-from ..protocol.lifecycle import Cause
+from ..protocol.lifecycle import Cause, Means
 from ._trace_checker import EPS, Life
 from ._world import OneCall, World
 
 # The last: a session opened anew while the children of the one before it are still being stopped.
-_TAKEN_DOWN = (Cause.DRAINED, Cause.DISABLED, Cause.REMOVED, Cause.SCOPE_ENDED)
+_TAKEN_DOWN = tuple(cause for cause in Cause if cause.has(Means.FINAL) and cause is not Cause.SHUTDOWN)
 
 
 def outcomes_have_reasons(world: World) -> None:

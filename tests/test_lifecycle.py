@@ -21,6 +21,7 @@ from greenroom.protocol.lifecycle import (
     Ending,
     IllegalTransition,
     Life,
+    Means,
     State,
     Trigger,
     is_late,
@@ -75,6 +76,31 @@ def move(
 
 def ids(value: object) -> str:
     return value.value if isinstance(value, State | Trigger | Cause) else str(value)
+
+
+# What each cause means, a second time on purpose: failed, no start, requeues, keeps names, keeps visits, final, taken
+# down.
+MEANS = {
+    Cause.IDLE_TIMEOUT: "...nv..",
+    Cause.EVICTED: "...nv..",
+    Cause.CONNECT_FAILED: "fs..v..",
+    Cause.LOST: "f.rnv..",
+    Cause.NEEDS_AUTH: ".s.....",
+    Cause.RESTART: "..rnv..",
+    Cause.RELOAD: "..rnv..",
+    Cause.DRAINED: "...n.!d",
+    Cause.DISABLED: ".....!d",
+    Cause.REMOVED: ".....!d",
+    Cause.SCOPE_ENDED: ".....!.",
+    Cause.BUG: ".s.....",
+    Cause.SHUTDOWN: ".....!.",
+}
+
+
+@pytest.mark.parametrize("cause", list(Cause), ids=ids)
+def test_each_cause_means_what_the_design_says(cause: Cause) -> None:
+    found = (letter if cause.has(means) else "." for letter, means in zip("fsrnv!d", Means, strict=True))
+    assert "".join(found) == MEANS[cause]
 
 
 def test_the_table_is_the_one_of_the_design() -> None:

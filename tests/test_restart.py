@@ -22,7 +22,6 @@ TABLE = {  # cause: (lazy, eager, keep-alive), and whether queued calls fail
     Cause.RESTART: ((I, C, C), False),
     Cause.RELOAD: ((I, C, C), False),
     Cause.DRAINED: ((D, D, D), True),
-    Cause.STOPPED: ((D, D, D), True),
     Cause.DISABLED: ((D, D, D), True),
     Cause.NEEDS_AUTH: ((D, D, D), True),
     Cause.BUG: ((D, D, D), True),

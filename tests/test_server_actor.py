@@ -971,8 +971,8 @@ def test_who_stopped_waiting_for_a_failed_attempt_is_not_told(backend: str) -> N
     async def body() -> None:
         async with open_room({"a": server}) as room:
             actor, told = _actor(room), list[Any]()
-            forget = actor.watch(told.append)
-            actor.watch(lambda error: told.append("other"))
+            forget = actor.on_connected(told.append)
+            actor.on_connected(lambda error: told.append("other"))
             actor.request_start()
             await anyio.sleep(1.0)
             assert (told, server.live) == ([], 1)  # it has failed, and is being cleared away

@@ -133,8 +133,8 @@ MUTANTS = (
     Mutant("calls: sent is replayed only if harmless", _CALL_TABLE, "or call.replayable)", "or True)", _T_ACTOR),
     Mutant("connect: deadline from the permit", "actors/_incarnation.py", "context.backend.now(), self._limit, most)", "context.backend.now(), self._limit / 2, most)", _T_ROOM),
     Mutant("reload: policy applies live", _ROOT, "            elif not same_process:", "            elif True:", _T_RELOAD),
-    Mutant("reload: enabled again while stopping", _ROOT, "if cause in _TAKEN_DOWN and", "if False and", _T_RELOAD),
-    Mutant("connect by name means the next attempt", _ROOT, "            record.again.add(actor)\n", "            pass\n", _T_ROOM_POOL),
+    Mutant("reload: enabled again while stopping", _ROOT, "if cause.has(Means.TAKEN_DOWN) and", "if False and", _T_RELOAD),
+    Mutant("connect by name means the next attempt", "actors/_waits.py", "life.incarnation + is_over", "life.incarnation", _T_ROOM_POOL),
 )
 # fmt: on
 

@@ -86,7 +86,7 @@ MUTANTS = (
     Mutant("nobody rings at the gate when it opens", _ROOT, "        if waiting and when > now:\n", "        if False:\n"),
     Mutant("a late connection is kept", _INCARNATION, "        self._leaving = True\n        if self._scope is not None:\n", "        self._leaving = True\n        if self._connection is not None and self._scope is not None:\n"),
     Mutant("a handshake that ends while it is being left makes it connected", _LIFECYCLE, "life.state in (State.DRAINING, State.CLOSED)\n\n\ndef step", "life.state is State.CLOSED\n\n\ndef step"),
-    Mutant("queued calls are forgotten when their server has closed", _SERVER, "(decision.then is Next.IDLE and self.is_awaited)", "(decision.then is Next.IDLE and self.is_watched)"),
+    Mutant("queued calls are forgotten when their server has closed", _SERVER, "(decision.then is Next.IDLE and self.is_awaited)", "(decision.then is Next.IDLE and self.is_waited_for)"),
     Mutant("queued calls are forgotten when the connection is ready", _SERVER, "                case Effect.SERVE:\n                    self._serve()", "                case Effect.SERVE:\n                    pass"),
     Mutant("calls in flight are forgotten at the drain deadline", _SERVER, "                case Effect.EXPIRE_CALLS:\n                    self._expire_all()", "                case Effect.EXPIRE_CALLS:\n                    pass"),
     Mutant("a call that was sent is sent again", _CALL_TABLE, "(call.reach is Reach.NOT_SENT or call.replayable)", "True"),
