@@ -33,7 +33,6 @@ from ..protocol.catalogue import ServerEntry
 from ..protocol.config import Config, ServerDefinition
 from ..protocol.errors import (
     CallError,
-    ServerDown,
     UsageError,
 )
 from ..protocol.events import Kind
@@ -369,9 +368,8 @@ class Greenroom(Calls):
         """Take a server down: calls in flight finish, new ones are refused, then its process is stopped. It stays
         down until it is connected or restarted by name. Raises `UnknownServer`."""
         root = self._live.root
-        text = f'Server "{server}" was drained. Connect or restart it to use it again.'
         closed = [self._when_closed(actor) for actor in root.actors_of(server)]
-        root.take_down(server, Ending(Cause.DRAINED), ServerDown(text, server=server))
+        root.take_down(server, Ending(Cause.DRAINED))
         for event in closed:
             await event.wait()
 

@@ -45,15 +45,12 @@ from ..actors import (
     RoomContext,
     ServerActor,
     Timer,
-    login_needed,
 )
 from ..protocol.address import SHARED, Address
 from ..protocol.config import Isolation, Lifecycle, ServerDefinition
 from ..protocol.errors import (
     CallError,
-    NeedsAuth,
     RoomClosed,
-    ServerDown,
     SessionNeeded,
     Unavailable,
     UnknownServer,
@@ -62,6 +59,19 @@ from ..protocol.events import EndDecision, GateDecision, GateMove
 from ..protocol.lifecycle import Cause, Ending, Means, Reason, State
 from ..protocol.start import TURNS, Place
 from ._admission import Admission
+from ._availability import (
+    USABLE,
+    Availability,
+    Use,
+    call_is_over,
+    defined,
+    down_after,
+    down_with,
+    drained,
+    needs_login,
+    on_its_way_out,
+    removed,
+)
 from ._gate import Gate, GatePolicy, Pass
 from ._restart import Intensity, after
 from ._status import ServerStatus
@@ -90,9 +100,7 @@ class ServerRecord(Record):
     address: Address = attrs.field(init=False)  # made once, because every call asks for it
     gate: Gate = attrs.field(factory=Gate)
     intensity: Intensity = attrs.field(factory=Intensity)
-    down: CallError | None = None  # taken down on purpose, or parked
-    is_removed: bool = False  # no longer configured; here until nothing of it is left
-    broken: CallError | None = None  # its definition cannot be used
+    available: Availability = USABLE  # a session's own besides: its child may need a login, or stay down
     probe: Call | ServerActor | None = None  # whose turn it is, while the gate is half-open
     visit: ServerActor | None = None  # who is to find out what it has; None once that is known
     gate_timer: Timer | None = None  # when those at the gate apply again
@@ -103,8 +111,13 @@ class ServerRecord(Record):
     @property
     def is_kept(self) -> bool:
         """It is kept alive, and may live."""
-        definition = self.definition
-        return definition.lifecycle is _KEEP_ALIVE and self.broken is None and not definition.disabled
+        may_live = self.available.use not in (Use.DISABLED, Use.BROKEN)
+        return self.definition.lifecycle is _KEEP_ALIVE and may_live
+
+    @property
+    def refusal(self) -> CallError | None:
+        """Why it is not served at all: its definition, or somebody's wish."""
+        return self.available.refusal or (self.parent.available.refusal if self.parent is not None else None)
 
     def __attrs_post_init__(self) -> None:
         self.address = Address(self.definition.name)
@@ -135,18 +148,17 @@ class Root:
 
     # ---- servers and actors -----------------------------------------------------------------------------------------
 
-    def define(self, definition: ServerDefinition, broken: CallError | None = None) -> ServerRecord:
+    def define(self, definition: ServerDefinition, problem: str | None = None) -> ServerRecord:
+        """It is configured so. `problem`: why that cannot be used."""
         record = self.records.get(definition.name)
         if record is None:
             record = self.records[definition.name] = ServerRecord(definition)
         record.definition = definition
-        record.broken = broken
-        record.is_removed = False
-        record.down = _disabled(definition) if definition.disabled else None
+        record.available = defined(definition, problem)
         for actor in self.actors_of(definition.name):
             if actor.record is not record:  # a session's
                 self._record(actor).definition = definition
-                self._record(actor).down = None
+                self._record(actor).available = USABLE
         self._kept = None
         self.admission.look()
         return record
@@ -162,21 +174,20 @@ class Root:
                 actor.leave(Ending(Cause.RELOAD, reason=Reason.NEW_DEFINITION))
             else:
                 actor.rearm()
-        if definition.lifecycle is not Lifecycle.LAZY and record.down is None:
+        if definition.lifecycle is not Lifecycle.LAZY and record.available.is_usable:
             self.start_by_policy(self.actor(definition.name))
 
     def remove(self, server: str) -> None:
         """It is no longer configured: calls in flight finish, then nothing of it is left, its record neither."""
         record = self.record(server)
-        record.is_removed = True
-        record.down = ServerDown(f'Server "{server}" was removed from the configuration.', server=server)
+        record.available = removed(server)
         for actor in self.actors_of(server):
             actor.leave(Ending(Cause.REMOVED))
         self._forget_removed(server)
 
     def _forget_removed(self, server: str) -> None:
         record = self.records.get(server)
-        if record is not None and record.is_removed and not self.actors_of(server):
+        if record is not None and record.available.use is Use.REMOVED and not self.actors_of(server):
             del self.records[server]
             self._kept = None
 
@@ -309,19 +320,18 @@ class Root:
     def bring_back(self, server: str) -> None:
         """It was taken down, and is asked for by name. Raises what cannot be helped by that, `UnknownServer`."""
         record = self.record(server)
-        is_out = record.definition.disabled or record.is_removed
-        refusal = self.closing or record.broken or (record.down if is_out else None)
+        refusal = self.closing or (record.refusal if record.available.is_by_definition else None)
         if refusal is not None:
             raise refusal.copy()
-        record.down = None
+        record.available = USABLE
         for actor in self.actors_of(server):
-            self._record(actor).down = None
+            self._record(actor).available = USABLE
 
     def look_in(self, server: str, over: Callable[[ServerActor], None]) -> ServerActor:
         """Start a server without a shared address once, for a caller who wants to know what it has; then call
         `over(actor)`. Raises what a call would be refused with."""
         record, now = self.record(server), self.context.backend.now()
-        refusal = self.closing or _out_of_use(record)
+        refusal = self.closing or record.refusal
         if refusal is None and record.gate.admit(now)[1] is Pass.SHUT:
             refusal = self._unavailable(record, now)
         if refusal is not None:
@@ -367,7 +377,7 @@ class Root:
     def start_as_called(self, actor: ServerActor) -> None:
         """Connect it as a call would: raises what a call would be refused with. End it with `withdraw_start`."""
         record, now = self._record(actor), self.context.backend.now()
-        self._check(actor, self.closing or _out_of_use(record))
+        self._check(actor, self.closing or record.refusal)
         if actor.life.state in _BETWEEN:
             for one in (record.parent or record, record):
                 if one.gate.admit(now)[1] is Pass.SHUT:
@@ -388,8 +398,7 @@ class Root:
         return [
             name
             for name, record in self.records.items()
-            if record.broken is None
-            and not record.definition.disabled
+            if not record.available.is_by_definition
             and (record.definition.lifecycle is not Lifecycle.LAZY or self._is_live(name))
         ]
 
@@ -397,10 +406,10 @@ class Root:
         actor = self.actors.get(Address(server))
         return actor is not None and actor.life.state in (State.CONNECTING, State.CONNECTED, State.DRAINING)
 
-    def take_down(self, server: str, ending: Ending, error: CallError) -> None:
+    def take_down(self, server: str, ending: Ending) -> None:
         """End it in all its scopes, on purpose; calls do not bring it back. Raises `UnknownServer`."""
         record = self.record(server)
-        record.down = error
+        record.available = record.available.unless_defined(drained(server))
         for actor in self.actors_of(server):
             actor.waits.forget_names()
             actor.leave(ending)
@@ -415,9 +424,7 @@ class Root:
         return [
             self.actor(name)
             for name, record in self.records.items()
-            if record.definition.lifecycle is not Lifecycle.LAZY
-            and record.broken is None
-            and record.down is None
+            if record.definition.lifecycle is not Lifecycle.LAZY and record.available.is_usable
         ]
 
     def visit(self, server: str) -> ServerActor:
@@ -463,7 +470,7 @@ class Root:
 
     def refusal(self, actor: CallTable, call: Call) -> CallError | None:
         record, now = self._record(actor), self.context.backend.now()
-        standing = self.closing or _out_of_use(record) or self._leaving(actor)
+        standing = self.closing or record.refusal or self._leaving(actor)
         if standing is not None:
             return _for(actor, standing)
         state = actor.life.state
@@ -501,8 +508,7 @@ class Root:
         assert isinstance(actor, ServerActor)
         if actor.is_asked_for_by_name:
             return None
-        server = actor.address.server
-        return ServerDown(f'Server "{server}" is {actor.life.state.value} ({ending}).', server=server)
+        return on_its_way_out(actor.address.server, actor.life.state, ending)
 
     def _unavailable(self, record: ServerRecord, now: float) -> Unavailable:
         gate = record.gate
@@ -674,7 +680,7 @@ class Root:
 
     def parked(self, actor: ServerActor, bug: CallError) -> None:
         record = self._record(actor)
-        record.down = bug
+        record.available = record.available.unless_defined(down_with(bug))
         if record.visit is actor:
             record.visit = None
             self._on_visited(actor.address.server)
@@ -770,14 +776,13 @@ class Root:
             return Decision(
                 Next.GONE, RoomClosed("The room has closed; the call was not sent.", server=server)
             )
-        is_usable = record.broken is None and record.down is None
-        if record.visit is actor and is_usable and ending.cause.has(Means.KEEPS_VISITS):
+        if record.visit is actor and record.available.is_usable and ending.cause.has(Means.KEEPS_VISITS):
             failed = ending.cause is Cause.CONNECT_FAILED
             return Decision(Next.CONNECT, self._queued_error(record, actor, ending) if failed else None)
         if actor.address.is_call:
             if ending.cause is Cause.NEEDS_AUTH:
-                record.down = login_needed(server, ending.detail)
-            return Decision(Next.GONE, actor.failure or ServerDown("its call is over", server=server))
+                record.available = record.available.unless_defined(needs_login(server, ending.detail))
+            return Decision(Next.GONE, actor.failure or call_is_over(server))
         if actor.is_asked_for_by_name and ending.cause.has(Means.KEEPS_NAMES):
             return Decision(Next.CONNECT)
         if actor.is_asked_for_by_name and ending.cause.has(Means.NO_START):  # since the attempt had failed
@@ -787,19 +792,20 @@ class Root:
         )
         error = self._queued_error(record, actor, ending) if what.fails_queued else None
         if what.then is Next.DOWN:
-            record.down = error
+            record.available = record.available.unless_defined(self._down(record, actor, ending))
         return Decision(what.then, error)
 
-    def _queued_error(self, record: ServerRecord, actor: ServerActor, ending: Ending) -> CallError:
+    def _queued_error(self, record: ServerRecord, actor: ServerActor, ending: Ending) -> CallError | None:
+        return self._down(record, actor, ending).refusal
+
+    def _down(self, record: ServerRecord, actor: ServerActor, ending: Ending) -> Availability:
+        """Why it is down after this ending, if it is."""
         server = actor.address.server
         if ending.cause is Cause.NEEDS_AUTH:
-            return login_needed(server, ending.detail)
+            return needs_login(server, ending.detail)
         if ending.cause in (Cause.CONNECT_FAILED, Cause.BUG) and actor.failure is not None:
-            return actor.failure
-        if record.down is not None:
-            return record.down
-        text = f'Server "{server}" is down ({ending}). Connect or restart it to use it again.'
-        return ServerDown(text, server=server)
+            return down_with(actor.failure)
+        return down_after(server, ending) if record.available.is_usable else record.available
 
     # ---- helpers ----------------------------------------------------------------------------------------------------
 
@@ -862,7 +868,7 @@ class Root:
         record = server if actor is None else self._record(actor)
         # A session stands behind its own gate and its server's.
         gate = max((record.gate, server.gate), key=lambda gate: gate.shut_until)
-        down = record.down or server.down
+        use = server.available if record.available.is_usable else record.available
         count = tool_counts.get(address.server)
         return ServerStatus(
             server=address.server,
@@ -881,10 +887,10 @@ class Root:
             failure=record.failure,
             failed_ago=now - record.failed_at if record.failure is not None else None,
             retry_in=gate.retry_in(now) if gate.shut_until > now else None,
-            needs_auth=isinstance(down, NeedsAuth),
+            needs_auth=use.use is Use.NEEDS_LOGIN,
             disabled=server.definition.disabled,
-            broken=str(server.broken) if server.broken is not None else None,
-            down=str(down) if down is not None else None,
+            broken=str(use.refusal) if use.use is Use.BROKEN else None,
+            down=None if use.refusal is None or use.use is Use.BROKEN else str(use.refusal),
         )
 
 
@@ -895,15 +901,9 @@ def _for(actor: CallTable, refusal: CallError) -> CallError:
     return refused
 
 
-def _out_of_use(record: ServerRecord) -> CallError | None:
-    """Why a server is not served at all: its definition, or somebody's wish."""
-    own = record.broken or record.down
-    return own or (record.parent.broken or record.parent.down if record.parent is not None else None)
-
-
 def _as_it_stands(record: ServerRecord, cause: Cause) -> Cause:
     """Taken down, and brought back while it was still draining: then it only makes way for the next."""
-    return Cause.RELOAD if cause.has(Means.TAKEN_DOWN) and _out_of_use(record) is None else cause
+    return Cause.RELOAD if cause.has(Means.TAKEN_DOWN) and record.refusal is None else cause
 
 
 def _server_of(record: ServerRecord) -> ServerRecord:
@@ -914,13 +914,6 @@ def _server_of(record: ServerRecord) -> ServerRecord:
 def _is_shut_for_all(record: ServerRecord, now: float) -> bool:
     """A session's record: its server's own gate, which counts what no session can help, is shut."""
     return record.parent is not None and record.parent.gate.admit(now)[1] is Pass.SHUT
-
-
-def _disabled(definition: ServerDefinition) -> ServerDown:
-    text = f'Server "{definition.name}" is disabled. Remove "disabled": true from its entry to use it.'
-    error = ServerDown(text, server=definition.name)
-    error.code = "server_disabled"
-    return error
 
 
 def _is_connecting(actor: ServerActor) -> bool:

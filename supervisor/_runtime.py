@@ -51,7 +51,7 @@ from ..protocol.bounds import PROBLEMS
 from ..protocol.catalogue import Raw, ServerEntry
 from ..protocol.config import Config, ServerDefinition, with_settings
 from ..protocol.config_parse import secrets_of
-from ..protocol.errors import CallError, ConfigError, RoomClosed, ServerDown, UsageError
+from ..protocol.errors import ConfigError, RoomClosed, UsageError
 from ..protocol.events import Note, NoteCode
 from ..protocol.interpolate import expand_definition
 from ..protocol.lifecycle import Cause, Ending, Reason
@@ -193,7 +193,7 @@ class Runtime:
             known = entries.get(name)
             record.era_hint = known.protocol_version if known is not None else None
         for name, problem in self.config.broken.items():
-            self.root.define(ServerDefinition(name), self._broken(name, str(problem)))
+            self.root.define(ServerDefinition(name), str(problem))
         self.router = Router(backend, events, self.config.servers, entries, settings, self._remember)
         self.writer = CatalogueWriter(backend, events, self._store)
 
@@ -205,11 +205,6 @@ class Runtime:
         text = "".join(traceback.format_exception(error))
         words = f"a callback of the room failed: {text}"
         self.context.events.emit(Note, address, code=NoteCode.CALLBACK, words=words)
-
-    def _broken(self, name: str, problem: str) -> CallError:
-        error = ServerDown(f'Server "{name}" cannot be used: {problem}', server=name)
-        error.code = "config_error"
-        return error
 
     def _recall(self) -> dict[str, ServerEntry]:
         """What the cache knows of the servers as they are defined now."""
@@ -273,7 +268,7 @@ class Runtime:
 
     def _can_be_asked(self, server: str) -> bool:
         record = self.root.records.get(server)
-        return record is not None and record.broken is None and record.down is None
+        return record is not None and record.available.is_usable
 
     @property
     def is_learning(self) -> bool:
@@ -311,7 +306,7 @@ class Runtime:
         for name in plan.start:
             self.root.define(config.servers[name])
         for name, problem in config.broken.items():
-            self.root.define(ServerDefinition(name), self._broken(name, str(problem)))
+            self.root.define(ServerDefinition(name), str(problem))
             for actor in self.root.actors_of(name):
                 actor.leave(Ending(Cause.RELOAD, reason=Reason.BAD_DEFINITION))
         for actor in self.root.standing():

@@ -264,7 +264,7 @@ def recovered(world: World) -> None:
         assert not actor.in_flight, f"{actor} still has {actor.in_flight} calls in flight"
     for name, record in world.root.records.items():
         policy = record.definition.restart_policy or world.config.settings.restart_policy
-        comes_back = policy in (None, RestartPolicy.ALWAYS) and record.down is None
+        comes_back = policy in (None, RestartPolicy.ALWAYS) and record.available.is_usable
         if not comes_back or world.was("failing", name, world.now):  # its own pace may be too slow for it
             continue
         if record.definition.lifecycle is Lifecycle.KEEP_ALIVE:

@@ -107,7 +107,7 @@ MUTANTS = (
     Mutant("pool: the minimum against pressure", _POOL, "unserved and it.staying - len(gone) > it.limits.minimum", "unserved", _T_POOL),
     Mutant("pool: the minimum against idle time", _POOL, "return staying > limits.minimum", "return staying >= limits.minimum", _T_POOL),
     Mutant("pool: one slot is left for the rest", _ROOT, "names[: self.context.settings.max_connections - 1]", "names", _T_RELOAD),
-    Mutant("pool: a slot set aside is given back", _ROOT, "definition.lifecycle is _KEEP_ALIVE and self.broken is None", "self.broken is None", _T_RELOAD),
+    Mutant("pool: a slot set aside is given back", _ROOT, "return self.definition.lifecycle is _KEEP_ALIVE and may_live", "return may_live", _T_RELOAD),
     Mutant("pool: set aside within the bound", _POOL, "return self._shared <= capacity + reserve", "return True", _T_POOL),
     Mutant("pool: half the slots for one server's scopes", _POOL, "limits.slots // 2)", "limits.slots)", _T_POOL),
     Mutant("pool: one victim for each waiter", _POOL, "it.leaving + len(gone) < unserved", "it.leaving < unserved", _T_POOL),

@@ -101,7 +101,7 @@ MUTANTS = (
     Mutant("draining waits for ever", _SERVER, "                    self._wake_by(self.life.deadline)\n", "                    pass\n"),
     Mutant("the idle time runs while calls are in flight", _SERVER, "elif not self.is_idle or now < self.idle_until:", "elif not self.is_connected or now < self.idle_until:"),
     Mutant("the idle time is not started by the last call", _SERVER, "self._idle_since = self.context.backend.now() if since is None else since", "self._idle_since = self._idle_since if since is None else since"),
-    Mutant("a server that was taken down is brought back by a call", _ROOT, "        if what.then is Next.DOWN:\n            record.down = error\n", "        record.down = None\n"),
+    Mutant("a server that was taken down is brought back by a call", _ROOT, "        if what.then is Next.DOWN:\n            record.available = record.available.unless_defined(self._down(record, actor, ending))\n", "        record.available = USABLE\n"),
     Mutant("what is kept alive stays down after a loss", _RESTART, "RestartPolicy.ALWAYS if keep else", "RestartPolicy.ON_DEMAND if keep else"),
     Mutant("sessions share a child", _ROOT, "return Address.of_session(server, session)", "return Address.of_session(server, \"all\")"),
     Mutant("a policy-only change restarts the process", "supervisor/_reload.py", "        return \"live\"\n", "        return \"replace\"\n"),
