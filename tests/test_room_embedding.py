@@ -501,8 +501,9 @@ def test_t26_a_bug_in_a_step_parks_that_server_and_the_rest_serve_on(
 
 SUPERVISOR = [
     "refusal",
-    "want",
-    "unwant",
+    "request_start",
+    "withdraw_start",
+    "begin",
     "ready",
     "closed",
     "idle_timeout",
