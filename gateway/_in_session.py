@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from ..protocol.config import Config
     from ..protocol.index import Index
-    from ._room import StatusRow
+    from ..protocol.status import ServerStatus
 
 _ASKED_OF_SERVERS: Final = (
     "call",
@@ -52,8 +52,8 @@ class InSession:
     def index(self) -> Index:
         return self._room.index
 
-    def status(self) -> list[StatusRow]:
+    def status(self) -> list[ServerStatus]:
         """The room's, but a server's row is that of this session's own child where it has one."""
-        rows: list[StatusRow] = self._room.status()
+        rows: list[ServerStatus] = self._room.status()
         own = {row.server for row in rows if row.scope == self._scope}
         return [row for row in rows if row.scope == self._scope or row.server not in own]

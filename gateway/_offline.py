@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from ..actors._catalogue_file import CatalogueFile, default_cache_path
 from ..protocol.index import Index
+from ..protocol.status import ServerStatus
 from ..supervisor._catalogue_keys import catalogue_keys
-from ._room import PlainRow
 
 if TYPE_CHECKING:
     from ..protocol.catalogue import ServerEntry
@@ -30,17 +30,16 @@ class OfflineCatalogue:
     def entry(self, server: str) -> ServerEntry | None:
         return self._entries.get(server)
 
-    def status(self) -> list[PlainRow]:
+    def status(self) -> list[ServerStatus]:
         return [self._row(name) for name in self.config.servers]
 
-    def _row(self, name: str) -> PlainRow:
+    def _row(self, name: str) -> ServerStatus:
         definition, entry = self.config.servers[name], self._entries.get(name)
         known = entry is not None and entry.known
-        return PlainRow(
+        return ServerStatus(
             name,
-            definition.lifecycle.value,
+            lifecycle=definition.lifecycle.value,
             tool_count=len(self.index.tools(name)) if known else None,
-            cached=known,
             problems=entry.problems if entry is not None else (),
             disabled=definition.disabled,
             faults=self.index.faults(name),

@@ -15,8 +15,9 @@ from ..protocol.lifecycle import State
 from ._mcp_tool._unknown import waits
 
 if TYPE_CHECKING:
+    from ..protocol.status import ServerStatus
     from ._mcp_tool import CatalogueReader
-    from ._room import Room, StatusRow
+    from ._room import Room
 
 
 def begin(room: Room, server: str | None) -> dict[str, Any]:
@@ -32,7 +33,7 @@ def look(room: Room, reader: CatalogueReader, asked: Mapping[str, Any]) -> list[
     return [_doing(room, name, rows.get(name), asked["since"]) for name in names]
 
 
-def _doing(room: Room, name: str, row: StatusRow | None, since: float) -> dict[str, Any]:
+def _doing(room: Room, name: str, row: ServerStatus | None, since: float) -> dict[str, Any]:
     entry = room.entry(name) if row is not None else None
     if row is None:
         return {"name": name, "state": "failed", "failure": "it is not configured any more"}

@@ -10,10 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
-import attrs
-
-from ..protocol.lifecycle import State
-
 if TYPE_CHECKING:
     from ..actors import Host
     from ..protocol.catalogue import ServerEntry
@@ -22,6 +18,7 @@ if TYPE_CHECKING:
     from ..protocol.events import Kind
     from ..protocol.index import Index, Place, Target
     from ..protocol.result import ToolResult
+    from ..protocol.status import ServerStatus
 
 OnProgress = Callable[[Mapping[str, Any]], None]
 
@@ -49,86 +46,6 @@ class WholeCall(CallLike, Protocol):
         ...
 
 
-class StatusRow(Protocol):
-    """One address, as `Greenroom.status` reports it. Times in seconds."""
-
-    @property
-    def server(self) -> str: ...
-    @property
-    def scope(self) -> str: ...
-    @property
-    def state(self) -> State: ...
-    @property
-    def incarnation(self) -> int: ...
-    @property
-    def in_flight(self) -> int: ...
-    @property
-    def queued(self) -> int: ...
-    @property
-    def waiting_for(self) -> str | None: ...
-    @property
-    def waiting(self) -> float | None: ...
-    @property
-    def last_line(self) -> str | None: ...
-    @property
-    def tool_count(self) -> int | None: ...
-    @property
-    def cached(self) -> bool: ...
-    @property
-    def problems(self) -> Sequence[str]: ...
-    @property
-    def failed_ago(self) -> float | None: ...
-    @property
-    def failure(self) -> str | None: ...
-    @property
-    def retry_in(self) -> float | None: ...
-    @property
-    def needs_auth(self) -> bool: ...
-    @property
-    def disabled(self) -> bool: ...
-    @property
-    def broken(self) -> str | None: ...
-    @property
-    def down(self) -> str | None: ...
-    @property
-    def pid(self) -> int | None: ...
-    @property
-    def lifecycle(self) -> str: ...
-    @property
-    def faults(self) -> Sequence[str]: ...
-    @property
-    def connecting(self) -> bool: ...
-
-
-@attrs.frozen
-class PlainRow:
-    """A server as far as it can be known without an actor of its own."""
-
-    server: str
-    lifecycle: str
-    tool_count: int | None = None
-    cached: bool = False
-    problems: Sequence[str] = ()
-    disabled: bool = False
-    broken: str | None = None
-    scope: str = "shared"
-    state: State = State.IDLE
-    incarnation: int = 0
-    in_flight: int = 0
-    queued: int = 0
-    waiting_for: str | None = None
-    waiting: float | None = None
-    last_line: str | None = None
-    failed_ago: float | None = None
-    failure: str | None = None
-    retry_in: float | None = None
-    needs_auth: bool = False
-    down: str | None = None
-    pid: int | None = None
-    faults: tuple[str, ...] = ()
-    connecting: bool = False
-
-
 class Catalogue(Protocol):
     """What is known without asking anybody: enough for status, list, search, describe and instructions."""
 
@@ -137,7 +54,7 @@ class Catalogue(Protocol):
     @property
     def index(self) -> Index: ...
 
-    def status(self) -> Sequence[StatusRow]: ...
+    def status(self) -> Sequence[ServerStatus]: ...
 
     def entry(self, server: str) -> ServerEntry | None: ...
 

@@ -5,26 +5,26 @@ The shapes are those of the `mcp` tool's `details`, with more said of each serve
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from ..protocol.status import json_of
 from ._mcp_tool import FOR_PEOPLE, CatalogueReader, Mode
 from ._mcp_tool._texts import tool_details
 from ._mcp_tool._unknown import details as unknown_details
 from ._mcp_tool._unknown import sentence
 
 if TYPE_CHECKING:
-    from ._room import Catalogue, StatusRow
+    from ._room import Catalogue
 
 
 def status_view(reader: CatalogueReader, catalogue: Catalogue) -> dict[str, Any]:
     """Every server in the order of the configuration; further addresses of a server follow under `addresses`."""
     details = dict(reader.status().details)
     rows = {row.server: row for row in reader.rows()}
-    details["servers"] = [{**_row(rows[server["name"]]), **server} for server in details["servers"]]
+    details["servers"] = [{**json_of(rows[server["name"]]), **server} for server in details["servers"]]
     others = [row for row in catalogue.status() if row.scope != "shared"]
     if others:
-        details["addresses"] = [{"name": row.server, "scope": row.scope, **_row(row)} for row in others]
+        details["addresses"] = [json_of(row) for row in others]
     return details
 
 
@@ -42,21 +42,3 @@ def tools_view(reader: CatalogueReader, catalogue: Catalogue, server: str | None
         if server is not None:
             view["error"] = "not_known_yet"
     return view
-
-
-def _row(row: StatusRow) -> Mapping[str, Any]:
-    return {
-        "state": row.state.value,
-        "incarnation": row.incarnation,
-        "inFlight": row.in_flight,
-        "queued": row.queued,
-        "waitingFor": row.waiting_for,
-        "waiting": None if row.waiting is None else round(row.waiting, 1),
-        "lastLine": row.last_line,
-        "lifecycle": row.lifecycle,
-        "pid": row.pid,
-        "down": row.down,
-        "failure": row.failure,
-        "faults": list(row.faults),
-        "retryIn": None if row.retry_in is None else round(row.retry_in, 1),
-    }

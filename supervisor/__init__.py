@@ -9,17 +9,16 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from ._config_files import find_files, load_config
+    from ._drain_report import DrainReport
     from ._reload import ReloadPlan
     from ._requests import Updates
     from ._room import Greenroom
     from ._session import Session
-    from ._status import DrainReport, ServerStatus
 
 __all__ = [
     "DrainReport",
     "Greenroom",
     "ReloadPlan",
-    "ServerStatus",
     "Session",
     "Updates",
     "find_files",
@@ -37,8 +36,8 @@ def __getattr__(name: str) -> Any:
             from . import _requests as home
         case "Session":
             from . import _session as home
-        case "DrainReport" | "ServerStatus":
-            from . import _status as home
+        case "DrainReport":
+            from . import _drain_report as home
         case "find_files" | "load_config":
             from . import _config_files as home
         case _:

@@ -39,14 +39,15 @@ from ..protocol.events import Kind
 from ..protocol.index import Index, Missing, Target
 from ..protocol.lifecycle import Cause, Ending, Reason, State
 from ..protocol.search import SearchPage, search
+from ..protocol.status import ServerStatus
 from ..protocol.version import VERSION
 from ._callbacks import Answer, Callbacks, OnLog, OnNotification, Roots
 from ._calls import Calls
+from ._drain_report import DrainReport
 from ._files import open_config, open_store
 from ._reload import ReloadPlan, plan_reload
 from ._runtime import Runtime, sole
 from ._session import Session
-from ._status import DrainReport, ServerStatus
 
 if TYPE_CHECKING:
     from ..actors import AuthFor

@@ -58,6 +58,7 @@ from ..protocol.errors import (
 from ..protocol.events import EndDecision, GateDecision, GateMove
 from ..protocol.lifecycle import Cause, Ending, Means, Reason, State
 from ..protocol.start import TURNS, Place
+from ..protocol.status import ServerStatus
 from ._admission import Admission
 from ._availability import (
     USABLE,
@@ -74,7 +75,6 @@ from ._availability import (
 )
 from ._gate import Gate, GatePolicy, Pass
 from ._restart import Intensity, after
-from ._status import ServerStatus
 
 # Where the next thing is an attempt to connect, which the gate has a say in.
 _BETWEEN = (State.IDLE, State.DRAINING)
@@ -869,7 +869,6 @@ class Root:
         # A session stands behind its own gate and its server's.
         gate = max((record.gate, server.gate), key=lambda gate: gate.shut_until)
         use = server.available if record.available.is_usable else record.available
-        count = tool_counts.get(address.server)
         return ServerStatus(
             server=address.server,
             scope=address.scope,
@@ -881,8 +880,7 @@ class Root:
             waiting_for=_waiting_for(actor),
             waiting=_waiting(actor, now),
             last_line=actor.last_line or None if actor is not None and _is_connecting(actor) else None,
-            tool_count=count,
-            cached=count is not None,
+            tool_count=tool_counts.get(address.server),
             pid=actor.pid if actor is not None else None,
             failure=record.failure,
             failed_ago=now - record.failed_at if record.failure is not None else None,

@@ -59,10 +59,10 @@ from ..protocol.secrets import KnownSecrets, in_words, of_environment
 from ._callbacks import Callbacks
 from ._catalogue_keys import catalogue_keys
 from ._core_supervision import keep_running
+from ._drain_report import DrainReport
 from ._reload import ReloadPlan
 from ._room_host import RoomHost
 from ._root import Root
-from ._status import DrainReport
 from ._stores import CatalogueStore
 from ._visits import Visits
 

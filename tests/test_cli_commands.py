@@ -26,12 +26,12 @@ from greenroom.gateway._cli._main import COMMANDS, run
 from greenroom.gateway._cli._serve import override
 from greenroom.gateway._mcp_tool import FOR_PEOPLE, CatalogueReader
 from greenroom.gateway._offline import OfflineCatalogue
-from greenroom.gateway._room import PlainRow
 from greenroom.gateway._views import status_view, tools_view
 from greenroom.protocol.catalogue import ServerEntry
 from greenroom.protocol.config import Config
 from greenroom.protocol.errors import UsageError
 from greenroom.protocol.lifecycle import State
+from greenroom.protocol.status import ServerStatus
 from greenroom.supervisor._catalogue_keys import catalogue_keys
 from greenroom.supervisor._config_files import load_config
 
@@ -198,8 +198,8 @@ def test_what_the_cache_knows_is_shown_as_a_room_would() -> None:
 
 def test_a_view_says_of_each_server_what_its_row_says() -> None:
     class Sessions(FakeRoom):
-        def status(self) -> list[PlainRow]:
-            own = PlainRow("clock", "lazy", scope="session:x", state=State.CONNECTED, pid=7, in_flight=2)
+        def status(self) -> list[ServerStatus]:
+            own = ServerStatus("clock", scope="session:x", state=State.CONNECTED, pid=7, in_flight=2)
             return [*super().status(), own]
 
     room = Sessions()

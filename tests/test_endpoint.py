@@ -32,13 +32,13 @@ from greenroom.gateway._endpoint import HANDSHAKE_VERSIONS, Endpoint
 from greenroom.gateway._exposure import Proxy
 from greenroom.gateway._in_session import _ASKED_OF_SERVERS, InSession
 from greenroom.gateway._jobs import Job, RpcFault
-from greenroom.gateway._room import PlainRow
 from greenroom.gateway._signed import error_data_of, question_of, result_without_ours, without_ours
 from greenroom.gateway._suspended import StateSigner, SuspendableCall, SuspendedCalls
 from greenroom.protocol.address import Address
 from greenroom.protocol.catalogue import ServerEntry
 from greenroom.protocol.errors import Reach, RemoteError, RpcRefusal, ServerLost, UnknownResource
 from greenroom.protocol.index import Place
+from greenroom.protocol.status import ServerStatus
 from greenroom.testing import FakeServer
 from greenroom.testing.servers import echo
 
@@ -1082,8 +1082,8 @@ def test_all_first_lists_of_a_client_wait_until_the_same_moment(backend: str) ->
 
 
 def test_a_command_is_shown_its_own_child_where_it_has_one() -> None:
-    def row(server: str, scope: str) -> PlainRow:
-        return PlainRow(server, "lazy", scope=scope)
+    def row(server: str, scope: str) -> ServerStatus:
+        return ServerStatus(server, scope=scope)
 
     rows = [
         row("a", "shared"),

@@ -17,7 +17,6 @@ from greenroom.gateway._jobs import Job
 from greenroom.gateway._mcp_tool import DEFINITION, CatalogueReader, McpTool, Spill, ask
 from greenroom.gateway._mcp_tool._pages import Bounds
 from greenroom.gateway._mcp_tool._texts import cut
-from greenroom.gateway._room import PlainRow
 from greenroom.protocol.errors import (
     Busy,
     CallError,
@@ -33,6 +32,7 @@ from greenroom.protocol.errors import (
     Unavailable,
 )
 from greenroom.protocol.lifecycle import State
+from greenroom.protocol.status import ServerStatus
 
 
 class Sink:
@@ -209,7 +209,7 @@ def test_search_without_words() -> None:
 
 def test_search_names_the_servers_that_may_yet_have_it() -> None:
     room = FakeRoom()
-    room.rows["fresh"] = {"connecting": True}
+    room.rows["fresh"] = {"state": State.CONNECTING}
     text, details = asked(room, search="zebra")
     assert text == 'No tools matching "zebra" Server "fresh" is still connecting; retry in a moment.'
     assert details["connectingServers"] == ["fresh"]
@@ -670,7 +670,7 @@ def test_a_page_says_how_to_go_on_and_details_have_only_what_is_shown() -> None:
 
 def test_what_is_disabled_is_not_counted_and_a_long_query_is_not_repeated() -> None:
     room = FakeRoom()
-    room.rows["off"] = {"tool_count": 100, "cached": True}
+    room.rows["off"] = {"tool_count": 100}
     text, details = asked(room)
     assert details["totalTools"] == 4
     assert text.startswith("MCP: 1/4 servers, 4 tools (1 disabled)")
@@ -700,9 +700,9 @@ def test_the_shared_address_stands_for_a_server_and_a_session_only_where_it_is_a
         "clock": [("session:a", 3), ("session:b", 4)],
     }
 
-    def status() -> list[PlainRow]:
+    def status() -> list[ServerStatus]:
         return [
-            PlainRow(name, "lazy", scope=scope, tool_count=count)
+            ServerStatus(name, scope=scope, tool_count=count)
             for name, found in rows.items()
             for scope, count in found
         ]

@@ -22,10 +22,10 @@ from greenroom.gateway._cli._act import patient
 from greenroom.gateway._mcp_tool import FOR_PEOPLE, Answer, CatalogueReader, parse_request
 from greenroom.gateway._mcp_tool._unknown import details, is_unknown, sentence, waits
 from greenroom.gateway._refresh import look
-from greenroom.gateway._room import PlainRow
 from greenroom.protocol.catalogue import ServerEntry
 from greenroom.protocol.config import Config, Settings
 from greenroom.protocol.lifecycle import State
+from greenroom.protocol.status import ServerStatus
 
 
 def greenroom(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
@@ -117,8 +117,8 @@ def answer(room: FakeRoom, **request: Any) -> Answer:
 
 
 def test_what_a_server_waits_for_is_said_in_words() -> None:
-    def row(**facts: Any) -> PlainRow:
-        return PlainRow("a", "lazy", **facts)
+    def row(**facts: Any) -> ServerStatus:
+        return ServerStatus("a", **facts)
 
     installing = row(state=State.CONNECTING, waiting_for="install", waiting=12.3, last_line="added 3")
     assert waits(installing) == "installing for 12 s"
@@ -149,18 +149,18 @@ def test_the_mcp_tool_does_not_say_not_found_of_a_server_that_was_never_asked() 
 
 
 def test_so_many_servers_are_named_in_a_sentence_and_the_rest_counted() -> None:
-    rows = [PlainRow(f"s{number}", "lazy") for number in range(22)]
+    rows = [ServerStatus(f"s{number}") for number in range(22)]
     assert sentence(rows[:0]) == ""
     assert sentence(rows[:1]) == "Not known yet: s0 (not asked yet)."
     assert sentence(rows[:20]).endswith(", s19 (not asked yet).")
     assert sentence(rows).endswith(", s19 (not asked yet), and 2 more.")
     known = [
-        PlainRow("a", "lazy", tool_count=0),
-        PlainRow("a", "lazy", disabled=True),
-        PlainRow("a", "lazy", broken="x"),
+        ServerStatus("a", tool_count=0),
+        ServerStatus("a", disabled=True),
+        ServerStatus("a", broken="x"),
     ]
     assert [is_unknown(row) for row in (*known, rows[0])] == [False, False, False, True]
-    last = PlainRow("b", "lazy", last_line="said")
+    last = ServerStatus("b", last_line="said")
     assert details([rows[0], last]) == [
         {"name": "s0", "waitsFor": "not asked yet"},
         {"name": "b", "waitsFor": "not asked yet", "lastLine": "said"},
@@ -173,7 +173,7 @@ def test_how_a_server_that_is_asked_is_doing() -> None:
 
     def doing(known: ServerEntry | None = entry, **row: Any) -> dict[str, Any]:
         room: Any = SimpleNamespace(entry=lambda _name: known)
-        reader: Any = SimpleNamespace(rows=lambda: [PlainRow("a", "lazy", **row)])
+        reader: Any = SimpleNamespace(rows=lambda: [ServerStatus("a", **row)])
         (one,) = look(room, reader, {"names": ["a"], "since": since})
         return one
 
@@ -235,7 +235,7 @@ def test_progress_is_said_when_it_is_news_or_has_not_been_said_for_a_while(
 def test_a_server_that_is_shown_has_what_it_waits_for_in_the_overview() -> None:
     room = FakeRoom()
     room.rows["fresh"] = attrs.asdict(
-        PlainRow("fresh", "lazy", state=State.CONNECTING, waiting_for="install", waiting=7.0, last_line="x"),
+        ServerStatus("fresh", state=State.CONNECTING, waiting_for="install", waiting=7.0, last_line="x"),
         recurse=False,
     )
     assert "○ fresh (not known yet, installing for 7 s: x)" in CatalogueReader(room).status().text

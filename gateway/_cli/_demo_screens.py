@@ -16,7 +16,8 @@ import attrs
 
 from ...protocol.events import Transition
 from ...protocol.lifecycle import State
-from ...supervisor import DrainReport, ServerStatus
+from ...protocol.status import ServerStatus
+from ...supervisor import DrainReport
 from ._common import show_json
 
 if TYPE_CHECKING:

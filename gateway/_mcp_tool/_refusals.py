@@ -28,7 +28,7 @@ from ._unknown import sentence
 
 if TYPE_CHECKING:
     from ...protocol.index import Target
-    from .._room import StatusRow
+    from ...protocol.status import ServerStatus
 
 _TOLD_AS_THEY_ARE: Final = frozenset(
     {"server_unavailable", "server_not_connected", "server_busy", "auth_required", "connect_failed"}
@@ -64,7 +64,7 @@ def unknown_tool(
     names: Sequence[str],
     suggestions: Sequence[str],
     connected_now: bool = False,
-    unknown: Sequence[StatusRow] = (),
+    unknown: Sequence[ServerStatus] = (),
     hints: Hints,
 ) -> Answer:
     """No tool of that name. `names`: what `server` has; `connected_now`: it was connected to make sure."""
@@ -87,7 +87,7 @@ def unknown_tool(
     return Answer.of(text, **details)
 
 
-def not_known_yet(mode: str, tool: str, owners: Sequence[StatusRow], hints: Hints) -> Answer:
+def not_known_yet(mode: str, tool: str, owners: Sequence[ServerStatus], hints: Hints) -> Answer:
     """A tool of a server that nothing is known of: whether it is there cannot be said."""
     servers = " and ".join(f'"{row.server}"' for row in owners)
     text = f'Nothing is known of {servers} yet, nor whether it has "{tool}". {sentence(owners)} {hints.learn}'

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from ...protocol.catalogue import ServerEntry
     from ...protocol.index import Target
     from ...protocol.search import SearchPage
-    from .._room import StatusRow
+    from ...protocol.status import ServerStatus
 
 SHORT: Final = 50
 PREVIEW: Final = 300
@@ -47,7 +47,7 @@ class Line:
     note: str
 
 
-def line_of(row: StatusRow) -> Line:
+def line_of(row: ServerStatus) -> Line:
     """How a server shows. Precedence: what cannot change by waiting, then connected, then trouble, then the cache."""
     if row.broken is not None:
         return Line("broken", "✗", f"broken: {row.broken}")
@@ -68,7 +68,7 @@ def line_of(row: StatusRow) -> Line:
 
 
 def status(
-    rows: Sequence[StatusRow],
+    rows: Sequence[ServerStatus],
     hints: Hints,
     *,
     limit: int | None = None,
@@ -124,7 +124,7 @@ class _Page:
         return {"hasMore": self.next_offset is not None, "nextOffset": self.next_offset}
 
 
-def _server_details(row: StatusRow, line: Line) -> dict[str, Any]:
+def _server_details(row: ServerStatus, line: Line) -> dict[str, Any]:
     details: dict[str, Any] = {"name": row.server, "status": line.word, "toolCount": row.tool_count or 0}
     if row.failed_ago is not None and line.word == "failed":
         details |= {"failedAgo": round(row.failed_ago), "failure": row.failure}
@@ -135,7 +135,7 @@ def _server_details(row: StatusRow, line: Line) -> dict[str, Any]:
     return details
 
 
-def _counted(row: StatusRow) -> str:
+def _counted(row: ServerStatus) -> str:
     """How many tools it has; where its lists are not all it has, that too."""
     return "; ".join((_tools(row.tool_count or 0), *map(_brief, row.problems[:MOST_PROBLEMS])))
 
@@ -144,7 +144,7 @@ def _brief(problem: str) -> str:
     return cut(" ".join(problem.split()), PREVIEW)
 
 
-def _incomplete(row: StatusRow) -> list[str]:
+def _incomplete(row: ServerStatus) -> list[str]:
     problems = [f"Incomplete: {_brief(problem)}" for problem in row.problems[:MOST_PROBLEMS]]
     return ["", *problems] if problems else []
 
@@ -157,7 +157,7 @@ def _tools(count: int) -> str:
 
 
 def server_list(
-    row: StatusRow,
+    row: ServerStatus,
     tools: Sequence[Target],
     entry: ServerEntry | None,
     hints: Hints,
@@ -230,7 +230,7 @@ def search(
     full: bool,
     offset: int,
     connecting: Sequence[str] = (),
-    unknown: Sequence[StatusRow] = (),
+    unknown: Sequence[ServerStatus] = (),
     hints: Hints,
     bounds: Bounds = UNBOUNDED,
 ) -> Answer:
@@ -344,7 +344,7 @@ def _json(value: object) -> str:
 
 
 def _nothing(
-    query: str, server: str | None, connecting: Sequence[str], unknown: Sequence[StatusRow], hints: Hints
+    query: str, server: str | None, connecting: Sequence[str], unknown: Sequence[ServerStatus], hints: Hints
 ) -> str:
     where = f' in "{server}"' if server else ""
     text = [f'No tools matching "{query}"{where}', *_still_connecting(connecting)]

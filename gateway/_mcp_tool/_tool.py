@@ -33,8 +33,9 @@ from ...protocol.index import Ambiguous, Missing, Target
 from ...protocol.names import has_prefix
 from ...protocol.search import SearchPage, search, searching_matching
 from ...protocol.slices import Slices, finish
+from ...protocol.status import ServerStatus
 from .._jobs import Job
-from .._room import CallLike, Catalogue, PlainRow, Room, StatusRow
+from .._room import CallLike, Catalogue, Room
 from .._suspended import SuspendableCall, SuspendedCalls
 from . import _refusals as refusals
 from . import _texts as texts
@@ -72,14 +73,14 @@ class CatalogueReader:
         """The same in slices."""
         return self._answers[request.mode](request)
 
-    def rows(self) -> list[StatusRow]:
+    def rows(self) -> list[ServerStatus]:
         """One row per server, in the order of the configuration: that of its shared address where there is one.
 
         A server whose definition is broken has no actor to report it, and is shown all the same, after the others.
         """
         broken = self._catalogue.config.broken
-        found: dict[str, StatusRow] = {
-            name: PlainRow(name, "lazy", broken=str(why)) for name, why in broken.items()
+        found: dict[str, ServerStatus] = {
+            name: ServerStatus(name, broken=str(why)) for name, why in broken.items()
         }
         for row in self._catalogue.status():
             if row.server not in broken and (row.scope == "shared" or row.server not in found):
@@ -218,7 +219,7 @@ class CatalogueReader:
             bounds=self.bounds,
         )
 
-    def unknown(self, server: str | None = None) -> list[StatusRow]:
+    def unknown(self, server: str | None = None) -> list[ServerStatus]:
         """The servers that nothing is known of yet (or that one, if so)."""
         return [row for row in self.rows() if is_unknown(row) and server in (None, row.server)]
 
@@ -233,7 +234,7 @@ class CatalogueReader:
         return [row.server for row in self.unknown(server) if _is_merely_connecting(row)]
 
 
-def _is_merely_connecting(row: StatusRow) -> bool:
+def _is_merely_connecting(row: ServerStatus) -> bool:
     """It will be known in a moment."""
     return row.connecting and row.waiting_for is None
 

@@ -11,17 +11,17 @@ from typing import TYPE_CHECKING, Any, Final
 from ...protocol.lifecycle import State
 
 if TYPE_CHECKING:
-    from .._room import StatusRow
+    from ...protocol.status import ServerStatus
 
 _MOST: Final = 20  # servers named in one sentence
 
 
-def is_unknown(row: StatusRow) -> bool:
+def is_unknown(row: ServerStatus) -> bool:
     """Nothing is known of what it has, and it could be asked."""
     return row.tool_count is None and not row.disabled and row.broken is None
 
 
-def waits(row: StatusRow) -> str:
+def waits(row: ServerStatus) -> str:
     """What it waits for, and since when: `installing for 12 s`."""
     took = "" if row.waiting is None else f" for {row.waiting:.0f} s"
     if row.waiting_for == "install":
@@ -38,7 +38,7 @@ def waits(row: StatusRow) -> str:
     return "down" if row.down is not None else "not asked yet"
 
 
-def sentence(rows: Sequence[StatusRow]) -> str:
+def sentence(rows: Sequence[ServerStatus]) -> str:
     """`Not known yet: context7 (installing for 12 s), time (not asked yet).`; empty for no rows."""
     named = [f"{row.server} ({waits(row)})" for row in rows[:_MOST]]
     if len(rows) > _MOST:
@@ -46,7 +46,7 @@ def sentence(rows: Sequence[StatusRow]) -> str:
     return f"Not known yet: {', '.join(named)}." if rows else ""
 
 
-def details(rows: Iterable[StatusRow]) -> list[dict[str, Any]]:
+def details(rows: Iterable[ServerStatus]) -> list[dict[str, Any]]:
     """The same for a program."""
     return [
         {"name": row.server, "waitsFor": waits(row)} | ({"lastLine": row.last_line} if row.last_line else {})

@@ -78,7 +78,8 @@ if TYPE_CHECKING:
     from .protocol.lifecycle import Cause, Reason, State
     from .protocol.result import Completion, PromptMessages, ResourceContents, ToolResult
     from .protocol.search import Match, SearchPage
-    from .supervisor import DrainReport, Greenroom, ReloadPlan, ServerStatus, Session, Updates
+    from .protocol.status import ServerStatus
+    from .supervisor import DrainReport, Greenroom, ReloadPlan, Session, Updates
 
 __version__ = VERSION
 
@@ -105,7 +106,8 @@ _HOMES = {
     "protocol.result": ("Completion", "PromptMessages", "ResourceContents", "ToolResult"),
     "protocol.search": ("Match", "SearchPage"),
     "actors": ("AuthFor", "Call", "ConnectorFactory", "Host", "ServerRequest", "Subscription"),
-    "supervisor": ("DrainReport", "Greenroom", "ReloadPlan", "ServerStatus", "Session", "Updates"),
+    "protocol.status": ("ServerStatus",),
+    "supervisor": ("DrainReport", "Greenroom", "ReloadPlan", "Session", "Updates"),
 }  # fmt: skip
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 

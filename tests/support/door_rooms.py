@@ -14,13 +14,13 @@ from typing import Any
 import anyio
 import attrs
 
-from greenroom.gateway._room import PlainRow
 from greenroom.protocol.catalogue import ServerEntry
 from greenroom.protocol.config import Config, ServerDefinition, Settings
 from greenroom.protocol.errors import CallError, Problem, UnknownTool
 from greenroom.protocol.index import Index, Target
 from greenroom.protocol.lifecycle import State
 from greenroom.protocol.result import ToolResult
+from greenroom.protocol.status import ServerStatus
 
 CREATE_ISSUE = {
     "name": "create_issue",
@@ -104,16 +104,14 @@ class FakeRoom:
     def entry(self, server: str) -> ServerEntry | None:
         return self.entries.get(server)
 
-    def status(self) -> list[PlainRow]:
+    def status(self) -> list[ServerStatus]:
         return [self._row(name, definition) for name, definition in self.config.servers.items()]
 
-    def _row(self, name: str, definition: ServerDefinition) -> PlainRow:
+    def _row(self, name: str, definition: ServerDefinition) -> ServerStatus:
         known = self.entries.get(name) is not None
-        row = PlainRow(
+        row = ServerStatus(
             name,
-            "lazy",
             tool_count=len(self.index.tools(name)) if known else None,
-            cached=known,
             disabled=definition.disabled,
         )
         return attrs.evolve(row, **self.rows.get(name, {}))

@@ -15,9 +15,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Final
 
 import attrs
+
+from greenroom.protocol.lifecycle import State
+from greenroom.protocol.status import ServerStatus, status_from
 
 from . import _look as look
 from ._books import Contradiction
@@ -94,14 +97,15 @@ class Calm:
             return f"missing: {sorted(wanted - set(rows))}, there besides: {strange}"
         restless = {name: row for name, row in rows.items() if not _rests(name, row)}
         for name in set(restless) & set(STANDING):
-            if restless[name]["state"] == "idle":
+            if restless[name].state is State.IDLE:
                 self.world.gateway.ask("reconnect", _PATIENCE, server=name)
         return restless or None
 
-    def _rows(self) -> dict[str, dict[str, Any]]:
+    def _rows(self) -> dict[str, ServerStatus]:
         status = self.world.gateway.ask("status", 10.0)
-        others = {f"{row['name']}[{row['scope']}]": row for row in status.get("addresses", ())}
-        return {row["name"]: row for row in status["servers"]} | others
+        others = [status_from(row) for row in status.get("addresses", ())]
+        rows = {row.server: row for row in map(status_from, status["servers"])}
+        return rows | {f"{row.server}[{row.scope}]": row for row in others}
 
     def _strays(self) -> object:
         pid = self.world.gateway.pid
@@ -140,6 +144,6 @@ class Calm:
         )
 
 
-def _rests(name: str, row: dict[str, Any]) -> bool:
-    wanted = "connected" if name in STANDING else "idle"
-    return row["state"] == wanted and not (row["inFlight"] or row["queued"] or row["waitingFor"])
+def _rests(name: str, row: ServerStatus) -> bool:
+    wanted = State.CONNECTED if name in STANDING else State.IDLE
+    return row.state is wanted and not (row.in_flight or row.queued or row.waiting_for)

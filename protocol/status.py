@@ -1,0 +1,116 @@
+"""The status of a server: one record, from which every view of it is made.
+
+A room reports one per address, and so does a catalogue without a room, as far as it can know. `room.status()`, the
+answers of the `mcp` tool, `--json`, the tables and the control socket all begin here; what is said of a server in one
+of them and not in another is a choice of that view, never another source.
+
+`json_of` is how it crosses a boundary, and `status_from` reads it back. Writing is done by the fields themselves: the
+command line and a busy gateway write, and cattrs takes a twentieth of a second to import. Only reading back, which
+checks what somebody else has written, is worth that.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from functools import cache
+from typing import TYPE_CHECKING, Any, Final, cast
+
+import attrs
+
+from .lifecycle import State
+
+if TYPE_CHECKING:
+    from cattrs import Converter
+
+
+@attrs.frozen
+class ServerStatus:
+    """One address of a server: its shared one, a session's or a call's. All times in seconds."""
+
+    server: str
+    scope: str = "shared"
+    lifecycle: str = "lazy"
+    state: State = State.IDLE
+    incarnation: int = 0  # 0: none was ever made
+    in_flight: int = 0
+    queued: int = 0
+    waiting_for: str | None = None  # on its way to its connection: gate, slot, permit …, or the install
+    waiting: float | None = None  # how long it has been there, or has been connecting
+    last_line: str | None = None  # what it wrote last to its stderr while it connects
+    tool_count: int | None = None  # None: nothing is known of it
+    problems: tuple[str, ...] = ()  # what is missing from its lists and why: one that was cut, or failed
+    pid: int | None = None
+    failure: str | None = None  # why it last failed; cleared when it connects
+    failed_ago: float | None = None
+    retry_in: float | None = None  # until the gate passes again; None when it is open
+    needs_auth: bool = False
+    disabled: bool = False
+    broken: str | None = None  # its definition cannot be used: why
+    down: str | None = None  # stopped on purpose: a call does not bring it back
+    faults: tuple[str, ...] = ()  # what of its lists clients would refuse, and what was done about it
+
+    @property
+    def cached(self) -> bool:
+        """Something is known of it, from this run or from the cache."""
+        return self.tool_count is not None
+
+    @property
+    def connecting(self) -> bool:
+        return self.state is State.CONNECTING
+
+    @property
+    def connected(self) -> bool:
+        return self.state is State.CONNECTED
+
+
+# ---- as JSON ---------------------------------------------------------------------------------------------------------
+
+
+def _key(name: str) -> str:
+    first, *rest = name.split("_")
+    return first + "".join(word.capitalize() for word in rest)
+
+
+_KEYS: Final[Mapping[str, str]] = {
+    field.name: "name" if field.name == "server" else _key(field.name) for field in attrs.fields(ServerStatus)
+}
+
+
+def json_of(status: ServerStatus) -> dict[str, Any]:
+    """Every field by its name in JSON; seconds to one decimal. `cached` says whether `toolCount` is known."""
+    said = {key: _plain(getattr(status, name)) for name, key in _KEYS.items()}
+    return {**said, "cached": status.cached}
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, enum.Enum):
+        return value.value
+    if isinstance(value, float):
+        return round(value, 1)
+    return list(cast("tuple[str, ...]", value)) if isinstance(value, tuple) else value
+
+
+def status_from(said: Mapping[str, Any]) -> ServerStatus:
+    """What `json_of` wrote, or a view with more keys and 0 tools where none are known. Raises `ValueError` that names
+    the fields that are wrong."""
+    from cattrs import transform_error
+
+    if not said.get("cached", True):
+        said = {**said, "toolCount": None}
+    try:
+        return _converter().structure(said, ServerStatus)
+    except Exception as error:
+        raise ValueError("; ".join(transform_error(error, path="status"))) from None
+
+
+@cache
+def _converter() -> Converter:
+    from cattrs import Converter
+    from cattrs.gen import make_dict_structure_fn, override
+
+    converter = Converter()
+    names: Any = {name: override(rename=key) for name, key in _KEYS.items()}
+    read = make_dict_structure_fn(ServerStatus, converter, **cast("dict[str, Any]", names))
+    converter.register_structure_hook(ServerStatus, read)
+    return converter

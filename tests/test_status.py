@@ -1,0 +1,115 @@
+"""The status of a server: one record, through every door and back."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import attrs
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.support.gateway import faulty, serve
+
+from greenroom import ServerStatus
+from greenroom.protocol.lifecycle import State
+from greenroom.protocol.status import json_of, status_from
+
+TEXTS = st.text(max_size=5)
+TENTHS = st.integers(0, 10_000).map(lambda tenths: tenths / 10)
+STATUSES = st.builds(
+    ServerStatus,
+    server=TEXTS,
+    scope=st.sampled_from(["shared", "session:ann"]),
+    lifecycle=st.sampled_from(["lazy", "eager", "keep-alive"]),
+    state=st.sampled_from(State),
+    incarnation=st.integers(0, 9),
+    in_flight=st.integers(0, 9),
+    queued=st.integers(0, 9),
+    waiting_for=st.none() | TEXTS,
+    waiting=st.none() | TENTHS,
+    last_line=st.none() | TEXTS,
+    tool_count=st.none() | st.integers(0, 9),
+    problems=st.lists(TEXTS, max_size=2).map(tuple),
+    pid=st.none() | st.integers(1, 9),
+    failure=st.none() | TEXTS,
+    failed_ago=st.none() | TENTHS,
+    retry_in=st.none() | TENTHS,
+    needs_auth=st.booleans(),
+    disabled=st.booleans(),
+    broken=st.none() | TEXTS,
+    down=st.none() | TEXTS,
+    faults=st.lists(TEXTS, max_size=2).map(tuple),
+)
+
+
+@given(STATUSES)
+def test_what_is_written_is_read_back(status: ServerStatus) -> None:
+    assert status_from(json.loads(json.dumps(json_of(status)))) == status
+
+
+def test_every_field_is_written_by_its_name_in_json() -> None:
+    said = json_of(ServerStatus("clock", tool_count=3, waiting=1.234, faults=("a name",)))
+    assert said.pop("cached")
+    assert len(said) == len(attrs.fields(ServerStatus))
+    assert (said["name"], said["toolCount"], said["waiting"], said["state"]) == ("clock", 3, 1.2, "idle")
+    assert (said["faults"], said["inFlight"], said["retryIn"], said["needsAuth"]) == (
+        ["a name"],
+        0,
+        None,
+        False,
+    )
+
+
+@pytest.mark.parametrize(
+    ("wrong", "named"),
+    [({"state": "asleep"}, "status.state"), ({"inFlight": "many"}, "status.in_flight"), ({"name": 0}, None)],
+)
+def test_what_is_wrong_is_named(wrong: dict[str, Any], named: str | None) -> None:
+    said = {**json_of(ServerStatus("clock")), **wrong}
+    if named is None:
+        assert status_from(said).server == "0"
+        return
+    with pytest.raises(ValueError, match=named):
+        status_from(said)
+
+
+def test_a_running_gateway_and_its_commands_tell_the_same_record(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    from greenroom.gateway._cli._main import run
+
+    monkeypatch.chdir(tmp_path)  # sockets are reached by short names here
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))  # they are there
+    servers = {name: faulty(tmp_path, name) for name in ("a", "b")}
+    with serve(tmp_path, {**servers, "off": {"command": "x", "disabled": True}}) as gateway:
+        gateway.greet()
+        gateway.mcp(tool="a_echo", args={"text": "one"})
+        shown = gateway.mcp()["_meta"]["greenroom/details"]["servers"]
+        capfd.readouterr()
+        assert run(["status", "--json", "--config", str(tmp_path / "mcp.json")]) == 0
+        said = json.loads(capfd.readouterr().out)
+        gateway.end()
+    assert said["source"] == "gateway"
+    rows = {row["name"]: status_from(row) for row in said["servers"]}
+    assert [row["name"] for row in shown] == list(rows) == ["a", "b", "off"]
+    assert [row["status"] for row in said["servers"]] == [row["status"] for row in shown]
+    assert (rows["a"].state, rows["a"].tool_count, rows["a"].in_flight) == (
+        State.CONNECTED,
+        shown[0]["toolCount"],
+        0,
+    )
+    assert rows["a"].pid is not None
+    assert (rows["off"].disabled, rows["off"].tool_count, rows["off"].cached) == (True, None, False)
+
+
+def test_to_write_it_needs_no_library() -> None:
+    script = (
+        "import sys; from greenroom.protocol.status import ServerStatus, json_of; "
+        "json_of(ServerStatus('a')); print('cattrs' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout == "False\n"
