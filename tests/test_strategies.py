@@ -168,6 +168,16 @@ def test_every_walk_is_one_the_table_has(events: list[Occurrence]) -> None:
     assert (effects[-1:] == [Effect.ANNOUNCE]) == (lives[-1].state is State.CLOSED)
 
 
+@unhurried
+@given(lifecycle_events(most=3))
+def test_a_walk_is_no_longer_than_was_asked_for(events: list[Occurrence]) -> None:
+    assert len(events) <= 3
+
+
+def test_the_smallest_walk_is_none() -> None:
+    assert shortest(lifecycle_events()) == []
+
+
 def test_every_row_of_the_table_is_walked_and_calls_settle() -> None:
     walked = {
         (life.state, event.trigger)
