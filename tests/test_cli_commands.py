@@ -461,14 +461,14 @@ def greenroom(home: Path, *arguments: str, stdout: Any = subprocess.PIPE, **envi
 
 
 def test_a_terminal_without_the_letters_is_shown_their_numbers(home: Path) -> None:
-    config = write(home / ".mcp.json", 中={"command": "clock"})
+    config = write(home / ".mcp.json", **{"中🎭": {"command": "clock"}})
 
     told = greenroom(home, "status", "--config", config, PYTHONIOENCODING="latin-1")
     data = greenroom(home, "status", "--json", "--config", config, PYTHONIOENCODING="latin-1")
 
     assert told.returncode == 0, told.stderr
-    assert rb"\u25cb \u4e2d" in told.stdout
-    assert json.loads(data.stdout)["servers"][0]["name"] == "中"
+    assert rb"\u25cb \u4e2d\U0001f3ad" in told.stdout
+    assert json.loads(data.stdout)["servers"][0]["name"] == "中🎭"
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="only Linux has a device that is always full")

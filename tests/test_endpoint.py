@@ -892,6 +892,32 @@ def test_nobody_speaks_in_our_name_and_who_asks_says_who_it_is() -> None:
     }
 
 
+@pytest.mark.parametrize(
+    ("method", "result"),
+    [
+        ("resources/read", {"contents": [{"uri": "x:/part"}]}),
+        ("prompts/get", {"messages": [{"content": {"uri": "x:/part"}}]}),
+        ("tools/call", {"content": [{"type": "resource_link", "uri": "x:/part"}]}),
+    ],
+)
+def test_whatever_points_to_a_resource_is_remembered_for_who_was_given_it(
+    method: str, result: dict[str, Any], backend: str
+) -> None:
+    async def body() -> None:
+        async with open_room({"a": FakeServer()}) as room:
+            direct = Direct(room)
+            client = Client(direct)
+            client.ask("initialize", {"protocolVersion": "2025-11-25", "capabilities": {}})
+            call: Any = FakeCall(None, {}, lambda _: None, None)  # pyright: ignore[reportArgumentType]
+            call.result = json.dumps(result).encode()
+            job: Any = Ended(method=method, client=client.talk)
+            job.plain, job.answer_raw = None, lambda raw, modern: job.answer(raw)
+            direct._ended(job, "a", call)
+            assert direct._direct_clients[client.talk].links.giver("x:/part") == "a"
+
+    run_virtual(backend, body)
+
+
 def test_a_change_is_announced_when_it_can_be_seen(backend: str) -> None:
     order: list[str] = []
 

@@ -408,7 +408,7 @@ def test_the_places_of_a_server_go_round_among_its_sessions(backend: str) -> Non
 
 
 def test_a_place_that_the_drain_deadline_frees_goes_to_another_sessions_queue(backend: str) -> None:
-    server = FakeServer(call_latency=HANG)
+    server = FakeServer(call_latency=HANG, stop_latency=3.0)
 
     async def main() -> None:
         entries = {"a": {"isolation": "per_session", "maxInFlight": 1}}

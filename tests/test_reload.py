@@ -305,6 +305,23 @@ def test_what_only_the_minimum_kept_is_let_go_when_there_is_no_minimum_any_more(
     run_virtual(backend, main)
 
 
+def test_a_longer_idle_time_applies_to_what_only_the_minimum_kept(backend: str) -> None:
+    async def main() -> None:
+        servers = {"a": FakeServer(), "b": FakeServer()}
+        async with _room(servers, _config({"minConnections": 1, "idleTimeout": 1}, a={}, b={})) as room:
+            await room.call("a_echo")
+            await anyio.sleep(1_000)
+            assert servers["a"].live == 1
+            await room.reload(_config({"minConnections": 1, "idleTimeout": 60}, a={}, b={}))
+            await room.call("b_echo")
+            await anyio.sleep(1_000)
+            assert (servers["a"].live, servers["b"].live) == (1, 1), "its hour is not over"
+            await anyio.sleep(3_600)
+            assert servers["a"].live + servers["b"].live == 1
+
+    run_virtual(backend, main)
+
+
 def test_a_server_enabled_again_while_it_stops_is_not_down(backend: str) -> None:
     async def main() -> None:
         servers = {"a": FakeServer(stop_latency=3.0)}

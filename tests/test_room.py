@@ -6,6 +6,7 @@ import asyncio
 import itertools
 import tracemalloc
 from collections.abc import Awaitable, Callable
+from itertools import pairwise
 from typing import Any
 
 import anyio
@@ -26,8 +27,13 @@ from greenroom import (
     UnknownServer,
     UnknownTool,
 )
+from greenroom.actors import Greeting, Learn
+from greenroom.actors._host import NoHost
+from greenroom.protocol.address import Address
+from greenroom.protocol.catalogue import ServerEntry
 from greenroom.protocol.errors import Bug
 from greenroom.protocol.events import GateDecision, Transition
+from greenroom.protocol.index import Missing
 from greenroom.protocol.lifecycle import TABLE, Ending
 from greenroom.protocol.start import Place
 from greenroom.supervisor._root import VISIT_IDLE
@@ -287,6 +293,97 @@ def test_failed_to_connect(backend: str, lifecycle: str) -> None:
                 assert (await room.call("a_echo", {"x": 1})).text == '{"x": 1}'
 
     limited(backend, body)
+
+
+def test_a_loop_around_a_refusal_starves_nobody(backend: str) -> None:
+    async def body() -> None:
+        async with open_room({"a": FakeServer()}) as room:
+            await room.connect("a")
+            await room.drain("a")
+            turns = list[int]()
+
+            async def insist(ask: Any) -> None:
+                for n in range(50):
+                    with pytest.raises(ServerDown):
+                        await ask()
+                    turns.append(n)
+
+            for ask in (lambda: room.call("a_echo"), lambda: room.request("a", "ping")):
+                turns.clear()
+                async with anyio.create_task_group() as tasks:
+                    tasks.start_soon(insist, ask)
+                    tasks.start_soon(insist, ask)
+                assert max(a - b for a, b in pairwise(turns)) < 5, "one had all the turns"
+                assert turns != [*range(50), *range(50)]
+
+    limited(backend, body)
+
+
+def test_of_several_that_may_have_a_tool_the_first_says_why_it_cannot_be_asked(backend: str) -> None:
+    servers = {"x": FakeServer(refuse_start="no x"), "x_y": FakeServer(refuse_start="no x_y")}
+
+    async def body() -> None:
+        async with open_room(servers) as room:
+            with pytest.raises(ConnectFailed) as caught:
+                await room.call("x_y_z")
+            assert [server.starts for server in servers.values()] == [1, 1], "both were asked"
+            found = room.index.resolve("x_y_z")
+            assert isinstance(found, Missing)
+            assert caught.value.server == found.servers[0]
+
+    limited(backend, body)
+
+
+def test_who_is_known_without_its_tools_is_asked_again_and_what_is_wrong_with_a_list_is_in_its_row(
+    backend: str,
+) -> None:
+    server = FakeServer()
+
+    async def body() -> None:
+        async with open_room({"a": server, "b": FakeServer()}) as room:
+            router = room._runtime.router.ref
+            router.tell(Learn(ServerEntry("a", "", tools=None, problems=("tools/list: cut after 3 pages",))))
+            router.tell(Learn(ServerEntry("b", "", tools=())))
+            await room.settled()
+            assert room.status()[0].problems == ("tools/list: cut after 3 pages",)
+            assert room.refresh() == ["a"]
+            await room.catalogued()
+            assert [target.name for target in room.tools()] == ["a_echo"]
+            assert room.status()[0].problems == ()
+
+    limited(backend, body)
+
+
+def test_a_client_that_can_do_more_has_its_servers_met_anew_once_their_calls_are_done(backend: str) -> None:
+    server = FakeServer(call_latency=5.0)
+
+    class Sampling(NoHost):
+        def greeting(self, address: Address) -> Greeting:
+            return Greeting({"sampling": {}})
+
+    async def body() -> None:
+        async with open_room({"a": server}) as room, Outcomes() as calls:
+            await room.connect("a")
+            running = calls.start(room, "a_echo", {"n": 1})
+            await anyio.sleep(1.0)
+            room.answer_with(Sampling())
+            await anyio.sleep(10.0)
+            assert (running.outcome, server.live) == ('{"n": 1}', 0)
+            await room.call("a_echo")
+            room.answer_with(Sampling())  # nothing new to it
+            await anyio.sleep(10.0)
+            assert (server.starts, server.live) == (2, 1)
+
+    limited(backend, body)
+
+
+def test_a_server_given_in_code_goes_before_an_entry_of_its_name() -> None:
+    given = object()
+    config = {"mcpServers": {"a": {"command": "x"}, "b": {}, "c": {"command": "y"}}}
+    room = Greenroom.open(config, cache_path=":memory:", in_process={"a": given, "b": given})
+    found = {name: definition.in_process for name, definition in room.config.servers.items()}
+    assert found == {"a": given, "b": given, "c": None}
+    assert room.config.broken == {}
 
 
 def test_a_visit_does_not_keep_a_server_longer_than_its_own_idle_time(backend: str) -> None:

@@ -795,12 +795,21 @@ def test_t12_calls_leave_a_tally_and_nothing_else(backend: str) -> None:
         async with open_room({"a": server}) as room:
             for _ in range(1_000):
                 await room.call("a_echo")
+            server.call_latency = 5.0
+            async with Outcomes() as calls:
+                left = calls.start(room, "a_echo")
+                await anyio.sleep(1.0)
+                assert room._runtime.context.tally.open == 1
+                left.cancel()
+            assert room._runtime.context.tally.open == 0
+            del left, calls
             server.calls.clear()
+            await anyio.sleep(5.0)
             gc.collect()
             assert not [thing for thing in gc.get_objects() if isinstance(thing, Call)]
             assert len(room._runtime.context.timers._heap) < 10
         assert (
-            str(room.drain_report) == "1000 calls accepted: 1000 completed, 0 failed, 0 cancelled (0 refused)"
+            str(room.drain_report) == "1001 calls accepted: 1000 completed, 0 failed, 1 cancelled (0 refused)"
         )
 
     run_virtual(backend, body)

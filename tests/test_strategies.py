@@ -7,6 +7,7 @@ from collections.abc import Callable
 from itertools import pairwise
 from typing import Any, TypeVar
 
+import pytest
 from hypothesis import find, given, settings
 from hypothesis import strategies as st
 from mcp_types import CallToolResult
@@ -31,6 +32,7 @@ from greenroom.testing.strategies import (
     tool_names,
     tool_results,
 )
+from greenroom.testing.strategies._configs import _fitted
 
 T = TypeVar("T")
 unhurried = settings(deadline=None)
@@ -106,6 +108,18 @@ def test_interesting_configs_are_drawn() -> None:
 
 def _count(servers: dict[str, Any], key: str, value: Any) -> int:
     return sum(entry.get(key) == value for entry in servers.values())
+
+
+@pytest.mark.parametrize(
+    ("settings", "most"),
+    [({"maxConnections": 1}, 3), ({"maxConnections": 9}, 9), ({"minConnections": 5, "maxConnections": 5}, 6)],
+)
+def test_there_are_slots_for_all_that_stay(settings: dict[str, Any], most: int) -> None:
+    keep = {"command": "x", "lifecycle": "keep-alive"}
+    servers = {"a": keep, "b": keep, "off": {**keep, "disabled": True}, "c": {"command": "x"}}
+    config = _fitted(servers, settings)
+    assert config["settings"]["maxConnections"] == most
+    assert read(config).problems == ()
 
 
 def test_an_entry_shrinks_to_what_it_is_about() -> None:
