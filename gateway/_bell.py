@@ -19,7 +19,7 @@ import os
 import sys
 from collections import defaultdict
 from collections.abc import Collection, Generator, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final, Protocol
 
@@ -51,6 +51,15 @@ def hung_at(paths: Collection[Path], part: Part) -> Generator[Bell]:
         except OSError as error:  # too many instances, watches or descriptors
             part.failed(error)
         yield bell
+
+
+def prepare() -> None:
+    """What takes a while the first time: the library, and with it the system's, which it looks for by starting a
+    program. Blocks; to be done beside the loop. Raises nothing."""
+    with suppress(OSError):
+        library = _inotify()
+        if library is not None:
+            library.INotify(nonblocking=True).close()
 
 
 def way_to(path: Path) -> Iterator[tuple[str, str]]:

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from ..protocol.slices import Slices, finish
+
 if TYPE_CHECKING:
     from ..protocol.config import Config
     from ..protocol.index import Index
@@ -54,6 +56,11 @@ class InSession:
 
     def status(self) -> list[ServerStatus]:
         """The room's, but a server's row is that of this session's own child where it has one."""
-        rows: list[ServerStatus] = self._room.status()
+        return finish(self.surveying())
+
+    def surveying(self, server: str | None = None) -> Slices[list[ServerStatus]]:
+        """The same in slices, or of one server."""
+        surveying: Slices[list[ServerStatus]] = self._room.surveying(server)
+        rows = yield from surveying
         own = {row.server for row in rows if row.scope == self._scope}
         return [row for row in rows if row.scope == self._scope or row.server not in own]

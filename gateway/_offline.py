@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from ..actors._catalogue_file import CatalogueFile, default_cache_path
 from ..protocol.index import Index
+from ..protocol.slices import Slices
 from ..protocol.status import ServerStatus
 from ..supervisor._catalogue_keys import catalogue_keys
 
@@ -32,6 +33,10 @@ class OfflineCatalogue:
 
     def status(self) -> list[ServerStatus]:
         return [self._row(name) for name in self.config.servers]
+
+    def surveying(self, server: str | None = None) -> Slices[list[ServerStatus]]:
+        yield from ()  # nobody waits beside a command
+        return [row for row in self.status() if server in (None, row.server)]
 
     def _row(self, name: str) -> ServerStatus:
         definition, entry = self.config.servers[name], self._entries.get(name)

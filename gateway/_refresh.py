@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..protocol.lifecycle import State
+from ..protocol.slices import Slices
 from ._mcp_tool._unknown import waits
 
 if TYPE_CHECKING:
@@ -26,10 +27,10 @@ def begin(room: Room, server: str | None) -> dict[str, Any]:
     return {"names": room.refresh(server), "since": since}
 
 
-def look(room: Room, reader: CatalogueReader, asked: Mapping[str, Any]) -> list[dict[str, Any]]:
+def look(room: Room, reader: CatalogueReader, asked: Mapping[str, Any]) -> Slices[list[dict[str, Any]]]:
     """How each server that was asked is doing: `state` is `known`, `failed` or `waiting`."""
     names: Sequence[str] = asked["names"]
-    rows = {row.server: row for row in reader.rows()}
+    rows = {row.server: row for row in (yield from reader.rows())}
     return [_doing(room, name, rows.get(name), asked["since"]) for name in names]
 
 

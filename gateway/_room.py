@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from ..protocol.events import Kind
     from ..protocol.index import Index, Place, Target
     from ..protocol.result import ToolResult
+    from ..protocol.slices import Slices
     from ..protocol.status import ServerStatus
 
 OnProgress = Callable[[Mapping[str, Any]], None]
@@ -54,7 +55,9 @@ class Catalogue(Protocol):
     @property
     def index(self) -> Index: ...
 
-    def status(self) -> Sequence[ServerStatus]: ...
+    def surveying(self, server: str | None = None) -> Slices[Sequence[ServerStatus]]:
+        """A row per server, and one per further live address of one, in slices; of one server alone, if given."""
+        ...
 
     def entry(self, server: str) -> ServerEntry | None: ...
 

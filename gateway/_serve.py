@@ -30,6 +30,7 @@ import attrs
 from ..actors._backend import current_backend
 from ..actors._part import Part
 from ..actors._reaper import want_orphans
+from ..actors._slices import in_turns
 from ..protocol.config import Config
 from ..protocol.errors import UsageError
 from . import _control as control
@@ -39,7 +40,7 @@ from ._endpoint import ClientSession, Endpoint
 from ._event_log import TOLD, Hear, Log, follow, to_log
 from ._events_file import EventsFile
 from ._exposure import Exposure, Proxy
-from ._garbage import collect_again
+from ._garbage import collect_again, set_room_aside
 from ._in_session import InSession
 from ._mcp_tool import FOR_PEOPLE, CatalogueReader, McpTool, ask
 from ._refresh import begin, look
@@ -132,6 +133,7 @@ async def _serve_room(
     await outer.start(partial(follow, room, hearers, kinds=None if options.events else TOLD))
     async with anyio.create_task_group() as owner:
         await room.start(owner)
+        set_room_aside()
         # Left after the room has closed: the end of the conversation must not cut short what drains.
         async with room.session(_CONVERSATION) as session:
             try:
@@ -233,10 +235,10 @@ def commands(room: Any, version: str) -> Mapping[str, control.Handler]:
         return {"pid": os.getpid(), "version": version}
 
     async def status(_params: Mapping[str, Any]) -> Any:
-        return status_view(reader, room)
+        return await in_turns(status_view(reader, room))
 
     async def tools(params: Mapping[str, Any]) -> Any:
-        return tools_view(reader, room, text_in(params, "server"))
+        return await in_turns(tools_view(reader, room, text_in(params, "server")))
 
     async def mcp(params: Mapping[str, Any]) -> Any:
         # A command is a conversation of its own: a child per session is its own too, and ends with it.
@@ -252,7 +254,7 @@ def commands(room: Any, version: str) -> Mapping[str, control.Handler]:
         return begin(room, params.get("server"))
 
     async def refreshed(params: Mapping[str, Any]) -> Any:
-        return look(room, reader, params)
+        return await in_turns(look(room, reader, params))
 
     async def vitals(_params: Mapping[str, Any]) -> Any:
         return {

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from ..protocol.slices import Pace, Slices
 from ..protocol.status import json_of
 from ._mcp_tool import FOR_PEOPLE, CatalogueReader, Mode
-from ._mcp_tool._texts import tool_details
+from ._mcp_tool._texts import status, tool_details
 from ._mcp_tool._unknown import details as unknown_details
 from ._mcp_tool._unknown import sentence
 
@@ -17,25 +18,35 @@ if TYPE_CHECKING:
     from ._room import Catalogue
 
 
-def status_view(reader: CatalogueReader, catalogue: Catalogue) -> dict[str, Any]:
+def status_view(reader: CatalogueReader, catalogue: Catalogue) -> Slices[dict[str, Any]]:
     """Every server in the order of the configuration; further addresses of a server follow under `addresses`."""
-    details = dict(reader.status().details)
-    rows = {row.server: row for row in reader.rows()}
-    details["servers"] = [{**json_of(rows[server["name"]]), **server} for server in details["servers"]]
-    others = [row for row in catalogue.status() if row.scope != "shared"]
+    rows = yield from reader.rows()
+    details = dict((yield from status(rows, FOR_PEOPLE)).details)
+    servers, pace = list[dict[str, Any]](), Pace()
+    for number, (row, server) in enumerate(zip(rows, details["servers"], strict=True)):
+        servers.append({**json_of(row), **server})
+        if number % 40 == 0 and pace.due():
+            yield
+    details["servers"] = servers
+    others = [row for row in (yield from catalogue.surveying()) if row.scope != "shared"]
     if others:
         details["addresses"] = [json_of(row) for row in others]
     return details
 
 
-def tools_view(reader: CatalogueReader, catalogue: Catalogue, server: str | None) -> dict[str, Any]:
+def tools_view(reader: CatalogueReader, catalogue: Catalogue, server: str | None) -> Slices[dict[str, Any]]:
     """Every tool by name, or those of `server`; when it cannot be asked for, the `mcp` tool's refusal."""
     refusal = reader.refusal(Mode.LIST, server)
     if refusal is not None:
         return {**refusal.details, "mode": "tools", "message": refusal.text}
-    tools = [tool_details(target) for target in catalogue.index.tools(server)]
+    tools, pace = list[dict[str, Any]](), Pace()
+    yield from catalogue.index.preparing_names()
+    for number, target in enumerate(catalogue.index.tools(server)):
+        tools.append(tool_details(target))
+        if number % 40 == 0 and pace.due():
+            yield
     view: dict[str, Any] = {"mode": "tools", "server": server, "tools": tools, "count": len(tools)}
-    unknown = reader.unknown(server)
+    unknown = yield from reader.unknown(server)
     if unknown:
         view["unknownServers"] = unknown_details(unknown)
         view["message"] = f"{sentence(unknown)} {FOR_PEOPLE.learn}"

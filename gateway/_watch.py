@@ -4,6 +4,8 @@ All places where the configuration is looked for are watched, whether or not any
 or something is not as it was, the configuration is read again; only when it says something else is it a reload. Several
 writes in a moment are one. A new configuration that is broken changes nothing: the old one goes on, and the log says
 what is wrong and where. What a good one changed, the room says itself.
+
+There may be thousands of servers in it, so it is read and compared beside the loop, in a thread.
 """
 
 from __future__ import annotations
@@ -15,11 +17,13 @@ from typing import Any, Final
 
 import anyio
 
+from ..actors._apart import apart
 from ..actors._part import Part
 from ..protocol.config import Config
 from ..protocol.errors import ConfigError, GreenroomError
-from ._bell import hung_at
+from ._bell import hung_at, prepare
 from ._event_log import Log
+from ._garbage import uncollected
 
 _DEBOUNCE: Final = 0.3  # seconds in which several writes are one change
 
@@ -39,6 +43,7 @@ async def watch_configuration(
     while True:
         await anyio.sleep(_DEBOUNCE)  # the first time, starting goes first
         places = [Path(place) for place in room.config.places]
+        await apart(prepare)
         with hung_at(places, kernel) as bell:
             found = look(places)
             if found != seen:
@@ -53,8 +58,8 @@ async def reload(room: Any, reread: Callable[[], Config], log: Log) -> bool:
     """Read the configuration again and go to it, if it is another one; on any problem the old one goes on. True: the
     room was reloaded."""
     try:
-        config = reread()
-        if config == room.config:
+        config = await apart(lambda: _reread_if_other(reread, room.config))
+        if config is None:
             return False
         await room.reload(config)
     except ConfigError as error:
@@ -64,6 +69,12 @@ async def reload(room: Any, reread: Callable[[], Config], log: Log) -> bool:
         log.line(f"the changed configuration is not used, the old one goes on: {error}")
         return False
     return True
+
+
+def _reread_if_other(reread: Callable[[], Config], known: Config) -> Config | None:
+    with uncollected():
+        config = reread()
+        return None if config == known else config
 
 
 def look(places: Iterable[Path]) -> Look:

@@ -16,13 +16,14 @@ import enum
 import hashlib
 import json
 from collections.abc import Mapping
+from functools import lru_cache
 from pathlib import PurePath
 from typing import Any, Final
 
 from ._config_readers import is_object
-from .config import ServerDefinition
+from .config import ServerDefinition, Settings
 from .errors import ConfigError
-from .interpolate import expand_definition
+from .interpolate import expanded_fields
 
 IDENTITY: Final = (
     "command",
@@ -43,23 +44,30 @@ _NEEDS_RESTART: Final = ("name", *IDENTITY, "isolation", "era")
 _VERSION: Final = 2  # of this normal form; another one is another hash
 
 
-def definition_hash(definition: ServerDefinition, environ: Mapping[str, str], directory: str) -> str:
+def definition_hash(
+    definition: ServerDefinition, environ: Mapping[str, str], directory: str, settings: Settings | None = None
+) -> str:
     """SHA-256 (hex) of the normalised definition, the same for the same server in every process.
 
     `directory` is the working directory of the process that would start it: what is relative is relative to that.
+    `settings` decide what it leaves to them (`with_settings`). There may be thousands, so nothing is copied.
     Total: a URL whose variables are not set is hashed as written, which no expanded URL is equal to.
     """
+    values = {name: getattr(definition, name) for name in IDENTITY}
     with contextlib.suppress(ConfigError):  # it cannot be connected either; whoever tries is told why
-        definition = expand_definition(definition, environ).definition
-    normal = {name: _normal(name, getattr(definition, name)) for name in IDENTITY}
-    if definition.command is not None:
-        normal["cwd"] = _under(directory, definition.cwd or "")
-    if definition.socket is not None:
-        normal["socket"] = _under(directory, definition.socket)
+        values |= expanded_fields(definition, environ)
+    if settings is not None and values["inherit_env"] is None:
+        values["inherit_env"] = settings.inherit_env
+    if values["command"] is not None:
+        values["cwd"] = _under(directory, values["cwd"] or "")
+    if values["socket"] is not None:
+        values["socket"] = _under(directory, values["socket"])
+    normal = {name: value if value is None else _normal(name, value) for name, value in values.items()}
     text = json.dumps([_VERSION, normal], sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()
 
 
+@lru_cache(64)  # most run in one place, and there may be thousands of them
 def _under(directory: str, path: str) -> str:
     return str(PurePath(directory, path))
 
@@ -74,11 +82,13 @@ def _same(old: Any, new: Any) -> bool:
 
 
 def _normal(name: str, value: Any) -> Any:
-    if name == "in_process" and value is not None:
+    if type(value) in (str, tuple):  # most are
+        return value
+    if name == "in_process":
         return (
             f"{getattr(value, '__module__', '')}.{getattr(value, '__qualname__', type(value).__qualname__)}"
         )
-    if name == "headers" and value is not None:  # their names have no case
+    if name == "headers":  # their names have no case
         return {key.lower(): text for key, text in value.items()}
     return value.value if isinstance(value, enum.Enum) else _plain(value)
 

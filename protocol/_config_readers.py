@@ -77,7 +77,7 @@ def unknown(word: str, known: Iterable[str], then: str) -> str:
 
 def is_object(value: Any) -> TypeGuard[Mapping[Any, Any]]:
     """Whether a value is what a file calls an object."""
-    return isinstance(value, Mapping)
+    return type(value) is dict or isinstance(value, Mapping)  # the second takes six times as long
 
 
 def is_array(value: Any) -> TypeGuard[Sequence[Any]]:

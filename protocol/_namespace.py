@@ -201,13 +201,13 @@ class Namespace:
         exact: dict[str, Target] = {}
         contested: dict[str, tuple[Target, ...]] = {}
         touched = 0
-        for household in households.values():
+        for number, household in enumerate(households.values()):
             exact.update(household.exact)
             touched += len(household.exact)
             if household.contested:
                 contested.update(household.contested)
                 touched += len(household.contested)
-            if pace.due(len(household.exact) // 100):
+            if pace.due(len(household.exact) // 100 + (number % 100 == 0)):
                 yield
         if touched != len(exact) + len(contested) or not exact.keys().isdisjoint(contested):
             everyone = households.values()

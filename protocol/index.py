@@ -17,7 +17,7 @@ are not names: they pass unchanged, in a space of their own (`_uris`).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from functools import cached_property
 from itertools import chain, islice
 from typing import Any, Final, cast
@@ -38,7 +38,8 @@ from .slices import Pace, Slices, finish
 __all__ = ["Ambiguous", "Counts", "Index", "Kind", "Missing", "Place", "Target", "qualified", "unqualified"]
 
 _ALIKE: Final = 0.8  # of 1: how much of two spellings must agree for one to suggest the other
-_A_PIECE: Final = 16  # servers about which nothing has changed
+_A_PIECE: Final = 8  # servers about which nothing has changed
+_A_GLANCE: Final = 100  # servers of which only a name is looked at
 _MANY: Final = 500  # prompts, resources and templates that are prepared before they are asked for
 _COMPARED: Final = 1000  # tools whose spelling is compared for it: ten milliseconds
 
@@ -222,6 +223,7 @@ class _Search:
     """The ranked index, once it is there; until then how far it is."""
 
     ranking: Ranking | None = None
+    prefixes: Collection[str] = ()  # what a name may start with that says whose it is, in whatever mode
     making: Slices[None] | None = None
 
 
@@ -279,8 +281,13 @@ class Index:
                 _ = parts[name].prefix
             if number % _A_PIECE == 0 and pace.due():
                 yield
-        households = {name: part.tools for name, part in parts.items()}
-        return cls(parts, (yield from Namespace.merging(households, _prefixes(parts), pace)))
+        households: dict[str, Household] = {}
+        for number, (name, part) in enumerate(parts.items()):
+            households[name] = part.tools
+            if number % _A_GLANCE == 0 and pace.due():
+                yield
+        prefixes = yield from _prefixes(parts, pace)
+        return cls(parts, (yield from Namespace.merging(households, prefixes, pace)))
 
     # -- tools, and resources as tools --
 
@@ -421,8 +428,8 @@ class Index:
     @property
     def ranking(self) -> Ranking:
         """The ranked index over `tools()`; `search` is its door. Made at the first search, unless it was prepared."""
-        if self._search.ranking is None:
-            self._search.ranking = Ranking(target.document for target in self.tools())
+        finish(self.preparing())
+        assert self._search.ranking is not None
         return self._search.ranking
 
     def preparing_names(self) -> Slices[None]:
@@ -444,6 +451,12 @@ class Index:
 
     def _make_ranking(self) -> Slices[None]:
         yield from self.preparing_names()
+        said, pace = set[str](), Pace()
+        for number, server in enumerate(self._parts):
+            said.update(normal(prefix_of(server, mode)) + "_" for mode in _MODES)
+            if number % _A_PIECE == 0 and pace.due():
+                yield
+        self._search.prefixes = said
         self._search.ranking = yield from Ranking.making(target.document for target in self.tools())
 
     def suggest(self, name: str, limit: int = 5) -> tuple[str, ...]:
@@ -468,20 +481,20 @@ class Index:
     def _unprefixed(self, name: str) -> str:
         """`name` without the longest server prefix it starts with, in whatever mode that is spelled."""
         key = normal(name)
-        longest = max((len(prefix) for prefix in self._said_prefixes if key.startswith(prefix)), default=0)
-        return name[longest:]
-
-    @cached_property
-    def _said_prefixes(self) -> frozenset[str]:
-        modes = (PrefixMode.SERVER, PrefixMode.SHORT)
-        return frozenset(normal(prefix_of(server, mode)) + "_" for server in self._parts for mode in modes)
+        finish(self.preparing())
+        ends = [end for end in range(1, len(key) + 1) if key[:end] in self._search.prefixes]
+        return name[max(ends, default=0) :]
 
 
+_MODES: Final = (PrefixMode.SERVER, PrefixMode.SHORT)
 _NO_URIS: Final = UriSpace({}, {})
 
 
-def _prefixes(parts: Mapping[str, _Part]) -> dict[str, tuple[str, ...]]:
-    found: dict[str, list[str]] = {}
-    for name in sorted(parts):
-        found.setdefault(parts[name].prefix, []).append(name)
-    return {prefix: tuple(servers) for prefix, servers in found.items()}
+def _prefixes(parts: Mapping[str, _Part], pace: Pace) -> Slices[dict[str, tuple[str, ...]]]:
+    found: dict[str, tuple[str, ...]] = {}
+    for number, name in enumerate(sorted(parts)):
+        prefix = parts[name].prefix
+        found[prefix] = (*found.get(prefix, ()), name)
+        if number % _A_GLANCE == 0 and pace.due():
+            yield
+    return found

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Final
+from typing import Any, Final
 from urllib.parse import urlsplit
 
 import attrs
@@ -74,12 +74,16 @@ def referred_to(text: str) -> tuple[tuple[str, str], ...]:
 
 def missing_variables(text: str, environ: Mapping[str, str]) -> tuple[str, ...]:
     """The names `text` refers to that are not set and have no default, in order, each once."""
+    if not _may_refer(text):
+        return ()
     names = (_name(match) for match in _references(text) if match["default"] is None)
     return tuple(dict.fromkeys(name for name in names if name not in environ))
 
 
 def expand(text: str, environ: Mapping[str, str]) -> str:
     """`text` with every reference replaced; unset variables become the empty string."""
+    if not _may_refer(text):
+        return text
     return _replaced(text, lambda match: environ.get(_name(match)) or match["default"] or "")
 
 
@@ -98,18 +102,24 @@ def expand_definition(definition: ServerDefinition, environ: Mapping[str, str]) 
     Raises `ConfigError` when the URL refers to variables that are not set, or is no http(s) URL once
     expanded, and when a header cannot be sent; it names the header, and nothing of its value.
     """
-    url = None if definition.url is None else _expand_url(definition, definition.url, environ)
-    expanded = attrs.evolve(
-        definition,
-        url=url,
-        command=_path_or_none(definition.command, environ),
-        cwd=_path_or_none(definition.cwd, environ),
-        socket=_path_or_none(definition.socket, environ),
-        args=tuple(expand(arg, environ) for arg in definition.args),
-        env=_expand_values(definition.env, environ),
-        headers=_expand_headers(definition, environ),
-    )
-    return Expanded(expanded, tuple(_missing_problems(definition, environ)))
+    expanded = expanded_fields(definition, environ)
+    changed = {name: value for name, value in expanded.items() if value != getattr(definition, name)}
+    if not changed:  # most refer to nothing, and there may be thousands
+        return Expanded(definition, tuple(_missing_problems(definition, environ)))
+    return Expanded(attrs.evolve(definition, **changed), tuple(_missing_problems(definition, environ)))
+
+
+def expanded_fields(definition: ServerDefinition, environ: Mapping[str, str]) -> dict[str, Any]:
+    """Those fields of a definition that may refer to the environment, expanded. Raises as `expand_definition` does."""
+    return {
+        "url": None if definition.url is None else _expand_url(definition, definition.url, environ),
+        "command": _path_or_none(definition.command, environ),
+        "cwd": _path_or_none(definition.cwd, environ),
+        "socket": _path_or_none(definition.socket, environ),
+        "args": tuple(expand(arg, environ) for arg in definition.args),
+        "env": _expand_values(definition.env, environ),
+        "headers": _expand_headers(definition, environ),
+    }
 
 
 def url_problem(url: str) -> str | None:
@@ -124,6 +134,11 @@ def url_problem(url: str) -> str | None:
     if parts.scheme not in ("http", "https"):
         return "must start with http:// or https://"
     return None if host else "names no host: write http://host/path or https://host/path"
+
+
+def _may_refer(text: str) -> bool:
+    """A look that costs little: nearly no text does."""
+    return "$" in text or "{env:" in text
 
 
 def _references(text: str) -> Iterator[re.Match[str]]:
@@ -158,6 +173,8 @@ def _expand_values(values: Mapping[str, str], environ: Mapping[str, str]) -> dic
 def _expand_headers(definition: ServerDefinition, environ: Mapping[str, str]) -> dict[str, str]:
     """The headers as they are sent: a line break at the end, which a token read from a file brings along, is none of
     its own. Raises `ConfigError` for what no header may hold, before a library refuses it by quoting it."""
+    if not definition.headers:
+        return {}
     headers = {name: value.strip() for name, value in _expand_values(definition.headers, environ).items()}
     if definition.url is not None:
         wrong = [

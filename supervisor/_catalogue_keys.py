@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 
-from ..protocol.config import Config, with_settings
+from ..protocol.config import Config
 from ..protocol.config_parse import definition_hash
 
 
@@ -17,7 +17,8 @@ def catalogue_keys(config: Config) -> dict[str, str]:
         directory = os.getcwd()
     except OSError:  # removed under us: what is relative is nowhere
         directory = ""
+    environ = dict(os.environ)  # asked thousands of times, and each time it would decode
     return {
-        name: definition_hash(with_settings(definition, config.settings), os.environ, directory)
+        name: definition_hash(definition, environ, directory, config.settings)
         for name, definition in config.servers.items()
     }

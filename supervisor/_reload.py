@@ -46,16 +46,18 @@ class ReloadPlan:
 def plan_reload(old: Config, new: Config) -> ReloadPlan:
     """How to get from `old` to `new`."""
     groups: dict[str, list[str]] = {"keep": [], "live": [], "replace": [], "start": []}
-    before, after = _usable(old), _usable(new)
+    is_same = old.settings.inherit_env == new.settings.inherit_env
+    before, after = _usable(old, is_same), _usable(new, is_same)
     for name, definition in after.items():
         groups[_group(before.get(name), definition)].append(name)
     removed = tuple(name for name in before if name not in after)
     return ReloadPlan(**{group: tuple(names) for group, names in groups.items()}, remove=removed)
 
 
-def _usable(config: Config) -> Mapping[str, ServerDefinition]:
+def _usable(config: Config, is_same: bool) -> Mapping[str, ServerDefinition]:
+    """`is_same`: what the settings say of a definition is the same in both, so nobody has to look at it."""
     return {
-        name: with_settings(definition, config.settings)
+        name: definition if is_same else with_settings(definition, config.settings)
         for name, definition in config.servers.items()
         if name not in config.broken
     }

@@ -28,6 +28,7 @@ import attrs
 import sniffio
 
 from ..actors import ConnectorFactory, Host, ServerActor, Subscription, Sync
+from ..actors._apart import apart
 from ..protocol.address import Address
 from ..protocol.catalogue import ServerEntry
 from ..protocol.config import Config, ServerDefinition
@@ -39,6 +40,7 @@ from ..protocol.events import Kind
 from ..protocol.index import Index, Missing, Target
 from ..protocol.lifecycle import Cause, Ending, Reason, State
 from ..protocol.search import SearchPage, search
+from ..protocol.slices import Pace, Slices, finish
 from ..protocol.status import ServerStatus
 from ..protocol.version import VERSION
 from ._callbacks import Answer, Callbacks, OnLog, OnNotification, Roots
@@ -46,7 +48,7 @@ from ._calls import Calls
 from ._drain_report import DrainReport
 from ._files import open_config, open_store
 from ._reload import ReloadPlan, plan_reload
-from ._runtime import Runtime, sole
+from ._runtime import Recalled, Runtime, sole
 from ._session import Session
 
 if TYPE_CHECKING:
@@ -315,19 +317,26 @@ class Greenroom(Calls):
 
     def status(self) -> list[ServerStatus]:
         """One per configured server, and one per further live address."""
-        index = self.index
-        rows = self._live.root.status(
-            {
-                name: counts.callable if (counts := index.counts(name)) else None
-                for name in self._live.root.records
-            }
-        )
-        return [self._with_catalogue(row, index) for row in rows]
+        return finish(self.surveying())
+
+    def surveying(self, server: str | None = None) -> Slices[list[ServerStatus]]:
+        """The same in slices, for there may be thousands; of one server alone, if given."""
+        root, pace, rows = self._live.root, Pace(), list[ServerStatus]()
+        for number, address in enumerate(root.addresses(server)):
+            if number % _A_PIECE == 0 and pace.due():
+                yield
+            if address.server in root.records:  # it may have gone meanwhile
+                counts = self.index.counts(address.server)
+                row = root.status(address, counts.callable if counts else None)
+                rows.append(self._with_catalogue(row, self.index))
+        return rows
 
     def _with_catalogue(self, row: ServerStatus, index: Index) -> ServerStatus:
         """What the catalogue has to say of it, where that is not all well."""
-        entry, faults = self._live.router.entry(row.server), index.faults(row.server)
-        problems = entry.problems if entry is not None else ()
+        entry = self._live.router.entry(row.server)
+        if entry is None:
+            return row
+        faults, problems = index.faults(row.server), entry.problems
         return attrs.evolve(row, faults=faults, problems=problems) if faults or problems else row
 
     def events(self, kinds: Iterable[Kind] | None = None) -> Subscription:
@@ -391,12 +400,18 @@ class Greenroom(Calls):
         """Go to another configuration by the least that is needed: servers that stay the same notice nothing, another
         policy applies live, another definition drains the old incarnation first. `dry_run`: only say what would be
         done. Raises `ConfigError`, and then nothing has changed."""
-        loaded = _with_objects(open_config(config), self._in_process)
-        plan = plan_reload(self.config, loaded)
-        if not dry_run:
-            self._live.reload(loaded, plan)
-            self.config = loaded
-            await self._live.router.ref.ask(Sync)
+
+        def prepare() -> tuple[Config, ReloadPlan, Recalled]:
+            loaded = _with_objects(open_config(config), self._in_process)
+            return loaded, plan_reload(self.config, loaded), live.recall(loaded)
+
+        live = self._live
+        async with live.reloading:
+            loaded, plan, recalled = await apart(prepare) if live.store.blocks else prepare()
+            if not dry_run:
+                self._live.reload(loaded, plan, recalled)
+                self.config = loaded
+                await self._live.router.ref.ask(Sync)
         return plan
 
     def refresh(self, server: str | None = None) -> list[str]:
@@ -453,3 +468,5 @@ def _with_objects(config: Config, servers: Mapping[str, Any]) -> Config:
 
 
 __all__ = ["Address", "ConfigSource", "Greenroom"]
+
+_A_PIECE = 4  # rows of the status: a tenth of a millisecond

@@ -29,7 +29,7 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator
 from typing import Final, Protocol
 
 import attrs
@@ -856,18 +856,19 @@ class Root:
 
     # ---- status -----------------------------------------------------------------------------------------------------
 
-    def status(self, tool_counts: Mapping[str, int | None]) -> list[ServerStatus]:
-        """One per configured server, in order, then one per further live address."""
-        shown = [self._status(Address(name), tool_counts) for name in self.records]
-        others = sorted(address for address in self.actors if not address.is_shared)
-        return shown + [self._status(address, tool_counts) for address in others]
+    def addresses(self, server: str | None = None) -> Iterator[Address]:
+        """One per configured server, in order, then one per further live address; of `server` alone, if given. Servers
+        may come and go meanwhile."""
+        for name in [*self.records] if server is None else [server]:
+            yield Address(name)
+        yield from sorted(one for one in self.actors if not one.is_shared and server in (None, one.server))
 
-    def _status(self, address: Address, tool_counts: Mapping[str, int | None]) -> ServerStatus:
+    def status(self, address: Address, tool_count: int | None) -> ServerStatus:
         server, now = self.records[address.server], self.context.backend.now()
         actor = self.actors.get(address) or (server.visit if address.is_shared else None)
         record = server if actor is None else self._record(actor)
         # A session stands behind its own gate and its server's.
-        gate = max((record.gate, server.gate), key=lambda gate: gate.shut_until)
+        gate = server.gate if record.gate.shut_until <= server.gate.shut_until else record.gate
         use = server.available if record.available.is_usable else record.available
         return ServerStatus(
             server=address.server,
@@ -880,7 +881,7 @@ class Root:
             waiting_for=_waiting_for(actor),
             waiting=_waiting(actor, now),
             last_line=actor.last_line or None if actor is not None and _is_connecting(actor) else None,
-            tool_count=tool_counts.get(address.server),
+            tool_count=tool_count,
             pid=actor.pid if actor is not None else None,
             failure=record.failure,
             failed_ago=now - record.failed_at if record.failure is not None else None,

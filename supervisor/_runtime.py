@@ -14,7 +14,7 @@ import os
 import secrets
 import time
 import traceback
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, cast
 
@@ -72,6 +72,15 @@ if TYPE_CHECKING:
 FLUSH_TIME = 2.0
 
 
+@attrs.frozen
+class Recalled:
+    """What the cache knows of a configuration's servers, by name; warnings in words."""
+
+    hashes: Mapping[str, str]
+    entries: Mapping[str, ServerEntry]
+    warnings: Sequence[str]
+
+
 class Runtime:
     """One room's machinery, from its start to its end. Made before the loop runs; `run` fills it."""
 
@@ -98,7 +107,8 @@ class Runtime:
         self.is_copy = False  # in a fork of the process that the room runs in
         self.failure: BaseException | None = None
         self.report: DrainReport | None = None
-        self._store = store
+        self.store = store
+        self.reloading = anyio.Lock()  # one after the other: each is a step from what is there
         self._bootstrap = bootstrap
         self._connectors = connectors
         self._auth = auth
@@ -106,7 +116,7 @@ class Runtime:
         self._callbacks = callbacks or Callbacks()
         self._patience: float | None = None
         self._ending: anyio.CancelScope | None = None  # the one deadline of the end, once it has begun
-        self._hashes: dict[str, str] = {}
+        self._hashes: Mapping[str, str] = {}
         self._standing: set[ServerActor] = set()  # connecting for the first time
         self.sessions: set[str] = set()
 
@@ -187,7 +197,7 @@ class Runtime:
             secrets=hidden,
         )
         self.root = Root(self.context, self._learn, self._visits.tried)
-        entries = self._known = self._recall()
+        entries = self._known = self._take(self.recall(self.config))
         for name, definition in self.config.servers.items():
             record = self.root.define(definition)
             known = entries.get(name)
@@ -195,7 +205,7 @@ class Runtime:
         for name, problem in self.config.broken.items():
             self.root.define(ServerDefinition(name), str(problem))
         self.router = Router(backend, events, self.config.servers, entries, settings, self._remember)
-        self.writer = CatalogueWriter(backend, events, self._store)
+        self.writer = CatalogueWriter(backend, events, self.store)
 
     def _note_timer(self, error: BaseException) -> None:
         self.events.emit(Note, code=NoteCode.BUG, words=f"a timer failed: {in_words(error)}")
@@ -206,14 +216,19 @@ class Runtime:
         words = f"a callback of the room failed: {text}"
         self.context.events.emit(Note, address, code=NoteCode.CALLBACK, words=words)
 
-    def _recall(self) -> dict[str, ServerEntry]:
-        """What the cache knows of the servers as they are defined now."""
-        self._hashes = catalogue_keys(self.config)
-        entries, warnings = self._store.load(self._hashes)
-        for warning in warnings:
-            self.context.events.emit(Note, code=NoteCode.CATALOGUE_FILE, words=warning)
+    def recall(self, config: Config) -> Recalled:
+        """What the cache knows of the servers as this configuration defines them. May be done in a thread."""
+        hashes = catalogue_keys(config)
+        entries, warnings = self.store.load(hashes)
         # Whatever this run reads is newer than what an earlier one wrote.
-        return {name: attrs.evolve(entry, revision=0) for name, entry in entries.items()}
+        current = {name: attrs.evolve(entry, revision=0) for name, entry in entries.items()}
+        return Recalled(hashes, current, warnings)
+
+    def _take(self, recalled: Recalled) -> dict[str, ServerEntry]:
+        self._hashes = recalled.hashes
+        for warning in recalled.warnings:
+            self.context.events.emit(Note, code=NoteCode.CATALOGUE_FILE, words=warning)
+        return dict(recalled.entries)
 
     async def _start(self, tasks: anyio.abc.TaskGroup) -> None:
         events = self.context.events
@@ -286,14 +301,15 @@ class Runtime:
 
     # ---- reload -----------------------------------------------------------------------------------------------------
 
-    def reload(self, config: Config, plan: ReloadPlan) -> None:
-        """Go to another configuration, by this plan. Servers that the plan keeps notice nothing."""
+    def reload(self, config: Config, plan: ReloadPlan, recalled: Recalled) -> None:
+        """Go to another configuration, by this plan and with what the cache knows of it. Servers that the plan keeps
+        notice nothing."""
         self.config = config
         self.context.settings = config.settings
         self.root.limits_changed()
         known = {name: entry for name in self._hashes if (entry := self.router.entry(name)) is not None}
         hashes = self._hashes
-        entries = self._recall()
+        entries = self._take(recalled)
         for name, entry in known.items():
             if self._hashes.get(name) == hashes[name]:
                 entries[name] = entry

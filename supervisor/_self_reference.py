@@ -63,6 +63,8 @@ def _serves(definition: ServerDefinition, files: set[Path], cwd: Path, found: bo
 
 def _arguments_of_serve(definition: ServerDefinition) -> Sequence[str] | None:
     """What follows `greenroom serve` in its command line; None when it starts something else."""
+    if "serve" not in definition.args:
+        return None
     words = [definition.command or "", *definition.args]
     for place, word in enumerate(words[:-1]):
         is_ours = PurePath(word).stem == "greenroom" and (place == 0 or words[place - 1] != "-c")

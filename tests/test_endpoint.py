@@ -38,6 +38,7 @@ from greenroom.protocol.address import Address
 from greenroom.protocol.catalogue import ServerEntry
 from greenroom.protocol.errors import Reach, RemoteError, RpcRefusal, ServerLost, UnknownResource
 from greenroom.protocol.index import Place
+from greenroom.protocol.slices import Slices
 from greenroom.protocol.status import ServerStatus
 from greenroom.testing import FakeServer
 from greenroom.testing.servers import echo
@@ -1118,9 +1119,14 @@ def test_a_command_is_shown_its_own_child_where_it_has_one() -> None:
         row("b", "session:y"),
         row("c", "shared"),
     ]
+
+    def surveying(_server: str | None) -> Slices[list[ServerStatus]]:
+        yield
+        return rows
+
     names = {name: name for name in _ASKED_OF_SERVERS}
     room, session = (
-        SimpleNamespace(status=lambda: rows, config="config", index="index"),
+        SimpleNamespace(surveying=surveying, config="config", index="index"),
         SimpleNamespace(name="x", **names),
     )
     seen = InSession(room, session)

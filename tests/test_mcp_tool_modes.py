@@ -14,7 +14,7 @@ from tests.support import run
 from tests.support.door_rooms import NOW, FakeRoom
 
 from greenroom.gateway._jobs import Job
-from greenroom.gateway._mcp_tool import DEFINITION, CatalogueReader, McpTool, Spill, ask
+from greenroom.gateway._mcp_tool import DEFINITION, CatalogueReader, McpTool, Spill, ask, parse_request
 from greenroom.gateway._mcp_tool._pages import Bounds
 from greenroom.gateway._mcp_tool._texts import cut
 from greenroom.protocol.errors import (
@@ -32,6 +32,7 @@ from greenroom.protocol.errors import (
     Unavailable,
 )
 from greenroom.protocol.lifecycle import State
+from greenroom.protocol.slices import finish
 from greenroom.protocol.status import ServerStatus
 
 
@@ -709,7 +710,7 @@ def test_the_shared_address_stands_for_a_server_and_a_session_only_where_it_is_a
 
     room.status = status
     for _ in range(2):
-        found = {row.server: row.tool_count for row in CatalogueReader(room).rows()}
+        found = {row.server: row.tool_count for row in finish(CatalogueReader(room).rows())}
         assert found == {"github": 1, "clock": 3, "bad": None}
         rows["github"].reverse()
 
@@ -729,3 +730,26 @@ def test_a_tool_of_another_server_than_the_one_named_is_not_called() -> None:
     sink, _ = begin(room, tool="github_create_issue", server="off", args={"title": "x"})
     assert room.calls == []
     assert sink.results[0]["isError"]
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [{}, {"search": "issue"}, {"describe": "nobodys_tool"}, {"server": "far7"}, {"offset": 5_900}],
+    ids=str,
+)
+def test_t36_whatever_is_asked_of_thousands_of_servers_is_answered_in_slices(
+    request_: dict[str, Any],
+) -> None:
+    def slices(room: FakeRoom) -> int:
+        return sum(1 for _ in CatalogueReader(room).answering(parse_request(request_)))
+
+    few = slices(FakeRoom())
+    room = FakeRoom()
+    far = attrs.evolve(room.config.servers["off"], disabled=False)
+    more = {f"far{number}": attrs.evolve(far, name=f"far{number}") for number in range(6_000)}
+    room.config = attrs.evolve(room.config, servers={**room.config.servers, **more})
+    room.reindex()
+
+    assert few <= 2, "where there is little, it is answered at once"
+    if request_ != {"server": "far7"}:  # nothing of the others is looked at
+        assert slices(room) > few + 2

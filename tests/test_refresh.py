@@ -25,6 +25,7 @@ from greenroom.gateway._refresh import look
 from greenroom.protocol.catalogue import ServerEntry
 from greenroom.protocol.config import Config, Settings
 from greenroom.protocol.lifecycle import State
+from greenroom.protocol.slices import Slices, finish
 from greenroom.protocol.status import ServerStatus
 
 
@@ -167,14 +168,19 @@ def test_so_many_servers_are_named_in_a_sentence_and_the_rest_counted() -> None:
     ]
 
 
+def slices(rows: list[ServerStatus]) -> Slices[list[ServerStatus]]:
+    yield
+    return rows
+
+
 def test_how_a_server_that_is_asked_is_doing() -> None:
     since = time.time()
     entry = ServerEntry("a", "h", tools=(), fetched_at=since - 100.0)
 
     def doing(known: ServerEntry | None = entry, **row: Any) -> dict[str, Any]:
         room: Any = SimpleNamespace(entry=lambda _name: known)
-        reader: Any = SimpleNamespace(rows=lambda: [ServerStatus("a", **row)])
-        (one,) = look(room, reader, {"names": ["a"], "since": since})
+        reader: Any = SimpleNamespace(rows=lambda: slices([ServerStatus("a", **row)]))
+        (one,) = finish(look(room, reader, {"names": ["a"], "since": since}))
         return one
 
     waiting = {"name": "a", "state": "waiting", "waitsFor": "not asked yet", "lastLine": None}
@@ -189,8 +195,8 @@ def test_how_a_server_that_is_asked_is_doing() -> None:
     assert failed == {"name": "a", "state": "failed", "failure": "no", "retryIn": 2.0}
     assert doing(failed_ago=60.0)["state"] == "waiting", "that was before"
     assert doing(down="drained", failure="no")["failure"] == "drained"
-    nobody: Any = SimpleNamespace(rows=list)
-    gone = look(nobody, nobody, {"names": ["a"], "since": since})
+    nobody: Any = SimpleNamespace(rows=lambda: slices([]))
+    gone = finish(look(nobody, nobody, {"names": ["a"], "since": since}))
     assert [(row["name"], row["state"]) for row in gone] == [("a", "failed")]
 
 
@@ -238,4 +244,7 @@ def test_a_server_that_is_shown_has_what_it_waits_for_in_the_overview() -> None:
         ServerStatus("fresh", state=State.CONNECTING, waiting_for="install", waiting=7.0, last_line="x"),
         recurse=False,
     )
-    assert "○ fresh (not known yet, installing for 7 s: x)" in CatalogueReader(room).status().text
+    assert (
+        "○ fresh (not known yet, installing for 7 s: x)"
+        in finish(CatalogueReader(room).answering(parse_request({}))).text
+    )

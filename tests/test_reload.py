@@ -83,7 +83,7 @@ def test_a_call_between_the_removal_of_a_server_and_that_of_its_names_is_told_so
             assert room.status()[0].state is State.IDLE
             plan = await room.reload(_config(b={}), dry_run=True)
             room.config = open_config(_config(b={}))
-            room._runtime.reload(room.config, plan)
+            room._runtime.reload(room.config, plan, room._runtime.recall(room.config))
             assert room.index.get("a_echo") is not None
             answer = await ask(McpTool(room), {"tool": "a_echo"})
             assert answer["_meta"]["greenroom/details"]["error"] == "server_not_found"

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 import click
 
 from ...protocol.plain_text import printable, seen_in_json
+from ...protocol.slices import finish
 from .. import _control_client as control
 from .._control_place import identity
 from .._garbage import collect_again
@@ -134,12 +135,12 @@ class FromCache:
     def status(self) -> dict[str, Any]:
         from .._views import status_view
 
-        return status_view(self._reader, self._catalogue)
+        return finish(status_view(self._reader, self._catalogue))
 
     def tools(self, server: str | None) -> dict[str, Any]:
         from .._views import tools_view
 
-        return tools_view(self._reader, self._catalogue, server)
+        return finish(tools_view(self._reader, self._catalogue, server))
 
     def look(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
         from .._mcp_tool import parse_request

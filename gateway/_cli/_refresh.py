@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from ...protocol.plain_text import one_line
+from ...protocol.slices import finish
 from ._common import common_options, read_config, run_to_end, running_gateway, say, show
 
 if TYPE_CHECKING:
@@ -61,7 +62,7 @@ async def _in_own_room(config: Config, server: str | None) -> list[dict[str, Any
         reader, asked = CatalogueReader(room, hints=FOR_PEOPLE), begin(room, server)
         progress = Progress()
         while True:
-            rows = look(room, reader, asked)
+            rows = finish(look(room, reader, asked))
             if progress.tell(rows):
                 return rows
             await anyio.sleep(LOOK_EVERY)

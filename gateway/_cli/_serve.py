@@ -21,6 +21,11 @@ if TYPE_CHECKING:
     from ...protocol.config import Config
 
 
+_TURN = (
+    0.001  # seconds a thread may keep the loop waiting for the interpreter: five times sooner than by default
+)
+
+
 @click.command("serve")
 @click.option(
     "--expose",
@@ -88,6 +93,7 @@ def _run(main: Callable[[], Awaitable[None]]) -> None:
 
     from ...actors._step_loop import new_loop
 
+    sys.setswitchinterval(_TURN)
     anyio.run(main, backend="asyncio", backend_options={"loop_factory": new_loop})
 
 

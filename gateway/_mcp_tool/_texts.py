@@ -16,6 +16,7 @@ import attrs
 
 from ...protocol.lifecycle import State
 from ...protocol.schema_text import parameters_text
+from ...protocol.slices import Pace, Slices
 from ._answer import Answer
 from ._hints import Hints
 from ._pages import Bounds
@@ -33,6 +34,8 @@ PREVIEW: Final = 300
 MOST_PROBLEMS: Final = 5
 SHOWN_QUERY: Final = 200
 UNBOUNDED: Final = Bounds()
+_SEEN: Final = 200  # rows looked at in passing: a tenth of a millisecond
+_A_PIECE: Final = 40  # lines of an overview: a tenth of a millisecond
 
 
 # ---- status --------------------------------------------------------------------------------------------------------
@@ -74,15 +77,25 @@ def status(
     limit: int | None = None,
     offset: int = 0,
     bounds: Bounds = UNBOUNDED,
-) -> Answer:
+) -> Slices[Answer]:
     """One line per server in the order of the configuration. `rows`: one per server; `limit`, `offset`: the page."""
-    lines = [(row, line_of(row)) for row in rows]
+    pace = Pace()
     disabled = sum(row.disabled for row in rows)
-    connected = sum(line.word == "connected" for _, line in lines)
+    if pace.due(len(rows) // _SEEN):
+        yield
+    connected = sum(row.state is State.CONNECTED and line_of(row).word == "connected" for row in rows)
+    if pace.due(len(rows) // _SEEN):
+        yield
     total = sum(row.tool_count or 0 for row in rows if not row.disabled)
+    if pace.due(len(rows) // _SEEN):
+        yield
     head = f"MCP: {connected}/{len(rows) - disabled} servers, {total} tools"
     head += f" ({disabled} disabled)" if disabled else ""
-    wanted = lines[offset:] if limit is None else lines[offset : offset + limit]
+    wanted: list[tuple[ServerStatus, Line]] = []
+    for number, row in enumerate(rows[offset:] if limit is None else rows[offset : offset + limit]):
+        wanted.append((row, line_of(row)))
+        if number % _A_PIECE == 0 and pace.due():
+            yield
     shown = bounds.fitting([f"{line.mark} {row.server} ({line.note})" for row, line in wanted])
     page = _Page(offset, len(shown), len(rows))
     text = [head, "", *shown, *page.footer()]

@@ -32,7 +32,7 @@ from ...protocol.errors import (
 from ...protocol.index import Ambiguous, Missing, Target
 from ...protocol.names import has_prefix
 from ...protocol.search import SearchPage, search, searching_matching
-from ...protocol.slices import Slices, finish
+from ...protocol.slices import Pace, Slices, finish
 from ...protocol.status import ServerStatus
 from .._jobs import Job
 from .._room import CallLike, Catalogue, Room
@@ -48,6 +48,8 @@ from ._patterns import matcher
 from ._spill import Spill
 from ._unknown import is_unknown
 
+_A_PIECE: Final = 20  # names compared: a tenth of a millisecond
+_SEEN: Final = 200  # rows looked at in passing: the same
 _NOTHING_YET: Final[tuple[None, ...]] = ()  # to yield from, in what is one slice
 
 
@@ -73,23 +75,27 @@ class CatalogueReader:
         """The same in slices."""
         return self._answers[request.mode](request)
 
-    def rows(self) -> list[ServerStatus]:
-        """One row per server, in the order of the configuration: that of its shared address where there is one.
+    def rows(self, server: str | None = None) -> Slices[list[ServerStatus]]:
+        """One row per server, in the order of the configuration: that of its shared address where there is one. Of one
+        server alone, if given.
 
         A server whose definition is broken has no actor to report it, and is shown all the same, after the others.
         """
         broken = self._catalogue.config.broken
         found: dict[str, ServerStatus] = {
-            name: ServerStatus(name, broken=str(why)) for name, why in broken.items()
+            name: ServerStatus(name, broken=str(why))
+            for name, why in broken.items()
+            if server in (None, name)
         }
-        for row in self._catalogue.status():
+        rows, pace = (yield from self._catalogue.surveying(server)), Pace()
+        if pace.due(len(rows) // _SEEN):
+            yield
+        for row in rows:
             if row.server not in broken and (row.scope == "shared" or row.server not in found):
                 found[row.server] = row
+        if pace.due(len(rows) // _SEEN):
+            yield
         return [found[name] for name in self._names() if name in found]
-
-    def status(self) -> Answer:
-        """Every server, however many."""
-        return texts.status(self.rows(), self._hints)
 
     @property
     def bounds(self) -> Bounds:
@@ -117,8 +123,13 @@ class CatalogueReader:
             refusal = self.refusal(mode, unusable)
             assert refusal is not None
             return refusal
-        unknown = [] if connected_now else self.unknown(server)
-        owners = [row for row in unknown if server is not None or has_prefix(tool, row.server)]
+        unknown = [] if connected_now else (yield from self.unknown(server))
+        owners, pace = list[ServerStatus](), Pace()
+        for number, row in enumerate(unknown):
+            if server is not None or has_prefix(tool, row.server):
+                owners.append(row)
+            if number % _A_PIECE == 0 and pace.due():
+                yield
         if owners:
             return refusals.not_known_yet(mode.value, tool, owners, self._hints)
         index = self._catalogue.index
@@ -143,8 +154,8 @@ class CatalogueReader:
             (name for name in (*config.broken, *disabled) if has_prefix(tool, name)), key=len, default=None
         )
 
-    def listing(self, server: str, *, limit: int = MOST_LINES, offset: int = 0) -> Answer:
-        row = next((row for row in self.rows() if row.server == server), None)
+    def listing(self, server: str, *, limit: int = MOST_LINES, offset: int = 0) -> Slices[Answer]:
+        row = next(iter((yield from self.rows(server))), None)
         if row is None:
             return refusals.unknown_server("list", server, self._names(), self._hints)
         catalogue = self._catalogue
@@ -163,16 +174,19 @@ class CatalogueReader:
         return [*config.servers, *(name for name in config.broken if name not in config.servers)]
 
     def _status(self, request: Request) -> Slices[Answer]:
-        yield from _NOTHING_YET
-        return texts.status(
-            self.rows(), self._hints, limit=request.limit, offset=request.offset, bounds=self.bounds
+        rows = yield from self.rows()
+        return (
+            yield from texts.status(
+                rows, self._hints, limit=request.limit, offset=request.offset, bounds=self.bounds
+            )
         )
 
     def _list(self, request: Request) -> Slices[Answer]:
         yield from self._catalogue.index.preparing_names()
-        return self.refusal(request.mode, request.subject) or self.listing(
-            request.subject, limit=request.limit, offset=request.offset
-        )
+        refusal = self.refusal(request.mode, request.subject)
+        if refusal is not None:
+            return refusal
+        return (yield from self.listing(request.subject, limit=request.limit, offset=request.offset))
 
     def _instructions(self, request: Request) -> Slices[Answer]:
         yield from _NOTHING_YET
@@ -207,21 +221,28 @@ class CatalogueReader:
             page = yield from self._page(request, where)
         except UsageError as error:
             return refusals.refused_request("search", error)
+        unknown = yield from self.unknown(request.server)
         return texts.search(
             query,
             page,
             server=request.server,
             full=request.include_schemas,
             offset=request.offset,
-            connecting=self._connecting(request.server),
-            unknown=[row for row in self.unknown(request.server) if not _is_merely_connecting(row)],
+            connecting=[row.server for row in unknown if _is_merely_connecting(row)],
+            unknown=[row for row in unknown if not _is_merely_connecting(row)],
             hints=self._hints,
             bounds=self.bounds,
         )
 
-    def unknown(self, server: str | None = None) -> list[ServerStatus]:
+    def unknown(self, server: str | None = None) -> Slices[list[ServerStatus]]:
         """The servers that nothing is known of yet (or that one, if so)."""
-        return [row for row in self.rows() if is_unknown(row) and server in (None, row.server)]
+        rows, pace = (yield from self.rows(server)), Pace()
+        if pace.due(len(rows) // _SEEN):
+            yield
+        found = [row for row in rows if is_unknown(row)]
+        if pace.due(len(rows) // _SEEN):
+            yield
+        return found
 
     def _page(self, request: Request, where: Mapping[str, Any]) -> Slices[SearchPage]:
         index = self._catalogue.index
@@ -229,9 +250,6 @@ class CatalogueReader:
             return (yield from searching_matching(index, matcher(request.subject), **where))
         yield from index.preparing()
         return search(index, request.subject, **where)
-
-    def _connecting(self, server: str | None) -> list[str]:
-        return [row.server for row in self.unknown(server) if _is_merely_connecting(row)]
 
 
 def _is_merely_connecting(row: ServerStatus) -> bool:
@@ -292,7 +310,7 @@ class McpTool:
             answer = refusals.failed_connect(server, error)
         else:
             await in_turns(self._room.index.preparing_names())
-            answer = self._reader.listing(server)
+            answer = await in_turns(self._reader.listing(server))
         self._reply(answer, job)
 
     # ---- call ----------------------------------------------------------------------------------------------------

@@ -6,6 +6,7 @@ Pure. To say "not found" of what a server was never asked would be a guess.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
 from ...protocol.lifecycle import State
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from ...protocol.status import ServerStatus
 
 _MOST: Final = 20  # servers named in one sentence
+_MOST_DETAILED: Final = 500
 
 
 def is_unknown(row: ServerStatus) -> bool:
@@ -47,8 +49,8 @@ def sentence(rows: Sequence[ServerStatus]) -> str:
 
 
 def details(rows: Iterable[ServerStatus]) -> list[dict[str, Any]]:
-    """The same for a program."""
+    """The same for a program: of thousands the first, for more would not fit beside an answer."""
     return [
         {"name": row.server, "waitsFor": waits(row)} | ({"lastLine": row.last_line} if row.last_line else {})
-        for row in rows
+        for row in islice(rows, _MOST_DETAILED)
     ]

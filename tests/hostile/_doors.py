@@ -27,7 +27,7 @@ from .server import blocks
 ROOT = Path(__file__).resolve().parents[2]
 SERVER = Path(__file__).with_name("server.py")
 ECHO = ROOT / "testing" / "servers" / "echo.py"
-PATIENCE = 20.0  # seconds an answer may take on a busy machine; nothing here is judged by it
+PATIENCE = 40.0  # seconds an answer may take on a busy machine; nothing here is judged by it
 SETTINGS = {"bootstrap": False, "requestTimeoutMs": 2500, "connectTimeoutMs": 4000, "queueTimeoutMs": 6000}
 
 
@@ -100,6 +100,8 @@ def opened(name: str, rows: Sequence[Row], folder: Path, neighbours: int = 1) ->
         servers = {row.name: _entry(row, folder, stack) for row in rows if row.on}
         calm = {"command": sys.executable, "args": ["-S", os.fspath(ECHO), f"{folder}/calm"]}
         servers |= {f"calm{number}": calm for number in range(neighbours)}
+        for row in rows:
+            servers |= {f"far{number}": {"command": "true"} for number in range(row.servers)}
         if any(row.over == "http" for row in rows):
             servers["plain"] = _entry(Row("plain", over="http"), folder, stack)
         config = folder / "mcp.json"

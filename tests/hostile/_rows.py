@@ -104,12 +104,37 @@ HTTP: Final = (
 
 # ---- clients -------------------------------------------------------------------------------------------------------
 
+LOOKS: Final = (
+    {},
+    {"search": "echo"},
+    {"server": "far7"},
+    {"tool": "nobodys_tool"},
+    {"describe": "far9_x"},
+    {"offset": 19_000},
+)
 PING = '{"jsonrpc":"2.0","id":"h","method":"ping"}\n'
 CLIENTS: Final = (
     Row("client_deep", client=['{"jsonrpc":"2.0","id":"h","method":"tools/call","params":', *nested(964), "}\n", PING], answers=2, quick=True),
     Row("client_bottomless", client=[*nested(2 * MIB), "\n", PING], answers=1, memory=128 * MIB),
     Row("client_cancels", client=[times(100_000, said("notifications/cancelled", requestId=1)), PING], answers=1),
 )  # fmt: skip
+
+CONFIGURED: Final = (
+    Row(
+        "many_servers",
+        client=[
+            line
+            for request in (
+                asked("tools/list"),
+                *(asked("tools/call", name="mcp", arguments=look) for look in LOOKS),
+            )
+            for line in request
+        ],
+        answers=7,
+        servers=20_000,
+        memory=512 * MIB,
+    ),
+)
 
 COMMANDS: Final = (
     Row("silent_commands", control=["{"], connections=200, lasts=0.5),
@@ -137,6 +162,7 @@ KINDS: Final = {
     "lists": LEARNED,
     "HTTP answers": HTTP,
     "clients": CLIENTS,
+    "configurations": CONFIGURED,
     "commands": COMMANDS,
     "files": FILES,
 }

@@ -75,7 +75,7 @@ class Row:
     `on`: a server that says this (see `server.py`); it is called `calls` times at once, and each call is answered.
     `client`: a client that writes this; it is to get `answers` answers. `control`: the same for the control socket,
     over as many `connections`. `files`: what lies in the gateway's folders before it starts (a path, and what is in it;
-    or `FIFO`, or `FOLDER`).
+    or `FIFO`, or `FOLDER`). `servers`: so many more are configured, of which nothing is known.
     """
 
     name: str
@@ -89,6 +89,7 @@ class Row:
     answers: int = 0
     files: Mapping[str, Sequence[Piece] | str] = attrs.field(factory=dict[str, Any])
     options: Sequence[str] = ()
+    servers: int = 0  # configured beside the calm ones
     lasts: float = 0.0  # seconds the neighbours go on calling, at least
     memory: int = 64 * MIB  # what the gateway may need more, at most
     quick: bool = False

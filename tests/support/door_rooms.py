@@ -20,6 +20,7 @@ from greenroom.protocol.errors import CallError, Problem, UnknownTool
 from greenroom.protocol.index import Index, Target
 from greenroom.protocol.lifecycle import State
 from greenroom.protocol.result import ToolResult
+from greenroom.protocol.slices import Slices
 from greenroom.protocol.status import ServerStatus
 
 CREATE_ISSUE = {
@@ -103,6 +104,10 @@ class FakeRoom:
 
     def entry(self, server: str) -> ServerEntry | None:
         return self.entries.get(server)
+
+    def surveying(self, server: str | None = None) -> Slices[list[ServerStatus]]:
+        yield from ()
+        return [row for row in self.status() if server in (None, row.server)]
 
     def status(self) -> list[ServerStatus]:
         return [self._row(name, definition) for name, definition in self.config.servers.items()]

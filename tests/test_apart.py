@@ -1,0 +1,104 @@
+"""Work beside the loop: the loop goes on, what is raised is raised where it is waited for, and nobody has to wait."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable
+
+import anyio
+import anyio.lowlevel
+import pytest
+from tests.support import run
+
+from greenroom.actors._apart import apart
+from greenroom.actors._slices import in_turns
+from greenroom.protocol.slices import Slices
+
+
+def open_files() -> int:
+    return len(os.listdir("/proc/self/fd"))
+
+
+def test_the_loop_goes_on_meanwhile(backend: str) -> None:
+    async def body() -> None:
+        may_end, results = threading.Event(), list[str]()
+
+        def work() -> str:
+            assert may_end.wait(5), "the loop stood still"
+            return threading.current_thread().name
+
+        async def wait() -> None:
+            results.append(await apart(work))
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(wait)
+            await anyio.lowlevel.checkpoint()
+            may_end.set()
+        assert results == ["greenroom apart"]
+
+    run(backend, body)
+
+
+def test_what_it_raises_is_raised_and_a_cancelled_wait_leaves_at_once(backend: str) -> None:
+    async def body() -> None:
+        await apart(int)  # the loop's own descriptors are there now
+        before = open_files()
+        with pytest.raises(KeyError, match="gone"):
+            await apart(lambda: {}["gone"])
+        may_end, ended = threading.Event(), threading.Event()
+
+        def work() -> None:
+            may_end.wait(5)
+            ended.set()
+
+        with anyio.move_on_after(0.01) as scope:
+            await apart(work)
+        assert scope.cancelled_caught
+        assert not ended.is_set()
+        may_end.set()
+        assert ended.wait(5)
+        with anyio.fail_after(5):
+            while open_files() > before:
+                await anyio.sleep(0.001)
+
+    run(backend, body)
+
+
+def test_however_many_are_at_long_work_one_slice_is_done_in_a_pass(backend: str) -> None:
+    slices, passes, most = 0, 0, 0
+
+    def work() -> Slices[str]:
+        nonlocal slices, most
+        for _ in range(30):
+            slices += 1
+            most = max(most, slices)
+            yield
+        return "done"
+
+    async def count(is_over: Callable[[], bool]) -> None:
+        nonlocal slices, passes
+        while not is_over():
+            passes += 1
+            slices = 0
+            await anyio.lowlevel.checkpoint()
+
+    async def body() -> None:
+        nonlocal slices, most
+        results: list[str] = []
+
+        async def one() -> None:
+            results.append(await in_turns(work()))
+
+        async with anyio.create_task_group() as tasks:
+            for _ in range(6):
+                tasks.start_soon(one)
+            await anyio.lowlevel.checkpoint()
+            await anyio.lowlevel.checkpoint()
+            slices = most = 0  # the first slice is done at once
+            tasks.start_soon(count, lambda: len(results) == 6)
+        assert results == ["done"] * 6
+        assert most <= 2, f"{most} slices while somebody waited for one turn"
+        assert passes > 100
+
+    run(backend, body)
