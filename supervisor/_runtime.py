@@ -108,7 +108,6 @@ class Runtime:
         self.failure: BaseException | None = None
         self.report: DrainReport | None = None
         self.store = store
-        self.reloading = anyio.Lock()  # one after the other: each is a step from what is there
         self._bootstrap = bootstrap
         self._connectors = connectors
         self._auth = auth
@@ -125,6 +124,11 @@ class Runtime:
         """The room's stream. It is there before the room is built, so that a reader who comes first misses nothing; the
         first to ask must be in the loop that the room will run in."""
         return EventStream(current_backend())
+
+    @cached_property
+    def reloading(self) -> anyio.Lock:
+        """One reload after the other: each is a step from what is there."""
+        return anyio.Lock()
 
     # ---- from outside -----------------------------------------------------------------------------------------------
 

@@ -31,6 +31,7 @@ from greenroom.protocol.catalogue import ServerEntry
 from greenroom.protocol.config import Config
 from greenroom.protocol.errors import UsageError
 from greenroom.protocol.lifecycle import State
+from greenroom.protocol.slices import finish
 from greenroom.protocol.status import ServerStatus
 from greenroom.supervisor._catalogue_keys import catalogue_keys
 from greenroom.supervisor._config_files import load_config
@@ -181,7 +182,7 @@ def test_what_the_cache_knows_is_shown_as_a_room_would() -> None:
     room = FakeRoom()
     library = OfflineCatalogue(room.config, room.entries)
     reader = CatalogueReader(library, hints=FOR_PEOPLE)
-    status = status_view(reader, library)
+    status = finish(status_view(reader, library))
     assert [(server["name"], server["status"], server["toolCount"]) for server in status["servers"]] == [
         ("github", "cached", 3),
         ("clock", "cached", 1),
@@ -190,10 +191,10 @@ def test_what_the_cache_knows_is_shown_as_a_room_would() -> None:
         ("bad", "broken", 0),
     ]
     assert status["servers"][0]["state"] == "idle"
-    assert [tool["name"] for tool in tools_view(reader, library, "clock")["tools"]] == ["clock_now"]
-    assert tools_view(reader, library, "nope")["error"] == "server_not_found"
-    assert "Configured: " in tools_view(reader, library, "nope")["message"]
-    assert tools_view(reader, library, "fresh")["error"] == "not_known_yet"
+    assert [tool["name"] for tool in finish(tools_view(reader, library, "clock"))["tools"]] == ["clock_now"]
+    assert finish(tools_view(reader, library, "nope"))["error"] == "server_not_found"
+    assert "Configured: " in finish(tools_view(reader, library, "nope"))["message"]
+    assert finish(tools_view(reader, library, "fresh"))["error"] == "not_known_yet"
 
 
 def test_a_view_says_of_each_server_what_its_row_says() -> None:
@@ -218,7 +219,7 @@ def test_a_view_says_of_each_server_what_its_row_says() -> None:
         "retry_in": 2.34,
         "problems": ("cut after 3 pages",),
     }
-    view = status_view(CatalogueReader(room, hints=FOR_PEOPLE), room)
+    view = finish(status_view(CatalogueReader(room, hints=FOR_PEOPLE), room))
     clock = next(server for server in view["servers"] if server["name"] == "clock")
     expected = {
         "state": "draining",
@@ -243,7 +244,7 @@ def test_a_view_says_of_each_server_what_its_row_says() -> None:
         "connected",
         2,
     )
-    assert "addresses" not in status_view(CatalogueReader(FakeRoom(), hints=FOR_PEOPLE), FakeRoom())
+    assert "addresses" not in finish(status_view(CatalogueReader(FakeRoom(), hints=FOR_PEOPLE), FakeRoom()))
 
 
 def test_the_status_says_in_a_line_what_is_worth_knowing() -> None:
@@ -256,7 +257,7 @@ def test_the_status_says_in_a_line_what_is_worth_knowing() -> None:
             "state": State.CONNECTING, "waiting_for": "install", "waiting": 12.4, "last_line": "npm: 3 of 7",
         },
     }  # fmt: skip
-    lines = list(_status_lines(status_view(CatalogueReader(room, hints=FOR_PEOPLE), room)))
+    lines = list(_status_lines(finish(status_view(CatalogueReader(room, hints=FOR_PEOPLE), room))))
     assert [" ".join(line.split()) for line in lines] == [
         "✓ github connected, 3 tools pid 5; 1 in flight, 2 queued; clients would refuse x, and 2 more",
         "✓ clock connected, 1 tool clients would refuse x",
@@ -271,7 +272,7 @@ def test_the_status_says_in_a_line_what_is_worth_knowing() -> None:
     }
     (line,) = (
         line
-        for line in _status_lines(status_view(CatalogueReader(room, hints=FOR_PEOPLE), room))
+        for line in _status_lines(finish(status_view(CatalogueReader(room, hints=FOR_PEOPLE), room)))
         if "clock" in line
     )
     assert line.endswith("waiting for permit for 3 s; it was drained; retry in 8s")
@@ -358,13 +359,13 @@ def test_whose_tools_are_not_known_yet_is_told_apart_from_having_none() -> None:
     room = FakeRoom()
     room.learn("off")
     reader = CatalogueReader(room, hints=FOR_PEOPLE)
-    fresh = tools_view(reader, room, "fresh")
+    fresh = finish(tools_view(reader, room, "fresh"))
     assert (fresh["error"], fresh["count"]) == ("not_known_yet", 0)
     assert "greenroom refresh" in fresh["message"]
-    everything = tools_view(reader, room, None)
+    everything = finish(tools_view(reader, room, None))
     assert (everything["count"], "error" in everything) == (4, False)
     assert everything["unknownServers"]
-    assert "error" not in tools_view(reader, room, "clock")
+    assert "error" not in finish(tools_view(reader, room, "clock"))
 
 
 def test_what_was_read_too_long_ago_is_not_known_and_what_a_list_lacks_is_told(

@@ -69,7 +69,7 @@ def begin(room: FakeRoom, **arguments: Any) -> tuple[Sink, Job]:
 
 
 def asked(room: FakeRoom, **arguments: Any) -> tuple[str, dict[str, Any]]:
-    (result,) = begin(room, **arguments)[0].results
+    result = anyio.run(ask, McpTool(room), arguments)
     return "\n".join(block.get("text", "") for block in result["content"]), result["_meta"][
         "greenroom/details"
     ]
