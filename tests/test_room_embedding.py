@@ -287,6 +287,25 @@ def test_a_stop_that_began_before_the_end_is_hurried_too(backend: str) -> None:
     run_virtual(backend, main)
 
 
+def test_a_room_that_is_closed_while_it_is_being_opened_ends(backend: str) -> None:
+    server = FakeServer()
+
+    async def main() -> None:
+        room = open_room({"a": server}, entries={"a": {"lifecycle": "eager"}})
+
+        async def close() -> None:
+            while room.drain_report is None:
+                await room.aclose(0)
+                await anyio.lowlevel.checkpoint()
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(room.start, tasks)
+            tasks.start_soon(close)
+        closed_in_order(room, server)
+
+    run_virtual(backend, main)
+
+
 def test_the_trees_have_their_stop_time_out_of_the_time_there_is_for_all(backend: str) -> None:
     server = FakeServer(call_latency=HANG, stop_latency=3.5)
     settings: dict[str, Any] = {"shutdownTimeoutMs": 10_000, "stopTimeoutMs": 4_000}
@@ -977,6 +996,30 @@ def test_a_subscription_that_is_refused_or_over_leaves_nobody_listening(backend:
             assert (watchers, actor.subscriptions.uris) == ({}, {"x:/": 1})
 
     run_virtual(backend, body)
+
+
+def test_who_closes_a_room_and_is_cancelled_has_no_patience_any_more() -> None:
+    server = FakeServer(call_latency=HANG)
+
+    async def body() -> None:
+        room = open_room({"a": server})
+        await room.start()
+        await room.connect("a")
+        async with Outcomes() as calls:
+            call = calls.start(room, "a_echo")
+            await settle()
+            began = anyio.current_time()
+            closing = asyncio.ensure_future(room.aclose(patience=20.0))
+            await asyncio.sleep(5.0)
+            assert call.outcome is None
+            closing.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await closing
+        assert isinstance(call.error, Drained)
+        assert anyio.current_time() - began < 6.0
+        closed_in_order(room, server)
+
+    run_virtual("asyncio", body)
 
 
 def test_a_native_cancellation_while_the_room_closes_is_held_and_not_lost() -> None:

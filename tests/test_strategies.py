@@ -18,7 +18,7 @@ from greenroom.protocol.catalogue import ServerEntry
 from greenroom.protocol.config import Config
 from greenroom.protocol.config_parse import parse_config
 from greenroom.protocol.index import Index
-from greenroom.protocol.lifecycle import TABLE, Effect, Life, State
+from greenroom.protocol.lifecycle import TABLE, Effect, Life, State, Trigger
 from greenroom.protocol.result import ToolResult
 from greenroom.testing import Fault, FaultScript, tool
 from greenroom.testing._vocabulary import DEEDS, FIELDS, problem_with
@@ -178,6 +178,12 @@ def test_every_walk_is_one_the_table_has(events: list[Occurrence]) -> None:
         after.state is before.state or after.state in TABLE[before.state].values()
         for before, after in pairwise(lives)
     )
+    assert not [
+        (life, event.trigger)
+        for life, event in zip(lives, events, strict=False)
+        if life.state is State.DRAINING
+        and event.trigger is (Trigger.DEADLINE if life.stopping else Trigger.GONE)
+    ], "a tree that is being stopped has no deadline to pass, and none is gone that was not stopped"
     assert effects.count(Effect.STOP_TREE) <= 1
     assert (effects[-1:] == [Effect.ANNOUNCE]) == (lives[-1].state is State.CLOSED)
 
