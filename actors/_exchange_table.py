@@ -1,4 +1,4 @@
-"""The conversation: the exchanges that are open, and what to do with each message that comes in.
+"""The exchange table: the exchanges that are open, and what to do with each message that comes in.
 
 What every peer has in common, whatever carries its messages. A message is an `Envelope`; it answers an open exchange
 and ends it, or it is told to the hooks. Nothing the other side does raises here: what is broken but names an exchange

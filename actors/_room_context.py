@@ -123,7 +123,7 @@ class Supervisor(Protocol):
         ...
 
     def may_expire(self, actor: ServerActor) -> bool:
-        """Its idle time is over: may it go? If not, it is asked to when it may."""
+        """Whether it may stop, now that its idle time is over. If not, it is told to stop once it may."""
         ...
 
     def health_interval(self, actor: ServerActor) -> float:

@@ -3,7 +3,8 @@
 A `Bell` rings when something happens on the way to one of the given paths: a name is made, moved or removed in a folder
 where it is looked up, a folder on the way is moved, the file itself is written. The way leads through links and past
 what is missing, so a file that comes to be later is heard of, and so is a folder that is swapped for another by a link.
-It may ring for nothing, so whoever hears it looks. What happened after the bell was hung is heard, so look afterwards.
+It may ring for nothing, so look before you act. It hears what happens after it was hung, so look at the files after
+that.
 
 On Linux the kernel tells, by a descriptor that the loop waits for: no thread, and no wake-up while nothing happens.
 Elsewhere, and where the system gives us no watches (a user has 128 instances, and all may be in use), the bell rings
@@ -54,8 +55,8 @@ def hung_at(paths: Collection[Path], part: Part) -> Generator[Bell]:
 
 
 def prepare() -> None:
-    """What takes a while the first time: the library, and with it the system's, which it looks for by starting a
-    program. Blocks; to be done beside the loop. Raises nothing."""
+    """Load the library and the system's own, which it finds by starting a program. Slow the first time. Blocks: run it
+    in a thread. Raises nothing."""
     with suppress(OSError):
         library = _inotify()
         if library is not None:

@@ -2,14 +2,14 @@
 
 It is the room's `Host` for as long as there is a door, whatever the door shows.
 
-A question goes to the client if there is one, and only one, and it declared that it can answer: of a server that
-several clients share nobody can know whom it means. Servers are told of the client's own capabilities, so they ask what
-it can answer, in the version it said. The client's eras differ in how it is asked (`_suspended`): one that is asked by
-requests has servers greeted by handshake, where they can ask; one of 2026-07-28 takes both kinds as they are.
+A question goes to the client when there is exactly one and it declared that it can answer. When several clients share a
+server, nobody can know which of them the server asks. Servers are told the client's own capabilities, so they ask only
+what it can answer. How a client is asked depends on its version (`_suspended`): for one that is asked by requests,
+servers are greeted by handshake, because only then can they ask; for one of 2026-07-28 both kinds of greeting will do.
 
-What servers ask says who asks (`_signed`): a person who is shown a question has to know that. What they say passes as
-it is, except what the door says itself: changes of lists are announced once for all, and updates of resources are for
-who watches them.
+A question names the server that asks (`_signed`), because the person who reads it has to know. Notifications pass
+unchanged, except those that the door sends itself: changes of lists are announced once for all servers, and updates of
+resources go to the clients that subscribed to them.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class ClientHost:
         capabilities = {name: said[name] for name in _ANSWERABLE.values() if name in said}
         if client.modern:
             return Greeting(capabilities)
-        # Whoever speaks by handshake and names no level is sent what a server thinks fit.
+        # A client of the handshake era that names no level gets whatever a server chooses to send.
         return Greeting(capabilities, by_handshake=bool(capabilities), log_level=_UNASKED_LEVEL)
 
     async def answer(self, request: ServerRequest) -> Mapping[str, Any]:

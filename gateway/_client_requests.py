@@ -1,7 +1,8 @@
-"""What we have asked of a client: requests of ours on their way to it, and its answers.
+"""Our requests to a client, and its answers.
 
-The ids are ours and serve as progress tokens too, so that questions of several servers never meet: `greenroom-1`, and
-so on. A question ends in the client's answer, in our cancellation (the client is told), or with the client.
+The ids are ours (`greenroom-1`, and so on), so that questions of several servers are never confused; they serve as
+progress tokens too. A question ends when the client answers, when we cancel it (the client is told), or when the client
+leaves.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ class ClientRequests:
         self, method: str, params: Mapping[str, Any], on_progress: OnProgress | None = None
     ) -> Mapping[str, Any]:
         """The client's result. With `on_progress` it is asked for progress. Raises `RpcRefusal` for its error, or when
-        it is gone; cancelling tells it that we no longer want to know."""
+        it is gone; cancelling tells the client that its answer is no longer wanted."""
         self._number += 1
         name = f"greenroom-{self._number}"
         question = self._open[name] = _Question(on_progress)
@@ -82,7 +83,7 @@ class ClientRequests:
         try:
             params = rpc.read_object(envelope.params)
         except RpcFault:
-            return  # a notification cannot be answered, and this one is about nothing we could name
+            return  # it names no question of ours, and a notification cannot be answered
         question = self._open.get(str(params.get("progressToken")))
         if question is not None and question.on_progress is not None:
             question.on_progress(params)

@@ -1,9 +1,9 @@
 """The control socket, the gateway's half: how `greenroom status`, `call` and the rest reach one that is running.
 
-The file system says who may come in (`_control_place`), the kernel says who has come, and nothing is ever heard from a
-network. It is an optional part: a gateway serves its client without one, if it must. When it cannot listen, or take
-somebody in because descriptors have run out, the socket goes, it is said once, and it is tried again; what commands are
-asking meanwhile goes on.
+The file system decides who may connect (`_control_place`), the kernel says who has connected, and nothing ever listens
+on a network. It is an optional part: a gateway serves its client without one, if it must. When it cannot listen, or
+cannot accept a connection because descriptors have run out, it closes the socket, logs that once and tries again later.
+Commands that are already connected go on.
 
 Messages are JSON, one a line: `{"method": …, "params": {…}}` in, `{"result": …}` or `{"error": {"code", "message"}}`
 out, one answer per request in order. When the command goes away, what it asked for is cancelled.
@@ -45,9 +45,7 @@ class Place:
     name."""
 
     path: Path
-    _bound_by: int = attrs.field(
-        default=0, init=False
-    )  # the process that removes it again: no fork of it does
+    _bound_by: int = attrs.field(default=0, init=False)  # the process that removes it; a fork of it does not
 
     def move(self, path: Path) -> None:
         """Raises `OSError` when it cannot; both are in one folder."""
@@ -118,7 +116,7 @@ async def serve_control(
 async def _let_in(
     listener: socket.socket, methods: Mapping[str, Handler], clients: anyio.abc.TaskGroup, part: Part
 ) -> None:
-    """Take commands in for ever. Raises `OSError` when no more can be."""
+    """Accept commands until cancelled. Raises `OSError` when no more can be accepted."""
     import anyio
 
     while True:
@@ -140,7 +138,7 @@ async def _let_in(
 
 
 async def _serve_line(line: socket.socket, methods: Mapping[str, Handler], part: Part) -> None:
-    """One command; what goes wrong with it is its own."""
+    """Serve one command. An error in it concerns nobody else."""
     import anyio.abc
 
     with line:
@@ -151,7 +149,8 @@ async def _serve_line(line: socket.socket, methods: Mapping[str, Handler], part:
 
 
 async def _serve_client(stream: Any, methods: Mapping[str, Handler]) -> None:
-    """One command. Its requests are answered one after another; when it hangs up, the one at work is cancelled."""
+    """Serve one command. Its requests are answered one after another; when it disconnects, the request in progress is
+    cancelled."""
     import anyio
 
     send, receive = anyio.create_memory_object_stream[bytes | None](16)
@@ -200,7 +199,7 @@ async def _answer(line: bytes, methods: Mapping[str, Handler]) -> dict[str, Any]
 
 
 def _encoded(answer: dict[str, Any]) -> bytes:
-    """One line; an error where the answer cannot be written."""
+    """One answer as a line; an error in its place when it cannot be written as JSON."""
     try:
         return json.dumps(answer).encode() + b"\n"
     except (RecursionError, TypeError, ValueError) as problem:

@@ -1,7 +1,7 @@
 """The control socket, the command's half: find the running gateway of this configuration, and ask it.
 
-Plain blocking sockets, so a command pays for no loop. A socket whose process is gone is removed by whoever meets it. In
-a folder that is not ours nothing is looked for, and a gateway of another user is not asked anything.
+Plain blocking sockets, so a command needs no event loop. A command that finds a socket whose process is gone removes
+it. It does not look in a folder that is not ours, and it does not ask a gateway of another user.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ ANSWER_WITHIN: Final = 2.0  # seconds
 
 
 class GatewayError(GreenroomError):
-    """The running gateway refused a request, or went away over it."""
+    """The running gateway refused a request, or ended while it handled it."""
 
     def __init__(self, message: str, code: str = "gateway_error") -> None:
         super().__init__(message)
@@ -43,8 +43,8 @@ class Gateway:
     def ask(self, method: str, *, quickly: bool = False, **params: Any) -> Any:
         """One request and its answer. Raises `GatewayError`, also when the gateway falls silent.
 
-        A request may take its time, as long as the gateway answers another one within two seconds. `quickly`: this one
-        is answered from memory, so it is given up after two seconds itself.
+        A request may take any time, as long as the gateway answers another one within two seconds. `quickly`: the
+        answer comes from memory, so the request itself is given up after two seconds.
         """
         request = json.dumps({"method": method, "params": params})
         try:
@@ -72,7 +72,7 @@ class Gateway:
         return json.loads(b"".join(parts))
 
     def _is_responding(self) -> bool:
-        """Whether it answers somebody else meanwhile."""
+        """Whether it still answers another request."""
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as other:
             other.settimeout(ANSWER_WITHIN)
             try:
@@ -92,8 +92,8 @@ class Gateway:
 def find_gateway(config: str, pid: int | None = None) -> Gateway | None:
     """Connect to the newest gateway of `config`, or to that of `pid`; None when there is none.
 
-    Raises `UsageError` when `pid` is given and has no gateway of this configuration, `GatewayError` for one that lets
-    nobody in any more.
+    Raises `UsageError` when `pid` is given and has no gateway of this configuration, `GatewayError` for one that
+    accepts no connection any more.
     """
     for found, path in _candidates(config):
         if pid is None or found == pid:
@@ -138,7 +138,7 @@ def _pid_of(path: Path) -> int | None:
 
 
 def _connect(path: Path, pid: int) -> socket.socket | None:
-    """None, and the socket removed, when nobody listens: its process id is some other program's by now."""
+    """None when nobody listens: the process id belongs to another program by now. The socket is then removed."""
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     connection.settimeout(ANSWER_WITHIN)
     try:
@@ -161,7 +161,8 @@ def _connect(path: Path, pid: int) -> socket.socket | None:
 
 
 def _dial(line: socket.socket, path: Path) -> None:
-    """Connect to a socket of ours, with somebody of ours behind it. Raises `NotOurs`, or another `OSError`."""
+    """Connect to a socket of this user's, on which a process of this user's listens. Raises `NotOurs`, or another
+    `OSError`."""
     with socket_in(path.parent) as (_, prefix):
         line.connect(prefix + path.name)
     check_peer(line)

@@ -1,8 +1,8 @@
 """Where the control sockets are, and by which name a command finds the gateway of its configuration.
 
 Each running gateway listens on one socket of its own, `<config>-<pid>.sock`, mode 0600 in a folder of mode 0700 that is
-ours. `<config>` is a hash of the paths the configuration was read from. Whoever binds or connects checks whose folder
-it is (`_own_files`), and who is at the other end: calls have arguments, and answers are believed.
+ours. `<config>` is a hash of the paths the configuration was read from. Both sides check whose folder it is
+(`_own_files`) and who is at the other end, because calls carry arguments and answers are trusted.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def identity(files: Sequence[str]) -> str:
 
 def control_directory() -> Path:
     """Where the sockets are: `run/` in the user's cache directory. Only where a path too long for a socket's cannot be
-    reached another way (not on Linux): a folder of ours beside the temporary files, as closely looked at."""
+    reached another way (not on Linux): a folder of ours beside the temporary files, checked as strictly."""
     import platformdirs
 
     wanted = platformdirs.user_cache_path("greenroom", appauthor=False) / "run"

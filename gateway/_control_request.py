@@ -1,4 +1,4 @@
-"""A request on the control socket: what it must look like, and what is said of one that does not."""
+"""Requests on the control socket: the form they must have, and the errors for those that do not have it."""
 
 from __future__ import annotations
 

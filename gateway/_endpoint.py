@@ -1,15 +1,16 @@
 """The gateway's MCP methods, one handler for every door.
 
 A door brings lines and takes lines; everything between is here, and here only: both eras of the protocol, requests in
-flight in both directions, cancellation, progress. One `Conversation` per client keeps what is in flight; the `Endpoint`
-behind it is shared and has no state, so a door that serves many clients makes many conversations of one endpoint.
+flight in both directions, cancellation, progress. One `ClientSession` per client keeps what is in flight; the
+`Endpoint` behind it is shared and has no state, so a door with many clients opens many sessions of one endpoint.
 
 The era is a property of each request, not of the connection: a request that carries a 2026-07-28 envelope in `_meta` is
 answered with the stamps of that version, any other as the handshake versions want it. `METHODS` says which method
 exists in which era; what the exposure does not have, and the rest, is -32601.
 
-A bad message costs itself: it is answered with a JSON-RPC error (when it can be answered at all) and the next line is
-read. An error of our own is answered -32603 and told to `note`; no traceback is ever sent to a client.
+A bad message harms nothing else: it is answered with a JSON-RPC error (when it can be answered at all) and the next
+line is read. An error in Greenroom itself is answered with -32603 and reported to `note`; no traceback is ever sent to
+a client.
 """
 
 from __future__ import annotations
@@ -73,12 +74,12 @@ class Outlet(Protocol):
 
     @property
     def busy(self) -> bool:
-        """So much is waiting to be read by the client that news should not join it."""
+        """So much is waiting for the client to read that no notification should be added."""
         ...
 
     def send(self, line: bytes) -> bool:
-        """Take one line, newline included. False: it was too much on top of what is waiting and was dropped; a short
-        line is always taken. Must not block or raise."""
+        """Take one line, newline included. False: too much is waiting already, and the line was dropped; a short line
+        is always taken. Must not block or raise."""
         ...
 
 
@@ -88,7 +89,7 @@ def _no_note(_text: str) -> None:
 
 @attrs.frozen(eq=False)
 class Endpoint:
-    """What all conversations of a gateway share.
+    """What all client sessions of a gateway share.
 
     `version` is our own, told to clients. `max_open` bounds the requests one client may have in flight. `note` hears of
     what deserves a log line.
@@ -100,8 +101,8 @@ class Endpoint:
     note: Callable[[str], None] = _no_note
 
     def open(self, outlet: Outlet, spawn: Spawn) -> ClientSession:
-        """Begin to talk with one client. `spawn` runs a coroutine function in a task group that outlives the
-        conversation's answers."""
+        """Open the session of one client. `spawn` runs a coroutine function in a task group that outlives the session's
+        answers."""
         return ClientSession(self, outlet, spawn)
 
     def server_info(self) -> dict[str, str]:
@@ -154,11 +155,12 @@ class ClientSession:
             self._send(self._bug_line(key, error))
 
     def refuse_line(self, head: bytes, text: str) -> None:
-        """A line was dropped unread, all but its head."""
+        """A line was dropped unread; only its head was kept."""
         self._refuse_unread(head, RpcFault(rpc.INVALID_REQUEST, text))
 
     def _refuse_unread(self, head: bytes, fault: RpcFault) -> None:
-        """Answer what cannot be read, under its id if its head tells; if it is an answer, whoever asked is told."""
+        """Answer a message that cannot be read, under its id if its head shows one. If it is itself an answer, the
+        question it was for fails."""
         key = rpc.read_head_id(head)
         if not self._client_requests.broken(key, fault):
             self._send(rpc.error_line(key, fault))
@@ -248,7 +250,8 @@ class ClientSession:
         return self._stamped(result, cacheable=True) if modern else result
 
     def _list_later(self, method: str, envelope: rpc.Envelope, key: bytes) -> None:
-        """Some of what would be listed is being found out. All lists of one client wait until the same moment."""
+        """Part of what the lists would show is still being learned. All lists of one client wait until the same
+        moment."""
         job = Job(self, self._spawn, key, method, envelope.params)
         self._look_into(job)
         self._admit(key)
@@ -300,7 +303,7 @@ class ClientSession:
             raise RpcFault(rpc.OVERLOADED, text)
 
     def _cancelled(self, envelope: rpc.Envelope) -> None:
-        """An id that is unknown, or has just been answered, is no fault: the two cross on the wire."""
+        """An id that is unknown, or has just been answered, is no error: the answer and the cancellation crossed."""
         try:
             job = self._open.pop(rpc.read_cancel(envelope.params), None)
         except RpcFault as fault:
@@ -335,7 +338,7 @@ class ClientSession:
     # ---- what goes out: for the exposure, and the sink of our jobs -----------------------------------------------
 
     def tell(self, method: str, params: Mapping[str, Any] | None = None) -> None:
-        """News is no answer: a client that does not keep up does without."""
+        """Send a notification. A client that does not keep up does without it."""
         if not self._outlet.busy:
             self._send(rpc.notification_line(method, params))
 

@@ -1,10 +1,10 @@
 """The event stream as text: one line a person can follow, and one JSON object a program can (`_events_file`).
 
-A person is told of transitions, of policy decisions and of what is odd, each thing once: an attempt to connect is one
-line, how it ended; so is what was decided because of an ending that has been told. Of single calls, and of each step on
-the way, only the JSON tells. The log
-goes to standard error, which many clients never read: a full pipe there must not stop the gateway, so a line is written
-only when it fits without waiting, and what was left out is counted and said.
+A person is told of transitions, policy decisions and oddities, each once: an attempt to connect is one line, which says
+how it ended, and a decision that only follows from an ending is not told. Single calls and the steps on the way are
+only in the JSON. The log goes to standard error, which many clients never read: a full pipe there must not stop the
+gateway, so a line is written only when it fits without waiting, and what was left out is counted, and the count is
+told.
 """
 
 from __future__ import annotations

@@ -4,8 +4,8 @@ It is an optional part. It is opened and written without waiting, be it a full d
 went; what could not be written is counted, and stands in the file as a gap (`{"kind": "lagged", …}`) when writing works
 again. Nobody but its owner can read what it makes (0600): events tell whose servers do what.
 
-Written with all but call events, of which there are thousands a second: of a gateway that is killed, the file lacks at
-most the last calls.
+Call events, of which there are thousands a second, are kept back and written with the next event of another kind. So
+when a gateway is killed, the file lacks at most the last calls.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _PASSING: Final = frozenset(
         errno.EIO,
         errno.EAGAIN,
     }
-)  # no mistake of whoever named the file: it may work later
+)  # not a mistake of the person who named the file: it may work later
 
 
 class EventsFile:

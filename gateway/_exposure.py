@@ -2,7 +2,7 @@
 
 The endpoint knows the protocol and not one tool; an `Exposure` knows its tools and little of the protocol. `proxy`
 shows exactly one tool, `mcp`, whatever is configured behind it; `direct` (in `_direct`) shows what the servers have.
-What servers ask of the client, log and report reaches it at both, over the `ClientHost`.
+With both, the `ClientHost` passes the servers' questions, logs and progress on to the client.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Client(Protocol):
         ...
 
     async def ask(self, method: str, params: Mapping[str, Any], on_progress: Any = None) -> Mapping[str, Any]:
-        """Its answer to a request of ours. Raises `RpcRefusal` for its error; cancelling tells it so."""
+        """The client's answer to our request. Raises `RpcRefusal` for its error; cancelling tells it so."""
         ...
 
 
@@ -65,11 +65,11 @@ class Exposure(Protocol):
 
     @property
     def settling_time(self) -> float:
-        """Seconds that a client's first lists may wait for `settle`; 0: they are as whole as they will be."""
+        """Seconds that a client's first lists may wait for `settle`; 0: they are complete already."""
         ...
 
     async def settle(self) -> None:
-        """Wait until what the lists are made of is known, as far as it is being found out."""
+        """Wait until everything is known that is being learned for the lists."""
         ...
 
     def begin(self, job: Job) -> bool:
@@ -88,7 +88,7 @@ class Exposure(Protocol):
     def left(self, client: Client) -> None: ...
 
     async def watch(self, *, task_status: anyio.abc.TaskStatus[None]) -> None:
-        """A task of the door's, for whatever the exposure has to look after. Runs until cancelled."""
+        """A task of the door, for whatever the exposure has to watch. Runs until cancelled."""
         ...
 
 

@@ -1,7 +1,7 @@
 """A room as one session sees it: what a door calls through.
 
-A conversation at a door is a session: servers with a child per session have one for it, ended with it. So whatever goes
-to a server goes through the session, which finds the child; what is known, told or decided of servers is the room's.
+Each client of a door has a session. A server that is isolated per session has one child for it, which ends with it. So
+whatever goes to a server goes through the session, which finds the child. Everything else is the room's.
 """
 
 from __future__ import annotations
@@ -55,7 +55,8 @@ class InSession:
         return self._room.index
 
     def status(self) -> list[ServerStatus]:
-        """The room's, but a server's row is that of this session's own child where it has one."""
+        """The room's rows. Where this session has a child of its own, that child's row stands in place of the
+        server's."""
         return finish(self.surveying())
 
     def surveying(self, server: str | None = None) -> Slices[list[ServerStatus]]:

@@ -26,7 +26,7 @@ Spawn = Callable[[Work], object]
 
 
 class Sink(Protocol):
-    """Where a job's answer goes: the one conversation it came from."""
+    """Where a job's answer goes: the client session it came from."""
 
     def job_done(self, job: Job, result: Mapping[str, Any] | None, error: RpcFault | None) -> None: ...
 
@@ -53,9 +53,9 @@ class RpcFault(Exception):
 
 class Job:
     """One request. `key` is its id as the client wrote it, `raw` its params, `params` these by name, each still bytes;
-    `token` its progress token or None. What most of them never are is said in the class, as in `Call`.
+    `token` its progress token or None. What most jobs never change is set in the class, as in `Call`.
 
-    A tools/call that is no more than that is `plain`, and has nothing but that: no `params`, no `meta`, no token.
+    A tools/call with nothing but a name and arguments is `plain`: it has no `params`, no `meta` and no token.
     """
 
     plain: PlainCall | None = None
@@ -112,7 +112,7 @@ class Job:
             self._sink.job_done(self, None, RpcFault(code, message, data))
 
     def progress(self, params: Mapping[str, Any]) -> None:
-        """Tell the client how far it is. Not heard unless it asked, nor after the end."""
+        """Tell the client the progress. Dropped unless the client asked for it, and after the end."""
         if self.token is not None and not self._ended:
             self._sink.job_progress(self, params)
 
@@ -155,7 +155,7 @@ class Job:
         scope = self._scope = anyio.CancelScope()
         self._spawn(lambda: self._contained(work, scope))
 
-    # ---- for the conversation ----------------------------------------------------------------------------------
+    # ---- for the client session ---------------------------------------------------------------------------------
 
     def cancel(self) -> None:
         """The client no longer wants an answer. Idempotent."""
@@ -175,8 +175,8 @@ class Job:
         return True
 
     async def _contained(self, work: Work, scope: anyio.CancelScope) -> None:
-        """A job's task takes nobody down: its bug ends the job and is reported. So does a job left behind: one that
-        has not ended, and has no call and no later task that could end it."""
+        """Run the job's task. A bug in it ends the job, is reported, and harms nothing else. It is a bug, too, when the
+        task leaves the job without a call or a later task that could end it."""
         with scope:
             try:
                 await work()

@@ -1,11 +1,11 @@
 """Lines out, over a raw descriptor, for a client that may be slow, silent, or gone.
 
-The first line since the client was heard is written in the step that made it, when nothing is waiting. Any other
-waits, and what waits is written together: at the end of the loop's pass, or when the client reads again. So one answer
-never waits, and many at once share a write. Marks bound what may wait. Over a small one the outlet is `busy`: news does
-not join what waits, so that no answer stands behind a flood of it. Over the low one the outlet is `congested`:
-the door stops reading requests. Over the high one a long line is refused (its sender answers something short instead),
-so memory is bounded by that mark and by the requests that were already in flight.
+The first line since the client was heard is written in the step that made it, when nothing is waiting. Any other waits,
+and what waits is written together: at the end of the loop's pass, or when the client reads again. So one answer never
+waits, and many at once share a write. Marks bound what may wait. Over a small one the outlet is `busy`: no notification
+is added, so that no answer waits behind a flood of them. Over the low one the outlet is `congested`: the door stops
+reading requests. Over the high one a long line is refused (its sender answers something short instead), so memory is
+bounded by that mark and by the requests that were already in flight.
 """
 
 from __future__ import annotations

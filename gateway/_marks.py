@@ -1,7 +1,7 @@
 """What we say to programs beside a result: our keys in its `_meta`.
 
-They are ours alone (`_signed`). They are there and not in `structuredContent` because that is the server's answer in
-another form, and many clients show it to their model in place of the text. `_meta` they show to nobody.
+Only we set them (`_signed`). They are not in `structuredContent`, because that is the server's answer in another form,
+and many clients show it to their model in place of the text. Clients show `_meta` to nobody.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
-"""`greenroom refresh`: servers that nothing is known of are started once, and whoever asked follows how it goes.
-
-It may take minutes, so it is no one long request: `begin` says which servers are asked and since when, `look` how each
-of them is doing, as often as one likes. Neither keeps anything: what has come since is read off the catalogue and the
+"""`greenroom refresh`: servers of which nothing is known are started once, and the command follows the progress. That
+may take minutes, so it is not one long request: `begin` says which servers are asked and since when, `look` how each of
+them is doing, as often as one likes. Neither keeps anything: what has come since is read off the catalogue and the
 status. A gateway does the same over its control socket as a room of the command's own.
 """
 

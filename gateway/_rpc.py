@@ -232,7 +232,8 @@ def notification_line(method: str, params: Mapping[str, Any] | None) -> bytes:
 
 
 def encode(value: Any) -> bytes:
-    """JSON bytes, on one line. Numbers beyond 64 bits, which msgspec refuses to write, are Python's to write."""
+    """JSON bytes, on one line. Numbers beyond 64 bits, which msgspec refuses to write, are written by Python's own
+    encoder."""
     try:
         return _encoder.encode(value)
     except UnicodeEncodeError:

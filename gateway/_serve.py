@@ -49,7 +49,7 @@ from ._stdio_door import StdioDoor, StreamFault, taken_over_stdio
 from ._views import status_view, tools_view
 from ._watch import watch_configuration
 
-_CONVERSATION: Final = "stdio"  # the session that the one client is
+_CLIENT_SESSION: Final = "stdio"  # the name of the one client's session
 _LAST_ANSWERS: Final = 1.0  # seconds the client has to read what the room's end left for it
 _LAST_WORDS: Final = 0.2  # the same for a client that is probably gone
 _LAST_RESORT: Final = 1.2  # seconds from leaving at once to the alarm; an orderly end takes 1.2 at most
@@ -134,8 +134,8 @@ async def _serve_room(
     async with anyio.create_task_group() as owner:
         await room.start(owner)
         set_room_aside()
-        # Left after the room has closed: the end of the conversation must not cut short what drains.
-        async with room.session(_CONVERSATION) as session:
+        # Left after the room has closed: an earlier end of the client's session would cut short what drains.
+        async with room.session(_CLIENT_SESSION) as session:
             try:
                 await _until_asked(room, session, options, door, outer, leaving, log)
             finally:
@@ -214,7 +214,7 @@ async def _serve_commands(
 
 
 def _follow(place: control.Place, room: Room, part: Part) -> None:
-    """The files of the configuration may be others now, and commands look under its name."""
+    """The configuration may be made of other files now, and commands find the socket by their names."""
     try:
         place.move(_socket_of(room))
     except OSError as error:
@@ -227,7 +227,7 @@ def _socket_of(room: Room) -> Path:
 
 def commands(room: Any, version: str) -> Mapping[str, control.Handler]:
     """What the control socket offers. The answers are those of the `mcp` tool, in words for a person; `vitals` is for
-    whoever looks for leaks: what a process cannot be seen to hold from outside."""
+    leak checks: what a process holds that cannot be seen from outside."""
     reader = CatalogueReader(room, hints=FOR_PEOPLE)
     numbers = itertools.count(1)
 
@@ -241,7 +241,7 @@ def commands(room: Any, version: str) -> Mapping[str, control.Handler]:
         return await in_turns(tools_view(reader, room, text_in(params, "server")))
 
     async def mcp(params: Mapping[str, Any]) -> Any:
-        # A command is a conversation of its own: a child per session is its own too, and ends with it.
+        # A command has a session of its own, and its children per session end with it.
         async with room.session(f"command-{next(numbers)}") as session:
             own = cast("DirectRoom", InSession(room, session))
             return await ask(McpTool(own, hints=FOR_PEOPLE), object_in(params, "arguments"))

@@ -1,4 +1,4 @@
-"""Whose words they are: nobody speaks in our name, and what a server asks of a person, or fails with, says who it is.
+"""Whose words they are: nobody can speak in Greenroom's name, and a server's question or error names the server.
 
 What a server or a client says under a key of ours in `_meta` is left out on its way through a door, whichever way it
 goes, or a server could pass off its words as the gateway's. A person who is asked for a password sees one dialog for
@@ -44,7 +44,8 @@ def result_without_ours(result: bytes) -> bytes:
 
 
 def question_of(server: str, method: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
-    """What a server asks a client, with whose question it is: in a field, and where a person is shown a text, in it."""
+    """A server's question to a client, with the server's name in a field and, where a person sees a text, in the
+    text."""
     if method not in ("elicitation/create", "sampling/createMessage"):
         return without_ours(params)
     kept = without_ours(params)
@@ -54,13 +55,13 @@ def question_of(server: str, method: str, params: Mapping[str, Any]) -> Mapping[
 
 
 def signed(server: str, said: Mapping[str, Any]) -> dict[str, Any]:
-    """Something with a `message` for a person, which then names the server first."""
+    """The same, with a `message` for a person beginning with the server's name."""
     message = said.get("message")
     return {**said, "message": f"[{server}] {message}"} if isinstance(message, str) else dict(said)
 
 
 def error_data_of(server: str, data: Any) -> Any:
-    """The data of a server's error, with whose it is, where there is room for that."""
+    """The data of a server's error with the server's name in it, where it is an object or absent."""
     if data is None:
         return {SERVER: server}
     if not isinstance(data, Mapping):

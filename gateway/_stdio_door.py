@@ -8,8 +8,8 @@ Reading waits in the loop, not in a thread, and can be cancelled at any moment: 
 input still open. What cannot be waited for (a file, the null device) is read as it is; it never blocks. While the
 client does not read its answers, we do not read its requests.
 
-A client that left is no fault. A descriptor that cannot be used is: a full disk, a directory, one opened the wrong way
-round. Whoever serves says so at the end.
+That a client leaves is no error. A descriptor that cannot be used is one: a full disk, a directory, one opened in the
+wrong direction. `serve` reports it at the end.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from ._rpc import INVALID_REQUEST, error_line, read_head_id
 _CHUNK: Final = 65_536  # what a pipe holds; more would be memory mapped and given back for each read
 
 
-_LINES_A_TURN: Final = 100  # however many a read brings: others have their turn between
+_LINES_A_TURN: Final = 100  # however many a read brings: others get their turn in between
 _LEFT: Final = (errno.EPIPE, errno.ECONNRESET, errno.EIO)  # the last: a terminal that was closed
 _MARK: Final = b"\xef\xbb\xbf"  # what some programs begin UTF-8 with
 
@@ -65,7 +65,7 @@ def taken_over_stdio() -> Generator[tuple[int, int]]:
 
 
 class StdioDoor:
-    """One client on a pair of descriptors. It is its conversation's outlet: `send`, `busy`."""
+    """One client on a pair of descriptors. It is the outlet of its client session: `send`, `busy`."""
 
     def __init__(self, backend: Backend, stdin: int, stdout: int, *, max_line: int) -> None:
         self._backend = backend
@@ -164,10 +164,10 @@ class StdioDoor:
         return self._take(lines)
 
     def _take(self, lines: list[bytes | bytearray]) -> bool:
-        """False: the client is to read before anything more is heard of it."""
+        """False: nothing more is read from the client until it reads its answers."""
         for line in lines:
             if line and not line.isspace():
-                self._receive(bytes(line))  # a fat one is copied; any other is itself
+                self._receive(bytes(line))  # a large one is copied; any other is itself
         return not (self._writer.congested or self._writer.broken)
 
     def _take_rest(self) -> More:

@@ -1,4 +1,4 @@
-"""Between the eras: a client of 2026-07-28 is not asked, it is answered that input is needed, and asks again.
+"""Questions to a client of 2026-07-28: it gets no request, but an answer that input is needed, and asks again.
 
 *State* that a newer server gives away passes through the client and comes back. It is signed for the server and the
 thing it was given for, with a key of this process, so that no client can hand one server's state to another.
@@ -123,7 +123,7 @@ class SuspendedCalls:
         """Have `request` of an older server answered by a newer client. Raises `RpcRefusal`."""
         suspendable = next((each for each in self._running if _carries(each, client, server)), None)
         if suspendable is None or suspendable.job is None:
-            text = "The client cannot be asked: no call of its is open to carry the question (2026-07-28)."
+            text = "The client cannot be asked: none of its calls is open to carry the question (2026-07-28)."
             raise RpcRefusal(rpc.INTERNAL_ERROR, text)
         suspension, job = _Suspension(client), suspendable.job
         name = secrets.token_urlsafe(24)

@@ -5,8 +5,8 @@ What is checked here is what the official SDKs (Python, TypeScript) and FastMCP 
 business and stay. An item that is as it should be is passed on as the very object the server sent.
 
 Mending never makes something up: an optional field that no client could read goes; a schema that says nothing gets the
-`type` that arguments have anyway. Left out is only what cannot be called by its description: arguments that would have
-to be something else than an object.
+`type` that arguments have anyway. Only what cannot be called by its description is left out: a tool whose arguments
+would have to be something other than an object.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """The bounds: how much of what comes from outside is taken, all of them in one table.
 
 Whatever a server, a client or a file says has a bound in bytes, in items and in depth, checked where it enters and
-before anything is made of it. What is over one costs whoever sent it: an item, a page, an answer, a connection; never
-the others. Here stand the numbers and what becomes of what is over; docs/configuration.md shows them as `BOUNDS` says
-them. A bound that a setting changes has its number there, as that setting's default.
+before anything is made of it. What is over a bound costs only its sender: an item, a page, an answer, a connection.
+Here stand the numbers and what becomes of what is over; docs/configuration.md shows them as `BOUNDS` says them. A bound
+that a setting changes has its number there, as that setting's default.
 """
 
 from __future__ import annotations

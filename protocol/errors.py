@@ -50,7 +50,7 @@ class GreenroomError(Exception):
         return {"code": self.code, "message": self.message, **fields}
 
     def hide(self, without: Callable[[str], str]) -> None:
-        """Pass every text in it through `without`: the message, and what its fields hold."""
+        """Pass every text in it through `without`: the message and the values of its fields."""
         self.args = tuple(without(each) if isinstance(each, str) else each for each in self.args)
         for name, value in vars(self).items():
             if isinstance(value, str) and not isinstance(value, Reach):

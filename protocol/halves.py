@@ -2,10 +2,10 @@
 
 JavaScript cuts strings between the two halves of an emoji, and its JSON then holds half of a surrogate pair as an
 escape (`\\ud83d`). RFC 8259 allows that, our decoder refuses it, and so do many others. A program's arguments and file
-names bring halves of their own (PEP 383). The rule everywhere: what a server says and only passes is passed as it came;
-what is read, or said by us, and what goes to a server, has U+FFFD in the place of each half. (Servers and clients of
-the SDK in Python leave a message with a half in it unanswered.) An id is echoed as it came. Bytes that are no UTF-8 are
-no JSON either, so they are replaced where they come in, also in what only passes.
+names bring halves of their own (PEP 383). The rule everywhere: what a server says and we only pass on stays as it came;
+in what we read or write ourselves, and in what goes to a server, U+FFFD takes the place of each half. (Servers and
+clients of the SDK in Python leave a message with a half in it unanswered.) An id is echoed as it came. Bytes that are
+no UTF-8 are no JSON either, so they are replaced where they come in, also in what only passes.
 
 Nothing here is called before a decoder or an encoder has refused, so plain text costs nothing.
 """

@@ -171,8 +171,8 @@ def _expand_values(values: Mapping[str, str], environ: Mapping[str, str]) -> dic
 
 
 def _expand_headers(definition: ServerDefinition, environ: Mapping[str, str]) -> dict[str, str]:
-    """The headers as they are sent: a line break at the end, which a token read from a file brings along, is none of
-    its own. Raises `ConfigError` for what no header may hold, before a library refuses it by quoting it."""
+    """The headers as they are sent: a line break at the end, which a token read from a file often has, is removed.
+    Raises `ConfigError` for what no header may hold, before a library refuses it by quoting it."""
     if not definition.headers:
         return {}
     headers = {name: value.strip() for name, value in _expand_values(definition.headers, environ).items()}

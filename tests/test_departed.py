@@ -12,7 +12,7 @@ import anyio
 import pytest
 from tests.support import run
 from tests.support.gateway import FAULTY, gone_within, serve
-from tests.support.stdio import definition_of, lives, logged, on_stage, unmarked, until
+from tests.support.stdio import definition_of, linked, lives, logged, unmarked, until
 
 from greenroom.actors._reaper import Stray, to_end
 
@@ -44,8 +44,8 @@ def test_t44_what_left_its_group_without_a_mark_goes_with_its_server(
 
     async def body() -> None:
         definition = unmarked(definition_of("faulty.py", "--fork", "setsid", "--log", str(log)))
-        async with on_stage(definition, stop=stop) as stage:
-            await stage.greet()
+        async with linked(definition, stop=stop) as link:
+            await link.greet()
             (child,) = await logged(log, "child", 1)
             assert os.getsid(child) == child
         assert not gone_within({child}, 2.0)
@@ -123,10 +123,10 @@ def test_t44_a_group_that_may_not_be_killed_is_said_and_is_not_gone(
         really(group, number)
 
     async def body() -> None:
-        async with on_stage(definition_of("echo.py"), stop=False) as stage:
-            stage.guard.tell = told.append
+        async with linked(definition_of("echo.py"), stop=False) as link:
+            link.guard.tell = told.append
             monkeypatch.setattr(os, "killpg", refuse)
-            await stage.connection.stop(0.5)
+            await link.connection.stop(0.5)
             monkeypatch.undo()
         assert len(told) == 1
         assert "another user's" in told[0]

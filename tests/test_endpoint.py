@@ -960,7 +960,7 @@ def test_a_ticket_is_good_once_and_carries_only_its_own_clients_question(backend
         call: Any = FakeCall(None, {}, lambda _: None, None)  # pyright: ignore[reportArgumentType]
         suspendable.follow(call)
         for client, server in ((other, "s"), (mine, "t")):
-            with pytest.raises(RpcRefusal, match="no call of its is open"):
+            with pytest.raises(RpcRefusal, match="none of its calls is open"):
                 await suspended.ask(client, server, {"method": "x"})
         got: list[Any] = []
         again, twice, empty = (Ended(client=mine) for _ in range(3))

@@ -14,7 +14,7 @@ import anyio
 import anyio.lowlevel
 import pytest
 from tests.support import run
-from tests.support.stdio import SERVERS, definition_of, gone_within, lives, logged, on_stage, until
+from tests.support.stdio import SERVERS, definition_of, gone_within, linked, lives, logged, until
 
 from greenroom.actors import _guard_main
 from greenroom.actors._backend import current_backend
@@ -172,14 +172,14 @@ def test_a_removed_group_is_left_alone(backend: str) -> None:
 
 def test_the_guard_outlives_the_signals_that_end_its_owner(backend: str) -> None:
     async def body() -> None:
-        async with on_stage(definition_of("echo.py")) as stage:
-            await stage.guard.sweep("NOBODY=1", 2.0)  # it is up
-            pid = stage.guard.pid
+        async with linked(definition_of("echo.py")) as link:
+            await link.guard.sweep("NOBODY=1", 2.0)  # it is up
+            pid = link.guard.pid
             assert pid is not None
             for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
                 os.kill(pid, number)
-            assert await stage.guard.sweep("NOBODY=1", 2.0) == 0
-            assert stage.guard.pid == pid
+            assert await link.guard.sweep("NOBODY=1", 2.0) == 0
+            assert link.guard.pid == pid
 
     run(backend, body)
 

@@ -241,7 +241,7 @@ LAWFUL: dict[str, Callable[[], Told]] = {
 
 
 @pytest.mark.parametrize("case", LAWFUL)
-def test_the_book_lets_pass_what_is_lawful(case: str) -> None:
+def test_the_trace_checker_lets_pass_what_is_lawful(case: str) -> None:
     assert LAWFUL[case]().violations == []
 
 
@@ -428,7 +428,7 @@ UNLAWFUL: dict[str, tuple[Callable[[], Told], str]] = {
 
 
 @pytest.mark.parametrize("case", UNLAWFUL)
-def test_the_book_says_what_cannot_be(case: str) -> None:
+def test_the_trace_checker_says_what_cannot_be(case: str) -> None:
     make, said = UNLAWFUL[case]
     assert said in make().violations
 

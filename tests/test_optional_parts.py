@@ -18,7 +18,7 @@ import anyio
 import pytest
 from tests.support import run, run_virtual
 from tests.support.gateway import FAULTY, Gateway, logged_pids, serve
-from tests.support.stdio import definition_of, lives, on_stage, until
+from tests.support.stdio import definition_of, linked, lives, until
 
 from greenroom.actors import _guard, _part
 from greenroom.actors._backend import current_backend
@@ -367,13 +367,13 @@ def test_t44_a_stopped_guard_is_noticed_and_replaced(backend: str, monkeypatch: 
 
 def test_t44_nothing_is_started_under_a_stopped_guard(backend: str) -> None:
     async def body() -> None:
-        async with on_stage(definition_of("echo.py")) as stage:
-            first = stage.guard.pid
+        async with linked(definition_of("echo.py")) as link:
+            first = link.guard.pid
             assert first is not None
             os.kill(first, signal.SIGSTOP)
             assert await until(lambda: _guard._is_stopped(first))
-            stage.guard.start()
-            assert stage.guard.pid != first
+            link.guard.start()
+            assert link.guard.pid != first
             assert not lives(first)
 
     run(backend, body)

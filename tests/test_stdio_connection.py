@@ -17,12 +17,12 @@ from tests.support.stdio import (
     CLIENT,
     RUN,
     Call,
+    Link,
     Recorder,
-    Stage,
     definition_of,
     gone_within,
+    linked,
     logged,
-    on_stage,
     tool,
     unmarked,
     until,
@@ -41,23 +41,23 @@ from greenroom.protocol.errors import ConnectFailed, Reach
 
 def test_a_call_goes_and_comes_back(backend: str) -> None:
     async def body() -> None:
-        async with on_stage(definition_of("echo.py")) as stage:
-            await stage.greet()
-            assert await stage.call("echo", text="héllo") == "héllo"
-        assert stage.hooks.reasons == []  # an ending that was asked for is no loss
-        assert stage.hooks.notes == []
+        async with linked(definition_of("echo.py")) as link:
+            await link.greet()
+            assert await link.call("echo", text="héllo") == "héllo"
+        assert link.hooks.reasons == []  # an ending that was asked for is no loss
+        assert link.hooks.notes == []
 
     run(backend, body)
 
 
 def test_a_polite_child_is_gone_in_milliseconds(backend: str) -> None:
     async def body() -> None:
-        async with on_stage(definition_of("echo.py"), stop=False) as stage:
-            await stage.greet()
+        async with linked(definition_of("echo.py"), stop=False) as link:
+            await link.greet()
             start = time.perf_counter()
-            await stage.connection.stop(5.0)
+            await link.connection.stop(5.0)
             assert time.perf_counter() - start < 0.5
-            await stage.connection.stop(5.0)  # idempotent
+            await link.connection.stop(5.0)  # idempotent
 
     run(backend, body)
 
@@ -65,23 +65,23 @@ def test_a_polite_child_is_gone_in_milliseconds(backend: str) -> None:
 def test_t05_initialize_never_answered_ends_at_its_deadline(backend: str) -> None:
     async def body() -> None:
         settings = Settings(connect_timeout=1.2, probe_timeout=0.1)
-        async with on_stage(definition_of("faulty.py", "--hang-at", "start")) as stage:
+        async with linked(definition_of("faulty.py", "--hang-at", "start")) as link:
             with pytest.raises(RpcFailure, match=r"initialize: no answer within") as caught:
                 await shake_hands(
-                    stage.peer, stage.backend, settings=settings, client_info=CLIENT, greeting=Greeting()
+                    link.peer, link.backend, settings=settings, client_info=CLIENT, greeting=Greeting()
                 )
             assert caught.value.timed_out
-            await stage.connection.stop(0.3)
+            await link.connection.stop(0.3)
 
     run(backend, body)
 
 
 def test_t05_a_crash_at_initialize_carries_exit_code_and_stderr(backend: str) -> None:
     async def body() -> None:
-        async with on_stage(definition_of("faulty.py", "--crash-at", "initialize")) as stage:
-            stage.peer.request(Call("initialize", {}))
-            await stage.hooks.lost.wait()
-            reason = stage.hooks.reasons[0]
+        async with linked(definition_of("faulty.py", "--crash-at", "initialize")) as link:
+            link.peer.request(Call("initialize", {}))
+            await link.hooks.lost.wait()
+            reason = link.hooks.reasons[0]
             assert reason.text == "exited with code 3"
             assert reason.exit_code == 3
             assert reason.stderr_tail == ("cannot go on", "fatal: asked to crash at initialize")
@@ -92,14 +92,14 @@ def test_t05_a_crash_at_initialize_carries_exit_code_and_stderr(backend: str) ->
 def test_t06_exit_is_an_event_while_a_grandchild_holds_the_pipe(backend: str) -> None:
     async def body() -> None:
         faults = ("--fork", "group", "--leave-at", "tools/call")
-        async with on_stage(definition_of("faulty.py", *faults)) as stage:
-            await stage.greet()
+        async with linked(definition_of("faulty.py", *faults)) as link:
+            await link.greet()
             call = tool("echo")
             start = time.perf_counter()
-            stage.peer.request(call)
-            await stage.hooks.lost.wait()
+            link.peer.request(call)
+            await link.hooks.lost.wait()
             assert time.perf_counter() - start < 1.0
-            assert stage.hooks.reasons[0].exit_code == 7
+            assert link.hooks.reasons[0].exit_code == 7
             assert call.reach is Reach.SENT
             assert call.ends == []  # left to the actor
 
@@ -109,15 +109,15 @@ def test_t06_exit_is_an_event_while_a_grandchild_holds_the_pipe(backend: str) ->
 @pytest.mark.parametrize("closed", ["stdin", "stdout"])
 def test_t06_a_closed_pipe_is_an_event_while_the_child_lives(backend: str, closed: str) -> None:
     async def body() -> None:
-        async with on_stage(definition_of("faulty.py", f"--close-{closed}-at", "call:echo")) as stage:
-            await stage.greet()
-            stage.peer.request(tool("echo"))
-            while not stage.hooks.reasons:
-                stage.peer.notify("notifications/nothing")  # a broken pipe shows at a write
+        async with linked(definition_of("faulty.py", f"--close-{closed}-at", "call:echo")) as link:
+            await link.greet()
+            link.peer.request(tool("echo"))
+            while not link.hooks.reasons:
+                link.peer.notify("notifications/nothing")  # a broken pipe shows at a write
                 await anyio.sleep(0.01)
-            assert stage.hooks.reasons[0].text == f"closed its {closed}"
-            assert stage.hooks.reasons[0].exit_code is None
-            await stage.connection.stop(0.5)
+            assert link.hooks.reasons[0].text == f"closed its {closed}"
+            assert link.hooks.reasons[0].exit_code is None
+            await link.connection.stop(0.5)
 
     run(backend, body)
 
@@ -125,12 +125,12 @@ def test_t06_a_closed_pipe_is_an_event_while_the_child_lives(backend: str, close
 def test_an_answer_written_before_the_exit_is_heard(backend: str) -> None:
     async def body() -> None:
         script = 'import sys; sys.stdin.readline(); print(\'{"id":1,"result":{}}\', flush=True); sys.exit(4)'
-        async with on_stage(ServerDefinition("child", command=sys.executable, args=("-c", script))) as stage:
+        async with linked(ServerDefinition("child", command=sys.executable, args=("-c", script))) as link:
             call = Call("ping")
-            stage.peer.request(call)
-            await stage.hooks.lost.wait()
+            link.peer.request(call)
+            await link.hooks.lost.wait()
             assert call.ends == [(b"{}", None)]
-            assert stage.hooks.reasons[0].exit_code == 4
+            assert link.hooks.reasons[0].exit_code == 4
 
     run(backend, body)
 
@@ -140,11 +140,11 @@ def test_t08_nothing_of_a_stubborn_tree_is_left(backend: str, kind: str, tmp_pat
     async def body() -> None:
         log = tmp_path / "log"
         faults = ("--ignore-eof", "--ignore-term", "--fork", kind, "--log", str(log))
-        async with on_stage(definition_of("faulty.py", *faults), stop=False) as stage:
-            await stage.greet()
+        async with linked(definition_of("faulty.py", *faults), stop=False) as link:
+            await link.greet()
             pids = await logged(log, "start") + await logged(log, "child")
             start = time.perf_counter()
-            await stage.connection.stop(0.5)
+            await link.connection.stop(0.5)
             assert time.perf_counter() - start < 1.5
             assert await gone_within(0, pids)
 
@@ -161,10 +161,10 @@ def test_t08_a_group_is_ended_by_its_id_alone(
     async def body() -> None:
         log = tmp_path / "log"
         definition = definition_of("faulty.py", *patience, "--fork", "group", "--log", str(log))
-        async with on_stage(unmarked(definition), stop=False) as stage:
-            await stage.greet()
+        async with linked(unmarked(definition), stop=False) as link:
+            await link.greet()
             pids = await logged(log, "start") + await logged(log, "child")
-            await stage.connection.stop(0.5)
+            await link.connection.stop(0.5)
             assert await gone_within(0, pids)
 
     run(backend, body)
@@ -174,8 +174,8 @@ def test_t08_leaving_without_a_stop_kills_a_group_by_its_id_alone(backend: str, 
     async def body() -> None:
         log = tmp_path / "log"
         definition = definition_of("faulty.py", "--ignore-eof", "--fork", "group", "--log", str(log))
-        async with on_stage(unmarked(definition), stop=False) as stage:
-            await stage.greet()
+        async with linked(unmarked(definition), stop=False) as link:
+            await link.greet()
             pids = await logged(log, "start") + await logged(log, "child")
         assert await gone_within(1.0, pids)
 
@@ -187,8 +187,8 @@ def test_t08_leaving_without_a_stop_kills_the_tree(backend: str, kind: str, tmp_
     async def body() -> None:
         log = tmp_path / "log"
         faults = ("--ignore-eof", "--ignore-term", "--fork", kind, "--log", str(log))
-        async with on_stage(definition_of("faulty.py", *faults), stop=False) as stage:
-            await stage.greet()
+        async with linked(definition_of("faulty.py", *faults), stop=False) as link:
+            await link.greet()
             pids = await logged(log, "start") + await logged(log, "child")
         assert await gone_within(1.0, pids)
 
@@ -199,10 +199,10 @@ def test_t08_native_cancellation_kills_the_tree(tmp_path: Path) -> None:
     log = tmp_path / "log"
 
     async def owner() -> None:
-        async with on_stage(
+        async with linked(
             definition_of("faulty.py", "--fork", "group", "--log", str(log)), stop=False
-        ) as stage:
-            await stage.greet()
+        ) as link:
+            await link.greet()
             with anyio.CancelScope(shield=True):  # which native cancellation does not heed
                 await anyio.sleep_forever()
 
@@ -222,65 +222,65 @@ def test_t15_full_pipes_both_ways_do_not_deadlock(backend: str) -> None:
 
     async def body() -> None:
         faults = ("--stderr", str(1024 * 1024))
-        async with on_stage(definition_of("faulty.py", *faults)) as stage:
-            await stage.greet()
+        async with linked(definition_of("faulty.py", *faults)) as link:
+            await link.greet()
             with anyio.fail_after(30):
                 async with anyio.create_task_group() as tasks:
                     for _ in range(2):
-                        tasks.start_soon(_both_ways, stage, size)
+                        tasks.start_soon(_both_ways, link, size)
 
-    async def _both_ways(stage: Stage, size: int) -> None:
-        assert len(await stage.call("echo", size=size, ballast="b" * size)) == size
+    async def _both_ways(link: Link, size: int) -> None:
+        assert len(await link.call("echo", size=size, ballast="b" * size)) == size
 
     run(backend, body)
 
 
 def test_t16_banners_and_junk_are_counted_and_never_fatal(backend: str) -> None:
     async def body() -> None:
-        async with on_stage(definition_of("faulty.py", "--banner", "Welcome!", "--junk-before")) as stage:
-            await stage.greet()
+        async with linked(definition_of("faulty.py", "--banner", "Welcome!", "--junk-before")) as link:
+            await link.greet()
             for _ in range(20):
-                assert await stage.call("echo", text="a") == "a"
-            counts = stage.peer.notes.counts
+                assert await link.call("echo", text="a") == "a"
+            counts = link.peer.notes.counts
             assert counts["junk on stdout"] == 43  # the banner, and two before each of 21 answers
             assert counts["bad UTF-8 on stdout"] == 21
             assert counts["an answer nobody asked for"] == 21
-            assert len(stage.hooks.notes) < 15  # reported, not shouted
-            assert any("Welcome!" in note for note in stage.hooks.notes)
+            assert len(link.hooks.notes) < 15  # reported, not shouted
+            assert any("Welcome!" in note for note in link.hooks.notes)
 
     run(backend, body)
 
 
 def test_bad_utf8_in_an_answer_is_replaced(backend: str) -> None:
     async def body() -> None:
-        async with on_stage(definition_of("faulty.py", "--bad-utf8")) as stage:
-            await stage.greet()
-            assert await stage.call("echo") == "\ufffd"
+        async with linked(definition_of("faulty.py", "--bad-utf8")) as link:
+            await link.greet()
+            assert await link.call("echo") == "\ufffd"
 
     run(backend, body)
 
 
 def test_t19_a_line_over_the_bound_ends_only_its_call(backend: str) -> None:
     async def body() -> None:
-        async with on_stage(definition_of("faulty.py"), settings=Settings(max_line=100_000)) as stage:
-            await stage.greet()
+        async with linked(definition_of("faulty.py"), settings=Settings(max_line=100_000)) as link:
+            await link.greet()
             with pytest.raises(RpcFailure, match="over the bound of 100,000 bytes") as caught:
-                await stage.call("echo", size=1_000_000)
+                await link.call("echo", size=1_000_000)
             assert caught.value.error is not None
             assert caught.value.error.fault
-            assert await stage.call("echo", text="still here") == "still here"
+            assert await link.call("echo", text="still here") == "still here"
 
     run(backend, body)
 
 
 def test_t19_huge_lines_take_linear_time(backend: str) -> None:
     async def body() -> None:
-        async with on_stage(definition_of("faulty.py")) as stage:
-            await stage.greet()
+        async with linked(definition_of("faulty.py")) as link:
+            await link.greet()
             took: list[float] = []
             for size in (8 << 20, 32 << 20):
                 start = time.perf_counter()
-                assert len(await stage.call("echo", size=size)) == size
+                assert len(await link.call("echo", size=size)) == size
                 took.append(time.perf_counter() - start)
             assert took[1] < 8 * took[0] + 0.5  # four times the bytes; quadratic would be sixteen
 
@@ -292,17 +292,17 @@ def test_t21_abandoning_a_sent_call_tells_the_server_and_drops_the_late_answer(
 ) -> None:
     async def body() -> None:
         log = tmp_path / "log"
-        async with on_stage(definition_of("faulty.py", "--late", "0.05", "--log", str(log))) as stage:
-            await stage.greet()
+        async with linked(definition_of("faulty.py", "--late", "0.05", "--log", str(log))) as link:
+            await link.greet()
             call = tool("echo", text="late")
-            stage.peer.request(call)
+            link.peer.request(call)
             assert call.reach is Reach.SENT
-            stage.peer.abandon(call, "the caller left")
-            stage.peer.abandon(call, "twice")
-            assert await stage.call("echo", text="next") == "next"
+            link.peer.abandon(call, "the caller left")
+            link.peer.abandon(call, "twice")
+            assert await link.call("echo", text="next") == "next"
             assert call.ends == []
             assert log.read_text().count("got notifications/cancelled") == 1
-            assert stage.peer.notes.counts["a late or second answer"] == 1
+            assert link.peer.notes.counts["a late or second answer"] == 1
 
     run(backend, body)
 
@@ -310,16 +310,16 @@ def test_t21_abandoning_a_sent_call_tells_the_server_and_drops_the_late_answer(
 def test_t21_abandoning_a_queued_call_takes_it_out(backend: str, tmp_path: Path) -> None:
     async def body() -> None:
         log = tmp_path / "log"
-        async with on_stage(
+        async with linked(
             definition_of("faulty.py", "--deaf-after", "call:nothing", "--log", str(log))
-        ) as stage:
-            await stage.greet()
+        ) as link:
+            await link.greet()
             big, queued = tool("sleep", seconds=0.1, ballast="b" * 1_000_000), tool("crash")
-            stage.peer.request(big)
-            stage.peer.request(queued)
+            link.peer.request(big)
+            link.peer.request(queued)
             assert (big.reach, queued.reach) == (Reach.SENT, Reach.NOT_SENT)
-            stage.peer.abandon(queued, "the caller left")
-            assert await stage.call("echo", text="alive") == "alive"
+            link.peer.abandon(queued, "the caller left")
+            assert await link.call("echo", text="alive") == "alive"
             assert big.ends
             assert "call crash" not in log.read_text()
             assert "cancelled" not in log.read_text()
@@ -330,17 +330,17 @@ def test_t21_abandoning_a_queued_call_takes_it_out(backend: str, tmp_path: Path)
 def test_t21_a_cancelled_ask_is_abandoned(backend: str, tmp_path: Path) -> None:
     async def body() -> None:
         log = tmp_path / "log"
-        async with on_stage(definition_of("faulty.py", "--log", str(log), "--hang-at", "call:echo")) as stage:
-            await stage.greet()
+        async with linked(definition_of("faulty.py", "--log", str(log), "--hang-at", "call:echo")) as link:
+            await link.greet()
             with anyio.move_on_after(0.05):
                 await ask(
-                    stage.peer,
-                    stage.backend,
+                    link.peer,
+                    link.backend,
                     "tools/call",
                     {"name": "sleep", "arguments": {"seconds": 0.1}},
                     5,
                 )
-            assert await stage.call("pid")
+            assert await link.call("pid")
             assert log.read_text().count("got notifications/cancelled") == 1
 
     run(backend, body)
@@ -351,9 +351,9 @@ def test_t31_a_child_sees_a_minimal_environment(backend: str, monkeypatch: pytes
     monkeypatch.setenv("LC_TIME", "C")
 
     async def body() -> None:
-        async with on_stage(definition_of("faulty.py", env={"OWN": "yes", "PATH": "/bin"})) as stage:
-            await stage.greet()
-            seen = json.loads(await stage.call("env"))
+        async with linked(definition_of("faulty.py", env={"OWN": "yes", "PATH": "/bin"})) as link:
+            await link.greet()
+            seen = json.loads(await link.call("env"))
             assert "SECRET_TOKEN" not in seen
             assert (seen["OWN"], seen["PATH"], seen["LC_TIME"]) == ("yes", "/bin", "C")
             assert seen["GREENROOM_ROOM"] == RUN
@@ -400,7 +400,7 @@ def test_what_cannot_be_started_says_why_and_what_to_do(backend: str, case: str,
 
     async def body() -> None:
         with pytest.raises(ConnectFailed, match=text) as caught:
-            async with on_stage(definition):
+            async with linked(definition):
                 raise AssertionError("it started")
         assert caught.value.reach is Reach.NOT_SENT
 
@@ -409,15 +409,15 @@ def test_what_cannot_be_started_says_why_and_what_to_do(backend: str, case: str,
 
 def test_progress_reaches_its_exchange_in_order(backend: str) -> None:
     async def body() -> None:
-        async with on_stage(definition_of("faulty.py")) as stage:
-            await stage.greet()
+        async with linked(definition_of("faulty.py")) as link:
+            await link.greet()
             params = {
                 "name": "progress",
                 "arguments": {"steps": 5},
                 "_meta": {"progressToken": "mine", "x": 1},
             }
             call = Call("tools/call", params, wants_progress=True)
-            stage.peer.request(call)
+            link.peer.request(call)
             await call.done.wait()
             assert call.seen == [1, 2, 3, 4, 5]
             assert call.sent_at == [Reach.SENT]
@@ -427,17 +427,17 @@ def test_progress_reaches_its_exchange_in_order(backend: str) -> None:
 
 def test_a_ping_of_the_server_is_answered_and_other_requests_are_passed_on(backend: str) -> None:
     async def body() -> None:
-        async with on_stage(definition_of("faulty.py")) as stage:
-            await stage.greet()
-            assert json.loads(await stage.call("ask")) == {"jsonrpc": "2.0", "id": "q1", "result": {}}
+        async with linked(definition_of("faulty.py")) as link:
+            await link.greet()
+            assert json.loads(await link.call("ask")) == {"jsonrpc": "2.0", "id": "q1", "result": {}}
             call = tool("ask", method="roots/list")
-            stage.peer.request(call)
-            assert await until(lambda: bool(stage.hooks.requests))
-            assert stage.hooks.requests == [("q1", "roots/list", None)]
-            stage.peer.reply("q1", {"roots": []})
+            link.peer.request(call)
+            assert await until(lambda: bool(link.hooks.requests))
+            assert link.hooks.requests == [("q1", "roots/list", None)]
+            link.peer.reply("q1", {"roots": []})
             await call.done.wait()
-            assert await stage.call("grow")
-            assert stage.hooks.notifications == [("notifications/tools/list_changed", None)]
+            assert await link.call("grow")
+            assert link.hooks.notifications == [("notifications/tools/list_changed", None)]
 
     run(backend, body)
 
@@ -448,10 +448,10 @@ def test_a_ping_of_the_server_is_answered_and_other_requests_are_passed_on(backe
 )
 def test_an_answer_that_is_none_ends_its_call_as_a_fault(backend: str, fault: str, text: str) -> None:
     async def body() -> None:
-        async with on_stage(definition_of("faulty.py", f"--{fault}")) as stage:
-            await stage.greet()
+        async with linked(definition_of("faulty.py", f"--{fault}")) as link:
+            await link.greet()
             with pytest.raises(RpcFailure, match=text) as caught:
-                await stage.call("echo")
+                await link.call("echo")
             assert caught.value.error is not None
             assert caught.value.error.fault
 
@@ -461,10 +461,10 @@ def test_an_answer_that_is_none_ends_its_call_as_a_fault(backend: str, fault: st
 def test_a_server_that_does_not_read_is_bounded(backend: str) -> None:
     async def body() -> None:
         settings = Settings(max_line=200_000)
-        async with on_stage(definition_of("faulty.py", "--hang-at", "start"), settings=settings) as stage:
+        async with linked(definition_of("faulty.py", "--hang-at", "start"), settings=settings) as link:
             calls = [tool("echo", ballast="b" * 90_000) for _ in range(6)]
             for call in calls:
-                stage.peer.request(call)
+                link.peer.request(call)
             with anyio.fail_after(5):
                 await calls[-1].done.wait()
             assert calls[0].reach is Reach.SENT
@@ -473,7 +473,7 @@ def test_a_server_that_does_not_read_is_bounded(backend: str) -> None:
             assert ended is not None
             assert "does not read its stdin" in ended.message
             assert calls[-1].reach is Reach.NOT_SENT
-            await stage.connection.stop(0.3)
+            await link.connection.stop(0.3)
 
     run(backend, body)
 
@@ -482,11 +482,11 @@ def test_without_a_pidfd_a_thread_sees_the_exit(backend: str, monkeypatch: pytes
     monkeypatch.delattr(os, "pidfd_open")
 
     async def body() -> None:
-        async with on_stage(definition_of("faulty.py", "--crash-at", "call:echo")) as stage:
-            await stage.greet()
-            stage.peer.request(tool("echo"))
-            await stage.hooks.lost.wait()
-            assert stage.hooks.reasons[0].exit_code == 3
+        async with linked(definition_of("faulty.py", "--crash-at", "call:echo")) as link:
+            await link.greet()
+            link.peer.request(tool("echo"))
+            await link.hooks.lost.wait()
+            assert link.hooks.reasons[0].exit_code == 3
 
     run(backend, body)
 

@@ -1,7 +1,7 @@
 """What the commands share: the configuration, where the answers come from, and printing them.
 
 A `Source` is whoever knows: a running gateway of the same configuration, or else the cache. Both give the same shapes,
-so a command neither knows nor cares, except for the line on stderr that says which it was.
+so a command need not know which it is; only a line on stderr says it.
 """
 
 from __future__ import annotations

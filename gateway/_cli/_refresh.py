@@ -75,7 +75,7 @@ class Progress:
         self._said: dict[str, tuple[str, float]] = {}
 
     def tell(self, rows: list[dict[str, Any]]) -> bool:
-        """Say what is new. True when nobody is waited for any more."""
+        """Print what has changed. True when no server is waited for any more."""
         for row in rows:
             if row["state"] == "waiting":
                 self._tell(row)

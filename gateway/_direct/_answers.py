@@ -2,7 +2,7 @@
 
 * A result goes on as the bytes the server sent, unless clients could not read it (`_readable`).
 * A JSON-RPC error of the server goes on as that, with its code, message and data; both say whose it is.
-* What we refuse, or what became of the server, is no answer of the server's. For a tool it is a result with `isError`,
+* A refusal of ours, or a failure of the server, is no answer of the server. For a tool it is a result with `isError`,
   because that is what clients show to a model, which can then do something else; `_meta` says the same to programs. For
   everything else, which a program asked for, it is a JSON-RPC error with the same in `data`.
 * So is the call of a tool that nobody has, or that more than one has: a model that mistakes a name can mend it. A

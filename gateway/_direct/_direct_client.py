@@ -1,10 +1,10 @@
 """One client of the direct door: which resources it watches, and which streams it keeps open.
 
-An older client watches by requests and is told plainly; a newer one keeps a `subscriptions/listen` open, and what it is
-told carries that request's id. Either way the same resource is watched once at its server for each who asked, under the
-server's own URI, and told under the URI the client used.
+An older client subscribes by requests and gets plain notifications; a newer one keeps a `subscriptions/listen` open,
+and its notifications carry that request's id. Either way each subscription is one at the server, under the server's own
+URI, and the client is told the URI that it used.
 
-Where a URI is read is the direct client's to say, for it depends on who gave it to the client (`_links`).
+It also decides where a URI is read, because that depends on which server gave it to this client (`_links`).
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class DirectClient:
     # ---- what it is told -------------------------------------------------------------------------------------
 
     def tell_change(self, method: str) -> None:
-        """A list is another one now."""
+        """A list has changed."""
         if self._client.greeted:
             self._client.tell(method)
         for stream in self._streams:

@@ -90,7 +90,7 @@ class Direct:
         return self._room.config.settings.first_list_timeout if self._room.is_learning else 0.0
 
     async def settle(self) -> None:
-        """Many clients list once: what is told them later with `list_changed` they never see."""
+        """Many clients list only once, and never see what a later `list_changed` announces."""
         await self._room.catalogued()
 
     async def watch(self, *, task_status: anyio.abc.TaskStatus[None]) -> None:
@@ -336,7 +336,7 @@ class Direct:
 
 
 def _asked_by(server: str, parts: Mapping[str, Any]) -> dict[str, Any]:
-    """What a server of the newer era asks along with its result, with whose questions they are."""
+    """The questions that a server of 2026-07-28 asks with its result, each with the server's name."""
     requests = rpc.read_value(parts.get(_REQUESTS))
     if not isinstance(requests, dict):
         return {}

@@ -1,10 +1,10 @@
 """Which server gave a client which URI.
 
 Servers point to resources that they never list: a link in a tool's result, an embedded resource, a part of what was
-read, an update. No list and no template says whose it is, so whoever gave it is remembered, for that client. What a
-server lists is read there whoever else links to it; and of two that give the same URI the later is meant, for that is
-what the client has before it. A spelling of ours says itself whose it is, and nobody gives it away. Bounded: the oldest
-go first.
+read, an update. No list and no template says whose it is, so whoever gave it is remembered, for that client. A resource
+that a server lists is read there, whoever else links to it. When two servers give the same URI, the later one counts,
+because the client saw that one last. Our qualified spelling names its server, so no other server can claim it. Bounded:
+the oldest entries go first.
 """
 
 from __future__ import annotations

@@ -48,7 +48,7 @@ class Answer:
         return "error" in self.details
 
     def slim(self) -> Answer:
-        """The same with no more details than belong beside an answer: the largest are left out, and named."""
+        """The same with its details within bounds: the largest are left out, and named."""
         sizes = {key: size_of(value) for key, value in self.details.items()}
         omitted: dict[str, int] = {}
         for key in sorted(sizes, key=sizes.__getitem__, reverse=True):

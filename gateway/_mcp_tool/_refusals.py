@@ -1,4 +1,4 @@
-"""The texts of requests that did not go well: names nobody answers to, and calls that failed.
+"""The texts of requests that failed: names that nothing has, and calls that ended in an error.
 
 Pure, as `_texts`. The code in `details.error` is the error's own (`protocol/errors.py`), except that everything a
 server answered or a connection did to a call is `call_failed`, the one word agents know for it. `details.reach` says

@@ -50,7 +50,8 @@ class Spill:
         return path
 
     def _prune(self, keep: Path) -> None:
-        """Newest first: whatever is too old, or no longer fits, goes. Files others removed meanwhile are no news."""
+        """Newest first: whatever is too old, or no longer fits, goes. That others have removed files meanwhile is no
+        error."""
         room, oldest = self.max_total, self.clock() - self.max_age
         for path, stamp, size in sorted(self._files(), key=lambda file: (file[0] != keep, -file[1])):
             room -= size

@@ -91,7 +91,7 @@ def tool(name: str, **arguments: Any) -> Call:
     return Call("tools/call", {"name": name, "arguments": arguments})
 
 
-class Stage:
+class Link:
     """One child under test, with what surrounds it."""
 
     def __init__(
@@ -134,9 +134,9 @@ def unmarked(definition: ServerDefinition) -> ServerDefinition:
 
 
 @asynccontextmanager
-async def on_stage(
+async def linked(
     definition: ServerDefinition, *, settings: Settings | None = None, stop: bool = True
-) -> AsyncGenerator[Stage]:
+) -> AsyncGenerator[Link]:
     """Start it, greet nobody, and leave nothing: stopped at the end, or left for the context to kill."""
     loop_backend = current_backend()
     guard = Guard(loop_backend, RUN)
@@ -152,7 +152,7 @@ async def on_stage(
     )
     try:
         async with connector.open(hooks) as connection:
-            yield Stage(connection, hooks, loop_backend, guard)
+            yield Link(connection, hooks, loop_backend, guard)
             if stop:
                 await connection.stop(5.0)
     finally:
