@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from itertools import chain
 from typing import Protocol
 
@@ -33,7 +33,7 @@ from ._start import Starts
 class Asks(Protocol):
     """What admission has to ask."""
 
-    def kept(self) -> frozenset[str]:
+    def kept(self) -> Collection[str]:
         """The servers that have a slot set aside."""
         ...
 

@@ -199,16 +199,17 @@ class Calls(Requests):
             box.append(error)
             waiter.set()
 
+        starter = root.supervision.starter
         forget = actor.on_connected(connected, by_name=by_name)
         try:
-            root.start_by_name(actor) if by_name else root.start_as_called(actor)
+            starter.request_by_name(actor) if by_name else starter.request_as_called(actor)
             with anyio.fail_after(limit):
                 await waiter.wait()
         except TimeoutError:
             raise _not_ready(actor, limit) from None
         finally:
             forget()
-            root.withdraw_start(actor)
+            starter.withdraw(actor)
         if box[0] is not None:
             raise box[0].copy()
 
@@ -221,7 +222,7 @@ class Calls(Requests):
             box.append(actor.failure)
             over.set()
 
-        actor = self._live.root.look_in(server, visited)
+        actor = self._live.root.supervision.look_in(server, visited)
         try:
             with anyio.fail_after(limit):
                 await over.wait()

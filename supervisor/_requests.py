@@ -21,6 +21,7 @@ import anyio
 import anyio.lowlevel
 
 from ..actors import MODERN_VERSIONS, Call, ServerActor, Sync, WireFault, decode_result
+from ..protocol.config import Isolation
 from ..protocol.errors import (
     AmbiguousTool,
     CallError,
@@ -318,11 +319,11 @@ class Requests:
         if level not in LOG_LEVELS:
             raise UsageError(f'"{level}" is no log level. Use one of: {", ".join(LOG_LEVELS)}.')
         root, session = self._live.root, self._session
-        if session is not None and server is not None and not root.is_of_sessions(server):
+        if session is not None and server is not None and root.isolation(server) is not Isolation.PER_SESSION:
             text = f'Server "{server}" is shared with others: set its level with `room.set_log_level(...)`.'
             raise UsageError(text)
         self._check_server(server)
-        root.set_log_level(level, server, session)
+        root.log_levels.set(level, server, session)
 
     def roots_changed(self) -> None:
         """Tell every connected server that was told of roots that they are other ones now. Of a session: its own

@@ -50,6 +50,7 @@ from ._files import open_config, open_store
 from ._reload import ReloadPlan, plan_reload
 from ._runtime import Recalled, Runtime, sole
 from ._session import Session
+from ._status_rows import addresses, status_row
 
 if TYPE_CHECKING:
     from ..actors import AuthFor
@@ -322,12 +323,13 @@ class Greenroom(Calls):
     def surveying(self, server: str | None = None) -> Slices[list[ServerStatus]]:
         """The same in slices, for there may be thousands; of one server alone, if given."""
         root, pace, rows = self._live.root, Pace(), list[ServerStatus]()
-        for number, address in enumerate(root.addresses(server)):
+        now = self._live.context.backend.now
+        for number, address in enumerate(addresses(root, server)):
             if number % _A_PIECE == 0 and pace.due():
                 yield
             if address.server in root.records:  # it may have gone meanwhile
                 counts = self.index.counts(address.server)
-                row = root.status(address, counts.callable if counts else None)
+                row = status_row(root, address, now(), counts.callable if counts else None)
                 rows.append(self._with_catalogue(row, self.index))
         return rows
 
@@ -370,7 +372,8 @@ class Greenroom(Calls):
         installed, or only visited, is let finish first; it is asked again when it is ready."""
         room_host, root = self._live.room_host, self._live.root
         for actor in tuple(root.actors.values()):
-            known = actor.life.state in (State.CONNECTING, State.CONNECTED) and not root.is_first_start(actor)
+            is_met = actor.life.state in (State.CONNECTING, State.CONNECTED)
+            known = is_met and not root.supervision.visiting.is_first_start(actor)
             if known and actor.is_outdated(room_host.greeting(actor.address)):
                 actor.leave(Ending(Cause.RESTART, reason=Reason.NEW_ANSWERS))
 
@@ -391,7 +394,7 @@ class Greenroom(Calls):
         root = self._live.root
         for actor in root.actors_of(server):
             live = actor.life.state in (State.CONNECTING, State.CONNECTED, State.DRAINING)
-            if live and not root.is_first_start(actor):
+            if live and not root.supervision.visiting.is_first_start(actor):
                 actor.leave(Ending(Cause.RESTART))
         await self._connect(server, by_name=True)
         await self._live.router.ref.ask(Sync)
@@ -449,7 +452,7 @@ class Greenroom(Calls):
         if actor.life.state in (State.IDLE, State.CLOSED):
             event.set()
         else:
-            self._live.root.on_closed(actor, event.set)
+            self._live.root.supervision.on_closed(actor, event.set)
         return event
 
 

@@ -60,6 +60,7 @@ from ._callbacks import Callbacks
 from ._catalogue_keys import catalogue_keys
 from ._core_supervision import keep_running
 from ._drain_report import DrainReport
+from ._records import record_of
 from ._reload import ReloadPlan
 from ._room_host import RoomHost
 from ._root import Root
@@ -259,7 +260,7 @@ class Runtime:
         self._standing = set(standing)
         for actor in standing:
             actor.on_connected(lambda _error, actor=actor: self._settle(actor))
-            self.root.start_by_policy(actor)
+            self.root.supervision.starter.request_by_policy(actor)
         if not standing:
             self._stood.set()
 
@@ -282,7 +283,7 @@ class Runtime:
     def _visit(self, server: str) -> bool:
         if self.root.closing is not None or not self._can_be_asked(server):
             return False
-        self.root.visit(server)
+        self.root.supervision.visiting.begin(server)
         return True
 
     def _can_be_asked(self, server: str) -> bool:
@@ -331,7 +332,7 @@ class Runtime:
                 actor.leave(Ending(Cause.RELOAD, reason=Reason.BAD_DEFINITION))
         for actor in self.root.standing():
             if actor.address.server in plan.start:
-                self.root.start_by_policy(actor)
+                self.root.supervision.starter.request_by_policy(actor)
         problems = "; ".join(str(problem) for problem in config.problems)
         told = f"{plan}. Problems: {problems}" if problems else str(plan)
         words = f"configuration reloaded: {told}"
@@ -352,7 +353,7 @@ class Runtime:
         left = self.root.end_session(name) if self.is_running else []
         gone = [anyio.Event() for _ in left]
         for actor, event in zip(left, gone, strict=True):
-            self.root.on_closed(actor, event.set)
+            self.root.supervision.on_closed(actor, event.set)
         for event in gone:
             await event.wait()
 
@@ -374,7 +375,7 @@ class Runtime:
                     instructions=handshake.instructions,
                     server_info=handshake.server_info,
                     capabilities=handshake.capabilities,
-                    protocol_version=self.root.era_hint(actor),
+                    protocol_version=record_of(actor).server.era_hint,
                     problems=tuple(dict.fromkeys(listing.problems))[:PROBLEMS],
                     fetched_at=time.time(),
                     revision=revision,
@@ -461,7 +462,7 @@ class Runtime:
                 done.set()
 
         for actor in tuple(remaining):
-            self.root.on_closed(actor, lambda actor=actor: closed(actor))
+            self.root.supervision.on_closed(actor, lambda actor=actor: closed(actor))
         if remaining:
             await done.wait()
 
@@ -474,7 +475,7 @@ class Runtime:
         self.root.closing = self.root.closing or closed
         for actor in self.root.actors.values():
             actor.abort(closed)
-        self.root.release_watchers()
+        self.root.supervision.release()
         self._stood.set()
         self._visits.close()
         self.writer.close(closed)

@@ -104,7 +104,7 @@ def nobody_serves_on_the_wrong_process(world: World) -> None:
     for actor in _actors(world):
         if actor.life.state is not State.CONNECTED or actor.address.is_call:
             continue
-        gate, server = actor.record.gate, actor.address.server
+        gate, server = actor.record.gatekeeper.gate, actor.address.server
         is_hung = gate.tripped and world.checker.gate(actor.address).shut_by is GateMove.SILENT
         was_hung = is_hung and actor.connected_at < gate.failed_at - EPS
         assert not was_hung, f"{actor} was found hung, and is still connected"
@@ -128,19 +128,19 @@ def gates_have_a_prober(world: World) -> None:
     """Half-open means that exactly one is on its way; while tripped, nothing else is sent."""
     records = {id(actor.record): actor.record for actor in _actors(world)}
     for record in records.values():
-        probe = record.probe
-        if record.gate.probing:
+        probe = record.gatekeeper.probe
+        if record.gatekeeper.gate.probing:
             assert probe is not None, f"{record.definition.name}: half-open for nobody"
             assert not isinstance(probe, Call) or not probe.ended, (
                 f"{record.definition.name}: its probe has ended"
             )
-        if record.gate.tripped:
+        if record.gatekeeper.gate.tripped:
             since = [
                 call
                 for actor in _actors(world, record.definition.name)
                 if actor.record is record
                 for call in actor._open
-                if call.sent_at > record.gate.failed_at + EPS
+                if call.sent_at > record.gatekeeper.gate.failed_at + EPS
             ]
             assert len(since) <= 1, (
                 f"{record.definition.name}: {len(since)} calls went through a tripped gate"
@@ -158,8 +158,9 @@ def whoever_waits_is_in_a_queue(world: World) -> None:
         assert waits_for is None or wanted or by_policy, f"{actor} waits, and nobody wants it"
         match actor.start.place:
             case Place.GATE:
-                is_probed = record.gate.probing or (record.parent is not None and record.parent.gate.probing)
-                assert record.gate_timer is not None or is_probed, f"{actor}: nothing will open its gate"
+                keeper = record.gatekeeper
+                is_probed = keeper.gate.probing or (keeper.parent is not None and keeper.parent.gate.probing)
+                assert keeper.timer is not None or is_probed, f"{actor}: nothing will open its gate"
             case Place.SLOT:
                 assert actor.start.deadline is not None, f"{actor} may wait for a slot for ever"
             case _:

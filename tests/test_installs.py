@@ -27,7 +27,7 @@ from greenroom.actors._timers import Timers
 from greenroom.protocol.address import Address
 from greenroom.protocol.events import Note
 from greenroom.protocol.installers import is_installer
-from greenroom.supervisor._root import VISIT_IDLE
+from greenroom.supervisor._visiting import VISIT_IDLE
 from greenroom.testing._fake import FakeServer
 
 IMPATIENT = 0.8  # seconds: the connect timeout, much less than any of these installs takes

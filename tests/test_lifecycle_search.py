@@ -681,7 +681,9 @@ def _bounded(actor: Any, **bounds: int) -> None:
 
 
 def _tripped_gate(actor: Any, failed_at: float, **more: Any) -> None:
-    actor.record.gate = attrs.evolve(actor.record.gate, tripped=True, failed_at=failed_at, **more)
+    actor.record.gatekeeper.gate = attrs.evolve(
+        actor.record.gatekeeper.gate, tripped=True, failed_at=failed_at, **more
+    )
 
 
 def _hung(world: World) -> None:
@@ -691,10 +693,10 @@ def _hung(world: World) -> None:
 
 
 def _half_open(actor: Any, *, ended: bool | None) -> None:
-    actor.record.gate = attrs.evolve(actor.record.gate, probing=True)
+    actor.record.gatekeeper.gate = attrs.evolve(actor.record.gatekeeper.gate, probing=True)
     if ended is not None:
-        actor.record.probe = Call("ping", None)
-        actor.record.probe.ended = ended
+        actor.record.gatekeeper.probe = Call("ping", None)
+        actor.record.gatekeeper.probe.ended = ended
 
 
 def _lives_as(world: World, actor: Any, seconds: float, **more: Any) -> None:

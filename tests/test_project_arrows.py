@@ -30,7 +30,8 @@ def test_this_tree_has_no_finding() -> None:
         ("actors/_stdio/x.py", "from .._peer import Peer"),
         ("actors/x.py", "from .. import __version__"),
         ("actors/x.py", "from .._own_files import read_own"),
-        ("supervisor/x.py", "from ..actors._peer import Peer"),
+        ("testing/x.py", "from ..actors._peer import Peer"),
+        ("gateway/_mcp_tool/x.py", "from .._rpc import Fault"),
         ("gateway/_cli/x.py", "from ...supervisor import Greenroom"),
         ("gateway/x.py", "from .. import Greenroom"),
         ("gateway/x.py", "import importlib\nimportlib.import_module(name)"),
@@ -51,6 +52,9 @@ def test_arrows_downwards_pass(path: str, source: str) -> None:
         ("actors/x.py", "if TYPE_CHECKING:\n    from ..gateway import x", "actors may not import gateway"),
         ("actors/x.py", "import_module('..gateway')", "actors may not import gateway"),
         ("actors/x.py", "importlib.import_module(name)", "the front door stands above actors"),
+        ("supervisor/x.py", "from ..actors._peer import Peer", "`actors._peer` is private to its room"),
+        ("gateway/x.py", "from ..actors._stdio import _lines", "`actors._stdio._lines` is private"),
+        ("gateway/x.py", "from ..actors import _lenient", "`actors._lenient` is private to its room"),
         ("supervisor/x.py", "from .. import gateway", "supervisor may not import gateway"),
         ("supervisor/x.py", "from .. import Greenroom", "the front door stands above supervisor"),
         ("supervisor/x.py", "def f():\n    import mcp.client", "does not speak MCP"),
@@ -82,3 +86,47 @@ def test_an_exception_nothing_needs_is_a_finding(tmp_path: Path) -> None:
     (finding,) = check_tree(tmp_path, {("protocol/x.py", "anyio"): "no longer true"})
 
     assert "exception for anyio is not needed" in finding.text
+
+
+def _tree(folder: Path, **files: str) -> Path:
+    (folder / "actors").mkdir()
+    for name, source in files.items():
+        (folder / "actors" / f"{name}.py").write_text(source)
+    return folder
+
+
+TYPES = "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    "
+
+
+@pytest.mark.parametrize(
+    ("files", "said"),
+    [
+        (
+            {"_a": "from ._b import x", "_b": "from . import _a"},
+            ["these import each other: actors._a, actors._b"],
+        ),
+        (
+            {"_a": "from ._b import x", "_b": "def f():\n    from ._c import x", "_c": "from ._a import x"},
+            ["these import each other: actors._a, actors._b, actors._c"],
+        ),
+        (
+            {"_a": "from ._b import x", "_b": f"{TYPES}from ._a import x"},
+            ["these name each other's types: actors._a, actors._b"],
+        ),
+        ({"_a": "from ._b import x", "_b": "import enum", "_c": "from ._a import x"}, []),
+    ],
+)
+def test_files_that_import_each_other_are_a_finding(
+    tmp_path: Path, files: dict[str, str], said: list[str]
+) -> None:
+    assert [finding.text for finding in check_tree(_tree(tmp_path, **files), {}, {})] == said
+
+
+def test_a_cycle_in_types_may_be_listed_and_has_to_be_there(tmp_path: Path) -> None:
+    tree = _tree(tmp_path, _a="from ._b import x", _b=f"{TYPES}from ._a import x")
+    listed = {frozenset({"actors._a", "actors._b"}): "they are two halves"}
+    assert check_tree(tree, {}, listed) == []
+
+    (tree / "actors" / "_b.py").write_text("import enum")
+    (finding,) = check_tree(tree, {}, listed)
+    assert "are no such cycle any more" in finding.text

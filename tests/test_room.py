@@ -36,7 +36,7 @@ from greenroom.protocol.events import GateDecision, Transition
 from greenroom.protocol.index import Missing
 from greenroom.protocol.lifecycle import TABLE, Ending
 from greenroom.protocol.start import Place
-from greenroom.supervisor._root import VISIT_IDLE
+from greenroom.supervisor._visiting import VISIT_IDLE
 from greenroom.testing._fake import HANG, FakeServer, tool
 
 LIFECYCLES = ["lazy", "eager", "keep-alive"]
@@ -734,7 +734,7 @@ def test_an_unknown_tool_connects_the_server_its_prefix_names(backend: str) -> N
 
 async def fail_until_tripped(room: Greenroom, server: FakeServer) -> None:
     server.refuse_start = "no"
-    while not room._runtime.root.records["a"].gate.tripped:
+    while not room._runtime.root.records["a"].gatekeeper.gate.tripped:
         assert await code_of(room.call("a_echo")) in ("connect_failed", "server_unavailable")
         await anyio.sleep(0.1)
 
@@ -820,7 +820,7 @@ def test_t29_a_probe_that_never_leaves_the_house_gives_its_turn_back(backend: st
             await settle()
             with anyio.move_on_after(1.0):
                 await room.find("a_unknown")
-            assert not room._runtime.root.records["a"].gate.probing
+            assert not room._runtime.root.records["a"].gatekeeper.gate.probing
             await anyio.sleep(30.0)
             server.strict_json = True
             with pytest.raises(CallError, match="cannot be sent as JSON"):
@@ -837,7 +837,7 @@ def test_t29_tool_errors_and_answers_that_say_no_never_trip_it(backend: str) -> 
         async with open_room({"a": server}) as room:
             for _ in range(20):
                 assert (await room.call("a_echo")).is_error
-            assert room._runtime.root.records["a"].gate.failures == 0
+            assert room._runtime.root.records["a"].gatekeeper.gate.failures == 0
 
     limited(backend, body)
 
@@ -851,7 +851,7 @@ def test_calls_that_time_out_together_are_one_silence(backend: str) -> None:
             async with Outcomes() as calls:
                 for _ in range(20):
                     calls.start(room, "a_echo")
-            assert room._runtime.root.records["a"].gate.failures == 1
+            assert room._runtime.root.records["a"].gatekeeper.gate.failures == 1
             assert server.live == 1
 
     limited(backend, body)
@@ -893,7 +893,7 @@ def test_one_that_is_slow_but_heard_is_not_hung(backend: str) -> None:
                     await anyio.sleep(30.0)
                     server.connections[0].last_heard = anyio.current_time()
             assert server.live == 1
-            assert room._runtime.root.records["a"].gate.failures == 0
+            assert room._runtime.root.records["a"].gatekeeper.gate.failures == 0
 
     limited(backend, body)
 
@@ -1023,7 +1023,7 @@ def test_t09_intensity_counts_starts_that_followed_losses_though_each_answers(ba
                 assert server.starts == 6
             assert waiting.outcome == '{"waiting": 1}', "it was accepted before, and is the probe"
             assert server.starts == 7
-            assert not room._runtime.root.records["a"].gate.tripped
+            assert not room._runtime.root.records["a"].gatekeeper.gate.tripped
 
     limited(backend, body)
 
@@ -1035,12 +1035,12 @@ def test_t10_a_quarantined_server_is_brought_back_by_an_explicit_restart(backend
         async with open_room({"a": server}) as room:
             await room.connect("a")
             root = room._runtime.root
-            root._quarantine(root.records["a"], anyio.current_time())
+            root.records["a"].gatekeeper.quarantine()
             await retire(room, "a")
             assert await code_of(room.call("a_echo")) == "server_unavailable"
             await room.restart("a")
             assert (await room.call("a_echo", {"x": 1})).text == '{"x": 1}'
-            assert not root.records["a"].gate.tripped
+            assert not root.records["a"].gatekeeper.gate.tripped
 
     limited(backend, body)
 
@@ -1055,8 +1055,8 @@ def test_evictions_and_drains_are_no_restarts(backend: str) -> None:
                 await retire(room, "a")
                 await room.restart("a")
                 await room.drain("a")
-            assert room._runtime.root.records["a"].intensity.times == ()
-            assert room._runtime.root.records["a"].gate.failures == 0
+            assert room._runtime.root.records["a"].gatekeeper.intensity.times == ()
+            assert room._runtime.root.records["a"].gatekeeper.gate.failures == 0
 
     limited(backend, body)
 

@@ -501,7 +501,7 @@ def test_t26_a_bug_in_a_step_parks_that_server_and_the_rest_serve_on(
                 await settle()
                 with monkeypatch.context() as patch:
                     patch.setattr(type(actor), "_rest", broken)
-                    patch.setattr(room._runtime.root, "idle_timeout", broken)
+                    patch.setattr(room._runtime.root.supervision, "idle_timeout", broken)
                     await anyio.sleep(2.0)
             assert in_flight.outcome == "{}"
             with pytest.raises(CallError, match="an error in Greenroom itself") as caught:
@@ -543,8 +543,9 @@ def test_a_bug_in_any_decision_leaves_no_call_without_an_outcome(
         async with open_room(servers, failureThreshold=1, cooldownMs=1000) as room:
             await room.connect("b")
             await room.connect("a")
-            root = room._runtime.root
-            working = getattr(root, broken)
+            decides = room._runtime.root.supervision
+            decides = decides if hasattr(decides, broken) else decides.starter
+            working = getattr(decides, broken)
 
             def for_a(actor: Any, *args: Any, **options: Any) -> Any:
                 if actor.address.server == "a":
@@ -552,7 +553,7 @@ def test_a_bug_in_any_decision_leaves_no_call_without_an_outcome(
                 return working(actor, *args, **options)
 
             with monkeypatch.context() as patch:
-                patch.setattr(root, broken, for_a)
+                patch.setattr(decides, broken, for_a)
                 results = list[Any]()
                 for _ in range(3):
                     try:
@@ -967,13 +968,13 @@ def test_nobody_waits_for_ever_for_an_actor_of_a_room_that_is_over(backend: str)
         let_go: list[str] = []
         async with open_room({"a": FakeServer()}) as room:
             root = room._runtime.root
-            release = root.release_watchers
+            supervision, release = root.supervision, root.supervision.release
 
             def late() -> None:  # somebody who comes after the last server has closed
-                root.on_closed(root.actor("a"), lambda: let_go.append("let go"))
+                supervision.on_closed(root.actor("a"), lambda: let_go.append("let go"))
                 release()
 
-            root.release_watchers = late
+            supervision.release = late
         assert let_go == ["let go"]
 
     run_virtual(backend, body)

@@ -10,18 +10,23 @@ The rules:
   holds is only ever run as a process.
 * Inside the rooms imports of ourselves are relative. The front door (`greenroom` itself) may be imported by the gateway
   and by `testing`; its version by everyone, and so, but for `protocol`, is what stands below them all (`GROUND`).
+* A room enters another by its front door (`actors`, or a module without an underscore): the private modules of another
+  room are nobody's business. `testing` looks at everybody's insides; that is its purpose.
+* No two files import each other, directly or around corners: not when they run, wherever the import stands. Groups that
+  name each other in types alone are listed in `TYPE_CYCLES`.
 * The supervisor does not speak MCP, so it does not import the SDK.
 * `protocol` is pure: the standard library without its clocks and its I/O, attrs, cattrs; no `async`, no `await`, no
   `open`, no `print`.
 
-An exception has to be named in `EXCEPTIONS`, with its reason, and is itself a finding when nothing needs it any more.
+An exception has to be named in `EXCEPTIONS` or `TYPE_CYCLES`, with its reason, and is itself a finding when nothing
+needs it any more.
 """
 
 from __future__ import annotations
 
 import ast
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -55,7 +60,50 @@ EXCEPTIONS: Mapping[tuple[str, str], str] = {
         ],
         "to_mcp() builds the SDK's own type for an embedder who asks for it",
     ),
+    **dict.fromkeys(
+        [
+            ("gateway/_bell.py", "actors._part"),
+            ("gateway/_cli/_common.py", "supervisor._config_files"),
+            ("gateway/_cli/_serve.py", "actors._step_loop"),
+            ("gateway/_cli/_serve.py", "supervisor._self_reference"),
+            ("gateway/_control.py", "actors._part"),
+            ("gateway/_control.py", "actors._stdio._lines"),
+            ("gateway/_control_request.py", "protocol._config_readers"),
+            ("gateway/_events_file.py", "actors._part"),
+            ("gateway/_lines.py", "actors._backend"),
+            ("gateway/_mcp_tool/_tool.py", "actors._slices"),
+            ("gateway/_offline.py", "actors._catalogue_file"),
+            ("gateway/_offline.py", "supervisor._catalogue_keys"),
+            ("gateway/_rpc.py", "actors._lenient"),
+            ("gateway/_serve.py", "actors._backend"),
+            ("gateway/_serve.py", "actors._part"),
+            ("gateway/_serve.py", "actors._reaper"),
+            ("gateway/_serve.py", "actors._slices"),
+            ("gateway/_stdio_door.py", "actors._backend"),
+            ("gateway/_stdio_door.py", "actors._stdio._lines"),
+            ("gateway/_watch.py", "actors._apart"),
+            ("gateway/_watch.py", "actors._part"),
+            ("supervisor/_room.py", "actors._apart"),
+            ("supervisor/_runtime.py", "actors._fork"),
+        ],
+        "a private module of another room that has no front door yet; none may be added",
+    ),
 }
+_ACTOR = (
+    "an actor, its calls and its incarnation name each other's types; what they do meets in `RoomContext`"
+)
+TYPE_CYCLES: Mapping[frozenset[str], str] = {
+    frozenset(
+        f"actors._{name}"
+        for name in (
+            "call", "call_table", "health", "incarnation", "inputs", "patience", "questions", "room_context",
+            "server", "subscriptions",
+        )
+    ): _ACTOR,
+    frozenset({"gateway._jobs", "gateway._rpc"}): "a job names the call that it is a job of",
+    frozenset({"gateway._client_host", "gateway._exposure"}): "a client and who answers for it name each other",
+    frozenset({"testing._fake", "testing._fake_connection"}): "a fake server and its connections name each other",
+}  # fmt: skip
 
 
 class Finding(NamedTuple):
@@ -85,7 +133,11 @@ def main(root: Path) -> int:
     return 1 if findings else 0
 
 
-def check_tree(root: Path, exceptions: Mapping[tuple[str, str], str] = EXCEPTIONS) -> list[Finding]:
+def check_tree(
+    root: Path,
+    exceptions: Mapping[tuple[str, str], str] = EXCEPTIONS,
+    type_cycles: Mapping[frozenset[str], str] = TYPE_CYCLES,
+) -> list[Finding]:
     """All findings of the rooms below `root`, unused exceptions included."""
     used: set[tuple[str, str]] = set()
     findings: list[Finding] = []
@@ -98,6 +150,7 @@ def check_tree(root: Path, exceptions: Mapping[tuple[str, str], str] = EXCEPTION
                     used.add((path, target))
                 else:
                     findings.append(finding)
+    findings += check_cycles(root, type_cycles)
     for name in sorted(GROUND):
         findings += check_ground(f"src/greenroom/{name}.py", root)
     findings += [
@@ -128,6 +181,9 @@ def check_source(path: str, source: str) -> Iterator[tuple[Finding, str]]:
         complaint = judge(room, item)
         if complaint:
             yield Finding(path, item.line, complaint), item.target.split(".", 1)[0]
+        elif private := private_of_another(room, item.target):
+            text = f"`{private}` is private to its room: use its front door, or put what is needed there"
+            yield Finding(path, item.line, text), private
     if room == "protocol":
         for line, construct in impure(tree):
             yield Finding(path, line, f"protocol is pure: no `{construct}` here"), construct
@@ -143,6 +199,87 @@ def judge(room: str, item: Import) -> str | None:
     if room == "supervisor" and head in SPEAKS_MCP:
         return f"the supervisor does not speak MCP: move what needs `{head}` into actors"
     return None
+
+
+def private_of_another(room: str, target: str) -> str | None:
+    """The private module of another room that is imported, without `greenroom`; None when there is none."""
+    head, other, *parts = target.split(".") if "." in target else [target, ""]
+    if head != "greenroom" or other not in RANK or other == room or room == "testing":
+        return None
+    private = [
+        place for place, part in enumerate(parts) if part.startswith("_") and not part.startswith("__")
+    ]
+    return ".".join([other, *parts[: private[-1] + 1]]) if private else None
+
+
+def check_cycles(root: Path, type_cycles: Mapping[frozenset[str], str]) -> Iterator[Finding]:
+    """Files that import each other. Those of `type_cycles` may do so in types."""
+    files = {
+        file.relative_to(root)
+        .as_posix()
+        .removesuffix(".py")
+        .removesuffix("/__init__")
+        .replace("/", "."): file
+        for room in ROOMS
+        for file in (root / room).rglob("*.py")
+    }
+    paths = {name: file.relative_to(root).as_posix() for name, file in files.items()}
+    everything: dict[str, set[str]] = {}
+    at_work: dict[str, set[str]] = {}
+    for name, file in files.items():
+        tree = ast.parse(file.read_text(encoding="utf-8"))
+        in_types = {line for block in _type_blocks(tree) for line in range(block.lineno, _end(block) + 1)}
+        found = [(_file_of(item.target, files), item.line) for item in imports(paths[name], tree)]
+        everything[name] = {target for target, _ in found} - {name, ""}
+        at_work[name] = {target for target, line in found if line not in in_types} - {name, ""}
+    running, in_types = cycles(at_work), cycles(everything)
+    for cycle in running:
+        yield Finding(paths[min(cycle)], 0, f"these import each other: {', '.join(sorted(cycle))}")
+    for cycle in in_types:
+        if cycle not in type_cycles and cycle not in running:
+            yield Finding(paths[min(cycle)], 0, f"these name each other's types: {', '.join(sorted(cycle))}")
+    for cycle in type_cycles:
+        if cycle <= files.keys() and cycle not in in_types:
+            yield Finding(paths[min(cycle)], 0, f"{', '.join(sorted(cycle))} are no such cycle any more")
+
+
+def _type_blocks(tree: ast.AST) -> list[ast.stmt]:
+    """What is only there for type checkers."""
+    blocks = (
+        node for node in ast.walk(tree) if isinstance(node, ast.If) and _named(node.test) == "TYPE_CHECKING"
+    )
+    return [statement for block in blocks for statement in block.body]
+
+
+def _end(statement: ast.stmt) -> int:
+    return statement.end_lineno or statement.lineno
+
+
+def _file_of(target: str, files: Collection[str]) -> str:
+    """The file that is imported: the longest part of the target that is one; empty when none of ours is."""
+    name = target.removeprefix("greenroom.") if target.startswith("greenroom.") else ""
+    while name and name not in files:
+        name = name.rpartition(".")[0]
+    return name
+
+
+def cycles(graph: Mapping[str, Collection[str]]) -> list[frozenset[str]]:
+    """The groups of nodes that all reach each other."""
+    reached: dict[str, set[str]] = {}
+    for start in graph:
+        seen, ahead = set[str](), [start]
+        while ahead:
+            for other in graph[ahead.pop()]:
+                if other not in seen:
+                    seen.add(other)
+                    ahead.append(other)
+        reached[start] = seen
+    groups = {
+        frozenset(other for other in seen if start in reached[other])
+        for start, seen in reached.items()
+        if start in seen
+    }
+    return sorted(groups, key=min)
 
 
 def _judge_own(room: str, name: str, relative: bool) -> str | None:

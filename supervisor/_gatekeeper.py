@@ -1,0 +1,287 @@
+"""The gatekeeper of one server: its gate, how often it was restarted, who probes it, and when to look again.
+
+The policies are pure (`_gate`, `_restart`); here is what is remembered of them, and who is told when they change: calls
+that were held back for the probe are served, and the starts that wait at the gate apply again. Who waits there is read
+off the starts.
+
+A half-open gate's one probe is a call, or an attempt to connect that no call asked for; the gatekeeper knows which.
+Only its own end is the probe's end, and one that ends without an answer hands its turn to the next call that waits.
+
+A session's child has a gatekeeper of its own, and stands behind its server's: what it does after it has connected is
+its own; what keeps any child from starting is the server's, and so is the bound on starts around a shut gate.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable, Collection, Iterable
+
+import attrs
+
+from ..actors import Call, CallTable, Record, RoomContext, ServerActor, Timer
+from ..protocol.address import Address
+from ..protocol.errors import Unavailable
+from ..protocol.events import GateDecision, GateMove
+from ..protocol.lifecycle import Cause, Ending, Reason, State
+from ..protocol.start import Place
+from ._gate import Gate, GatePolicy, Pass
+from ._restart import Intensity
+from ._start import Starts
+
+BYPASS_EVERY = 1.0  # seconds between two starts that go around a shut gate
+# Where the next thing is an attempt to connect, which the server's own gate has a say in.
+_BETWEEN = (State.IDLE, State.DRAINING)
+
+
+@attrs.define(eq=False)
+class Gates:
+    """What the gatekeepers of one room share."""
+
+    context: RoomContext
+    starts: Starts
+    actors: Callable[[], Iterable[ServerActor]]
+    apply: Callable[[ServerActor], None]  # it stands at its gate: pass, or go on waiting
+    # Jitter, not secrets: out of the module's own source, so whoever seeds that has the same run again.
+    chance: random.Random = attrs.field(factory=lambda: random.Random(random.getrandbits(64)))  # noqa: S311
+
+    @property
+    def policy(self) -> GatePolicy:
+        return GatePolicy.of(self.context.settings)
+
+    def now(self) -> float:
+        return self.context.backend.now()
+
+    def waiting_at(self, keeper: Gatekeeper) -> list[ServerActor]:
+        return [actor for actor in self.starts.at(Place.GATE) if keeper_of(actor) is keeper]
+
+    def sessions_behind(self, keeper: Gatekeeper) -> Collection[Gatekeeper]:
+        """Those of sessions whose starts wait now."""
+        found = dict.fromkeys(map(keeper_of, self.starts.at(Place.GATE)))
+        return [each for each in found if each.parent is keeper]
+
+    def serve_held(self, keeper: Gatekeeper) -> None:
+        """The gate has opened: other scopes may have calls that were held back for the probe."""
+        for actor in tuple(self.actors()):
+            if keeper_of(actor) is keeper and actor.is_connected and actor.queued:
+                actor.serve()
+
+
+class Gatekeeper:
+    def __init__(
+        self, record: Record, address: Address, gates: Gates, parent: Gatekeeper | None = None
+    ) -> None:
+        self.gate = Gate()
+        self.intensity = Intensity()
+        self.parent = parent  # of a session's: its server's
+        self.probe: Call | ServerActor | None = None  # whose turn it is, while the gate is half-open
+        self.timer: Timer | None = None  # when those who wait apply again
+        self.last_start = -math.inf  # of any child of the server
+        self._record = record
+        self._address = address
+        self._gates = gates
+
+    # ---- calls ------------------------------------------------------------------------------------------------------
+
+    def refuses_start(self) -> Unavailable | None:
+        """Why nothing that a call asks for may start now: its own gate, or its server's, is shut."""
+        for each in (self.parent, self):
+            if each is not None and each._is_shut():
+                return each._unavailable()
+        return None
+
+    def refuses(self, actor: CallTable, call: Call) -> Unavailable | None:
+        """Why this call may not be accepted now. May make it the probe."""
+        state = actor.life.state
+        if state in _BETWEEN and self.parent is not None and self.parent._is_shut():
+            return self.parent._unavailable()
+        if not self.gate.tripped and state in (State.CONNECTED, State.CONNECTING):
+            return None
+        return None if self._admits(call) else self._unavailable()
+
+    def may_send(self, call: Call) -> bool:
+        """Whether a call that was queued may be sent now. May make it the probe."""
+        return not self.gate.tripped or self.probe is call or self._admits(call)
+
+    def call_left(self, actor: CallTable, call: Call) -> None:
+        """It ends without an answer. If it was the probe, the next call that waits is."""
+        if self.probe is not call:
+            return
+        successor = next((waiting for waiting in actor.mailbox.user if waiting is not call), None)
+        if successor is not None:
+            self._let_probe(self.gate, successor)
+        else:
+            self.probe_left(call)
+
+    def answered(self, connected_for: float) -> None:
+        gate = self.gate.answered(self._gates.policy, connected_for)
+        if gate != self.gate:
+            self._set(gate, GateMove.ANSWERED)
+
+    def timed_out(self) -> bool:
+        """Nothing at all was heard. Whether the gate is tripped now: the server hangs."""
+        self._set(self.gate.timed_out(self._gates.policy, self._now(), "did not answer"), GateMove.SILENT)
+        return self.gate.tripped
+
+    # ---- starts -----------------------------------------------------------------------------------------------------
+
+    def lets_start(self, actor: ServerActor) -> bool:
+        """Whether this actor may start now; it may be, or bring, the probe."""
+        if self.parent is not None and self.parent._is_shut():
+            return False  # also for a session's probe: what keeps any child from starting has come up since
+        if self.probe is actor or any(call is self.probe for call in actor.mailbox.user):
+            return True  # it was let through before
+        if actor.is_asked_for_by_name:
+            return not self._is_shut() or self._now() >= self._around_at()
+        return self._admits(actor.mailbox.user[0] if actor.mailbox.user else actor)
+
+    def may_restart(self, *, by_name: bool) -> bool:
+        """Count one start after a loss or a failure. False: that was one too many, and the gate is shut now."""
+        settings, now = self._gates.context.settings, self._now()
+        self.intensity, is_too_intense = self.intensity.restarted(
+            now, settings.restart_intensity, settings.restart_period
+        )
+        if is_too_intense and not by_name:
+            self.quarantine()
+            return False
+        return True
+
+    def quarantine(self) -> None:
+        """It was restarted too often: the gate shuts for its cooldown, then passes a probe."""
+        period = self._gates.context.settings.restart_period
+        reason = f"{len(self.intensity.times)} restarts in {period:g}s"
+        gate = self.gate.quarantined(self._gates.policy, self._now(), reason)
+        self._set(gate, GateMove.QUARANTINED, words=reason)
+
+    def note_start(self) -> None:
+        """A child of the server starts now."""
+        (self.parent or self).last_start = self._now()
+
+    def connected(self, actor: ServerActor) -> None:
+        if self.parent is not None and self.parent.gate.is_troubled:
+            # Its children connect again; what a session's own child does after that is its own gate's.
+            self.parent._set(Gate(), GateMove.SESSION_CONNECTED)
+        # A handshake is no proof: if the attempt itself was the probe, the next call is.
+        self.probe_left(actor)
+        if actor.is_asked_for_by_name and self.gate.tripped and self.probe is None:
+            self._set(self.gate.half_open(), GateMove.BY_NAME)
+
+    def failed(self, ending: Ending, loss: Reason | None) -> None:
+        """A connect failed, or a connection was lost; both count at once. A hang was counted when its calls timed out,
+        and a server that forgot our session has not died."""
+        policy, now, draw = self._gates.policy, self._now(), self._gates.chance.random()
+        if ending.cause is Cause.CONNECT_FAILED:
+            gate = self.gate.connect_failed(policy, now, ending.detail, draw)
+        elif loss in (Reason.UNRESPONSIVE, Reason.EXPIRED):
+            gate = self.gate.probe_left()
+        else:
+            gate = self.gate.died(policy, now, ending.detail, draw)
+        if self.parent is not None and ending.cause is Cause.CONNECT_FAILED:
+            shared = self.parent.gate.connect_failed(policy, now, ending.detail, draw)
+            self.parent._set(shared, GateMove.FAILED, ending.cause, ending.detail)
+        self._set(gate, GateMove.FAILED, ending.cause, ending.detail)
+
+    def probe_left(self, who: Call | ServerActor) -> None:
+        """It is over without an answer. Harmless when it was not the probe."""
+        if self.probe is who:
+            self._set(self.gate.probe_left(), GateMove.PROBE_LEFT)
+
+    def watch(self) -> None:
+        """See to it that those who wait apply again: when the gate opens, or going around it is allowed again."""
+        if self.timer is not None:
+            self.timer.cancel()
+            self.timer = None
+        now, when = self._now(), self.shut_until
+        waiting = self._gates.waiting_at(self)
+        if any(actor.is_asked_for_by_name for actor in waiting):
+            around = self._around_at()
+            when = min(when, around) if when > now else around
+        if waiting and when > now:
+            self.timer = self._gates.context.timers.at(when, self._reopen)
+
+    @property
+    def shut_until(self) -> float:
+        """When it may open: its own gate, and its server's."""
+        return max(
+            self.gate.shut_until, self.parent.gate.shut_until if self.parent is not None else -math.inf
+        )
+
+    # ---- how --------------------------------------------------------------------------------------------------------
+
+    def _now(self) -> float:
+        return self._gates.now()
+
+    def _is_shut(self) -> bool:
+        return self.gate.admit(self._now())[1] is Pass.SHUT
+
+    def _around_at(self) -> float:
+        """When somebody who asked by name may go around a shut gate."""
+        return (self.parent or self).last_start + BYPASS_EVERY
+
+    def _admits(self, who: Call | ServerActor) -> bool:
+        gate, passed = self.gate.admit(self._now())
+        if passed is Pass.PROBE:
+            self._let_probe(gate, who)
+        return passed is not Pass.SHUT
+
+    def _let_probe(self, gate: Gate, who: Call | ServerActor) -> None:
+        self.probe = who
+        if isinstance(who, Call):
+            who.is_probe = True
+        self._set(gate, GateMove.HALF_OPEN)
+
+    def _unavailable(self) -> Unavailable:
+        gate, now = self.gate, self._now()
+        return Unavailable(
+            self._address.server,
+            failed_ago=now - gate.failed_at,
+            retry_in=gate.retry_in(now),
+            reason=gate.reason,
+        )
+
+    def _set(self, gate: Gate, move: GateMove, cause: Cause | None = None, words: str = "") -> None:
+        """`cause`: of the ending it follows from."""
+        was_tripped, self.gate = self.gate.tripped, gate
+        self._record.guarded = gate.is_troubled
+        if not gate.probing:
+            self.probe = None
+        self._gates.context.events.emit(
+            GateDecision,
+            self._address,
+            move=move,
+            failures=gate.failures,
+            shut_for=max(gate.shut_until - self._now(), 0.0),
+            tripped=gate.tripped,
+            cause=cause,
+            words=words,
+        )
+        self._ring()
+        for session in self._gates.sessions_behind(self):
+            session._ring()
+        if was_tripped and not gate.tripped:
+            self._gates.serve_held(self)
+
+    def _ring(self) -> None:
+        is_open = not self.gate.probing and self.gate.shut_until <= self._now()
+        if is_open and self._gates.waiting_at(self):
+            self._reopen()
+        else:
+            self.watch()
+
+    def _reopen(self) -> None:
+        """The gate may have opened: whoever waits at it applies again."""
+        for actor in self._gates.waiting_at(self):
+            if actor.start.place is Place.GATE:  # those before it may have made it leave
+                self._gates.apply(actor)
+
+
+@attrs.define(eq=False)
+class GuardedRecord(Record):
+    """What the actors of one server, or of one session of it, have in common, their gatekeeper included."""
+
+    gatekeeper: Gatekeeper = attrs.field(init=False)
+
+
+def keeper_of(actor: CallTable) -> Gatekeeper:
+    assert isinstance(actor.record, GuardedRecord)
+    return actor.record.gatekeeper

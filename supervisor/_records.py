@@ -1,0 +1,56 @@
+"""What is kept of one configured server, whatever becomes of its addresses.
+
+A `ServerRecord` per configured server holds what outlives every actor of it: its gatekeeper, and whether it can be
+used. A session's actor has a record of its own below it, with the server's load: what its child does is its own gate's,
+what keeps any child from starting is the server's.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Final
+
+import attrs
+
+from ..actors import CallTable, ServerActor
+from ..protocol.address import Address
+from ..protocol.config import Lifecycle
+from ..protocol.errors import CallError
+from ._availability import USABLE, Availability, Use
+from ._gatekeeper import GuardedRecord
+
+_KEEP_ALIVE: Final = Lifecycle.KEEP_ALIVE
+
+
+@attrs.define(eq=False)
+class ServerRecord(GuardedRecord):
+    parent: ServerRecord | None = None  # of a session's record: the server's own
+    address: Address = attrs.field(init=False)  # made once, because every call asks for it
+    available: Availability = USABLE  # a session's own besides: its child may need a login, or stay down
+    visit: ServerActor | None = None  # who is to find out what it has; None once that is known
+    failure: str | None = None  # why it last failed, a server's own in any scope; forgotten when it connects
+    failed_at: float = -math.inf
+
+    @property
+    def server(self) -> ServerRecord:
+        """The server's own, for a session's."""
+        return self.parent or self
+
+    @property
+    def is_kept(self) -> bool:
+        """It is kept alive, and may live."""
+        may_live = self.available.use not in (Use.DISABLED, Use.BROKEN)
+        return self.definition.lifecycle is _KEEP_ALIVE and may_live
+
+    @property
+    def refusal(self) -> CallError | None:
+        """Why it is not served at all: its definition, or somebody's wish."""
+        return self.available.refusal or (self.parent.available.refusal if self.parent is not None else None)
+
+    def __attrs_post_init__(self) -> None:
+        self.address = Address(self.definition.name)
+
+
+def record_of(actor: CallTable) -> ServerRecord:
+    assert isinstance(actor.record, ServerRecord)
+    return actor.record

@@ -1,0 +1,69 @@
+"""The rows of a room's status, read off its servers and their actors."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ..actors import ServerActor
+from ..protocol.address import Address
+from ..protocol.lifecycle import State
+from ..protocol.status import ServerStatus
+from ._availability import Use
+from ._directory import Directory
+from ._records import record_of
+
+
+def addresses(directory: Directory, server: str | None = None) -> Iterator[Address]:
+    """One per configured server, in order, then one per further live address; of `server` alone, if given. Servers may
+    come and go meanwhile."""
+    for name in [*directory.records] if server is None else [server]:
+        yield Address(name)
+    yield from sorted(one for one in directory.actors if not one.is_shared and server in (None, one.server))
+
+
+def status_row(directory: Directory, address: Address, now: float, tool_count: int | None) -> ServerStatus:
+    server = directory.records[address.server]
+    actor = directory.actors.get(address) or (server.visit if address.is_shared else None)
+    record = server if actor is None else record_of(actor)
+    # A session stands behind its own gate and its server's.
+    gate, behind = record.gatekeeper.gate, server.gatekeeper.gate
+    gate = behind if gate.shut_until <= behind.shut_until else gate
+    use = server.available if record.available.is_usable else record.available
+    return ServerStatus(
+        server=address.server,
+        scope=address.scope,
+        lifecycle=server.definition.lifecycle.value,
+        state=actor.life.state if actor is not None else State.IDLE,
+        incarnation=actor.life.incarnation if actor is not None else 1,
+        in_flight=actor.in_flight if actor is not None else 0,
+        queued=actor.queued if actor is not None else 0,
+        waiting_for=_waiting_for(actor),
+        waiting=_waiting(actor, now),
+        last_line=actor.last_line or None if actor is not None and _is_connecting(actor) else None,
+        tool_count=tool_count,
+        pid=actor.pid if actor is not None else None,
+        failure=record.failure,
+        failed_ago=now - record.failed_at if record.failure is not None else None,
+        retry_in=gate.retry_in(now) if gate.shut_until > now else None,
+        needs_auth=use.use is Use.NEEDS_LOGIN,
+        disabled=server.definition.disabled,
+        broken=str(use.refusal) if use.use is Use.BROKEN else None,
+        down=None if use.refusal is None or use.use is Use.BROKEN else str(use.refusal),
+    )
+
+
+def _is_connecting(actor: ServerActor) -> bool:
+    return actor.life.state is State.CONNECTING
+
+
+def _waiting_for(actor: ServerActor | None) -> str | None:
+    if actor is None:
+        return None
+    return "install" if actor.is_installing else actor.start.waiting_for
+
+
+def _waiting(actor: ServerActor | None, now: float) -> float | None:
+    """Seconds since it began to wait for what it waits for now: its cue, or its connection."""
+    if actor is None or (actor.start.waiting_for is None and not _is_connecting(actor)):
+        return None
+    return now - actor.start.waits_since

@@ -1,0 +1,192 @@
+"""Supervision: what a server actor may not decide, and asks.
+
+It is the `Supervisor` of every server actor. All of it is plain functions called from inside an actor's step, so a
+decision is never out of date when it is acted on. The policies are pure objects next door (`_gate`, `_restart`,
+`_pool`); each question goes to the one that knows: whether a call may be accepted to the gatekeeper, whether it may
+start to the starter, what a server has to the visits, what comes after an ending to `_endings`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Final, Protocol
+
+from ..actors import Call, CallTable, Decision, Handshake, Listing, Next, RoomContext, ServerActor
+from ..protocol.config import Lifecycle
+from ..protocol.errors import CallError
+from ..protocol.events import EndDecision
+from ..protocol.lifecycle import Ending, Means, State
+from ..protocol.start import Place
+from ._availability import down_with
+from ._directory import Directory
+from ._endings import refusal_on_the_way_out, what_follows
+from ._gatekeeper import keeper_of
+from ._records import record_of
+from ._starter import Starter, made_out_to
+from ._visiting import Visiting
+
+_KEEP_ALIVE: Final = Lifecycle.KEEP_ALIVE
+
+
+class Learner(Protocol):
+    """Where it puts what a server said of itself."""
+
+    def __call__(self, actor: ServerActor, handshake: Handshake, listing: Listing, revision: int) -> None: ...
+
+
+class Supervision:
+    def __init__(
+        self, context: RoomContext, directory: Directory, learn: Learner, visited: Callable[[str], None]
+    ) -> None:
+        self.starter = Starter(context, directory)
+        self.visiting = Visiting(directory, self.starter, visited)
+        self._context = context
+        self._directory = directory
+        self._learn = learn
+        self._on_closed: dict[ServerActor, list[Callable[[], None]]] = {}
+
+    # ---- what the room asks -----------------------------------------------------------------------------------------
+
+    def look_in(self, server: str, over: Callable[[ServerActor], None]) -> ServerActor:
+        """Start a server without a shared address once, for a caller who wants to know what it has; then call
+        `over(actor)`. Raises what a call would be refused with."""
+        actor = self.visiting.apart(server)
+        self.on_closed(actor, lambda: over(actor))
+        self.starter.request_by_policy(actor)
+        return actor
+
+    def on_closed(self, actor: ServerActor, callback: Callable[[], None]) -> None:
+        """Call it once, when the actor's incarnation has closed."""
+        self._on_closed.setdefault(actor, []).append(callback)
+
+    def release(self) -> None:
+        """The room is over: whoever still waits for an actor to close waits in vain."""
+        waiting, self._on_closed = self._on_closed, {}
+        for callbacks in waiting.values():
+            for callback in callbacks:
+                callback()
+
+    # ---- calls ------------------------------------------------------------------------------------------------------
+
+    def refusal(self, actor: CallTable, call: Call) -> CallError | None:
+        record = record_of(actor)
+        standing = self._directory.closing or record.refusal or refusal_on_the_way_out(actor)
+        if standing is not None:
+            return made_out_to(actor.address.server, standing)
+        return record.gatekeeper.refuses(actor, call)
+
+    def may_send(self, actor: CallTable, call: Call) -> bool:
+        return keeper_of(actor).may_send(call)
+
+    def answered(self, actor: CallTable, call: Call) -> None:
+        assert isinstance(actor, ServerActor)
+        keeper_of(actor).answered(self._context.backend.now() - actor.connected_at)
+
+    def silent(self, actor: CallTable) -> bool:
+        return keeper_of(actor).timed_out()
+
+    def left(self, actor: CallTable, call: Call) -> None:
+        keeper_of(actor).call_left(actor, call)
+
+    # ---- its start --------------------------------------------------------------------------------------------------
+
+    def request_start(self, actor: ServerActor) -> None:
+        self.starter.request(actor)
+
+    def withdraw_start(self, actor: CallTable) -> None:
+        assert isinstance(actor, ServerActor)
+        self.starter.withdraw(actor)
+
+    def ready(self, actor: ServerActor, handshake: Handshake, listing: Listing, revision: int) -> None:
+        record = record_of(actor)
+        holds_none = handshake.is_stateless and record.definition.url is not None
+        self.starter.admission.move(actor, Place.OUT if holds_none else Place.LIVE)
+        actor.start.by_policy = False
+        if handshake.is_its_choice:
+            record.server.era_hint = handshake.protocol_version
+        record.failure = record.server.failure = None
+        record.gatekeeper.connected(actor)
+        self._learn(actor, handshake, listing, revision)
+        self.visiting.learned(actor)
+
+    def listed(self, actor: ServerActor, handshake: Handshake, listing: Listing, revision: int) -> None:
+        self._learn(actor, handshake, listing, revision)
+
+    # ---- its rest ---------------------------------------------------------------------------------------------------
+
+    def rested(self, actor: ServerActor) -> None:
+        self.starter.admission.look()
+
+    def may_expire(self, actor: ServerActor) -> bool:
+        return self.starter.admission.may_expire(actor)
+
+    def health_interval(self, actor: ServerActor) -> float:
+        keeps = actor.record.definition.lifecycle is Lifecycle.KEEP_ALIVE and actor.address.is_shared
+        return (self._context.settings.health_interval or math.inf) if keeps else math.inf
+
+    def idle_timeout(self, actor: ServerActor) -> float:
+        definition = actor.record.definition
+        if definition.lifecycle is _KEEP_ALIVE or actor.subscriptions.uris:
+            return math.inf
+        if not actor.address.is_shared:
+            return math.inf  # a session's child has its session's idle limit, a call's has none
+        seconds = definition.idle_timeout
+        if seconds is None:
+            seconds = 0.0 if definition.lifecycle is Lifecycle.EAGER else self._context.settings.idle_timeout
+        return seconds or math.inf
+
+    # ---- its end ----------------------------------------------------------------------------------------------------
+
+    def failed(self, actor: ServerActor, ending: Ending) -> None:
+        """It counts at once: the gate is shut while the old tree is being stopped."""
+        if not ending.cause.has(Means.FAILED):
+            return  # it was being left already, for a stronger cause
+        record, now = record_of(actor), self._context.backend.now()
+        if not actor.address.is_call:
+            actor.start.after_failure = True
+        for one in (record, record.server):
+            one.failure, one.failed_at = ending.detail, now
+        record.gatekeeper.failed(ending, actor.loss)
+
+    def parked(self, actor: ServerActor, bug: CallError) -> None:
+        record = record_of(actor)
+        record.available = record.available.unless_defined(down_with(bug))
+        self.visiting.tried(actor, is_over=True)
+        actor.start.by_policy = False
+        if actor.life.state is State.IDLE:
+            self.starter.admission.move(actor, Place.OUT)
+        elif actor.start.place is Place.STARTING:
+            # Its permit is free; its slot is, when its tree is gone.
+            self.starter.admission.move(actor, Place.LIVE)
+        record.gatekeeper.probe_left(actor)
+
+    def closed(self, actor: ServerActor, ending: Ending) -> Decision:
+        try:
+            return self._after(actor, ending)
+        finally:
+            for callback in self._on_closed.pop(actor, ()):
+                callback()
+
+    def _after(self, actor: ServerActor, ending: Ending) -> Decision:
+        actor.start.by_policy = False
+        if not ending.cause.has(Means.FAILED):
+            # Before its place goes to the next, who may be of the same server.
+            keeper_of(actor).probe_left(actor)
+        self.starter.admission.move(actor, Place.OUT)
+        is_closing = self._directory.closing is not None
+        general = self._context.settings.restart_policy
+        decision = what_follows(actor, ending, general, is_closing=is_closing)
+        if decision.then is Next.GONE and not is_closing:
+            self._directory.forget(actor)
+        actor.start.by_policy = decision.then is Next.CONNECT
+        self.visiting.tried(actor, is_over=decision.then is not Next.CONNECT)
+        if decision.then in (Next.CONNECT, Next.DOWN):
+            self._context.events.emit(
+                EndDecision,
+                actor.address,
+                actor.life.incarnation,
+                cause=ending.cause,
+                then=decision.then.value,
+            )
+        return decision
