@@ -24,7 +24,7 @@ import attrs
 
 from ..protocol.config import Config, Isolation, Lifecycle, ServerDefinition
 from ..protocol.errors import CallError, GreenroomError, UnknownServer, UnknownTool
-from ..protocol.events import Event, Kind, Lagged, Transition
+from ..protocol.events import CallAccepted, CallEnded, Event, Kind, Lagged, Step, Transition
 from ..protocol.index import Target
 from ..protocol.lifecycle import State
 from ._event_log import follow
@@ -288,7 +288,8 @@ class _Watch:
         point = _point_of(event)
         if point == State.CONNECTING.value:
             marks.clear()
-        marks[point] = event.at
+        if point is not None:
+            marks[point] = event.at
         if point == State.CLOSED.value:
             self._count(marks)
             marks.clear()
@@ -311,8 +312,19 @@ _SPANS: Final = {
 }
 
 
-def _point_of(event: Event) -> str:
-    return event.after.value if isinstance(event, Transition) else event.detail
+def _point_of(event: Event) -> str | None:
+    """The point of a cycle that this event marks."""
+    match event:
+        case Transition():
+            return event.after.value
+        case Step():
+            return event.step.value
+        case CallAccepted():
+            return "accepted"
+        case CallEnded():
+            return "ended"
+        case _:
+            return None
 
 
 # ---- what is held ---------------------------------------------------------------------------------------------------

@@ -71,11 +71,12 @@ if TYPE_CHECKING:
         Lagged,
         Note,
         NoteCode,
+        StartMoved,
         Step,
         Transition,
     )
     from .protocol.index import Ambiguous, Counts, Index, Missing, Place, Target
-    from .protocol.lifecycle import Cause, Reason, State
+    from .protocol.lifecycle import Cause, Means, Reason, State
     from .protocol.result import Completion, PromptMessages, ResourceContents, ToolResult
     from .protocol.search import Match, SearchPage
     from .protocol.status import ServerStatus
@@ -99,10 +100,11 @@ _HOMES = {
     ),
     "protocol.events": (
         "CallAccepted", "CallEnded", "CallEvent", "CallSent", "CatalogueChanged", "ConnectStep", "EndDecision", "Event",
-        "Eviction", "GateDecision", "GateMove", "Kind", "Lagged", "Note", "NoteCode", "Step", "Transition",
+        "Eviction", "GateDecision", "GateMove", "Kind", "Lagged", "Note", "NoteCode", "StartMoved", "Step",
+        "Transition",
     ),
     "protocol.index": ("Ambiguous", "Counts", "Index", "Missing", "Place", "Target"),
-    "protocol.lifecycle": ("Cause", "Reason", "State"),
+    "protocol.lifecycle": ("Cause", "Means", "Reason", "State"),
     "protocol.result": ("Completion", "PromptMessages", "ResourceContents", "ToolResult"),
     "protocol.search": ("Match", "SearchPage"),
     "actors": ("AuthFor", "Call", "ConnectorFactory", "Host", "ServerRequest", "Subscription"),
@@ -153,6 +155,7 @@ __all__ = [
     "Lagged",
     "Lifecycle",
     "Match",
+    "Means",
     "Missing",
     "NeedsAuth",
     "Note",
@@ -180,6 +183,7 @@ __all__ = [
     "Session",
     "SessionNeeded",
     "Settings",
+    "StartMoved",
     "State",
     "Step",
     "Subscription",

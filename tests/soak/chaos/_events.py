@@ -18,6 +18,7 @@ from typing import Any
 
 import attrs
 
+from greenroom.protocol.events import NoteCode
 from greenroom.protocol.lifecycle import TABLE, State
 
 from ._books import Contradiction
@@ -25,7 +26,7 @@ from ._cast import MOST_SLOTS
 
 _MOVES = {(before.value, after.value) for before, row in TABLE.items() for after in row.values()}
 _NEXT = (State.CLOSED.value, State.IDLE.value)  # the next incarnation's beginning, the supervisor's to decide
-_SUSPICIOUS = ("Traceback", "a timer failed", "callback of", "a reader of events raised", "is restarted")
+_BUGS = {code.value for code in (NoteCode.BUG, NoteCode.CALLBACK, NoteCode.READER)}
 
 
 @attrs.define
@@ -85,7 +86,7 @@ class EventLog:
             self._move(event)
         elif event["kind"] == "call":
             self._call(event)
-        elif any(word in event.get("detail", "") for word in _SUSPICIOUS):
+        elif event.get("code") in _BUGS:
             raise Contradiction(f"a bug is told of: {event}")
 
     def _move(self, event: Mapping[str, Any]) -> None:
