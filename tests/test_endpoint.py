@@ -919,6 +919,58 @@ def test_whatever_points_to_a_resource_is_remembered_for_who_was_given_it(
     run_virtual(backend, body)
 
 
+def test_the_message_of_a_servers_error_says_whose_it_is() -> None:
+    said: list[str] = []
+    job: Any = Ended()
+    job.fail = lambda _code, message, _data: said.append(message)
+    answers.fail(job, RemoteError("no", server="s", rpc_code=-7))
+    assert said == ["[s] no"]
+
+
+def test_a_name_of_several_is_told_with_whose_it_may_be(backend: str) -> None:
+    async def body() -> None:
+        async with open_room({"a": FakeServer(), "b": FakeServer()}, toolPrefix="none") as room:
+            for server in "ab":
+                await room.connect(server)
+            client = Client(Direct(room))
+            answer = client.ask("tools/call", {"name": "echo"})
+            assert answer["isError"]
+            assert answer["_meta"]["greenroom/error"] == {"error": "ambiguous_tool"}
+            assert "a_echo" in answer["content"][0]["text"]
+
+    run_virtual(backend, body)
+
+
+def test_only_who_asked_for_progress_has_a_server_report_it(backend: str) -> None:
+    server = FakeServer()
+
+    async def body() -> None:
+        async with open_room({"a": server}) as room:
+            await room.connect("a")
+            (connection,) = server.connections
+            request, asked = connection.request, list[bool]()
+
+            def note(exchange: Any) -> None:
+                asked.append(exchange.wants_progress)
+                request(exchange)
+
+            connection.request = note
+            client = Client(Direct(room))
+            for number, meta in enumerate(({}, {"x": 1}, ENVELOPE), 1):
+                for said in (meta, {**meta, "progressToken": 0}):
+                    params = {"name": "a_echo", "_meta": said}
+                    message = {
+                        "jsonrpc": "2.0",
+                        "id": f"{number}{said}",
+                        "method": "tools/call",
+                        "params": params,
+                    }
+                    client.say(message)
+            assert asked == [False, True] * 3
+
+    run_virtual(backend, body)
+
+
 def test_a_change_is_announced_when_it_can_be_seen(backend: str) -> None:
     order: list[str] = []
 

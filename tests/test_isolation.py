@@ -195,6 +195,32 @@ def test_a_calls_child_is_not_met_anew_for_a_client_that_comes_meanwhile(backend
     run_virtual(backend, main)
 
 
+def test_a_session_whose_call_waits_for_a_place_does_not_idle_away(backend: str) -> None:
+    server = FakeServer(call_latency=200.0)
+    entries = {"a": {"isolation": "per_session", "maxInFlight": 1, "idleTimeout": 1}}
+    settings: dict[str, Any] = {"requestTimeoutMs": 300_000, "queueTimeoutMs": 300_000}
+
+    async def main() -> None:
+        async with (
+            open_room({"a": server}, entries=entries, **settings) as room,
+            room.session("one") as one,
+            room.session("two") as two,
+        ):
+            await one.connect("a")
+            await two.connect("a")
+            started = server.starts
+            async with Outcomes() as calls:
+                calls.start(one, "a_echo", {"n": 1})
+                await settle()
+                calls.start(two, "a_echo", {"n": 2})
+                await anyio.sleep(150.0)
+                assert (server.starts, server.live) == (started, 2)
+            assert [call.outcome for call in calls.all] == ['{"n": 1}', '{"n": 2}']
+            assert server.starts == started
+
+    run_virtual(backend, main)
+
+
 def test_two_calls_at_once_have_two_children(backend: str) -> None:
     async def main() -> None:
         server = FakeServer(call_latency=1.0)

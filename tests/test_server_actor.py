@@ -34,10 +34,11 @@ from greenroom import (
 from greenroom.actors import Call, Exchange, LostReason, RpcError
 from greenroom.actors._incarnation import ACTING
 from greenroom.actors._inputs import answer_inputs
+from greenroom.actors._waits import Waits
 from greenroom.protocol.config import Settings
 from greenroom.protocol.errors import BadArguments, CallError, ProtocolFault, RpcRefusal
 from greenroom.protocol.events import CallEnded, CallEvent, Note
-from greenroom.protocol.lifecycle import Reason
+from greenroom.protocol.lifecycle import Cause, Ending, Life, Reason, State
 from greenroom.testing._fake import HANG, FakeServer, fake_connectors, tool
 from greenroom.testing._fake_connection import FakeConnection
 
@@ -1139,6 +1140,155 @@ def test_a_lease_keeps_a_resting_server_and_its_return_starts_the_clock(backend:
             assert server.live == 1
             await anyio.sleep(2.0)
             assert server.live == 0
+
+    run_virtual(backend, body)
+
+
+def test_what_was_never_sent_is_given_a_second_server_and_no_third(backend: str) -> None:
+    server = FakeServer()
+
+    async def body() -> None:
+        async with open_room({"a": server}) as room:
+            await room.connect("a")
+            server.blocked = True
+            async with Outcomes() as calls:
+                call = calls.start(room, "a_echo")
+                for start in (1, 2):
+                    await settle()
+                    assert (server.starts, call.outcome) == (start, None)
+                    server.blocked = False
+                    (connection,) = server.connections
+                    server.list_latency = 1.0
+                    connection.lose(LostReason("exited with code 3", 3))
+                    if start == 1:
+                        await anyio.sleep(0.5)
+                        server.blocked = True  # it has read all up to its list
+                        await anyio.sleep(1.0)
+            assert isinstance(call.error, ServerLost)
+            assert call.error.reach is Reach.NOT_SENT
+            assert (server.starts, len(server.calls)) == (2, 0)
+
+    run_virtual(backend, body)
+
+
+def test_a_server_has_one_alarm(backend: str) -> None:
+    server = FakeServer()
+
+    async def body() -> None:
+        async with open_room({"a": server}) as room:
+            await room.connect("a")
+            at_rest = len(room._runtime.context.timers._heap)
+            for _ in range(5):
+                await room.call("a_echo")
+                await anyio.sleep(65.0)
+            await settle()
+            assert len(room._runtime.context.timers._heap) == at_rest
+
+    run_virtual(backend, body)
+
+
+def test_what_was_sent_to_a_server_that_dies_while_it_drains_may_have_run(backend: str) -> None:
+    """However harmless it is: there is no next server to send it to."""
+    server = FakeServer(tools=[tool("echo", annotations=READ_ONLY)], call_latency=HANG)
+
+    async def body() -> None:
+        async with open_room({"a": server}) as room, anyio.create_task_group() as tasks:
+            await room.connect("a")
+            async with Outcomes() as calls:
+                call = calls.start(room, "a_echo")
+                await settle()
+                tasks.start_soon(room.drain, "a")
+                await settle()
+                server.crash()
+            assert isinstance(call.error, ServerLost)
+            assert call.error.reach is Reach.SENT
+
+    run_virtual(backend, body)
+
+
+def test_who_comes_while_a_failed_attempt_is_cleared_away_waits_for_the_next(backend: str) -> None:
+    server = FakeServer(refuse_greeting="not today", stop_latency=2.0)
+
+    async def body() -> None:
+        entry = {"lifecycle": "keep-alive"}
+        async with open_room({"a": server}, entries={"a": entry}, cooldownMs=1_000) as room:
+            await anyio.sleep(1.0)
+            assert (server.starts, server.live) == (1, 1)  # it has failed, and is being stopped
+            server.refuse_greeting = None
+            await room.connect("a")
+            assert server.starts == 2
+
+    run_virtual(backend, body)
+
+
+def test_who_waits_is_told_once_in_order_and_may_make_another_leave() -> None:
+    waits, told = Waits(), list[str]()
+    life = Life()
+    leave: list[Callable[[], None]] = []
+
+    def first(_error: CallError | None) -> None:
+        told.append("first")
+        leave.pop()()
+
+    waits.add(first, 1.0, life, by_name=False)
+    leave.append(waits.add(lambda _: told.append("second"), 2.0, life, by_name=False))
+    waits.add(lambda _: told.append("third"), 3.0, life, by_name=False)
+    waits.tell(None)
+    assert told == ["first", "third"]
+    waits.tell(None)
+    assert told == ["first", "third"]
+
+
+def test_who_has_waited_long_enough_is_told_and_others_wait_on() -> None:
+    waits, told = Waits(), list[float]()
+    for since in (1.0, 2.0, 3.0):
+        waits.add(lambda _, since=since: told.append(since), since, Life(), by_name=False)
+    waits.tell_early(ConnectFailed("no slot", server="a"), 2.0, Life())
+    assert told == [1.0, 2.0]
+    assert waits.since(Life()) == 3.0
+
+
+def test_a_server_that_is_told_to_leave_before_it_has_begun_is_not_started(backend: str) -> None:
+    server = FakeServer()
+
+    async def body() -> None:
+        async with open_room({"a": server}) as room:
+            actor = _actor(room)
+            actor.request_start()
+            assert actor.life.state is State.CONNECTING
+            actor.leave(Ending(Cause.EVICTED))
+            await anyio.sleep(1.0)
+            assert (server.starts, actor.life.state) == (0, State.IDLE)
+
+    run_virtual(backend, body)
+
+
+def test_only_a_change_of_its_lists_has_them_read_and_what_ends_a_question_is_told_nobody(
+    backend: str,
+) -> None:
+    server, heard = FakeServer(), list[str]()
+
+    async def ask_somebody(_request: Any) -> Any:
+        await anyio.sleep_forever()
+
+    async def body() -> None:
+        async with Greenroom.open(
+            {"mcpServers": {"a": {"command": "fake"}}},
+            cache_path=":memory:",
+            connectors=fake_connectors({"a": server}),
+            bootstrap=False,
+            on_sampling=ask_somebody,
+            on_notification=lambda _address, method, _params: heard.append(method),
+        ) as room:
+            await room.connect("a")
+            asked, hooks = requests_of(server), server.connections[0].hooks
+            hooks.on_request(7, "sampling/createMessage", {"messages": []})
+            await settle()
+            hooks.on_notification("notifications/cancelled", {"requestId": 7})
+            hooks.on_notification("notifications/message", {"level": "info"})
+            hooks.on_notification("notifications/resources/updated", {"uri": "x:/"})
+            await anyio.sleep(1.0)
+            assert (asked, heard) == ([], ["notifications/message", "notifications/resources/updated"])
 
     run_virtual(backend, body)
 

@@ -681,6 +681,9 @@ def test_a_newer_stream_replaces_the_one_before_whose_end_is_no_news() -> None:
     first.end(b"{}", None)
     assert ear.due == []
     assert ear.said[1][1]["notifications"]["resourceSubscriptions"] == ["x:/"]
+    ear.subscriptions.add("a:/")
+    ear.listening.refresh()
+    assert ear.said[2][1]["notifications"]["resourceSubscriptions"] == ["a:/", "x:/"]
 
 
 def test_an_older_server_is_told_each_wish_by_itself() -> None:
