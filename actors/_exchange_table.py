@@ -138,7 +138,7 @@ class ExchangeTable:
         error, result = message.error, bytes(message.result)
         if error is not ABSENT and bytes(error) != b"null":
             exchange.end(None, decode_error(bytes(error)))
-        elif result.startswith(b"{"):
+        elif result[:1] == b"{":  # `startswith` takes three times as long
             exchange.end(result, None)
         else:
             said = excerpt(result) if result else "nothing"

@@ -27,7 +27,7 @@ from . import _rpc as rpc
 from ._client_requests import ClientRequests
 from ._exposure import Exposure
 from ._jobs import Job, RpcFault, Spawn
-from ._signed import result_without_ours, without_ours
+from ._signed import ESCAPE, NAMED, result_without_ours, without_ours
 
 HANDSHAKE_VERSIONS: Final = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25")
 STATELESS_VERSIONS: Final = rpc.MODERN_VERSIONS
@@ -145,7 +145,11 @@ class ClientSession:
         try:
             envelope = rpc.read_envelope(line)
             key = rpc.read_id(envelope)
-            self._take(envelope, key)
+            method = envelope.method
+            if key and method in _JOBS:
+                self._begin(method, envelope, key)
+            else:
+                self._take(envelope, key)
         except RpcFault as fault:
             if key:
                 self._send(rpc.error_line(key, fault))
@@ -185,8 +189,6 @@ class ClientSession:
             self._take_answer(envelope, key)
         elif not key:
             self._take_notification(method, envelope)
-        elif method in _JOBS:
-            self._begin(method, envelope, key)
         elif method in LISTS and self._exposure.settling_time:
             self._list_later(method, envelope, key)
         elif method in self._answer:
@@ -277,7 +279,8 @@ class ClientSession:
             job.plain = rpc.read_plain_call(envelope.params)
         if job.plain is None:
             self._look_into(job)
-        self._admit(key)
+        if self._closing or key in self._open or len(self._open) >= self._endpoint.max_open:
+            self._admit(key)  # raises
         self._open[key] = job
         try:
             if not self._exposure.begin(job):
@@ -356,7 +359,8 @@ class ClientSession:
 
     def job_raw(self, job: Job, result: bytes, *, modern: bool) -> None:
         try:
-            result = result_without_ours(result)
+            if result.find(NAMED) >= 0 or result.find(ESCAPE) >= 0:
+                result = result_without_ours(result)
             if job.modern:
                 cached = _UNCACHED if job.method == "resources/read" else {}
                 result = rpc.for_modern(result, {_SERVER_INFO_KEY: self._endpoint.server_info()}, cached)

@@ -34,17 +34,33 @@ _ASKED_OF_SERVERS: Final = (
 )
 
 
+_ASKED_OF_THE_ROOM: Final = (
+    "answer_with",
+    "catalogued",
+    "entry",
+    "events",
+    "reconnect",
+    "refresh",
+    "restart_outdated",
+    "roots_changed",
+    "set_log_level",
+    "settled",
+)
+
+
 class InSession:
-    """A `DirectRoom`. `room` is a `Greenroom`, `session` an open session of it."""
+    """A `DirectRoom`. `room` is a `Greenroom`, `session` an open session of it.
+
+    Each name is said, and none passed on by `__getattr__`: a class that has one looks every name up the slow way.
+    """
 
     def __init__(self, room: Any, session: Any) -> None:
         self._room = room
         self._scope = f"session:{session.name}"
         for name in _ASKED_OF_SERVERS:
             setattr(self, name, getattr(session, name))
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._room, name)
+        for name in _ASKED_OF_THE_ROOM:
+            setattr(self, name, getattr(room, name))
 
     @property
     def config(self) -> Config:
@@ -53,6 +69,10 @@ class InSession:
     @property
     def index(self) -> Index:
         return self._room.index
+
+    @property
+    def is_learning(self) -> bool:
+        return self._room.is_learning
 
     def status(self) -> list[ServerStatus]:
         """The room's rows. Where this session has a child of its own, that child's row stands in place of the

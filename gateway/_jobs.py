@@ -94,7 +94,9 @@ class Job:
 
     def answer_raw(self, result: bytes, *, modern: bool = False) -> None:
         """End with a result as a server sent it; `modern` if the server speaks 2026-07-28."""
-        if self._end():
+        if not self._ended:
+            self._ended = True  # `_end`, here because nearly every call of a tool ends here
+            self._call = None
             self._sink.job_raw(self, result, modern=modern)
 
     @property

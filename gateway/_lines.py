@@ -45,7 +45,7 @@ class LineWriter:
         self._wake = backend.waiter()
         self._relief: Waiter | None = None
         self._empty: Waiter | None = None
-        self._gathering = False  # a line was written, and the client not heard since
+        self.gathering = False  # a line was written, and the client not heard since: who hears it says so
         self.waiting = 0  # bytes
         self.broken = False  # the other end is closed; everything sent from here on is dropped
         self.fault: OSError | None = None  # what broke it
@@ -62,9 +62,12 @@ class LineWriter:
         """Write `line`, now or in its turn. False: too much is waiting already, and it is not a short one."""
         if self.broken:
             return True
-        if not (self.waiting or self._gathering):
-            self._gathering = True
-            written = self._write(line)
+        if not (self.waiting or self.gathering):
+            self.gathering = True
+            try:  # as in `_write`: nearly every line goes out here
+                written = os.write(self._fd, line)
+            except OSError:
+                written = self._write(line)
             if written == len(line) or self.broken:
                 return True
             self._wait(memoryview(line)[written:])
@@ -74,16 +77,12 @@ class LineWriter:
         self._wait(line)
         return True
 
-    def heard(self) -> None:
-        """The client has said something: its answer goes out at once."""
-        self._gathering = False
-
     async def run(self) -> None:
         """Write what waits, as fast as the client reads. Runs until cancelled or broken."""
         while not self.broken:
             await self._wake.wait()
             self._wake = self._backend.waiter()
-            self._gathering = False
+            self.gathering = False
             self._write_waiting()
             while self._queue:
                 with suppress(PermissionError):  # a file: it takes what it can at once, or says why not

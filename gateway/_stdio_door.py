@@ -156,25 +156,26 @@ class StdioDoor:
         if not data:
             self._eof = True
             return False
-        self._writer.heard()
+        writer = self._writer
+        writer.gathering = False  # its answer goes out at once
         lines = self._splitter.feed(data)
         if len(lines) > _LINES_A_TURN:
             self._rest = lines[::-1]
             return self._take_rest()
-        return self._take(lines)
-
-    def _take(self, lines: list[bytes | bytearray]) -> bool:
-        """False: nothing more is read from the client until it reads its answers."""
         for line in lines:
             if line and not line.isspace():
                 self._receive(bytes(line))  # a large one is copied; any other is itself
-        return not (self._writer.congested or self._writer.broken)
+        # False: nothing more is read from the client until it reads its answers.
+        return not (writer.broken or (writer.waiting and writer.congested))
 
     def _take_rest(self) -> More:
         """The lines of one turn."""
         lines = self._rest[: -_LINES_A_TURN - 1 : -1]
         del self._rest[-_LINES_A_TURN:]
-        if not self._take(lines):
+        for line in lines:
+            if line and not line.isspace():
+                self._receive(bytes(line))
+        if self._writer.broken or self._writer.congested:
             return False
         return AGAIN if self._rest else True
 

@@ -263,7 +263,8 @@ class Greenroom(Calls):
     @property
     def index(self) -> Index:
         """The published index of all names."""
-        return self._live.router.index
+        runtime = self._runtime
+        return runtime.router.index if runtime.is_built else self._live.router.index
 
     @property
     def run_id(self) -> str:

@@ -12,7 +12,7 @@ from mcp import types
 from tests.support.said import asked, said
 from tests.support.whole import RawClient, direct_door
 
-from greenroom.gateway._direct._links import Links, may_link
+from greenroom.gateway._direct._links import LINK, Links
 from greenroom.gateway._direct._readable import readable, readable_tool
 
 SCHEMA = {"type": "object"}
@@ -121,7 +121,7 @@ def test_whatever_a_result_points_to_is_remembered_and_the_later_giver_is_meant(
     assert "c" not in links._givers.values()
     links.add("c", "x" * 4096)
     assert links.giver("x" * 4096) == "c"
-    assert [may_link(encoded({"content": [each]})) for each in (link, embedded, {"type": "text"})] == [
+    assert [LINK in encoded({"content": [each]}) for each in (link, embedded, {"type": "text"})] == [
         True,
         True,
         False,

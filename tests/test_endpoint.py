@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import inspect
 import json
 import sys
 from collections.abc import AsyncGenerator, Generator
@@ -30,8 +31,9 @@ from greenroom.gateway._direct import _answers as answers
 from greenroom.gateway._direct._direct_client import DirectClient
 from greenroom.gateway._endpoint import HANDSHAKE_VERSIONS, Endpoint
 from greenroom.gateway._exposure import Proxy
-from greenroom.gateway._in_session import _ASKED_OF_SERVERS, InSession
+from greenroom.gateway._in_session import _ASKED_OF_SERVERS, _ASKED_OF_THE_ROOM, InSession
 from greenroom.gateway._jobs import Job, RpcFault
+from greenroom.gateway._room import DirectRoom
 from greenroom.gateway._signed import error_data_of, question_of, result_without_ours, without_ours
 from greenroom.gateway._suspended import StateSigner, SuspendableCall, SuspendedCalls
 from greenroom.protocol.address import Address
@@ -1178,14 +1180,24 @@ def test_a_command_is_shown_its_own_child_where_it_has_one() -> None:
 
     names = {name: name for name in _ASKED_OF_SERVERS}
     room, session = (
-        SimpleNamespace(surveying=surveying, config="config", index="index"),
+        SimpleNamespace(
+            surveying=surveying,
+            config="config",
+            index="index",
+            is_learning=True,
+            **{name: f"the room's {name}" for name in _ASKED_OF_THE_ROOM},
+        ),
         SimpleNamespace(name="x", **names),
     )
     seen = InSession(room, session)
     assert [(row.server, row.scope) for row in seen.status()] == [
         ("a", "session:x"), ("b", "shared"), ("b", "session:y"), ("c", "shared"),
     ]  # fmt: skip
-    assert (seen.config, seen.index) == ("config", "index")
+    assert (seen.config, seen.index, seen.is_learning) == ("config", "index", True)
+    everything = {
+        name for each in inspect.getmro(DirectRoom) for name in vars(each) if not name.startswith("_")
+    }
+    assert not [name for name in everything if not hasattr(seen, name)], "all that a door uses"
     asked = (
         "call",
         "connect",

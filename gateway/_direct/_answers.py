@@ -20,7 +20,7 @@ from .._jobs import Job, RpcFault
 from .._marks import ERROR
 from .._room import WholeCall
 from .._signed import error_data_of
-from ._readable import readable, readable_tool
+from ._readable import readable
 
 NO_RESOURCE: Final = -32002  # until 2025-11-25; a wrong parameter since
 
@@ -28,7 +28,7 @@ NO_RESOURCE: Final = -32002  # until 2025-11-25; a wrong parameter since
 def end(job: Job, call: WholeCall) -> None:
     """End `job` as its call ended. A call that was cancelled has nobody to tell."""
     if call.result is not None:
-        result = readable_tool(call.result) if job.plain else readable(job.method, job.params, call.result)
+        result = readable(job.method, job.params, call.result)
         job.answer_raw(result, modern=call.protocol_version in rpc.MODERN_VERSIONS)
     elif call.error is not None:
         fail(job, call.error)

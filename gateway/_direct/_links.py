@@ -45,9 +45,7 @@ class _Result(msgspec.Struct):
 _result: Final = msgspec.json.Decoder(_Result)
 
 
-def may_link(result: bytes) -> bool:
-    """Whether a tool's result may hold a link or an embedded resource: a look that costs a plain result nothing."""
-    return b'"resource' in result
+LINK: Final = b'"resource'  # a tool's result that holds a link or an embedded resource has this in it
 
 
 class Links:

@@ -18,8 +18,16 @@ from .. import _rpc as rpc
 _MOST_VALUES: Final = COMPLETIONS
 
 
+CONTENT: Final = b'"content":'  # ten bytes
+LIST: Final = (
+    b"[{",
+    b"[]",
+    b" [",
+)  # what stands behind it in nearly every result of a tool; such a one passes
+
+
 def readable_tool(result: bytes) -> bytes:
-    if b'"content":[' in result or b'"content": [' in result:
+    if result.find(b'"content":[') >= 0 or result.find(b'"content": [') >= 0:
         return result
     parts: dict[str, Any] = dict(rpc.read_parts(msgspec.Raw(result)))
     kind = rpc.read_value(parts.get("resultType"))

@@ -56,6 +56,8 @@ class Shown:
         self._room = room
         self._made: _Made | None = None
         self._digests: dict[str, bytes] = {}
+        self._index: Index | None = None
+        self._found: dict[str, Target] = {}  # in that index: tools that were asked for, and are shown
         finish(self.changing())
 
     def listing(self, method: str, *, modern: bool) -> Mapping[str, Any] | None:
@@ -66,8 +68,16 @@ class Shown:
 
     def tool(self, name: str) -> Target | None:
         """A tool that is shown under this very name."""
-        target = self._room.index.get(name)
-        return target if target is not None and self.is_chosen(target) else None
+        index = self._room.index
+        if index is not self._index:
+            self._index, self._found = index, {}
+        target = self._found.get(name)
+        if target is None:
+            target = index.get(name)
+            if target is None or not self.is_chosen(target):
+                return None
+            self._found[name] = target  # whether it is chosen is asked once, not at each call
+        return target
 
     def is_chosen(self, target: Target) -> bool:
         """Whether a target is a tool of this door at all."""
