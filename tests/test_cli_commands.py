@@ -9,8 +9,9 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -18,7 +19,7 @@ from tests.support.door_rooms import NOW, FakeRoom
 from tests.support.gateway import faulty, gone_within, logged_pids
 
 from greenroom.actors._catalogue_file import CatalogueFile, default_cache_path
-from greenroom.gateway._cli import _act
+from greenroom.gateway._cli import _act, _look
 from greenroom.gateway._cli._act import given_args, patient, split_pairs
 from greenroom.gateway._cli._common import say_whose
 from greenroom.gateway._cli._look import _status_lines
@@ -268,14 +269,20 @@ def test_the_status_says_in_a_line_what_is_worth_knowing() -> None:
         "2 of 4 connected, 4 tools",
     ]
     room.rows = {
-        "clock": {"waiting_for": "permit", "waiting": 3.0, "retry_in": 7.6, "down": "it was drained"}
+        "clock": {
+            "waiting_for": "permit",
+            "waiting": 3.0,
+            "queued": 1,
+            "retry_in": 7.6,
+            "down": "it was drained",
+        }
     }
     (line,) = (
         line
         for line in _status_lines(finish(status_view(CatalogueReader(room, hints=FOR_PEOPLE), room)))
         if "clock" in line
     )
-    assert line.endswith("waiting for permit for 3 s; it was drained; retry in 8s")
+    assert line.endswith("0 in flight, 1 queued; waiting for permit for 3 s; it was drained; retry in 8s")
 
 
 class Asked:
@@ -307,6 +314,31 @@ def test_reconnect_succeeds_when_every_server_does(
     assert run(["reconnect"]) == code
     marks = [f"✗ s{n}: no" if error else f"✓ s{n}" for n, error in enumerate(errors)]
     assert capsys.readouterr().out.splitlines() == (marks or ["No server was connected; nothing to do."])
+
+
+def test_what_is_searched_for_is_asked_as_it_was_typed(
+    home: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[Any] = []
+
+    class Source:
+        origin: Mapping[str, Any] = MappingProxyType({"source": "cache"})
+
+        def look(self, arguments: Any) -> Any:
+            asked.append(arguments)
+            details = {"greenroom/details": {"mode": "search"}}
+            return {"content": [{"type": "text", "text": "found"}], "_meta": details}
+
+    monkeypatch.setattr(_look, "open_source", lambda *_: Source())
+    assert run(["search", "read", "file"]) == 0
+    assert (
+        run(["search", "r.*", "--regex", "--server", "s", "--limit", "3", "--offset", "6", "--schemas"]) == 0
+    )
+    assert asked == [
+        {"search": "read file", "regex": False, "includeSchemas": False, "limit": 12, "offset": 0},
+        {"search": "r.*", "regex": True, "includeSchemas": True, "limit": 3, "offset": 6, "server": "s"},
+    ]
+    assert capsys.readouterr().out == "found\nfound\n"
 
 
 def test_a_pair_goes_before_the_same_argument_in_args(

@@ -48,7 +48,24 @@ async def break_down(_params: Mapping[str, Any]) -> Any:
     raise ZeroDivisionError("oh")
 
 
-METHODS: dict[str, control.Handler] = {"echo": echo, "refuse": refuse, "break": break_down}
+async def nest(_params: Mapping[str, Any]) -> Any:
+    value: Any = []
+    for _ in range(100_000):
+        value = [value]
+    return value
+
+
+async def say_nothing_sayable(_params: Mapping[str, Any]) -> Any:
+    return {"x": object()}
+
+
+METHODS: dict[str, control.Handler] = {
+    "echo": echo,
+    "refuse": refuse,
+    "break": break_down,
+    "nest": nest,
+    "odd": say_nothing_sayable,
+}
 
 
 def mode_of(path: Path) -> int:
@@ -87,6 +104,12 @@ def test_a_command_finds_it_and_is_answered(backend: str) -> None:
             with pytest.raises(client.GatewayError, match="bug in Greenroom") as broken:
                 gateway.ask("break")
             assert broken.value.code == "bug"
+            for method, why in (("nest", "nested too deeply"), ("odd", "not JSON serializable")):
+                with pytest.raises(
+                    client.GatewayError, match=f"cannot be written as JSON: .*{why}"
+                ) as unwritable:
+                    gateway.ask(method)
+                assert unwritable.value.code == "unwritable"
             with pytest.raises(client.GatewayError, match="does not know 'zebra'"):
                 gateway.ask("zebra")
         assert client.find_gateway(place.identity(["another"])) is None

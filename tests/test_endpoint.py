@@ -29,6 +29,7 @@ from greenroom.gateway._client_host import ClientHost
 from greenroom.gateway._direct import Direct
 from greenroom.gateway._direct import _answers as answers
 from greenroom.gateway._direct._direct_client import DirectClient
+from greenroom.gateway._direct._readable import readable, readable_tool
 from greenroom.gateway._endpoint import HANDSHAKE_VERSIONS, Endpoint
 from greenroom.gateway._exposure import Proxy
 from greenroom.gateway._in_session import _ASKED_OF_SERVERS, _ASKED_OF_THE_ROOM, InSession
@@ -927,6 +928,56 @@ def test_the_message_of_a_servers_error_says_whose_it_is() -> None:
     job.fail = lambda _code, message, _data: said.append(message)
     answers.fail(job, RemoteError("no", server="s", rpc_code=-7))
     assert said == ["[s] no"]
+
+
+def test_what_strict_clients_refuse_is_mended_and_the_rest_is_not_touched() -> None:
+    for untouched in (b'{"task": {"taskId": "1"}}', b'{"resultType": "input_required"}', b'{"content": [ ]}'):
+        assert readable_tool(untouched) is untouched
+    mended = json.loads(readable_tool(b'{"structuredContent": {"a": 1}, "isError": null}'))
+    assert mended == {"structuredContent": {"a": 1}, "content": [{"type": "text", "text": '{"a": 1}'}]}
+    values = [str(n) for n in range(101)]
+    few, many = ({"completion": {"values": some, "total": 101}} for some in (values[:100], values))
+    assert readable("completion/complete", {}, json.dumps(few).encode()) == json.dumps(few).encode()
+    assert json.loads(readable("completion/complete", {}, json.dumps(many).encode())) == {
+        "completion": {"values": values[:100], "total": 101, "hasMore": True}
+    }
+    read = b'{"contents": [{"text": "x"}, {"uri": "y:/"}, 7]}'
+    assert json.loads(readable("resources/read", {"uri": msgspec.Raw(b'"x:/"')}, read)) == {
+        "contents": [{"text": "x", "uri": "x:/"}, {"uri": "y:/"}]
+    }
+
+
+def test_a_call_that_has_ended_is_cancelled_by_nobody() -> None:
+    suspended, client = SuspendedCalls(30.0), object()
+    job: Any = Ended(client=client)
+    suspendable = SuspendableCall(suspended, job, "s", lambda *_: None)
+    call: Any = FakeCall(None, {}, lambda _: None, None)  # pyright: ignore[reportArgumentType]
+    suspendable.follow(call)
+    suspendable.ended(call)
+    suspendable.drop()
+    assert not call.cancelled
+
+
+def test_what_a_job_runs_is_cancelled_when_the_job_breaks(backend: str) -> None:
+    over: list[str] = []
+
+    async def work() -> None:
+        try:
+            await anyio.sleep_forever()
+        finally:
+            over.append("cancelled")
+
+    async def body() -> None:
+        sink: Any = SimpleNamespace(job_broke=lambda _job, error: over.append(str(error)))
+        async with anyio.create_task_group() as group:
+            job = Job(sink, group.start_soon, b"1")
+            job.run(work)
+            await anyio.wait_all_tasks_blocked()
+            job.broke(ValueError("ours"))
+            await anyio.wait_all_tasks_blocked()
+        assert over == ["ours", "cancelled"]
+
+    run(backend, body)
 
 
 def test_a_name_of_several_is_told_with_whose_it_may_be(backend: str) -> None:

@@ -295,6 +295,21 @@ def test_failed_to_connect(backend: str, lifecycle: str) -> None:
     limited(backend, body)
 
 
+def test_what_is_wrong_with_a_list_is_known_once(backend: str) -> None:
+    server = FakeServer(tools=[tool("echo"), {"description": "nameless"}])
+
+    async def body() -> None:
+        async with open_room({"a": server}) as room:
+            await room.connect("a")
+            (problem,) = room.status()[0].problems
+            assert problem == 'tools/list: an item without a "name" was left out'
+            entry = room.entry("a")
+            assert entry is not None
+            assert entry.problems == (problem,)
+
+    limited(backend, body)
+
+
 def test_a_loop_around_a_refusal_starves_nobody(backend: str) -> None:
     async def body() -> None:
         async with open_room({"a": FakeServer()}) as room:

@@ -16,8 +16,8 @@ import trio
 from tests.support import run, run_virtual
 from tests.support.rooms import Outcomes, open_room, record_events, settle
 
-from greenroom import Event, Greenroom, RoomClosed, State, UsageError
-from greenroom.actors import Greeting
+from greenroom import Event, Greenroom, Reach, RoomClosed, State, UnknownServer, UsageError
+from greenroom.actors import Greeting, Learn
 from greenroom.actors._catalogue_file import CatalogueFile
 from greenroom.protocol.address import Address
 from greenroom.protocol.catalogue import ServerEntry
@@ -29,6 +29,7 @@ from greenroom.supervisor._catalogue_keys import catalogue_keys
 from greenroom.supervisor._core_supervision import CoreActorFailed
 from greenroom.supervisor._files import open_config
 from greenroom.supervisor._requests import Updates, _is_about
+from greenroom.supervisor._room_host import RoomHost
 from greenroom.testing._fake import HANG, FakeServer, fake_connectors, tool
 
 
@@ -302,6 +303,20 @@ def test_a_room_that_is_closed_while_it_is_being_opened_ends(backend: str) -> No
             tasks.start_soon(room.start, tasks)
             tasks.start_soon(close)
         closed_in_order(room, server)
+
+    run_virtual(backend, main)
+
+
+def test_who_waits_until_the_room_is_ready_is_let_go_when_it_closes(backend: str) -> None:
+    servers = {name: FakeServer(greet_latency=HANG) for name in ("a", "b")}
+
+    async def main() -> None:
+        eager = {name: {"lifecycle": "eager"} for name in servers}
+        async with open_room(servers, entries=eager) as room, anyio.create_task_group() as tasks:
+            tasks.start_soon(room.ready)
+            await anyio.sleep(1.0)
+            await room.aclose(0)
+        assert anyio.current_time() < 3.0
 
     run_virtual(backend, main)
 
@@ -799,10 +814,12 @@ def test_a_root_is_written_as_the_protocol_writes_it(root: Any, uri: str) -> Non
 
 def test_what_is_refused_before_it_reaches_a_server_is_counted_by_its_reason(backend: str) -> None:
     async def body() -> Greenroom:
-        async with open_room({"a": FakeServer()}) as room:
+        tasks_only = tool("task", execution={"taskSupport": "required"})
+        async with open_room({"a": FakeServer(tools=[tool("echo"), tasks_only])}) as room:
             await room.connect("a")
             for ask in (
                 lambda: room.call("a_nope"),
+                lambda: room.call("a_task"),
                 lambda: room.call("a_echo", "no object"),  # pyright: ignore[reportArgumentType]
                 lambda: room.read_resource("x:/", "nobody"),
                 lambda: room.get_prompt("a_nope"),
@@ -814,11 +831,12 @@ def test_what_is_refused_before_it_reaches_a_server_is_counted_by_its_reason(bac
 
     report = run_virtual(backend, body).drain_report
     assert report is not None
-    assert (report.accepted, report.refused) == (0, 5)
+    assert (report.accepted, report.refused) == (0, 6)
     assert report.refusals == {
         "invalid_args": 1,
         "prompt_not_found": 1,
         "server_not_found": 2,
+        "task_needed": 1,
         "tool_not_found": 1,
     }
 
@@ -851,6 +869,123 @@ def test_what_a_completion_is_asked_with_goes_along(backend: str) -> None:
             ]
 
     run_virtual(backend, body)
+
+
+def test_what_a_caller_leaves_out_is_left_out_and_what_it_says_goes_along(backend: str) -> None:
+    server = FakeServer()
+
+    async def body() -> None:
+        async with open_room({"a": server}) as room:
+            await room.connect("a")
+            await room.call("a_echo")
+            await room.call("a_echo", {"n": 1}, meta={"x": 1})
+            assert server.calls == [
+                {"name": "echo", "arguments": {}},
+                {"name": "echo", "arguments": {"n": 1}, "_meta": {"x": 1}},
+            ]
+            learned = ServerEntry("a", "", tools=(), prompts=({"name": "p"},), revision=99)
+            room._runtime.router.ref.tell(Learn(learned))
+            await room.settled()
+            (connection,) = server.connections
+            request, asked = connection.request, list[Any]()
+
+            def note(exchange: Any) -> None:
+                asked.append(exchange.params)
+                request(exchange)
+
+            connection.request = note
+            for arguments in (None, {}, {"day": "monday"}):
+                with pytest.raises(RemoteError):
+                    await room.get_prompt("a_p", arguments)
+            assert asked == [
+                {"name": "p"},
+                {"name": "p", "arguments": {}},
+                {"name": "p", "arguments": {"day": "monday"}},
+            ]
+            with pytest.raises(UnknownServer):
+                room.tools("typo")
+
+    run_virtual(backend, body)
+
+
+def test_a_resource_that_is_called_like_a_tool_may_be_read_again(backend: str) -> None:
+    server = FakeServer()
+
+    async def body() -> None:
+        async with open_room({"a": server}) as room:
+            await room.connect("a")
+            learned = ServerEntry(
+                "a", "", tools=(), resources=({"uri": "x:/1", "name": "Read Me"},), revision=99
+            )
+            room._runtime.router.ref.tell(Learn(learned))
+            await room.settled()
+            (target,) = room.tools("a")
+            (connection,) = server.connections
+
+            def swallow(exchange: Any) -> None:
+                exchange.reach = Reach.SENT
+                exchange.sent()
+
+            connection.request = swallow
+            async with Outcomes() as calls:
+                call = calls.start(room, target.name)
+                await settle()
+                server.crash()
+            assert isinstance(call.error, RemoteError), "the next one has answered"
+            assert server.starts == 2
+
+    run_virtual(backend, body)
+
+
+def test_in_a_fork_closing_a_room_ends_nothing(backend: str) -> None:
+    server = FakeServer()
+
+    async def body() -> None:
+        async with open_room({"a": server}) as room:
+            await room.connect("a")
+            room._runtime.is_copy = True
+            await room.aclose()
+            assert (room.drain_report, server.live) == (None, 1)
+            room._runtime.is_copy = False
+        closed_in_order(room, server)
+
+    run_virtual(backend, body)
+
+
+def test_who_hears_may_stop_hearing_or_raise_and_the_others_hear_all_the_same() -> None:
+    bugs, told = list[str](), list[str]()
+    heard: list[Any] = []
+    callbacks = Callbacks(on_notification=lambda *said: heard.append(said[1]) or 1 / len(told[:2]))
+    host = RoomHost(callbacks, lambda address, error: bugs.append(f"{address}: {type(error).__name__}"))
+    here = Address("a")
+
+    def once(_params: Any) -> None:
+        told.append("once")
+        forget()
+
+    forget = host.watch(here, once)
+    stop = host.watch(here, lambda _params: told.append("always"))
+    host.heard(here, "notifications/resources/updated", {"uri": "x:/"})
+    assert told == ["once", "always"]
+    host.heard(here, "notifications/resources/updated", {"uri": "x:/"})
+    assert told == ["once", "always", "always"]
+    stop()
+    told.clear()
+    host.heard(here, "notifications/message", {})  # the callback divides by nothing
+    assert bugs == ["a: ZeroDivisionError"]
+    assert len(heard) == 3
+
+
+def test_a_watchers_bug_is_told_of_and_stays_here() -> None:
+    bugs: list[str] = []
+
+    def raises(_params: Any) -> None:
+        raise KeyError("x")
+
+    host = RoomHost(Callbacks(), lambda address, error: bugs.append(f"{address}: {type(error).__name__}"))
+    host.watch(Address("a"), raises)
+    host.heard(Address("a"), "notifications/resources/updated", {"uri": "x:/"})
+    assert bugs == ["a: KeyError"]
 
 
 def test_methods_that_only_look_may_be_sent_again_and_others_may_not(backend: str) -> None:
