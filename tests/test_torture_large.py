@@ -20,6 +20,7 @@ LARGE: dict[str, Any] = {
     "batch": ("[", "{},", "{}]\n", 16 << 20),
     "arrays": (HEAD, "[],", "[]]}}\n", 48 << 20),
     "numbers": (HEAD, "1,", "1]}}\n", 48 << 20),
+    "short strings": (HEAD, '"\\n",', "1]}}\n", 40 << 20),
 }
 
 
@@ -75,13 +76,11 @@ def test_values_outside_strings_are_counted_however_the_line_is_cut(
         values._tell_apart(held)
     expected, inside, escaped = 0, False, False
     for byte in line:
-        if inside:
-            inside = escaped or byte != 0x22
-            escaped = byte == 0x5C and not escaped
-        elif byte == 0x22:
-            inside = True
-        else:
+        if byte == 0x22 and not escaped:
+            inside = not inside
+        elif not inside:
             expected += byte in b"[{,"
+        escaped = byte == 0x5C and not escaped
     assert values._exact == expected
 
 
