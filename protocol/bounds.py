@@ -35,6 +35,19 @@ EVENTS_BEHIND: Final = 10_000
 LINKS: Final = 4_096  # of results, remembered for one client
 LINKS_AT_ONCE: Final = 1_024
 COMPLETIONS: Final = 100
+HTTP_HEAD_BYTES: Final = 32 * KIB  # of a head, or of a line after it
+HTTP_HEAD_LINES: Final = 256
+HTTP_INTERIM: Final = 16
+HTTP_REDIRECTS: Final = 5
+HTTP_ASIDE_BYTES: Final = MIB  # of a body that is no answer: a refusal, what a login reads
+HTTP_PACKED: Final = 100  # times: of an event stream, after its first megabyte
+HTTP_COOKIES: Final = 50
+HTTP_COOKIES_AT_ONCE: Final = 20  # of one response
+HTTP_COOKIE_CHARACTERS: Final = 8_192  # of all cookies of one response
+HTTP_PLACE_CHARACTERS: Final = 8_192  # of the endpoint that an older event stream names
+EVENT_ID_BYTES: Final = 4_096
+EVENT_LINE_BYTES: Final = 8_192  # of a line of an event that is no data
+SESSION_ID_CHARACTERS: Final = 4_096
 FAULTS: Final = 100  # of one server's items that clients would refuse, named
 NOTES_IN_FULL: Final = 3  # of each kind of oddity; then it is counted
 
@@ -92,6 +105,24 @@ BOUNDS: Final = (
         "a server's greeting, instructions included", "objects and arrays", "it does not connect", ITEM_PARTS
     ),
     Bound("a server's greeting, instructions included", "levels of nesting", "it does not connect", DEPTH),
+    Bound("the head of an HTTP answer, or its trailer", "bytes", "the exchange fails", HTTP_HEAD_BYTES),
+    Bound("the head of an HTTP answer, or its trailer", "lines", "the exchange fails", HTTP_HEAD_LINES),
+    Bound("interim answers (1xx) before an HTTP answer", "answers", "the exchange fails", HTTP_INTERIM),
+    Bound("redirects of one HTTP request, to the same origin", "redirects", "it fails", HTTP_REDIRECTS),
+    Bound(
+        "an HTTP body that is no answer: a refusal, a login's",
+        "bytes",
+        "its rest is not read",
+        HTTP_ASIDE_BYTES,
+    ),
+    Bound("how much a packed event stream grows", "times", "the exchange fails", HTTP_PACKED),
+    Bound("cookies of one HTTP server", "cookies", "the next one is not kept", HTTP_COOKIES),
+    Bound("cookies of one HTTP answer", "cookies", "none of them is kept", HTTP_COOKIES_AT_ONCE),
+    Bound("cookies of one HTTP answer", "characters", "none of them is kept", HTTP_COOKIE_CHARACTERS),
+    Bound("the id of an event", "bytes", "it is not kept", EVENT_ID_BYTES),
+    Bound("a line of an event that is no data", "bytes", "its rest is not kept", EVENT_LINE_BYTES),
+    Bound("the id of an HTTP session", "characters", "it does not connect", SESSION_ID_CHARACTERS),
+    Bound("the endpoint that an older event stream names", "characters", "it is cut", HTTP_PLACE_CHARACTERS),
     Bound("what is missing from a server's lists, in words", "sentences", "the rest is not said", PROBLEMS),
     Bound("what of a server's lists clients would refuse", "items", "the rest is counted", FAULTS),
     Bound(

@@ -18,9 +18,10 @@ from tests.support.http_rooms import room_at
 from tests.support.raw_http import Handler, Seen, raw_http, text
 
 from greenroom.actors._http import _client
-from greenroom.actors._http._bodies import MOST_PACKED, PIECE, SMALL, Incoming
+from greenroom.actors._http._bodies import PIECE, Incoming
 from greenroom.actors._http._faults import BadAnswer
-from greenroom.actors._http._frames import MOST_INTERIM, MOST_LINES, Frame
+from greenroom.actors._http._frames import Frame
+from greenroom.protocol.bounds import HTTP_ASIDE_BYTES, HTTP_HEAD_LINES, HTTP_INTERIM, HTTP_PACKED
 from greenroom.protocol.errors import ConnectFailed
 
 
@@ -79,12 +80,12 @@ def test_what_is_encoded_otherwise_is_refused(encoding: str, backend: str) -> No
 def test_a_bound_ends_a_body_and_nothing_more_of_it_is_read(backend: str) -> None:
     async def main() -> None:
         long, stream = (
-            Raw(packed(b"\0" * 2 * SMALL), *[b"x"] * 50),
-            Raw(packed(b"\0" * 8 * SMALL), *[b"x"] * 50),
+            Raw(packed(b"\0" * 2 * HTTP_ASIDE_BYTES), *[b"x"] * 50),
+            Raw(packed(b"\0" * 8 * HTTP_ASIDE_BYTES), *[b"x"] * 50),
         )
         with pytest.raises(BadAnswer, match="over the bound of 1,048,576 bytes"):
-            await read(long, "gzip", limit=SMALL)
-        with pytest.raises(BadAnswer, match=f"packed over {MOST_PACKED} times"):
+            await read(long, "gzip", limit=HTTP_ASIDE_BYTES)
+        with pytest.raises(BadAnswer, match=f"packed over {HTTP_PACKED} times"):
             await read(stream, "gzip", is_lines=True)
         assert (long.asked, stream.asked) <= (2, 2)
 
@@ -95,15 +96,15 @@ def test_a_bound_ends_a_body_and_nothing_more_of_it_is_read(backend: str) -> Non
 
 HEAD = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n"
 FRAMES: dict[str, tuple[bytes, bool]] = {
-    "a head": (HEAD + b"a: b\r\n" * (MOST_LINES - 5) + b"\r\n0\r\n\r\n", True),
-    "a head of many lines": (HEAD + b"a:\r\n" * MOST_LINES, False),
+    "a head": (HEAD + b"a: b\r\n" * (HTTP_HEAD_LINES - 5) + b"\r\n0\r\n\r\n", True),
+    "a head of many lines": (HEAD + b"a:\r\n" * HTTP_HEAD_LINES, False),
     "a long head": (HEAD + b"a: " + b"x" * 40_000, False),
-    "interim answers": (b"HTTP/1.1 103 \r\n\r\n" * MOST_INTERIM + HEAD + b"\r\n", True),
-    "many interim answers": (b"HTTP/1.1 103 \r\n\r\n" * (MOST_INTERIM + 1) + HEAD + b"\r\n", False),
+    "interim answers": (b"HTTP/1.1 103 \r\n\r\n" * HTTP_INTERIM + HEAD + b"\r\n", True),
+    "many interim answers": (b"HTTP/1.1 103 \r\n\r\n" * (HTTP_INTERIM + 1) + HEAD + b"\r\n", False),
     "a body like a head": (b"HTTP/1.1 200 OK\r\n\r\n" + b"a:\r\n" * 5000, True),
     "a chunk like trailers": (HEAD + b"\r\n4e20\r\n" + b"a:\r\n" * 5000 + b"\r\n0\r\n\r\n", True),
     "trailers": (HEAD + b"\r\n5;x=y\r\n0\r\na:\r\n0\r\n" + b"a:\r\n" * 99 + b"\r\n", True),
-    "many trailers": (HEAD + b"\r\n5\r\n0\r\na:\r\n0\r\n" + b"a:\r\n" * (MOST_LINES + 2), False),
+    "many trailers": (HEAD + b"\r\n5\r\n0\r\na:\r\n0\r\n" + b"a:\r\n" * (HTTP_HEAD_LINES + 2), False),
     "a chunk without an end to its size": (HEAD + b"\r\n5;" + b"x" * 40_000, False),
     "no chunk": (HEAD + b"\r\n?\r\n" + b"a:\r\n" * 5000, True),
 }

@@ -7,8 +7,8 @@ body has to think of these:
   it is read (a status says what it says all the same). A few kilobytes, packed three times, are gigabytes.
 * A piece is `PIECE` bytes at most, decoded only when it is asked for; of an event stream it is small when it holds many
   lines, because each of them is work. Between two pieces others have their turn once `TURN` seconds have passed.
-* What is not the answer to a request of ours (a refusal, what a login reads) has `SMALL` bytes at most. The bound of an
-  answer is its reader's.
+* What is not the answer to a request of ours (a refusal, what a login reads) has `HTTP_ASIDE_BYTES` at most. The bound
+  of an answer is its reader's.
 * A body that is left in the middle is closed and not drained. The library's stream is a chain of generators of which
   one does not close the next; dropped half-way it is found by the garbage collector, with a warning. So it is unwound
   from its inside: asked for more under a cancellation, it ends by itself, with what it had read already.
@@ -26,12 +26,11 @@ import anyio
 import anyio.lowlevel
 import httpx2
 
+from ...protocol.bounds import HTTP_ASIDE_BYTES, HTTP_PACKED
 from .._wire import excerpt
 from ._faults import BadAnswer, all_faults_told, media_type
 
 PIECE = 1 << 16
-SMALL = 1 << 20  # bytes of a body that is no answer
-MOST_PACKED = 100
 TURN = 0.002  # seconds
 OURS = "greenroom.ours"  # the extension of a request of which we read the answer ourselves
 
@@ -54,7 +53,7 @@ async def take_over(response: httpx2.Response) -> None:
     response.stream = Incoming(
         response.stream,
         response.headers.get("content-encoding", ""),
-        limit=None if ours else SMALL,
+        limit=None if ours else HTTP_ASIDE_BYTES,
         is_lines=media_type(response) == "text/event-stream",
     )
     response.headers.pop("content-encoding", None)
@@ -84,8 +83,8 @@ class Incoming(httpx2.AsyncByteStream):
                     length += len(piece)
                     if self._limit is not None and length > self._limit:
                         raise BadAnswer(f"the answer is over the bound of {self._limit:,} bytes")
-                    if self._is_lines and length > SMALL + MOST_PACKED * came:
-                        raise BadAnswer(f"the event stream is packed over {MOST_PACKED} times")
+                    if self._is_lines and length > HTTP_ASIDE_BYTES + HTTP_PACKED * came:
+                        raise BadAnswer(f"the event stream is packed over {HTTP_PACKED} times")
                     for part in self._parts(piece):
                         yield part
                         if anyio.current_time() > turn:

@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Any
 
 import anyio
 
+from ...protocol.bounds import HTTP_COOKIE_CHARACTERS, HTTP_COOKIES, HTTP_COOKIES_AT_ONCE, HTTP_REDIRECTS
 from ...protocol.config import ServerDefinition
 from ...protocol.errors import ConnectFailed
 from ...protocol.version import VERSION
@@ -35,11 +36,7 @@ from ._faults import BadAnswer, ExchangeFault, LoginNeeded, all_faults_told, fau
 if TYPE_CHECKING:
     import httpx2
 
-_MOST_REDIRECTS = 5
 _KEPT_OPEN = 32  # idle connections of one server, for the next burst of calls
-_MOST_COOKIES = 50
-_MOST_AT_ONCE = 20  # cookies of one response
-_LONGEST_COOKIES = 8192  # characters, all of one response
 _REFUSAL_WITHIN = 5.0  # seconds
 
 
@@ -128,7 +125,7 @@ async def exchanged(client: httpx2.AsyncClient, request: httpx2.Request) -> Asyn
     """
     with all_faults_told():
         response = await client.send(request, stream=True, follow_redirects=False)
-        for _ in range(_MOST_REDIRECTS):
+        for _ in range(HTTP_REDIRECTS):
             further = _within_origin(response)
             if further is None:
                 break
@@ -184,12 +181,12 @@ class _Cookies(CookieJar):
 
     def extract_cookies(self, response: Any, request: Any) -> None:
         said: list[str] = response.info().get_all("Set-Cookie", [])
-        if len(said) <= _MOST_AT_ONCE and sum(map(len, said)) <= _LONGEST_COOKIES:
+        if len(said) <= HTTP_COOKIES_AT_ONCE and sum(map(len, said)) <= HTTP_COOKIE_CHARACTERS:
             super().extract_cookies(response, request)
 
     def set_cookie(self, cookie: Cookie) -> None:
         said = f"{cookie.name}={cookie.value}{cookie.path}{cookie.domain}"
-        if said.isascii() and said.isprintable() and len(self) < _MOST_COOKIES:
+        if said.isascii() and said.isprintable() and len(self) < HTTP_COOKIES:
             super().set_cookie(cookie)
 
 

@@ -14,10 +14,10 @@ from collections.abc import Callable
 
 import attrs
 
+from ...protocol.bounds import EVENT_ID_BYTES, EVENT_LINE_BYTES
+
 HEAD = 256  # bytes of over-long data that are kept
 SHORTEST_RETRY = 0.02  # seconds: a server that wishes for less would be asked without a pause
-_LONGEST_ID = 4096  # bytes
-_LONGEST_LINE = 8192  # bytes of a line that is no data: what is longer is of no use, and its rest is not kept
 _DATA = b"data:"
 
 
@@ -86,7 +86,7 @@ class EventParser:
             self._line[:] = part[:1]
         elif self._in_data:
             self._add(part)
-        elif len(self._line) <= _LONGEST_LINE:
+        elif len(self._line) <= EVENT_LINE_BYTES:
             self._line += part
             if len(self._line) > len(_DATA) and self._line.startswith(_DATA):
                 line, self._line, self._in_data = bytes(self._line), bytearray(), True
@@ -132,4 +132,4 @@ class EventParser:
 def _id(value: bytes) -> str:
     """The id of an event; none when no header could bring it back, for then there is nothing to resume from."""
     text = value.decode(errors="replace")
-    return text if len(value) <= _LONGEST_ID and text.isprintable() else ""
+    return text if len(value) <= EVENT_ID_BYTES and text.isprintable() else ""

@@ -18,9 +18,7 @@ from typing import Any
 import httpcore2
 import httpx2
 
-MOST_BYTES = 1 << 15  # of a head, or of a line after it
-MOST_LINES = 256
-MOST_INTERIM = 16
+from ...protocol.bounds import HTTP_HEAD_BYTES, HTTP_HEAD_LINES, HTTP_INTERIM
 
 _FIRST_READ = 1 << 14
 _LAST_READ = 1 << 16
@@ -70,9 +68,9 @@ class Frame:
             if not _INTERIM.match(self._held):
                 break
             self._interim += 1
-            if self._interim > MOST_INTERIM:
+            if self._interim > HTTP_INTERIM:
                 raise httpcore2.RemoteProtocolError(
-                    f"over {MOST_INTERIM} interim answers came before the answer"
+                    f"over {HTTP_INTERIM} interim answers came before the answer"
                 )
             self._held = self._held[end:]
         head, rest = self._held[:end], self._held[end:]
@@ -112,10 +110,10 @@ class Frame:
         self.most = min(2 * self.most, _LAST_CHUNKED) if chunks < _MANY_CHUNKS else _FIRST_READ
 
     def _check(self, length: int, lines: int, part: str) -> None:
-        if length > MOST_BYTES:
-            raise httpcore2.RemoteProtocolError(f"the {part} of the answer is over {MOST_BYTES:,} bytes")
-        if lines > MOST_LINES:
-            raise httpcore2.RemoteProtocolError(f"the {part} of the answer is over {MOST_LINES} lines")
+        if length > HTTP_HEAD_BYTES:
+            raise httpcore2.RemoteProtocolError(f"the {part} of the answer is over {HTTP_HEAD_BYTES:,} bytes")
+        if lines > HTTP_HEAD_LINES:
+            raise httpcore2.RemoteProtocolError(f"the {part} of the answer is over {HTTP_HEAD_LINES} lines")
 
 
 class _Stream(httpcore2.AsyncNetworkStream):

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import anyio
 import anyio.abc
 
+from ...protocol.bounds import HTTP_PLACE_CHARACTERS
 from ...protocol.lifecycle import Reason
 from .._peer import LostReason
 from ._client import exchanged, read_refusal, request_to
@@ -34,8 +35,6 @@ from ._peer import Attempt, HttpPeer
 
 if TYPE_CHECKING:
     import httpx2
-
-_LONGEST_PLACE = 8192  # characters
 
 
 class LegacySse:
@@ -152,7 +151,7 @@ class LegacySse:
         stream = httpx2.URL(self._url)
         try:
             with all_faults_told():
-                endpoint = stream.join(place[:_LONGEST_PLACE])
+                endpoint = stream.join(place[:HTTP_PLACE_CHARACTERS])
         except Broken:
             raise BadAnswer(f"its event stream names an endpoint that is no URL ({place[:200]!r})") from None
         if (endpoint.scheme, endpoint.host, endpoint.port) != (stream.scheme, stream.host, stream.port):

@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any
 
 import anyio
 
+from ...protocol.bounds import SESSION_ID_CHARACTERS
 from .._wire import (
     METHOD_NOT_FOUND,
     UNSUPPORTED_VERSION,
@@ -67,7 +68,7 @@ _UNMET = (
     "protocol version",
 )  # what an older server misses in a request without one
 _LAST_RETRY = 30.0
-_SESSION_ID = re.compile(r"[\x21-\x7e]{1,4096}")  # the specification's characters
+_SESSION_ID = re.compile(rf"[\x21-\x7e]{{1,{SESSION_ID_CHARACTERS}}}")  # the specification's characters
 _FRUITLESS = (
     3  # openings of the stream of notifications in a row that bring nothing, and are no reason to wait longer
 )
