@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from ..protocol.bounds import MESSAGE_PARTS, MESSAGE_VALUES
 
+LONG = 1 << 17  # bytes of a message from which on its values are counted
 _AT_ONCE = 1 << 17  # bytes told apart for each piece: twice as fast as they come
 _MARKS = b'",[{'
 _REST = bytes(set(range(256)) - set(_MARKS))
@@ -39,6 +40,17 @@ class Values:
         if self._parts > MESSAGE_PARTS:
             return f"{MESSAGE_PARTS:,} objects and arrays"
         return f"{MESSAGE_VALUES:,} values" if self._exact > MESSAGE_VALUES else ""
+
+    @staticmethod
+    def counted(
+        values: Values | None, piece: bytes | bytearray, held: bytearray
+    ) -> tuple[Values | None, str]:
+        """The same for whoever keeps `values` from when there is much to count: None until then."""
+        if len(held) <= LONG:
+            return None, ""
+        if values is None:
+            values, piece = Values(), held
+        return values, values.add(piece, held)
 
     def _tell_apart(self, held: bytearray) -> None:
         """A quote that no backslash stands before begins or ends a string, and between two of them every other part is

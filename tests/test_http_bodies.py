@@ -19,6 +19,8 @@ from tests.support.raw_http import Handler, Seen, raw_http, text
 
 from greenroom.actors._http import _client
 from greenroom.actors._http._bodies import PIECE, Incoming
+from greenroom.actors._http._client import read_bounded
+from greenroom.actors._http._events import EventParser
 from greenroom.actors._http._faults import BadAnswer
 from greenroom.actors._http._frames import Frame
 from greenroom.protocol.bounds import HTTP_ASIDE_BYTES, HTTP_HEAD_LINES, HTTP_INTERIM, HTTP_PACKED
@@ -203,3 +205,22 @@ def test_cookies_are_kept_few_short_and_plain(backend: str) -> None:
 
     run(backend, main)
     assert not said
+
+
+@pytest.mark.parametrize("what", [b"[],", b"1,"])
+def test_t35_what_comes_over_http_has_no_more_values_than_a_line(backend: str, what: bytes) -> None:
+    async def body() -> None:
+        told: list[str] = []
+        parser = EventParser(1 << 26, lambda _head, bound: told.append(bound))
+        parser.feed(b'data: {"x":[')
+        for _ in range(200):
+            parser.feed((what * 21_000)[: 1 << 16])
+        assert parser.feed(b"1]}\n\n") == []
+        assert told == ["250,000 objects and arrays" if what == b"[]," else "1,000,000 values"]
+        assert [event.data for event in parser.feed(b"data: {}\n\n")] == [b"{}"], "the next one is read"
+
+        response = httpx2.Response(200, stream=Raw(b'{"x":[', *[what * 20_000] * 120))
+        with pytest.raises(BadAnswer, match=f"over the bound of {told[0]}"):
+            await read_bounded(response, 1 << 26)
+
+    run(backend, body)

@@ -29,7 +29,7 @@ from greenroom.protocol.lifecycle import Reason
 
 def parser(limit: int = 1 << 20) -> tuple[EventParser, list[bytes]]:
     heads: list[bytes] = []
-    return EventParser(limit, heads.append), heads
+    return EventParser(limit, lambda head, _bound: heads.append(head)), heads
 
 
 # ---- events ---------------------------------------------------------------------------------------------------------

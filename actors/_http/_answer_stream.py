@@ -87,5 +87,5 @@ class AnswerStream:
         if self._is_overlong:
             raise BadAnswer(f"the answer is over the bound of {self._peer.max_size:,} bytes an event")
 
-    def _overlong(self, head: bytes) -> None:
+    def _overlong(self, head: bytes, bound: str) -> None:
         self._is_overlong = True

@@ -31,6 +31,7 @@ from ...protocol.bounds import HTTP_COOKIE_CHARACTERS, HTTP_COOKIES, HTTP_COOKIE
 from ...protocol.config import ServerDefinition
 from ...protocol.errors import ConnectFailed
 from ...protocol.version import VERSION
+from .._values import Values
 from ._faults import BadAnswer, ExchangeFault, LoginNeeded, all_faults_told, faults_told
 
 if TYPE_CHECKING:
@@ -156,13 +157,16 @@ def request_to(
 
 
 async def read_bounded(response: httpx2.Response, limit: int) -> bytes:
-    """The whole body. Raises `BadAnswer` when it is longer than `limit` bytes."""
-    body = bytearray()
+    """The whole body. Raises `BadAnswer` when it is over `limit` bytes, or has more values than a message may."""
+    body, values = bytearray(), None
     async with contextlib.aclosing(response.aiter_bytes()) as pieces:
         async for piece in pieces:
             body += piece
             if len(body) > limit:
                 raise BadAnswer(f"the answer is over the bound of {limit:,} bytes")
+            values, over = Values.counted(values, piece, body)
+            if over:
+                raise BadAnswer(f"the answer is over the bound of {over}")
     return bytes(body)
 
 

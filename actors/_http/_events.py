@@ -4,7 +4,7 @@ The format is the WHATWG's: fields on lines that end in LF, CR or CRLF, an empty
 protocol needs of it is little: the data (still bytes: the envelope is decoded once, later), the name, and for resuming
 the id and the retry time, which stay until the stream says others. The data of an event is gathered in one buffer as it
 comes, however it is cut into pieces and lines, and that buffer is handed on: an event costs little more than its bytes.
-An event over the bound is not kept: its head is told, at once, and the rest thrown away up to its end. (The parser of
+An event over a bound is not kept: its head is told, at once, and the rest thrown away up to its end. (The parser of
 our HTTP library decodes to text first, and gives up the whole stream over one long event.)
 """
 
@@ -15,6 +15,7 @@ from collections.abc import Callable
 import attrs
 
 from ...protocol.bounds import EVENT_ID_BYTES, EVENT_LINE_BYTES
+from .._values import LONG, Values
 
 HEAD = 256  # bytes of over-long data that are kept
 SHORTEST_RETRY = 0.02  # seconds: a server that wishes for less would be asked without a pause
@@ -28,14 +29,17 @@ class ServerEvent:
 
 
 class EventParser:
-    """Feed it pieces; it returns the events that carry data, and tells `on_overlong(head)` of an event over `limit`."""
+    """Feed it pieces; it returns the events that carry data, and tells `on_overlong(head, bound)` of an event over
+    `limit` bytes, or of more values than a message may have."""
 
     __slots__ = (
-        "_after_cr", "_data", "_dropping", "_in_data", "_limit", "_line", "_lines", "_name", "_on_overlong", "last_id",
-        "retry",
+        "_after_cr", "_counted", "_data", "_dropping", "_in_data", "_limit", "_line", "_lines", "_name", "_on_overlong",
+        "_values", "last_id", "retry",
     )  # fmt: skip
 
-    def __init__(self, limit: int, on_overlong: Callable[[bytes], None]) -> None:
+    def __init__(self, limit: int, on_overlong: Callable[[bytes, str], None]) -> None:
+        self._values: Values | None = None  # of the data, where there is much of it
+        self._counted = 0  # how much of it
         self.last_id = ""
         self.retry: float | None = None  # seconds
         self._limit = limit
@@ -69,6 +73,8 @@ class EventParser:
                     events.append(event)
         if rest:
             self._hold(rest)
+        if len(self._data) > LONG:
+            self._count()
         return events
 
     def _normalised(self, piece: bytes) -> bytes:
@@ -117,16 +123,25 @@ class EventParser:
         if len(self._data) > self._limit:
             self._drop()
 
+    def _count(self) -> None:
+        """Once a piece, however many lines it has: telling values apart takes its time."""
+        new, self._counted = self._data[self._counted :], len(self._data)
+        self._values, over = Values.counted(self._values, new, self._data)
+        if over:
+            self._drop(over)
+
     def _dispatch(self) -> ServerEvent | None:
         data, name, dropped = self._data, self._name.decode(errors="replace") or "message", self._dropping
         self._data, self._lines, self._name, self._dropping = bytearray(), 0, b"", False
+        self._values, self._counted = None, 0
         return ServerEvent(name, data) if data and not dropped else None
 
-    def _drop(self) -> None:
+    def _drop(self, bound: str = "") -> None:
         head = bytes(self._data[:HEAD]) or bytes(self._line[:HEAD])
         self._line[:] = b":" if self._line or self._in_data else b""
         self._data, self._in_data, self._dropping = bytearray(), False, True
-        self._on_overlong(head)
+        self._values, self._counted = None, 0
+        self._on_overlong(head, bound or f"{self._limit:,} bytes an event")
 
 
 def _id(value: bytes) -> str:

@@ -158,5 +158,5 @@ class LegacySse:
             raise BadAnswer(f"its event stream names an endpoint on another origin ({place[:200]!r})")
         return endpoint
 
-    def _overlong(self, head: bytes) -> None:
-        self._peer.take_overlong(head, f"{self._peer.max_size:,} bytes an event")
+    def _overlong(self, head: bytes, bound: str) -> None:
+        self._peer.take_overlong(head, bound)

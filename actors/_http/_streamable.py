@@ -244,8 +244,8 @@ class StreamableHttp:
                         self._peer.take_line(event.data)
         return heard or parser.last_id != last_id
 
-    def _overlong(self, head: bytes) -> None:
-        self._peer.take_overlong(head, f"{self._peer.max_size:,} bytes an event")
+    def _overlong(self, head: bytes, bound: str) -> None:
+        self._peer.take_overlong(head, bound)
 
     async def leave(self) -> None:
         """End the session, if there is one."""

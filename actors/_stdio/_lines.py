@@ -15,7 +15,6 @@ from typing import cast
 from .._values import Values
 
 HEAD = 256  # bytes of an over-long line that are kept
-_LONG = 1 << 17  # bytes of a line from which on its values are counted
 LARGE_LINE = 1 << 20  # bytes of a line from which on it is not copied
 
 
@@ -53,15 +52,10 @@ class LineSplitter:
         self._held += part
         if len(self._held) > self._limit:
             self._drop(self._bytes())
-        elif len(self._held) > _LONG:
-            self._count(part)
-
-    def _count(self, part: bytes | bytearray) -> None:
-        if self._values is None:
-            self._values, part = Values(), self._held
-        over = self._values.add(part, self._held)
-        if over:
-            self._drop(over)
+        else:
+            self._values, over = Values.counted(self._values, part, self._held)
+            if over:
+                self._drop(over)
 
     def _bytes(self) -> str:
         return f"{self._limit:,} bytes a line"

@@ -123,7 +123,10 @@ def events(data: bytes) -> None:
     """Events out of chunks are those of the whole."""
     cut, text = _cut(data)
     told: list[bytes] = []
-    parser, at_once = EventParser(LIMIT, told.append), EventParser(LIMIT, lambda _: None)
+    parser, at_once = (
+        EventParser(LIMIT, lambda head, _bound: told.append(head)),
+        EventParser(LIMIT, lambda *_: None),
+    )
     found = [event for piece in cut for event in parser.feed(piece)]
     whole = at_once.feed(text)
     if not told:
