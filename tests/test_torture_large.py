@@ -20,7 +20,6 @@ LARGE: dict[str, Any] = {
     "batch": ("[", "{},", "{}]\n", 16 << 20),
     "arrays": (HEAD, "[],", "[]]}}\n", 48 << 20),
     "numbers": (HEAD, "1,", "1]}}\n", 48 << 20),
-    "short strings": (HEAD, '"\\n",', "1]}}\n", 40 << 20),
 }
 
 

@@ -112,7 +112,7 @@ def opened(name: str, rows: Sequence[Row], folder: Path, neighbours: int = 1) ->
         door = Door(name, folder, attacked, neighbours=neighbours)
         stack.callback(door.close)
         if door.is_gateway:
-            assert attacked.answer(attacked.send("initialize", HELLO), PATIENCE), attacked.words()
+            assert attacked.answer(attacked.send("initialize", HELLO), 3 * PATIENCE), attacked.words()
             attacked.send("notifications/initialized", notify=True)
         yield door
 

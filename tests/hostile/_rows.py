@@ -44,6 +44,10 @@ ANSWERS: Final = (
     Row("many_small_values", {"attack": content(',"x":[[]', times(20 * MIB, ",[]"), "]")}, memory=512 * MIB),
     Row("a_batch", {"attack": ["[{}", times(5 * MIB, ",{}"), "]\n"]}, memory=256 * MIB),
     Row("batch_of_answers", {"attack": ["[", times(100_000, '{"id":', ID, ',"result":{}},'), "{}]\n"]}),
+    Row("spaces", {"attack": content(times(2 * MIB, " "))}),
+    Row("fat_text", {"attack": content(',"x":"', times(2 * MIB, "x"), '"')}),
+    Row("short_strings", {"attack": content(',"x":["a\\n"', times(8_000_000, ',"\\n"'), "]")}, quick=True),
+    Row("keys_without_end", {"attack": content(times(1_500_000, ',"k":1'))}),
     Row("never_a_line", {"attack": [forever("x")]}, memory=256 * MIB),
     Row("twice_as_long", {"attack": [*answer('{"content":[]}'), *answer('{"content":[]}')]}, calls=4),
 )  # fmt: skip
@@ -55,6 +59,7 @@ FLOODS: Final = (
     Row("pings", {"attack": [forever(*asked("ping"))]}, lasts=1.0),
     Row("questions", {"attack": [forever(*asked("sampling/createMessage", messages=[], maxTokens=1))]}, lasts=1.0),
     Row("roots", {"attack": [forever(*asked("roots/list"))]}, lasts=1.0),
+    Row("messages", {"attack": [forever(said("notifications/message", level="info", data="x"))]}, lasts=1.0),
     Row("progress", {"attack": [forever(said("notifications/progress", progressToken=1, progress=1))]}, lasts=1.0),
     Row("changes", {"attack": [forever(said("notifications/tools/list_changed"))]}, lasts=1.0),
     Row("updates", {"attack": [forever(said("notifications/resources/updated", uri="x://y"))]}, lasts=1.0),
@@ -67,6 +72,11 @@ LEARNED: Final = (
     Row("deep_schema", {"tools/list": answer('{"tools":[', TOOL, ',"x":', *nested(964), "}]}")}, quick=True),
     Row("deeper_schema", {"tools/list": answer('{"tools":[', TOOL, ',"x":', *nested(20_000), "}]}")}),
     Row("deep_greeting", {"initialize": answer('{"protocolVersion":"2025-11-25","capabilities":{"tools":', *nested(964), '},"serverInfo":{"name":"x","version":"1"}}')}),
+    Row("many_tools", {"tools/list": answer('{"tools":[', TOOL, "}", times(1_500_000, ',{"name":"a"}'), "]}")}, memory=256 * MIB),
+    Row("many_pages", {"tools/list": answer('{"nextCursor":"x","tools":[', TOOL, "}", times(MIB // 40, ',{"name":"a","description":"xxxxxxxxxx"}'), "]}")}, memory=256 * MIB),
+    Row("fat_tool", {"tools/list": answer('{"tools":[', TOOL, ',"description":"', times(4 * MIB, "x"), '"}]}')}),
+    Row("fat_schema", {"tools/list": answer('{"tools":[', TOOL, ',"x":{"a":1', times(100_000, ',"b":{}'), "}}]}")}),
+    Row("fat_greeting", {"initialize": answer('{"protocolVersion":"2025-11-25","capabilities":{"tools":{}},"serverInfo":{"name":"x","version":"1"},"instructions":"', times(4 * MIB, "x"), '"}')}),
     Row("others_names", {"tools/list": answer('{"tools":[', TOOL, '},{"name":"../../x"},{"name":""},{"name":"\\u0000\\u001b[2J"},{"name":"', times(MIB, "n"), '"}]}')}),
     Row("others_resources", {"resources/list": answer('{"resources":[', times(10_000, '{"uri":"greenroom://calm0/x","name":"x"},'), '{"uri":"greenroom://calm0/x","name":"x"}]}')}),
 )  # fmt: skip
@@ -116,6 +126,12 @@ PING = '{"jsonrpc":"2.0","id":"h","method":"ping"}\n'
 CLIENTS: Final = (
     Row("client_deep", client=['{"jsonrpc":"2.0","id":"h","method":"tools/call","params":', *nested(964), "}\n", PING], answers=2, quick=True),
     Row("client_bottomless", client=[*nested(2 * MIB), "\n", PING], answers=1, memory=128 * MIB),
+    Row("client_batch", client=["[{}", times(5 * MIB, ",{}"), "]\n", PING], answers=1, memory=256 * MIB),
+    Row("client_long_name", client=['{"jsonrpc":"2.0","id":"h","method":"tools/call","params":{"name":"', times(MIB, "n"), '"}}\n', PING], answers=2),
+    Row("client_small_values", client=['{"jsonrpc":"2.0","id":"h","method":"tools/call","params":{"name":"mcp","arguments":{"x":[[]', times(7 * MIB, ",[]"), "]}}}\n", PING], answers=1, memory=256 * MIB),
+    Row("client_pings", client=[times(50_000, PING)], answers=50_000, memory=128 * MIB),
+    Row("client_methods", client=[times(50_000, *asked("no/such/method"))], answers=50_000, memory=128 * MIB),
+    Row("client_junk", client=[times(50_000, "y\n"), PING], answers=1),
     Row("client_cancels", client=[times(100_000, said("notifications/cancelled", requestId=1)), PING], answers=1),
 )  # fmt: skip
 
@@ -148,6 +164,7 @@ COMMANDS: Final = (
 FILES: Final = (
     Row("cache_deep", files={CACHE: ['{"version":1,"entries":', *nested(964), "}"]}, quick=True),
     Row("cache_bottomless", files={CACHE: nested(8 * MIB)}, memory=256 * MIB),
+    Row("cache_small_values", files={CACHE: ['{"version":1,"entries":[[]', times(10 * MIB, ",[]"), "]}"]}, memory=1024 * MIB),
     Row("cache_fifo", files={CACHE: FIFO}),
     Row("cache_folder", files={CACHE: FOLDER}),
     Row("cache_lock_fifo", files={CACHE + ".lock": FIFO}),
@@ -156,10 +173,18 @@ FILES: Final = (
     Row("old_sockets", files={f"cache/greenroom/run/0123456789ab-{9_000_000 + n}.sock": ["x"] for n in range(2000)}),
 )  # fmt: skip
 
+# Nobody of theirs is left at the end: that is asked of every row.
+PROCESSES: Final = (
+    Row("left_its_session", {"start": [["leave", "session"]]}),
+    Row("left_its_parent", {"start": [["leave", "session", "parent"]]}, takes_orphans=True),
+    Row("left_its_user", {"start": [["leave", "user", "session"]]}),
+)
+
 KINDS: Final = {
     "answers": ANSWERS,
     "floods": FLOODS,
     "lists": LEARNED,
+    "processes": PROCESSES,
     "HTTP answers": HTTP,
     "clients": CLIENTS,
     "configurations": CONFIGURED,

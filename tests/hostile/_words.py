@@ -93,11 +93,14 @@ class Row:
     lasts: float = 0.0  # seconds the neighbours go on calling, at least
     memory: int = 64 * MIB  # what the gateway may need more, at most
     quick: bool = False
+    takes_orphans: bool = (
+        False  # it is ended by whoever is given the orphans below it: `serve`, not a room by itself
+    )
 
     @property
     def not_at(self) -> Sequence[str]:
         """The doors it cannot be tried at: a room in a program has no client and no options of `serve`."""
-        needs_gateway = self.client or self.control or self.options
+        needs_gateway = self.client or self.control or self.options or self.takes_orphans
         return [door for door in DOORS if door.startswith("room")] if needs_gateway else []
 
     @property

@@ -7,7 +7,9 @@ WHEN is a method, `attack` (a call of that tool), `start`, `stderr` (at the star
 
 SAY is a list of pieces; over HTTP it is the whole answer, from its status line on, and the connection is closed after
 it. A piece is text (a lone U+DC80 to U+DCFF is that byte), or one of `["id"]`, `["times", n, piece…]`, `["forever",
-piece…]`, `["gzip", piece…]`, `["sleep", seconds]` and `["exit"]`. NAME is for whoever looks for what is left of it.
+piece…]`, `["gzip", piece…]`, `["sleep", seconds]` and `["exit"]`. `["leave", what…]` says nothing: it starts a process
+that stays, with an empty environment, and that has left its session, its parent or its user, as told. NAME is for
+whoever looks for what is left of it.
 """
 
 from __future__ import annotations
@@ -32,6 +34,18 @@ if TYPE_CHECKING:
 BLOCK = 1 << 20
 CHECKED = 64 << 20  # bytes
 SCHEMA = {"type": "object"}
+LEAVER = """
+import os, sys, time
+for what in sys.argv[2:]:
+    if what == "session":
+        os.setsid()
+    elif what == "parent" and os.fork():
+        os._exit(0)
+    elif what == "user" and os.getuid() == 0:
+        os.setgid(65534)
+        os.setuid(65534)
+time.sleep(600)
+"""
 
 
 def blocks(say: list[Any], rpc_id: object) -> Iterator[bytes]:
@@ -57,6 +71,8 @@ def blocks(say: list[Any], rpc_id: object) -> Iterator[bytes]:
             time.sleep(rest[0])
         elif kind == "exit":
             os._exit(0)
+        elif kind == "leave":
+            os.posix_spawn(sys.executable, [sys.executable, "-S", "-c", LEAVER, sys.argv[2], *rest], {})
 
 
 def _repeated(once: bytes, count: int) -> Iterator[bytes]:
