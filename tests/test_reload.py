@@ -239,6 +239,21 @@ def test_real_processes_survive_a_reload_that_does_not_concern_them(backend: str
     run(backend, main)
 
 
+def test_one_slot_is_left_for_the_others_also_while_one_that_was_kept_still_stops(backend: str) -> None:
+    async def main() -> None:
+        servers = {n: FakeServer(stop_latency=3.0) for n in "abc"}
+        keep, slots = {"lifecycle": "keep-alive"}, {"maxConnections": 2}
+        async with _room(servers, _config(slots, a=keep, c={})) as room:
+            await room.ready()
+            await room.reload(_config(slots, b=keep, c={}))
+            root = room._runtime.root
+            assert (tuple(root.kept()), root.admission.capacity) == (("a",), 1)
+            await anyio.sleep(5)
+            assert (tuple(root.kept()), root.admission.capacity) == (("b",), 1)
+
+    run_virtual(backend, main)
+
+
 def test_slots_set_aside_follow_the_configuration(backend: str) -> None:
     """Keep-alive comes and goes, live and by removal: what was set aside is given back."""
 
