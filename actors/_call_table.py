@@ -121,7 +121,7 @@ class CallTable:
         raise NotImplementedError
 
     def _park(self, error: Exception) -> None:
-        """A bug of ours came up in a step."""
+        """A step raised: a bug in Greenroom."""
         raise NotImplementedError
 
     def _find_input(self, call: Call, result: dict[str, Any]) -> None:
@@ -129,7 +129,7 @@ class CallTable:
         raise NotImplementedError
 
     def _is_asked(self) -> bool:
-        """The server waits for an answer of its client's."""
+        """Whether the server waits for an answer from its client."""
         raise NotImplementedError
 
     def doing(self) -> str:
@@ -287,7 +287,7 @@ class CallTable:
             self._request(call)
 
     def give_up(self, call: Call, error: CallError) -> None:
-        """A call in flight ends for a reason of ours."""
+        """End a call in flight with an error of our own."""
         if call in self._open:
             self._take_off(call)
             self._end(call, error)
@@ -477,7 +477,7 @@ class CallTable:
             self._end(call, self._lost_error(reason, call.reach))
 
     def _may_replay(self, call: Call) -> bool:
-        """Once, and only what did not run or may run twice."""
+        """True once for a call that did not run, or that may run twice."""
         return not call.lost_before and (call.reach is Reach.NOT_SENT or call.replayable)
 
     def _lost_error(self, reason: LostReason, reach: Reach, what: str = "was lost") -> ServerLost:

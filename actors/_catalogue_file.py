@@ -339,7 +339,7 @@ def _said(record: Raw) -> msgspec.Raw:
 
 
 def _entry(server: str, definition_hash: str, kept: _Kept) -> ServerEntry | None:
-    """The entry as others know it; None when somebody wrote nonsense into it."""
+    """The entry as others know it; None when it cannot be read."""
     try:
         body = _as_body.decode(kept.body)
         return ServerEntry(

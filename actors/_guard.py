@@ -48,8 +48,8 @@ _AT_ONCE = 1.0  # seconds: one that ends so soon after its restart will not be m
 class Guard:
     """The guard of one room. Not started before the first child is.
 
-    `run_id` is what each child carries as `GREENROOM_ROOM`; `tell` takes what is to be said of the guard itself. Only
-    `start` raises `OSError` when it cannot be started: ask it before there is anything to guard.
+    `run_id` is what each child carries as `GREENROOM_ROOM`; `tell` is given what the log should say of the guard
+    itself. Only `start` raises `OSError` when it cannot be started: ask it before there is anything to guard.
     """
 
     def __init__(

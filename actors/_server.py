@@ -526,7 +526,7 @@ class ServerActor(CallTable):
 
     def doing(self) -> str:
         if self.life.state is State.IDLE:
-            return f"waiting for {self.start.waiting_for or 'a cue'}"
+            return f"waiting for {self.start.waiting_for or 'its start'}"
         if self.is_installing:
             took = self.context.backend.now() - self.start.waits_since
             line = f": {self.last_line}" if self.last_line else ""

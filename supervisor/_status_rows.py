@@ -63,7 +63,7 @@ def _waiting_for(actor: ServerActor | None) -> str | None:
 
 
 def _waiting(actor: ServerActor | None, now: float) -> float | None:
-    """Seconds since it began to wait for what it waits for now: its cue, or its connection."""
+    """Seconds since it began to wait for what it waits for now: its turn to start, or its connection."""
     if actor is None or (actor.start.waiting_for is None and not _is_connecting(actor)):
         return None
     return now - actor.start.waits_since

@@ -18,7 +18,7 @@ import anyio
 from ..actors import Exchange, LostReason, Peer, PeerHooks, RpcError, current_backend
 from ..protocol.errors import Reach, UsageError
 from ..protocol.lifecycle import Reason
-from ._cues import Cues, perform
+from ._fault_plan import FaultPlan, perform
 from ._faults import Fault
 from ._vocabulary import STEP_OF, Entry
 
@@ -42,7 +42,7 @@ class FakeConnection:
         self.client_capabilities: Mapping[str, Any] = {}
         self._tasks = tasks
         self._backend = current_backend()
-        self._cues = Cues(server.script.entries, start)
+        self._plan = FaultPlan(server.script.entries, start)
         self._tools: Sequence[Mapping[str, Any]] | None = None  # its own, once they have changed
         self._stderr: list[str] = []
         self._open: set[Exchange] = set()
@@ -117,7 +117,7 @@ class FakeConnection:
 
     def begin(self) -> None:
         """It has been started: from now on it reads, unless its script says otherwise."""
-        if due := self._cues.due("start"):
+        if due := self._plan.due("start"):
             self._begun = anyio.Event()
             self._tasks.start_soon(self._begin, due)
         else:
@@ -150,7 +150,7 @@ class FakeConnection:
 
     async def _close_slowly(self) -> None:
         await self.pause(self.server.stop_latency)
-        decided = await self._play(self._cues.due("stop"))
+        decided = await self._play(self._plan.due("stop"))
         if decided is not None:
             await anyio.sleep_forever()
 
@@ -162,7 +162,7 @@ class FakeConnection:
         if self._begun is not None:
             await self._begun.wait()
         step = STEP_OF.get(exchange.method)
-        due = self._cues.due(step, (exchange.params or {}).get("name")) if step else []
+        due = self._plan.due(step, (exchange.params or {}).get("name")) if step else []
         decided = await self._play(due) if due else None
         if self._expired:
             self._forget(exchange)
@@ -253,7 +253,7 @@ class FakeConnection:
 
     def _rest(self) -> None:
         """Nothing is being answered: how long will that last?"""
-        times = self._cues.idle_times()
+        times = self._plan.idle_times()
         if times and not self._busy:
             self._quiet += 1
             self._tasks.start_soon(self._idle, self._quiet, times)
@@ -265,7 +265,7 @@ class FakeConnection:
             waited = after
             if self._quiet != quiet or self._is_mute:
                 return
-            await self._play(self._cues.due_idle(after))
+            await self._play(self._plan.due_idle(after))
 
     def note_fault(self, fault: Entry) -> None:
         self.server.played.append((self.start, Fault(**fault.said())))

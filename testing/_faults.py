@@ -8,7 +8,7 @@
 A script is an ordered list of faults. Each says at which step something happens, in which start of the server and at
 which occurrence of the step (all, if it does not say), what is done, and with what. The same script is played by
 `FakeServer` in memory and virtual time, and by the executable `greenroom.testing.servers.scripted` as a real process;
-the words are in `_vocabulary`, how they are played in `_cues`.
+the words are in `_vocabulary`, how they are played in `_fault_plan`.
 
 A fault that could never be played is refused when it is made, with what to write instead: a test whose fault silently
 does not happen is worse than none.

@@ -21,7 +21,7 @@ from tests.support.raw_http import Handler, Seen, raw_http
 from greenroom import CallError, Greenroom
 from greenroom.protocol.lifecycle import State
 from greenroom.testing import FakeServer, Fault, FaultScript, ScriptedServer, fake_connectors
-from greenroom.testing._cues import Cues
+from greenroom.testing._fault_plan import FaultPlan
 from greenroom.testing._vocabulary import DEEDS
 
 Far = FakeServer | ScriptedServer
@@ -243,14 +243,14 @@ def test_an_expired_session_in_memory(row: Row, backend: str) -> None:
 
 @pytest.mark.parametrize("row", EXPIRES[:3], ids=lambda row: str(row.script))
 def test_an_expired_session_over_http(row: Row, backend: str) -> None:
-    cues = Cues(row.script.entries, 1)
+    plan = FaultPlan(row.script.entries, 1)
 
     async def body() -> None:
         with raw_http() as server:
 
             def forget(_handler: Handler, seen: Seen) -> bool:
                 step = {"tools/list": "list", "tools/call": "call"}.get(seen.method)
-                if step is not None and server.made == 1 and cues.due(step):
+                if step is not None and server.made == 1 and plan.due(step):
                     server.forget_sessions()
                 return False
 

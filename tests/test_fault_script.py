@@ -18,8 +18,8 @@ from tests.support.rooms import open_room, teach
 from greenroom import CallError, Greenroom, UsageError
 from greenroom.protocol.address import Address
 from greenroom.testing import FakeServer, Fault, FaultScript, ScriptedServer
-from greenroom.testing._cues import Cues, perform
 from greenroom.testing._fake import fake_connectors
+from greenroom.testing._fault_plan import FaultPlan, perform
 from greenroom.testing._vocabulary import DEEDS, STEPS, VALUES, problem_with
 from greenroom.testing.strategies import fault_scripts
 
@@ -114,11 +114,11 @@ def test_a_line_of_the_log_that_is_being_written_is_left_out(tmp_path: Path) -> 
     assert server.endings == ["stdin closed"]
 
 
-# ---- cues ----------------------------------------------------------------------------------------------------------
+# ---- the plan ------------------------------------------------------------------------------------------------------
 
 
-def _due(cues: Cues, step: str, tool: str | None = None) -> list[str]:
-    return [entry.do for entry in cues.due(step, tool)]
+def _due(plan: FaultPlan, step: str, tool: str | None = None) -> list[str]:
+    return [entry.do for entry in plan.due(step, tool)]
 
 
 def test_faults_of_one_step_are_due_in_their_order() -> None:
@@ -129,30 +129,30 @@ def test_faults_of_one_step_are_due_in_their_order() -> None:
         Fault("call", "crash"),
     )
 
-    assert _due(Cues(script.entries, 1), "call") == ["garbage", "delay", "crash"]
+    assert _due(FaultPlan(script.entries, 1), "call") == ["garbage", "delay", "crash"]
 
 
 def test_a_fault_of_one_start_is_due_in_no_other() -> None:
     script = FaultScript.of(Fault("call", "crash", start=2))
 
-    assert [_due(Cues(script.entries, start), "call") for start in (1, 2, 3)] == [[], ["crash"], []]
+    assert [_due(FaultPlan(script.entries, start), "call") for start in (1, 2, 3)] == [[], ["crash"], []]
 
 
 def test_occurrences_are_counted_over_what_the_fault_means() -> None:
-    cues = Cues(
+    plan = FaultPlan(
         FaultScript.of(Fault("call", "crash", tool="b", nth=2), Fault("call", "hang", nth=3)).entries, 1
     )
 
-    assert [_due(cues, "call", tool) for tool in ("a", "b", "b", "b")] == [[], [], ["crash", "hang"], []]
+    assert [_due(plan, "call", tool) for tool in ("a", "b", "b", "b")] == [[], [], ["crash", "hang"], []]
 
 
 def test_idle_times_are_each_due_by_themselves() -> None:
-    cues = Cues(
+    plan = FaultPlan(
         FaultScript.of(Fault("idle", "hang", after=9), Fault("idle", "garbage", after=2, nth=2)).entries, 1
     )
 
-    assert cues.idle_times() == [2, 9]
-    assert [[entry.do for entry in cues.due_idle(after)] for after in (2, 9, 2)] == [
+    assert plan.idle_times() == [2, 9]
+    assert [[entry.do for entry in plan.due_idle(after)] for after in (2, 9, 2)] == [
         [],
         ["hang"],
         ["garbage"],
@@ -256,7 +256,7 @@ def test_who_is_over_plays_nothing_more() -> None:
 def test_a_fault_of_one_start_that_is_counted_is_due_in_no_other() -> None:
     script = FaultScript.of(Fault("call", "crash", start=2, nth=1))
 
-    assert [_due(Cues(script.entries, start), "call") for start in (1, 2)] == [[], ["crash"]]
+    assert [_due(FaultPlan(script.entries, start), "call") for start in (1, 2)] == [[], ["crash"]]
 
 
 # ---- the fake in memory --------------------------------------------------------------------------------------------

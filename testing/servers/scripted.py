@@ -27,7 +27,7 @@ import time
 from collections.abc import Callable, Generator, Sequence
 from typing import Any, NoReturn
 
-from .._cues import Cues, perform
+from .._fault_plan import FaultPlan, perform
 from .._vocabulary import STEP_OF, Entry, problem_with
 
 Json = dict[str, Any]
@@ -71,7 +71,7 @@ class ScriptedServer:
     def __init__(self, script: Sequence[Entry], log: Log) -> None:
         self.log = log
         self.start = log.begin()
-        self.cues = Cues(script, self.start)
+        self.plan = FaultPlan(script, self.start)
         self.tools: Sequence[str] = ("echo",)
         self.due: list[tuple[float, int, Callable[[], None]]] = []  # a heap
         self.number = 0  # orders what is due at the same moment
@@ -85,7 +85,7 @@ class ScriptedServer:
 
     def run(self) -> NoReturn:
         signal.signal(signal.SIGTERM, lambda _number, _frame: self._exit("SIGTERM", 0))
-        self.play(self.cues.due("start"), self._begin)
+        self.play(self.plan.due("start"), self._begin)
         while True:
             wait = max(0.0, self.due[0][0] - time.monotonic()) if self.due else None
             if select.select([0] if self.reads else [], [], [], wait)[0]:
@@ -127,7 +127,7 @@ class ScriptedServer:
         """Its stdin has ended. Whoever closes slowly is not hurried by a SIGTERM."""
         self.reads = False
         self.due.clear()
-        if faults := self.cues.due("stop"):
+        if faults := self.plan.due("stop"):
             signal.signal(signal.SIGTERM, signal.SIG_IGN)
         self.play(faults, lambda _: self._exit("end of stdin", 0))
 
@@ -147,7 +147,7 @@ class ScriptedServer:
             self.busy += 1
             self.quiet += 1
             step = STEP_OF.get(method)
-            faults = self.cues.due(step, params.get("name")) if step else []
+            faults = self.plan.due(step, params.get("name")) if step else []
             self.play(faults, lambda decided: self._answer(message, decided))
 
     def _answer(self, message: Json, decided: Entry | None) -> None:
@@ -189,12 +189,12 @@ class ScriptedServer:
         if self.busy or not self.reads:
             return
         self.quiet += 1
-        for after in self.cues.idle_times():
+        for after in self.plan.idle_times():
             self.later(after, lambda quiet=self.quiet, after=after: self._idle(quiet, after))
 
     def _idle(self, quiet: int, after: float) -> None:
         if quiet == self.quiet:
-            self.play(self.cues.due_idle(after), lambda _: None)
+            self.play(self.plan.due_idle(after), lambda _: None)
 
     # -- what it does wrong --
 

@@ -16,7 +16,7 @@ from typing import Protocol
 from ._vocabulary import Entry
 
 
-class Cues:
+class FaultPlan:
     """What is due in one start of a server, counted from 1. `nth` counts within the start, over what the fault means:
     the calls of its tool, the times it was idle for so long."""
 
