@@ -4,14 +4,17 @@ The kernel: `Mailbox`, `Ref`, `Reply`, `CoreActor`, `Timers`, `EventStream`, ove
 A server: `ServerActor` (its calls: `CallTable`, its owner task: `Incarnation`), asking its `Supervisor`.
 Below it: `Peer`, `Connection`, `Connector` are the seam to whatever carries the bytes.
 
-The connectors that not every room needs are imported when first used: HTTP alone brings `ssl` with it.
+What not every room needs is imported when first used: HTTP alone brings `ssl` with it.
+
+For the doors: `LineSplitter`, `lenient`, `Part`, `apart`, `in_turns`, `new_loop`, `want_orphans`.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ._backend import Backend, Waiter, current_backend
+from . import _lenient as lenient
+from ._backend import AGAIN, Backend, More, Waiter, current_backend
 from ._call import Call, Tally
 from ._call_table import CallTable
 from ._catalogue_file import CatalogueFile, default_cache_path
@@ -29,18 +32,23 @@ from ._router import Define, Learn, Router, Sync
 from ._server import ServerActor
 from ._slices import in_turns
 from ._start import Start
-from ._stdio import StdioConnector
+from ._stdio import LineSplitter, StdioConnector
 from ._stream import EventStream, Subscription
 from ._subscriptions import UPDATED
 from ._timers import Timer, Timers
 from ._wire import MODERN_VERSIONS, WireFault, decode_result
 
 if TYPE_CHECKING:
+    from ._apart import apart
     from ._http import AuthFor, HttpConnector
     from ._in_process import InProcessConnector
+    from ._part import Part
+    from ._reaper import want_orphans
+    from ._step_loop import new_loop
     from ._unix import UnixConnector
 
 __all__ = [
+    "AGAIN",
     "MODERN_VERSIONS",
     "UPDATED",
     "AuthFor",
@@ -65,13 +73,16 @@ __all__ = [
     "HttpConnector",
     "InProcessConnector",
     "Learn",
+    "LineSplitter",
     "Listing",
     "Load",
     "LostReason",
     "Mailbox",
     "MailboxFull",
+    "More",
     "Next",
     "NoHost",
+    "Part",
     "Peer",
     "PeerHooks",
     "Record",
@@ -96,13 +107,17 @@ __all__ = [
     "UnixConnector",
     "Waiter",
     "WireFault",
+    "apart",
     "connect_failed",
     "current_backend",
     "decode_result",
     "default_cache_path",
     "in_turns",
+    "lenient",
     "login_needed",
+    "new_loop",
     "not_found",
+    "want_orphans",
 ]
 
 
@@ -112,6 +127,14 @@ def __getattr__(name: str) -> Any:
             from . import _http as home
         case "InProcessConnector":
             from . import _in_process as home
+        case "Part":
+            from . import _part as home
+        case "apart":
+            from . import _apart as home
+        case "new_loop":
+            from . import _step_loop as home
+        case "want_orphans":
+            from . import _reaper as home
         case "UnixConnector":
             from . import _unix as home
         case _:

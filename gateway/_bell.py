@@ -26,7 +26,7 @@ from typing import Any, Final, Protocol
 
 import anyio
 
-from ..actors._part import Part
+from ..actors import Part
 
 LOOK_AGAIN: Final = 2.0  # seconds, where nobody tells us
 _MOST_LINKS: Final = 40  # as many as the system itself follows

@@ -23,14 +23,14 @@ from typing import TYPE_CHECKING, Any, Final
 import attrs
 
 from .._own_files import NotOurs, check_peer, make_own_folder, socket_in
-from ..actors._stdio._lines import LineSplitter
+from ..actors import LineSplitter
 from ..protocol.errors import GreenroomError, UsageError
 from ._control_request import parse_request
 
 if TYPE_CHECKING:
     import anyio.abc
 
-    from ..actors._part import Part
+    from ..actors import Part
 
 MAX_LINE: Final = 16 << 20
 _BACKLOG: Final = 64

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Final
 
 from .._own_files import open_own
-from ..actors._part import Part
+from ..actors import Part
 from ..protocol.errors import UsageError
 from ..protocol.events import Event, Kind, Lagged
 from ..protocol.plain_text import seen_in_json

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Final
 
-from ..actors._backend import Backend, Waiter
+from ..actors import Backend, Waiter
 
 _CHUNK: Final = 1 << 18
 _SHORT: Final = 4096

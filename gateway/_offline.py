@@ -6,7 +6,7 @@ import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from ..actors._catalogue_file import CatalogueFile, default_cache_path
+from ..actors import CatalogueFile, default_cache_path
 from ..protocol.index import Index
 from ..protocol.slices import Slices
 from ..protocol.status import ServerStatus

@@ -12,7 +12,7 @@ from typing import Any, Final, cast
 
 import msgspec
 
-from ..actors import _lenient as lenient
+from ..actors import lenient
 from ..protocol.halves import repair_utf8, whole_value
 from ._jobs import RpcFault
 

@@ -27,10 +27,7 @@ import anyio
 import anyio.abc
 import attrs
 
-from ..actors._backend import current_backend
-from ..actors._part import Part
-from ..actors._reaper import want_orphans
-from ..actors._slices import in_turns
+from ..actors import Part, current_backend, in_turns, want_orphans
 from ..protocol.config import Config
 from ..protocol.errors import UsageError
 from . import _control as control

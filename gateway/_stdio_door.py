@@ -25,8 +25,7 @@ from typing import Final
 import anyio
 import anyio.lowlevel
 
-from ..actors._backend import AGAIN, Backend, More
-from ..actors._stdio._lines import LineSplitter
+from ..actors import AGAIN, Backend, LineSplitter, More
 from ..protocol.errors import GreenroomError
 from ._jobs import RpcFault
 from ._lines import LineWriter

@@ -17,8 +17,7 @@ from typing import Any, Final
 
 import anyio
 
-from ..actors._apart import apart
-from ..actors._part import Part
+from ..actors import Part, apart
 from ..protocol.config import Config
 from ..protocol.errors import ConfigError, GreenroomError
 from ._bell import hung_at, prepare

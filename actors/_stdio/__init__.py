@@ -3,11 +3,13 @@
 from ._connection import StdioConnection, StdioConnector
 from ._environment import INHERITED_POSIX, INHERITED_WINDOWS, child_environment, incarnation_tag
 from ._line_peer import LinePeer
+from ._lines import LineSplitter
 
 __all__ = [
     "INHERITED_POSIX",
     "INHERITED_WINDOWS",
     "LinePeer",
+    "LineSplitter",
     "StdioConnection",
     "StdioConnector",
     "child_environment",

@@ -91,7 +91,7 @@ def _run(main: Callable[[], Awaitable[None]]) -> None:
     """
     import anyio
 
-    from ...actors._step_loop import new_loop
+    from ...actors import new_loop
 
     sys.setswitchinterval(_TURN)
     anyio.run(main, backend="asyncio", backend_options={"loop_factory": new_loop})

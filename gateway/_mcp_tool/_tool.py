@@ -18,7 +18,7 @@ from typing import Any, Final
 import anyio.lowlevel
 import anyio.to_thread
 
-from ...actors._slices import in_turns
+from ...actors import in_turns
 from ...protocol.errors import (
     AmbiguousTool,
     CallError,
