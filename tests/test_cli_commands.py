@@ -372,7 +372,11 @@ def test_whose_programs_are_started_is_said_unless_a_file_was_named(
     config = load_config(cwd=home, home=home / "home", environ=os.environ)
     say_whose(config, path)
     assert capsys.readouterr().err == ""
-    say_whose(config, None)
+    files = say_whose(config, None)
+    assert "this project decides which programs are started" in capsys.readouterr().err
+    assert say_whose(config, None, files) == files
+    assert capsys.readouterr().err == "", "they are known"
+    assert say_whose(config, None, ("/another",)) == files
     assert "this project decides which programs are started" in capsys.readouterr().err
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import threading
 import tracemalloc
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from typing import Any
@@ -17,12 +18,13 @@ from tests.support import run, run_virtual
 from tests.support.stdio import Call, Recorder
 
 from greenroom.actors._backend import current_backend
-from greenroom.actors._http import EventParser, ServerEvent, ToolHeaders, encode_value
+from greenroom.actors._http import EventParser, ServerEvent, ToolHeaders, _connection, encode_value
 from greenroom.actors._http._answer_stream import AnswerStream
 from greenroom.actors._http._client import _contained, _within_origin, read_bounded
 from greenroom.actors._http._faults import BadAnswer, Broken, LoginNeeded, SessionExpired, WrongTransport
 from greenroom.actors._http._peer import LAST_ANSWERS, LISTENS_WITHIN, Attempt, HttpPeer
 from greenroom.actors._peer import LostReason
+from greenroom.protocol.config import ServerDefinition, Settings
 from greenroom.protocol.errors import Reach
 from greenroom.protocol.lifecycle import Reason
 
@@ -626,3 +628,25 @@ def test_a_tool_that_is_listed_anew_mirrors_what_it_says_now() -> None:
     assert "Mcp-Param-A" in headers.headers("tools/call", call)
     assert headers.learn(tool({"a": {"type": "string"}})) is None
     assert "Mcp-Param-A" not in headers.headers("tools/call", call)
+
+
+def test_a_client_is_made_beside_the_loop_for_it_imports_a_library_and_reads_certificates(
+    backend: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made_in: list[str] = []
+
+    def make_client(*args: Any) -> Any:
+        made_in.append(threading.current_thread().name)
+        return real(*args)
+
+    real = _connection.make_client
+    monkeypatch.setattr(_connection, "make_client", make_client)
+
+    async def body() -> None:
+        definition = ServerDefinition("a", url="http://127.0.0.1:1/mcp")
+        connector = _connection.HttpConnector(definition, backend=current_backend(), settings=Settings())
+        async with connector.open(Recorder()) as connection:
+            assert connection.pid is None
+
+    run(backend, body)
+    assert made_in == ["greenroom apart"]

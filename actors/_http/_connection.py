@@ -16,6 +16,7 @@ import anyio
 import anyio.abc
 
 from ...protocol.config import HttpTransport, ServerDefinition, Settings
+from .._apart import apart
 from .._backend import Backend
 from .._peer import PeerHooks
 from .._pumps import pump_group
@@ -55,7 +56,9 @@ class HttpConnector:
         """The connection, before anything was sent. Never fails because of the server."""
         definition = self._definition
         auth = self._auth(definition) if self._auth is not None else None
-        client = make_client(definition, auth, definition.connect_timeout or self._settings.connect_timeout)
+        timeout = definition.connect_timeout or self._settings.connect_timeout
+        # The library is imported with the first, and each reads the certificates that it trusts.
+        client = await apart(lambda: make_client(definition, auth, timeout))
         opened_by = os.getpid()
         try:
             async with pump_group() as tasks:

@@ -65,18 +65,19 @@ def load(path: Path | None) -> Config:
     )
 
 
-def say_whose(config: Config, path: Path | None) -> None:
-    """Name the project's files that `config` is made of, unless one file was asked for: they come with what was
-    cloned, and they start programs."""
+def say_whose(config: Config, path: Path | None, known: tuple[str, ...] = ()) -> tuple[str, ...]:
+    """Name the project's files that `config` is made of, unless one file was asked for, or they are `known`: they come
+    with what was cloned, and they start programs. Returns them."""
     from ...supervisor._config_files import project_files, working_directory
 
     if path is not None:
-        return
+        return ()
     found = project_files(config, cwd=working_directory(None), home=Path.home(), environ=os.environ)
-    if found:
+    if found and found != known:
         say(
             f"this project decides which programs are started, too: {', '.join(found)}. Use --config to name one file."
         )
+    return found
 
 
 def running_gateway(config: Config, pid: int | None) -> control.Gateway | None:

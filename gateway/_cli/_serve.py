@@ -68,7 +68,14 @@ def serve_command(
         "cooldown": _seconds(cooldown),
     }
     config = override(read_config(config_path), **flags)
-    say_whose(config, config_path)
+    told = say_whose(config, config_path)
+
+    def reread() -> Config:
+        nonlocal told
+        config = override(load(config_path), **flags)
+        told = say_whose(config, config_path, told)
+        return config
+
     from ... import Greenroom, __version__
     from .._serve import Options, serve
 
@@ -76,7 +83,7 @@ def serve_command(
         expose=expose,
         events=events,
         version=__version__,
-        reread=lambda: override(load(config_path), **flags),
+        reread=reread,
     )
     _run(partial(serve, config, Greenroom.open, options))
 
