@@ -16,8 +16,10 @@ a client.
 from __future__ import annotations
 
 import enum
+import traceback
 from collections.abc import Callable, Mapping
 from functools import partial
+from pathlib import Path
 from typing import Any, Final, Protocol, cast
 
 import anyio
@@ -397,7 +399,10 @@ class ClientSession:
         self._answer_job(job, self._bug_line(job.key, error))
 
     def _bug_line(self, key: bytes, error: Exception) -> bytes:
-        self._endpoint.note(f"a bug in Greenroom, please report it: {type(error).__name__}: {error}")
+        # Its kind and its place, and not its words, which may quote what was passed on.
+        frames = traceback.extract_tb(error.__traceback__)
+        where = f" in {Path(frames[-1].filename).name}, line {frames[-1].lineno}" if frames else ""
+        self._endpoint.note(f"a bug in Greenroom, please report it: {type(error).__name__}{where}")
         fault = RpcFault(rpc.INTERNAL_ERROR, "Internal error in the gateway; its log has the details.")
         return rpc.error_line(key, fault)
 
