@@ -84,7 +84,9 @@ class Root:
         record = self.records.get(server)
         if record is not None and record.available.use is Use.REMOVED and not self.actors_of(server):
             del self.records[server]
-            self._kept.pop(server, None)
+            if server in self._kept:
+                del self._kept[server]
+                self.admission.look()  # the slot that was set aside for it is everybody's now
 
     def kept(self) -> Collection[str]:
         """The keep-alive servers: each has a slot of its own, for as long as anything of it is left. One slot is left

@@ -281,6 +281,27 @@ def test_slots_set_aside_follow_the_configuration(backend: str) -> None:
     run_virtual(backend, main)
 
 
+def test_the_slot_of_a_removed_server_goes_to_whoever_waits(backend: str) -> None:
+    """A slot was set aside for it; the one who waits for another is not told to wait for more than its end."""
+
+    async def main() -> None:
+        servers = {n: FakeServer(stop_latency=1.0) for n in "abc"}
+        servers["b"].call_latency = 20.0
+        config = _config({"maxConnections": 2}, a={"lifecycle": "keep-alive"}, b={}, c={})
+        async with _room(servers, config) as room, Outcomes() as calls:
+            await room.ready()
+            busy = calls.start(room, "b_echo")
+            await settle()
+            waits = calls.start(room, "c_echo")
+            await settle()
+            assert room.status()[2].waiting_for == "slot"
+            await room.reload(_config({"maxConnections": 2}, b={}, c={}))
+            await anyio.sleep(2.0)
+            assert (waits.outcome is None, busy.outcome is None) == (False, True)
+
+    run_virtual(backend, main)
+
+
 def test_a_server_that_becomes_keep_alive_is_looked_after_from_then_on(backend: str) -> None:
     async def main() -> None:
         servers = {"a": FakeServer()}
