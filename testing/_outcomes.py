@@ -123,7 +123,9 @@ def _busy(world: World, call: OneCall, ended: float) -> str | None:
     others = [
         other
         for other in world.calls
-        if other.server == call.server and other.began <= call.began and (other.ended or ended) >= call.began
+        if other.server == call.server
+        and other.began <= call.began
+        and (ended if other.ended is None else other.ended) >= call.began
     ]
     return None if len(others) > bound else f"only {len(others)} calls were open"
 

@@ -624,6 +624,21 @@ def test_busy_is_believed_when_more_are_open_than_may_wait() -> None:
         made.run.close()
 
 
+def test_what_ended_when_the_clock_began_is_not_open_any_more() -> None:
+    made = World({"a": {"maxQueued": 2}})
+    try:
+        assert made.now == 0.0
+        for _ in range(3):
+            _ended(made, "cancelled").asked_to_leave = True
+        assert made.calls[0].ended == 0.0
+        made.advance(1.0)
+        _ended(made, Busy("a", in_flight=1, queued=2, oldest_age=1, retry_after=1))
+        with pytest.raises(AssertionError, match="only 1 calls were open"):
+            outcomes_have_reasons(made)
+    finally:
+        made.run.close()
+
+
 # ---- laws ----------------------------------------------------------------------------------------------------------
 
 
