@@ -16,12 +16,22 @@ import trio
 from tests.support import run, run_virtual
 from tests.support.rooms import Outcomes, open_room, record_events, settle
 
-from greenroom import Event, Greenroom, Reach, RoomClosed, State, UnknownServer, UsageError
+from greenroom import (
+    Event,
+    Greenroom,
+    Reach,
+    RoomClosed,
+    State,
+    UnknownPrompt,
+    UnknownServer,
+    UnknownTool,
+    UsageError,
+)
 from greenroom.actors import Greeting, Learn
 from greenroom.actors._catalogue_file import CatalogueFile
 from greenroom.protocol.address import Address
 from greenroom.protocol.catalogue import ServerEntry
-from greenroom.protocol.errors import CallError, Drained, RemoteError
+from greenroom.protocol.errors import CallError, CallTimeout, Drained, ProtocolFault, RemoteError
 from greenroom.protocol.events import Note
 from greenroom.protocol.lifecycle import Cause, Ending
 from greenroom.supervisor._callbacks import Callbacks, as_root
@@ -867,6 +877,75 @@ def test_what_a_completion_is_asked_with_goes_along(backend: str) -> None:
                 ({**plain, "context": {"arguments": {"month": "may"}}}, False),
                 ({"uri": "x:/may"}, True),
             ]
+
+    run_virtual(backend, body)
+
+
+def test_who_names_a_server_means_that_one(backend: str) -> None:
+    servers = {"a": FakeServer(), "b": FakeServer()}
+
+    async def body() -> None:
+        async with open_room(servers) as room:
+            for name in servers:
+                await room.connect(name)
+            with pytest.raises(UnknownTool):
+                await room.call("a_echo", server="b")
+            assert (servers["a"].calls, servers["b"].calls) == ([], [])
+            await room.call("echo", server="b")
+            assert len(servers["b"].calls) == 1
+            learned = ServerEntry("a", "", tools=(), resources=({"uri": "x:/1", "name": "x"},), revision=99)
+            room._runtime.router.ref.tell(Learn(learned))
+            await room.settled()
+            assert room.locate("x:/1").server == "a"
+            assert (room.locate("x:/1", "b").server, room.locate("x:/1", "b").original) == ("b", "x:/1")
+
+    run_virtual(backend, body)
+
+
+def test_all_that_may_have_a_tool_are_waited_for_as_long_as_one(backend: str) -> None:
+    servers = {name: FakeServer(greet_latency=HANG) for name in ("x", "x_y")}
+
+    async def body() -> None:
+        async with open_room(servers, queueTimeoutMs=10_000) as room:
+            with pytest.raises(CallTimeout):
+                await room.call("x_y_z")
+            assert anyio.current_time() == pytest.approx(10.0, abs=0.1)
+
+    run_virtual(backend, body)
+
+
+def test_a_mistaken_name_is_told_with_what_there_is(backend: str) -> None:
+    async def body() -> None:
+        async with open_room({"a": FakeServer()}) as room:
+            await room.connect("a")
+            with pytest.raises(
+                UnknownTool, match=r'Tool "a_ecoh" not found. Server "a" has: a_echo\.'
+            ) as tools:
+                await room.call("a_ecoh")
+            assert tools.value.suggestions == ("a_echo",)
+            learned = ServerEntry("a", "", tools=(), prompts=({"name": "greet"},), revision=99)
+            room._runtime.router.ref.tell(Learn(learned))
+            await room.settled()
+            with pytest.raises(UnknownPrompt, match="a_greet"):
+                await room.get_prompt("a_great")
+
+    run_virtual(backend, body)
+
+
+def test_an_answer_that_is_no_result_was_an_answer(backend: str) -> None:
+    server = FakeServer(handler=lambda _: [1])  # pyright: ignore[reportArgumentType, reportReturnType]
+
+    async def body() -> None:
+        async with open_room({"a": server}) as room:
+            await room.connect("a")
+            for ask in (
+                lambda: room.call("a_echo"),
+                lambda: room.request("a", "tools/call", {"name": "echo"}),
+            ):
+                with pytest.raises(ProtocolFault) as caught:
+                    await ask()
+                assert caught.value.reach is Reach.ANSWERED
+            assert server.live == 1
 
     run_virtual(backend, body)
 
