@@ -42,7 +42,7 @@ class Surroundings:
     def application_data(self) -> Path:
         """Where desktop programs keep their settings on this platform."""
         if self.platform == "darwin":
-            return self.home / "Catalogue" / "Application Support"
+            return self.home / "Library" / "Application Support"
         if self.platform == "win32":
             return Path(self.environ.get("APPDATA") or self.home / "AppData" / "Roaming")
         return Path(self.environ.get("XDG_CONFIG_HOME") or self.home / ".config")

@@ -116,7 +116,7 @@ def test_no_object_that_a_call_meets_has_so_many_fields_that_reading_them_is_slo
             found = {
                 type(each).__name__: len(vars(each))
                 for each in gc.get_objects()
-                if type(each).__module__.startswith("greenroom.actors") and hasattr(each, "__dict__")
+                if str(type(each).__module__).startswith("greenroom.actors") and hasattr(each, "__dict__")
             }
             assert found["StdioConnection"]
             assert not {name: fields for name, fields in found.items() if fields >= FIELDS}

@@ -23,12 +23,12 @@ OWNER = """
 import sys, anyio
 sys.path.insert(0, {root!r})
 from greenroom.actors import _guard, _reaper
-from tests.support.stdio import definition_of, on_stage, unmarked
+from tests.support.stdio import definition_of, linked, unmarked
 _guard._LOOK = 0.05
 _reaper.want_orphans()
 async def main():
     definition = unmarked(definition_of("faulty.py", "--fork", "double", "--log", {log!r}))
-    async with on_stage(definition) as stage, anyio.create_task_group() as tasks:
+    async with linked(definition) as stage, anyio.create_task_group() as tasks:
         tasks.start_soon(stage.guard.watch)
         await stage.greet()
         await anyio.sleep_forever()

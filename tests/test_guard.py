@@ -42,14 +42,14 @@ def _owner(backend: str, log: Path) -> subprocess.Popen[bytes]:
 OWNER = """
 import sys, anyio
 sys.path.insert(0, {root!r})
-from tests.support.stdio import definition_of, on_stage
+from tests.support.stdio import definition_of, linked
 async def main():
     async with anyio.create_task_group() as tasks:
         for kind in ("group", "setsid", "double"):
             tasks.start_soon(one, kind)
 async def one(kind):
     faults = ("--ignore-eof", "--ignore-term", "--fork", kind, "--log", {log!r})
-    async with on_stage(definition_of("faulty.py", *faults)) as stage:
+    async with linked(definition_of("faulty.py", *faults)) as stage:
         await stage.greet()
         await anyio.sleep_forever()
 anyio.run(main, backend={backend!r})
