@@ -218,6 +218,7 @@ def test_t45_a_real_server_answers_half_a_character(tmp_path: Path) -> None:
         gateway.greet()
         _send(gateway, CALL % (b"5", b"time_get_current_time", rb'"timezone":"\ud83d"'))
         assert b"isError" in _line(gateway, b'"id":5')
+        assert gateway.end() == 0
 
 
 def test_t45_the_command_line_and_the_control_socket_take_what_a_shell_can_say(tmp_path: Path) -> None:
