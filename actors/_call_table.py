@@ -556,7 +556,9 @@ class CallTable:
             self._expire_queued(now)
             self._expire_sent(now)
             self._expire_life(now)
-            self._wake_by(self._next_deadline())
+            self._wake_by(
+                self._next_deadline(now)
+            )  # the same moment: what a later look would miss is not yet due
         except Exception as error:
             self._park(error)
 
@@ -616,11 +618,11 @@ class CallTable:
         """Deadlines of the other half."""
         raise NotImplementedError
 
-    def _life_deadline(self) -> float:
+    def _life_deadline(self, now: float) -> float:
         raise NotImplementedError
 
-    def _next_deadline(self) -> float:
-        nearest = self._life_deadline()
+    def _next_deadline(self, now: float) -> float:
+        nearest = self._life_deadline(now)
         for call in self._open:
             nearest = min(nearest, call.deadline)
         for call in self.mailbox.user:

@@ -256,7 +256,7 @@ class ServerActor(CallTable):
     def rearm(self) -> None:
         """Its policy changed: look again at its idle time, its health, its places."""
         self._idle_time = self.supervisor.idle_timeout(self)
-        self._wake_by(self.idle_until if self.is_idle else self._life_deadline())
+        self._wake_by(self.idle_until if self.is_idle else self._life_deadline(self.context.backend.now()))
         if self._incarnation is not None:
             self._incarnation.rearm()
         self._share_places()
@@ -536,7 +536,7 @@ class ServerActor(CallTable):
 
     def _expire_life(self, now: float) -> None:
         if self.life.state is State.DRAINING:
-            if now >= self._life_deadline():
+            if now >= self._life_deadline(now):
                 self._move(Trigger.DEADLINE)
         elif not self.is_idle or now < self.idle_until:
             return
@@ -546,11 +546,11 @@ class ServerActor(CallTable):
             ending = Ending(Cause.IDLE_TIMEOUT, reason=Reason.NO_CALL, seconds=self._idle_time)
             self._move(Trigger.DRAIN, ending, now)
 
-    def _life_deadline(self) -> float:
+    def _life_deadline(self, now: float) -> float:
         """When draining has waited long enough, or idling. An idle time that is over is the pool's affair."""
         life = self.life
         if life.state is CONNECTED:
-            if self.is_resting and self.idle_until > self.context.backend.now():
+            if self.is_resting and self.idle_until > now:
                 return self.idle_until
         elif life.state is State.DRAINING and not life.stopping and life.deadline is not None:
             return life.deadline

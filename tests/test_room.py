@@ -1144,3 +1144,27 @@ def test_t02_a_room_at_rest_stays_at_rest() -> None:
             assert turns[0] < 10
 
     run_virtual("asyncio", body)
+
+
+def test_an_alarm_that_rings_as_the_idle_time_runs_out_is_set_again(
+    backend: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was set for an earlier call, and the clock goes on while it is looked at: no moment may fall between."""
+    servers = {"a": FakeServer()}
+
+    async def main() -> None:
+        async with open_room(servers, idleTimeout=10) as room:
+            await teach(room, "a")
+            await room.call("a_echo")
+            actor = room._runtime.root.actor("a")
+            over = actor.idle_until
+            assert actor._alarm is not None
+            actor._alarm.cancel()
+            looks = itertools.chain([over - 1e-6], itertools.repeat(over + 1e-6))
+            monkeypatch.setattr(actor.context.backend, "now", lambda: next(looks))
+            actor._ring()
+            monkeypatch.undo()
+            await anyio.sleep(over - anyio.current_time() + 1)
+            assert servers["a"].live == 0
+
+    run_virtual(backend, main)
