@@ -186,12 +186,15 @@ class Gatekeeper:
         if self.probe is who:
             self._set(self.gate.probe_left(), GateMove.PROBE_LEFT)
 
-    def watch(self) -> None:
-        """See to it that those who wait apply again: when the gate opens, or going around it is allowed again."""
+    def watch(self, now: float) -> None:
+        """See to it that those who wait apply again: when the gate opens, or going around it is allowed again.
+
+        `now` is read before it was found shut: what opens between two looks at the clock has then still to come.
+        """
         if self.timer is not None:
             self.timer.cancel()
             self.timer = None
-        now, when = self._now(), self.shut_until
+        when = self.shut_until
         waiting = self._gates.waiting_at(self)
         if any(actor.is_asked_for_by_name for actor in waiting):
             around = self._around_at()
@@ -262,11 +265,12 @@ class Gatekeeper:
             self._gates.serve_held(self)
 
     def _ring(self) -> None:
-        is_open = not self.gate.probing and self.gate.shut_until <= self._now()
+        now = self._now()
+        is_open = not self.gate.probing and self.gate.shut_until <= now
         if is_open and self._gates.waiting_at(self):
             self._reopen()
         else:
-            self.watch()
+            self.watch(now)
 
     def _reopen(self) -> None:
         """The gate may have opened: whoever waits at it applies again."""

@@ -82,14 +82,14 @@ class Starter:
 
     def begin(self, actor: ServerActor) -> None:
         """Its turn has come: start it, or send it back to its gate."""
-        gatekeeper = keeper_of(actor)
+        gatekeeper, now = keeper_of(actor), self.gates.now()
         if not gatekeeper.lets_start(actor):  # it has shut while this one waited
-            self._wait_at_gate(actor)
+            self._wait_at_gate(actor, now)
             return
         if actor.start.after_failure:
             actor.start.after_failure = False
             if not gatekeeper.may_restart(by_name=actor.is_asked_for_by_name):
-                self._wait_at_gate(actor)
+                self._wait_at_gate(actor, now)
                 self._apply(actor)
                 return
         gatekeeper.note_start()
@@ -100,14 +100,15 @@ class Starter:
 
     def _apply(self, actor: ServerActor) -> None:
         """At the gate: pass, or wait for it."""
+        now = self.gates.now()
         if keeper_of(actor).lets_start(actor):
             self.admission.enter(actor)
         else:
-            self._wait_at_gate(actor)
+            self._wait_at_gate(actor, now)
 
-    def _wait_at_gate(self, actor: ServerActor) -> None:
+    def _wait_at_gate(self, actor: ServerActor, now: float) -> None:
         self.admission.move(actor, Place.GATE)
-        keeper_of(actor).watch()
+        keeper_of(actor).watch(now)
 
 
 def made_out_to(server: str, refusal: CallError) -> CallError:

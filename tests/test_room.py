@@ -36,6 +36,7 @@ from greenroom.protocol.events import GateDecision, Transition
 from greenroom.protocol.index import Missing
 from greenroom.protocol.lifecycle import TABLE, Ending
 from greenroom.protocol.start import Place
+from greenroom.supervisor._gatekeeper import keeper_of
 from greenroom.supervisor._visiting import VISIT_IDLE
 from greenroom.testing._fake import HANG, FakeServer, tool
 
@@ -1166,5 +1167,29 @@ def test_an_alarm_that_rings_as_the_idle_time_runs_out_is_set_again(
             monkeypatch.undo()
             await anyio.sleep(over - anyio.current_time() + 1)
             assert servers["a"].live == 0
+
+    run_virtual(backend, main)
+
+
+def test_a_gate_that_opens_while_it_is_looked_at_is_looked_at_again(
+    backend: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    servers = {"a": FakeServer(refuse_start="not yet")}
+
+    async def main() -> None:
+        async with open_room(servers, entries={"a": {"lifecycle": "keep-alive"}}) as room:
+            actor = room._runtime.root.actor("a")
+            await anyio.sleep(0.1)
+            assert actor.start.place is Place.GATE
+            servers["a"].refuse_start = None
+            keeper = keeper_of(actor)
+            assert keeper.timer is not None
+            opens = keeper.shut_until
+            looks = itertools.chain([opens - 1e-6], itertools.repeat(opens + 1e-6))
+            monkeypatch.setattr(actor.context.backend, "now", lambda: next(looks))
+            keeper._ring()
+            monkeypatch.undo()
+            await anyio.sleep(opens - anyio.current_time() + 1)
+            assert servers["a"].live == 1
 
     run_virtual(backend, main)
