@@ -23,7 +23,7 @@ class _Running:
 
 def forked(module: str, *words: str) -> list[str]:
     """The command that runs `module.main(*words)` in a process forked for it."""
-    if _Running.process is None:
+    if _Running.process is None or _Running.process.poll() is not None:
         _start()
     return [sys.executable, "-S", os.fspath(PROGRAM), _Running.socket, module, *words]
 

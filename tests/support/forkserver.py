@@ -70,7 +70,12 @@ class _Children:
 
     def accept(self, _listener: object) -> None:
         line, _ = self._listener.accept()
-        request, fds, _, _ = socket.recv_fds(line, _REQUEST, 3)
+        request, fds = b"", list[int]()
+        with suppress(OSError):
+            request, fds, _, _ = socket.recv_fds(line, _REQUEST, 3)
+        if not request:  # who asked has been ended already
+            line.close()
+            return
         pid = os.fork()
         if not pid:
             self._listener.close()
@@ -93,6 +98,8 @@ class _Children:
 
     def _has_ended(self, child: object) -> None:
         assert isinstance(child, int)
+        if child not in self._lines:
+            return
         pid, line = self._lines.pop(child)
         _, status = os.waitpid(pid, 0)
         self._selector.unregister(child)
@@ -108,7 +115,9 @@ class _Children:
         assert isinstance(line, socket.socket)
         import signal
 
-        signal.pidfd_send_signal(self._children[line.fileno()], signal.SIGKILL)
+        child = self._children.get(line.fileno())
+        if child is not None:  # else it has ended in this very round
+            signal.pidfd_send_signal(child, signal.SIGKILL)
 
 
 def _become(request: dict[str, object], fds: list[int]) -> None:
