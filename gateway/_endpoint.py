@@ -48,6 +48,7 @@ class Era(enum.Flag):
 
 
 _BOTH: Final = Era.HANDSHAKE | Era.STATELESS
+_FRAMES_TOLD: Final = 4  # of a bug's traceback, the innermost
 LISTS: Final = frozenset({"tools/list", "resources/list", "resources/templates/list", "prompts/list"})
 METHODS: Final[Mapping[str, Era]] = {
     "initialize": Era.HANDSHAKE,
@@ -400,8 +401,9 @@ class ClientSession:
 
     def _bug_line(self, key: bytes, error: Exception) -> bytes:
         # Its kind and its place, and not its words, which may quote what was passed on.
-        frames = traceback.extract_tb(error.__traceback__)
-        where = f" in {Path(frames[-1].filename).name}, line {frames[-1].lineno}" if frames else ""
+        frames = traceback.extract_tb(error.__traceback__)[-_FRAMES_TOLD:]
+        places = [f"{Path(frame.filename).name}, line {frame.lineno}" for frame in frames]
+        where = f" at {', from '.join(reversed(places))}" if places else ""
         self._endpoint.note(f"a bug in Greenroom, please report it: {type(error).__name__}{where}")
         fault = RpcFault(rpc.INTERNAL_ERROR, "Internal error in the gateway; its log has the details.")
         return rpc.error_line(key, fault)

@@ -59,12 +59,13 @@ class Counts:
 
 @attrs.frozen
 class _Naming:
-    """What of a definition shapes its names."""
+    """What of a definition shapes its names, and where they are shown."""
 
     mode: PrefixMode
     expose_resources: bool
     include: tuple[str, ...] | None
     exclude: tuple[str, ...]
+    direct: bool | tuple[str, ...]  # which of them a client is shown one by one
 
     @classmethod
     def of(cls, definition: ServerDefinition, settings: Settings) -> _Naming:
@@ -73,6 +74,7 @@ class _Naming:
             definition.expose_resources,
             definition.include_tools,
             definition.exclude_tools,
+            settings.direct_tools if definition.direct_tools is None else definition.direct_tools,
         )
 
 
@@ -302,6 +304,18 @@ class Index:
         before giving up.
         """
         return self._tools.resolve(name, server)
+
+    def is_direct(self, target: Target) -> bool:
+        """Whether a target is a tool that clients are shown by itself (`directTools`). The definitions that this index
+        was made of say so: during a reload the room's may be others already."""
+        part = self._parts.get(target.server)
+        if part is None or target.kind != "tool":
+            return False
+        wanted = part.naming.direct
+        if isinstance(wanted, bool):
+            return wanted
+        matches = selector(wanted)
+        return any(matches(spelling) for spelling in spellings(target.server, target.original))
 
     def tools(self, server: str | None = None) -> tuple[Target, ...]:
         """Everything callable, sorted by name; of one server, if given."""

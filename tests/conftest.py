@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pytest
 from tests.support.profiles import register_profiles
+from tests.support.signals import restore_ignored_signals
 
 register_profiles()
+restore_ignored_signals()
 pytest_plugins = ("tests.support.leaks", "tests.support.seeds", "tests.support.gates", "tests.support.forked")
 
 

@@ -377,7 +377,7 @@ def test_a_bug_of_ours_costs_one_request_and_is_noted(backend: str) -> None:
                 (line,) = client.lines
                 assert json.loads(line)["error"]["code"] == -32603
                 assert b"secret" not in line
-                assert "ZeroDivisionError in test_endpoint.py, line " in client.notes[0]
+                assert "ZeroDivisionError at test_endpoint.py, line " in client.notes[0]
                 assert "secret" not in client.notes[0]
                 assert client.ask("ping", id=2) == {}
 

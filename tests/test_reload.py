@@ -7,12 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import anyio
+import anyio.lowlevel
 import pytest
 from tests.support import run, run_virtual
 from tests.support.gateway import alive, faulty, logged_pids
 from tests.support.rooms import Outcomes, record_events, settle
 
 from greenroom import ConfigError, Greenroom, ServerDown, UnknownServer
+from greenroom.gateway._direct import Direct
 from greenroom.gateway._mcp_tool import McpTool, ask
 from greenroom.protocol.events import Transition
 from greenroom.protocol.lifecycle import Cause, State
@@ -388,3 +390,37 @@ def test_what_was_known_of_another_definition_is_known_no_more(backend: str) -> 
             assert [target.name for target in room.tools()] == ["b_echo"]
 
     run_virtual(backend, body)
+
+
+def test_what_a_door_lists_during_a_reload_is_what_one_configuration_has(backend: str) -> None:
+    """The room has the new configuration before the index that follows from it is published."""
+
+    async def main() -> None:
+        servers = {n: FakeServer() for n in "ab"}
+        async with _room(servers, _config(a={}, b={})) as room, anyio.create_task_group() as tasks:
+            for name in "ab":
+                await room.call(f"{name}_echo")
+            await room.settled()
+            seen: list[set[str]] = []
+
+            async def look() -> None:
+                while True:
+                    door = Direct(room)  # without what it found before
+                    listing = door.listing("tools/list")
+                    assert listing is not None
+                    found = {tool["name"] for tool in listing["tools"]}
+                    if not seen or seen[-1] != found:
+                        seen.append(found)
+                    await anyio.lowlevel.checkpoint()
+
+            tasks.start_soon(look)
+            await anyio.lowlevel.checkpoint()
+            await room.reload(_config({"directTools": False}, a={}))
+            await anyio.lowlevel.checkpoint()
+            tasks.cancel_scope.cancel()
+
+            both = {f"{name}_{tool}" for name in "ab" for tool in ("echo",)}
+            assert seen[0] >= both
+            assert seen[1:] == [set()]
+
+    run_virtual(backend, main)

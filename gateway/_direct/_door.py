@@ -157,7 +157,7 @@ class Direct:
             self._start_found(name, found, job)
 
     def _start_found(self, name: str, found: Target | Missing, job: Job) -> None:
-        if isinstance(found, Missing) or not self._shown.is_chosen(found):
+        if isinstance(found, Missing) or not self._room.index.is_direct(found):
             raise UnknownTool(name)
         self._start_tool(job, found)
 

@@ -20,7 +20,6 @@ from typing import Any, Final
 import attrs
 
 from ...protocol.index import Index, Place, Target, qualified
-from ...protocol.names import selector, spellings
 from ...protocol.slices import Pace, Slices, finish
 from .. import _rpc as rpc
 from .._room import Room
@@ -74,23 +73,10 @@ class Shown:
         target = self._found.get(name)
         if target is None:
             target = index.get(name)
-            if target is None or not self.is_chosen(target):
+            if target is None or not index.is_direct(target):
                 return None
             self._found[name] = target  # whether it is chosen is asked once, not at each call
         return target
-
-    def is_chosen(self, target: Target) -> bool:
-        """Whether a target is a tool of this door at all."""
-        if target.kind != "tool":
-            return False
-        config = self._room.config
-        wanted = config.servers[target.server].direct_tools
-        if wanted is None:
-            wanted = config.settings.direct_tools
-        if isinstance(wanted, bool):
-            return wanted
-        matches = selector(wanted)
-        return any(matches(spelling) for spelling in spellings(target.server, target.original))
 
     def changing(self) -> Slices[list[str]]:
         """The notifications that are due since this was asked last; found in slices."""
@@ -107,7 +93,7 @@ class Shown:
             return self._made
         pace, named = Pace(), list[Mapping[str, Any] | None]()
         for target in index.tools():
-            if self.is_chosen(target):
+            if index.is_direct(target):
                 named.append(_named(index, target))
             if pace.due():
                 yield

@@ -205,7 +205,8 @@ class Server:
     def call(self, rpc_id: object, params: Json) -> None:
         name = str(params.get("name"))
         self.log(f"call {name}")
-        self.step(f"call:{name}")
+        if not self.step(f"call:{name}"):
+            return
         if self.faults.get("not-json"):
             self.write(f'{{"jsonrpc":"2.0","id":{rpc_id},"result":{{"x":NaN}}}}\n'.encode())
         elif self.faults.get("malformed-error"):

@@ -28,6 +28,7 @@ from ._world import World
 _GONE_WITHIN: Final = 2.0  # seconds from the gateway's end to that of everything it started
 _MOST_OPEN: Final = 400  # requests; beyond that the client waits for answers before it asks for more
 _LOOK_EVERY: Final = 1.0
+_LOG_COMES_WITHIN: Final = 0.5  # seconds; an answer is quicker
 _ODD: Final = ("Traceback", "a bug in Greenroom")
 
 
@@ -153,10 +154,13 @@ class _Course:
 
     def _account(self, life: _Life, error: Contradiction) -> str:
         survivors = [look.describe(pid) for pid in sorted(look.marked(life.cast.token))]
+        time.sleep(_LOG_COMES_WITHIN)
+        log = life.stderr().splitlines()
         parts = {
             "the last faults": list(life.world.done),
             "the last events": life.log.tail(25),
-            "the last lines of its log": life.stderr().splitlines()[-15:],
+            "the last lines of its log": log[-15:],
+            "what should not be in its log": [line for line in log if any(odd in line for odd in _ODD)][-5:],
             "who is there": survivors,
         }
         told = "".join(
