@@ -1,5 +1,5 @@
-"""A shell that starts the tests in the background has them ignore Ctrl-C, and every child they start would too: then a
-test that interrupts a child waits in vain. A handler of our own is not handed down, so children begin with the default."""
+"""A shell that starts the tests in the background lets them ignore Ctrl-C, and so would every child they start: a test
+that interrupts one would wait in vain. A handler of our own is not handed down, so children begin with the default."""
 
 from __future__ import annotations
 
