@@ -121,7 +121,10 @@ class World:
         guard = look.guard_of(self.gateway.pid)
         if guard is None:
             return None
-        self._stop(look.Target(guard), fault.seconds)
+        try:
+            self._stop(look.Target(guard), fault.seconds)
+        except ProcessLookupError:  # it has gone since
+            return None
         return f"guard {guard} for {fault.seconds:.2f}s"
 
     def _freeze_gateway(self, fault: Fault) -> str:
