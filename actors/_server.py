@@ -189,7 +189,7 @@ class ServerActor(CallTable):
         may_change = greeting.by_handshake and not told.by_handshake and self.definition.era is Era.AUTO
         return may_change and not is_older
 
-    def wishes_changed(self) -> None:
+    def subscriptions_changed(self) -> None:
         """What it is to tell us has changed: a live server hears of it."""
         listening = self._incarnation.listening if self._incarnation is not None else None
         if listening is not None and self.is_connected:

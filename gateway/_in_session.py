@@ -6,7 +6,7 @@ whatever goes to a server goes through the session, which finds the child. Every
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING
 
 from ..protocol.slices import Slices, finish
 
@@ -14,53 +14,41 @@ if TYPE_CHECKING:
     from ..protocol.config import Config
     from ..protocol.index import Index
     from ..protocol.status import ServerStatus
-
-_ASKED_OF_SERVERS: Final = (
-    "call",
-    "complete",
-    "connect",
-    "find",
-    "find_prompt",
-    "find_reference",
-    "get_prompt",
-    "is_stateless",
-    "locate",
-    "read_resource",
-    "request",
-    "start_call",
-    "start_request",
-    "unwatch_resource",
-    "watch_resource",
-)
-
-
-_ASKED_OF_THE_ROOM: Final = (
-    "answer_with",
-    "catalogued",
-    "entry",
-    "events",
-    "reconnect",
-    "refresh",
-    "restart_outdated",
-    "roots_changed",
-    "set_log_level",
-    "settled",
-)
+    from ..supervisor import Greenroom, Session
 
 
 class InSession:
-    """A `DirectRoom`. `room` is a `Greenroom`, `session` an open session of it.
+    """A `DirectRoom`: the methods of an open session, and beside them those of its room.
 
-    Each name is said, and none passed on by `__getattr__`: a class that has one looks every name up the slow way.
+    Each is taken once, as it is bound: so a call through here is a call of the session's method and nothing more.
     """
 
-    def __init__(self, room: Any, session: Any) -> None:
+    def __init__(self, room: Greenroom, session: Session) -> None:
         self._room = room
         self._scope = f"session:{session.name}"
-        for name in _ASKED_OF_SERVERS:
-            setattr(self, name, getattr(session, name))
-        for name in _ASKED_OF_THE_ROOM:
-            setattr(self, name, getattr(room, name))
+        # What goes to a server.
+        self.call = session.call
+        self.connect = session.connect
+        self.find = session.find
+        self.find_prompt = session.find_prompt
+        self.find_reference = session.find_reference
+        self.is_stateless = session.is_stateless
+        self.locate = session.locate
+        self.start_call = session.start_call
+        self.start_request = session.start_request
+        self.unwatch_resource = session.unwatch_resource
+        self.watch_resource = session.watch_resource
+        # The rest.
+        self.answer_with = room.answer_with
+        self.catalogued = room.catalogued
+        self.entry = room.entry
+        self.events = room.events
+        self.reconnect = room.reconnect
+        self.refresh = room.refresh
+        self.restart_outdated = room.restart_outdated
+        self.roots_changed = room.roots_changed
+        self.set_log_level = room.set_log_level
+        self.settled = room.settled
 
     @property
     def config(self) -> Config:
@@ -81,7 +69,6 @@ class InSession:
 
     def surveying(self, server: str | None = None) -> Slices[list[ServerStatus]]:
         """The same in slices, or of one server."""
-        surveying: Slices[list[ServerStatus]] = self._room.surveying(server)
-        rows = yield from surveying
+        rows = yield from self._room.surveying(server)
         own = {row.server for row in rows if row.scope == self._scope}
         return [row for row in rows if row.scope == self._scope or row.server not in own]

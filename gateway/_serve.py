@@ -21,7 +21,7 @@ from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final
 
 import anyio
 import anyio.abc
@@ -45,6 +45,9 @@ from ._room import DirectRoom, Room
 from ._stdio_door import StdioDoor, StreamFault, taken_over_stdio
 from ._views import status_view, tools_view
 from ._watch import watch_configuration
+
+if TYPE_CHECKING:
+    from ..supervisor import Greenroom, Session
 
 _CLIENT_SESSION: Final = "stdio"  # the name of the one client's session
 _LAST_ANSWERS: Final = 1.0  # seconds the client has to read what the room's end left for it
@@ -141,8 +144,8 @@ async def _serve_room(
 
 
 async def _until_asked(
-    room: DirectRoom,
-    session: Any,
+    room: Greenroom,
+    session: Session,
     options: Options,
     door: StdioDoor,
     outer: anyio.abc.TaskGroup,
@@ -150,7 +153,7 @@ async def _until_asked(
     log: Log,
 ) -> None:
     """Let clients and commands in, until it is time to leave."""
-    exposure = exposure_of(options.expose, cast("DirectRoom", InSession(room, session)))
+    exposure = exposure_of(options.expose, InSession(room, session))
     endpoint = Endpoint(exposure, options.version, note=log.line)
     client_session = endpoint.open(door, outer.start_soon)
     async with anyio.create_task_group() as commanding:
@@ -240,8 +243,9 @@ def commands(room: Any, version: str) -> Mapping[str, control.Handler]:
     async def mcp(params: Mapping[str, Any]) -> Any:
         # A command has a session of its own, and its children per session end with it.
         async with room.session(f"command-{next(numbers)}") as session:
-            own = cast("DirectRoom", InSession(room, session))
-            return await ask(McpTool(own, hints=FOR_PEOPLE), object_in(params, "arguments"))
+            return await ask(
+                McpTool(InSession(room, session), hints=FOR_PEOPLE), object_in(params, "arguments")
+            )
 
     async def reconnect(params: Mapping[str, Any]) -> Any:
         ended = await room.reconnect(text_in(params, "server"))

@@ -11,9 +11,9 @@ if TYPE_CHECKING:
     from ._config_files import find_files, load_config
     from ._drain_report import DrainReport
     from ._reload import ReloadPlan
-    from ._requests import Updates
     from ._room import Greenroom
     from ._session import Session
+    from ._updates import Updates
 
 __all__ = [
     "DrainReport",
@@ -33,7 +33,7 @@ def __getattr__(name: str) -> Any:
         case "ReloadPlan":
             from . import _reload as home
         case "Updates":
-            from . import _requests as home
+            from . import _updates as home
         case "Session":
             from . import _session as home
         case "DrainReport":

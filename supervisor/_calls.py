@@ -1,43 +1,49 @@
-"""Calling tools by name: the half of `Greenroom` that a session has too, above `Requests`.
+"""What can be asked of servers, in one scope: the public methods that a room and a session have in common.
 
-A name is resolved in the router's published index (a dict look-up in the caller's task), and the call goes to the actor
-of its server in the same step. Which actor that is follows from the server's isolation: everybody's, this session's, or
-one of the call's own. An unknown name whose prefix is a server's connects that server (its gate respected) and is
-resolved again; the server stays leased until the call is made, so nothing evicts it in between.
+They make the `Call` of what is asked and hand it to the `Caller` that each of the two holds, which knows the scope.
+Names are looked up in `_names`; subscriptions are in `_updates`. Every request is an ordinary call of the server's
+actor: so it connects, waits, times out, and is counted like one. What comes back is the server's own object.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
-from typing import Any
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import ExitStack, asynccontextmanager
+from typing import Any, Final
 
-import anyio
 import anyio.lowlevel
 
-from ..actors import Call, ServerActor, Sync, decode_result, in_turns
-from ..protocol.errors import (
-    AmbiguousTool,
-    CallError,
-    CallTimeout,
-    ProtocolFault,
-    Reach,
-    RoomClosed,
-    TaskNeeded,
-    UnknownTool,
-    UsageError,
-    some_of,
+from ..actors import MODERN_VERSIONS, Call, decode_result
+from ..protocol.config import Isolation
+from ..protocol.errors import CallError, ProtocolFault, Reach, TaskNeeded, UsageError
+from ..protocol.index import Index, Place, Target
+from ..protocol.result import Completion, PromptMessages, ResourceContents, ToolResult
+from ._caller import Caller
+from ._names import Names
+from ._updates import Updates, is_modern, subscribe, subscribed, unsubscribe
+
+LOG_LEVELS: Final = ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency")
+_ONLY_LOOK: Final = frozenset(
+    {"resources/read", "prompts/get", "completion/complete", "resources/subscribe", "resources/unsubscribe"}
 )
-from ..protocol.index import Ambiguous, Missing, Target
-from ..protocol.result import ToolResult
-from ._requests import Requests
+
+Progress = Callable[[Mapping[str, Any]], None]
 
 
-class Calls(Requests):
-    """What can be called, out of one session or out of none."""
+class Calls:
+    """What can be asked of servers."""
 
-    # ---- calls ------------------------------------------------------------------------------------------------------
+    def __init__(self, caller: Caller) -> None:
+        self._caller = caller
+        self._names = Names(caller)
+
+    @property
+    def index(self) -> Index:
+        """The published index of all names."""
+        return self._caller.index
+
+    # ---- tools ------------------------------------------------------------------------------------------------------
 
     async def call(
         self,
@@ -46,7 +52,7 @@ class Calls(Requests):
         *,
         server: str | None = None,
         timeout: float | None = None,
-        on_progress: Callable[[Mapping[str, Any]], None] | None = None,
+        on_progress: Progress | None = None,
         meta: Mapping[str, Any] | None = None,
     ) -> ToolResult:
         """Call a tool (or read a resource) by its name; connects its server when needed.
@@ -56,13 +62,13 @@ class Calls(Requests):
         which says how far the call got: among them `UnknownTool`, `AmbiguousTool`, `UnknownServer`. Cancelling it
         cancels the call.
         """
-        target = self.index.get(tool) if server is None else None
+        target = self._caller.index.get(tool) if server is None else None
         wait_by = math.inf
         with ExitStack() as leases:
             if target is None:
-                wait_by = self._wait_by()
-                with self._counting_refusals():
-                    target = await self._find(tool, server, leases, wait_by)
+                wait_by = self._caller.wait_by()
+                with self._caller.counting_refusals():
+                    target = await self._names.find(tool, server, leases, wait_by)
             try:
                 call = self.start_call(
                     target,
@@ -86,7 +92,7 @@ class Calls(Requests):
         on_end: Callable[[Call], None] | None,
         *,
         timeout: float | None = None,
-        on_progress: Callable[[Mapping[str, Any]], None] | None = None,
+        on_progress: Progress | None = None,
         wait_by: float = math.inf,
         meta: Mapping[str, Any] | None = None,
     ) -> Call:
@@ -96,13 +102,9 @@ class Calls(Requests):
         if arguments is not None and not isinstance(arguments, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
             got = type(arguments).__name__
             text = f"The arguments of {target.name} must be an object of named values, got {got}."
-            raise self._refused(UsageError(text, code="invalid_args", server=target.server))
-        live = self._live
-        if not live.is_running:
-            error = RoomClosed("The room is not open; the call was not sent.", server=target.server)
-            raise self._refused(error)
+            raise self._caller.refused(UsageError(text, code="invalid_args", server=target.server))
         if target.needs_task:
-            raise self._refused(TaskNeeded.of(target.name, target.server))
+            raise self._caller.refused(TaskNeeded.of(target.name, target.server))
         if target.kind == "resource":
             call = Call("resources/read", {"uri": target.original}, replayable=True)
         else:
@@ -117,7 +119,7 @@ class Calls(Requests):
         call.wants_progress = on_progress is not None
         if wait_by < math.inf:
             call.wait_by = wait_by
-        self._submit(live.root, target.server, call)
+        self._caller.submit(target.server, call)
         return call
 
     async def find(self, name: str, server: str | None = None) -> Target:
@@ -126,126 +128,198 @@ class Calls(Requests):
         Raises `UnknownTool`, `AmbiguousTool`, `UnknownServer`, and what kept the server from connecting.
         """
         with ExitStack() as leases:
-            return await self._find(name, server, leases, self._wait_by())
+            return await self._names.find(name, server, leases, self._caller.wait_by())
 
-    def _wait_by(self) -> float:
-        """When somebody who begins to wait for a server now has waited long enough."""
-        context = self._live.context
-        return context.backend.now() + context.settings.queue_timeout
+    # ---- resources and prompts --------------------------------------------------------------------------------------
 
-    async def _find(self, name: str, server: str | None, leases: ExitStack, wait_by: float) -> Target:
-        """`find`; a server that was connected for it stays leased until the caller has made its call."""
-        await in_turns(self.index.preparing_names())
-        found = self._resolve(name, server)
-        if not isinstance(found, Missing):
-            return found
-        refused: CallError | None = None
-        # A server named outright is asked even when the index has nothing of it: it may be disabled, and says so.
-        for candidate in found.servers or ((server,) if server is not None else ()):
-            with (
-                ExitStack() as lease
-            ):  # one at a time: who waits for the next one's slot must not hold this one's
-                lease.callback(self._lease(candidate))
-                try:
-                    await self._connect(candidate, by_name=False, wait_by=wait_by)
-                except CallError as error:
-                    refused = refused or error
-                    continue
-                await in_turns((await self._live.router.ref.ask(Sync)).preparing_names())
-                again = self._resolve(name, server)
-                if not isinstance(again, Missing):
-                    leases.push(lease.pop_all())
-                    return again
-        if refused is not None:
-            raise refused
-        await in_turns(self.index.preparing())
-        raise self._unknown(name, found.servers)
+    def resources(self, server: str | None = None) -> tuple[Place, ...]:
+        """Every resource (of one server), sorted by URI; `record` is the server's own object. Starts nothing."""
+        self._caller.check_server(server)
+        return self.index.resources(server)
 
-    def _resolve(self, name: str, server: str | None) -> Target | Missing:
-        if server is not None:
-            self._live.root.record(server)
-        found = self.index.resolve(name, server)
-        if isinstance(found, Ambiguous):
-            raise AmbiguousTool(name, found.candidates)
-        return found
+    def templates(self, server: str | None = None) -> tuple[Place, ...]:
+        """Every resource template (of one server), sorted. Starts nothing."""
+        self._caller.check_server(server)
+        return self.index.templates(server)
 
-    def _unknown(self, name: str, servers: Sequence[str] = ()) -> UnknownTool:
-        index = self.index
-        names = [target.name for server in servers[:1] for target in index.tools(server)]
-        message = f'Tool "{name}" not found.'
-        message += f' Server "{servers[0]}" has: {some_of(names)}.' if names else ""
-        return UnknownTool(name, message=message, suggestions=index.suggest(name))
+    def prompts(self, server: str | None = None) -> tuple[Target, ...]:
+        """Every prompt (of one server), sorted by name. Starts nothing."""
+        self._caller.check_server(server)
+        return self.index.prompts(server)
 
-    async def _connect(self, server: str, *, by_name: bool, wait_by: float = math.inf) -> None:
-        """Wait until it is connected. By name: around the gate; else as a call would, and for as long, or until
-        `wait_by`. An attempt that is under way then goes on. A server that has no standing address here (a child per
-        call; per session, and this is none) is visited instead: that tells the same."""
-        root, settings, now = self._live.root, self._live.context.settings, self._live.context.backend.now()
-        limit = min(settings.queue_timeout, wait_by - now)
-        if by_name:
-            definition = root.record(server).definition
-            limit += definition.connect_timeout or settings.connect_timeout
-        if not root.has_standing_address(server, self._session):
-            if by_name:
-                root.bring_back(server)
-            await self._visit(server, limit)
-            return
-        actor = self._actor(server)
-        if actor.is_connected:
-            return
-        waiter, box = self._live.context.backend.waiter(), list[CallError | None]()
+    async def read_resource(
+        self,
+        uri: str,
+        server: str | None = None,
+        *,
+        timeout: float | None = None,
+        on_progress: Progress | None = None,
+    ) -> ResourceContents:
+        """Read a resource; also one that no list names, if one server's template makes it or `server` is given.
 
-        def connected(error: CallError | None) -> None:
-            box.append(error)
-            waiter.set()
+        `timeout`: seconds from being sent. Raises `CallError`s, `UnknownResource`, `AmbiguousTool`, `UnknownServer`.
+        """
+        with self._caller.counting_refusals():
+            place = self.locate(uri, server)
+        raw = await self.request(
+            place.server, "resources/read", {"uri": place.original}, timeout=timeout, on_progress=on_progress
+        )
+        return ResourceContents(raw)
 
-        starter = root.supervision.starter
-        forget = actor.on_connected(connected, by_name=by_name)
-        try:
-            starter.request_by_name(actor) if by_name else starter.request_as_called(actor)
-            with anyio.fail_after(limit):
-                await waiter.wait()
-        except TimeoutError:
-            raise _not_ready(actor, limit) from None
-        finally:
-            forget()
-            starter.withdraw(actor)
-        if box[0] is not None:
-            raise box[0].copy()
+    async def get_prompt(
+        self,
+        name: str,
+        arguments: Mapping[str, str] | None = None,
+        server: str | None = None,
+        *,
+        timeout: float | None = None,
+        on_progress: Progress | None = None,
+    ) -> PromptMessages:
+        """Get a prompt by its name; connects its server when needed, also to find out whether it has it.
 
-    async def _visit(self, server: str, limit: float) -> None:
-        """Start it once for what it has to say. Raises what kept it from starting."""
-        over = anyio.Event()
-        box: list[CallError | None] = []
+        `timeout`: seconds from being sent. Raises `CallError`s, `UnknownPrompt`, `AmbiguousTool`, `UnknownServer`.
+        """
+        with self._caller.counting_refusals():
+            target = await self.find_prompt(name, server)
+        params: dict[str, Any] = {"name": target.original}
+        if arguments is not None:
+            params["arguments"] = arguments
+        raw = await self.request(
+            target.server, "prompts/get", params, timeout=timeout, on_progress=on_progress
+        )
+        return PromptMessages(raw)
 
-        def visited(actor: ServerActor) -> None:
-            box.append(actor.failure)
-            over.set()
+    async def complete(
+        self,
+        ref: Mapping[str, Any],
+        argument: Mapping[str, str],
+        *,
+        context: Mapping[str, Any] | None = None,
+        server: str | None = None,
+        timeout: float | None = None,
+    ) -> Completion:
+        """Complete an argument of a prompt (`{"type": "ref/prompt", "name": …}`, a name of ours) or of a template
+        (`{"type": "ref/resource", "uri": …}`). `argument`: `{"name": …, "value": …}`.
 
-        actor = self._live.root.supervision.look_in(server, visited)
-        try:
-            with anyio.fail_after(limit):
-                await over.wait()
-        except TimeoutError:
-            raise _not_ready(actor, limit) from None
-        if box[0] is not None:
-            raise box[0].copy()
+        Raises as `get_prompt` and `read_resource` do, and `UsageError` for another kind of ref.
+        """
+        with self._caller.counting_refusals():
+            owner, own = await self.find_reference(ref, server)
+        params: dict[str, Any] = {"ref": own, "argument": argument}
+        if context is not None:
+            params["context"] = context
+        return Completion(await self.request(owner, "completion/complete", params, timeout=timeout))
 
-    def _lease(self, server: str) -> Callable[[], None]:
-        """Keep its connection from being evicted; returns how to let go."""
-        if not self._live.root.has_standing_address(server, self._session):
-            return _nothing
-        return self._actor(server).lease()
+    async def request(
+        self,
+        server: str,
+        method: str,
+        params: Mapping[str, Any] | None = None,
+        *,
+        timeout: float | None = None,
+        on_progress: Progress | None = None,
+    ) -> dict[str, Any]:
+        """Any request to `server`, connecting it when needed; the result as it said it. It is sent again after a lost
+        connection only if it never left, except for methods that only look. Raises `CallError`s, `UnknownServer`."""
+        call = Call(method, params, timeout=timeout, replayable=method in _ONLY_LOOK, on_progress=on_progress)
+        return await self._caller.ask(server, call)
 
+    def start_request(
+        self,
+        server: str,
+        method: str,
+        params: Mapping[str, Any] | None,
+        on_end: Callable[[Call], None] | None,
+        *,
+        tool: str | None = None,
+        timeout: float | None = None,
+        on_progress: Progress | None = None,
+        replayable: bool = False,
+        takes_inputs: bool = False,
+    ) -> Call:
+        """Accept a request without waiting for it: it ends with `on_end(call)`, exactly once, possibly before this
+        returns. `takes_inputs`: a result that asks for more input is `on_end`'s to deal with. Raises `CallError` when
+        it is refused, `UnknownServer`. For doors that have no task per request."""
+        call = Call(
+            method,
+            params,
+            tool=tool,
+            timeout=timeout,
+            replayable=replayable or method in _ONLY_LOOK,
+            on_end=on_end,
+            on_progress=on_progress,
+        )
+        if takes_inputs:
+            call.takes_inputs = True
+        self._caller.submit(server, call)
+        return call
 
-def _not_ready(actor: ServerActor, waited: float) -> CallTimeout:
-    server = actor.address.server
-    text = f'Server "{server}" was not ready within {waited:.3g}s ({actor.doing()}); nothing was sent.'
-    return CallTimeout(text, server=server, reach=Reach.NOT_SENT, timeout=waited)
+    def locate(self, uri: str, server: str | None = None) -> Place:
+        """Where `uri` is read. Raises `UnknownResource`, `AmbiguousTool`, `UnknownServer`."""
+        return self._names.locate(uri, server)
 
+    async def find_prompt(self, name: str, server: str | None = None) -> Target:
+        """Resolve a prompt's name; connect the server it may belong to when it is not known yet, and resolve again.
 
-def _nothing() -> None:
-    pass
+        Raises `UnknownPrompt`, `AmbiguousTool`, `UnknownServer`, and what kept the server from connecting.
+        """
+        return await self._names.find_prompt(name, server)
+
+    async def find_reference(
+        self, ref: Mapping[str, Any], server: str | None = None
+    ) -> tuple[str, Mapping[str, Any]]:
+        """(server, the ref as it says it) for a completion. Raises as `complete` does."""
+        return await self._names.find_reference(ref, server)
+
+    # ---- subscriptions, levels, roots -------------------------------------------------------------------------------
+
+    @asynccontextmanager
+    async def subscribe(self, uri: str, server: str | None = None) -> AsyncGenerator[Updates]:
+        """`async with room.subscribe(uri) as updates: async for update in updates: …`
+
+        While it is open its server is kept connected (and brought back when it is lost); after a new connection the
+        resource is reported as changed. Raises on entering, as `read_resource` does; `RemoteError` when the server
+        takes no subscriptions.
+        """
+        async with subscribed(self._caller, self.locate(uri, server)) as updates:
+            yield updates
+
+    async def watch_resource(self, place: Place) -> None:
+        """Ask a server to report changes of a resource. Counted: as many `unwatch_resource`s end it. For doors, which
+        hear of updates through their host."""
+        await subscribe(self._caller, place)
+
+    def unwatch_resource(self, place: Place) -> None:
+        """The opposite. With the last one the server is told so; that is not waited for."""
+        unsubscribe(self._caller, place)
+
+    def is_stateless(self, server: str) -> bool:
+        """Whether it speaks 2026-07-28, as far as is known. Raises `UnknownServer`, `SessionNeeded`."""
+        actor = self._caller.actor(server)
+        return is_modern(actor) if actor.peer is not None else actor.record.era_hint in MODERN_VERSIONS
+
+    def set_log_level(self, level: str, server: str | None = None) -> None:
+        """From which level on servers (or one) log: to `on_log`. Live servers are told, others when they are met. Of a
+        session: its own children only. The room's goes for sessions' children too, unless their session set one.
+
+        Raises `UsageError` for a level that the protocol does not have, and in a session for a server that is not its
+        own; `UnknownServer`.
+        """
+        if level not in LOG_LEVELS:
+            raise UsageError(f'"{level}" is no log level. Use one of: {", ".join(LOG_LEVELS)}.')
+        root, session = self._caller.live.root, self._caller.session
+        if session is not None and server is not None and root.isolation(server) is not Isolation.PER_SESSION:
+            text = f'Server "{server}" is shared with others: set its level with `room.set_log_level(...)`.'
+            raise UsageError(text)
+        self._caller.check_server(server)
+        root.log_levels.set(level, server, session)
+
+    def roots_changed(self) -> None:
+        """Tell every connected server that was told of roots that they are other ones now. Of a session: its own
+        children only."""
+        for actor in self._caller.live.root.in_reach(self._caller.session):
+            if "roots" in (actor.declared or {}):
+                actor.notify_server("notifications/roots/list_changed")
 
 
 def _decoded(result: bytes, target: Target) -> dict[str, Any]:

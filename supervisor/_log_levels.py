@@ -29,7 +29,7 @@ class LogLevels:
                 record = record_of(actor)
                 if record.parent is not None:
                     record.log_level = self.of(actor.address.scope, record.parent)
-                actor.wishes_changed()
+                actor.subscriptions_changed()
 
     def of(self, scope: str, server: ServerRecord) -> str | None:
         """The level of this scope's child of a server."""

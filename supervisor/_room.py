@@ -1,14 +1,8 @@
 """`Greenroom`, the public door: what an embedder, the gateway and the command line hold.
 
-It adds no mechanism. Names and calls are `_calls`' and `_requests`', which a session has too; everything that lives is
-in the `Runtime`'s owner task; here are opening and closing, what is known, and what is asked of servers by name.
-
-How the owner task runs depends on the loop, because the two cancel differently. On trio, `async with` opens a task
-group around it in the caller's task. On asyncio it is a task of its own in an empty context, so that cancelling the
-host (natively, twice, under `wait_for`) still ends the room in order. `start(task_group)` uses the caller's group. In
-a group the runtime shields itself, and a watcher beside it turns the group's cancellation into a request to stop.
-`aclose`, from any task, asks for the end and waits for it; the group that `async with` opened is left by the task that
-entered it and no other.
+It adds no mechanism. Calls and requests are the public methods of `_calls`, which a session has too; everything that
+lives is in the `Runtime`, which runs in the task of `_owner`. Here is what is known, and what is asked of servers by
+name.
 
 A server is started by a call (of a known tool, or of an unknown name with its prefix), by its lifecycle, by the first
 run's visit, and by being asked for by name (`connect`, `restart`); by nothing else.
@@ -16,26 +10,20 @@ run's visit, and by being asked for by name (`connect`, `restart`); by nothing e
 
 from __future__ import annotations
 
-import contextvars
 import os
 from collections.abc import Iterable, Mapping
-from contextlib import AsyncExitStack
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import anyio
 import attrs
-import sniffio
 
 from ..actors import ConnectorFactory, Host, ServerActor, Subscription, Sync
 from ..actors._apart import apart
 from ..protocol.address import Address
 from ..protocol.catalogue import ServerEntry
 from ..protocol.config import Config, ServerDefinition
-from ..protocol.errors import (
-    CallError,
-    UsageError,
-)
+from ..protocol.errors import CallError
 from ..protocol.events import Kind
 from ..protocol.index import Index, Missing, Target
 from ..protocol.lifecycle import Cause, Ending, Reason, State
@@ -44,11 +32,13 @@ from ..protocol.slices import Pace, Slices, finish
 from ..protocol.status import ServerStatus
 from ..protocol.version import VERSION
 from ._callbacks import Answer, Callbacks, OnLog, OnNotification, Roots
+from ._caller import Caller
 from ._calls import Calls
 from ._drain_report import DrainReport
 from ._files import open_config, open_store
+from ._owner import Owner
 from ._reload import ReloadPlan, plan_reload
-from ._runtime import Recalled, Runtime, sole
+from ._runtime import Recalled, Runtime
 from ._session import Session
 from ._status_rows import addresses, status_row
 
@@ -62,12 +52,11 @@ class Greenroom(Calls):
     """A room of supervised MCP servers. Make it with `Greenroom.open`, enter it with `async with`."""
 
     def __init__(self, config: Config, runtime: Runtime) -> None:
+        super().__init__(Caller(runtime))
         self.config = config
         self._in_process: dict[str, Any] = {}
         self._runtime = runtime
-        self._stack: AsyncExitStack | None = None
-        self._group: anyio.abc.TaskGroup | None = None  # the one in the stack
-        self._ended: anyio.Event | None = None
+        self._owner = Owner(runtime)
 
     @classmethod
     def open(
@@ -120,151 +109,31 @@ class Greenroom(Calls):
     # ---- open and close ---------------------------------------------------------------------------------------------
 
     async def __aenter__(self) -> Greenroom:
-        if sniffio.current_async_library() == "trio":
-            await self._enter_trio()
-        else:
-            await self.start()
+        await self._owner.enter()
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        stack, self._stack = self._stack, None
-        if stack is None:
-            await self.aclose()
-            return
-        # The room ends in order whatever becomes of the host, and a cancellation must not replace the body's own error.
-        assert self._group is not None
-        self._group.cancel_scope.shield = True
-        try:
-            await self.aclose()
-        finally:
-            await _leave(stack)
+        await self._owner.leave()
 
     async def start(self, task_group: Any = None) -> None:
         """Open the room in `task_group` (a trio nursery or an anyio task group). On asyncio it may be left out: the
         room then has an owner task of its own. End it with `aclose`."""
-        self._check_unused()
-        self._ended = anyio.Event()
-        if task_group is not None:
-            await task_group.start(self._own)
-        elif sniffio.current_async_library() == "trio":
-            raise UsageError(
-                "On trio, start() needs a nursery: `await room.start(nursery)`, or use `async with`."
-            )
-        else:
-            await self._start_owner_task()
+        await self._owner.start(task_group)
 
     async def aclose(self, patience: float | None = None) -> None:
         """End the room: calls in flight may take `patience` seconds more (default: the configured drain time), every
         server is stopped, `drain_report` is set. Bounded; idempotent; finishes also when its caller is cancelled. In a
         forked copy it does nothing: the room is the other process's."""
-        if self._ended is None or self._runtime.is_copy:
-            return
-        self._runtime.request_stop(patience)
-        interrupted = await self._wait_for_the_end()
-        if interrupted is not None:
-            raise interrupted
-        failure = self._runtime.failure
-        if failure is not None and not isinstance(failure, anyio.get_cancelled_exc_class()):
-            raise failure
-
-    async def _enter_trio(self) -> None:
-        self._check_unused()
-        self._ended = anyio.Event()
-        try:
-            async with AsyncExitStack() as stack:
-                self._group = await stack.enter_async_context(anyio.create_task_group())
-                await self._group.start(self._own)
-                self._stack = stack.pop_all()
-        except BaseExceptionGroup as group:
-            raise sole(group) from None
-
-    async def _stop_when_cancelled(self) -> None:
-        """The group is cancelled: end in order. (The runtime is shielded and would not notice.)"""
-        try:
-            await anyio.sleep_forever()
-        finally:
-            self._runtime.request_stop()
-
-    async def _own(self, *, task_status: Any = anyio.TASK_STATUS_IGNORED) -> None:
-        assert self._ended is not None
-        try:
-            async with anyio.create_task_group() as tasks:
-                tasks.start_soon(self._stop_when_cancelled)
-                await self._runtime.run(task_status=task_status)
-                tasks.cancel_scope.cancel()
-        except BaseExceptionGroup as group:
-            raise sole(group) from None
-        finally:
-            self._ended.set()
-
-    async def _start_owner_task(self) -> None:
-        import asyncio
-
-        started: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-
-        class Started:
-            def started(self, value: None = None) -> None:
-                if not started.done():
-                    started.set_result(None)
-
-        async def own() -> None:
-            try:
-                await self._own(task_status=cast("Any", Started()))
-            except BaseException as error:
-                if not started.done():
-                    started.set_exception(error)
-                # Else it is in `runtime.failure`, and `aclose` raises it.
-
-        # An empty context: the room belongs to nobody's request.
-        self._task = asyncio.get_running_loop().create_task(
-            own(), name="greenroom", context=contextvars.Context()
-        )
-        ended = self._ended
-        assert ended is not None
-        self._task.add_done_callback(
-            lambda _: ended.set()
-        )  # also when it was cancelled before its first step
-        try:
-            await started
-        except asyncio.CancelledError:
-            await self.aclose(0)
-            raise
-
-    async def _wait_for_the_end(self) -> BaseException | None:
-        """Wait until the runtime has ended; it bounds itself. A cancellation meanwhile is held and returned."""
-        assert self._ended is not None
-        held: BaseException | None = None
-        with anyio.CancelScope(shield=True):
-            while not self._ended.is_set():
-                try:
-                    await self._ended.wait()
-                except anyio.get_cancelled_exc_class() as error:  # asyncio's own, which ignores the shield
-                    held = error
-                    self._runtime.request_stop(0)
-        return held
+        await self._owner.aclose(patience)
 
     @property
     def _live(self) -> Runtime:
         """The machinery. Raises `UsageError` before the room is opened."""
-        if not self._runtime.is_built:
-            raise UsageError(
-                "The room is not open yet: use `async with Greenroom.open(...) as room`, or `await room.start()`."
-            )
-        return self._runtime
-
-    def _check_unused(self) -> None:
-        if self._ended is not None:
-            raise UsageError("A room can be opened once; make another with Greenroom.open().")
+        return self._caller.live
 
     # ---- what is known ----------------------------------------------------------------------------------------------
-
-    @property
-    def index(self) -> Index:
-        """The published index of all names."""
-        runtime = self._runtime
-        return runtime.router.index if runtime.is_built else self._live.router.index
 
     @property
     def run_id(self) -> str:
@@ -312,9 +181,9 @@ class Greenroom(Calls):
 
     def describe(self, name: str, *, server: str | None = None) -> Target:
         """One tool by name. Starts nothing. Raises `UnknownTool`, `AmbiguousTool`, `UnknownServer`."""
-        found = self._resolve(name, server)
+        found = self._names.resolve(name, server)
         if isinstance(found, Missing):
-            raise self._unknown(name)
+            raise self._names.unknown(name)
         return found
 
     def status(self) -> list[ServerStatus]:
@@ -359,8 +228,7 @@ class Greenroom(Calls):
         if force and any(actor.is_connected for actor in self._live.root.actors_of(server)):
             await self.restart(server)
         else:
-            await self._connect(server, by_name=True)
-        await self._live.router.ref.ask(Sync)
+            await self._caller.connect_by_name(server)
 
     def answer_with(self, host: Host | None) -> None:
         """Let `host` answer what servers ask, and hear what they say, instead of the room's callbacks. Servers that
@@ -397,8 +265,7 @@ class Greenroom(Calls):
             live = actor.life.state in (State.CONNECTING, State.CONNECTED, State.DRAINING)
             if live and not root.supervision.visiting.is_first_start(actor):
                 actor.leave(Ending(Cause.RESTART))
-        await self._connect(server, by_name=True)
-        await self._live.router.ref.ask(Sync)
+        await self._caller.connect_by_name(server)
 
     async def reload(self, config: ConfigSource, *, dry_run: bool = False) -> ReloadPlan:
         """Go to another configuration by the least that is needed: servers that stay the same notice nothing, another
@@ -455,13 +322,6 @@ class Greenroom(Calls):
         else:
             self._live.root.supervision.on_closed(actor, event.set)
         return event
-
-
-async def _leave(stack: AsyncExitStack) -> None:
-    try:
-        await stack.aclose()
-    except BaseExceptionGroup as group:
-        raise sole(group) from None
 
 
 def _with_objects(config: Config, servers: Mapping[str, Any]) -> Config:

@@ -1,6 +1,6 @@
-"""The room's `Host`, which knows who answers for which address, and who watches what.
+"""The room's `Host`, which knows who answers for which address, and who subscribed to what.
 
-Everything a server says of itself unasked passes here once. Updates of resources go to whoever watches them; all of it
+Everything a server says of itself unasked passes here once. Updates of resources go to their subscribers; all of it
 goes to the callbacks of the address's owner. A door that speaks for a client of its own takes the callbacks' place with
 `answer_with`; servers that were told otherwise are then connected again, because a server cannot be told twice.
 """
@@ -14,7 +14,7 @@ from ..actors import UPDATED, Greeting, Host, ServerRequest
 from ..protocol.address import Address
 from ._callbacks import Callbacks
 
-Watcher = Callable[[Mapping[str, Any]], None]
+Subscriber = Callable[[Mapping[str, Any]], None]
 
 
 class RoomHost:
@@ -22,23 +22,23 @@ class RoomHost:
         self._callbacks = callbacks
         self._on_bug = on_bug
         self._host: Host | None = None
-        self._watchers: dict[Address, list[Watcher]] = {}
+        self._subscribers: dict[Address, list[Subscriber]] = {}
 
     def answer_with(self, host: Host | None) -> None:
         self._host = host
 
-    def watch(self, address: Address, watcher: Watcher) -> Callable[[], None]:
-        """Call `watcher(params)` for each resource update of this address. Returns how to stop."""
-        self._watchers.setdefault(address, []).append(watcher)
+    def subscribe(self, address: Address, subscriber: Subscriber) -> Callable[[], None]:
+        """Call `subscriber(params)` for each resource update of this address. Returns how to end that."""
+        self._subscribers.setdefault(address, []).append(subscriber)
 
-        def forget() -> None:
-            watchers = self._watchers.get(address, [])
-            if watcher in watchers:
-                watchers.remove(watcher)
-            if not watchers:
-                self._watchers.pop(address, None)
+        def unsubscribe() -> None:
+            subscribers = self._subscribers.get(address, [])
+            if subscriber in subscribers:
+                subscribers.remove(subscriber)
+            if not subscribers:
+                self._subscribers.pop(address, None)
 
-        return forget
+        return unsubscribe
 
     # ---- Host -------------------------------------------------------------------------------------------------------
 
@@ -51,8 +51,8 @@ class RoomHost:
     def heard(self, address: Address, method: str, params: Mapping[str, Any] | None) -> None:
         try:
             if method == UPDATED:
-                for watcher in tuple(self._watchers.get(address, ())):
-                    watcher(params or {})
+                for subscriber in tuple(self._subscribers.get(address, ())):
+                    subscriber(params or {})
             (self._host or self._callbacks).heard(address, method, params)
         except Exception as error:
             self._on_bug(address, error)

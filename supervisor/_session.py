@@ -15,9 +15,7 @@ from types import TracebackType
 
 import anyio
 
-from ..actors import Sync
-from ..protocol.errors import UsageError
-from ..protocol.index import Index
+from ._caller import Caller
 from ._calls import Calls
 from ._runtime import Runtime
 
@@ -26,32 +24,18 @@ class Session(Calls):
     """One session of a room: `async with room.session("alice") as s: await s.call("memory_read_graph")`."""
 
     def __init__(self, name: str, runtime: Runtime) -> None:
+        super().__init__(Caller(runtime, name))
         self.name = name
-        self._session = name
-        self._runtime = runtime
-        self._is_over = False
 
     def __repr__(self) -> str:
-        return f"<Session {self.name!r}{' (over)' if self._is_over else ''}>"
-
-    @property
-    def index(self) -> Index:
-        """The room's index of all names."""
-        return self._runtime.router.index
+        return f"<Session {self.name!r}{' (over)' if self._caller.is_over else ''}>"
 
     async def connect(self, server: str) -> None:
         """Connect the child that calls of this session go to. Raises as `Greenroom.connect` does."""
-        await self._connect(server, by_name=True)
-        await self._live.router.ref.ask(Sync)
-
-    @property
-    def _live(self) -> Runtime:
-        if self._is_over:
-            raise UsageError(f"The session {self.name!r} is over; open another with `room.session(...)`.")
-        return self._runtime
+        await self._caller.connect_by_name(server)
 
     async def __aenter__(self) -> Session:
-        self._live.open_session(self.name)
+        self._caller.live.open_session(self.name)
         return self
 
     async def __aexit__(
@@ -61,9 +45,9 @@ class Session(Calls):
 
     async def aclose(self) -> None:
         """End the session and everything that is its own. Bounded; idempotent; finishes also when cancelled."""
-        if self._is_over:
+        caller = self._caller
+        if caller.is_over:
             return
-        self._is_over = True
-        runtime = self._runtime
+        caller.is_over = True
         with anyio.CancelScope(shield=True):
-            await runtime.end_session(self.name)
+            await caller.runtime.end_session(self.name)

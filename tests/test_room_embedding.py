@@ -38,8 +38,8 @@ from greenroom.supervisor._callbacks import Callbacks, as_root
 from greenroom.supervisor._catalogue_keys import catalogue_keys
 from greenroom.supervisor._core_supervision import CoreActorFailed
 from greenroom.supervisor._files import open_config
-from greenroom.supervisor._requests import Updates, _is_about
 from greenroom.supervisor._room_host import RoomHost
+from greenroom.supervisor._updates import Updates, _is_about
 from greenroom.testing._fake import HANG, FakeServer, fake_connectors, tool
 
 
@@ -1042,8 +1042,8 @@ def test_who_hears_may_stop_hearing_or_raise_and_the_others_hear_all_the_same() 
         told.append("once")
         forget()
 
-    forget = host.watch(here, once)
-    stop = host.watch(here, lambda _params: told.append("always"))
+    forget = host.subscribe(here, once)
+    stop = host.subscribe(here, lambda _params: told.append("always"))
     host.heard(here, "notifications/resources/updated", {"uri": "x:/"})
     assert told == ["once", "always"]
     host.heard(here, "notifications/resources/updated", {"uri": "x:/"})
@@ -1055,14 +1055,14 @@ def test_who_hears_may_stop_hearing_or_raise_and_the_others_hear_all_the_same() 
     assert len(heard) == 3
 
 
-def test_a_watchers_bug_is_told_of_and_stays_here() -> None:
+def test_a_subscribers_bug_is_told_of_and_stays_here() -> None:
     bugs: list[str] = []
 
     def raises(_params: Any) -> None:
         raise KeyError("x")
 
     host = RoomHost(Callbacks(), lambda address, error: bugs.append(f"{address}: {type(error).__name__}"))
-    host.watch(Address("a"), raises)
+    host.subscribe(Address("a"), raises)
     host.heard(Address("a"), "notifications/resources/updated", {"uri": "x:/"})
     assert bugs == ["a: KeyError"]
 
@@ -1198,7 +1198,7 @@ def test_a_subscription_that_is_refused_or_over_leaves_nobody_listening(backend:
     async def body() -> None:
         async with open_room({"a": FakeServer()}) as room:
             await room.connect("a")
-            watchers = room._runtime.room_host._watchers
+            watchers = room._runtime.room_host._subscribers
             with pytest.raises(RemoteError, match="Method not found"):
                 async with room.subscribe("x:/", "a"):
                     raise AssertionError("it was not refused")

@@ -13,7 +13,7 @@ import math
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import attrs
 import click
@@ -153,7 +153,7 @@ async def _call_once(config: Config, asked: ToolCall) -> Mapping[str, Any]:
         anyio.create_task_group() as telling,
     ):
         await telling.start(partial(follow, room, [_tell_progress], kinds=[Kind.NOTE]))
-        tool = McpTool(cast("Any", InSession(room, session)), hints=FOR_PEOPLE)
+        tool = McpTool(InSession(room, session), hints=FOR_PEOPLE)
         result = await ask(tool, asked.request())
         telling.cancel_scope.cancel()
     return result

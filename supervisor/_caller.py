@@ -1,0 +1,187 @@
+"""Who asks: the room's machinery and the scope that requests are made in.
+
+A room and each of its sessions hold one `Caller`. It says which actor a request goes to, hands calls to that actor,
+counts those that are refused before an actor has them, and waits for a server to be connected. It decides nothing, and
+knows neither names of tools (`_names`) nor what a request is about (`_calls`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from typing import Any
+
+import anyio
+import anyio.lowlevel
+
+from ..actors import Call, ServerActor, Sync, WireFault, decode_result
+from ..protocol.errors import CallError, CallTimeout, ProtocolFault, Reach, RoomClosed, UsageError
+from ..protocol.index import Index
+from ._runtime import Runtime
+
+
+class Caller:
+    """`session` is None for the room itself."""
+
+    def __init__(self, runtime: Runtime, session: str | None = None) -> None:
+        self.runtime = runtime
+        self.session = session
+        self.is_over = False  # a session's end
+
+    @property
+    def live(self) -> Runtime:
+        """The machinery. Raises `UsageError` before the room is opened, and after the end of the session."""
+        if self.is_over:
+            raise UsageError(f"The session {self.session!r} is over; open another with `room.session(...)`.")
+        if not self.runtime.is_built:
+            raise UsageError(
+                "The room is not open yet: use `async with Greenroom.open(...) as room`, or `await room.start()`."
+            )
+        return self.runtime
+
+    @property
+    def index(self) -> Index:
+        """The published index of all names. It can be read when a session is over, too."""
+        runtime = self.runtime
+        return runtime.router.index if runtime.is_built else self.live.router.index
+
+    def actor(self, server: str) -> ServerActor:
+        """The actor that a request from here goes to. Raises `UnknownServer`, `SessionNeeded`."""
+        return self.live.root.actor_for(server, self.session)
+
+    def check_server(self, server: str | None) -> None:
+        """Raises `UnknownServer`. None is any server."""
+        if server is not None:
+            self.live.root.record(server)
+
+    # ---- handing over a call ----------------------------------------------------------------------------------------
+
+    def submit(self, server: str, call: Call) -> None:
+        """Hand it to the actor it goes to from here. Raises the `CallError` with which it is refused."""
+        live = self.live
+        if not live.is_running:
+            raise self.refused(RoomClosed("The room is not open; the call was not sent.", server=server))
+        root = live.root
+        call.client = self.session
+        try:
+            actor = root.actor_for(server, self.session)
+        except CallError as error:
+            raise self.refused(error) from None
+        try:
+            actor.submit(call)
+        except CallError:
+            root.forget_unused(actor)
+            raise
+
+    async def ask(self, server: str, call: Call) -> dict[str, Any]:
+        """Hand it over and wait for its result, decoded. Raises the call's `CallError`."""
+        try:
+            self.submit(server, call)
+        except CallError:
+            await anyio.lowlevel.checkpoint()  # a loop around a refusal must not starve the rest
+            raise
+        answer = await call.wait()
+        try:
+            return decode_result(answer)
+        except WireFault as error:
+            text = f'Server "{server}" answered {call.method} with what cannot be read: {error}.'
+            raise ProtocolFault(text, server=server, reach=Reach.ANSWERED) from None
+
+    def refused(self, error: CallError) -> CallError:
+        """Count a request that ends before an actor has accepted or refused it: for the drain report."""
+        self.live.context.tally.refuse(error)
+        return error
+
+    @contextmanager
+    def counting_refusals(self) -> Generator[None]:
+        """Around the search for the server that a request goes to."""
+        try:
+            yield
+        except CallError as error:
+            self.refused(error)
+            raise
+
+    # ---- waiting for a connection -----------------------------------------------------------------------------------
+
+    def wait_by(self) -> float:
+        """When somebody who begins to wait for a server now has waited long enough."""
+        context = self.live.context
+        return context.backend.now() + context.settings.queue_timeout
+
+    async def connect_by_name(self, server: str) -> None:
+        """Connect it now, whatever its gate says, and wait until all that it has is in the index."""
+        await self.connect(server, by_name=True)
+        await self.live.router.ref.ask(Sync)
+
+    async def connect(self, server: str, *, by_name: bool = False, wait_by: float = math.inf) -> None:
+        """Wait until it is connected. By name: around the gate; else as a call would, and for as long, or until
+        `wait_by`. An attempt that is under way then goes on. A server that has no standing address here (a child per
+        call; per session, and this is none) is visited instead: that tells the same."""
+        live = self.live
+        root, settings, backend = live.root, live.context.settings, live.context.backend
+        limit = min(settings.queue_timeout, wait_by - backend.now())
+        if by_name:
+            definition = root.record(server).definition
+            limit += definition.connect_timeout or settings.connect_timeout
+        if not root.has_standing_address(server, self.session):
+            if by_name:
+                root.bring_back(server)
+            await self._visit(server, limit)
+            return
+        actor = self.actor(server)
+        if actor.is_connected:
+            return
+        waiter, box = backend.waiter(), list[CallError | None]()
+
+        def connected(error: CallError | None) -> None:
+            box.append(error)
+            waiter.set()
+
+        starter = root.supervision.starter
+        stop_waiting = actor.on_connected(connected, by_name=by_name)
+        try:
+            starter.request_by_name(actor) if by_name else starter.request_as_called(actor)
+            with anyio.fail_after(limit):
+                await waiter.wait()
+        except TimeoutError:
+            raise _not_ready(actor, limit) from None
+        finally:
+            stop_waiting()
+            starter.withdraw(actor)
+        if box[0] is not None:
+            raise box[0].copy()
+
+    async def _visit(self, server: str, limit: float) -> None:
+        """Start it once for what it has to say. Raises what kept it from starting."""
+        over = anyio.Event()
+        box: list[CallError | None] = []
+
+        def visited(actor: ServerActor) -> None:
+            box.append(actor.failure)
+            over.set()
+
+        actor = self.live.root.supervision.look_in(server, visited)
+        try:
+            with anyio.fail_after(limit):
+                await over.wait()
+        except TimeoutError:
+            raise _not_ready(actor, limit) from None
+        if box[0] is not None:
+            raise box[0].copy()
+
+    def lease(self, server: str) -> Callable[[], None]:
+        """Keep its connection from being evicted; returns how to release it."""
+        if not self.live.root.has_standing_address(server, self.session):
+            return _nothing
+        return self.actor(server).lease()
+
+
+def _not_ready(actor: ServerActor, waited: float) -> CallTimeout:
+    server = actor.address.server
+    text = f'Server "{server}" was not ready within {waited:.3g}s ({actor.doing()}); nothing was sent.'
+    return CallTimeout(text, server=server, reach=Reach.NOT_SENT, timeout=waited)
+
+
+def _nothing() -> None:
+    pass
