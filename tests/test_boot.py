@@ -56,7 +56,7 @@ def test_t13_fifty_lazy_servers_boot_with_no_child(tmp_path: Path, known: bool) 
     bare = interpreter_time()
 
     begun = time.perf_counter()
-    with serve(tmp_path, fifty(tmp_path), bootstrap=known) as gateway:
+    with serve(tmp_path, fifty(tmp_path), bootstrap=known, cold=True) as gateway:
         gateway.greet()
         tools = gateway.answer(gateway.send("tools/list"))["result"]["tools"]
         took = time.perf_counter() - begun
@@ -84,7 +84,7 @@ def test_a_second_boot_lists_searches_and_describes_with_no_process(tmp_path: Pa
     started = logged_pids(tmp_path)
     assert len(started) == 2
 
-    with serve(tmp_path, servers, bootstrap=True) as gateway:
+    with serve(tmp_path, servers, bootstrap=True, cold=True) as gateway:
         gateway.greet()
         assert "stage_echo" in gateway.mcp(server="stage")["_meta"]["greenroom/details"]["tools"]
         found = gateway.mcp(search="echo")["_meta"]["greenroom/details"]["matches"]
@@ -98,7 +98,7 @@ def test_a_second_boot_lists_searches_and_describes_with_no_process(tmp_path: Pa
 def test_t02_a_gateway_at_rest_does_nothing_at_all(tmp_path: Path) -> None:
     """A hundred servers, one of them connected, one call cancelled under way; then one second of nothing."""
     servers = {f"s{n}": faulty(tmp_path, f"s{n}") for n in range(100)}
-    with serve(tmp_path, servers) as gateway:
+    with serve(tmp_path, servers, cold=True) as gateway:
         gateway.greet()
         gateway.mcp(tool="s0_echo", args={"text": "warm"})
         number = gateway.start_mcp(tool="s0_sleep", args={"seconds": 0.2})

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.support import run
+from tests.support.forked import GREENROOM, run_forked
 from tests.support.gateway import faulty
 from tests.support.said import said
 from tests.support.whole import raw_client
@@ -155,13 +155,12 @@ def _project(folder: Path, tool: str) -> dict[str, str]:
 def test_t53_two_projects_with_one_relative_entry_do_not_share_tools(tmp_path: Path) -> None:
     env = _project(tmp_path / "a", "alpha")
     _project(tmp_path / "b", "beta")
-    greenroom = [sys.executable, "-m", "greenroom"]
-    serve = [*greenroom, "serve", "--config", "mcp.json", "--expose", "direct"]
+    serve = [*GREENROOM, "serve", "--config", "mcp.json", "--expose", "direct"]
 
     def known(project: str) -> list[str]:
-        command = [*greenroom, "tools", "--config", "mcp.json", "--json"]
+        command = [*GREENROOM, "tools", "--config", "mcp.json", "--json"]
         environment = {**os.environ, **env}
-        said = subprocess.run(command, cwd=tmp_path / project, env=environment, capture_output=True)
+        said = run_forked(command, cwd=tmp_path / project, env=environment)
         return [tool["name"] for tool in json.loads(said.stdout)["tools"]]
 
     def learn(project: str) -> list[str]:

@@ -12,6 +12,7 @@ import time
 from pathlib import Path
 
 import pytest
+from tests.support.forked import GREENROOM, run_forked
 from tests.support.gateway import alive, faulty, logged_pids, serve, started
 
 DEMO = {"command": sys.executable, "args": ["-m", "greenroom.testing.servers.demo_clock"]}
@@ -29,10 +30,8 @@ def environment(folder: Path) -> dict[str, str]:
 
 def greenroom(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     """A command that asks the gateway in `folder`."""
-    command = [sys.executable, "-m", "greenroom", *arguments, "--config", os.fspath(folder / "mcp.json")]
-    return subprocess.run(
-        command, env=environment(folder), cwd=folder, capture_output=True, text=True, timeout=30, check=False
-    )
+    command = [*GREENROOM, *arguments, "--config", os.fspath(folder / "mcp.json")]
+    return run_forked(command, env=environment(folder), cwd=folder, text=True)
 
 
 def switches(pid: int) -> int:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.support import halves, run
+from tests.support.forked import GREENROOM
 from tests.support.gateway import Gateway, serve
 from tests.support.http_rooms import room_at
 from tests.support.raw_http import MODERN, Handler, Seen, raw_http
@@ -223,7 +223,7 @@ def test_t45_a_real_server_answers_half_a_character(tmp_path: Path) -> None:
 
 def test_t45_the_command_line_and_the_control_socket_take_what_a_shell_can_say(tmp_path: Path) -> None:
     def command(*arguments: bytes) -> subprocess.CompletedProcess[bytes]:
-        base = [sys.executable, "-m", "greenroom", "call", "--config", os.fspath(tmp_path / "mcp.json")]
+        base = [*GREENROOM, "call", "--config", os.fspath(tmp_path / "mcp.json")]
         environment = {
             "PATH": os.environ["PATH"],
             "HOME": os.fspath(tmp_path),

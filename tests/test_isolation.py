@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -12,6 +10,7 @@ from typing import Any
 import anyio
 import pytest
 from tests.support import run, run_virtual
+from tests.support.forked import GREENROOM, run_forked
 from tests.support.gateway import alive, faulty, gone_within, logged_pids
 from tests.support.rooms import Outcomes, open_room, settle
 from tests.support.whole import RawClient, direct_door, whole
@@ -540,18 +539,8 @@ def test_on_stdio_the_conversation_is_the_session(expose: str, tmp_path: Path) -
             "XDG_CACHE_HOME": os.fspath(tmp_path / "cache"),
             "XDG_RUNTIME_DIR": os.fspath(tmp_path),
         }
-        command = [
-            sys.executable,
-            "-m",
-            "greenroom",
-            "call",
-            "own_pid",
-            "--config",
-            str(tmp_path / "mcp.json"),
-        ]
-        done = subprocess.run(
-            command, env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=30
-        )
+        command = [*GREENROOM, "call", "own_pid", "--config", str(tmp_path / "mcp.json")]
+        done = run_forked(command, env=environment, cwd=tmp_path, text=True)
         assert done.returncode == 0, done.stdout + done.stderr
         (theirs,) = logged_pids(tmp_path) - pids
         assert not alive({theirs})

@@ -22,6 +22,7 @@ import anyio
 import anyio.to_thread
 import pytest
 from tests.support import run
+from tests.support.forked import GREENROOM, run_forked
 from tests.support.gateway import FAULTY, serve
 
 from greenroom import _own_files as own
@@ -197,10 +198,9 @@ def test_t43_a_gateway_with_a_long_cache_path_is_reached_in_its_own_folder(
         gateway.greet()
         run_folder = deep / "cache" / "greenroom" / "run"
         assert stat.S_IMODE(run_folder.stat().st_mode) == 0o700
-        done = subprocess.run(
-            [sys.executable, "-m", "greenroom", "status", "--json", "--config", deep / "mcp.json"],
+        done = run_forked(
+            [*GREENROOM, "status", "--json", "--config", deep / "mcp.json"],
             env={**os.environ, "XDG_CACHE_HOME": os.fspath(deep / "cache")},
-            capture_output=True,
             check=True,
         )
         assert json.loads(done.stdout)["source"] == "gateway"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -13,6 +12,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.support.forked import GREENROOM, run_forked
 from tests.support.gateway import serve
 
 from greenroom.gateway._event_log import Log
@@ -106,12 +106,10 @@ def test_no_command_and_no_log_passes_on_what_a_terminal_obeys(tmp_path: Path) -
             "call talks_say --json",
             "reconnect dies",
         ):
-            done = subprocess.run(
-                [sys.executable, "-m", "greenroom", *command.split(), "--config", config],
+            done = run_forked(
+                [*GREENROOM, *command.split(), "--config", config],
                 env={**environment, "PYTHONIOENCODING": "utf-8"},
                 cwd=tmp_path,
-                capture_output=True,
-                check=False,
             )
             said += [done.stdout.decode(), done.stderr.decode()]
         assert gateway.end() == 0

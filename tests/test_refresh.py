@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 import time
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,6 +13,7 @@ from typing import Any
 import attrs
 import pytest
 from tests.support.door_rooms import FakeRoom
+from tests.support.forked import GREENROOM, popen_forked, run_forked
 from tests.support.gateway import faulty, logged_pids, serve
 from tests.support.installs import SPEAKS, logged, npx
 
@@ -37,8 +37,8 @@ def greenroom(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
         "XDG_CACHE_HOME": os.fspath(folder / "cache"),
         "XDG_RUNTIME_DIR": os.fspath(folder),
     }
-    command = [sys.executable, "-m", "greenroom", *words, "--config", os.fspath(folder / "mcp.json")]
-    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60)
+    command = [*GREENROOM, *words, "--config", os.fspath(folder / "mcp.json")]
+    return run_forked(command, env=environment, text=True)
 
 
 def configure(folder: Path, **servers: Any) -> None:
@@ -81,8 +81,8 @@ def test_t47_refresh_alone_asks_them_once_and_shows_how_it_goes(tmp_path: Path) 
 def test_t47_refresh_reaches_a_running_gateway(tmp_path: Path) -> None:
     with serve(tmp_path, {"slow": npx(tmp_path, "slow", SPEAKS)}) as gateway:
         gateway.greet()
-        refresh = subprocess.Popen(
-            [sys.executable, "-m", "greenroom", "refresh", "--config", os.fspath(tmp_path / "mcp.json")],
+        refresh = popen_forked(
+            [*GREENROOM, "refresh", "--config", os.fspath(tmp_path / "mcp.json")],
             env={**os.environ, "HOME": os.fspath(tmp_path), "XDG_CACHE_HOME": os.fspath(tmp_path / "cache")},
             stdout=subprocess.PIPE,
             text=True,

@@ -19,6 +19,7 @@ import trio
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.support import run, run_virtual
+from tests.support.forked import GREENROOM, popen_forked, run_forked
 from tests.support.gates import ROWS, missing_rows, rows_of
 from tests.support.leaks import ROOT, Snapshot, leaks_since, snapshot
 from tests.support.seeds import seed_schedule
@@ -219,6 +220,29 @@ def _members(group: int) -> list[str]:
     return found
 
 
+def test_a_forked_command_is_a_child_like_any_other_and_says_the_same(tmp_path: Path) -> None:
+    """Of ours, with its exit code, streams and signals. What it says is what a command says that began cold."""
+    (tmp_path / "mcp.json").write_text("{}")
+    environment = {"PATH": os.environ["PATH"], "HOME": os.fspath(tmp_path)}
+
+    for words in (["status", "--config", "mcp.json"], ["nonsense"], ["call", "x_y", "--config", "none.json"]):
+        cold = subprocess.run([*GREENROOM, *words], cwd=tmp_path, env=environment, capture_output=True)
+        forked = run_forked([*GREENROOM, *words], cwd=tmp_path, env=environment)
+        assert (forked.returncode, forked.stdout, forked.stderr) == (
+            cold.returncode,
+            cold.stdout,
+            cold.stderr,
+        )
+
+    command = [*GREENROOM, "serve", "--config", "mcp.json"]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with popen_forked(command, cwd=tmp_path, env=environment, **pipes) as process:
+        status = Path(f"/proc/{process.pid}/status").read_text()
+        assert f"PPid:\t{os.getpid()}\n" in status
+        process.kill()
+        assert process.wait(5) == -signal.SIGKILL
+
+
 def test_torture_rows_are_read_from_test_names() -> None:
     assert rows_of("tests/test_x.py::test_t05_t32_both[trio]") == ["T05"]
     assert rows_of("tests/test_x.py::test_t5_short") == []
@@ -228,7 +252,7 @@ def test_torture_rows_are_read_from_test_names() -> None:
 
 def _pytest(test: Path, *options: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "pytest", "-q", "-p", "tests.support.gates", "-c", os.devnull]
-    environment = {**os.environ, "CI": "true"}
+    environment = {**os.environ, "CI": "true", "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
     return subprocess.run(
         [*command, *options, test], cwd=ROOT, env=environment, capture_output=True, text=True
     )

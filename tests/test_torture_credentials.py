@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.forked import GREENROOM
 from tests.support.gateway import started
 
 from greenroom.protocol.config_parse import Layer, merge
@@ -104,9 +105,7 @@ def test_t41_a_cloned_project_gets_no_token_and_serve_names_its_files(tmp_path: 
     log = tmp_path / "stderr.txt"
     with (
         log.open("wb") as stderr,
-        started(
-            sys.executable, "-m", "greenroom", "serve", env=environment, cwd=work, stderr=stderr
-        ) as gateway,
+        started(*GREENROOM, "serve", env=environment, cwd=work, stderr=stderr) as gateway,
     ):
         gateway.greet()
         until = time.monotonic() + 10

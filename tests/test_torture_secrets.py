@@ -15,6 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.support import run
+from tests.support.forked import GREENROOM, run_forked
 from tests.support.gateway import started
 
 from greenroom import Greenroom
@@ -25,7 +26,6 @@ from greenroom.protocol.secrets import Hidden, Secrets, in_words
 
 BLABBER = Path(__file__).parent / "support" / "blabber.py"
 MARK = "Qz7"  # in every secret, at its beginning and its end, so that a part of one is found as well
-GREENROOM = [sys.executable, "-m", "greenroom"]
 PYTHON = [sys.executable, "-S", os.fspath(BLABBER)]
 
 
@@ -137,7 +137,7 @@ def assert_clean(where: str, text: str) -> None:
 
 def greenroom(env: dict[str, str], folder: Path, *arguments: str) -> str:
     command = [*GREENROOM, *arguments]
-    done = subprocess.run(command, env=env, cwd=folder, capture_output=True, text=True, timeout=60)
+    done = run_forked(command, env=env, cwd=folder, text=True)
     return f"{done.stdout}\n{done.stderr}"
 
 

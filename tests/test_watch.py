@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Generator, Iterator
@@ -17,6 +15,7 @@ from typing import Any
 import anyio
 import pytest
 from tests.support import run, run_virtual
+from tests.support.forked import GREENROOM, run_forked
 from tests.support.gateway import started
 
 from greenroom.actors._part import Part
@@ -57,7 +56,7 @@ def serving(folder: Path, *options: str) -> Generator[Callable[[], list[str]]]:
     with (
         log.open("wb") as stderr,
         started(
-            *(sys.executable, "-m", "greenroom", "serve", *options),
+            *(*GREENROOM, "serve", *options),
             env=environment(folder),
             cwd=work,
             stderr=stderr,
@@ -82,11 +81,10 @@ def config_of(*servers: str) -> str:
 
 
 def status(folder: Path) -> dict[str, Any]:
-    done = subprocess.run(
-        [sys.executable, "-m", "greenroom", "status", "--json"],
+    done = run_forked(
+        [*GREENROOM, "status", "--json"],
         env=environment(folder),
         cwd=folder / "work",
-        capture_output=True,
         check=True,
     )
     return json.loads(done.stdout)

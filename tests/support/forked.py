@@ -1,54 +1,138 @@
-"""The fork server of this session's tests (`forkserver`): started by the first who needs it, ended with the session."""
+"""The fork servers of this session's tests (`forkserver`): started by the first who needs one, ended with the session.
+
+One has imported what servers of the SDK's need (`forked`), the other what the command line of Greenroom imports by
+itself and nothing more (`popen_forked`, `run_forked`).
+"""
 
 from __future__ import annotations
 
+import inspect
+import json
 import os
+import platform
 import shutil
+import socket
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from .leaks import KEPT_DESCRIPTORS, KEPT_PROCESSES
 
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAM = Path(__file__).with_name("forkserver.py")
-MODULES = ("tests.support.sdk_app", "tests.support.sdk_asker", "uvicorn", "hypercorn.trio")
+GREENROOM = (sys.executable, "-m", "greenroom")  # the command itself, started cold
 
 
-class _Running:
-    process: subprocess.Popen[bytes] | None = None
-    socket = ""
+class _ForkServer:
+    def __init__(self, *modules: str) -> None:
+        self._modules = modules
+        self._process: subprocess.Popen[bytes] | None = None
+        self._socket = ""
+
+    def socket(self) -> str:
+        """Where to ask. Starts it if it does not run."""
+        if self._process is None or self._process.poll() is not None:
+            self._start()
+        return self._socket
+
+    def _start(self) -> None:
+        self._socket = os.path.join(tempfile.mkdtemp(prefix="fork-"), "fork")
+        process = subprocess.Popen(
+            [sys.executable, "-m", "tests.support.forkserver", self._socket, *self._modules],
+            cwd=ROOT,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+        )
+        assert process.stdin is not None
+        assert process.stdout is not None
+        self._process = process
+        KEPT_PROCESSES.add(process.pid)
+        KEPT_DESCRIPTORS.add(process.stdin.fileno())
+        assert process.stdout.readline() == b"ready\n"
+        process.stdout.close()
+
+    def end(self) -> None:
+        if self._process is not None:
+            assert self._process.stdin is not None
+            self._process.stdin.close()
+            self._process.wait()
+            shutil.rmtree(os.path.dirname(self._socket))
+
+
+_COMMANDS = ("_act", "_common", "_config", "_look", "_refresh", "_serve", "_trace")
+_of_sdk = _ForkServer("tests.support.sdk_app", "tests.support.sdk_asker", "uvicorn", "hypercorn.trio")
+_of_ours = _ForkServer(
+    *("greenroom.__main__", "greenroom", "greenroom.gateway._serve", "greenroom.gateway._direct"),
+    *(f"greenroom.gateway._cli.{name}" for name in _COMMANDS),
+    *("greenroom.actors._step_loop", "anyio._backends._asyncio", "anyio._backends._trio"),
+)
 
 
 def forked(module: str, *words: str) -> list[str]:
     """The command that runs `module.main(*words)` in a process forked for it."""
-    if _Running.process is None or _Running.process.poll() is not None:
-        _start()
-    return [sys.executable, "-S", os.fspath(PROGRAM), _Running.socket, module, *words]
+    return [sys.executable, "-S", os.fspath(PROGRAM), _of_sdk.socket(), module, *words]
 
 
-def _start() -> None:
-    _Running.socket = os.path.join(tempfile.mkdtemp(prefix="fork-"), "fork")
-    process = subprocess.Popen(
-        [sys.executable, "-m", "tests.support.forkserver", _Running.socket, *MODULES],
-        cwd=ROOT,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-    )
-    assert process.stdin is not None
-    assert process.stdout is not None
-    _Running.process = process
-    KEPT_PROCESSES.add(process.pid)
-    KEPT_DESCRIPTORS.add(process.stdin.fileno())
-    assert process.stdout.readline() == b"ready\n"
-    process.stdout.close()
+class Forked(subprocess.Popen[Any]):
+    """`greenroom WORDS…`, as `subprocess.Popen([*GREENROOM, *WORDS], …)` would start it, without the half second it
+    takes to import itself: a child of this process, forked from one that has imported what the command imports.
+
+    What depends on how a process of Python's begins (its flags, `PYTHON…` variables, what it has imported, how long it
+    takes, its command line in /proc) is not to be tried with it: start `GREENROOM` for that. So does this class where
+    there is no such fork.
+    """
+
+    def _execute_child(self, *given: Any) -> None:
+        start = getattr(subprocess.Popen, "_execute_child")  # noqa: B009 (of no public name)
+        if sys.platform != "linux" or platform.machine() not in ("x86_64", "aarch64"):
+            start(self, [*GREENROOM, *given[0]], *given[1:])
+            return
+        at = inspect.signature(start).bind(self, *given).arguments
+        environment = os.environ if at["env"] is None else at["env"]
+        request = {
+            "own": True,
+            "module": "greenroom.__main__",
+            "words": [os.fspath(word) for word in at["args"]],
+            "env": {os.fsdecode(k): os.fsdecode(v) for k, v in environment.items()},
+            "cwd": os.fspath(at["cwd"] or os.getcwd()),
+        }
+        pipes = [at["p2cread"], at["c2pwrite"], at["errwrite"]]
+        descriptors = [number if fd == -1 else fd for number, fd in enumerate(pipes)]
+        with socket.socket(socket.AF_UNIX) as line:
+            line.connect(_of_ours.socket())
+            socket.send_fds(line, [json.dumps(request).encode()], descriptors)
+            self.pid = int(line.recv(16))
+        setattr(self, "_child_created", True)  # noqa: B010
+        ends = ("p2cread", "p2cwrite", "c2pread", "c2pwrite", "errread", "errwrite")
+        getattr(self, "_close_pipe_fds")(*(at[end] for end in ends))  # noqa: B009
+
+
+def popen_forked(command: Sequence[Any], **how: Any) -> subprocess.Popen[Any]:
+    """As `subprocess.Popen`. What begins with `GREENROOM` is forked (`Forked`)."""
+    if tuple(command[:3]) == GREENROOM:
+        return Forked(command[3:], **how)
+    return subprocess.Popen(command, **how)
+
+
+def run_forked(
+    command: Sequence[Any], *, timeout: float = 60.0, check: bool = False, text: bool = False, **how: Any
+) -> subprocess.CompletedProcess[Any]:
+    """As `subprocess.run` with its output captured. What begins with `GREENROOM` is forked (`Forked`)."""
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with popen_forked(command, text=text, **pipes, **how) as process:
+        try:
+            out, err = process.communicate(timeout=timeout)
+        finally:
+            process.kill()
+    done = subprocess.CompletedProcess(command, process.returncode, out, err)
+    if check:
+        done.check_returncode()
+    return done
 
 
 def pytest_unconfigure() -> None:
-    process = _Running.process
-    if process is not None:
-        assert process.stdin is not None
-        process.stdin.close()
-        process.wait()
-        shutil.rmtree(os.path.dirname(_Running.socket))
+    for server in (_of_sdk, _of_ours):
+        server.end()

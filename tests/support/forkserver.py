@@ -1,10 +1,14 @@
-"""A fork server for servers of the SDK's: what takes them a second of processor time to import is imported once.
+"""A fork server for programs in Python: what takes half a second of processor time to import is imported once.
 
-    python -m tests.support.forkserver SOCKET MODULE…    imports the modules, then forks a server for each who asks
+    python -m tests.support.forkserver SOCKET MODULE…    imports the modules, then forks a process for each who asks
     python -S forkserver.py SOCKET MODULE WORD…          asks for `MODULE.main(WORD…)`, on this command's own pipes
 
-Each server is a process of its own, forked from one that has imported and done nothing else. It lives as long as the
-command that asked for it, which says its exit code; and all end with the tests they serve (`forked`).
+Each is a process of its own, forked from one that has imported and done nothing else. What a command asked for lives
+as long as the command, which says its exit code; and all end with the tests they serve (`forked`).
+
+The tests themselves may ask for a *child of their own* instead: its parent is not this server but the server's parent,
+which waits for it, signals it and finds it below itself as if it had started it. It runs `MODULE.main()` with the words
+as its command line, from where a program begins, and ends as a program does.
 """
 
 from __future__ import annotations
@@ -17,9 +21,12 @@ from contextlib import suppress
 
 TYPE_CHECKING = False  # `typing` would double the time the command takes to start
 if TYPE_CHECKING:
+    import io
     import selectors
 
 _REQUEST = 1 << 16
+_CLONE = {"x86_64": 56, "aarch64": 220}  # the number of the system call
+_CLONE_PARENT = 0x8000
 
 
 # ---- the command -----------------------------------------------------------------------------------------------------
@@ -27,7 +34,9 @@ _REQUEST = 1 << 16
 
 def ask(path: str, module: str, words: list[str]) -> int:
     """Have it run; its exit code."""
-    request = json.dumps({"module": module, "words": words, "env": dict(os.environ), "cwd": os.getcwd()})
+    request = json.dumps(
+        {"module": module, "words": words, "env": dict(os.environ), "cwd": os.getcwd(), "own": False}
+    )
     with socket.socket(socket.AF_UNIX) as line:
         line.connect(path)
         socket.send_fds(line, [request.encode()], [0, 1, 2])
@@ -38,10 +47,12 @@ def ask(path: str, module: str, words: list[str]) -> int:
 
 
 def serve(path: str, modules: list[str]) -> None:
-    """Until its stdin ends."""
+    """Until its stdin ends. In a child that somebody wanted as his own, return once nothing of the server is left."""
+    import gc
     import importlib
     import selectors
 
+    gc.disable()  # as `greenroom` does while it imports; and a child would copy what a collection writes to
     for module in modules:
         importlib.import_module(module)
     with socket.socket(socket.AF_UNIX) as listener, selectors.DefaultSelector() as selector:
@@ -54,6 +65,12 @@ def serve(path: str, modules: list[str]) -> None:
         while children.is_open:
             for key, _ in selector.select():
                 key.data(key.fileobj)
+                if children.wanted is not None:
+                    break
+            if children.wanted is not None:
+                break
+    if children.wanted is not None:
+        _become_a_program(*children.wanted)
 
 
 class _Children:
@@ -63,6 +80,7 @@ class _Children:
         self._selector = selector
         self._listener = listener
         self.is_open = True
+        self.wanted: tuple[dict[str, object], list[int]] | None = None  # in a child: what it is to become
         self._lines: dict[
             int, tuple[int, socket.socket]
         ] = {}  # by descriptor of the child: its id, who asked
@@ -76,11 +94,23 @@ class _Children:
         if not request:  # who asked has been ended already
             line.close()
             return
+        wanted = json.loads(request)
+        if wanted["own"]:
+            pid = _fork_for_parent()
+            if not pid:
+                self.wanted = wanted, fds
+                self._forget()
+            else:
+                line.sendall(b"%d" % pid)
+                for fd in fds:
+                    os.close(fd)
+            line.close()
+            return
         pid = os.fork()
         if not pid:
             self._listener.close()
             line.close()
-            _become(json.loads(request), fds)
+            _become(wanted, fds)
         for fd in fds:
             os.close(fd)
         child = os.pidfd_open(pid)
@@ -95,6 +125,12 @@ class _Children:
         self.is_open = False
         for child in self._lines:
             signal.pidfd_send_signal(child, signal.SIGKILL)
+
+    def _forget(self) -> None:
+        """In a child: close what is the server's."""
+        for child, (_, line) in self._lines.items():
+            os.close(child)
+            line.close()
 
     def _has_ended(self, child: object) -> None:
         assert isinstance(child, int)
@@ -120,22 +156,94 @@ class _Children:
             signal.pidfd_send_signal(child, signal.SIGKILL)
 
 
+def _fork_for_parent() -> int:
+    """As `os.fork`, but the child is our parent's."""
+    import ctypes
+    import signal
+
+    python = ctypes.pythonapi  # it holds the interpreter's lock in a call, and a fork must
+    python.PyOS_BeforeFork()
+    pid = python.syscall(
+        _CLONE[os.uname().machine], _CLONE_PARENT | int(signal.SIGCHLD), None, None, None, None
+    )
+    if pid:
+        python.PyOS_AfterFork_Parent()
+    else:
+        python.PyOS_AfterFork_Child()
+    assert pid >= 0
+    return pid
+
+
+def _settle(request: dict[str, object], fds: list[int]) -> list[str]:
+    """Take the descriptors, the environment and the place of who asked. Returns the words."""
+    for number, fd in enumerate(fds):
+        os.dup2(fd, number)
+        os.close(fd)
+    env, words = request["env"], request["words"]
+    assert isinstance(env, dict)
+    assert isinstance(words, list)
+    os.environ.clear()
+    os.environ.update(env)
+    os.chdir(str(request["cwd"]))
+    return words
+
+
+def _become_a_program(request: dict[str, object], fds: list[int]) -> None:
+    """The program that was asked for, from its beginning to its end. Does not return."""
+    import importlib
+
+    words = _settle(request, fds)
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        stream = _stream(number, getattr(sys, name))
+        setattr(sys, name, stream)
+        setattr(sys, f"__{name}__", stream)
+    sys.path[0] = os.getcwd()
+    module = importlib.import_module(str(request["module"]))
+    sys.argv = [str(module.__file__), *words]
+    try:
+        module.main()
+    except SystemExit as end:
+        if isinstance(end.code, int | None):
+            _exit(end.code or 0)
+        raise
+
+
+def _stream(number: int, before: io.TextIOWrapper) -> io.TextIOWrapper:
+    """As the interpreter opens it when it starts: what it is like depends on what the descriptor leads to."""
+    import io
+
+    raw = io.FileIO(number, "w" if number else "r", closefd=False)
+    buffer = io.BufferedWriter(raw) if number else io.BufferedReader(raw)
+    newline = "\n" if number else None
+    return io.TextIOWrapper(buffer, before.encoding, before.errors, newline, line_buffering=number == 2)
+
+
+def _exit(code: int) -> None:
+    """As the interpreter ends, but for taking its memory apart: modules that were copied would have to be, too."""
+    import atexit
+    import threading
+
+    getattr(threading, "_shutdown")()  # noqa: B009 (of no public name)
+    getattr(atexit, "_run_exitfuncs")()  # noqa: B009
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except (OSError, ValueError):
+            return  # it goes the usual way, which has words for this
+    os._exit(code)
+
+
 def _become(request: dict[str, object], fds: list[int]) -> None:
     """The server that was asked for. Does not return."""
+    import gc
     import importlib
     import traceback
 
     code = 1
+    gc.freeze()
+    gc.enable()
     try:
-        for number, fd in enumerate(fds):
-            os.dup2(fd, number)
-            os.close(fd)
-        env, words = request["env"], request["words"]
-        assert isinstance(env, dict)
-        assert isinstance(words, list)
-        os.environ.clear()
-        os.environ.update(env)
-        os.chdir(str(request["cwd"]))
+        words = _settle(request, fds)
         importlib.import_module(str(request["module"])).main(*words)
         code = 0
     except SystemExit as end:

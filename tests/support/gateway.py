@@ -1,4 +1,7 @@
-"""A real `greenroom serve` as a child of the test, driven over its pipes as an MCP client would."""
+"""A real `greenroom serve` as a child of the test, driven over its pipes as an MCP client would.
+
+It is forked from a process that has imported Greenroom, unless it is to start `cold` (`forked`).
+"""
 
 from __future__ import annotations
 
@@ -14,6 +17,8 @@ from collections.abc import Generator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
+
+from .forked import GREENROOM, popen_forked
 
 FAULTY = Path(__file__).resolve().parents[2] / "testing" / "servers" / "faulty.py"
 HELLO = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}}
@@ -156,7 +161,9 @@ def _read(line: bytes) -> dict[str, Any]:
 
 
 @contextmanager
-def serve(folder: Path, servers: dict[str, Any], *options: str, **settings: Any) -> Generator[Gateway]:
+def serve(
+    folder: Path, servers: dict[str, Any], *options: str, cold: bool = False, **settings: Any
+) -> Generator[Gateway]:
     """A gateway over `servers`, with a cache and a control socket of its own in `folder`."""
     config = folder / "mcp.json"
     config.write_text(json.dumps({"mcpServers": servers, "settings": {"bootstrap": False, **settings}}))
@@ -166,11 +173,11 @@ def serve(folder: Path, servers: dict[str, Any], *options: str, **settings: Any)
         "XDG_CACHE_HOME": os.fspath(folder / "cache"),
         "XDG_RUNTIME_DIR": os.fspath(folder),
     }
-    command = [sys.executable, "-m", "greenroom", "serve", "--config", os.fspath(config), *options]
+    command = [*GREENROOM, "serve", "--config", os.fspath(config), *options]
     try:
         with (
             (folder / "stderr.txt").open("wb") as log,
-            started(*command, env=environment, cwd=folder, stderr=log) as gateway,
+            started(*command, env=environment, cwd=folder, stderr=log, cold=cold) as gateway,
         ):
             yield gateway
     finally:  # what was killed with the gateway is the guard's, within a second
@@ -184,12 +191,12 @@ def started(
     cwd: Path | None = None,
     stderr: Any = subprocess.PIPE,
     may_be_late: bool = False,
+    cold: bool = False,
 ) -> Generator[Gateway]:
-    """`command` as a gateway. Killed at the end if it still runs; one that ended may not have been ended by its own
-    last resort, unless it `may_be_late`."""
-    process = subprocess.Popen(
-        command, env=env, cwd=cwd, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=stderr
-    )
+    """`command` as a gateway, forked if it is `GREENROOM` and need not start `cold`. Killed at the end if it still
+    runs; one that ended may not have been ended by its own last resort, unless it `may_be_late`."""
+    start = subprocess.Popen if cold else popen_forked
+    process = start(command, env=env, cwd=cwd, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=stderr)
     gateway = Gateway(process)
     try:
         yield gateway

@@ -17,6 +17,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from .forked import GREENROOM, popen_forked
+
 WHOLE = Path(__file__).resolve().parents[2] / "testing" / "servers" / "whole.py"
 META = "io.modelcontextprotocol/"
 MODERN = "2026-07-28"
@@ -162,7 +164,7 @@ def raw_client(
 ) -> Generator[RawClient]:
     """Start `command` and talk to it. `leaves`: it must end when its input does; else it is killed."""
     environment = {"PATH": os.environ["PATH"], **(env or {})}
-    process = subprocess.Popen(
+    process = popen_forked(
         command,
         env=environment,
         cwd=cwd,
@@ -212,15 +214,6 @@ def direct_door(
         "XDG_CACHE_HOME": os.fspath(folder / "cache"),
         "XDG_RUNTIME_DIR": os.fspath(folder),
     }
-    command = [
-        sys.executable,
-        "-m",
-        "greenroom",
-        "serve",
-        "--expose",
-        expose,
-        "--config",
-        os.fspath(config),
-    ]
+    command = [*GREENROOM, "serve", "--expose", expose, "--config", os.fspath(config)]
     with raw_client(command, modern=modern, env=environment, cwd=folder) as client:
         yield client
