@@ -6,14 +6,13 @@ Below it: `Peer`, `Connection`, `Connector` are the seam to whatever carries the
 
 What not every room needs is imported when first used: HTTP alone brings `ssl` with it.
 
-For the doors: `LineSplitter`, `lenient`, `Part`, `apart`, `in_turns`, `new_loop`, `want_orphans`.
+For the doors: `LineSplitter`, `Part`, `apart`, `in_turns`, `new_loop`, `want_orphans`.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from . import _lenient as lenient
 from ._backend import AGAIN, Backend, More, Waiter, current_backend
 from ._call import Call, Tally
 from ._call_table import CallTable
@@ -25,7 +24,7 @@ from ._guard import Guard
 from ._host import Greeting, Host, NoHost, ServerRequest, not_found
 from ._mailbox import Mailbox
 from ._messages import connect_failed, login_needed
-from ._peer import Exchange, LostReason, Peer, PeerHooks, RpcError
+from ._peer import Exchange, LostReason, Peer, PeerHooks
 from ._ref import MailboxFull, Ref, Reply
 from ._room_context import Decision, Load, Next, Record, RoomContext, Spawner, Supervisor
 from ._router import Define, Learn, Router, Sync
@@ -36,7 +35,6 @@ from ._stdio import LineSplitter, StdioConnector
 from ._stream import EventStream, Subscription
 from ._subscriptions import UPDATED
 from ._timers import Timer, Timers
-from ._wire import MODERN_VERSIONS, WireFault, decode_result
 
 if TYPE_CHECKING:
     from ._apart import apart
@@ -49,7 +47,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AGAIN",
-    "MODERN_VERSIONS",
     "UPDATED",
     "AuthFor",
     "Backend",
@@ -90,7 +87,6 @@ __all__ = [
     "Reply",
     "RoomContext",
     "Router",
-    "RpcError",
     "Save",
     "ServerActor",
     "ServerRequest",
@@ -106,14 +102,11 @@ __all__ = [
     "Timers",
     "UnixConnector",
     "Waiter",
-    "WireFault",
     "apart",
     "connect_failed",
     "current_backend",
-    "decode_result",
     "default_cache_path",
     "in_turns",
-    "lenient",
     "login_needed",
     "new_loop",
     "not_found",

@@ -20,7 +20,8 @@ import anyio.lowlevel
 import attrs
 
 from ..protocol.errors import CallError, GreenroomError, Reach
-from ._peer import Exchange, RpcError
+from ..protocol.jsonrpc import RpcError
+from ._peer import Exchange
 
 if TYPE_CHECKING:
     from anyio import CancelScope

@@ -41,14 +41,14 @@ from ..protocol.errors import (
     UsageError,
 )
 from ..protocol.events import CallAccepted, CallEnded, CallEvent, CallSent, Note, NoteCode
+from ..protocol.jsonrpc import LOG_LEVEL_KEY, MODERN_VERSIONS, RpcError, encode_json, weigh
 from ..protocol.lifecycle import Life, Means, Reason, State
 from ._call import Call
 from ._inputs import needs_input
 from ._mailbox import Mailbox
 from ._messages import Message, describe, login_needed
-from ._peer import NOT_SENT, LostReason, Peer, RpcError
+from ._peer import NOT_SENT, LostReason, Peer
 from ._room_context import Record, RoomContext, Supervisor
-from ._wire import LOG_LEVEL_KEY, MODERN_VERSIONS, encode_json, weigh
 
 if TYPE_CHECKING:
     from ._timers import Timer

@@ -31,13 +31,12 @@ import msgspec
 from anyio import from_thread
 
 from .._own_files import NotOurs, make_folder, open_own, read_own
-from ..protocol import bounds
+from ..protocol import bounds, lenient
 from ..protocol.catalogue import Raw, ServerEntry
 from ..protocol.halves import whole, whole_value
+from ..protocol.jsonrpc import WireFault
 from ..protocol.slices import finish
-from . import _lenient as lenient
 from ._items import split_object, take_object
-from ._wire import WireFault
 
 VERSION: Final = 1
 MAX_AGE: Final = 7 * 86_400.0

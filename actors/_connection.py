@@ -15,8 +15,8 @@ from typing import Any, Protocol
 import attrs
 
 from ..protocol.catalogue import Raw
+from ..protocol.jsonrpc import MODERN_VERSIONS
 from ._peer import Peer, PeerHooks
-from ._wire import MODERN_VERSIONS
 
 
 @attrs.frozen(eq=False)

@@ -1,7 +1,7 @@
 """The exchange table: the exchanges that are open, and what to do with each message that comes in.
 
-What every peer has in common, whatever carries its messages. A message is an `Envelope`; it answers an open exchange
-and ends it, or it is told to the hooks. Nothing the other side does raises here: what is broken but names an exchange
+What every peer has in common, whatever carries its messages. A message answers an open exchange and
+ends it, or it is told to the hooks. Nothing the other side does raises here: what is broken but names an exchange
 ends that one, as a fault, and everything else that is odd becomes a note. After `silence` nothing is told any more.
 
 A subclass writes: it sends what `_opened` encodes, says so through `mark_sent`, and answers the server's own requests
@@ -17,18 +17,19 @@ from typing import Any
 import msgspec
 
 from ..protocol.halves import repair_utf8
-from ._backend import Backend
-from ._notes import Notes
-from ._peer import ANSWERED, NOT_SENT, SENT, Exchange, PeerHooks, RpcError
-from ._wire import (
+from ..protocol.jsonrpc import (
     ABSENT,
     HEAD,
+    INVALID_PARAMS,
     NO_MESSAGE,
     NO_STAMP,
-    Envelope,
+    PROGRESS,
+    RpcError,
+    ServerMessage,
     Stamp,
     WireFault,
     answer_id_in,
+    as_id,
     decode_error,
     decode_line,
     decode_message,
@@ -37,9 +38,10 @@ from ._wire import (
     excerpt,
     fault,
 )
+from ._backend import Backend
+from ._notes import Notes
+from ._peer import ANSWERED, NOT_SENT, SENT, Exchange, PeerHooks
 
-# The negotiation may not be cancelled (the specification says so): a late answer to it is simply dropped.
-NEVER_CANCELLED = frozenset({"initialize", "server/discover"})
 _SHORT = 80  # characters of an id or a method in a note
 
 
@@ -117,7 +119,7 @@ class ExchangeTable:
             for message in messages:
                 self.take(message)
 
-    def take(self, message: Envelope) -> None:
+    def take(self, message: ServerMessage) -> None:
         if self._silent:
             return
         if message.method is None:
@@ -133,7 +135,7 @@ class ExchangeTable:
             self.unasked += 1
             self._take_request(message.id, message.method, message.params)
 
-    def _end(self, exchange: Exchange, message: Envelope) -> None:
+    def _end(self, exchange: Exchange, message: ServerMessage) -> None:
         """End a closed exchange with the answer that came for it."""
         error, result = message.error, bytes(message.result)
         if error is not ABSENT and bytes(error) != b"null":
@@ -151,7 +153,7 @@ class ExchangeTable:
             # Named as one kind: what is counted must not grow by what a server makes up.
             self.notes.add("a malformed notification", f"{_short(method)}: {problem}")
             return
-        if method == "notifications/progress":
+        if method == PROGRESS:
             self._take_progress(decoded or {})
         else:
             self._hooks.on_notification(method, decoded)
@@ -168,7 +170,7 @@ class ExchangeTable:
         try:
             decoded = decode_params(params)
         except WireFault as problem:
-            self.reply(rpc_id, None, RpcError(-32602, f"Invalid params: {problem}"))
+            self.reply(rpc_id, None, RpcError(INVALID_PARAMS, f"Invalid params: {problem}"))
         else:
             self._hooks.on_request(rpc_id, method, decoded)
 
@@ -231,12 +233,3 @@ def mark_sent(exchange: Exchange) -> None:
 def _short(value: object) -> str:
     text = repr(value)
     return text if len(text) <= _SHORT else f"{text[:_SHORT]}…"
-
-
-def as_id(value: object) -> int:
-    """An id as we gave it, also if it comes back as a string or a float. 0, which we never give, if it is none."""
-    if isinstance(value, str):
-        return int(value) if value.isascii() and value.isdigit() and len(value) < 19 else 0
-    if isinstance(value, float):
-        return int(value) if value.is_integer() else 0
-    return value if type(value) is int else 0

@@ -26,19 +26,20 @@ from ..protocol.bounds import REASON_CHARACTERS
 from ..protocol.catalogue import Raw
 from ..protocol.config import Era, Settings
 from ..protocol.errors import GreenroomError
-from ._backend import Backend
-from ._connection import Handshake
-from ._host import Greeting
-from ._items import take_object
-from ._peer import Exchange, Peer, RpcError
-from ._wire import (
+from ..protocol.jsonrpc import (
     HANDSHAKE_VERSIONS,
     MODERN_VERSIONS,
     SERVER_INFO_KEY,
     UNSUPPORTED_VERSION,
+    RpcError,
     WireFault,
     fault,
 )
+from ._backend import Backend
+from ._connection import Handshake
+from ._host import Greeting
+from ._items import take_object
+from ._peer import Exchange, Peer
 
 _LEAST_TIME = 1.0  # what `initialize` is given even when the probe used everything up
 

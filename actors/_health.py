@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING
 
 import attrs
 
-from ._peer import Exchange, RpcError
-from ._wire import MODERN_VERSIONS
+from ..protocol.jsonrpc import MODERN_VERSIONS, RpcError
+from ._peer import Exchange
 
 if TYPE_CHECKING:
     from ._incarnation import Incarnation

@@ -17,8 +17,7 @@ import attrs
 
 from ..protocol.address import Address
 from ..protocol.errors import RpcRefusal
-
-METHOD_NOT_FOUND = -32601
+from ..protocol.jsonrpc import METHOD_NOT_FOUND
 
 
 def _nowhere(_params: Mapping[str, Any]) -> None:

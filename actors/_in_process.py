@@ -16,13 +16,13 @@ import anyio
 
 from ..protocol.config import ServerDefinition
 from ..protocol.errors import ConnectFailed, Reach
+from ..protocol.jsonrpc import NEVER_CANCELLED, RpcError, encode_notification, encode_reply
 from ..protocol.secrets import in_words
 from ._backend import Backend
-from ._exchange_table import NEVER_CANCELLED, ExchangeTable, mark_sent
-from ._peer import Exchange, LostReason, PeerHooks, RpcError
+from ._exchange_table import ExchangeTable, mark_sent
+from ._peer import Exchange, LostReason, PeerHooks
 from ._pumps import pump_group
 from ._sdk import as_server, from_message, serve, to_message
-from ._wire import encode_notification, encode_reply
 
 if TYPE_CHECKING:
     from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream

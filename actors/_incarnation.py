@@ -37,6 +37,7 @@ import attrs
 from ..protocol.errors import Bug, CallError
 from ..protocol.events import ConnectStep, Note, NoteCode, Step
 from ..protocol.installers import is_installer
+from ..protocol.jsonrpc import MODERN_VERSIONS
 from ..protocol.lifecycle import Reason
 from ..protocol.secrets import in_words
 from ._connection import Connection, Handshake
@@ -49,7 +50,6 @@ from ._patience import Patience
 from ._peer import LostReason, Peer
 from ._questions import Questions
 from ._subscriptions import Listening
-from ._wire import MODERN_VERSIONS
 
 if TYPE_CHECKING:
     from ._server import ServerActor

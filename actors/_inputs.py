@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 import anyio
 
 from ..protocol.errors import CallError, InputRefused, ProtocolFault, Reach, RpcRefusal
-from ._wire import MODERN_VERSIONS, WireFault, decode_result
+from ..protocol.jsonrpc import MODERN_VERSIONS, WireFault, decode_result
 
 if TYPE_CHECKING:
     from ._call import Call

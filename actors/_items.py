@@ -18,11 +18,10 @@ from typing import Any, Final, cast
 import attrs
 import msgspec
 
-from ..protocol import bounds
+from ..protocol import bounds, lenient
 from ..protocol.catalogue import Raw
+from ..protocol.jsonrpc import WireFault, excerpt
 from ..protocol.slices import Pace, Slices
-from . import _lenient as lenient
-from ._wire import WireFault, excerpt
 
 AT_ONCE: Final = 32 * bounds.KIB  # a page this long, or a piece of one, is split in one go
 _TRIES: Final = 3  # at where a piece may end

@@ -21,13 +21,13 @@ import attrs
 from ..protocol import bounds
 from ..protocol.catalogue import Raw
 from ..protocol.config import Settings
+from ..protocol.jsonrpc import WireFault, fault
 from ._backend import Backend
 from ._connection import Handshake, Listing
 from ._handshake import RpcFailure, ask_raw
 from ._items import Items
 from ._peer import Peer
 from ._slices import in_turns
-from ._wire import WireFault, fault
 
 
 @attrs.frozen

@@ -20,6 +20,7 @@ from typing import Any, Final, Protocol
 import attrs
 
 from ..protocol.errors import Reach
+from ..protocol.jsonrpc import RpcError
 from ..protocol.lifecycle import Reason
 
 # Naming a member of an enum costs ten times as much as a constant on 3.11; every call names these.
@@ -28,24 +29,11 @@ SENT: Final = Reach.SENT
 ANSWERED: Final = Reach.ANSWERED
 
 
-@attrs.frozen(eq=False)
-class RpcError:
-    """A JSON-RPC error as the server sent it; or `fault=True` for an answer that is no JSON-RPC at all; or
-    `broken=True` when no answer can come any more although the connection lives on (an HTTP exchange that failed by
-    itself). Only then is the exchange's `reach` less than ANSWERED."""
-
-    code: int
-    message: str
-    data: Any = None
-    fault: bool = False
-    broken: bool = False
-
-
 class Exchange:
     """One request and its one answer. Owners subclass it and override `end`, `sent`, `progress`.
 
     `params` is a plain dict (without `_meta` of ours: the peer stamps that) or None. `result` arrives as the raw JSON
-    bytes of the result value; `decode_result` in `_wire` turns it into a dict when somebody wants to look.
+    bytes of the result value; `decode_result` of `protocol.jsonrpc` turns it into a dict when somebody wants to look.
 
     What every exchange begins with is said in the class, here and in subclasses: one is made for every call, and most
     of it is never another.

@@ -17,8 +17,8 @@ import anyio
 
 from ..protocol.bounds import OPEN_QUESTIONS
 from ..protocol.errors import RpcRefusal, UsageError
+from ..protocol.jsonrpc import CANCELLED, INTERNAL_ERROR, OVERLOADED, RpcError
 from ._host import ServerRequest
-from ._peer import RpcError
 
 if TYPE_CHECKING:
     from ..protocol.address import Address
@@ -26,9 +26,6 @@ if TYPE_CHECKING:
     from ._incarnation import Incarnation
 
 MOST_OPEN: Final = OPEN_QUESTIONS
-INTERNAL_ERROR: Final = -32603
-OVERLOADED: Final = -32000
-_CANCELLED: Final = "notifications/cancelled"
 
 
 class _Question:
@@ -89,7 +86,7 @@ class Questions:
 
     def heed(self, method: str, params: Mapping[str, Any] | None) -> bool:
         """Whether this notification is about a question; then it has been heeded."""
-        if method != _CANCELLED:
+        if method != CANCELLED:
             return False
         rpc_id = (params or {}).get("requestId")
         question = self._is_over(rpc_id) if isinstance(rpc_id, int | str | float) else None

@@ -26,6 +26,7 @@ from ..protocol.address import Address
 from ..protocol.config import Era
 from ..protocol.errors import Bug, CallError, CallTimeout, ConnectFailed, NeedsAuth, Reach
 from ..protocol.events import NoteCode, Transition
+from ..protocol.jsonrpc import MODERN_VERSIONS
 from ..protocol.lifecycle import Cause, Effect, Ending, Life, Reason, State, Trigger, is_late, settle, step
 from ..protocol.secrets import in_words
 from ._call import Call
@@ -50,7 +51,6 @@ from ._room_context import Next, Record, RoomContext, Supervisor
 from ._start import Start
 from ._subscriptions import Subscriptions
 from ._waits import Told, Waits
-from ._wire import MODERN_VERSIONS
 
 
 class ServerActor(CallTable):

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any, Final, cast
 import attrs
 
 from ..protocol.events import NoteCode
-from ._peer import Exchange, RpcError
-from ._wire import LISTEN, METHOD_NOT_FOUND, MODERN_VERSIONS
+from ..protocol.jsonrpc import LISTEN, METHOD_NOT_FOUND, MODERN_VERSIONS, RpcError
+from ._peer import Exchange
 
 if TYPE_CHECKING:
     from ._connection import Handshake

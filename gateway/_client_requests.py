@@ -13,9 +13,9 @@ from typing import Any, cast
 import anyio
 import attrs
 
+from ..protocol import jsonrpc as rpc
 from ..protocol.errors import RpcRefusal
-from . import _rpc as rpc
-from ._jobs import RpcFault
+from ..protocol.jsonrpc import RpcFault
 
 OnProgress = Callable[[Mapping[str, Any]], None]
 
@@ -53,12 +53,12 @@ class ClientRequests:
         finally:
             if self._open.pop(name, None) is not None:  # nobody has answered it
                 told = {"requestId": name, "reason": "the server no longer waits for it"}
-                self._send(rpc.notification_line("notifications/cancelled", told))
+                self._send(rpc.encode_notification(rpc.CANCELLED, told, rpc.encode))
         if question.error is not None:
             raise question.error
         return question.result or {}
 
-    def answered(self, key: bytes, envelope: rpc.Envelope) -> None:
+    def answered(self, key: bytes, envelope: rpc.ClientMessage) -> None:
         """An answer came. One that nobody waits for is dropped: the two crossed on the wire."""
         question = self._open.pop(_name(key), None)
         if question is None:
@@ -79,7 +79,7 @@ class ClientRequests:
         question.answered.set()
         return True
 
-    def progressed(self, envelope: rpc.Envelope) -> None:
+    def progressed(self, envelope: rpc.ClientMessage) -> None:
         try:
             params = rpc.read_object(envelope.params)
         except RpcFault:
@@ -96,7 +96,7 @@ class ClientRequests:
             question.answered.set()
 
 
-def _read(question: _Question, envelope: rpc.Envelope) -> None:
+def _read(question: _Question, envelope: rpc.ClientMessage) -> None:
     """Raises `RpcFault`."""
     error = bytes(envelope.error)
     if error and error != b"null":

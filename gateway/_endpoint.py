@@ -25,17 +25,13 @@ from typing import Any, Final, Protocol, cast
 import anyio
 import attrs
 
-from . import _rpc as rpc
+from ..protocol import jsonrpc as rpc
+from ..protocol.jsonrpc import RpcFault
 from ._client_requests import ClientRequests
 from ._exposure import Exposure
-from ._jobs import Job, RpcFault, Spawn
+from ._jobs import Job, Spawn
 from ._signed import ESCAPE, NAMED, result_without_ours, without_ours
 
-HANDSHAKE_VERSIONS: Final = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25")
-STATELESS_VERSIONS: Final = rpc.MODERN_VERSIONS
-_VERSION_KEY: Final = f"{rpc.META}protocolVersion"
-_CAPABILITIES_KEY: Final = f"{rpc.META}clientCapabilities"
-_SERVER_INFO_KEY: Final = f"{rpc.META}serverInfo"
 _UNCACHED: Final = {
     "ttlMs": 0,
     "cacheScope": "private",
@@ -125,7 +121,7 @@ class ClientSession:
         self._client_requests = ClientRequests(self._send)
         self._closing = False
         self._lists_by: float | None = None  # until when its lists may wait, once it has asked for one
-        self._answer: Final[Mapping[str, Callable[[rpc.Envelope], Mapping[str, Any]]]] = {
+        self._answer: Final[Mapping[str, Callable[[rpc.ClientMessage], Mapping[str, Any]]]] = {
             "initialize": self._initialize,
             "ping": self._ping,
             "server/discover": self._discover,
@@ -146,7 +142,7 @@ class ClientSession:
         """Handle one line. Never raises."""
         key = b""
         try:
-            envelope = rpc.read_envelope(line)
+            envelope = rpc.read_client_line(line)
             key = rpc.read_id(envelope)
             method = envelope.method
             if key and method in _JOBS:
@@ -186,7 +182,7 @@ class ClientSession:
 
     # ---- what comes in -------------------------------------------------------------------------------------------
 
-    def _take(self, envelope: rpc.Envelope, key: bytes) -> None:
+    def _take(self, envelope: rpc.ClientMessage, key: bytes) -> None:
         method = envelope.method
         if method is None:
             self._take_answer(envelope, key)
@@ -199,44 +195,44 @@ class ClientSession:
         else:
             raise _not_found(method)
 
-    def _take_answer(self, envelope: rpc.Envelope, key: bytes) -> None:
+    def _take_answer(self, envelope: rpc.ClientMessage, key: bytes) -> None:
         if not bytes(envelope.result) and not bytes(envelope.error):
             fault = RpcFault(rpc.INVALID_REQUEST, "Invalid request: it has no method.")
             if not self._client_requests.broken(key, fault):
                 raise fault
         self._client_requests.answered(key, envelope)
 
-    def _take_notification(self, method: str, envelope: rpc.Envelope) -> None:
-        if method == "notifications/cancelled":
+    def _take_notification(self, method: str, envelope: rpc.ClientMessage) -> None:
+        if method == rpc.CANCELLED:
             self._cancelled(envelope)
-        elif method == "notifications/progress":
+        elif method == rpc.PROGRESS:
             self._client_requests.progressed(envelope)
         elif method == "notifications/initialized":
             self.greeted = True
         else:
             self._exposure.heard(self, method)
 
-    def _initialize(self, envelope: rpc.Envelope) -> Mapping[str, Any]:
+    def _initialize(self, envelope: rpc.ClientMessage) -> Mapping[str, Any]:
         params = rpc.read_object(envelope.params)
         asked = params.get("protocolVersion")
         if not isinstance(asked, str):
             raise RpcFault(rpc.INVALID_PARAMS, "Invalid params: initialize needs protocolVersion, a string.")
         self._learn(params.get("capabilities"), modern=False)
         return {
-            "protocolVersion": asked if asked in HANDSHAKE_VERSIONS else HANDSHAKE_VERSIONS[-1],
+            "protocolVersion": asked if asked in rpc.HANDSHAKE_VERSIONS else rpc.HANDSHAKE_VERSIONS[-1],
             "capabilities": self._exposure.capabilities(),
             "serverInfo": self._endpoint.server_info(),
             **self._instructions(),
         }
 
-    def _ping(self, envelope: rpc.Envelope) -> Mapping[str, Any]:
+    def _ping(self, envelope: rpc.ClientMessage) -> Mapping[str, Any]:
         self._is_modern("ping", rpc.read_object(envelope.params).get("_meta"))
         return {}
 
-    def _discover(self, envelope: rpc.Envelope) -> Mapping[str, Any]:
+    def _discover(self, envelope: rpc.ClientMessage) -> Mapping[str, Any]:
         self._is_modern("server/discover", rpc.read_object(envelope.params).get("_meta"))
         result = {
-            "supportedVersions": list(STATELESS_VERSIONS),
+            "supportedVersions": list(rpc.MODERN_VERSIONS),
             "capabilities": self._exposure.capabilities(),
             **self._instructions(),
         }
@@ -246,7 +242,7 @@ class ClientSession:
         text = self._exposure.instructions()
         return {} if text is None else {"instructions": text}
 
-    def _list(self, envelope: rpc.Envelope) -> Mapping[str, Any]:
+    def _list(self, envelope: rpc.ClientMessage) -> Mapping[str, Any]:
         assert envelope.method is not None
         modern = self._is_modern(envelope.method, rpc.read_object(envelope.params).get("_meta"))
         result = self._exposure.listing(envelope.method, modern=modern)
@@ -254,7 +250,7 @@ class ClientSession:
             raise _not_found(envelope.method)
         return self._stamped(result, cacheable=True) if modern else result
 
-    def _list_later(self, method: str, envelope: rpc.Envelope, key: bytes) -> None:
+    def _list_later(self, method: str, envelope: rpc.ClientMessage, key: bytes) -> None:
         """Part of what the lists would show is still being learned. All lists of one client wait until the same
         moment."""
         job = Job(self, self._spawn, key, method, envelope.params)
@@ -275,7 +271,7 @@ class ClientSession:
             fault = _not_found(job.method)
             job.fail(fault.code, fault.message)
 
-    def _begin(self, method: str, envelope: rpc.Envelope, key: bytes) -> None:
+    def _begin(self, method: str, envelope: rpc.ClientMessage, key: bytes) -> None:
         """A request that may take time is a job."""
         job = Job(self, self._spawn, key, method, envelope.params)
         if method == "tools/call":
@@ -308,7 +304,7 @@ class ClientSession:
             text = f"Too many calls in flight ({len(self._open)}); nothing was called. Retry when some have ended."
             raise RpcFault(rpc.OVERLOADED, text)
 
-    def _cancelled(self, envelope: rpc.Envelope) -> None:
+    def _cancelled(self, envelope: rpc.ClientMessage) -> None:
         """An id that is unknown, or has just been answered, is no error: the answer and the cancellation crossed."""
         try:
             job = self._open.pop(rpc.read_cancel(envelope.params), None)
@@ -321,15 +317,15 @@ class ClientSession:
     def _is_modern(self, method: str, meta: object) -> bool:
         """Whether a request is of 2026-07-28. Raises `RpcFault` when it cannot be served as what it is."""
         said = cast("Mapping[str, Any]", meta) if isinstance(meta, dict) else _NOTHING
-        version: object = said.get(_VERSION_KEY)
-        if version is not None and version not in STATELESS_VERSIONS:
-            data = {"supported": list(STATELESS_VERSIONS), "requested": str(version)}
+        version: object = said.get(rpc.VERSION_KEY)
+        if version is not None and version not in rpc.MODERN_VERSIONS:
+            data = {"supported": list(rpc.MODERN_VERSIONS), "requested": str(version)}
             raise RpcFault(rpc.UNSUPPORTED_VERSION, f"Unsupported protocol version: {version}", data)
         if method not in (_HANDSHAKE_METHODS if version is None else _STATELESS_METHODS):
             raise _not_found(method)
         if version is None:
             return False
-        self._learn(said.get(_CAPABILITIES_KEY), modern=True)
+        self._learn(said.get(rpc.CAPABILITIES_KEY), modern=True)
         return True
 
     def _learn(self, capabilities: object, *, modern: bool) -> None:
@@ -346,7 +342,7 @@ class ClientSession:
     def tell(self, method: str, params: Mapping[str, Any] | None = None) -> None:
         """Send a notification. A client that does not keep up does without it."""
         if not self._outlet.busy:
-            self._send(rpc.notification_line(method, params))
+            self._send(rpc.encode_notification(method, params, rpc.encode))
 
     def job_done(self, job: Job, result: Mapping[str, Any] | None, error: RpcFault | None) -> None:
         try:
@@ -366,7 +362,7 @@ class ClientSession:
                 result = result_without_ours(result)
             if job.modern:
                 cached = _UNCACHED if job.method == "resources/read" else {}
-                result = rpc.for_modern(result, {_SERVER_INFO_KEY: self._endpoint.server_info()}, cached)
+                result = rpc.for_modern(result, {rpc.SERVER_INFO_KEY: self._endpoint.server_info()}, cached)
             elif modern:
                 result = rpc.for_handshake(result)
             line = rpc.raw_line(job.key, result)
@@ -394,7 +390,7 @@ class ClientSession:
         return rpc.error_line(job.key, RpcFault(rpc.INTERNAL_ERROR, text))
 
     def job_progress(self, job: Job, params: Mapping[str, Any]) -> None:
-        self.tell("notifications/progress", {**without_ours(params), "progressToken": job.token})
+        self.tell(rpc.PROGRESS, {**without_ours(params), "progressToken": job.token})
 
     def job_broke(self, job: Job, error: Exception) -> None:
         self._answer_job(job, self._bug_line(job.key, error))
@@ -411,7 +407,7 @@ class ClientSession:
     def _stamped(self, result: Mapping[str, Any], *, cacheable: bool = False) -> dict[str, Any]:
         """What 2026-07-28 wants on every result, and on those a client may cache."""
         stamped: dict[str, Any] = {"resultType": "complete", **(_UNCACHED if cacheable else {}), **result}
-        stamped["_meta"] = {**(result.get("_meta") or {}), _SERVER_INFO_KEY: self._endpoint.server_info()}
+        stamped["_meta"] = {**(result.get("_meta") or {}), rpc.SERVER_INFO_KEY: self._endpoint.server_info()}
         return stamped
 
 

@@ -8,12 +8,13 @@ With both, the `ClientHost` passes the servers' questions, logs and progress on 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
+from ..protocol import jsonrpc as rpc
 from ..protocol.errors import UsageError
-from . import _rpc as rpc
+from ..protocol.jsonrpc import RpcFault
 from ._client_host import ClientHost
-from ._jobs import Job, RpcFault
+from ._jobs import Job
 from ._mcp_tool import DEFINITION, NAME, McpTool
 
 if TYPE_CHECKING:
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
     from ._room import HostedRoom
 
 Progress = Mapping[str, Any]
-_LOG_LEVEL: Final = f"{rpc.META}logLevel"
 
 
 class Client(Protocol):
@@ -126,7 +126,7 @@ class Proxy:
         params = rpc.read_call(job.raw)
         if params.name == NAME:
             if job.meta is not None:
-                self._heed_level(job.meta.get(_LOG_LEVEL))
+                self._heed_level(job.meta.get(rpc.LOG_LEVEL_KEY))
             if not (job.modern and self._resumed(job)):
                 self._tool.begin(params.arguments or {}, job)
         else:

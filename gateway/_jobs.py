@@ -10,17 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import Any, Protocol
 
 import anyio
 import msgspec
 
+from ..protocol.jsonrpc import ABSENT, PlainCall, RpcFault
 from ._room import CallLike
 
-if TYPE_CHECKING:
-    from ._rpc import PlainCall
-
-_NONE: Final = msgspec.Raw(b"")
 Work = Callable[[], Coroutine[Any, Any, None]]
 Spawn = Callable[[Work], object]
 
@@ -39,16 +36,6 @@ class Sink(Protocol):
     def job_broke(self, job: Job, error: Exception) -> None:
         """Our own code raised; the sink answers and reports it."""
         ...
-
-
-class RpcFault(Exception):
-    """A JSON-RPC error to answer with."""
-
-    def __init__(self, code: int, message: str, data: Any = None) -> None:
-        super().__init__(message)
-        self.code = code
-        self.message = message
-        self.data = data
 
 
 class Job:
@@ -73,7 +60,7 @@ class Job:
         spawn: Spawn,
         key: bytes,
         method: str = "tools/call",
-        raw: msgspec.Raw = _NONE,
+        raw: msgspec.Raw = ABSENT,
     ) -> None:
         self.key = key
         self.method = method

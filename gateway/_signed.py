@@ -13,7 +13,7 @@ from typing import Any, Final, cast
 
 import msgspec
 
-from . import _rpc as rpc
+from ..protocol import jsonrpc as rpc
 from ._marks import OURS, SERVER
 
 _ESCAPED: Final = re.compile(rb"\\u00[2-7]")

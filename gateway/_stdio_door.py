@@ -27,9 +27,8 @@ import anyio.lowlevel
 
 from ..actors import AGAIN, Backend, LineSplitter, More
 from ..protocol.errors import GreenroomError
-from ._jobs import RpcFault
+from ..protocol.jsonrpc import INVALID_REQUEST, RpcFault, error_line, read_head_id
 from ._lines import LineWriter
-from ._rpc import INVALID_REQUEST, error_line, read_head_id
 
 _CHUNK: Final = 65_536  # what a pipe holds; more would be memory mapped and given back for each read
 

@@ -20,9 +20,10 @@ from typing import Any, Final, cast
 
 import anyio
 
+from ..protocol import jsonrpc as rpc
 from ..protocol.errors import RpcRefusal
-from . import _rpc as rpc
-from ._jobs import Job, RpcFault
+from ..protocol.jsonrpc import RpcFault
+from ._jobs import Job
 
 _KEY: Final = "question"
 

@@ -15,9 +15,10 @@ from typing import Any
 import anyio
 import anyio.lowlevel
 
-from ..actors import Call, ServerActor, Sync, WireFault, decode_result
+from ..actors import Call, ServerActor, Sync
 from ..protocol.errors import CallError, CallTimeout, ProtocolFault, Reach, RoomClosed, UsageError
 from ..protocol.index import Index
+from ..protocol.jsonrpc import WireFault, decode_result
 from ._runtime import Runtime
 
 

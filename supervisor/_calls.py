@@ -14,10 +14,11 @@ from typing import Any, Final
 
 import anyio.lowlevel
 
-from ..actors import MODERN_VERSIONS, Call, decode_result
+from ..actors import Call
 from ..protocol.config import Isolation
 from ..protocol.errors import CallError, ProtocolFault, Reach, TaskNeeded, UsageError
 from ..protocol.index import Index, Place, Target
+from ..protocol.jsonrpc import MODERN_VERSIONS, decode_result
 from ..protocol.result import Completion, PromptMessages, ResourceContents, ToolResult
 from ._caller import Caller
 from ._names import Names

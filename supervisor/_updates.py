@@ -13,9 +13,10 @@ from typing import Any, Final
 
 import anyio
 
-from ..actors import MODERN_VERSIONS, Call, ServerActor
+from ..actors import Call, ServerActor
 from ..protocol.errors import CallError
 from ..protocol.index import Place
+from ..protocol.jsonrpc import MODERN_VERSIONS
 from ._caller import Caller
 
 _MOST_UPDATES: Final = 1024  # kept for a reader that does not read; an update only says "look again"

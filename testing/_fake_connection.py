@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import anyio
 
-from ..actors import Exchange, LostReason, Peer, PeerHooks, RpcError, current_backend
+from ..actors import Exchange, LostReason, Peer, PeerHooks, current_backend
 from ..protocol.errors import Reach, UsageError
+from ..protocol.jsonrpc import RpcError
 from ..protocol.lifecycle import Reason
 from ._fault_plan import FaultPlan, perform
 from ._faults import Fault

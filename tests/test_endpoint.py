@@ -24,19 +24,19 @@ from tests.support.rooms import open_room
 
 from greenroom import Greenroom
 from greenroom.actors import Greeting, Learn, ServerRequest
-from greenroom.gateway import _rpc as rpc
 from greenroom.gateway._client_host import ClientHost
 from greenroom.gateway._direct import Direct
 from greenroom.gateway._direct import _answers as answers
 from greenroom.gateway._direct._direct_client import DirectClient
 from greenroom.gateway._direct._readable import readable, readable_tool
-from greenroom.gateway._endpoint import HANDSHAKE_VERSIONS, Endpoint
+from greenroom.gateway._endpoint import Endpoint
 from greenroom.gateway._exposure import Proxy
 from greenroom.gateway._in_session import InSession
 from greenroom.gateway._jobs import Job, RpcFault
 from greenroom.gateway._room import DirectRoom
 from greenroom.gateway._signed import error_data_of, question_of, result_without_ours, without_ours
 from greenroom.gateway._suspended import StateSigner, SuspendableCall, SuspendedCalls
+from greenroom.protocol import jsonrpc as rpc
 from greenroom.protocol.address import Address
 from greenroom.protocol.catalogue import ServerEntry
 from greenroom.protocol.errors import Reach, RemoteError, RpcRefusal, ServerLost, UnknownResource
@@ -130,7 +130,7 @@ def test_t38_work_that_is_handed_on_to_another_task_still_ends_its_job_once(back
     assert said == ends.get(way, ["tools/call was left without an answer"])
 
 
-@pytest.mark.parametrize("version", HANDSHAKE_VERSIONS)
+@pytest.mark.parametrize("version", rpc.HANDSHAKE_VERSIONS)
 def test_every_handshake_version_is_agreed_to(version: str) -> None:
     result = Client().ask("initialize", {"protocolVersion": version, "capabilities": {}})
     assert result == {

@@ -24,10 +24,10 @@ from tests.support.stdio import Call, Recorder
 
 from greenroom.actors._backend import current_backend
 from greenroom.actors._stdio._line_peer import LinePeer
-from greenroom.actors._wire import WireFault, decode_result
 from greenroom.gateway._endpoint import Endpoint
 from greenroom.gateway._exposure import Proxy
 from greenroom.gateway._stdio_door import StdioDoor
+from greenroom.protocol.jsonrpc import WireFault, decode_result
 
 MAX_LINE = 4096
 LONGEST_NOTE = 2000

@@ -20,9 +20,9 @@ from tests.support.raw_http import MODERN, Handler, Seen, raw_http
 from tests.support.real_servers import real_server
 
 from greenroom import Greenroom, RemoteError
-from greenroom.actors import _lenient as lenient
-from greenroom.actors._wire import decode_line, decode_result
+from greenroom.protocol import lenient
 from greenroom.protocol.halves import mend_escapes, whole, whole_value
+from greenroom.protocol.jsonrpc import decode_line, decode_result
 
 CUT = "cut \ufffd"
 HALF = "\ud83d"

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from greenroom.actors import _items
 from greenroom.actors._items import Items, take_object
-from greenroom.actors._wire import WireFault
 from greenroom.protocol import bounds
+from greenroom.protocol.jsonrpc import WireFault
 from greenroom.protocol.slices import Slices, finish
 
 TOOLS = [

@@ -7,7 +7,7 @@ import json
 import msgspec
 import pytest
 
-from greenroom.gateway import _rpc as rpc
+from greenroom.protocol import jsonrpc as rpc
 
 
 @pytest.mark.parametrize(

@@ -31,13 +31,14 @@ from greenroom import (
     Unavailable,
     UsageError,
 )
-from greenroom.actors import Call, Exchange, LostReason, RpcError
+from greenroom.actors import Call, Exchange, LostReason
 from greenroom.actors._incarnation import ACTING
 from greenroom.actors._inputs import answer_inputs
 from greenroom.actors._waits import Waits
 from greenroom.protocol.config import Settings
 from greenroom.protocol.errors import BadArguments, CallError, ProtocolFault, RpcRefusal
 from greenroom.protocol.events import CallEnded, CallEvent, Note
+from greenroom.protocol.jsonrpc import RpcError
 from greenroom.protocol.lifecycle import Cause, Ending, Life, Reason, State
 from greenroom.testing._fake import HANG, FakeServer, fake_connectors, tool
 from greenroom.testing._fake_connection import FakeConnection

@@ -21,9 +21,9 @@ from greenroom.actors._stdio import LinePeer
 from greenroom.actors._stdio._lines import LARGE_LINE, LineSplitter
 from greenroom.actors._stdio._outbox import Outbox
 from greenroom.actors._stdio._stderr import StderrRing
-from greenroom.actors._wire import decode_line, decode_result
 from greenroom.protocol.errors import Reach
 from greenroom.protocol.halves import repair_utf8
+from greenroom.protocol.jsonrpc import decode_line, decode_result
 
 
 def _chunks(data: bytes, cuts: list[int]) -> list[bytes]:

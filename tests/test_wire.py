@@ -10,7 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from greenroom.actors._peer import RpcError
-from greenroom.actors._wire import (
+from greenroom.protocol.errors import UsageError
+from greenroom.protocol.halves import repair_utf8
+from greenroom.protocol.jsonrpc import (
     Stamp,
     WireFault,
     answer_id_in,
@@ -23,8 +25,6 @@ from greenroom.actors._wire import (
     encode_request,
     excerpt,
 )
-from greenroom.protocol.errors import UsageError
-from greenroom.protocol.halves import repair_utf8
 
 values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),

@@ -27,7 +27,7 @@ import anyio.lowlevel
 import httpx2
 
 from ...protocol.bounds import HTTP_ASIDE_BYTES, HTTP_PACKED
-from .._wire import excerpt
+from ...protocol.jsonrpc import excerpt
 from ._faults import BadAnswer, all_faults_told, media_type
 
 PIECE = 1 << 16

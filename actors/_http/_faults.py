@@ -16,7 +16,7 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from .._wire import excerpt
+from ...protocol.jsonrpc import excerpt
 
 if TYPE_CHECKING:
     import httpx2

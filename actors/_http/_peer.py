@@ -31,22 +31,26 @@ import attrs
 
 from ...protocol.errors import Reach
 from ...protocol.halves import repair_utf8
-from ...protocol.lifecycle import Reason
-from .._backend import Backend
-from .._exchange_table import NEVER_CANCELLED, ExchangeTable, as_id, mark_sent
-from .._peer import Exchange, LostReason, PeerHooks, RpcError
-from .._room_context import Spawner
-from .._wire import (
-    FAULT,
+from ...protocol.jsonrpc import (
+    LISTEN,
     MODERN_VERSIONS,
-    Envelope,
+    NEVER_CANCELLED,
+    PARSE_ERROR,
+    RpcError,
+    ServerMessage,
     WireFault,
+    as_id,
     decode_line,
     encode_notification,
     encode_reply,
     excerpt,
     fault,
 )
+from ...protocol.lifecycle import Reason
+from .._backend import Backend
+from .._exchange_table import ExchangeTable, mark_sent
+from .._peer import Exchange, LostReason, PeerHooks
+from .._room_context import Spawner
 from ._faults import BadAnswer, Broken, ExchangeFault, LoginNeeded, SessionExpired, WrongTransport
 
 DELIVERED_WITHIN = 30.0  # seconds that a server has to accept what is no request
@@ -56,7 +60,6 @@ LISTENS_WITHIN = (
 )
 
 
-_LISTEN = "subscriptions/listen"
 _NOTHING_TO_ASK = frozenset(
     {"ping", "tools/list", "resources/list", "resources/templates/list", "prompts/list", "logging/setLevel"}
 )
@@ -206,7 +209,7 @@ class HttpPeer(ExchangeTable):
                 said, asked = message.id, attempt.rpc_id
                 raise BadAnswer(f"the answer is to another request (id {said!r}, not {asked})")
 
-    def answer(self, attempt: Attempt, message: Envelope) -> None:
+    def answer(self, attempt: Attempt, message: ServerMessage) -> None:
         """End the exchange with its answer, unless it has ended."""
         if self.is_open(attempt) and not self._silent:
             del self._open[attempt.rpc_id]
@@ -220,7 +223,7 @@ class HttpPeer(ExchangeTable):
         self._leaving = True
         for rpc_id, scope in self._scopes.items():
             exchange = self._open.get(rpc_id)
-            if exchange is not None and exchange.method == _LISTEN:
+            if exchange is not None and exchange.method == LISTEN:
                 scope.cancel()  # it never ends by itself
         if not self._scopes:
             self._quiet.set()
@@ -251,7 +254,7 @@ class HttpPeer(ExchangeTable):
         except (SessionExpired, LoginNeeded) as end:
             self.lose(_reason(end))
         except Broken as problem:
-            self._fail(attempt, RpcError(FAULT, str(problem), broken=True))
+            self._fail(attempt, RpcError(PARSE_ERROR, str(problem), broken=True))
         except ExchangeFault as problem:
             self._fail(attempt, fault(str(problem)))
 
@@ -324,7 +327,7 @@ class HttpPeer(ExchangeTable):
             attempt.exchange.end(None, error)
 
 
-def _is_for(attempt: Attempt, message: Envelope) -> bool:
+def _is_for(attempt: Attempt, message: ServerMessage) -> bool:
     """Over HTTP the stream says whose answer it is; the id only must not say otherwise."""
     if message.id is None:
         return bool(bytes(message.error))

@@ -26,10 +26,11 @@ from typing import TYPE_CHECKING, Any
 import anyio
 
 from ...protocol.bounds import SESSION_ID_CHARACTERS
-from .._wire import (
+from ...protocol.jsonrpc import (
     METHOD_NOT_FOUND,
+    SERVER_ERROR,
     UNSUPPORTED_VERSION,
-    Envelope,
+    ServerMessage,
     WireFault,
     decode_error,
     decode_line,
@@ -60,7 +61,6 @@ if TYPE_CHECKING:
     import httpx2
 
 _OLDER = (404, 405, 406, 415)
-_SERVER_ERROR = -32000
 _FORGOTTEN = ("Server not initialized", "Bad Request: Server not initialized")
 _UNMET = (
     "session",
@@ -174,7 +174,7 @@ class StreamableHttp:
         if not greeting and self._has_forgotten(response.status_code, _error_in(body)):
             raise SessionExpired(refusal_in_words(response, body))
 
-    def _has_forgotten(self, status: int, error: Envelope | None) -> bool:
+    def _has_forgotten(self, status: int, error: ServerMessage | None) -> bool:
         """Whether the server has forgotten our session, or has become one that we have not met yet."""
         if status == 404 and self._session is not None:
             return True
@@ -316,7 +316,7 @@ def _session_in(response: httpx2.Response) -> str | None:
     return session
 
 
-def _error_in(body: bytes | bytearray) -> Envelope | None:
+def _error_in(body: bytes | bytearray) -> ServerMessage | None:
     """The JSON-RPC error that a body is."""
     try:
         (message,) = decode_line(body)
@@ -325,11 +325,11 @@ def _error_in(body: bytes | bytearray) -> Envelope | None:
     return message if bytes(message.error).startswith(b"{") and message.method is None else None
 
 
-def _is_forgotten(error: Envelope) -> bool:
+def _is_forgotten(error: ServerMessage) -> bool:
     said = decode_error(bytes(error.error))
-    return said.code == _SERVER_ERROR and said.message in _FORGOTTEN
+    return said.code == SERVER_ERROR and said.message in _FORGOTTEN
 
 
-def _is_older(status: int, error: Envelope | None) -> bool:
+def _is_older(status: int, error: ServerMessage | None) -> bool:
     """Whether an older server would say this to `initialize`. A newer one says "method not found", in JSON-RPC."""
     return status in _OLDER and (error is None or decode_error(bytes(error.error)).code != METHOD_NOT_FOUND)

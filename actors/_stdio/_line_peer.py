@@ -26,10 +26,10 @@ import anyio
 import anyio.lowlevel
 
 from ...protocol.errors import Reach
+from ...protocol.jsonrpc import NEVER_CANCELLED, RpcError, encode_notification, encode_reply, fault
 from .._backend import AGAIN, PAUSE, Backend, More
-from .._exchange_table import NEVER_CANCELLED, ExchangeTable
-from .._peer import Exchange, PeerHooks, RpcError
-from .._wire import encode_notification, encode_reply, fault
+from .._exchange_table import ExchangeTable
+from .._peer import Exchange, PeerHooks
 from ._flood import FloodGuard
 from ._lines import LineSplitter
 from ._outbox import Outbox

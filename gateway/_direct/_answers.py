@@ -14,9 +14,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
+from ...protocol import jsonrpc as rpc
 from ...protocol.errors import CallError, GreenroomError, RemoteError, UnknownResource, UsageError
-from .. import _rpc as rpc
-from .._jobs import Job, RpcFault
+from ...protocol.jsonrpc import RpcFault
+from .._jobs import Job
 from .._marks import ERROR
 from .._room import WholeCall
 from .._signed import error_data_of

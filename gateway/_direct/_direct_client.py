@@ -16,9 +16,9 @@ import anyio
 import attrs
 import msgspec
 
+from ...protocol import jsonrpc as rpc
 from ...protocol.errors import GreenroomError
 from ...protocol.index import Place
-from .. import _rpc as rpc
 from .._jobs import Job
 from .._signed import without_ours
 from . import _answers as answers

@@ -16,13 +16,14 @@ import anyio
 import msgspec
 
 from ...actors import in_turns
+from ...protocol import jsonrpc as rpc
 from ...protocol.errors import AmbiguousTool, GreenroomError, TaskNeeded, UnknownTool
 from ...protocol.events import Kind
 from ...protocol.index import Ambiguous, Missing, Target
-from .. import _rpc as rpc
+from ...protocol.jsonrpc import RpcFault
 from .._client_host import ClientHost
 from .._exposure import Client
-from .._jobs import Job, RpcFault
+from .._jobs import Job
 from .._room import DirectRoom, WholeCall
 from .._signed import question_of, without_ours
 from .._suspended import StateSigner, SuspendableCall
@@ -35,7 +36,6 @@ from ._shown import Shown
 if TYPE_CHECKING:
     import anyio.abc
 
-_LOG_LEVEL: Final = f"{rpc.META}logLevel"
 _STATE: Final = "requestState"
 _REQUESTS: Final = "inputRequests"
 _POINTING: Final = ("resources/read", "prompts/get")
@@ -293,7 +293,7 @@ class Direct:
     def _own_meta(self, job: Job, server: str) -> Mapping[str, Any]:
         """What the client says beyond who it is. An older server is told the level the older way."""
         assert job.meta is not None
-        level = job.meta.get(_LOG_LEVEL)
+        level = job.meta.get(rpc.LOG_LEVEL_KEY)
         if (
             isinstance(level, str)
             and self._levels.get(server) != level
@@ -304,7 +304,7 @@ class Direct:
         return {
             key: value
             for key, value in job.meta.items()
-            if key == _LOG_LEVEL or not (key.startswith(rpc.META) or key == "progressToken")
+            if key == rpc.LOG_LEVEL_KEY or not (key.startswith(rpc.META) or key == "progressToken")
         }
 
     def _start_modern(self, job: Job, server: str, params: dict[str, Any], target: Target | None) -> None:

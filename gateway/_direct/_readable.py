@@ -12,8 +12,8 @@ from typing import Any, Final, cast
 
 import msgspec
 
+from ...protocol import jsonrpc as rpc
 from ...protocol.bounds import COMPLETIONS
-from .. import _rpc as rpc
 
 _MOST_VALUES: Final = COMPLETIONS
 

@@ -19,9 +19,9 @@ from typing import Any, Final
 
 import attrs
 
+from ...protocol import jsonrpc as rpc
 from ...protocol.index import Index, Place, Target, qualified
 from ...protocol.slices import Pace, Slices, finish
-from .. import _rpc as rpc
 from .._room import Room
 from .._signed import without_ours
 

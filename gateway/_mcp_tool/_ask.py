@@ -8,7 +8,8 @@ from typing import Any
 import anyio
 
 from ...protocol.errors import Bug, CallError, Reach
-from .._jobs import Job, RpcFault
+from ...protocol.jsonrpc import RpcFault
+from .._jobs import Job
 from ._tool import McpTool
 
 

@@ -20,9 +20,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 
-from ...actors import WireFault
-from ...actors import decode_result as decoded
 from ...protocol.content import Guarded, Stats, guard
+from ...protocol.jsonrpc import WireFault
+from ...protocol.jsonrpc import decode_result as decoded
 from ...protocol.shown import shown
 from ._answer import Answer, size_of
 from ._refusals import subject_of

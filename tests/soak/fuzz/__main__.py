@@ -17,8 +17,7 @@ import greenroom
 
 # What is searched; to instrument the whole room would take as long as a search.
 READERS = [
-    *("greenroom.protocol", "greenroom.supervisor._jsonc", "greenroom.gateway._rpc"),
-    *("greenroom.gateway._control_request", "greenroom.actors._lenient", "greenroom.actors._wire"),
+    *("greenroom.protocol", "greenroom.supervisor._jsonc", "greenroom.gateway._control_request"),
     *("greenroom.actors._items", "greenroom.actors._http._bodies", "greenroom.actors._catalogue_file"),
     "greenroom.actors._http._events",
     *("greenroom.actors._stdio._lines", "greenroom.actors._stdio._stderr"),

@@ -18,8 +18,6 @@ from typing import Any, Final
 import attrs
 import msgspec
 
-from greenroom.actors import _lenient as lenient
-from greenroom.actors import _wire as wire
 from greenroom.actors._catalogue_file import CatalogueFile
 from greenroom.actors._http._bodies import PIECE, _decoder
 from greenroom.actors._http._events import EventParser
@@ -27,11 +25,12 @@ from greenroom.actors._http._faults import BadAnswer
 from greenroom.actors._items import Items
 from greenroom.actors._stdio._lines import LineSplitter
 from greenroom.actors._stdio._stderr import StderrRing
-from greenroom.gateway import _rpc as rpc
 from greenroom.gateway._control_request import parse_request
 from greenroom.gateway._jobs import RpcFault
 from greenroom.protocol import _uris as uris
-from greenroom.protocol import halves
+from greenroom.protocol import halves, lenient
+from greenroom.protocol import jsonrpc as rpc
+from greenroom.protocol import jsonrpc as wire
 from greenroom.protocol._fit import fit
 from greenroom.protocol.catalogue import ServerEntry
 from greenroom.protocol.config_parse import definition_hash, parse_config, redacted
@@ -250,7 +249,7 @@ def door(data: bytes) -> None:
     """A line of a client: its envelope, and its params as each method reads them."""
     rpc.read_head_id(data)
     try:
-        message = rpc.read_envelope(data)
+        message = rpc.read_client_line(data)
         key = rpc.read_id(message)
     except RpcFault as fault:
         json.loads(rpc.error_line(b"", fault))

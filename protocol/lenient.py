@@ -11,7 +11,7 @@ from typing import TypeVar
 
 import msgspec
 
-from ..protocol.halves import mend_escapes
+from .halves import mend_escapes
 
 T = TypeVar("T")
 

@@ -1,0 +1,94 @@
+"""What each era says in `_meta`, and elsewhere beside the matter itself.
+
+Requests of the 2026-07-28 era carry who we are in `_meta` of each; that part is encoded once per connection and spliced
+into the encoded params, which is why `Stamp` holds bytes. A result that crosses from a server of one era to a client of
+the other is translated by its top level alone: the parts stay the bytes the server sent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final, cast
+
+import attrs
+import msgspec
+
+from .. import lenient
+from ._json import UNREADABLE, encode, encode_json
+from ._terms import CAPABILITIES_KEY, CLIENT_INFO_KEY, LOG_LEVEL_KEY, META, MODERN_VERSIONS, VERSION_KEY
+
+_NEWER: Final = frozenset({"resultType", "ttlMs", "cacheScope", "_meta"})
+_object = msgspec.json.Decoder(dict[str, Any])
+
+# ---- requests to servers -------------------------------------------------------------------------------------------
+
+
+@attrs.frozen(eq=False)
+class Stamp:
+    """What each request of the 2026-07-28 era says of us, encoded once: the inside of its `_meta`, without braces."""
+
+    meta: bytes = b""
+
+    @classmethod
+    def of(
+        cls, version: str | None, client_info: Mapping[str, Any], capabilities: Mapping[str, Any]
+    ) -> Stamp:
+        """The stamp for `version`: empty for the handshake era, where the handshake said it once."""
+        if version not in MODERN_VERSIONS:
+            return cls()
+        said = {VERSION_KEY: version, CLIENT_INFO_KEY: client_info, CAPABILITIES_KEY: capabilities}
+        return cls(_inside(encode_json(said)))
+
+
+NO_STAMP = Stamp()
+
+
+def with_meta(params: Mapping[str, Any], meta: bytes) -> bytes:
+    """The params with our part of `_meta` in them; the caller's own keys stay, but it cannot speak for us."""
+    own = params.get("_meta")
+    if isinstance(own, Mapping):
+        theirs = {key: value for key, value in cast("Mapping[str, Any]", own).items() if not _is_ours(key)}
+        params = {key: value for key, value in params.items() if key != "_meta"}
+        meta = joined(_inside(encode_json(theirs)), meta)
+    return b"{%b}" % joined(b'"_meta":{%b}' % meta, _inside(encode_json(params)))
+
+
+def joined(first: bytes, second: bytes) -> bytes:
+    """Two lists of members, each without braces, as one."""
+    return b"%b,%b" % (first, second) if first and second else first or second
+
+
+def _is_ours(key: str) -> bool:
+    """What only we may say: who we are, and the token. The log level is a wish, and whoever calls may have one."""
+    return (key.startswith(META) and key != LOG_LEVEL_KEY) or key == "progressToken"
+
+
+def _inside(encoded: bytes) -> bytes:
+    return encoded[1:-1]
+
+
+# ---- results to clients --------------------------------------------------------------------------------------------
+
+
+def for_modern(result: bytes, stamp: Mapping[str, Any], cached: Mapping[str, Any]) -> bytes:
+    """A server's result as a client of 2026-07-28 wants it: with a type, and from us. `cached`: what is said of caching
+    where the server said nothing."""
+    parts = lenient.decode_parts(result)
+    meta = {**_meta(parts), **stamp}
+    parts.pop("_meta", None)
+    return encode({"resultType": "complete", **cached, **parts, "_meta": meta})
+
+
+def for_handshake(result: bytes) -> bytes:
+    """The result of a server of 2026-07-28 as an older client knows it."""
+    parts = lenient.decode_parts(result)
+    meta = {key: value for key, value in _meta(parts).items() if not key.startswith(META)}
+    parts = {key: value for key, value in parts.items() if key not in _NEWER}
+    return encode({**parts, "_meta": meta} if meta else parts)
+
+
+def _meta(parts: Mapping[str, msgspec.Raw]) -> dict[str, Any]:
+    try:
+        return lenient.decode(_object, parts["_meta"]) if "_meta" in parts else {}
+    except UNREADABLE:  # no object: nothing that could be kept
+        return {}

@@ -1,0 +1,33 @@
+"""The constants of the protocol: versions, error codes, and our names in `_meta`."""
+
+from __future__ import annotations
+
+from typing import Final
+
+HANDSHAKE_VERSIONS: Final = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25")
+MODERN_VERSIONS: Final = ("2026-07-28",)
+BATCHES: Final = ("2025-03-26",)  # the versions that have batches
+
+PARSE_ERROR: Final = -32700
+INVALID_REQUEST: Final = -32600
+METHOD_NOT_FOUND: Final = -32601
+INVALID_PARAMS: Final = -32602
+INTERNAL_ERROR: Final = -32603
+SERVER_ERROR: Final = -32000  # what servers of the SDK say of many things, and we of one
+OVERLOADED: Final = SERVER_ERROR
+UNSUPPORTED_VERSION: Final = -32022
+
+META: Final = "io.modelcontextprotocol/"  # what begins so in `_meta` is the protocol's
+VERSION_KEY: Final = f"{META}protocolVersion"
+CLIENT_INFO_KEY: Final = f"{META}clientInfo"
+CAPABILITIES_KEY: Final = f"{META}clientCapabilities"
+SERVER_INFO_KEY: Final = f"{META}serverInfo"
+LOG_LEVEL_KEY: Final = f"{META}logLevel"
+
+CANCELLED: Final = "notifications/cancelled"
+PROGRESS: Final = "notifications/progress"
+LISTEN: Final = (
+    "subscriptions/listen"  # the request of 2026-07-28 that stays open, and carries what is said unasked
+)
+# The negotiation may not be cancelled (the specification says so): a late answer to it is simply dropped.
+NEVER_CANCELLED: Final = frozenset({"initialize", "server/discover"})
