@@ -20,8 +20,10 @@ MIB: Final = 1024 * KIB
 DEPTH: Final = 100  # of what is learned of a server; what we run on recurses a few hundred deep at most
 ITEM_BYTES: Final = 2 * MIB  # of one tool, resource, prompt; of one greeting
 ITEM_PARTS: Final = 20_000  # objects and arrays in it: making a hundred thousand takes a tenth of a second
-MESSAGE_VALUES: Final = 1_000_000  # in one message: passing over them takes some forty milliseconds
-MESSAGE_PARTS: Final = 250_000  # objects and arrays of them: what is made of them costs the most
+MESSAGE_VALUES: Final = (
+    500_000  # in one message: passing over them, or throwing them away, takes ten milliseconds
+)
+MESSAGE_PARTS: Final = 100_000  # objects and arrays of them: the garbage collector goes over them in one go
 BATCH_MESSAGES: Final = 100
 UNASKED_LINES: Final = 2_000  # a second, of a server over stdio or a socket
 JUNK_LINES: Final = 10_000  # in a row

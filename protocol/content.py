@@ -18,6 +18,9 @@ from typing import Any, Final, cast
 
 import attrs
 
+from .json_text import SaidLater, writing
+from .slices import Pace, Slices
+
 Block = dict[str, Any]
 SaveBlob = Callable[[str, str], str]
 """(base64, MIME type) -> one line on where it went, such as `Binary content saved to /tmp/x.bin`."""
@@ -27,6 +30,9 @@ MAX_LINES: Final = 2_000
 _NO_BOUND: Final = sys.maxsize
 _COMPARED: Final = 1 << 19  # characters of text that are read to see what they say: a few milliseconds
 _DECODER: Final = json.JSONDecoder()
+_TOO_DEEP: Final = "(content nested too deeply to show)"
+_BLOCKS: Final = 500  # that are made at once: a millisecond
+_PIECE: Final = 1 << 18  # characters that are measured at once
 
 
 # ---- what a result says ----------------------------------------------------------------------------------
@@ -46,6 +52,35 @@ def to_blocks(result: Mapping[str, Any], *, save: SaveBlob | None = None) -> lis
     return blocks if _is_said(structured, texts) else [*blocks, _text(_laid_out(structured))]
 
 
+def making_blocks(result: Mapping[str, Any], *, is_read: bool = False) -> Slices[list[Block]]:
+    """`to_blocks`, or `to_resource_blocks`, of a large result, in slices."""
+    pace, blocks = Pace(_BLOCKS), list[Block]()
+    for each in _list(result.get("contents" if is_read else "content")):
+        block = _text(_contents(each, None, SaidLater)) if is_read else _block(each, None, SaidLater)
+        said = block.get("text")
+        if isinstance(said, SaidLater):
+            block = _text((yield from _writing(said.value)))
+        blocks.append(block)
+        if pace.due():
+            yield
+    structured = None if is_read else result.get("structuredContent")
+    if structured is None or (blocks and structured in ({}, [])):
+        return blocks or [_text("(empty resource)" if is_read else "(empty result)")]
+    yield
+    texts = yield from _texts(blocks)
+    if not _is_said(structured, texts):
+        text = yield from _writing(structured)
+        blocks.append(_text(text if len(text) > MAX_BYTES else _laid_out(structured)))
+    return blocks
+
+
+def _writing(value: object) -> Slices[str]:
+    try:
+        return (yield from writing(value))
+    except RecursionError:
+        return _TOO_DEEP
+
+
 def to_resource_blocks(result: Mapping[str, Any], *, save: SaveBlob | None = None) -> list[Block]:
     """The blocks of a resources/read result: text as it is, binary data as a line about it."""
     contents = _list(result.get("contents"))
@@ -57,9 +92,10 @@ def text_of(blocks: Iterable[Mapping[str, Any]]) -> str:
     return "\n".join(block["text"] for block in blocks if _is_text(block))
 
 
-def _block(block: object, save: SaveBlob | None) -> Block:
+def _block(block: object, save: SaveBlob | None, say: Callable[[object], Any] | None = None) -> Block:
+    say = say or _json
     if not isinstance(block, dict):
-        return _text(_json(block))
+        return _text(say(block))
     said = cast("Block", block)
     match said:
         case {"type": "text", "text": str()}:
@@ -69,15 +105,15 @@ def _block(block: object, save: SaveBlob | None) -> Block:
         case {"type": "audio"}:
             return _text(f"[Audio content: {_string(said, 'mimeType') or 'audio/*'}]")
         case {"type": "resource", "resource": dict()}:
-            return _text(_resource(said["resource"], save))
+            return _text(_resource(said["resource"], save, say))
         case {"type": "resource_link"}:
             uri = _string(said, "uri")
             return _text(f"[Resource Link: {_string(said, 'name') or uri}]\nURI: {uri}")
         case _:
-            return _text(_json(said))
+            return _text(say(said))
 
 
-def _resource(resource: Block, save: SaveBlob | None) -> str:
+def _resource(resource: Block, save: SaveBlob | None, say: Callable[[object], Any]) -> str:
     uri = _string(resource, "uri")
     match resource:
         case {"text": str(text)}:
@@ -85,20 +121,21 @@ def _resource(resource: Block, save: SaveBlob | None) -> str:
         case {"blob": str(blob)}:
             return f"[Resource: {uri}]\n{_binary(blob, _string(resource, 'mimeType'), save)}"
         case _:
-            return _json(resource)
+            return say(resource)
 
 
-def _contents(contents: object, save: SaveBlob | None) -> str:
+def _contents(contents: object, save: SaveBlob | None, say: Callable[[object], Any] | None = None) -> str:
     """One of a read resource's contents. Its URI was asked for, so only saved bytes repeat it."""
+    say = say or _json
     match contents:
         case {"text": str(text)}:
             return text
         case {"blob": str(blob)} if save is None:
             return _binary(blob, _string(cast("Block", contents), "mimeType"), None)
         case {"blob": str()}:
-            return _resource(cast("Block", contents), save)
+            return _resource(cast("Block", contents), save, say)
         case _:
-            return _json(contents)
+            return say(contents)
 
 
 def _binary(blob: str, mime: str, save: SaveBlob | None) -> str:
@@ -161,7 +198,7 @@ def _json(value: object, indent: int | None = None) -> str:
     try:
         return json.dumps(value, ensure_ascii=False, indent=indent, default=str)
     except RecursionError:
-        return "(content nested too deeply to show)"
+        return _TOO_DEEP
 
 
 # ---- how much of it fits ---------------------------------------------------------------------------------
@@ -223,6 +260,53 @@ def guard(blocks: Sequence[Block], *, max_bytes: int = MAX_BYTES, max_lines: int
     )
 
 
+def guarding(
+    blocks: Sequence[Block], *, max_bytes: int = MAX_BYTES, max_lines: int = MAX_LINES
+) -> Slices[Guarded]:
+    """`guard` of much text, in slices."""
+    texts = yield from _texts(blocks)
+    images: list[Block] = []
+    for start in range(0, len(blocks) if len(blocks) > len(texts) else 0, 4 * _BLOCKS):
+        images += [block for block in blocks[start : start + 4 * _BLOCKS] if not _is_text(block)]
+        yield
+    joined = "\n".join(texts)
+    yield
+    size, pieces, is_mended = 0, list[str](), False
+    for start in range(0, len(joined), _PIECE):
+        piece = joined[start : start + _PIECE]
+        data = _encode(piece)
+        if not (piece.isascii() or _is_whole(piece)):
+            piece, is_mended = data.decode(), True
+        size += len(data)
+        pieces.append(piece)
+        yield
+    lines = joined.count("\n") + 1 if joined else 0
+    over = (0 < max_bytes < size) or (0 < max_lines < lines)
+    stats = Stats(over, size, lines, size, lines, len(images))
+    yield
+    if not over:
+        return Guarded(list(blocks), stats)
+    spill = "".join(pieces) if is_mended else joined
+    return Guarded(images, stats, spill, max_bytes or _NO_BOUND, max_lines or _NO_BOUND)
+
+
+def _texts(blocks: Sequence[Block]) -> Slices[list[str]]:
+    texts: list[str] = []
+    for start in range(0, len(blocks), 4 * _BLOCKS):
+        texts += [block["text"] for block in blocks[start : start + 4 * _BLOCKS] if _is_text(block)]
+        yield
+    return texts
+
+
+def _is_whole(text: str) -> bool:
+    """Whether there is no half a character in it."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 def _notice(stats: Stats, path: str | None, error: str) -> str:
     what = f"original {stats.original_lines} lines / {stats.original_bytes / 1024:.1f} KiB"
     if path is None and not error:
@@ -236,8 +320,9 @@ def _notice(stats: Stats, path: str | None, error: str) -> str:
 def _head(text: str, max_bytes: int, max_lines: int, tail: str) -> str:
     """As much of `text` as leaves room for `tail`."""
     size, breaks = len(_encode(tail)), tail.count("\n")
-    lines = text.split("\n", max(0, max_lines - breaks))[: max(0, max_lines - breaks)]
     room = max(0, max_bytes - size)
+    text = text[:room]  # each character has a byte at least
+    lines = text.split("\n", max(0, max_lines - breaks))[: max(0, max_lines - breaks)]
     return _encode("\n".join(lines))[:room].decode(errors="ignore")
 
 

@@ -8,8 +8,18 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ._namespace import Target
-from .content import MAX_BYTES, MAX_LINES, Guarded, guard, to_blocks, to_resource_blocks
+from .content import (
+    MAX_BYTES,
+    MAX_LINES,
+    Guarded,
+    guard,
+    guarding,
+    making_blocks,
+    to_blocks,
+    to_resource_blocks,
+)
 from .schema_text import parameters_text
+from .slices import Slices
 
 
 def shown(
@@ -24,6 +34,17 @@ def shown(
     if result.get("isError") is True:
         blocks = _as_error(blocks, target)
     return guard(blocks, max_bytes=max_bytes, max_lines=max_lines)
+
+
+def showing(
+    result: Mapping[str, Any], target: Target | None, *, max_bytes: int, max_lines: int
+) -> Slices[Guarded]:
+    """`shown` of a large result, in slices."""
+    blocks = yield from making_blocks(result, is_read=_is_read(target, result))
+    if result.get("isError") is True:
+        yield
+        blocks = _as_error(blocks, target)
+    return (yield from guarding(blocks, max_bytes=max_bytes, max_lines=max_lines))
 
 
 def expected_parameters(target: Target | None) -> str:

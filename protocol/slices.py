@@ -8,7 +8,7 @@ that embeds a room and for a gateway in which nobody may wait behind five thousa
 from __future__ import annotations
 
 from collections.abc import Generator
-from typing import TypeVar
+from typing import Any, TypeVar, cast
 
 T = TypeVar("T")
 Slices = Generator[None, None, T]
@@ -21,6 +21,28 @@ def finish(work: Slices[T]) -> T:
             next(work)
         except StopIteration as end:
             return end.value
+
+
+def letting_go(value: object) -> Slices[None]:
+    """Take a large value apart that nobody else holds: dropped whole, half a million values take ten milliseconds."""
+    rest, pace = [value], Pace(5_000)
+    while rest:
+        top = rest.pop()
+        if isinstance(top, dict):
+            found = cast("dict[str, Any]", top)
+            while found:
+                rest.append(found.popitem()[1])
+                if pace.due():
+                    yield
+        elif isinstance(top, list):
+            items = cast("list[Any]", top)
+            while items:
+                rest += items[-1_000:]
+                del items[-1_000:]
+                if pace.due(200):
+                    yield
+        if pace.due():
+            yield
 
 
 class Pace:

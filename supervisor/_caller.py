@@ -15,10 +15,11 @@ from typing import Any
 import anyio
 import anyio.lowlevel
 
-from ..actors import Call, ServerActor, Sync
+from ..actors import Call, ServerActor, Sync, in_turns
 from ..protocol.errors import CallError, CallTimeout, ProtocolFault, Reach, RoomClosed, UsageError
 from ..protocol.index import Index
 from ..protocol.jsonrpc import WireFault, decode_result
+from ..protocol.large_json import LARGE, decoding_result
 from ._runtime import Runtime
 
 
@@ -84,7 +85,7 @@ class Caller:
             raise
         answer = await call.wait()
         try:
-            return decode_result(answer)
+            return decode_result(answer) if len(answer) < LARGE else await in_turns(decoding_result(answer))
         except WireFault as error:
             text = f'Server "{server}" answered {call.method} with what cannot be read: {error}.'
             raise ProtocolFault(text, server=server, reach=Reach.ANSWERED) from None

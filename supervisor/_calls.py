@@ -14,11 +14,12 @@ from typing import Any, Final
 
 import anyio.lowlevel
 
-from ..actors import Call
+from ..actors import Call, in_turns
 from ..protocol.config import Isolation
 from ..protocol.errors import CallError, ProtocolFault, Reach, TaskNeeded, UsageError
 from ..protocol.index import Index, Place, Target
 from ..protocol.jsonrpc import MODERN_VERSIONS, decode_result
+from ..protocol.large_json import LARGE, decoding_result
 from ..protocol.result import Completion, PromptMessages, ResourceContents, ToolResult
 from ._caller import Caller
 from ._names import Names
@@ -84,7 +85,10 @@ class Calls:
                 # A refusal costs a turn, so a loop around it cannot starve the rest.
                 await anyio.lowlevel.checkpoint()
                 raise
-        return ToolResult(_decoded(await call.wait(), target), target)
+        answer = await call.wait()
+        if len(answer) >= LARGE:
+            return ToolResult(await _decoded_in_turns(answer, target), target)
+        return ToolResult(_decoded(answer, target), target)
 
     def start_call(
         self,
@@ -327,5 +331,17 @@ def _decoded(result: bytes, target: Target) -> dict[str, Any]:
     try:
         return decode_result(result)
     except ValueError as problem:
-        text = f'Server "{target.server}" answered with something that is no result: {problem}.'
-        raise ProtocolFault(text, server=target.server, reach=Reach.ANSWERED, tool=target.name) from None
+        raise _no_result(target, problem) from None
+
+
+async def _decoded_in_turns(result: bytes, target: Target) -> dict[str, Any]:
+    """The same for a large one: others have their turns."""
+    try:
+        return await in_turns(decoding_result(result))
+    except ValueError as problem:
+        raise _no_result(target, problem) from None
+
+
+def _no_result(target: Target, problem: ValueError) -> ProtocolFault:
+    text = f'Server "{target.server}" answered with something that is no result: {problem}.'
+    return ProtocolFault(text, server=target.server, reach=Reach.ANSWERED, tool=target.name)

@@ -23,7 +23,14 @@ from greenroom.actors._http._client import read_bounded
 from greenroom.actors._http._events import EventParser
 from greenroom.actors._http._faults import BadAnswer
 from greenroom.actors._http._frames import Frame
-from greenroom.protocol.bounds import HTTP_ASIDE_BYTES, HTTP_HEAD_LINES, HTTP_INTERIM, HTTP_PACKED
+from greenroom.protocol.bounds import (
+    HTTP_ASIDE_BYTES,
+    HTTP_HEAD_LINES,
+    HTTP_INTERIM,
+    HTTP_PACKED,
+    MESSAGE_PARTS,
+    MESSAGE_VALUES,
+)
 from greenroom.protocol.errors import ConnectFailed
 
 
@@ -216,7 +223,9 @@ def test_t35_what_comes_over_http_has_no_more_values_than_a_line(backend: str, w
         for _ in range(200):
             parser.feed((what * 21_000)[: 1 << 16])
         assert parser.feed(b"1]}\n\n") == []
-        assert told == ["250,000 objects and arrays" if what == b"[]," else "1,000,000 values"]
+        assert told == [
+            f"{MESSAGE_PARTS:,} objects and arrays" if what == b"[]," else f"{MESSAGE_VALUES:,} values"
+        ]
         assert [event.data for event in parser.feed(b"data: {}\n\n")] == [b"{}"], "the next one is read"
 
         response = httpx2.Response(200, stream=Raw(b'{"x":[', *[what * 20_000] * 120))

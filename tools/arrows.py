@@ -66,6 +66,7 @@ EXCEPTIONS: Mapping[tuple[str, str], str] = {
             ("protocol/jsonrpc/_json.py", "msgspec"),
             ("protocol/jsonrpc/_meta.py", "msgspec"),
             ("protocol/jsonrpc/_payload.py", "msgspec"),
+            ("protocol/large_json.py", "msgspec"),
             ("protocol/lenient.py", "msgspec"),
         ],
         "JSON-RPC is bytes, and this turns them into values and back: as pure as what else stands in `protocol`",

@@ -23,7 +23,9 @@ import attrs
 from ...protocol.content import Guarded, Stats, guard
 from ...protocol.jsonrpc import WireFault
 from ...protocol.jsonrpc import decode_result as decoded
-from ...protocol.shown import shown
+from ...protocol.large_json import decoding_result
+from ...protocol.shown import showing, shown
+from ...protocol.slices import Slices, letting_go
 from ._answer import Answer, size_of
 from ._refusals import subject_of
 
@@ -67,13 +69,49 @@ def outcome_of(
     server: str, target: Target | None, result: Mapping[str, Any], *, max_bytes: int, max_lines: int
 ) -> Outcome:
     """What becomes of a result. `max_bytes`, `max_lines`: the output guard; 0 = off."""
+    details = _details_of(server, target, result)
+    return Outcome(shown(result, target, max_bytes=max_bytes, max_lines=max_lines), details)
+
+
+def outcome_of_large(
+    server: str, target: Target | None, raw: bytes, *, max_bytes: int, max_lines: int
+) -> Slices[Outcome | None]:
+    """The same of a large result as it came, in slices. None: the server's answer is no result object."""
+    try:
+        result = yield from decoding_result(raw)
+    except WireFault:
+        return None
+    yield
+    outcome = yield from making_outcome(server, target, result, max_bytes=max_bytes, max_lines=max_lines)
+    if outcome.spill_text is not None:
+        for key in ("content", "contents"):  # of these the answer has text of its own, and whole images
+            blocks = result.pop(key, None)
+            while isinstance(blocks, list) and blocks:
+                del blocks[-1_000:]
+                yield
+        if "omitted" in outcome.details.get("mcpResult", ()):
+            yield from letting_go(result)
+    return outcome
+
+
+def making_outcome(
+    server: str, target: Target | None, result: Mapping[str, Any], *, max_bytes: int, max_lines: int
+) -> Slices[Outcome]:
+    """`outcome_of`, in slices."""
+    details = _details_of(server, target, result)
+    yield
+    guarded = yield from showing(result, target, max_bytes=max_bytes, max_lines=max_lines)
+    return Outcome(guarded, details)
+
+
+def _details_of(server: str, target: Target | None, result: Mapping[str, Any]) -> dict[str, Any]:
     details: dict[str, Any] = {"mode": "call", "server": server, **subject_of(target)}
     rest = _rest_of(result)
     if rest:
         details["mcpResult"] = rest
     if result.get("isError") is True:
         details["error"] = "tool_error"
-    return Outcome(shown(result, target, max_bytes=max_bytes, max_lines=max_lines), details)
+    return details
 
 
 def decode_result(raw: bytes) -> Mapping[str, Any] | None:

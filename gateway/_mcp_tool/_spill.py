@@ -20,6 +20,7 @@ from ..._own_files import WRITABLE, make_own_folder, open_own
 
 DAY = 24 * 3600.0
 MAX_TOTAL = 100 * 1024 * 1024
+_AT_ONCE = 1 << 20  # characters
 
 
 def default_directory() -> Path:
@@ -40,12 +41,12 @@ class Spill:
 
     def write(self, text: str) -> Path:
         """Keep `text` in a new file, mode 0600, and remove what is due. Raises `OSError`."""
-        data = text.encode("utf-8", "replace")
         make_own_folder(self.directory, denied=WRITABLE)
         path = self.directory / f"output-{secrets.token_hex(8)}.txt"
         descriptor = open_own(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
         with open(descriptor, "wb") as file:
-            file.write(data)
+            for start in range(0, len(text), _AT_ONCE):  # encoding lets no other thread go on
+                file.write(text[start : start + _AT_ONCE].encode("utf-8", "replace"))
         self._prune(keep=path)
         return path
 

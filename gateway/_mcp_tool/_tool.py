@@ -30,6 +30,7 @@ from ...protocol.errors import (
     UsageError,
 )
 from ...protocol.index import Ambiguous, Missing, Target
+from ...protocol.large_json import LARGE
 from ...protocol.names import has_prefix
 from ...protocol.search import SearchPage, search, searching_matching
 from ...protocol.slices import Pace, Slices, finish
@@ -42,7 +43,7 @@ from . import _texts as texts
 from ._answer import Answer
 from ._definition import MOST_LINES, Mode, Request, parse_request
 from ._hints import FOR_MODELS, Hints
-from ._outcome import Outcome, decode_result, outcome_of
+from ._outcome import Outcome, decode_result, making_outcome, outcome_of, outcome_of_large
 from ._pages import Bounds
 from ._patterns import matcher
 from ._spill import Spill
@@ -381,14 +382,36 @@ class McpTool:
         if call.error is not None:
             self._reply_in_turns(self._failed(call.error, target, request), job)
             return
-        result = decode_result(call.result or b"")
-        if result is None:
-            error = ProtocolFault(
-                "the answer is not a result object", server=target.server, reach=Reach.ANSWERED
-            )
-            self._reply(refusals.failed_call(error, target), job)
+        raw = call.result or b""
+        if len(raw) >= LARGE:
+            job.run(partial(self._conclude_large, target, raw, job))
             return
-        self._conclude(target.server, target, result, job)
+        result = decode_result(raw)
+        if result is None:
+            self._no_result(target, job)
+        else:
+            self._conclude(target.server, target, result, job)
+
+    async def _conclude_large(self, target: Target, raw: bytes, job: Job) -> None:
+        """The same for a result that takes a while to look at."""
+        settings = self._room.config.settings
+        outcome = await in_turns(
+            outcome_of_large(
+                target.server,
+                target,
+                raw,
+                max_bytes=settings.output_max_bytes,
+                max_lines=settings.output_max_lines,
+            )
+        )
+        if outcome is None:
+            self._no_result(target, job)
+        else:
+            self._end(outcome, job)
+
+    def _no_result(self, target: Target, job: Job) -> None:
+        error = ProtocolFault("the answer is not a result object", server=target.server, reach=Reach.ANSWERED)
+        self._reply(refusals.failed_call(error, target), job)
 
     def _failed(self, error: CallError, target: Target, request: Request) -> Slices[Answer]:
         """A tool that was known from the cache may be gone now that the server has been asked again."""
@@ -412,7 +435,15 @@ class McpTool:
         found = await in_turns(self._resolving_again(request))
         target = found if isinstance(found, Target) else None
         server = target.server if target is not None else request.server or ""
-        self._conclude(server, target, result.raw, job)
+        settings = self._room.config.settings
+        work = making_outcome(
+            server,
+            target,
+            result.raw,
+            max_bytes=settings.output_max_bytes,
+            max_lines=settings.output_max_lines,
+        )
+        self._end(await in_turns(work), job)
 
     def _refused(self, error: GreenroomError, request: Request) -> Slices[Answer]:
         found = yield from self._resolving_again(request)

@@ -74,9 +74,11 @@ class Door:
         while not (paths := sorted(self.folder.rglob(f"*-{self.attacked.pid}.sock"))):
             assert time.monotonic() < until, "there is no control socket"
             time.sleep(0.01)
-        connection = socket.socket(socket.AF_UNIX)
-        connection.settimeout(PATIENCE)
-        connection.connect(os.fspath(paths[0]))
+        with ExitStack() as stack:
+            connection = stack.enter_context(socket.socket(socket.AF_UNIX))
+            connection.settimeout(PATIENCE)
+            connection.connect(os.fspath(paths[0]))
+            stack.pop_all()
         return connection
 
     def close(self) -> None:

@@ -7,6 +7,7 @@ as long as the loop has anything to do, and that is no matter of the room's.)
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import sys
@@ -20,6 +21,7 @@ from greenroom import CallError, Greenroom, GreenroomError
 
 async def main(path: str) -> None:
     async with Greenroom.open(path) as room, anyio.create_task_group() as calls:
+        gc.freeze()  # what was imported is no garbage: a program's collector is its own
         async for line in _lines(sys.stdin.fileno()):
             calls.start_soon(_call, room, json.loads(line))
         calls.cancel_scope.cancel()

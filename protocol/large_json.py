@@ -1,0 +1,289 @@
+"""Large JSON, decoded in slices: a decoder that has begun does not pause, and what it makes of megabytes takes long.
+
+A text is walked once, token by token: brackets, commas and whole strings, a twentieth of a microsecond for each byte at
+most. Whenever a few thousand bytes have been passed, the whole members among them are given to the decoder as an array
+or an object of their own, and what it makes goes into the array or object that is being filled. A member that is longer
+than that is entered. A long string is decoded piece by piece, and joined. So no step takes longer than a millisecond or
+two, but for joining the string, which is one copy of it: ten milliseconds for the longest there may be.
+
+The walk proves nothing by itself: every byte is read by the decoder, or checked here between two pieces of which one
+was entered. What comes out is what the decoder makes of the whole, the last of equal keys included, except that a text
+may not be nested deeper than `DEEPEST`, where the decoder goes as deep as its caller's stack leaves it.
+
+Rejected: a thread (the decoder keeps the interpreter's lock), another process (what it sends back has to be made here
+again), decoding one level at a time into raw members (six times as long as decoding, and one piece all the same).
+"""
+
+from __future__ import annotations
+
+import re
+from itertools import pairwise
+from typing import Any, Final, cast
+
+import msgspec
+
+from . import lenient
+from .jsonrpc import NO_MESSAGE, WireFault, decode_result
+from .slices import Slices
+
+LARGE: Final = 1 << 18  # bytes from which on a text is decoded in slices: a millisecond or two for plain ones
+DEEPEST: Final = 900
+_STEP: Final = 1 << 14  # bytes walked, and given to the decoder, at once
+_TOKENS: Final = 1_500  # the same in tokens, of which each may become an object
+_PIECE: Final = 1 << 16  # bytes of a long string that are decoded at once
+_LONGEST_KEY: Final = 1 << 20
+
+_TOKEN: Final = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+("?)|[\[\]{},]', re.DOTALL)
+_INSIDE: Final = re.compile(rb'[^"\\]*+(?:\\(?:[^u]|u.{4})[^"\\]*+)*+', re.DOTALL)  # no half an escape
+_BLANK: Final = re.compile(rb"[ \t\r\n]*+")
+_AFTER: Final = re.compile(rb"[ \t\r\n]*+(.?)", re.DOTALL)
+_KEY: Final = re.compile(rb'[ \t\r\n]*+("[^"\\]*+(?:\\.[^"\\]*+)*+")[ \t\r\n]*+:[ \t\r\n]*+', re.DOTALL)
+_FIRST_HALF: Final = re.compile(rb"(?<!\\)(?:\\\\)*+\\u[dD][89abAB][0-9a-fA-F]{2}\Z")
+_OPEN_ARRAY, _OPEN_OBJECT, _END_OBJECT, _COMMA, _QUOTE = b'[{},"'
+
+_any = msgspec.json.Decoder()
+
+
+def decoding_result(result: bytes) -> Slices[dict[str, Any]]:
+    """`decode_result`, in slices. Raises `WireFault` when it is not a JSON object."""
+    if _first(result) != _OPEN_OBJECT:
+        return decode_result(result)  # which says what it is instead
+    return cast("dict[str, Any]", (yield from decoding(result)))
+
+
+def decoding(data: bytes) -> Slices[Any]:
+    """Any JSON, in slices. Raises `WireFault` when it is none."""
+    if _first(data) not in (_OPEN_ARRAY, _OPEN_OBJECT):
+        return _decoded(data)
+    return (yield from _Walk(data).run())
+
+
+def _first(data: bytes) -> int:
+    """Its first character that is no space; 0: there is none."""
+    blank = _BLANK.match(data)
+    return data[blank.end()] if blank is not None and blank.end() < len(data) else 0
+
+
+def _decoded(data: bytes) -> Any:
+    try:
+        return lenient.decode(_any, data)
+    except NO_MESSAGE as error:
+        raise WireFault(f"not JSON: {error}") from None
+
+
+class _Walk:
+    """One text on its way: `_at` is where the members begin that were not decoded yet."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+        self._filled: list[Any] = []  # the arrays and objects that are entered, the outermost first
+        self._root: Any = None
+        self._at = 0
+        self._lacks_member = False  # a comma stands before `_at`
+        # Of what has been walked since `_at` and not been decoded: where brackets opened that are still open, and the
+        # last comma in front of the first of them, between the first and the second, and so on; -1: there is none.
+        self._opened: list[int] = []
+        self._commas: list[int] = [-1]
+        self._gaps: list[tuple[int, int]] = []  # steps with nothing in them but spaces
+
+    def run(self) -> Slices[Any]:
+        data = self._data
+        blank = _BLANK.match(data)
+        self._opened.append(blank.end() if blank is not None else 0)
+        self._enter_first()
+        at = self._at
+        while self._filled:
+            if at >= len(data):
+                raise WireFault("not JSON: it is torn off")
+            at = yield from self._walk(at)
+            self._decode_whole_members(at)
+            yield
+        if _BLANK.sub(b"", data[at : at + 100]):
+            raise WireFault("not JSON: something stands behind it")
+        return self._root
+
+    def _walk(self, at: int) -> Slices[int]:
+        """Pass over some tokens from `at` on; returns how far that came."""
+        data, opened, commas = self._data, self._opened, self._commas
+        end = at + _STEP
+        for tokens, token in enumerate(_TOKEN.finditer(data, at, end)):
+            start = token.start()
+            mark = data[start]
+            if mark == _COMMA:
+                commas[-1] = start
+            elif mark in b"[{":
+                opened.append(start)
+                commas.append(-1)
+                if len(opened) + len(self._filled) > DEEPEST:
+                    raise WireFault(f"nested deeper than {DEEPEST}")
+            elif mark in b"]}":
+                if opened:
+                    opened.pop()
+                    commas.pop()
+                else:
+                    self._leave(start)
+                    return self._at
+            elif not token[1]:
+                return (yield from self._pass_string(start))
+            if tokens >= _TOKENS:
+                return start + 1 if mark != _QUOTE else token.end()
+            at = token.end()
+        if at < end and data[at:end].isspace():
+            self._gaps.append((at, end))
+        return min(end, len(data))
+
+    # -- members --
+
+    def _decode_whole_members(self, at: int) -> None:
+        """What was walked far enough: as many members as are whole, of what is entered or, where that has none, of what
+        is entered then."""
+        if at - self._at < _STEP // 2:
+            return
+        while self._filled:
+            if self._commas[0] >= 0:
+                self._take(self._commas[0])
+                self._at = self._commas[0] + 1
+                self._commas[0] = -1
+                self._lacks_member = True
+                return
+            if not self._opened:
+                if self._data[self._at : at].isspace():
+                    self._at = at
+                    self._gaps.clear()
+                return
+            self._enter_first()
+
+    def _take(self, end: int) -> None:
+        """Decode the members from `_at` to `end`, which ends the last of them."""
+        piece, into = self._without_gaps(end), self._filled[-1]
+        if isinstance(into, dict):
+            members = _decoded(b"{%b}" % piece)
+            cast("dict[str, Any]", into).update(members)
+        else:
+            members = _decoded(b"[%b]" % piece)
+            cast("list[Any]", into).extend(members)
+        if not members:
+            raise WireFault("not JSON: a member is missing")
+
+    def _without_gaps(self, end: int) -> bytes:
+        """What stands between `_at` and `end`, without long stretches of spaces."""
+        if not self._gaps:
+            return self._data[self._at : end]
+        parts: list[bytes] = []
+        for start, stop in self._gaps:
+            if self._at <= start < end:
+                parts.append(self._data[self._at : start])
+                self._at = stop
+        self._gaps = [gap for gap in self._gaps if gap[0] >= end]
+        return b" ".join((*parts, self._data[self._at : end]))
+
+    def _enter_first(self) -> None:
+        """Enter the first bracket that is still open."""
+        start = self._opened.pop(0)
+        self._commas.pop(0)
+        made: Any = {} if self._data[start] == _OPEN_OBJECT else []
+        if self._filled:
+            self._put(made, start)
+        else:
+            self._root = made
+        self._filled.append(made)
+        self._at, self._lacks_member = start + 1, False
+        if not self._commas:
+            self._commas.append(-1)
+
+    def _put(self, value: Any, start: int) -> None:
+        """A value that begins at `start` goes where it belongs: only its key stands before it."""
+        into = self._filled[-1]
+        if isinstance(into, dict):
+            key = _KEY.fullmatch(self._data, self._at, start) if start - self._at < 2 * _LONGEST_KEY else None
+            if key is None:
+                raise WireFault("not JSON: a value has no name")
+            cast("dict[str, Any]", into)[_decoded(key[1])] = value
+        elif self._is_blank(start):
+            cast("list[Any]", into).append(value)
+        else:
+            raise WireFault("not JSON: between two values is no comma")
+
+    def _leave(self, end: int) -> None:
+        """What was entered last ends with the bracket at `end`."""
+        filled = self._filled[-1]
+        if isinstance(filled, dict) is not (self._data[end] == _END_OBJECT):
+            raise WireFault("not JSON: a bracket is closed by one of another kind")
+        if self._lacks_member or not self._is_blank(end):
+            self._take(end)
+        self._filled.pop()
+        self._go_on(end + 1)
+
+    def _go_on(self, at: int) -> None:
+        """A value that was not decoded with its neighbours ends at `at`: behind it is a comma, or the end."""
+        self._at, self._lacks_member = at, False
+        self._commas[0] = -1
+        after = _AFTER.match(self._data, at, at + _LONGEST_KEY)
+        assert after is not None
+        if not self._filled:
+            return
+        if after[1] == b",":
+            self._at, self._lacks_member = after.end(), True
+        elif after[1] in (b"]", b"}"):
+            self._at = after.end() - 1
+        else:
+            raise WireFault("not JSON: between two values is no comma")
+
+    def _is_blank(self, end: int) -> bool:
+        return _BLANK.fullmatch(self._data, self._at, end) is not None
+
+    # -- long strings --
+
+    def _pass_string(self, start: int) -> Slices[int]:
+        """A string that the walk saw no end of; returns where it goes on."""
+        data, at = self._data, start + 1
+        cuts = [at]
+        while True:
+            inside = _INSIDE.match(data, at, at + _PIECE)
+            assert inside is not None
+            at = inside.end()
+            if at < len(data) and data[at] == _QUOTE:
+                break
+            if at == cuts[-1]:  # a backslash, and nothing behind it, or the end
+                raise WireFault("not JSON: a string is torn off")
+            at = self._between_characters(at, cuts[-1])
+            cuts.append(at)
+            yield
+        if len(cuts) == 1:
+            return at + 1
+        if self._is_key(start, at):
+            if at - start > _LONGEST_KEY:
+                raise WireFault(f"a name is longer than {_LONGEST_KEY:,} bytes")
+            return at + 1
+        if cuts[-1] != at:
+            cuts.append(at)
+        while self._commas[0] >= 0 or self._opened:
+            self._decode_before(start)
+        parts: list[str] = []
+        for begin, end in pairwise(cuts):
+            parts.append(_decoded(b'"%b"' % data[begin:end]))
+            yield
+        self._put("".join(parts), start)
+        self._go_on(at + 1)
+        return self._at
+
+    def _decode_before(self, start: int) -> None:
+        if self._commas[0] >= 0:
+            self._take(self._commas[0])
+            self._at, self._lacks_member = self._commas[0] + 1, True
+            self._commas[0] = -1
+        else:
+            self._enter_first()
+
+    def _is_key(self, start: int, end: int) -> bool:
+        """Whether the string between the two is a name: a colon comes next."""
+        after = _AFTER.match(self._data, end + 1)
+        return after is not None and after[1] == b":"
+
+    def _between_characters(self, at: int, begin: int) -> int:
+        """At most `at`, and not in the middle of a character, or between its halves."""
+        data = self._data
+        while at > begin and at < len(data) and data[at] & 0xC0 == 0x80:
+            at -= 1
+        half = _FIRST_HALF.search(data[max(begin, at - 64) : at])
+        return at - 6 if half is not None and at - 6 > begin else at

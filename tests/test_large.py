@@ -1,0 +1,217 @@
+"""Large JSON, decoded, shown and written in slices: what comes out is what one go makes of it, and no slice is long."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import anyio
+import msgspec
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+from tests.support import run
+
+from greenroom.actors import in_turns
+from greenroom.gateway._mcp_tool._outcome import making_outcome, outcome_of
+from greenroom.protocol import content, json_text
+from greenroom.protocol import large_json as large
+from greenroom.protocol.bounds import MESSAGE_PARTS, MESSAGE_VALUES
+from greenroom.protocol.jsonrpc import WireFault, decode_result
+from greenroom.protocol.lenient import decode
+from greenroom.protocol.slices import Slices, finish
+
+_any = msgspec.json.Decoder()
+TEXT = st.text(st.sampled_from('a"\\\n,{}[]:\u00e9\U0001f600\ud83d\ude00') | st.characters(), max_size=60)
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | TEXT,
+    lambda inner: st.lists(inner, max_size=6) | st.dictionaries(TEXT, inner, max_size=6),
+    max_leaves=40,
+)
+
+
+@pytest.fixture(autouse=True)
+def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is drawn is small, and so are the steps; a test of a long text sets them back."""
+    monkeypatch.setattr(large, "_STEP", 48)
+    monkeypatch.setattr(large, "_TOKENS", 9)
+    monkeypatch.setattr(large, "_PIECE", 16)
+    monkeypatch.setattr(json_text, "_PIECE", 7)
+    monkeypatch.setattr(content, "_PIECE", 5)
+    monkeypatch.setattr(content, "_BLOCKS", 2)
+
+
+def in_one_go(data: bytes) -> tuple[bool, str]:
+    try:
+        return True, repr(decode(_any, data))
+    except (msgspec.MsgspecError, UnicodeError):
+        return False, ""
+
+
+def in_slices(data: bytes) -> tuple[bool, str]:
+    try:
+        return True, repr(finish(large.decoding(data)))
+    except WireFault:
+        return False, ""
+
+
+def said(value: Any, *, plain: bool, indent: int | None) -> bytes:
+    try:
+        return json.dumps(value, ensure_ascii=plain, indent=indent).encode()
+    except UnicodeEncodeError:  # half a character stands in UTF-8 only as an escape
+        return json.dumps(value, indent=indent).encode()
+
+
+@given(VALUES, st.booleans(), st.sampled_from([None, 1]))
+@example({"a" * 99: "\\" * 99 + "\ud83d\ude00" * 30}, True, None)
+@example([["x" * 200], "y" * 100, {"k": {}}], False, None)
+def test_what_is_decoded_in_slices_is_what_the_decoder_makes_of_it(
+    value: Any, plain: bool, indent: int | None
+) -> None:
+    data = said([value, value], plain=plain, indent=indent)
+
+    assert in_slices(data) == in_one_go(data)
+
+
+CHANGES = st.lists(
+    st.tuples(st.integers(0, 10_000), st.integers(0, 3), st.sampled_from(list(b'[]{},:"\\ 1a'))), max_size=4
+)
+
+
+@given(VALUES, CHANGES)
+def test_what_is_no_json_is_refused_in_slices_where_the_decoder_refuses_it(
+    value: Any, changes: list[tuple[int, int, int]]
+) -> None:
+    data = bytearray(json.dumps({"a": value, "b": value}).encode())
+    for place, taken, put in changes:
+        at = place % len(data)
+        data[at : at + taken] = bytes([put])
+
+    assert in_slices(bytes(data)) == in_one_go(bytes(data))
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"[",
+        b"[]]",
+        b"[] x",
+        b"[" + b" " * 200 + b",]",
+        b"[" + b"1," * 100 + b"]",
+        b"{" + b'"a":1,' * 100 + b'"a":2}',
+        b'{"a":1' + b' "b":2' * 50 + b"}",
+        b'["' + b"x" * 200 + b'" "y"]',
+        b'["' + b"x" * 200 + b'",]',
+        b'["' + b"x" * 200 + b'":1]',
+        b'{"' + b"x" * 200 + b'"}',
+        b'{"a":"' + b"x" * 200 + b'","a":"' + b"y" * 200 + b'"}',
+        b'{"' + b"x" * 200 + b'":"' + b"y" * 200 + b'"}',
+        b'["' + b"x" * 200 + b"\\",
+        b'["' + b"\\u00e9" * 50 + b'"]',
+        b'["' + b"\\ud83d\\ude00" * 50 + b'"]',
+        b'["' + b"\\ud83d" * 50 + b'"]',
+        b"[" * 90 + b"1," * 90 + b"1" + b"]" * 90,
+        b"[" * 90 + b"]" * 89 + b"}",
+        b"[1" + b"0" * 400 + b"]",
+        b"[" + b"1e400," * 20 + b"1]",
+        b" " * 100 + b"[1]" + b" " * 100,
+        b'"' + b"x" * 100 + b'"',
+        b"[1" + b" " * 300 + b",2" + b" " * 300 + b"]",
+        b"[1" + b" " * 300 + b"2]",
+        b'{"a"' + b" " * 300 + b":" + b" " * 300 + b'{"b":[' + b" " * 300 + b"1]" + b" " * 300 + b"}}",
+        b'{"a":[1,' + b" " * 300 + b"2]," + b" " * 300 + b"}",
+    ],
+    ids=lambda data: data[:20].decode() + str(len(data)),
+)
+def test_what_has_sharp_edges_is_cut_right(data: bytes) -> None:
+    assert in_slices(data) == in_one_go(data)
+
+
+def test_what_is_nested_too_deeply_is_refused_and_says_so() -> None:
+    with pytest.raises(WireFault, match="nested deeper than 900"):
+        finish(large.decoding(b"[" * 5000 + b"]" * 5000))
+    with pytest.raises(WireFault, match="not an object but an array"):
+        finish(large.decoding_result(b"[]"))
+
+
+@given(VALUES)
+def test_what_is_written_in_slices_is_what_the_library_writes(value: Any) -> None:
+    assert finish(json_text.writing(value)) == json.dumps(value, ensure_ascii=False, default=str)
+
+
+BLOCKS = st.lists(
+    VALUES
+    | st.fixed_dictionaries({"type": st.just("text"), "text": TEXT})
+    | st.fixed_dictionaries({"type": st.just("resource"), "resource": VALUES}),
+    max_size=8,
+)
+RESULTS = st.fixed_dictionaries(
+    {}, optional={"content": BLOCKS, "structuredContent": VALUES, "isError": st.booleans()}
+) | st.fixed_dictionaries({"contents": BLOCKS})
+
+
+@given(RESULTS)
+def test_what_is_shown_in_slices_is_what_is_shown_in_one_go(result: dict[str, Any]) -> None:
+    one = outcome_of("s", None, result, max_bytes=30, max_lines=4)
+    other = finish(making_outcome("s", None, result, max_bytes=30, max_lines=4))
+
+    assert other.spill_text == one.spill_text
+    assert other.guarded.stats == one.guarded.stats
+    where = None if one.spill_text is None else Path("p")
+    assert other.answer(where).as_result() == one.answer(where).as_result()
+
+
+def longest(work: Slices[Any]) -> tuple[float, float]:
+    """The longest slice, and all of them, in seconds of this thread."""
+    took: list[float] = []
+    while True:
+        began = time.thread_time()
+        try:
+            next(work)
+        except StopIteration:
+            return max(took), sum(took)
+        took.append(time.thread_time() - began)
+
+
+LARGE = {
+    "keys": b'{"x":{%b}}' % b",".join(b'"k%07d":1' % n for n in range(MESSAGE_VALUES // 4)),
+    "objects": b'{"x":[%b]}' % b",".join([b'{"a":1,"b":{"c":"\\n"}}'] * (MESSAGE_PARTS // 3)),
+    "lines": b'{"x":"%b"}' % (b"a line of some length, and its end\\n" * 200_000),
+}
+
+
+@pytest.mark.parametrize("kind", LARGE)
+def test_t35_no_slice_takes_much_of_what_all_of_it_takes(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A share of all of it, and not a time: that is the same on a busy machine."""
+    monkeypatch.undo()
+
+    most, whole = longest(large.decoding(LARGE[kind]))
+
+    assert most < whole / 5, f"{most * 1e3:.1f} ms of {whole * 1e3:.0f}"
+
+
+def test_t35_others_have_their_turns_while_a_large_result_is_read(
+    backend: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.undo()
+    turns = 0
+
+    async def count() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await anyio.lowlevel.checkpoint()
+
+    async def body() -> None:
+        raw = b'{"content":[],"x":[%b]}' % b",".join([b'"some text"'] * 50_000)
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(count)
+            await anyio.lowlevel.checkpoint()
+            assert await in_turns(large.decoding_result(raw)) == decode_result(raw)
+            tasks.cancel_scope.cancel()
+        assert turns > 20
+
+    run(backend, body)
