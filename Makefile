@@ -27,6 +27,8 @@ help:
 demo: .venv/.installed
 	@$(BIN)/greenroom demo
 
+# Compiling the tests, with their rewritten asserts, takes each worker ten seconds: what is compiled is kept.
+test: export PYTHONDONTWRITEBYTECODE =
 test: .venv/.developed
 	@$(BIN)/python tools/real_servers.py
 	$(BIN)/python -m pytest -n auto --maxprocesses 4 --max-worker-restart 0 --dist worksteal $(or $(ARGS),--every-torture-row)

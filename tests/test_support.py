@@ -8,7 +8,9 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
@@ -49,6 +51,28 @@ def test_virtual_deadline_fires_at_its_instant(backend: str) -> None:
         return anyio.current_time()
 
     assert run_virtual(backend, body) == pytest.approx(20.0)
+
+
+@pytest.mark.parametrize("runner", [run, run_virtual])
+def test_asyncio_refuses_what_its_debug_mode_refuses(runner: Callable[..., None]) -> None:
+    async def body() -> None:
+        loop = asyncio.get_running_loop()
+        refused: list[BaseException] = []
+
+        def from_outside() -> None:
+            try:
+                loop.call_soon(print)
+            except RuntimeError as error:
+                refused.append(error)
+
+        thread = threading.Thread(target=from_outside)
+        thread.start()
+        thread.join()
+        assert "Non-thread-safe" in str(refused)
+        with pytest.raises(TypeError, match="coroutines cannot be used"):
+            loop.call_soon(body)
+
+    runner("asyncio", body)
 
 
 def test_virtual_asyncio_reports_a_wait_that_cannot_end() -> None:

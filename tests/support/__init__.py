@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 import anyio
 
+from .checked import CheckedLoop
 from .tasks import refuse_leftovers
 from .virtual import virtual_options
 
@@ -24,7 +25,9 @@ def run(backend: str, body: Callable[..., Awaitable[T]], *args: Any) -> T:
 
     Raises `AssertionError` naming the tasks that outlived the body.
     """
-    options: dict[str, Any] = {"debug": True} if backend == "asyncio" else {}
+    options: dict[str, Any] = {}
+    if backend == "asyncio":
+        options = {"debug": True, "loop_factory": CheckedLoop}
     return anyio.run(refuse_leftovers, body, *args, backend=backend, backend_options=options)
 
 

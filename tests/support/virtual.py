@@ -7,11 +7,12 @@ the body waits for something that cannot happen; after a second of real time tha
 
 from __future__ import annotations
 
-import asyncio
 import selectors
 from typing import Any
 
 from trio.testing import MockClock
+
+from .checked import CheckedLoop
 
 STUCK = 1.0  # real seconds
 
@@ -23,7 +24,7 @@ def virtual_options(backend: str) -> dict[str, Any]:
     return {"debug": True, "loop_factory": VirtualLoop}
 
 
-class VirtualLoop(asyncio.SelectorEventLoop):
+class VirtualLoop(CheckedLoop):
     """An asyncio loop that never waits for time to pass."""
 
     def __init__(self) -> None:
