@@ -1,13 +1,13 @@
 """Namespaces: many servers' names merged into one, and looked up.
 
-A `Household` is what one server brings, settled among its own: that is the part worth keeping when another
-server changes. A `Namespace` merges households. Its meaning is simple: settle all claims together. The
-merge is quick because it rarely has to: when no household ever touched a name of another, settling each
-alone gives the same names, and one pass of dict updates proves that nobody did.
+A `ServerNames` holds the names of one server, made unique within that server. It is kept when another server
+changes. A `Namespace` merges the `ServerNames` of all servers. Its meaning is simple: settle all claims
+together. The merge is quick because that is rarely needed. When no two servers ever want the same name,
+settling each server alone gives the same names, and one pass of dict updates proves that none do.
 
-Look-ups go from certain to lenient, and stop at the first level that knows the name: the exposed name; a
-contested one (ambiguous); hyphen equals underscore; a server's prefix followed by the name as that server
-says it. More than one answer on a level is never decided by us.
+Look-ups go from certain to lenient and stop at the first level that knows the name: the exposed name; a
+contested name (ambiguous); the same name when hyphens equal underscores; a server's prefix followed by that
+server's own name. When a level has more than one answer, nothing is chosen.
 """
 
 from __future__ import annotations
@@ -23,23 +23,23 @@ from ._fit import fit
 from ._ranking import Document
 from ._sdk_types import sdk_types
 from .catalogue import Raw
-from .names import Seat, normal, settling
+from .names import Proposal, normal, settling
 from .slices import Pace, Slices, finish
 
 if TYPE_CHECKING:
     from mcp_types import Tool
 
-SEARCHED = 8_192  # characters of a description
+SEARCHED = 8_192  # characters of a description that search reads
 Kind = Literal["tool", "resource", "prompt"]
-Identity = tuple[Kind, str]  # what a server knows it by: the kind, and the original name or URI
+Identity = tuple[Kind, str]  # how a server identifies an item: its kind, and its original name or URI
 
 
 @attrs.frozen(eq=False)
 class Target:
-    """What an exposed name stands for. `original` is the server's own name for it, a resource's URI.
+    """What an exposed name stands for. `original` is the server's own name for it; for a resource, its URI.
 
-    `record` is the server's own object, untouched. `description` and `input_schema` are read from it; they
-    are empty and None where it has none or nonsense.
+    `record` is the server's own object, unchanged. `description` and `input_schema` are read from it. They
+    are empty and None when the record has none, or one that makes no sense.
     """
 
     name: str
@@ -62,8 +62,8 @@ class Target:
         return said.get("idempotentHint") is True or said.get("readOnlyHint") is True
 
     def schema(self) -> dict[str, Any]:
-        """The schema of its arguments, always one of an object with `properties`. Where the server has none or
-        nonsense, any object is as good as another. A copy: it may be changed."""
+        """The schema of its arguments: always an object schema with `properties`. When the server gives none, or
+        one that makes no sense, it allows any object. It is a copy, so you may change it."""
         said = cast("dict[str, Any]", self._fitted.get("inputSchema", {}))
         return {"type": "object", "properties": {}, **deepcopy(said)}
 
@@ -83,7 +83,8 @@ class Target:
 
     @property
     def _fitted(self) -> Mapping[str, Any]:
-        """A tool's record as any client can read it; of what cannot be read, and of resources, the description."""
+        """A tool's record in a form that any client can read. Only the description when that is impossible, and for
+        resources."""
         record: Raw | None = {**self.record, "name": self.name} if self.kind == "tool" else None
         fitted = fit("tool", record) if record is not None else None
         record = fitted.record if fitted is not None else record
@@ -99,7 +100,7 @@ class Target:
 
     @cached_property
     def document(self) -> Document:
-        """What search looks at: of a description no more than its beginning."""
+        """What search looks at. Only the beginning of a long description counts."""
         said = self.record["name"] if self.kind == "resource" else self.original
         return Document.of(self.name, said, self.server, self.description[:SEARCHED])
 
@@ -115,49 +116,49 @@ class Ambiguous:
 
 @attrs.frozen
 class Missing:
-    """Nothing known has that name. `servers` may still turn out to: their prefix matches, longest first."""
+    """Nothing known has that name. `servers` may have it once they connect: their prefix matches, longest first."""
 
     name: str
     servers: tuple[str, ...] = ()
 
 
 @attrs.frozen(eq=False)
-class Household:
-    """What one server brings to a namespace. `first` are its claims unsettled, in step with `targets`."""
+class ServerNames:
+    """The names of one server. `first` are its claims before settling, in the order of `targets`."""
 
-    first: tuple[Seat, ...]
+    first: tuple[Proposal, ...]
     targets: tuple[Target, ...]
     exact: Mapping[str, Target]
     contested: Mapping[str, tuple[Target, ...]]
 
     @classmethod
-    def of(cls, members: Iterable[tuple[Seat, Target]]) -> Household:
-        """Settle one server's claims, each on its first seat. What is listed twice counts once."""
+    def of(cls, members: Iterable[tuple[Proposal, Target]]) -> ServerNames:
+        """Settle the claims of one server, starting from their first proposals. An item listed twice counts once."""
         return finish(cls.making(members, Pace()))
 
     @classmethod
-    def making(cls, members: Iterable[tuple[Seat, Target]], pace: Pace) -> Slices[Household]:
+    def making(cls, members: Iterable[tuple[Proposal, Target]], pace: Pace) -> Slices[ServerNames]:
         """`of`, in slices; `members` may be made on the way."""
-        unique: dict[Identity, tuple[Seat, Target]] = {}
-        for seat, target in members:
-            unique.setdefault((target.kind, target.original), (seat, target))
+        unique: dict[Identity, tuple[Proposal, Target]] = {}
+        for proposal, target in members:
+            unique.setdefault((target.kind, target.original), (proposal, target))
             if pace.due():
                 yield
-        first = tuple(seat for seat, _ in unique.values())
+        first = tuple(proposal for proposal, _ in unique.values())
         return cls(first, *(yield from _settling(first, [target for _, target in unique.values()], pace)))
 
     @cached_property
     def local(self) -> Mapping[str, Iterable[Identity]]:
-        """Who the server means by a name of its own."""
+        """Which items the server calls by each of its own names."""
         found: dict[str, dict[Identity, None]] = {}
-        for seat, target in zip(self.first, self.targets, strict=True):
-            for spelling in (target.original, seat.claim.local):
+        for proposal, target in zip(self.first, self.targets, strict=True):
+            for spelling in (target.original, proposal.claim.local):
                 found.setdefault(spelling, {})[target.kind, target.original] = None
         return found
 
     @cached_property
     def loose(self) -> Mapping[str, Iterable[Identity]]:
-        """Who the server may mean by the normal form of a name of its own."""
+        """The same by the normal form of the name."""
         found: dict[str, Iterable[Identity]] = {}
         for spelling, who in self.local.items():
             key = normal(spelling)
@@ -166,7 +167,7 @@ class Household:
 
 
 def _settling(
-    first: Iterable[Seat], targets: list[Target], pace: Pace
+    first: Iterable[Proposal], targets: list[Target], pace: Pace
 ) -> Slices[tuple[tuple[Target, ...], dict[str, Target], dict[str, tuple[Target, ...]]]]:
     size = len(targets) // 20
     if pace.due(size):
@@ -175,8 +176,8 @@ def _settling(
     if pace.due(size):
         yield
     named = tuple(
-        target if target.name == seat.name else attrs.evolve(target, name=seat.name)
-        for seat, target in zip(settled.seats, targets, strict=True)
+        target if target.name == proposal.name else attrs.evolve(target, name=proposal.name)
+        for proposal, target in zip(settled.proposals, targets, strict=True)
     )
     if pace.due(size):
         yield
@@ -186,39 +187,39 @@ def _settling(
 
 @attrs.frozen(eq=False)
 class Namespace:
-    """All servers' names of one sort. Immutable; what few look-ups need is made when first asked for."""
+    """The names of all servers, for one sort of item. Immutable. Tables that few look-ups need are made on demand."""
 
-    households: Mapping[str, Household]
+    by_server: Mapping[str, ServerNames]
     prefixes: Mapping[str, tuple[str, ...]]  # normal form of a prefix -> the servers that have it
     exact: Mapping[str, Target]
     contested: Mapping[str, tuple[Target, ...]]
 
     @classmethod
     def merging(
-        cls, households: Mapping[str, Household], prefixes: Mapping[str, tuple[str, ...]], pace: Pace
+        cls, by_server: Mapping[str, ServerNames], prefixes: Mapping[str, tuple[str, ...]], pace: Pace
     ) -> Slices[Namespace]:
-        """The namespace of these households, made in slices."""
+        """The namespace of these servers, made in slices."""
         exact: dict[str, Target] = {}
         contested: dict[str, tuple[Target, ...]] = {}
         touched = 0
-        for number, household in enumerate(households.values()):
-            exact.update(household.exact)
-            touched += len(household.exact)
-            if household.contested:
-                contested.update(household.contested)
-                touched += len(household.contested)
-            if pace.due(len(household.exact) // 100 + (number % 100 == 0)):
+        for number, own in enumerate(by_server.values()):
+            exact.update(own.exact)
+            touched += len(own.exact)
+            if own.contested:
+                contested.update(own.contested)
+                touched += len(own.contested)
+            if pace.due(len(own.exact) // 100 + (number % 100 == 0)):
                 yield
         if touched != len(exact) + len(contested) or not exact.keys().isdisjoint(contested):
-            everyone = households.values()
-            first = (seat for household in everyone for seat in household.first)
+            everyone = by_server.values()
+            first = (proposal for own in everyone for proposal in own.first)
             _, exact, contested = yield from _settling(
-                first, [target for household in everyone for target in household.targets], pace
+                first, [target for own in everyone for target in own.targets], pace
             )
-        return cls(households, prefixes, exact, contested)
+        return cls(by_server, prefixes, exact, contested)
 
     def preparing(self, pace: Pace) -> Slices[None]:
-        """Make what look-ups of names that are not exposed as they are said need, in slices."""
+        """Make, in slices, the tables for look-ups of names that are not exposed in exactly that spelling."""
         size = len(self.exact) // 30
         _ = self.everything
         if pace.due(size):
@@ -229,9 +230,9 @@ class Namespace:
         _ = self._owned
         if pace.due(size):
             yield
-        for household in self.households.values():
-            _ = household.loose
-            if pace.due(1 + len(household.targets) // 30):
+        for own in self.by_server.values():
+            _ = own.loose
+            if pace.due(1 + len(own.targets) // 30):
                 yield
 
     @cached_property
@@ -244,7 +245,7 @@ class Namespace:
         return tuple(sorted(self._owned.get(server, {}).values(), key=lambda target: target.name))
 
     def resolve(self, name: str, server: str | None = None) -> Target | Ambiguous | Missing:
-        """What `name` means, of all servers or of one. With a server, its own names count too."""
+        """What `name` means, among all servers or for one. With a server, that server's own names count too."""
         found = self.exact.get(name)
         if found is not None and server in (None, found.server):
             return found
@@ -253,7 +254,7 @@ class Namespace:
         if matches:
             return _only(name, matches)
         if server is not None:
-            return Missing(name, (server,) if server in self.households else ())
+            return Missing(name, (server,) if server in self.by_server else ())
         return Missing(name, tuple(server for server, _ in self._prefixed(name)))
 
     def _levels(self, name: str) -> Iterator[list[Target]]:
@@ -280,13 +281,13 @@ class Namespace:
 
     def _said_by(self, server: str, name: str) -> list[Target]:
         """What `server` itself calls `name`."""
-        household = self.households.get(server)
-        return [] if household is None else self._of(server, household.local.get(name, ()))
+        own = self.by_server.get(server)
+        return [] if own is None else self._of(server, own.local.get(name, ()))
 
     def _said_about(self, server: str, name: str) -> list[Target]:
-        """What `server` itself calls `name`, or something hyphen-equal."""
-        household = self.households.get(server)
-        return [] if household is None else self._of(server, household.loose.get(normal(name), ()))
+        """What `server` itself calls `name`, when hyphens equal underscores."""
+        own = self.by_server.get(server)
+        return [] if own is None else self._of(server, own.loose.get(normal(name), ()))
 
     def _of(self, server: str, identities: Iterable[Identity]) -> list[Target]:
         return [self._owned[server][who] for who in identities]
@@ -316,7 +317,7 @@ class Namespace:
 
     @cached_property
     def _owned(self) -> Mapping[str, Mapping[Identity, Target]]:
-        found: dict[str, dict[Identity, Target]] = {server: {} for server in self.households}
+        found: dict[str, dict[Identity, Target]] = {server: {} for server in self.by_server}
         for target in self.exact.values():
             found[target.server][target.kind, target.original] = target
         return found

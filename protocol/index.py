@@ -25,14 +25,14 @@ from typing import Any, Final, cast
 import attrs
 
 from ._fit import Fitted, fit
-from ._namespace import Ambiguous, Household, Kind, Missing, Namespace, Target
+from ._namespace import Ambiguous, Kind, Missing, Namespace, ServerNames, Target
 from ._ranking import Ranking, normalise, tokens
 from ._uris import Place, UriSpace, qualified, unqualified
 from ._uris import resolve as resolve_uri
 from .bounds import FAULTS
 from .catalogue import Raw, ServerEntry
 from .config import PrefixMode, ServerDefinition, Settings
-from .names import MAX_LENGTH, Claim, Seat, normal, prefix_of, resource_name, selector, spellings
+from .names import MAX_LENGTH, Claim, Proposal, normal, prefix_of, resource_name, selector, spellings
 from .slices import Pace, Slices, finish
 
 __all__ = ["Ambiguous", "Counts", "Index", "Kind", "Missing", "Place", "Target", "qualified", "unqualified"]
@@ -85,8 +85,8 @@ class _Part:
     server: str
     entry: ServerEntry | None
     naming: _Naming
-    _tools: Household | None = attrs.field(default=None, init=False)
-    _prompts: Household | None = attrs.field(default=None, init=False)
+    _tools: ServerNames | None = attrs.field(default=None, init=False)
+    _prompts: ServerNames | None = attrs.field(default=None, init=False)
     _misfits: Mapping[tuple[str, str], Fitted] | None = attrs.field(default=None, init=False)
     _faults: tuple[str, ...] | None = attrs.field(default=None, init=False)
 
@@ -103,28 +103,28 @@ class _Part:
         return normal(prefix_of(self.server, PrefixMode.SERVER if mode is PrefixMode.NONE else mode))
 
     @property
-    def tools(self) -> Household:
+    def tools(self) -> ServerNames:
         return self._tools or finish(self.reading(Pace()))
 
-    def reading(self, pace: Pace) -> Slices[Household]:
+    def reading(self, pace: Pace) -> Slices[ServerNames]:
         """Read its tools, unless that is done."""
         if self._tools is None:
             read = chain(self._read("tool", "tools"), self._read("resource", "resources"))
-            self._tools = yield from Household.making(filter(self._is_chosen, read), pace)
+            self._tools = yield from ServerNames.making(filter(self._is_chosen, read), pace)
         return self._tools
 
-    def _is_chosen(self, one: tuple[Seat, Target]) -> bool:
+    def _is_chosen(self, one: tuple[Proposal, Target]) -> bool:
         include, exclude = self.naming.include, self.naming.exclude
         return (include is None or self._fits(one, include)) and not (exclude and self._fits(one, exclude))
 
     @property
-    def prompts(self) -> Household:
+    def prompts(self) -> ServerNames:
         return self._prompts or finish(self.reading_prompts(Pace()))
 
-    def reading_prompts(self, pace: Pace) -> Slices[Household]:
+    def reading_prompts(self, pace: Pace) -> Slices[ServerNames]:
         """Read its prompts, unless that is done."""
         if self._prompts is None:
-            self._prompts = yield from Household.making(self._read("prompt", "prompts"), pace)
+            self._prompts = yield from ServerNames.making(self._read("prompt", "prompts"), pace)
         return self._prompts
 
     @property
@@ -167,8 +167,8 @@ class _Part:
         kinds = [target.kind for target in self.tools.targets]
         return Counts(kinds.count("tool"), kinds.count("resource"), len(self.prompts.targets))
 
-    def _read(self, kind: Kind, field: str) -> Iterator[tuple[Seat, Target]]:
-        """Every usable record on its first seat; one without a name cannot be called and is passed over."""
+    def _read(self, kind: Kind, field: str) -> Iterator[tuple[Proposal, Target]]:
+        """Every usable record on its first proposal; one without a name cannot be called and is passed over."""
         if self.entry is None or (kind == "resource" and not self.naming.expose_resources):
             return
         records: tuple[Raw, ...] | None = getattr(self.entry, field)
@@ -177,10 +177,10 @@ class _Part:
             original = _text(record, "uri") if kind == "resource" else name
             if original and name:
                 local = resource_name(name) if kind == "resource" else name
-                seat = Seat.first(Claim(self.server, kind, original, local, self.naming.mode))
-                yield seat, _target(seat.name, self.server, kind, original, record)
+                proposal = Proposal.first(Claim(self.server, kind, original, local, self.naming.mode))
+                yield proposal, _target(proposal.name, self.server, kind, original, record)
 
-    def _fits(self, one: tuple[Seat, Target], patterns: tuple[str, ...]) -> bool:
+    def _fits(self, one: tuple[Proposal, Target], patterns: tuple[str, ...]) -> bool:
         matches = selector(patterns)
         return any(matches(spelling) for spelling in spellings(self.server, one[0].claim.local))
 
@@ -283,13 +283,13 @@ class Index:
                 _ = parts[name].prefix
             if number % _A_PIECE == 0 and pace.due():
                 yield
-        households: dict[str, Household] = {}
+        by_server: dict[str, ServerNames] = {}
         for number, (name, part) in enumerate(parts.items()):
-            households[name] = part.tools
+            by_server[name] = part.tools
             if number % _A_GLANCE == 0 and pace.due():
                 yield
         prefixes = yield from _prefixes(parts, pace)
-        return cls(parts, (yield from Namespace.merging(households, prefixes, pace)))
+        return cls(parts, (yield from Namespace.merging(by_server, prefixes, pace)))
 
     # -- tools, and resources as tools --
 
@@ -336,10 +336,10 @@ class Index:
         return self._lists.prompts or finish(self._merging_prompts(Pace()))
 
     def _merging_prompts(self, pace: Pace) -> Slices[Namespace]:
-        households: dict[str, Household] = {}
+        by_server: dict[str, ServerNames] = {}
         for name, part in self._parts.items():
-            households[name] = yield from part.reading_prompts(pace)
-        self._lists.prompts = yield from Namespace.merging(households, self._tools.prefixes, pace)
+            by_server[name] = yield from part.reading_prompts(pace)
+        self._lists.prompts = yield from Namespace.merging(by_server, self._tools.prefixes, pace)
         return self._lists.prompts
 
     # -- resources and their templates --

@@ -1,24 +1,24 @@
 """Names: how one server's tool is called in a room of many servers.
 
 A name a model may use is `[A-Za-z0-9_-]{1,64}` and belongs to exactly one thing. What a server calls its
-tools is anything at all. So naming has two halves:
+tools can be any text. So naming has two halves:
 
 1. *Spelling* turns (server, original name, prefix mode) into a legal name. It is total and looks at nothing
-   else: characters outside the alphabet become `_`, and what is too long is cut and ends in a hash of who
-   it is.
-2. *Settling* (`settle`) makes the names of a whole room unique. Every claimant has a ladder of spellings,
-   from the nicest to one that carries 128 bits of hash. Whoever shares a name with another server's
-   claimant climbs one rung, all of them at once, until nobody shares. Thus nothing depends on who was
-   first, nobody is dropped, and the name that was fought over belongs to nobody: it is remembered as
-   *contested*, and using it is answered with the candidates. A name that silently means another tool
-   tomorrow is worse than an error today.
+   else. Characters outside the alphabet become `_`. A name that is too long is cut and ends in a hash of the
+   item's identity.
+2. *Settling* (`settle`) makes the names of a whole room unique. Every claim has spellings on several levels,
+   from the nicest to one with 128 bits of hash. When claims of different servers propose the same name, all
+   of them go up one level, until no two are the same. So the result does not depend on who was first, and no
+   tool is dropped. The name that several wanted belongs to none of them: it is remembered as *contested*, and
+   a call to it is answered with the candidates. A name that silently means another tool tomorrow is worse
+   than an error today.
 
-Within one server there is no stranger to be mistaken for, so there the better claim keeps the name: a tool
-before a resource dressed as a tool, a faithful spelling before a repaired one. Equal claims climb together.
+Within one server no tool can be mistaken for another server's, so there the better claim keeps the name: a
+tool before a resource offered as a tool, an exact spelling before a repaired one. Equal claims go up together.
 
-Names are one-way; the way back is the index. Rejected: reversible escapes (`_2d_`), which double the length
-of the names people have and are unreadable; and "first one wins", which makes a call's meaning depend on
-start-up order.
+A name cannot be turned back into what it stands for; the index does that. Rejected: reversible escapes
+(`_2d_`), which are unreadable and double the length of names; and "first one wins", which makes the meaning of
+a call depend on start-up order.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ TAIL: Final = 8  # hex digits of the hash an over-long name ends in
 _ILLEGAL: Final = re.compile(r"[^A-Za-z0-9_-]")
 _SHORT: Final = re.compile(r"-?mcp$", re.IGNORECASE)
 _NOT_SLUG: Final = re.compile(r"[^a-z0-9]+")
-_TAILS: Final = (TAIL, 16, 32)  # hash digits on the last rungs of every ladder
+_TAILS: Final = (TAIL, 16, 32)  # hash digits on the highest levels
 TOP: Final = 1 + len(_TAILS)
 
 
@@ -101,7 +101,7 @@ def tagged(name: str, identity: str, digits: int) -> str:
 
 @attrs.frozen(eq=False)
 class Claim:
-    """Somebody who needs a name: `original` of `server`, wanted as `local` (for a resource: `get_<slug>`)."""
+    """An item that needs a name: `original` of `server`. It wants the name `local` (for a resource: `get_<slug>`)."""
 
     server: str
     kind: str
@@ -111,7 +111,7 @@ class Claim:
 
     @property
     def identity(self) -> str:
-        """Who this is, whatever it is called: differs for any two claims of a room."""
+        """Which item this is, whatever its name: no two claims of a room have the same identity."""
         return repr((self.server, self.kind, self.original))
 
     @property
@@ -120,7 +120,7 @@ class Claim:
         mode = PrefixMode.SERVER if self.mode is PrefixMode.NONE else self.mode
         return self._fit(join(prefix_of(self.server, mode), self.local))
 
-    def rung(self, level: int) -> str:
+    def spelling(self, level: int) -> str:
         """The spelling at `level` (0 to `TOP`): the nicest, the qualified one, then with hash tails."""
         if level == 0:
             return self._fit(join(prefix_of(self.server, self.mode), self.local))
@@ -136,101 +136,101 @@ class Claim:
         """How good the claim is among those of one server; lower is better."""
         if self.kind == "resource":
             return 2
-        return 0 if self.rung(0).endswith(self.local) else 1
+        return 0 if self.spelling(0).endswith(self.local) else 1
 
 
 # ---- settling --------------------------------------------------------------------------------------------
 
 
 @attrs.frozen(eq=False)
-class Seat:
-    """A claim on one rung of its ladder, and the name it has there."""
+class Proposal:
+    """The name that a claim proposes on one level."""
 
     claim: Claim
     name: str
     level: int = 0
 
     @classmethod
-    def first(cls, claim: Claim) -> Seat:
-        return cls(claim, claim.rung(0))
+    def first(cls, claim: Claim) -> Proposal:
+        return cls(claim, claim.spelling(0))
 
     @cached_property
-    def higher(self) -> Seat:
-        """The seat one rung up."""
-        return Seat(self.claim, self.claim.rung(self.level + 1), self.level + 1)
+    def higher(self) -> Proposal:
+        """The proposal of the same claim, one level up."""
+        return Proposal(self.claim, self.claim.spelling(self.level + 1), self.level + 1)
 
 
 @attrs.frozen
 class Settled:
-    """A name for everyone: `seats[i]` is where claim `i` ended; `contested`: the names nobody got."""
+    """A name for every claim. `proposals[i]` has the final name of claim `i`. `contested`: names that none got."""
 
-    seats: list[Seat]
+    proposals: list[Proposal]
     contested: Mapping[str, tuple[int, ...]]
 
 
-def settle(seats: Iterable[Seat]) -> Settled:
-    """Give every claim a name of its own, climbing from the seats given. Independent of their order.
+def settle(proposals: Iterable[Proposal]) -> Settled:
+    """Give every claim a name of its own, starting from these proposals. Their order does not matter.
 
-    The claims must differ in (server, kind, original). Ends because seats only ever climb, and two claims at
-    the top differ by 128 bits of hash.
+    The claims must differ in (server, kind, original). It ends, since proposals only go up and two claims on the
+    top level differ by 128 bits of hash.
     """
-    return finish(settling(seats, Pace()))
+    return finish(settling(proposals, Pace()))
 
 
-def settling(seats: Iterable[Seat], pace: Pace) -> Slices[Settled]:
+def settling(proposals: Iterable[Proposal], pace: Pace) -> Slices[Settled]:
     """`settle`, in slices: thousands may want one name."""
-    seats = list(seats)
-    if len({seat.name for seat in seats}) == len(seats):
-        return Settled(seats, {})  # nearly always
+    proposals = list(proposals)
+    if len({proposal.name for proposal in proposals}) == len(proposals):
+        return Settled(proposals, {})  # nearly always
     holders: dict[str, list[int]] = {}
     contested: dict[str, set[int]] = {}
-    arrivals: Iterable[int] = range(len(seats))
+    arrivals: Iterable[int] = range(len(proposals))
     while arrivals:
         touched: dict[str, None] = {}
         for i in arrivals:
-            touched[seats[i].name] = None
-            holders.setdefault(seats[i].name, []).append(i)
-        leaving: dict[str, set[Seat]] = {}
+            touched[proposals[i].name] = None
+            holders.setdefault(proposals[i].name, []).append(i)
+        leaving: dict[str, set[Proposal]] = {}
         for name in touched:
-            leaving[name] = _losers([seats[i] for i in holders[name]], name in contested)
+            leaving[name] = _losers([proposals[i] for i in holders[name]], name in contested)
             if pace.due(1 + len(holders[name]) // 20):
                 yield
         arrivals = []
         for name, losers in leaving.items():
             present = holders.pop(name)
-            lost = [i for i in present if seats[i] in losers]
+            lost = [i for i in present if proposals[i] in losers]
             if len(lost) < len(present):
-                holders[name] = [i for i in present if seats[i] not in losers]
+                holders[name] = [i for i in present if proposals[i] not in losers]
             elif lost:
                 contested.setdefault(name, set()).update(lost)
             for i in lost:
-                seats[i] = seats[i].higher
+                proposals[i] = proposals[i].higher
                 if pace.due():
                     yield
             arrivals += lost
             if pace.due(1 + len(present) // 20):
                 yield
-    return Settled(seats, {name: tuple(sorted(rivals)) for name, rivals in contested.items()})
+    return Settled(proposals, {name: tuple(sorted(rivals)) for name, rivals in contested.items()})
 
 
-def _losers(seats: list[Seat], contested: bool) -> set[Seat]:
-    """Who has to leave a name: nobody while it is undisputed, else all but the best claim, or everybody.
+def _losers(proposals: list[Proposal], contested: bool) -> set[Proposal]:
+    """The proposals that must give up a name: none if only one wants it, else all but the best claim, or all.
 
-    Whoever is at the top already stays; then it is the best claim that gives way.
+    Proposals on the top level stay. If only the best claim can still go up, it gives way.
     """
-    if len(seats) < 2 and not contested:
+    if len(proposals) < 2 and not contested:
         return set()
-    best = None if contested else _best(seats)
-    climbing = {seat for seat in seats if seat.level < TOP}
-    return climbing - {best} or (climbing if len(seats) > 1 else set())
+    best = None if contested else _best(proposals)
+    climbing = {proposal for proposal in proposals if proposal.level < TOP}
+    return climbing - {best} or (climbing if len(proposals) > 1 else set())
 
 
-def _best(seats: list[Seat]) -> Seat | None:
-    """The seat that keeps a name: the one best claim, if all are of one server."""
-    if len({seat.claim.server for seat in seats}) > 1:
+def _best(proposals: list[Proposal]) -> Proposal | None:
+    """The proposal that keeps a name: the best claim, if all claims are of one server and one is best."""
+    if len({proposal.claim.server for proposal in proposals}) > 1:
         return None
-    rank = min(seat.claim.rank for seat in seats)
-    best = [seat for seat in seats if seat.claim.rank == rank]
+    rank = min(proposal.claim.rank for proposal in proposals)
+    best = [proposal for proposal in proposals if proposal.claim.rank == rank]
     return best[0] if len(best) == 1 else None
 
 
@@ -253,8 +253,8 @@ def selector(patterns: tuple[str, ...]) -> Callable[[str], bool]:
 
 
 def _glob(pattern: str) -> str:
-    """A regular expression in which each `*` goes to the first place that fits and never looks back: what follows it up
-    to the next `*` fits there or, with the pattern's end, nowhere. So no pattern takes more than linear time a star."""
+    """A regular expression in which each `*` stops at the first place that fits and never backtracks. So matching takes
+    at most linear time for each star."""
     first, *rest = (re.escape(part).replace(r"\?", ".") for part in pattern.split("*"))
     if not rest:
         return first

@@ -14,7 +14,7 @@ from tests.models import names
 from greenroom.protocol.catalogue import ServerEntry
 from greenroom.protocol.config import PrefixMode, ServerDefinition, Settings
 from greenroom.protocol.index import Ambiguous, Counts, Index, Missing, Target
-from greenroom.protocol.names import Claim, Seat, settle
+from greenroom.protocol.names import Claim, Proposal, settle
 
 Tools = Mapping[str, tuple[str, ...] | None]
 
@@ -268,8 +268,10 @@ def test_t18_merging_gives_what_settling_all_together_would(room: Tools, mode: P
         for server, tools in room.items()
         for tool in dict.fromkeys(tools or ())
     ]
-    settled = settle(map(Seat.first, claims))
-    expected = {seat.name: (seat.claim.server, seat.claim.original) for seat in settled.seats}
+    settled = settle(map(Proposal.first, claims))
+    expected = {
+        proposal.name: (proposal.claim.server, proposal.claim.original) for proposal in settled.proposals
+    }
     index = build(room, mode)
 
     assert expected == {target.name: (target.server, target.original) for target in index.tools()}

@@ -16,7 +16,7 @@ from greenroom.protocol.names import (
     MAX_LENGTH,
     TOP,
     Claim,
-    Seat,
+    Proposal,
     join,
     normal,
     prefix_of,
@@ -36,7 +36,7 @@ def claim(server: str, original: str, mode: PrefixMode = PrefixMode.SERVER, kind
 
 
 def names(claims: list[Claim]) -> list[str]:
-    return [seat.name for seat in settle(map(Seat.first, claims)).seats]
+    return [proposal.name for proposal in settle(map(Proposal.first, claims)).proposals]
 
 
 CLAIMS = st.lists(
@@ -94,7 +94,7 @@ def test_t17_an_over_long_name_is_cut_and_hashed() -> None:
 def test_t17_every_spelling_is_legal_whatever_the_server_says(
     server: str, tool: str, mode: PrefixMode, level: int
 ) -> None:
-    assert LEGAL.fullmatch(claim(server, tool, mode).rung(level))
+    assert LEGAL.fullmatch(claim(server, tool, mode).spelling(level))
 
 
 @given(CLAIMS)
@@ -117,25 +117,25 @@ def test_t18_names_do_not_depend_on_order(claims: list[Claim], random: Random) -
 
 @given(CLAIMS)
 def test_t18_names_are_those_of_the_model(claims: list[Claim]) -> None:
-    found = settle(map(Seat.first, claims))
+    found = settle(map(Proposal.first, claims))
     names, contested = settled(claims)
 
-    assert [seat.name for seat in found.seats] == names
+    assert [proposal.name for proposal in found.proposals] == names
     assert {name: set(rivals) for name, rivals in found.contested.items()} == contested
 
 
 @given(CLAIMS)
 def test_t18_a_contested_name_belongs_to_nobody(claims: list[Claim]) -> None:
-    settled = settle(map(Seat.first, claims))
+    settled = settle(map(Proposal.first, claims))
 
-    assert not settled.contested.keys() & {seat.name for seat in settled.seats}
+    assert not settled.contested.keys() & {proposal.name for proposal in settled.proposals}
 
 
 def test_t18_servers_that_share_a_name_both_lose_it() -> None:
-    settled = settle(map(Seat.first, [claim("a", "b_c"), claim("a_b", "c"), claim("a", "d")]))
+    settled = settle(map(Proposal.first, [claim("a", "b_c"), claim("a_b", "c"), claim("a", "d")]))
 
     assert settled.contested == {"a_b_c": (0, 1)}
-    first, second, other = (seat.name for seat in settled.seats)
+    first, second, other = (proposal.name for proposal in settled.proposals)
     assert first.startswith("a_b_c_")
     assert second.startswith("a_b_c_")
     assert other == "a_d"

@@ -31,7 +31,7 @@ def settled(claims: Sequence[Claim]) -> tuple[list[str], dict[str, set[int]]]:
                 contested[name] = set(sharing)
             leaving |= movers
         if not leaving:
-            names = [claim.rung(rung) for claim, rung in zip(claims, rungs, strict=True)]
+            names = [claim.spelling(rung) for claim, rung in zip(claims, rungs, strict=True)]
             return names, contested
         for i in leaving:
             rungs[i] += 1
@@ -40,7 +40,7 @@ def settled(claims: Sequence[Claim]) -> tuple[list[str], dict[str, set[int]]]:
 def _by_name(claims: Sequence[Claim], rungs: Sequence[int]) -> dict[str, list[int]]:
     found: defaultdict[str, list[int]] = defaultdict(list)
     for i, (claim, rung) in enumerate(zip(claims, rungs, strict=True)):
-        found[claim.rung(rung)].append(i)
+        found[claim.spelling(rung)].append(i)
     return found
 
 
@@ -56,7 +56,7 @@ def _best(claims: Sequence[Claim], sharing: Sequence[int]) -> int | None:
 def _rank(claim: Claim) -> int:
     if claim.kind == "resource":
         return 2
-    return 0 if claim.rung(0).endswith(claim.local) else 1
+    return 0 if claim.spelling(0).endswith(claim.local) else 1
 
 
 # ---- look-ups ------------------------------------------------------------------------------------------------------
