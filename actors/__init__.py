@@ -6,7 +6,7 @@ Below it: `Peer`, `Connection`, `Connector` are the seam to whatever carries the
 
 What not every room needs is imported when first used: HTTP alone brings `ssl` with it.
 
-For the doors: `LineSplitter`, `Part`, `apart`, `in_turns`, `new_loop`, `want_orphans`.
+For the doors: `LineSplitter`, `LineWriter`, `RequestTable`, `Part`, `apart`, `in_turns`, `new_loop`, `want_orphans`.
 """
 
 from __future__ import annotations
@@ -22,10 +22,12 @@ from ._connection import Connection, Connector, ConnectorFactory, Handshake, Lis
 from ._core import CoreActor
 from ._guard import Guard
 from ._host import Greeting, Host, NoHost, ServerRequest, not_found
+from ._line_writer import LineWriter, WriteRules
 from ._mailbox import Mailbox
 from ._messages import connect_failed, login_needed
 from ._peer import Exchange, LostReason, Peer, PeerHooks
 from ._ref import MailboxFull, Ref, Reply
+from ._request_table import RequestTable, mark_sent
 from ._room_context import Decision, Load, Next, Record, RoomContext, Spawner, Supervisor
 from ._router import Define, Learn, Router, Sync
 from ._server import ServerActor
@@ -71,6 +73,7 @@ __all__ = [
     "InProcessConnector",
     "Learn",
     "LineSplitter",
+    "LineWriter",
     "Listing",
     "Load",
     "LostReason",
@@ -85,6 +88,7 @@ __all__ = [
     "Record",
     "Ref",
     "Reply",
+    "RequestTable",
     "RoomContext",
     "Router",
     "Save",
@@ -102,12 +106,14 @@ __all__ = [
     "Timers",
     "UnixConnector",
     "Waiter",
+    "WriteRules",
     "apart",
     "connect_failed",
     "current_backend",
     "default_cache_path",
     "in_turns",
     "login_needed",
+    "mark_sent",
     "new_loop",
     "not_found",
     "want_orphans",

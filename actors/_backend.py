@@ -65,8 +65,6 @@ class Backend(Protocol):
         """
         ...
 
-    async def wait_writable(self, fd: int) -> None: ...
-
 
 def current_backend() -> Backend:
     """The backend of the running loop."""
@@ -99,9 +97,6 @@ class _TrioBackend:
             else:
                 await wait_readable(fd)
             more = on_readable()
-
-    async def wait_writable(self, fd: int) -> None:
-        await self._trio.lowlevel.wait_writable(fd)
 
 
 class _TrioWaiter:
@@ -194,9 +189,6 @@ class _AsyncioBackend:
             await done
         finally:
             self._remove_reader(fd)
-
-    async def wait_writable(self, fd: int) -> None:
-        await anyio.wait_writable(fd)
 
 
 class _AsyncioWaiter:

@@ -1,12 +1,13 @@
-"""The exchange table: the exchanges that are open, and what to do with each message that comes in.
+"""The exchanges with a server: what to do with each message that comes in.
 
-What every peer has in common, whatever carries its messages. A message answers an open exchange and
-ends it, or it is told to the hooks. Nothing the other side does raises here: what is broken but names an exchange
-ends that one, as a fault, and everything else that is odd becomes a note. After `silence` nothing is told any more.
+What every peer has in common, whatever carries its messages. A message answers an open exchange (`RequestTable`) and
+ends it, or it is told to the hooks. Nothing the other side does raises here: what is broken but names an exchange ends
+that one, as a fault, and everything else that is odd becomes a note. After `silence` nothing is told any more.
 
-A subclass writes: it sends what `_opened` encodes, says so through `mark_sent`, and answers the server's own requests
-in `reply`. Rejected: one object that is given a `write` function, because what "written" means differs too much (a
-pipe that is full, a POST of its own, a stream that has to be opened first).
+A subclass writes: it sends what `_opened` encodes, says so through `mark_sent`, tells the server what it is given in
+`notify`, and answers the server's own requests in `reply`. Rejected: one object that is given a `write` function,
+because what "written" means differs too much (a pipe that is full, a POST of its own, a stream that has to be opened
+first).
 """
 
 from __future__ import annotations
@@ -19,8 +20,10 @@ import msgspec
 from ..protocol.halves import repair_utf8
 from ..protocol.jsonrpc import (
     ABSENT,
+    CANCELLED,
     HEAD,
     INVALID_PARAMS,
+    NEVER_CANCELLED,
     NO_MESSAGE,
     NO_STAMP,
     PROGRESS,
@@ -40,7 +43,8 @@ from ..protocol.jsonrpc import (
 )
 from ._backend import Backend
 from ._notes import Notes
-from ._peer import ANSWERED, NOT_SENT, SENT, Exchange, PeerHooks
+from ._peer import SENT, Exchange, PeerHooks
+from ._request_table import RequestTable
 
 _SHORT = 80  # characters of an id or a method in a note
 
@@ -62,9 +66,11 @@ class ExchangeTable:
         self._hooks = hooks
         self._stamp = NO_STAMP
         self._stamped: str | None = None  # the version `_stamp` was made for
-        self._last_id = 0
-        self._open: dict[int, Exchange] = {}
+        self._requests = RequestTable()
         self._silent = False
+
+    def notify(self, method: str, params: Mapping[str, Any] | None = None) -> None:
+        raise NotImplementedError
 
     def reply(self, rpc_id: Any, result: Mapping[str, Any] | None, error: RpcError | None = None) -> None:
         raise NotImplementedError
@@ -87,13 +93,26 @@ class ExchangeTable:
         if self.protocol_version != self._stamped:
             self._stamped = self.protocol_version
             self._stamp = Stamp.of(self._stamped, self.client_info, self.client_capabilities)
-        rpc_id = self._last_id + 1
+        requests = self._requests
         line = encode_request(
-            rpc_id, exchange.method, exchange.params, self._stamp, progress=exchange.wants_progress
+            requests.last_id + 1,
+            exchange.method,
+            exchange.params,
+            self._stamp,
+            progress=exchange.wants_progress,
         )
-        self._last_id = exchange.rpc_id = rpc_id
-        self._open[rpc_id] = exchange
+        requests.open(exchange)
         return line
+
+    def abandon(self, exchange: Exchange, reason: str) -> None:
+        if not self._requests.withdraw(exchange):
+            return
+        self._withdrawn(exchange)
+        if exchange.reach is SENT and exchange.method not in NEVER_CANCELLED:
+            self.notify(CANCELLED, {"requestId": exchange.rpc_id, "reason": reason})
+
+    def _withdrawn(self, exchange: Exchange) -> None:
+        """Its owner no longer wants it: a subclass stops what is still on its way."""
 
     # -- in --
 
@@ -123,7 +142,8 @@ class ExchangeTable:
         if self._silent:
             return
         if message.method is None:
-            exchange = self._close_exchange(message.id)
+            answered = message.id
+            exchange = self._requests.answered(answered if type(answered) is int else as_id(answered))
             if exchange is None:
                 self._note_unasked(message.id, bytes(message.error))
             else:
@@ -154,14 +174,10 @@ class ExchangeTable:
             self.notes.add("a malformed notification", f"{_short(method)}: {problem}")
             return
         if method == PROGRESS:
-            self._take_progress(decoded or {})
+            told = decoded or {}
+            self._requests.progress(as_id(told.get("progressToken")), told)
         else:
             self._hooks.on_notification(method, decoded)
-
-    def _take_progress(self, params: Mapping[str, Any]) -> None:
-        exchange = self._open.get(as_id(params.get("progressToken")))
-        if exchange is not None:  # else it is late: its call has ended
-            exchange.progress(params)
 
     def _take_request(self, rpc_id: float | str, method: str, params: msgspec.Raw) -> None:
         if method == "ping":
@@ -195,39 +211,22 @@ class ExchangeTable:
 
     def _end_by_head(self, head: bytes | bytearray, why: str) -> bool:
         """End, as a fault, the one exchange that a broken answer belongs to, if its head still says which."""
-        exchange = self._close_exchange(answer_id_in(head))
+        exchange = self._requests.answered(answer_id_in(head) or 0)
         if exchange is None:
             return False
         exchange.end(None, fault(why))
         return True
-
-    def _close_exchange(self, answered_id: object) -> Exchange | None:
-        """Take the exchange off the open ones. What was not sent cannot be answered: that id is a guess."""
-        rpc_id = answered_id if type(answered_id) is int else as_id(answered_id)
-        exchange = self._open.get(rpc_id)
-        if exchange is None or exchange.reach is NOT_SENT:
-            return None
-        del self._open[rpc_id]
-        exchange.reach = ANSWERED
-        return exchange
 
     def _note_unasked(self, answered_id: object, error: bytes) -> None:
         if answered_id is None:
             self.junk += 1
             kind = "an error about no request" if error else "a message that is neither"
             self.notes.add(kind, lambda: excerpt(error))
-        elif 0 < as_id(answered_id) <= self._last_id:
+        elif 0 < as_id(answered_id) <= self._requests.last_id:
             self.notes.add("a late or second answer", lambda: f"id {_short(answered_id)}")
         else:
             self.junk += 1
             self.notes.add("an answer nobody asked for", lambda: f"id {_short(answered_id)}")
-
-
-def mark_sent(exchange: Exchange) -> None:
-    """The first byte of it was accepted: it may run from here on. Says so once."""
-    if exchange.reach is NOT_SENT:
-        exchange.reach = SENT
-        exchange.sent()
 
 
 def _short(value: object) -> str:

@@ -15,13 +15,14 @@ from typing import TYPE_CHECKING, Any
 import anyio
 
 from ..protocol.config import ServerDefinition
-from ..protocol.errors import ConnectFailed, Reach
-from ..protocol.jsonrpc import NEVER_CANCELLED, RpcError, encode_notification, encode_reply
+from ..protocol.errors import ConnectFailed
+from ..protocol.jsonrpc import RpcError, encode_notification, encode_reply
 from ..protocol.secrets import in_words
 from ._backend import Backend
-from ._exchange_table import ExchangeTable, mark_sent
+from ._exchange_table import ExchangeTable
 from ._peer import Exchange, LostReason, PeerHooks
 from ._pumps import pump_group
+from ._request_table import mark_sent
 from ._sdk import as_server, from_message, serve, to_message
 
 if TYPE_CHECKING:
@@ -49,13 +50,6 @@ class InProcessPeer(ExchangeTable):
         """Raises `UsageError` when its params cannot be said in JSON; nothing was sent then."""
         if self._hand_over(self._opened(exchange)):
             mark_sent(exchange)
-
-    def abandon(self, exchange: Exchange, reason: str) -> None:
-        if self._open.get(exchange.rpc_id) is not exchange:
-            return
-        del self._open[exchange.rpc_id]
-        if exchange.reach is Reach.SENT and exchange.method not in NEVER_CANCELLED:
-            self.notify("notifications/cancelled", {"requestId": exchange.rpc_id, "reason": reason})
 
     def notify(self, method: str, params: Mapping[str, Any] | None = None) -> None:
         self._hand_over(encode_notification(method, params))

@@ -2,30 +2,45 @@
 
 The ids are ours (`greenroom-1`, and so on), so that questions of several servers are never confused; they serve as
 progress tokens too. A question ends when the client answers, when we cancel it (the client is told), or when the client
-leaves.
+leaves. Who answers badly is only a client: its answer is read as far as it can be, and what is wrong is told to the
+server that asked.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, cast
+from typing import Any, Final, cast
 
 import anyio
-import attrs
+import msgspec
 
+from ..actors import Exchange, RequestTable, mark_sent
 from ..protocol import jsonrpc as rpc
 from ..protocol.errors import RpcRefusal
-from ..protocol.jsonrpc import RpcFault
+from ..protocol.jsonrpc import RpcError, RpcFault
 
 OnProgress = Callable[[Mapping[str, Any]], None]
+_OURS: Final = "greenroom-"
 
 
-@attrs.define(eq=False)
-class _Question:
-    on_progress: OnProgress | None
-    answered: anyio.Event = attrs.field(factory=anyio.Event)
-    result: Mapping[str, Any] | None = None
-    error: RpcRefusal | None = None
+class _Question(Exchange):
+    def __init__(self, method: str, params: Mapping[str, Any], on_progress: OnProgress | None) -> None:
+        super().__init__(method, params, wants_progress=on_progress is not None)
+        self._on_progress = on_progress
+        self.answered = anyio.Event()
+        self.result: Mapping[str, Any] = {}
+        self.error: RpcRefusal | None = None
+
+    def end(self, result: bytes | None, error: RpcError | None) -> None:
+        if error is None:
+            self.result, error = _result_in(result or b"")
+        if error is not None:
+            self.error = RpcRefusal(error.code, error.message, error.data)
+        self.answered.set()
+
+    def progress(self, params: Mapping[str, Any]) -> None:
+        if self._on_progress is not None:
+            self._on_progress(params)
 
 
 class ClientRequests:
@@ -33,50 +48,49 @@ class ClientRequests:
 
     def __init__(self, send: Callable[[bytes], bool]) -> None:
         self._send = send
-        self._open: dict[str, _Question] = {}
-        self._number = 0
+        self._requests = RequestTable()
 
     async def ask(
         self, method: str, params: Mapping[str, Any], on_progress: OnProgress | None = None
     ) -> Mapping[str, Any]:
         """The client's result. With `on_progress` it is asked for progress. Raises `RpcRefusal` for its error, or when
         it is gone; cancelling tells the client that its answer is no longer wanted."""
-        self._number += 1
-        name = f"greenroom-{self._number}"
-        question = self._open[name] = _Question(on_progress)
+        name = f"{_OURS}{self._requests.last_id + 1}"
         meta: Mapping[str, Any] = params.get("_meta") or {}
         if on_progress is not None:
             params = {**params, "_meta": {**meta, "progressToken": name}}
-        self._send(rpc.request_line(rpc.encode(name), method, params))
+        question = _Question(method, params, on_progress)
+        line = rpc.request_line(rpc.encode(name), method, params)
+        self._requests.open(question)
+        mark_sent(question)
+        self._send(line)
         try:
             await question.answered.wait()
         finally:
-            if self._open.pop(name, None) is not None:  # nobody has answered it
+            if self._requests.withdraw(question):  # nobody has answered it
                 told = {"requestId": name, "reason": "the server no longer waits for it"}
                 self._send(rpc.encode_notification(rpc.CANCELLED, told, rpc.encode))
         if question.error is not None:
             raise question.error
-        return question.result or {}
+        return question.result
 
     def answered(self, key: bytes, envelope: rpc.ClientMessage) -> None:
         """An answer came. One that nobody waits for is dropped: the two crossed on the wire."""
-        question = self._open.pop(_name(key), None)
+        question = self._requests.answered(_number(_name(key)))
         if question is None:
             return
-        try:
-            _read(question, envelope)
-        except RpcFault as fault:
-            question.error = _unreadable(fault)
-        finally:
-            question.answered.set()
+        error = bytes(envelope.error)
+        if error and error != b"null":
+            question.end(None, _error_in(envelope.error))
+        else:
+            question.end(bytes(envelope.result), None)
 
     def broken(self, key: bytes, fault: RpcFault) -> bool:
         """A message that cannot be read came with this id. False: it is no answer to a question."""
-        question = self._open.pop(_name(key), None)
+        question = self._requests.answered(_number(_name(key)))
         if question is None:
             return False
-        question.error = _unreadable(fault)
-        question.answered.set()
+        question.end(None, _unreadable(fault))
         return True
 
     def progressed(self, envelope: rpc.ClientMessage) -> None:
@@ -84,44 +98,47 @@ class ClientRequests:
             params = rpc.read_object(envelope.params)
         except RpcFault:
             return  # it names no question of ours, and a notification cannot be answered
-        question = self._open.get(str(params.get("progressToken")))
-        if question is not None and question.on_progress is not None:
-            question.on_progress(params)
+        self._requests.progress(_number(str(params.get("progressToken"))), params)
 
     def close(self) -> None:
         """The client is gone."""
-        questions, self._open = self._open, {}
-        for question in questions.values():
-            question.error = RpcRefusal(rpc.INTERNAL_ERROR, "The client is gone.")
-            question.answered.set()
-
-
-def _read(question: _Question, envelope: rpc.ClientMessage) -> None:
-    """Raises `RpcFault`."""
-    error = bytes(envelope.error)
-    if error and error != b"null":
-        question.error = _refusal(rpc.read_value(envelope.error))
-        return
-    result = rpc.read_value(envelope.result)
-    if isinstance(result, dict):
-        question.result = cast("Mapping[str, Any]", result)
-    else:
-        question.error = RpcRefusal(rpc.INTERNAL_ERROR, "The client's answer is no object.")
-
-
-def _unreadable(fault: RpcFault) -> RpcRefusal:
-    return RpcRefusal(rpc.INTERNAL_ERROR, f"The client's answer cannot be read: {fault.message}")
+        for question in self._requests.clear():
+            question.end(None, RpcError(rpc.INTERNAL_ERROR, "The client is gone."))
 
 
 def _name(key: bytes) -> str:
     return key[1:-1].decode(errors="replace")
 
 
-def _refusal(error: object) -> RpcRefusal:
+def _number(name: str) -> int:
+    """The number in an id of ours; 0, which none has, in any other."""
+    return rpc.as_id(name.removeprefix(_OURS)) if name.startswith(_OURS) else 0
+
+
+def _result_in(raw: bytes) -> tuple[Mapping[str, Any], RpcError | None]:
+    try:
+        result = rpc.read_value(msgspec.Raw(raw))
+    except RpcFault as fault:
+        return {}, _unreadable(fault)
+    if isinstance(result, dict):
+        return cast("Mapping[str, Any]", result), None
+    return {}, RpcError(rpc.INTERNAL_ERROR, "The client's answer is no object.")
+
+
+def _error_in(raw: msgspec.Raw) -> RpcError:
+    """The client's error, read for as much as it says."""
+    try:
+        error = rpc.read_value(raw)
+    except RpcFault as fault:
+        return _unreadable(fault)
     said: Mapping[str, Any] = cast("Any", error) if isinstance(error, dict) else {}
     code = said.get("code")
-    return RpcRefusal(
+    return RpcError(
         code if isinstance(code, int) else rpc.INTERNAL_ERROR,
         str(said.get("message", "The client refused.")),
         said.get("data"),
     )
+
+
+def _unreadable(fault: RpcFault) -> RpcError:
+    return RpcError(rpc.INTERNAL_ERROR, f"The client's answer cannot be read: {fault.message}")

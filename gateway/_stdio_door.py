@@ -25,10 +25,9 @@ from typing import Final
 import anyio
 import anyio.lowlevel
 
-from ..actors import AGAIN, Backend, LineSplitter, More
+from ..actors import AGAIN, Backend, LineSplitter, LineWriter, More, WriteRules
 from ..protocol.errors import GreenroomError
 from ..protocol.jsonrpc import INVALID_REQUEST, RpcFault, error_line, read_head_id
-from ._lines import LineWriter
 
 _CHUNK: Final = 65_536  # what a pipe holds; more would be memory mapped and given back for each read
 
@@ -36,6 +35,9 @@ _CHUNK: Final = 65_536  # what a pipe holds; more would be memory mapped and giv
 _LINES_A_TURN: Final = 100  # however many a read brings: others get their turn in between
 _LEFT: Final = (errno.EPIPE, errno.ECONNRESET, errno.EIO)  # the last: a terminal that was closed
 _MARK: Final = b"\xef\xbb\xbf"  # what some programs begin UTF-8 with
+
+
+TO_A_CLIENT: Final = WriteRules(128 << 20, short=4096, gathers_all=True)
 
 
 class StreamFault(GreenroomError):
@@ -71,7 +73,7 @@ class StdioDoor:
         self._stdout = stdout
         self._max_line = max_line
         self._splitter = LineSplitter(max_line, self._refuse_line)
-        self._writer = LineWriter(backend, stdout, on_broken=self._client_gone)
+        self._writer = LineWriter(backend, stdout, TO_A_CLIENT, on_broken=self._client_gone)
         self._reading: anyio.CancelScope | None = None
         self._eof = False
         self._rest: list[bytes | bytearray] = []  # lines that were read and not yet taken, the last one first
@@ -128,7 +130,7 @@ class StdioDoor:
         self._receive = receive_first
         waits = _is_pipe(self._stdin) or os.isatty(self._stdin)
         with anyio.CancelScope() as self._reading:
-            while (self._rest or not self._eof) and not self._writer.broken:
+            while (self._rest or not self._eof) and not self._writer.is_over:
                 if waits and not self._rest:
                     await self._backend.read_forever(self._stdin, self._on_readable)
                 else:
@@ -164,7 +166,7 @@ class StdioDoor:
             if line and not line.isspace():
                 self._receive(bytes(line))  # a large one is copied; any other is itself
         # False: nothing more is read from the client until it reads its answers.
-        return not (writer.broken or (writer.waiting and writer.congested))
+        return not (writer.is_over or (writer.waiting and writer.congested))
 
     def _take_rest(self) -> More:
         """The lines of one turn."""
@@ -173,7 +175,7 @@ class StdioDoor:
         for line in lines:
             if line and not line.isspace():
                 self._receive(bytes(line))
-        if self._writer.broken or self._writer.congested:
+        if self._writer.is_over or self._writer.congested:
             return False
         return AGAIN if self._rest else True
 

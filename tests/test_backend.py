@@ -147,7 +147,7 @@ def test_reading_ends_by_an_exception_or_a_cancellation_and_lets_go_of_the_descr
                 os.write(write_end, b"x")
             with anyio.fail_after(1.0):
                 await loop_backend.read_forever(read_end, lambda: os.read(read_end, 9) != b"x")
-                await loop_backend.wait_writable(write_end)
+                await anyio.wait_writable(write_end)
         finally:
             os.close(read_end)
             os.close(write_end)

@@ -78,7 +78,7 @@ class Server:
         self.calls = [Call("tools/call", wants_progress=True) for _ in range(CALLS)]
         for call in self.calls:
             self.peer.request(call)
-        self.peer._outbox.flush()  # the loop's pass is over
+        self.peer._writer.flush()  # the loop's pass is over
         os.read(self._ours[0], 1 << 20)
 
     def say(self, data: bytes, cuts: list[int]) -> None:
@@ -112,7 +112,7 @@ def assert_bounded(one: Server) -> None:
     assert len(held._held) <= MAX_LINE
     assert len(one.peer.notes.counts) <= 12
     assert all(len(note) <= LONGEST_NOTE for note in one.hooks.notes)
-    assert len(one.peer._open) <= CALLS
+    assert len(one.peer._requests) <= CALLS
 
 
 @examples(100)

@@ -12,14 +12,15 @@ from typing import Any
 import anyio
 import anyio.lowlevel
 import anyio.to_thread
+import attrs
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.support import run
 
+from greenroom.actors import LineWriter
 from greenroom.actors._backend import current_backend
 from greenroom.actors._stdio._lines import LineSplitter
-from greenroom.gateway._lines import LineWriter
-from greenroom.gateway._stdio_door import StdioDoor, taken_over_stdio
+from greenroom.gateway._stdio_door import TO_A_CLIENT, StdioDoor, taken_over_stdio
 
 
 @contextmanager
@@ -168,7 +169,7 @@ def test_what_waits_is_bounded_and_short_lines_always_fit(backend: str) -> None:
     async def body() -> None:
         with pipe() as (_, stdout):
             os.set_blocking(stdout, False)
-            writer = LineWriter(current_backend(), stdout, congested=1 << 20, full=4 << 20)
+            writer = LineWriter(current_backend(), stdout, attrs.evolve(TO_A_CLIENT, size=4 << 20))
             line = b"z" * (1 << 20)
             refused = [writer.send(line) for _ in range(6)].count(False)
             assert refused == 2
@@ -262,7 +263,7 @@ def test_a_client_is_read_again_when_little_waits_not_when_nothing_does(backend:
         with pipe() as (from_it, stdout):
             os.set_blocking(stdout, False)
             os.set_blocking(from_it, False)
-            writer = LineWriter(current_backend(), stdout, congested=100_000)
+            writer = LineWriter(current_backend(), stdout, TO_A_CLIENT, congested=100_000)
             writer.send(b"x" * 65_536)
             for _ in range(2):
                 writer.send(b"y" * 65_536)
@@ -315,7 +316,7 @@ def test_nothing_waits_for_a_client_that_is_gone(backend: str) -> None:
             os.set_blocking(stdout, False)
             gone: list[str] = []
             writer = LineWriter(
-                current_backend(), stdout, congested=10, on_broken=lambda: gone.append("gone")
+                current_backend(), stdout, TO_A_CLIENT, congested=10, on_broken=lambda: gone.append("gone")
             )
             for _ in range(3):
                 writer.send(b"x" * 100_000)

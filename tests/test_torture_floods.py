@@ -78,10 +78,10 @@ def test_t37_replies_to_one_that_does_not_read_them_are_bounded_in_number(backen
                 os.write(to_us[1], b'{"jsonrpc":"2.0","id":7,"method":"ping"}\n' * 1000)
                 while peer.read() and peer._rest:
                     pass
-            assert len(peer._outbox._pending) <= 1024
+            assert len(peer._writer._queue) <= 1024
             assert "a message was dropped: it does not read its stdin: 1,024 messages" in str(hooks.notes)
             peer.request(call := Call("ping"))  # a call of ours has its place all the same
-            assert call in [pending.exchange for pending in peer._outbox._pending]
+            assert call in [exchange for _line, exchange in peer._writer._queue]
         finally:
             for fd in (*to_us, *from_us):
                 os.close(fd)

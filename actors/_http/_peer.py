@@ -34,7 +34,6 @@ from ...protocol.halves import repair_utf8
 from ...protocol.jsonrpc import (
     LISTEN,
     MODERN_VERSIONS,
-    NEVER_CANCELLED,
     PARSE_ERROR,
     RpcError,
     ServerMessage,
@@ -48,8 +47,9 @@ from ...protocol.jsonrpc import (
 )
 from ...protocol.lifecycle import Reason
 from .._backend import Backend
-from .._exchange_table import ExchangeTable, mark_sent
+from .._exchange_table import ExchangeTable
 from .._peer import Exchange, LostReason, PeerHooks
+from .._request_table import mark_sent
 from .._room_context import Spawner
 from ._faults import BadAnswer, Broken, ExchangeFault, LoginNeeded, SessionExpired, WrongTransport
 
@@ -144,16 +144,10 @@ class HttpPeer(ExchangeTable):
             self._scopes[attempt.rpc_id] = anyio.CancelScope()
             self._spawn(lambda: self._run(attempt))
 
-    def abandon(self, exchange: Exchange, reason: str) -> None:
-        rpc_id = exchange.rpc_id
-        if self._open.get(rpc_id) is not exchange:
-            return
-        del self._open[rpc_id]
-        scope = self._scopes.get(rpc_id)
+    def _withdrawn(self, exchange: Exchange) -> None:
+        scope = self._scopes.get(exchange.rpc_id)
         if scope is not None:
             scope.cancel()
-        if exchange.reach is Reach.SENT and exchange.method not in NEVER_CANCELLED:
-            self.notify("notifications/cancelled", {"requestId": rpc_id, "reason": reason})
 
     def notify(self, method: str, params: Mapping[str, Any] | None = None) -> None:
         if self.is_modern:
@@ -184,7 +178,7 @@ class HttpPeer(ExchangeTable):
             self._hooks.on_gap()
 
     def is_open(self, attempt: Attempt) -> bool:
-        return attempt.rpc_id in self._open
+        return self._requests.find(attempt.rpc_id) is not None
 
     def sent(self, attempt: Attempt) -> None:
         """The server has what it needs to act on it."""
@@ -212,7 +206,7 @@ class HttpPeer(ExchangeTable):
     def answer(self, attempt: Attempt, message: ServerMessage) -> None:
         """End the exchange with its answer, unless it has ended."""
         if self.is_open(attempt) and not self._silent:
-            del self._open[attempt.rpc_id]
+            self._requests.drop(attempt.rpc_id)
             attempt.exchange.reach = Reach.ANSWERED
             self._end(attempt.exchange, message)
 
@@ -222,7 +216,7 @@ class HttpPeer(ExchangeTable):
             return
         self._leaving = True
         for rpc_id, scope in self._scopes.items():
-            exchange = self._open.get(rpc_id)
+            exchange = self._requests.find(rpc_id)
             if exchange is not None and exchange.method == LISTEN:
                 scope.cancel()  # it never ends by itself
         if not self._scopes:
@@ -321,7 +315,7 @@ class HttpPeer(ExchangeTable):
     def _fail(self, attempt: Attempt, error: RpcError) -> None:
         """End the exchange without an answer."""
         if self.is_open(attempt) and not self._silent:
-            del self._open[attempt.rpc_id]
+            self._requests.drop(attempt.rpc_id)
             if not error.broken:
                 attempt.exchange.reach = Reach.ANSWERED
             attempt.exchange.end(None, error)

@@ -5,34 +5,32 @@ entry and nothing else. The peer does not know what it talks to, so it serves a 
 stdin and stdout alike: what a broken pipe or an end of file *means* is for whoever owns the descriptors (`on_over`),
 who also decides when `PeerHooks.on_lost` is called.
 
-Callers that come together share a write. The first request after something was heard is written at once; those that
-follow before anything else is heard are gathered, and go out together at the end of the loop's pass. So a caller alone
-never waits, and sixty-four at once cost two system calls, not sixty-four.
+Callers that come together share a write (`LineWriter`): a caller alone never waits, and sixty-four at once cost two
+system calls, not sixty-four.
 
 What the other side says costs it, not others. However many lines a read brings, a hundred are taken in a turn and the
 rest in the next ones, before anything more is read. What nobody asked for has a budget besides, and one that says
 nothing but junk for too long is over, as if it had closed its stdout (`FloodGuard`). What it is told, and does not
-read, is bounded in number and bytes (`Outbox`).
+read, is bounded in number and bytes.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from typing import Any
 
 import anyio
 import anyio.lowlevel
 
-from ...protocol.errors import Reach
-from ...protocol.jsonrpc import NEVER_CANCELLED, RpcError, encode_notification, encode_reply, fault
+from ...protocol.bounds import REPLIES
+from ...protocol.jsonrpc import RpcError, encode_notification, encode_reply, fault
 from .._backend import AGAIN, PAUSE, Backend, More
 from .._exchange_table import ExchangeTable
-from .._peer import Exchange, PeerHooks
+from .._line_writer import LineWriter, WriteRules
+from .._peer import NOT_SENT, Exchange, PeerHooks
 from ._flood import FloodGuard
 from ._lines import LineSplitter
-from ._outbox import Outbox
 
 _CHUNK = 65_536  # what a pipe holds
 _LAST_WORDS = (
@@ -64,12 +62,10 @@ class LinePeer(ExchangeTable):
     ) -> None:
         super().__init__(backend, hooks)
         self._read_fd = read_fd
-        self._write_fd = write_fd
         self._on_over = on_over
         self._lines = LineSplitter(max_line, self._take_overlong)
-        self._outbox = Outbox(write_fd, max_line)
-        self._wake_writer = backend.waiter()
-        self._gathering = False  # a request was written, and nothing heard since
+        rules = WriteRules(max_line, others=REPLIES)
+        self._writer = LineWriter(backend, write_fd, rules, on_broken=self._broken)
         self._refused: list[Exchange] = []
         self._rest: list[bytes | bytearray] = []  # lines that were read and not yet taken, the last one first
         self._flood = FloodGuard(max_line, self.last_heard)
@@ -87,24 +83,15 @@ class LinePeer(ExchangeTable):
 
         Raises `UsageError` when its params cannot be said in JSON; nothing was sent then.
         """
-        self._send(self._opened(exchange), exchange)
-
-    def abandon(self, exchange: Exchange, reason: str) -> None:
-        rpc_id = exchange.rpc_id
-        if self._open.get(rpc_id) is not exchange:
-            return
-        del self._open[rpc_id]
-        if exchange.reach is Reach.NOT_SENT:
-            self._outbox.withdraw(exchange)
-            return
-        if exchange.reach is Reach.SENT and exchange.method not in NEVER_CANCELLED:
-            self.notify("notifications/cancelled", {"requestId": rpc_id, "reason": reason})
+        line = self._opened(exchange)
+        if not self._writer.send(line, exchange):
+            self._refuse(exchange)
 
     def notify(self, method: str, params: Mapping[str, Any] | None = None) -> None:
-        self._send(encode_notification(method, params))
+        self._tell(encode_notification(method, params))
 
     def reply(self, rpc_id: Any, result: Mapping[str, Any] | None, error: RpcError | None = None) -> None:
-        self._send(encode_reply(rpc_id, result, error))
+        self._tell(encode_reply(rpc_id, result, error))
 
     # -- what the owner of the descriptors does --
 
@@ -125,7 +112,7 @@ class LinePeer(ExchangeTable):
             self._on_over(self.says_no_more)
             return False
         self.last_heard = self._backend.now()
-        self._gathering = False
+        self._writer.gathering = False
         lines, guard = self._lines.feed(chunk), self._flood
         if len(lines) > _LINES_A_TURN:
             guard.unheard += len(chunk)
@@ -173,67 +160,41 @@ class LinePeer(ExchangeTable):
 
     async def write_forever(self) -> None:
         """Write what could not be written at once. Ends when the write side is closed."""
-        while not self._silent:
-            await self._wake_writer.wait()
-            self._wake_writer = self._backend.waiter()
-            self._end_refused()
-            try:
-                await self._flush()
-            except anyio.ClosedResourceError:
-                return
-            except OSError as error:
-                self._break(error)
+        await self._writer.run(self._end_refused)
 
     def silence(self) -> None:
-        with suppress(OSError):
-            self._outbox.flush()  # what was gathered was said before this
+        self._writer.close()  # what was gathered was said before this
         super().silence()
         self._rest.clear()
-        self._outbox.clear()
-        self._wake_writer.set()
 
     # -- out --
 
-    def _send(self, line: bytes, exchange: Exchange | None = None) -> None:
-        if self._silent:
-            return
-        try:
-            pending = self._outbox.put(line, exchange, hold=self._gathering and exchange is not None)
-        except BufferError as error:
-            self._refuse(exchange, str(error))
-        except OSError as error:
-            self._break(error)
-        else:
-            self._gathering = self._gathering or exchange is not None
-            if pending is not None:
-                self._wake_writer.set()
-
-    async def _flush(self) -> None:
-        self._gathering = False
-        self._outbox.flush()
-        while self._outbox.backlog:
-            # Not the backend's wait: this descriptor may be closed under it.
-            await anyio.wait_writable(self._write_fd)
-            self._outbox.flush()
-
-    def _refuse(self, exchange: Exchange | None, why: str) -> None:
-        """The queue is full. The exchange is ended by the writer's task: its owner is in the middle of a step now."""
-        if exchange is None:
+    def _tell(self, line: bytes) -> None:
+        """What is no request of ours."""
+        if not self._writer.send(line):
+            why = self._writer.lacking(line)
             self.notes.add("a message was dropped: it does not read its stdin", why)
-            return
+
+    def _refuse(self, exchange: Exchange) -> None:
+        """The queue is full. The exchange is ended by the writer's task: its owner is in the middle of a step now."""
         self._refused.append(exchange)
-        self._wake_writer.set()
+        self._writer.wake()
+
+    def _withdrawn(self, exchange: Exchange) -> None:
+        if exchange.reach is NOT_SENT:
+            self._writer.withdraw(exchange)
 
     def _end_refused(self) -> None:
         refused, self._refused = self._refused, []
         for exchange in refused:
-            if self._open.pop(exchange.rpc_id, None) is exchange and not self._silent:
+            if self._requests.withdraw(exchange) and not self._silent:
                 exchange.end(
                     None, fault("the server does not read its stdin; what is queued for it is over the bound")
                 )
 
-    def _break(self, error: OSError) -> None:
-        self._outbox.clear()
+    def _broken(self) -> None:
+        error = self._writer.fault
+        assert error is not None
         self._on_over(
             self.hears_no_more if isinstance(error, BrokenPipeError) else f"write failed: {error.strerror}"
         )
