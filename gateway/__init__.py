@@ -4,6 +4,8 @@
 * `_exposure`    what a door shows and who carries out requests: `proxy`, one tool
 * `_direct`      the same: what the servers have, by name
 * `_endpoint`    one handler of the gateway's MCP methods, for every door
+* `_methods`     which method exists in which era
+* `_answers`     what a client has asked of us, and its answers
 * `_client_requests`  what we have asked of a client
 * `_stdio_door`  the server end of stdio
 * `_control`     the socket by which commands reach a running gateway; `_control_client`, their end of it

@@ -4,22 +4,18 @@ A door brings lines and takes lines; everything between is here, and here only: 
 flight in both directions, cancellation, progress. One `ClientSession` per client keeps what is in flight; the
 `Endpoint` behind it is shared and has no state, so a door with many clients opens many sessions of one endpoint.
 
-The era is a property of each request, not of the connection: a request that carries a 2026-07-28 envelope in `_meta` is
-answered with the stamps of that version, any other as the handshake versions want it. `METHODS` says which method
-exists in which era; what the exposure does not have, and the rest, is -32601.
+Which method exists in which era of the protocol stands in `_methods`, what becomes of a request that takes time in
+`_answers`, and what we ask of the client in `_client_requests`. What the exposure does not have is -32601, as is a
+method that nobody knows.
 
 A bad message harms nothing else: it is answered with a JSON-RPC error (when it can be answered at all) and the next
-line is read. An error in Greenroom itself is answered with -32603 and reported to `note`; no traceback is ever sent to
-a client.
+line is read. An error in Greenroom itself is answered with -32603 and reported to `note`.
 """
 
 from __future__ import annotations
 
-import enum
-import traceback
 from collections.abc import Callable, Mapping
 from functools import partial
-from pathlib import Path
 from typing import Any, Final, Protocol, cast
 
 import anyio
@@ -27,45 +23,11 @@ import attrs
 
 from ..protocol import jsonrpc as rpc
 from ..protocol.jsonrpc import RpcFault
+from ._answers import Answers, OpenJobs
 from ._client_requests import ClientRequests
 from ._exposure import Exposure
 from ._jobs import Job, Spawn
-from ._signed import ESCAPE, NAMED, result_without_ours, without_ours
-
-_UNCACHED: Final = {
-    "ttlMs": 0,
-    "cacheScope": "private",
-}  # what servers said of caching holds for them, not for us
-
-
-class Era(enum.Flag):
-    HANDSHAKE = enum.auto()
-    STATELESS = enum.auto()
-
-
-_BOTH: Final = Era.HANDSHAKE | Era.STATELESS
-_FRAMES_TOLD: Final = 4  # of a bug's traceback, the innermost
-LISTS: Final = frozenset({"tools/list", "resources/list", "resources/templates/list", "prompts/list"})
-METHODS: Final[Mapping[str, Era]] = {
-    "initialize": Era.HANDSHAKE,
-    "ping": Era.HANDSHAKE,
-    "server/discover": Era.STATELESS,
-    **dict.fromkeys(LISTS, _BOTH),
-    "tools/call": _BOTH,
-    "resources/read": _BOTH,
-    "prompts/get": _BOTH,
-    "completion/complete": _BOTH,
-    "resources/subscribe": Era.HANDSHAKE,
-    "resources/unsubscribe": Era.HANDSHAKE,
-    "logging/setLevel": Era.HANDSHAKE,
-    "subscriptions/listen": Era.STATELESS,
-}
-# The same by era: asked for every request, and naming a member of an enum, or asking it for another, is slow.
-_HANDSHAKE_METHODS: Final = frozenset(method for method, eras in METHODS.items() if Era.HANDSHAKE in eras)
-_STATELESS_METHODS: Final = frozenset(method for method, eras in METHODS.items() if Era.STATELESS in eras)
-# Those that may take time.
-_JOBS: Final = frozenset(METHODS) - LISTS - {"initialize", "ping", "server/discover"}
-_NOTHING: Final[Mapping[str, Any]] = {}
+from ._methods import JOBS, LISTS, no_method, stateless_meta
 
 
 class Outlet(Protocol):
@@ -117,11 +79,11 @@ class ClientSession:
         self._outlet = outlet
         self._send = outlet.send
         self._spawn = spawn
-        self._open: dict[bytes, Job] = {}
+        self._open = OpenJobs(endpoint.max_open)
+        self._answers = Answers(self._open, self._send, self.tell, endpoint.server_info(), endpoint.note)
         self._client_requests = ClientRequests(self._send)
-        self._closing = False
         self._lists_by: float | None = None  # until when its lists may wait, once it has asked for one
-        self._answer: Final[Mapping[str, Callable[[rpc.ClientMessage], Mapping[str, Any]]]] = {
+        self._at_once: Final[Mapping[str, Callable[[rpc.ClientMessage], Mapping[str, Any]]]] = {
             "initialize": self._initialize,
             "ping": self._ping,
             "server/discover": self._discover,
@@ -145,7 +107,7 @@ class ClientSession:
             envelope = rpc.read_client_line(line)
             key = rpc.read_id(envelope)
             method = envelope.method
-            if key and method in _JOBS:
+            if key and method in JOBS:
                 self._begin(method, envelope, key)
             else:
                 self._take(envelope, key)
@@ -155,7 +117,7 @@ class ClientSession:
             else:
                 self._refuse_unread(line, fault)
         except Exception as error:
-            self._send(self._bug_line(key, error))
+            self._send(self._answers.bug_line(key, error))
 
     def refuse_line(self, head: bytes, text: str) -> None:
         """A line was dropped unread; only its head was kept."""
@@ -170,13 +132,11 @@ class ClientSession:
 
     def refuse_new(self) -> None:
         """From here on new requests are refused; those in flight are still answered."""
-        self._closing = True
+        self._open.closing = True
 
     def close(self) -> None:
         """The client is gone: cancel what it asked for, answer nothing more."""
-        jobs, self._open = list(self._open.values()), {}
-        for job in jobs:
-            job.cancel()
+        self._open.cancel_all()
         self._client_requests.close()
         self._exposure.left(self)
 
@@ -190,10 +150,10 @@ class ClientSession:
             self._take_notification(method, envelope)
         elif method in LISTS and self._exposure.settling_time:
             self._list_later(method, envelope, key)
-        elif method in self._answer:
-            self._send(rpc.result_line(key, self._answer[method](envelope)))
+        elif method in self._at_once:
+            self._send(rpc.result_line(key, self._at_once[method](envelope)))
         else:
-            raise _not_found(method)
+            raise no_method(method)
 
     def _take_answer(self, envelope: rpc.ClientMessage, key: bytes) -> None:
         if not bytes(envelope.result) and not bytes(envelope.error):
@@ -236,7 +196,7 @@ class ClientSession:
             "capabilities": self._exposure.capabilities(),
             **self._instructions(),
         }
-        return self._stamped(result, cacheable=True)
+        return self._answers.stamped(result, cacheable=True)
 
     def _instructions(self) -> dict[str, str]:
         text = self._exposure.instructions()
@@ -247,15 +207,16 @@ class ClientSession:
         modern = self._is_modern(envelope.method, rpc.read_object(envelope.params).get("_meta"))
         result = self._exposure.listing(envelope.method, modern=modern)
         if result is None:
-            raise _not_found(envelope.method)
-        return self._stamped(result, cacheable=True) if modern else result
+            raise no_method(envelope.method)
+        return self._answers.stamped(result, cacheable=True) if modern else result
 
     def _list_later(self, method: str, envelope: rpc.ClientMessage, key: bytes) -> None:
         """Part of what the lists would show is still being learned. All lists of one client wait until the same
         moment."""
-        job = Job(self, self._spawn, key, method, envelope.params)
+        job = Job(self._answers, self._spawn, key, method, envelope.params)
+        job.client = self
         self._look_into(job)
-        self._admit(key)
+        self._open.admit(key)
         self._open[key] = job
         if self._lists_by is None:
             self._lists_by = anyio.current_time() + self._exposure.settling_time
@@ -268,22 +229,24 @@ class ClientSession:
         if result is not None:
             job.answer(result)
         else:
-            fault = _not_found(job.method)
+            fault = no_method(job.method)
             job.fail(fault.code, fault.message)
 
     def _begin(self, method: str, envelope: rpc.ClientMessage, key: bytes) -> None:
         """A request that may take time is a job."""
-        job = Job(self, self._spawn, key, method, envelope.params)
+        job = Job(self._answers, self._spawn, key, method, envelope.params)
+        job.client = self
         if method == "tools/call":
             job.plain = rpc.read_plain_call(envelope.params)
         if job.plain is None:
             self._look_into(job)
-        if self._closing or key in self._open or len(self._open) >= self._endpoint.max_open:
-            self._admit(key)  # raises
-        self._open[key] = job
+        jobs = self._open
+        if jobs.closing or key in jobs or len(jobs) >= jobs.limit:
+            jobs.admit(key)  # raises
+        jobs[key] = job
         try:
             if not self._exposure.begin(job):
-                raise _not_found(job.method)
+                raise no_method(job.method)
         except Exception as error:
             job.broke(error)
 
@@ -294,15 +257,6 @@ class ClientSession:
         job.modern = self._is_modern(job.method, job.meta)
         if job.meta is not None:
             job.token = job.meta.get("progressToken")
-
-    def _admit(self, key: bytes) -> None:
-        if self._closing:
-            raise RpcFault(rpc.OVERLOADED, "The gateway is shutting down; nothing was called.")
-        if key in self._open:
-            raise RpcFault(rpc.INVALID_REQUEST, "Invalid request: a call with this id is still in flight.")
-        if len(self._open) >= self._endpoint.max_open:
-            text = f"Too many calls in flight ({len(self._open)}); nothing was called. Retry when some have ended."
-            raise RpcFault(rpc.OVERLOADED, text)
 
     def _cancelled(self, envelope: rpc.ClientMessage) -> None:
         """An id that is unknown, or has just been answered, is no error: the answer and the cancellation crossed."""
@@ -316,16 +270,12 @@ class ClientSession:
 
     def _is_modern(self, method: str, meta: object) -> bool:
         """Whether a request is of 2026-07-28. Raises `RpcFault` when it cannot be served as what it is."""
-        said = cast("Mapping[str, Any]", meta) if isinstance(meta, dict) else _NOTHING
-        version: object = said.get(rpc.VERSION_KEY)
-        if version is not None and version not in rpc.MODERN_VERSIONS:
-            data = {"supported": list(rpc.MODERN_VERSIONS), "requested": str(version)}
-            raise RpcFault(rpc.UNSUPPORTED_VERSION, f"Unsupported protocol version: {version}", data)
-        if method not in (_HANDSHAKE_METHODS if version is None else _STATELESS_METHODS):
-            raise _not_found(method)
-        if version is None:
+        said = stateless_meta(method, meta)
+        if said is None:
             return False
-        self._learn(said.get(rpc.CAPABILITIES_KEY), modern=True)
+        capabilities = said.get(rpc.CAPABILITIES_KEY)
+        if not (self.modern and self._introduced and capabilities == self.capabilities):
+            self._learn(capabilities, modern=True)
         return True
 
     def _learn(self, capabilities: object, *, modern: bool) -> None:
@@ -337,79 +287,9 @@ class ClientSession:
             self.capabilities = said
             self._exposure.came(self)
 
-    # ---- what goes out: for the exposure, and the sink of our jobs -----------------------------------------------
+    # ---- what goes out -------------------------------------------------------------------------------------------
 
     def tell(self, method: str, params: Mapping[str, Any] | None = None) -> None:
         """Send a notification. A client that does not keep up does without it."""
         if not self._outlet.busy:
             self._send(rpc.encode_notification(method, params, rpc.encode))
-
-    def job_done(self, job: Job, result: Mapping[str, Any] | None, error: RpcFault | None) -> None:
-        try:
-            if error is not None:
-                line = rpc.error_line(job.key, error)
-            else:
-                result = result or {}
-                stamped = self._stamped(result, cacheable=job.method in LISTS) if job.modern else result
-                line = rpc.result_line(job.key, stamped)
-        except Exception as problem:
-            line = self._unsayable(job, problem)
-        self._answer_job(job, line)
-
-    def job_raw(self, job: Job, result: bytes, *, modern: bool) -> None:
-        try:
-            if result.find(NAMED) >= 0 or result.find(ESCAPE) >= 0:
-                result = result_without_ours(result)
-            if job.modern:
-                cached = _UNCACHED if job.method == "resources/read" else {}
-                result = rpc.for_modern(result, {rpc.SERVER_INFO_KEY: self._endpoint.server_info()}, cached)
-            elif modern:
-                result = rpc.for_handshake(result)
-            line = rpc.raw_line(job.key, result)
-        except Exception as problem:
-            line = self._unsayable(job, problem)
-        self._answer_job(job, line)
-
-    def _answer_job(self, job: Job, line: bytes) -> None:
-        """The one place where a request of the client's is taken off the open ones to be answered: its line is made
-        by now, so nothing can come between."""
-        if self._open.pop(job.key, None) is None or self._send(line):
-            return
-        text = (
-            f"The answer ({len(line)} bytes) was dropped: the client does not read what was sent before it."
-        )
-        self._send(rpc.error_line(job.key, RpcFault(rpc.OVERLOADED, text)))
-
-    def _unsayable(self, job: Job, problem: Exception) -> bytes:
-        """The error in place of an answer that cannot be written. What a server said is its own affair; anything else
-        is ours."""
-        if not isinstance(problem, rpc.UNWRITABLE):
-            return self._bug_line(job.key, problem)
-        why = "it is nested too deeply" if isinstance(problem, RecursionError) else str(problem)
-        text = f"The answer to {job.method} cannot be passed on: {why}. Its server must send it otherwise."
-        return rpc.error_line(job.key, RpcFault(rpc.INTERNAL_ERROR, text))
-
-    def job_progress(self, job: Job, params: Mapping[str, Any]) -> None:
-        self.tell(rpc.PROGRESS, {**without_ours(params), "progressToken": job.token})
-
-    def job_broke(self, job: Job, error: Exception) -> None:
-        self._answer_job(job, self._bug_line(job.key, error))
-
-    def _bug_line(self, key: bytes, error: Exception) -> bytes:
-        # Its kind and its place, and not its words, which may quote what was passed on.
-        frames = traceback.extract_tb(error.__traceback__)[-_FRAMES_TOLD:]
-        places = [f"{Path(frame.filename).name}, line {frame.lineno}" for frame in frames]
-        where = f" at {', from '.join(reversed(places))}" if places else ""
-        self._endpoint.note(f"a bug in Greenroom, please report it: {type(error).__name__}{where}")
-        fault = RpcFault(rpc.INTERNAL_ERROR, "Internal error in the gateway; its log has the details.")
-        return rpc.error_line(key, fault)
-
-    def _stamped(self, result: Mapping[str, Any], *, cacheable: bool = False) -> dict[str, Any]:
-        """What 2026-07-28 wants on every result, and on those a client may cache."""
-        stamped: dict[str, Any] = {"resultType": "complete", **(_UNCACHED if cacheable else {}), **result}
-        stamped["_meta"] = {**(result.get("_meta") or {}), rpc.SERVER_INFO_KEY: self._endpoint.server_info()}
-        return stamped
-
-
-def _not_found(method: str) -> RpcFault:
-    return RpcFault(rpc.METHOD_NOT_FOUND, f"Method not found: {method}")

@@ -23,7 +23,7 @@ Spawn = Callable[[Work], object]
 
 
 class Sink(Protocol):
-    """Where a job's answer goes: the client session it came from."""
+    """Where a job's answer goes."""
 
     def job_done(self, job: Job, result: Mapping[str, Any] | None, error: RpcFault | None) -> None: ...
 
@@ -45,6 +45,7 @@ class Job:
     A tools/call with nothing but a name and arguments is `plain`: it has no `params`, no `meta` and no token.
     """
 
+    client: Any = None  # whose request it is
     plain: PlainCall | None = None
     params: Mapping[str, msgspec.Raw] = {}  # never written to
     meta: Mapping[str, Any] | None = None
@@ -85,11 +86,6 @@ class Job:
             self._ended = True  # `_end`, here because nearly every call of a tool ends here
             self._call = None
             self._sink.job_raw(self, result, modern=modern)
-
-    @property
-    def client(self) -> Any:
-        """Whose request it is."""
-        return self._sink
 
     @property
     def ended(self) -> bool:

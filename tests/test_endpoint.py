@@ -1186,7 +1186,7 @@ def test_what_a_result_says_beside_its_content_stays_when_it_is_stamped() -> Non
     assert meta["greenroom/details"]["mode"] == "status"
     assert meta["io.modelcontextprotocol/serverInfo"]["name"] == "greenroom"
     said = {"resultType": "input_required", "ttlMs": 5}
-    assert {**Client().talk._stamped(said, cacheable=True), "_meta": 0} == {
+    assert {**Client().talk._answers.stamped(said, cacheable=True), "_meta": 0} == {
         **said, "cacheScope": "private", "_meta": 0,
     }  # fmt: skip
 

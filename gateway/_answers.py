@@ -1,0 +1,136 @@
+"""The requests of one client that have no answer yet, and the answers they get.
+
+A request is taken off the open ones in the step that sends its answer, and in no other place but a cancellation. The
+answer is what an exposure says, stamped as the era of its request wants. What cannot be written is answered with an
+error that says why; a bug of ours with -32603, and no traceback is ever sent.
+"""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from ..protocol import jsonrpc as rpc
+from ..protocol.jsonrpc import RpcFault
+from ._jobs import Job
+from ._methods import LISTS
+from ._signed import ESCAPE, NAMED, result_without_ours, without_ours
+
+_UNCACHED: Final = {
+    "ttlMs": 0,
+    "cacheScope": "private",
+}  # what servers said of caching holds for them, not for us
+_FRAMES_TOLD: Final = 4  # of a bug's traceback, the innermost
+
+
+class OpenJobs(dict[bytes, Job]):
+    """By their ids as the client wrote them. `limit` bounds their number; once `closing`, none is added."""
+
+    def __init__(self, limit: int) -> None:
+        super().__init__()
+        self.limit = limit
+        self.closing = False
+
+    def admit(self, key: bytes) -> None:
+        """Raises `RpcFault` when there is no place for one more of this id."""
+        if self.closing:
+            raise RpcFault(rpc.OVERLOADED, "The gateway is shutting down; nothing was called.")
+        if key in self:
+            raise RpcFault(rpc.INVALID_REQUEST, "Invalid request: a call with this id is still in flight.")
+        if len(self) >= self.limit:
+            text = f"Too many calls in flight ({len(self)}); nothing was called. Retry when some have ended."
+            raise RpcFault(rpc.OVERLOADED, text)
+
+    def cancel_all(self) -> None:
+        """The client is gone."""
+        jobs = list(self.values())
+        self.clear()
+        for job in jobs:
+            job.cancel()
+
+
+class Answers:
+    """The sink of a client's jobs. `send` takes lines, `tell` notifications; `note` hears of bugs."""
+
+    def __init__(
+        self,
+        jobs: OpenJobs,
+        send: Callable[[bytes], bool],
+        tell: Callable[[str, Mapping[str, Any]], None],
+        server_info: Mapping[str, str],
+        note: Callable[[str], None],
+    ) -> None:
+        self._jobs = jobs
+        self._send = send
+        self._tell = tell
+        self._server_info = server_info
+        self._note = note
+
+    def job_done(self, job: Job, result: Mapping[str, Any] | None, error: RpcFault | None) -> None:
+        try:
+            if error is not None:
+                line = rpc.error_line(job.key, error)
+            else:
+                result = result or {}
+                stamped = self.stamped(result, cacheable=job.method in LISTS) if job.modern else result
+                line = rpc.result_line(job.key, stamped)
+        except Exception as problem:
+            line = self._unsayable(job, problem)
+        self._answer(job, line)
+
+    def job_raw(self, job: Job, result: bytes, *, modern: bool) -> None:
+        try:
+            if result.find(NAMED) >= 0 or result.find(ESCAPE) >= 0:
+                result = result_without_ours(result)
+            if job.modern:
+                cached = _UNCACHED if job.method == "resources/read" else {}
+                result = rpc.for_modern(result, {rpc.SERVER_INFO_KEY: self._server_info}, cached)
+            elif modern:
+                result = rpc.for_handshake(result)
+            line = rpc.raw_line(job.key, result)
+        except Exception as problem:
+            line = self._unsayable(job, problem)
+        self._answer(job, line)
+
+    def job_progress(self, job: Job, params: Mapping[str, Any]) -> None:
+        self._tell(rpc.PROGRESS, {**without_ours(params), "progressToken": job.token})
+
+    def job_broke(self, job: Job, error: Exception) -> None:
+        self._answer(job, self.bug_line(job.key, error))
+
+    def _answer(self, job: Job, line: bytes) -> None:
+        """The one place where a request of the client's is taken off the open ones to be answered: its line is made
+        by now, so nothing can come between."""
+        if self._jobs.pop(job.key, None) is None or self._send(line):
+            return
+        text = (
+            f"The answer ({len(line)} bytes) was dropped: the client does not read what was sent before it."
+        )
+        self._send(rpc.error_line(job.key, RpcFault(rpc.OVERLOADED, text)))
+
+    def _unsayable(self, job: Job, problem: Exception) -> bytes:
+        """The error in place of an answer that cannot be written. What a server said is its own affair; anything else
+        is ours."""
+        if not isinstance(problem, rpc.UNWRITABLE):
+            return self.bug_line(job.key, problem)
+        why = "it is nested too deeply" if isinstance(problem, RecursionError) else str(problem)
+        text = f"The answer to {job.method} cannot be passed on: {why}. Its server must send it otherwise."
+        return rpc.error_line(job.key, RpcFault(rpc.INTERNAL_ERROR, text))
+
+    def bug_line(self, key: bytes, error: Exception) -> bytes:
+        """The answer in place of one that a bug of ours prevents; reports it."""
+        # Its kind and its place, and not its words, which may quote what was passed on.
+        frames = traceback.extract_tb(error.__traceback__)[-_FRAMES_TOLD:]
+        places = [f"{Path(frame.filename).name}, line {frame.lineno}" for frame in frames]
+        where = f" at {', from '.join(reversed(places))}" if places else ""
+        self._note(f"a bug in Greenroom, please report it: {type(error).__name__}{where}")
+        fault = RpcFault(rpc.INTERNAL_ERROR, "Internal error in the gateway; its log has the details.")
+        return rpc.error_line(key, fault)
+
+    def stamped(self, result: Mapping[str, Any], *, cacheable: bool = False) -> dict[str, Any]:
+        """What 2026-07-28 wants on every result, and on those a client may cache."""
+        stamped: dict[str, Any] = {"resultType": "complete", **(_UNCACHED if cacheable else {}), **result}
+        stamped["_meta"] = {**(result.get("_meta") or {}), rpc.SERVER_INFO_KEY: self._server_info}
+        return stamped
