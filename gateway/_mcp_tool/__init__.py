@@ -1,7 +1,8 @@
 """The `mcp` tool: every server behind one tool of constant size.
 
 * `_definition`  what a client sees, and how a request is read
-* `_tool`        `McpTool`: the modes carried out; `CatalogueReader`: those that only look
+* `_tool`        `McpTool`: the modes carried out
+* `_reader`      `CatalogueReader`: those that only look
 * `_texts`       what the looking modes say
 * `_refusals`    what is said when it did not go well
 * `_outcome`     from a server's answer to what the model reads
@@ -15,8 +16,9 @@ from ._answer import Answer
 from ._ask import ask
 from ._definition import DEFINITION, NAME, Mode, Request, parse_args, parse_request
 from ._hints import FOR_MODELS, FOR_PEOPLE, Hints
+from ._reader import CatalogueReader
 from ._spill import Spill
-from ._tool import CatalogueReader, McpTool
+from ._tool import McpTool
 
 __all__ = [
     "DEFINITION",

@@ -1,19 +1,18 @@
 """The `mcp` tool at work: each request is read, answered from what is known, or carried out.
 
-Looking (status, list, search, describe, instructions) never touches a server; a `CatalogueReader` does it for any
-`Catalogue`, a running room or only its cache. It is work in slices, and answered in the step that read the request when
-one slice does it; with thousands of tools the rest is a task's, and everybody else has a turn between two slices.
-Calling and connecting need a `Room`: a name the index knows goes straight to `start_call`, without a task; only a name
-it does not know, whose server may yet turn out to have it, is worth one.
+What only looks (status, list, search, describe, instructions) is a `CatalogueReader`'s. It is work in slices, and
+answered in the step that read the request when one slice does it; with thousands of tools the rest is a task's, and
+everybody else has a turn between two slices. Calling and connecting need a `Room`: a name the index knows goes straight
+to `start_call`, without a task; only a name it does not know, whose server may yet turn out to have it, is worth one.
 
 Whatever is answered is held to the output guard, and what it cuts is kept in a file.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from functools import partial
-from typing import Any, Final
+from typing import Any
 
 import anyio.lowlevel
 import anyio.to_thread
@@ -31,231 +30,17 @@ from ...protocol.errors import (
 )
 from ...protocol.index import Ambiguous, Missing, Target
 from ...protocol.large_json import LARGE
-from ...protocol.names import has_prefix
-from ...protocol.search import SearchPage, search, searching_matching
-from ...protocol.slices import Pace, Slices, finish
-from ...protocol.status import ServerStatus
+from ...protocol.slices import Slices
 from .._jobs import Job
-from .._room import CallLike, Catalogue, Room
+from .._room import CallLike, Room
 from .._suspended import SuspendableCall, SuspendedCalls
 from . import _refusals as refusals
-from . import _texts as texts
 from ._answer import Answer
-from ._definition import MOST_LINES, Mode, Request, parse_request
+from ._definition import Mode, Request, parse_request
 from ._hints import FOR_MODELS, Hints
 from ._outcome import Outcome, decode_result, making_outcome, outcome_of, outcome_of_large
-from ._pages import Bounds
-from ._patterns import matcher
+from ._reader import CatalogueReader
 from ._spill import Spill
-from ._unknown import is_unknown
-
-_A_PIECE: Final = 20  # names compared: a tenth of a millisecond
-_SEEN: Final = 200  # rows looked at in passing: the same
-_NOTHING_YET: Final[tuple[None, ...]] = ()  # to yield from, in what is one slice
-
-
-class CatalogueReader:
-    """Answers the modes that only look."""
-
-    def __init__(self, catalogue: Catalogue, *, hints: Hints = FOR_MODELS) -> None:
-        self._catalogue = catalogue
-        self._hints = hints
-        self._answers: Final[Mapping[Mode, Callable[[Request], Slices[Answer]]]] = {
-            Mode.STATUS: self._status,
-            Mode.LIST: self._list,
-            Mode.SEARCH: self._search,
-            Mode.DESCRIBE: self._describe,
-            Mode.INSTRUCTIONS: self._instructions,
-        }
-
-    def answer(self, request: Request) -> Answer:
-        """The answer to a request that only looks, in one go."""
-        return finish(self.answering(request))
-
-    def answering(self, request: Request) -> Slices[Answer]:
-        """The same in slices."""
-        return self._answers[request.mode](request)
-
-    def rows(self, server: str | None = None) -> Slices[list[ServerStatus]]:
-        """One row per server, in the order of the configuration: that of its shared address where there is one. Of one
-        server alone, if given.
-
-        A server whose definition is broken has no actor to report it, and is shown all the same, after the others.
-        """
-        broken = self._catalogue.config.broken
-        found: dict[str, ServerStatus] = {
-            name: ServerStatus(name, broken=str(why))
-            for name, why in broken.items()
-            if server in (None, name)
-        }
-        rows, pace = (yield from self._catalogue.surveying(server)), Pace()
-        if pace.due(len(rows) // _SEEN):
-            yield
-        for row in rows:
-            if row.server not in broken and (row.scope == "shared" or row.server not in found):
-                found[row.server] = row
-        if pace.due(len(rows) // _SEEN):
-            yield
-        return [found[name] for name in self._names() if name in found]
-
-    @property
-    def bounds(self) -> Bounds:
-        settings = self._catalogue.config.settings
-        return Bounds(settings.output_max_bytes, settings.output_max_lines)
-
-    def refusal(self, mode: Mode, server: str | None) -> Answer | None:
-        """Why nothing can be asked of `server`, if so."""
-        config = self._catalogue.config
-        if server is None:
-            return None
-        if server in config.broken:
-            return refusals.broken_server(mode.value, server, str(config.broken[server]))
-        definition = config.servers.get(server)
-        if definition is None:
-            return refusals.unknown_server(mode.value, server, self._names(), self._hints)
-        return refusals.disabled_server(mode.value, server) if definition.disabled else None
-
-    def missing(
-        self, mode: Mode, tool: str, server: str | None, *, connected_now: bool = False
-    ) -> Slices[Answer]:
-        """No such tool: whose it would be if that server could be used, or else what there is instead."""
-        unusable = self._unusable_owner(tool) if server is None else None
-        if unusable is not None:
-            refusal = self.refusal(mode, unusable)
-            assert refusal is not None
-            return refusal
-        unknown = [] if connected_now else (yield from self.unknown(server))
-        owners, pace = list[ServerStatus](), Pace()
-        for number, row in enumerate(unknown):
-            if server is not None or has_prefix(tool, row.server):
-                owners.append(row)
-            if number % _A_PIECE == 0 and pace.due():
-                yield
-        if owners:
-            return refusals.not_known_yet(mode.value, tool, owners, self._hints)
-        index = self._catalogue.index
-        yield from index.preparing()
-        names = [target.name for target in index.tools(server)] if server else []
-        return refusals.unknown_tool(
-            mode.value,
-            tool,
-            server=server,
-            names=names,
-            suggestions=index.suggest(tool),
-            connected_now=connected_now,
-            unknown=unknown,
-            hints=self._hints,
-        )
-
-    def _unusable_owner(self, tool: str) -> str | None:
-        """The disabled or broken server whose prefix `tool` has: the index knows nothing of either."""
-        config = self._catalogue.config
-        disabled = (name for name, definition in config.servers.items() if definition.disabled)
-        return max(
-            (name for name in (*config.broken, *disabled) if has_prefix(tool, name)), key=len, default=None
-        )
-
-    def listing(self, server: str, *, limit: int = MOST_LINES, offset: int = 0) -> Slices[Answer]:
-        row = next(iter((yield from self.rows(server))), None)
-        if row is None:
-            return refusals.unknown_server("list", server, self._names(), self._hints)
-        catalogue = self._catalogue
-        return texts.server_list(
-            row,
-            catalogue.index.tools(server),
-            catalogue.entry(server),
-            self._hints,
-            limit=limit,
-            offset=offset,
-            bounds=self.bounds,
-        )
-
-    def _names(self) -> Sequence[str]:
-        config = self._catalogue.config
-        return [*config.servers, *(name for name in config.broken if name not in config.servers)]
-
-    def _status(self, request: Request) -> Slices[Answer]:
-        rows = yield from self.rows()
-        return (
-            yield from texts.status(
-                rows, self._hints, limit=request.limit, offset=request.offset, bounds=self.bounds
-            )
-        )
-
-    def _list(self, request: Request) -> Slices[Answer]:
-        yield from self._catalogue.index.preparing_names()
-        refusal = self.refusal(request.mode, request.subject)
-        if refusal is not None:
-            return refusal
-        return (yield from self.listing(request.subject, limit=request.limit, offset=request.offset))
-
-    def _instructions(self, request: Request) -> Slices[Answer]:
-        yield from _NOTHING_YET
-        server = request.subject
-        refusal = self.refusal(request.mode, server)
-        return refusal or texts.instructions(server, self._catalogue.entry(server), self._hints)
-
-    def _describe(self, request: Request) -> Slices[Answer]:
-        refusal = self.refusal(request.mode, request.server)
-        if refusal is not None:
-            return refusal
-        index = self._catalogue.index
-        yield from index.preparing_names()
-        found = index.resolve(request.subject, request.server)
-        if isinstance(found, Ambiguous):
-            return refusals.ambiguous_tool("describe", request.subject, found.candidates)
-        if isinstance(found, Missing):
-            return (yield from self.missing(request.mode, request.subject, request.server))
-        return texts.describe(found)
-
-    def _search(self, request: Request) -> Slices[Answer]:
-        refusal = self.refusal(request.mode, request.server)
-        if refusal is not None:
-            return refusal
-        query = request.subject
-        if not query.strip() and request.server is None:
-            return refusals.refused_request(
-                "search", UsageError("Search query cannot be empty", code="empty_query")
-            )
-        where = {"server": request.server, "limit": request.limit, "offset": request.offset}
-        try:
-            page = yield from self._page(request, where)
-        except UsageError as error:
-            return refusals.refused_request("search", error)
-        unknown = yield from self.unknown(request.server)
-        return texts.search(
-            query,
-            page,
-            server=request.server,
-            full=request.include_schemas,
-            offset=request.offset,
-            connecting=[row.server for row in unknown if _is_merely_connecting(row)],
-            unknown=[row for row in unknown if not _is_merely_connecting(row)],
-            hints=self._hints,
-            bounds=self.bounds,
-        )
-
-    def unknown(self, server: str | None = None) -> Slices[list[ServerStatus]]:
-        """The servers that nothing is known of yet (or that one, if so)."""
-        rows, pace = (yield from self.rows(server)), Pace()
-        if pace.due(len(rows) // _SEEN):
-            yield
-        found = [row for row in rows if is_unknown(row)]
-        if pace.due(len(rows) // _SEEN):
-            yield
-        return found
-
-    def _page(self, request: Request, where: Mapping[str, Any]) -> Slices[SearchPage]:
-        index = self._catalogue.index
-        if request.regex and request.subject.strip():
-            return (yield from searching_matching(index, matcher(request.subject), **where))
-        yield from index.preparing()
-        return search(index, request.subject, **where)
-
-
-def _is_merely_connecting(row: ServerStatus) -> bool:
-    """It will be known in a moment."""
-    return row.connecting and row.waiting_for is None
 
 
 class McpTool:
