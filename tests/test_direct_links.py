@@ -13,7 +13,7 @@ from mcp import types
 from tests.support.said import asked, said
 from tests.support.whole import RawClient, direct_door
 
-from greenroom.gateway._direct._door import Direct
+from greenroom.gateway._direct._calls import DirectCalls
 from greenroom.gateway._direct._links import LINK, Links
 from greenroom.gateway._direct._readable import readable, readable_tool
 
@@ -183,7 +183,7 @@ def test_the_short_way_of_a_plain_call_finds_the_results_that_clients_refuse(
     job: Any = SimpleNamespace(answer_raw=lambda result, modern: told.append(result), broke=told.append)
     call: Any = SimpleNamespace(result=result, error=None, protocol_version="2025-11-25")
     door: Any = None  # asked for nothing by a result without links
-    Direct._tool_ended(door, job, "a", call)
+    DirectCalls._tool_ended(door, job, "a", call)
     assert (told == [result]) is passes
     assert isinstance(json.loads(told[0])["content"], list) or passes
 

@@ -27,7 +27,7 @@ from greenroom.actors import Greeting, Learn, ServerRequest
 from greenroom.gateway._client_host import ClientHost
 from greenroom.gateway._direct import Direct
 from greenroom.gateway._direct import _answers as answers
-from greenroom.gateway._direct._direct_client import DirectClient
+from greenroom.gateway._direct._direct_client import DirectClient, DirectClients
 from greenroom.gateway._direct._readable import readable, readable_tool
 from greenroom.gateway._endpoint import Endpoint
 from greenroom.gateway._exposure import Proxy
@@ -917,7 +917,7 @@ def test_whatever_points_to_a_resource_is_remembered_for_who_was_given_it(
             call.result = json.dumps(result).encode()
             job: Any = Ended(method=method, client=client.talk)
             job.plain, job.answer_raw = None, lambda raw, modern: job.answer(raw)
-            direct._ended(job, "a", call)
+            direct._calls._ended(job, "a", call)
             assert direct._direct_clients[client.talk].links.giver("x:/part") == "a"
 
     run_virtual(backend, body)
@@ -1048,7 +1048,8 @@ def test_a_change_is_announced_when_it_can_be_seen(backend: str) -> None:
 
     async def body() -> None:
         direct: Any = Direct.__new__(Direct)
-        direct._room, direct._direct_clients = Changing(), {}
+        room: Any = Changing()
+        direct._room, direct._direct_clients = room, DirectClients(room)
         direct._shown = SimpleNamespace(changing=looked)
         async with anyio.create_task_group() as group:
             await group.start(direct.watch)

@@ -149,6 +149,33 @@ class DirectClient:
             self._room.unwatch_resource(place)
 
 
+class DirectClients(dict["Client", DirectClient]):
+    """All clients of the door."""
+
+    def __init__(self, room: DirectRoom) -> None:
+        super().__init__()
+        self._room = room
+
+    def of(self, client: Client) -> DirectClient:
+        """It may ask for something before it has introduced itself."""
+        if client not in self:
+            self[client] = DirectClient(self._room, client)
+        return self[client]
+
+    def tell_change(self, method: str) -> None:
+        for direct_client in tuple(self.values()):
+            direct_client.tell_change(method)
+
+    def tell_update(self, server: str, params: Mapping[str, Any]) -> None:
+        for direct_client in tuple(self.values()):
+            direct_client.tell_update(server, params)
+
+    def learn_links(self, client: Client, server: str, result: bytes) -> None:
+        direct_client = self.get(client)
+        if direct_client is not None:  # else it has left
+            direct_client.links.learn(server, result)
+
+
 def _covers(place: Place, server: str, uri: str) -> bool:
     return place.server == server and (
         uri == place.original or uri.startswith(place.original.rstrip("/") + "/")

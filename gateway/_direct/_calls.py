@@ -1,0 +1,175 @@
+"""One request at the direct door, once it is known which server it is for: sent, and ended by callback.
+
+The parameters stay the bytes the client wrote, but for the name. A request of 2026-07-28 may end by asking for input:
+the state that its client brings back is the server's own, signed, so that it reaches that server and no other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Any, Final, cast
+
+import msgspec
+
+from ...protocol import jsonrpc as rpc
+from ...protocol.errors import GreenroomError, TaskNeeded
+from ...protocol.index import Target
+from .._jobs import Job
+from .._room import DirectRoom, WholeCall
+from .._signed import question_of, without_ours
+from .._suspended import StateSigner, SuspendableCall, SuspendedCalls
+from . import _answers as answers
+from ._direct_client import DirectClients
+from ._links import LINK
+from ._readable import CONTENT, LIST, readable_tool
+
+_STATE: Final = "requestState"
+_REQUESTS: Final = "inputRequests"
+_POINTING: Final = ("resources/read", "prompts/get")
+
+
+class DirectCalls:
+    """Sends the requests of all clients."""
+
+    def __init__(self, room: DirectRoom, clients: DirectClients, suspended: SuspendedCalls) -> None:
+        self._room = room
+        self._start_request = room.start_request
+        self._clients = clients
+        self._suspended = suspended
+        self._signer = StateSigner()
+        self._levels: dict[str, str] = {}  # what older servers were told for a newer client
+
+    def start_tool(self, job: Job, target: Target) -> None:
+        """The short way, for a call that says nothing but the name and the arguments. Raises what refuses it."""
+        if target.needs_task:
+            raise TaskNeeded.of(target.name, target.server)
+        plain = job.plain
+        if plain is None:
+            self.start(job, target.server, "name", target.original, target)
+            return
+        call = self._start_request(
+            target.server,
+            "tools/call",
+            plain.renamed(target.original),
+            partial(self._tool_ended, job, target.server),
+            tool=target.name,
+            replayable=target.is_harmless,
+        )
+        job.follow(call)
+
+    def start(self, job: Job, server: str, key: str, own: Any, target: Target | None = None) -> None:
+        """Send the client's parameters with the server's `own` spelling under `key`. Raises what refuses it."""
+        params: dict[str, Any] = {**job.params, key: own}
+        params.pop("task", None)  # tasks are not declared here, so it means nothing (2025-11-25, tasks)
+        if job.meta is not None:
+            params["_meta"] = without_ours({"_meta": self._own_meta(job, server)})["_meta"]
+        if job.modern:
+            self._start_modern(job, server, params, target)
+            return
+        call = self._start_request(
+            server,
+            job.method,
+            params,
+            job.concluded_by(self._ended, job, server),
+            tool=target.name if target is not None else None,
+            on_progress=job.progress if job.token is not None else None,
+            replayable=target is not None and target.is_harmless,
+        )
+        job.follow(call)
+
+    def _tool_ended(self, job: Job, server: str, call: WholeCall) -> None:
+        """The end of a plain call, in as few steps as can be: what a result may need besides is seen in its bytes.
+        (`find`, because `in` raises and catches an error first, which costs ten times as much as the look.)"""
+        try:
+            result = call.result
+            if result is None:
+                answers.end(job, call)
+                return
+            if result.find(LINK) >= 0:
+                self._clients.learn_links(job.client, server, result)
+            at = result.find(CONTENT)
+            if at < 0 or result[at + 10 : at + 12] not in LIST:
+                result = readable_tool(result)
+            job.answer_raw(result, modern=call.protocol_version in rpc.MODERN_VERSIONS)
+        except Exception as error:
+            job.broke(error)
+
+    def _ended(self, job: Job, server: str, call: WholeCall) -> None:
+        """Of a tool or of anything else: a prompt's messages and what was read point to resources, too."""
+        result = call.result
+        if result is not None and (job.method in _POINTING or result.find(LINK) >= 0):
+            self._clients.learn_links(job.client, server, result)
+        answers.end(job, call)
+
+    def _own_meta(self, job: Job, server: str) -> Mapping[str, Any]:
+        """What the client says beyond who it is. An older server is told the level the older way."""
+        assert job.meta is not None
+        level = job.meta.get(rpc.LOG_LEVEL_KEY)
+        if (
+            isinstance(level, str)
+            and self._levels.get(server) != level
+            and not self._room.is_stateless(server)
+        ):
+            self._room.set_log_level(level, server)
+            self._levels[server] = level
+        return {
+            key: value
+            for key, value in job.meta.items()
+            if key == rpc.LOG_LEVEL_KEY or not (key.startswith(rpc.META) or key == "progressToken")
+        }
+
+    def _start_modern(self, job: Job, server: str, params: dict[str, Any], target: Target | None) -> None:
+        state = rpc.read_value(job.params.get(_STATE))
+        what = (server, job.method, str(params.get("name", params.get("uri", ""))))
+        if isinstance(state, str):
+            if self._suspended.resume(job, state) is not None:
+                return
+            params[_STATE] = self._signer.verify(state, *what)
+        suspendable = SuspendableCall(self._suspended, job, server, partial(self._modern_ended, what))
+        try:
+            call = self._start_request(
+                server,
+                job.method,
+                params,
+                suspendable.ended,
+                tool=target.name if target is not None else None,
+                on_progress=suspendable.progress if job.token is not None else None,
+                replayable=target is not None and target.is_harmless,
+                takes_inputs=True,
+            )
+        except GreenroomError:
+            suspendable.refused()
+            raise
+        suspendable.follow(call)
+
+    def _modern_ended(self, what: tuple[str, ...], job: Job, call: WholeCall) -> None:
+        if call.result is not None and b"input_required" in call.result:
+            job.answer_raw(self._with_signed_state(call.result, what), modern=True)
+        else:
+            self._ended(job, what[0], call)
+
+    def _with_signed_state(self, result: bytes, what: tuple[str, ...]) -> bytes:
+        parts = rpc.read_parts(msgspec.Raw(result))
+        if rpc.read_value(parts.get("resultType")) != "input_required":
+            return result
+        state = rpc.read_value(parts.get(_STATE))
+        signed_state = {_STATE: self._signer.sign(state, *what)} if isinstance(state, str) else {}
+        return rpc.encode({**parts, **signed_state, **_asked_by(what[0], parts)})
+
+
+def _asked_by(server: str, parts: Mapping[str, Any]) -> dict[str, Any]:
+    """The questions that a server of 2026-07-28 asks with its result, each with the server's name."""
+    requests = rpc.read_value(parts.get(_REQUESTS))
+    if not isinstance(requests, dict):
+        return {}
+    named: dict[str, Any] = {}
+    for key, request in cast("dict[str, Any]", requests).items():
+        asked = cast("dict[str, Any]", request) if isinstance(request, dict) else {}
+        params = asked.get("params")
+        if isinstance(params, dict):
+            signed = question_of(server, str(asked.get("method")), cast("dict[str, Any]", params))
+            named[key] = {**asked, "params": signed}
+        else:
+            named[key] = request
+    return {_REQUESTS: named}
