@@ -1,7 +1,8 @@
 """Who acts: the actor kernel, the server actor, the router, the catalogue writer, and the connections.
 
 The kernel: `Mailbox`, `Ref`, `Reply`, `CoreActor`, `Timers`, `EventStream`, over the two loops' `Backend`.
-A server: `ServerActor` (its calls: `CallTable`, its owner task: `Incarnation`), asking its `Supervisor`.
+A server: `ServerActor`, which holds its `Steps`, its `CallTable` and more, and asks its `Supervisor`; its owner task is
+`Incarnation`.
 Below it: `Peer`, `Connection`, `Connector` are the seam to whatever carries the bytes.
 
 What not every room needs is imported when first used: HTTP alone brings `ssl` with it.
@@ -15,9 +16,9 @@ from typing import TYPE_CHECKING, Any
 
 from ._backend import AGAIN, Backend, More, Waiter, current_backend
 from ._call import Call, Tally
-from ._call_table import CallTable
 from ._catalogue_file import CatalogueFile, default_cache_path
 from ._catalogue_writer import CatalogueWriter, Flush, Save, Store
+from ._condition import declared_to, doing, is_outdated, last_line, pid_of
 from ._connection import Connection, Connector, ConnectorFactory, Handshake, Listing
 from ._core import CoreActor
 from ._guard import Guard
@@ -53,7 +54,6 @@ __all__ = [
     "AuthFor",
     "Backend",
     "Call",
-    "CallTable",
     "CatalogueFile",
     "CatalogueWriter",
     "Connection",
@@ -110,12 +110,17 @@ __all__ = [
     "apart",
     "connect_failed",
     "current_backend",
+    "declared_to",
     "default_cache_path",
+    "doing",
     "in_turns",
+    "is_outdated",
+    "last_line",
     "login_needed",
     "mark_sent",
     "new_loop",
     "not_found",
+    "pid_of",
     "want_orphans",
 ]
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import anyio.lowlevel
 import attrs
@@ -26,12 +26,29 @@ from ._peer import Exchange
 if TYPE_CHECKING:
     from anyio import CancelScope
 
+    from ..protocol.address import Address
     from ._backend import Waiter
-    from ._call_table import CallTable
 
 LARGE_RESULT = 1 << 20  # bytes of a result from which on looking at it takes milliseconds
 
 Progress = Callable[[Mapping[str, Any]], None]
+
+
+class Table(Protocol):
+    """What a call needs of the table that accepted it."""
+
+    address: Address
+
+    @property
+    def protocol_version(self) -> str | None: ...
+
+    def call_sent(self, call: Call) -> None: ...
+
+    def call_answered(self, call: Call, result: bytes | None, error: RpcError | None) -> None: ...
+
+    def call_progressed(self, call: Call, params: Mapping[str, Any]) -> None: ...
+
+    def cancel(self, call: Call, reason: str) -> None: ...
 
 
 @attrs.define
@@ -75,7 +92,7 @@ class Call(Exchange):
     is_probe: bool = False
     client: str | None = None  # the session it came from
     # What its call table writes when it accepts it.
-    actor: CallTable | None = None
+    table: Table | None = None
     number: int = 0
     accepted_at: float = 0.0
     sent_at: float = 0.0
@@ -109,23 +126,23 @@ class Call(Exchange):
     # ---- the peer's side --------------------------------------------------------------------------------------------
 
     def sent(self) -> None:
-        assert self.actor is not None
-        self.actor.call_sent(self)
+        assert self.table is not None
+        self.table.call_sent(self)
 
     def end(self, result: bytes | None, error: RpcError | None) -> None:
-        assert self.actor is not None
-        self.actor.call_answered(self, result, error)
+        assert self.table is not None
+        self.table.call_answered(self, result, error)
 
     def progress(self, params: Mapping[str, Any]) -> None:
-        assert self.actor is not None
-        self.actor.call_progressed(self, params)
+        assert self.table is not None
+        self.table.call_progressed(self, params)
 
     # ---- the caller's side ------------------------------------------------------------------------------------------
 
     def cancel(self, reason: str = "cancelled by the caller") -> None:
         """The caller leaves. Queued: it is forgotten. Sent: the server is told. Ended: nothing."""
-        if not self.ended and self.actor is not None:
-            self.actor.cancel(self, reason)
+        if not self.ended and self.table is not None:
+            self.table.cancel(self, reason)
 
     async def wait(self) -> bytes:
         """The raw JSON of the result. Raises the call's `CallError`; leaving by cancellation cancels the call."""
@@ -146,8 +163,7 @@ class Call(Exchange):
     @property
     def protocol_version(self) -> str | None:
         """What its server speaks. Ask while the call ends: afterwards the connection may be another."""
-        peer = self.actor.peer if self.actor is not None else None
-        return peer.protocol_version if peer is not None else None
+        return self.table.protocol_version if self.table is not None else None
 
     # ---- the one end ------------------------------------------------------------------------------------------------
 

@@ -1,7 +1,7 @@
 """The owner task of one incarnation: opens the connection, greets, lists, and sees it to its end.
 
 Everything that must be entered and left in one task is entered and left here. The task decides nothing and touches no
-state: it tells the actor `Ready`, `Failed`, `Lost`, `Gone`, and is told one thing, `leave`, which cancels whatever it
+state: it tells the actor `Ready`, `Failed`, `Lost`, `Gone`, and is told one thing, `cancel`, which ends whatever it
 is doing: opening the connection, or something inside it; then it stops the tree, shielded, within the stop time, which
 `hurry` makes shorter. One deadline covers opening, greeting and listing (but see `_patience`), and whichever of them
 used it up is named. `Gone` is told in a plain `finally`, so an actor hears it also when the loop cancels this task
@@ -11,7 +11,7 @@ It is also the peer's `PeerHooks`. Those are called from a pump (on asyncio: fro
 current task), so they only tell, or set a flag.
 
 Whatever is said of a failure passes here, or `CallTable.call_answered`, on its way to errors: so here the server's
-secrets are taken out of it (`CallTable.hidden`).
+secrets are taken out of it (`ServerActor.hidden`).
 
 What the server asks of its client is in `_questions`, what it is asked to tell in `_subscriptions`; both end with the
 task.
@@ -74,7 +74,7 @@ class Incarnation:
         self.lost: LostReason | None = None
         self._connection: Connection | None = None
         self._scope: anyio.CancelScope | None = None
-        self._leaving = False
+        self._cancelled = False
         self._stopping = anyio.CancelScope()
         self._stopped_by = -math.inf
         context, definition = actor.context, actor.definition
@@ -109,15 +109,15 @@ class Incarnation:
         """What it wrote last to its stderr."""
         return self.actor.hidden(self._connection.last_line) if self._connection is not None else ""
 
-    def leave(self) -> None:
+    def cancel(self) -> None:
         """Stop the tree. Idempotent; before the task has begun, too."""
-        self._leaving = True
+        self._cancelled = True
         if self._scope is not None:
             self._scope.cancel()
 
     def hurry(self) -> None:
         """The room is closing, so a stop that is under way may have less time than it was given."""
-        if self.actor.context.backend.now() + self.actor.stop_time() < self._stopped_by:
+        if self.actor.context.backend.now() + self._stop_time() < self._stopped_by:
             self._stopping.cancel()
 
     def give_up(self, why: str, loss: Reason) -> LostReason:
@@ -138,7 +138,7 @@ class Incarnation:
     async def run(self) -> None:
         actor, number = self.actor, self.number
         try:
-            if not self._leaving:
+            if not self._cancelled:
                 await self._live()
         except CallError as error:
             error.hide(actor.hidden)
@@ -170,7 +170,7 @@ class Incarnation:
     async def _use(self, connection: Connection) -> None:
         try:
             with anyio.CancelScope() as self._scope:
-                if self._leaving:
+                if self._cancelled:
                     self._scope.cancel()
                 self._patience.begin(self._signs, self._tell_progress)
                 await self._serve(connection)
@@ -184,14 +184,20 @@ class Incarnation:
         """Stop the tree within the stop time; once more from the beginning where there is less of it than there was."""
         is_hurried = True
         while is_hurried:
-            seconds = self.actor.stop_time()
+            seconds = self._stop_time()
             self._stopped_by = self.actor.context.backend.now() + seconds
             with anyio.CancelScope() as self._stopping:
                 await connection.stop(seconds)
             is_hurried = self._stopping.cancelled_caught
 
+    def _stop_time(self) -> float:
+        """Seconds the process tree has for its end."""
+        context = self.actor.context
+        limit = self.actor.definition.stop_timeout or context.settings.stop_timeout
+        return max(0.1, min(limit, context.stop_by - context.backend.now()))
+
     async def _serve(self, connection: Connection) -> None:
-        """Greet and list within the connect time, then stay until `leave`."""
+        """Greet and list within the connect time, then stay until `cancel`."""
         try:
             handshake = await self._greet(connection)
             if handshake is not None:
@@ -199,7 +205,7 @@ class Incarnation:
                 await self._list_and_stay(connection, handshake)
         except RpcFailure as error:
             self._fail(str(error))
-        await anyio.sleep_forever()  # until `leave`, which every ending brings
+        await anyio.sleep_forever()  # until `cancel`, which every ending brings
 
     async def _greet(self, connection: Connection) -> Handshake | None:
         """None: it did not come in time, which has been told. Raises `RpcFailure`."""
@@ -235,7 +241,7 @@ class Incarnation:
         listing = await list_all(connection.peer, context.backend, handshake, settings)
         await self._answer_first(connection.peer, handshake)
         actor.tell(Ready(self.number, handshake, listing, revision))
-        if not self._leaving:
+        if not self._cancelled:
             self.listening.start()
             self._pulse.start()
         await self._stay(connection, handshake)

@@ -1,6 +1,6 @@
 """What is told to a server actor: the messages of its system lane.
 
-All but `Leave` carry the number of the incarnation they are about, so a late one is recognised and dropped.
+All but `Stop` carry the number of the incarnation they are about, so a late one is recognised and dropped.
 """
 
 from __future__ import annotations
@@ -57,14 +57,14 @@ class Gone:
 
 
 @attrs.frozen(eq=False)
-class Leave:
+class Stop:
     """Somebody asked for the end: idle, evicted, drained, restarted, shut down …"""
 
     ending: Ending
     patience: float  # seconds that calls in flight may still take; 0 = none
 
 
-Message = Ready | Listed | Failed | Lost | Gone | Leave
+Message = Ready | Listed | Failed | Lost | Gone | Stop
 
 
 def describe(reason: LostReason) -> str:

@@ -37,7 +37,7 @@ class _Question:
         self.is_over = False
         self._scope: anyio.CancelScope | None = None
 
-    def leave(self) -> None:
+    def cancel(self) -> None:
         self.is_over = True
         if self._scope is not None:
             self._scope.cancel()
@@ -91,7 +91,7 @@ class Questions:
         rpc_id = (params or {}).get("requestId")
         question = self._is_over(rpc_id) if isinstance(rpc_id, int | str | float) else None
         if question is not None:
-            question.leave()
+            question.cancel()
         return True
 
     def close(self) -> None:
@@ -99,7 +99,7 @@ class Questions:
         self.closed = True
         questions, self._open = self._open, {}
         for question in questions.values():
-            question.leave()
+            question.cancel()
 
     async def answer_all(self, requests: Mapping[str, Any]) -> dict[str, Any]:
         """The answers to the input requests of one result, by the server's keys. Raises `RpcRefusal`."""

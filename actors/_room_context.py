@@ -31,8 +31,8 @@ from ._timers import Timers
 
 if TYPE_CHECKING:
     from ._call import Call
-    from ._call_table import CallTable
     from ._server import ServerActor
+    from ._waiting_calls import WaitingCalls
 
 
 @attrs.define(eq=False)
@@ -41,7 +41,7 @@ class Load:
 
     in_flight: int = 0
     queued: int = 0
-    held: dict[CallTable, None] = attrs.field(factory=dict["CallTable", None])  # want a place, longest first
+    held: dict[WaitingCalls, None] = attrs.field(factory=dict["WaitingCalls", None])  # longest first
 
 
 @attrs.define(eq=False)
@@ -53,6 +53,10 @@ class Record:
     era_hint: str | None = None  # the protocol version it chose last: spares the probe
     log_level: str | None = None  # from which level on it shall log
     guarded: bool = False  # the gate has something to decide: ask before each call, report each answer
+
+    def most_in_flight(self, settings: Settings) -> int:
+        """Places there are for this server's calls, over all its scopes."""
+        return self.definition.max_in_flight or settings.max_in_flight
 
 
 class Next(enum.Enum):
@@ -73,16 +77,16 @@ class Decision:
 class Supervisor(Protocol):
     """What the supervisor answers. Plain functions; called from inside an actor's step."""
 
-    def refusal(self, actor: CallTable, call: Call) -> CallError | None:
+    def refusal(self, actor: ServerActor, call: Call) -> CallError | None:
         """Why this call may not be accepted now, or None. May mark the call as the gate's probe."""
         ...
 
     def request_start(self, actor: ServerActor) -> None:
-        """The idle actor has a reason to connect. Ends in `actor.connect()`, at once or later, or in
+        """The idle actor has a reason to connect. Ends in `actor.steps.connect()`, at once or later, or in
         `withdraw_start`. May be said again."""
         ...
 
-    def withdraw_start(self, actor: CallTable) -> None:
+    def withdraw_start(self, actor: ServerActor) -> None:
         """A reason is gone (its last waiting call left). With the last one its start leaves every queue."""
         ...
 
@@ -92,21 +96,21 @@ class Supervisor(Protocol):
         """A later look at what the server has: it said that its lists changed."""
         ...
 
-    def answered(self, actor: CallTable, call: Call) -> None: ...
+    def answered(self, actor: ServerActor, call: Call) -> None: ...
 
-    def may_send(self, actor: CallTable, call: Call) -> bool:
+    def may_send(self, actor: ServerActor, call: Call) -> bool:
         """Whether a call that was queued may be sent now. May make it the gate's probe."""
         ...
 
-    def silent(self, actor: CallTable) -> bool:
+    def silent(self, actor: ServerActor) -> bool:
         """Calls got no answer in time, and nothing at all was heard meanwhile. True: the server is hung."""
         ...
 
-    def left(self, actor: CallTable, call: Call) -> None:
+    def left(self, actor: ServerActor, call: Call) -> None:
         """The gate's probe has ended without an answer: its caller left, or it was never sent."""
         ...
 
-    def parked(self, actor: ServerActor, bug: CallError) -> None:
+    def stopped_for_bug(self, actor: ServerActor, bug: CallError) -> None:
         """A step of it raised. Calls are refused with `bug` from here on."""
         ...
 

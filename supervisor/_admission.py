@@ -115,17 +115,17 @@ class Admission:
         return self.starts.slots_held - own
 
     def _staying(self) -> int:
-        return sum(not actor.is_leaving for actor in self.starts.holders())
+        return sum(not actor.is_stopping for actor in self.starts.holders())
 
     def snapshot(self) -> Snapshot[ServerActor]:
         """What the pool decides from, now."""
         now, starts, limits, kept = self._now(), self.starts, self.limits, self._asks.kept()
         holders = starts.holders()
-        leaving = [actor for actor in holders if actor.is_leaving]
+        leaving = [actor for actor in holders if actor.is_stopping]
         idle = [actor for actor in starts.at(Place.LIVE) if actor.is_idle]
         resting = [actor for actor in idle if actor.address.is_shared and actor.address.server not in kept]
         resting.sort(key=_idle_since)
-        overdue = [actor for actor in resting if actor.idle_until <= now] if limits.minimum else []
+        overdue = [actor for actor in resting if actor.idling.until <= now] if limits.minimum else []
         overdue.sort(key=_idle_until)
         return Snapshot(
             now,
@@ -227,7 +227,7 @@ class Admission:
         reason = Reason.MAKES_ROOM if self.starts.count(Place.SLOT) else Reason.OVER_LIMIT
         self._context.events.emit(Eviction, actor.address, actor.life.incarnation, reason=reason)
         # Patient: if a call slips in before this is handled, it is finished first.
-        actor.leave(Ending(Cause.EVICTED, reason=reason))
+        actor.stop(Ending(Cause.EVICTED, reason=reason))
 
     # ---- the bound on waiting ---------------------------------------------------------------------------------------
 
@@ -251,11 +251,11 @@ _NOTHING: Decision[ServerActor] = Decision()
 
 
 def _idle_since(actor: ServerActor) -> float:
-    return actor.idle_since
+    return actor.idling.since
 
 
 def _idle_until(actor: ServerActor) -> float:
-    return actor.idle_until
+    return actor.idling.until
 
 
 def _installs(actor: ServerActor) -> bool:

@@ -15,7 +15,7 @@ from typing import Any
 import anyio
 import anyio.lowlevel
 
-from ..actors import Call, ServerActor, Sync, in_turns
+from ..actors import Call, ServerActor, Sync, doing, in_turns
 from ..protocol.errors import CallError, CallTimeout, ProtocolFault, Reach, RoomClosed, UsageError
 from ..protocol.index import Index
 from ..protocol.jsonrpc import WireFault, decode_result
@@ -61,8 +61,9 @@ class Caller:
 
     def submit(self, server: str, call: Call) -> None:
         """Hand it to the actor it goes to from here. Raises the `CallError` with which it is refused."""
-        live = self.live
-        if not live.is_running:
+        live = self.runtime
+        if self.is_over or not live.is_running:  # else `live` has nothing to say, and is spared
+            live = self.live
             raise self.refused(RoomClosed("The room is not open; the call was not sent.", server=server))
         root = live.root
         call.client = self.session
@@ -71,7 +72,7 @@ class Caller:
         except CallError as error:
             raise self.refused(error) from None
         try:
-            actor.submit(call)
+            actor.calls.submit(call)
         except CallError:
             root.forget_unused(actor)
             raise
@@ -176,12 +177,12 @@ class Caller:
         """Keep its connection from being evicted; returns how to release it."""
         if not self.live.root.has_standing_address(server, self.session):
             return _nothing
-        return self.actor(server).lease()
+        return self.actor(server).idling.lease()
 
 
 def _not_ready(actor: ServerActor, waited: float) -> CallTimeout:
     server = actor.address.server
-    text = f'Server "{server}" was not ready within {waited:.3g}s ({actor.doing()}); nothing was sent.'
+    text = f'Server "{server}" was not ready within {waited:.3g}s ({doing(actor)}); nothing was sent.'
     return CallTimeout(text, server=server, reach=Reach.NOT_SENT, timeout=waited)
 
 

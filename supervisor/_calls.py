@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import anyio.lowlevel
 
-from ..actors import Call, in_turns
+from ..actors import Call, declared_to, in_turns
 from ..protocol.config import Isolation
 from ..protocol.errors import CallError, ProtocolFault, Reach, TaskNeeded, UsageError
 from ..protocol.index import Index, Place, Target
@@ -323,8 +323,8 @@ class Calls:
         """Tell every connected server that was told of roots that they are other ones now. Of a session: its own
         children only."""
         for actor in self._caller.live.root.in_reach(self._caller.session):
-            if "roots" in (actor.declared or {}):
-                actor.notify_server("notifications/roots/list_changed")
+            if actor.is_connected and actor.peer is not None and "roots" in (declared_to(actor) or {}):
+                actor.peer.notify("notifications/roots/list_changed")
 
 
 def _decoded(result: bytes, target: Target) -> dict[str, Any]:

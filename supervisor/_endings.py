@@ -7,7 +7,7 @@ else is the table's.
 
 from __future__ import annotations
 
-from ..actors import CallTable, Decision, Next, ServerActor
+from ..actors import Decision, Next, ServerActor
 from ..protocol.config import RestartPolicy
 from ..protocol.errors import CallError, RoomClosed
 from ..protocol.lifecycle import Cause, Ending, Means
@@ -16,12 +16,11 @@ from ._records import ServerRecord, record_of
 from ._restart import after
 
 
-def refusal_on_the_way_out(actor: CallTable) -> CallError | None:
-    """Why a call may not wait for the next incarnation of an actor that is being left; None when it may."""
+def refusal_on_the_way_out(actor: ServerActor) -> CallError | None:
+    """Why a call may not wait for the next incarnation of an actor that is being stopped; None when it may."""
     ending = actor.life.ending
     if ending is None or not _as_it_stands(record_of(actor), ending.cause).has(Means.FINAL):
         return None
-    assert isinstance(actor, ServerActor)
     if actor.is_asked_for_by_name:
         return None
     return on_its_way_out(actor.address.server, actor.life.state, ending)

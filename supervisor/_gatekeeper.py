@@ -19,7 +19,7 @@ from collections.abc import Callable, Collection, Iterable
 
 import attrs
 
-from ..actors import Call, CallTable, Record, RoomContext, ServerActor, Timer
+from ..actors import Call, Record, RoomContext, ServerActor, Timer
 from ..protocol.address import Address
 from ..protocol.errors import Unavailable
 from ..protocol.events import GateDecision, GateMove
@@ -64,7 +64,7 @@ class Gates:
         """The gate has opened: other scopes may have calls that were held back for the probe."""
         for actor in tuple(self.actors()):
             if keeper_of(actor) is keeper and actor.is_connected and actor.queued:
-                actor.serve()
+                actor.calls.call_over()
 
 
 class Gatekeeper:
@@ -90,7 +90,7 @@ class Gatekeeper:
                 return each._unavailable()
         return None
 
-    def refuses(self, actor: CallTable, call: Call) -> Unavailable | None:
+    def refuses(self, actor: ServerActor, call: Call) -> Unavailable | None:
         """Why this call may not be accepted now. May make it the probe."""
         state = actor.life.state
         if state in _BETWEEN and self.parent is not None and self.parent._is_shut():
@@ -103,7 +103,7 @@ class Gatekeeper:
         """Whether a call that was queued may be sent now. May make it the probe."""
         return not self.gate.tripped or self.probe is call or self._admits(call)
 
-    def call_left(self, actor: CallTable, call: Call) -> None:
+    def call_left(self, actor: ServerActor, call: Call) -> None:
         """It ends without an answer. If it was the probe, the next call that waits is."""
         if self.probe is not call:
             return
@@ -286,6 +286,6 @@ class GuardedRecord(Record):
     gatekeeper: Gatekeeper = attrs.field(init=False)
 
 
-def keeper_of(actor: CallTable) -> Gatekeeper:
+def keeper_of(actor: ServerActor) -> Gatekeeper:
     assert isinstance(actor.record, GuardedRecord)
     return actor.record.gatekeeper

@@ -12,7 +12,7 @@ from typing import Final
 
 import attrs
 
-from ..actors import CallTable, ServerActor
+from ..actors import ServerActor
 from ..protocol.address import Address
 from ..protocol.config import Lifecycle
 from ..protocol.errors import CallError
@@ -51,6 +51,6 @@ class ServerRecord(GuardedRecord):
         self.address = Address(self.definition.name)
 
 
-def record_of(actor: CallTable) -> ServerRecord:
+def record_of(actor: ServerActor) -> ServerRecord:
     assert isinstance(actor.record, ServerRecord)
     return actor.record

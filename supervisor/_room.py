@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import anyio
 import attrs
 
-from ..actors import ConnectorFactory, Host, ServerActor, Subscription, Sync
+from ..actors import ConnectorFactory, Host, ServerActor, Subscription, Sync, is_outdated
 from ..actors._apart import apart
 from ..protocol.address import Address
 from ..protocol.catalogue import ServerEntry
@@ -243,8 +243,8 @@ class Greenroom(Calls):
         for actor in tuple(root.actors.values()):
             is_met = actor.life.state in (State.CONNECTING, State.CONNECTED)
             known = is_met and not root.supervision.visiting.is_first_start(actor)
-            if known and actor.is_outdated(room_host.greeting(actor.address)):
-                actor.leave(Ending(Cause.RESTART, reason=Reason.NEW_ANSWERS))
+            if known and is_outdated(actor, room_host.greeting(actor.address)):
+                actor.stop(Ending(Cause.RESTART, reason=Reason.NEW_ANSWERS))
 
     async def drain(self, server: str) -> None:
         """Take a server down: calls in flight finish, new ones are refused, then its process is stopped. It stays
@@ -264,7 +264,7 @@ class Greenroom(Calls):
         for actor in root.actors_of(server):
             live = actor.life.state in (State.CONNECTING, State.CONNECTED, State.DRAINING)
             if live and not root.supervision.visiting.is_first_start(actor):
-                actor.leave(Ending(Cause.RESTART))
+                actor.stop(Ending(Cause.RESTART))
         await self._caller.connect_by_name(server)
 
     async def reload(self, config: ConfigSource, *, dry_run: bool = False) -> ReloadPlan:

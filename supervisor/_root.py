@@ -64,9 +64,9 @@ class Root:
         record = self.define(definition)
         for actor in self.actors_of(definition.name):
             if definition.disabled:
-                actor.leave(Ending(Cause.DISABLED))
+                actor.stop(Ending(Cause.DISABLED))
             elif not same_process:
-                actor.leave(Ending(Cause.RELOAD, reason=Reason.NEW_DEFINITION))
+                actor.stop(Ending(Cause.RELOAD, reason=Reason.NEW_DEFINITION))
             else:
                 actor.rearm()
         if definition.lifecycle is not Lifecycle.LAZY and record.available.is_usable:
@@ -77,7 +77,7 @@ class Root:
         record = self.record(server)
         record.available = removed(server)
         for actor in self.actors_of(server):
-            actor.leave(Ending(Cause.REMOVED))
+            actor.stop(Ending(Cause.REMOVED))
         self._forget_removed(server)
 
     def _forget_removed(self, server: str) -> None:
@@ -204,7 +204,7 @@ class Root:
         scope = Address.of_session("", session).scope
         self.log_levels.forget(scope)
         for actor in [actor for actor in self.actors.values() if actor.address.scope == scope]:
-            actor.leave(Ending(Cause.SCOPE_ENDED, reason=Reason.SESSION_OVER), 0)
+            actor.stop(Ending(Cause.SCOPE_ENDED, reason=Reason.SESSION_OVER), 0)
         return [actor for actor in self.actors.values() if actor.address.scope == scope]
 
     def limits_changed(self) -> None:
@@ -229,7 +229,7 @@ class Root:
         record.available = record.available.unless_defined(drained(server))
         for actor in self.actors_of(server):
             actor.waits.forget_names()
-            actor.leave(ending)
+            actor.stop(ending)
 
     def actors_of(self, server: str) -> list[ServerActor]:
         """The actors there are of a server, in every scope. Raises `UnknownServer`."""
@@ -249,5 +249,5 @@ class Root:
         self.closing = RoomClosed("The room is closing; the call was not sent.", server="")
         ending = Ending(Cause.SHUTDOWN)
         for actor in tuple(self.actors.values()):
-            actor.leave(ending, patience)
+            actor.stop(ending, patience)
         return [actor for actor in self.actors.values() if actor.life.state is not State.CLOSED]

@@ -329,7 +329,7 @@ class Runtime:
         for name, problem in config.broken.items():
             self.root.define(ServerDefinition(name), str(problem))
             for actor in self.root.actors_of(name):
-                actor.leave(Ending(Cause.RELOAD, reason=Reason.BAD_DEFINITION))
+                actor.stop(Ending(Cause.RELOAD, reason=Reason.BAD_DEFINITION))
         for actor in self.root.standing():
             if actor.address.server in plan.start:
                 self.root.supervision.starter.request_by_policy(actor)
@@ -474,7 +474,7 @@ class Runtime:
         closed = RoomClosed("The room has closed.", server="")
         self.root.closing = self.root.closing or closed
         for actor in self.root.actors.values():
-            actor.abort(closed)
+            actor.steps.abort(closed)
         self.root.supervision.release()
         self._stood.set()
         self._visits.close()

@@ -94,7 +94,7 @@ class Starter:
                 return
         gatekeeper.note_start()
         self.admission.starts.move(actor, Place.STARTING)
-        actor.connect()
+        actor.steps.connect()
 
     # ---- the gate ---------------------------------------------------------------------------------------------------
 

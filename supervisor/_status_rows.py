@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ..actors import ServerActor
+from ..actors import ServerActor, last_line, pid_of
 from ..protocol.address import Address
 from ..protocol.lifecycle import State
 from ..protocol.status import ServerStatus
@@ -39,9 +39,9 @@ def status_row(directory: Directory, address: Address, now: float, tool_count: i
         queued=actor.queued if actor is not None else 0,
         waiting_for=_waiting_for(actor),
         waiting=_waiting(actor, now),
-        last_line=actor.last_line or None if actor is not None and _is_connecting(actor) else None,
+        last_line=last_line(actor) or None if actor is not None and _is_connecting(actor) else None,
         tool_count=tool_count,
-        pid=actor.pid if actor is not None else None,
+        pid=pid_of(actor) if actor is not None else None,
         failure=record.failure,
         failed_ago=now - record.failed_at if record.failure is not None else None,
         retry_in=gate.retry_in(now) if gate.shut_until > now else None,

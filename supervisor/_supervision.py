@@ -12,7 +12,7 @@ import math
 from collections.abc import Callable
 from typing import Final, Protocol
 
-from ..actors import Call, CallTable, Decision, Handshake, Listing, Next, RoomContext, ServerActor
+from ..actors import Call, Decision, Handshake, Listing, Next, RoomContext, ServerActor
 from ..protocol.config import Lifecycle
 from ..protocol.errors import CallError
 from ..protocol.events import EndDecision
@@ -69,24 +69,23 @@ class Supervision:
 
     # ---- calls ------------------------------------------------------------------------------------------------------
 
-    def refusal(self, actor: CallTable, call: Call) -> CallError | None:
+    def refusal(self, actor: ServerActor, call: Call) -> CallError | None:
         record = record_of(actor)
         standing = self._directory.closing or record.refusal or refusal_on_the_way_out(actor)
         if standing is not None:
             return made_out_to(actor.address.server, standing)
         return record.gatekeeper.refuses(actor, call)
 
-    def may_send(self, actor: CallTable, call: Call) -> bool:
+    def may_send(self, actor: ServerActor, call: Call) -> bool:
         return keeper_of(actor).may_send(call)
 
-    def answered(self, actor: CallTable, call: Call) -> None:
-        assert isinstance(actor, ServerActor)
+    def answered(self, actor: ServerActor, call: Call) -> None:
         keeper_of(actor).answered(self._context.backend.now() - actor.connected_at)
 
-    def silent(self, actor: CallTable) -> bool:
+    def silent(self, actor: ServerActor) -> bool:
         return keeper_of(actor).timed_out()
 
-    def left(self, actor: CallTable, call: Call) -> None:
+    def left(self, actor: ServerActor, call: Call) -> None:
         keeper_of(actor).call_left(actor, call)
 
     # ---- its start --------------------------------------------------------------------------------------------------
@@ -94,8 +93,7 @@ class Supervision:
     def request_start(self, actor: ServerActor) -> None:
         self.starter.request(actor)
 
-    def withdraw_start(self, actor: CallTable) -> None:
-        assert isinstance(actor, ServerActor)
+    def withdraw_start(self, actor: ServerActor) -> None:
         self.starter.withdraw(actor)
 
     def ready(self, actor: ServerActor, handshake: Handshake, listing: Listing, revision: int) -> None:
@@ -141,7 +139,7 @@ class Supervision:
     def failed(self, actor: ServerActor, ending: Ending) -> None:
         """It counts at once: the gate is shut while the old tree is being stopped."""
         if not ending.cause.has(Means.FAILED):
-            return  # it was being left already, for a stronger cause
+            return  # it was being stopped already, for a stronger cause
         record, now = record_of(actor), self._context.backend.now()
         if not actor.address.is_call:
             actor.start.after_failure = True
@@ -149,7 +147,7 @@ class Supervision:
             one.failure, one.failed_at = ending.detail, now
         record.gatekeeper.failed(ending, actor.loss)
 
-    def parked(self, actor: ServerActor, bug: CallError) -> None:
+    def stopped_for_bug(self, actor: ServerActor, bug: CallError) -> None:
         record = record_of(actor)
         record.available = record.available.unless_defined(down_with(bug))
         self.visiting.tried(actor, is_over=True)

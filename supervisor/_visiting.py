@@ -60,7 +60,7 @@ class Visiting:
         if server.visit is not None:
             self._end(server, actor)
         if actor.address.scope == _SCOPE:
-            actor.leave(Ending(Cause.SCOPE_ENDED, reason=Reason.VISIT_OVER), 0)
+            actor.stop(Ending(Cause.SCOPE_ENDED, reason=Reason.VISIT_OVER), 0)
 
     def tried(self, actor: ServerActor, *, is_over: bool) -> None:
         """A try has ended without an answer; it is the last one if `is_over`. Harmless for one that is no visit."""
@@ -78,9 +78,9 @@ class Visiting:
         """It is known now, whoever found it out: a visit that has not begun need not begin."""
         visitor, record.visit = record.visit, None
         if visitor is actor and not actor.is_awaited and record.definition.lifecycle is Lifecycle.LAZY:
-            actor.shorten_idle(VISIT_IDLE)
+            actor.idling.shorten(VISIT_IDLE)
         elif visitor is not None and visitor is not actor:
             visitor.start.by_policy = False
             if visitor.life.state is State.IDLE:
-                visitor.leave(Ending(Cause.SCOPE_ENDED, reason=Reason.KNOWN), 0)
+                visitor.stop(Ending(Cause.SCOPE_ENDED, reason=Reason.KNOWN), 0)
         self._over(record.definition.name)

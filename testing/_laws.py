@@ -139,7 +139,7 @@ def gates_have_a_prober(world: World) -> None:
                 call
                 for actor in _actors(world, record.definition.name)
                 if actor.record is record
-                for call in actor._open
+                for call in actor.calls.open
                 if call.sent_at > record.gatekeeper.gate.failed_at + EPS
             ]
             assert len(since) <= 1, (

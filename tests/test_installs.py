@@ -19,6 +19,7 @@ from tests.support.installs import COMPUTES, HANGS, SPAWNS, SPEAKS, logged, npx
 from tests.support.rooms import Outcomes, open_room, record_events, teach
 
 from greenroom import CallTimeout, Greenroom, ServerStatus
+from greenroom.actors import declared_to
 from greenroom.actors._backend import current_backend
 from greenroom.actors._host import Greeting, NoHost
 from greenroom.actors._patience import Patience
@@ -222,7 +223,7 @@ def test_t47_a_client_that_comes_meanwhile_ends_no_first_start(backend: str) -> 
             await anyio.sleep(6.0)
             assert one.outcome == '{"n": 1}'
             assert (server.starts, server.most_live) == (2, 1)
-            assert room._runtime.root.actor("a").declared == {"elicitation": {}}
+            assert declared_to(room._runtime.root.actor("a")) == {"elicitation": {}}
 
     run_virtual(backend, body)
 

@@ -453,7 +453,7 @@ def test_a_place_that_the_drain_deadline_frees_goes_to_another_sessions_queue(ba
                 server.call_latency = 0.0
                 (busy,) = (actor for actor in room._runtime.root.actors_of("a") if actor.in_flight)
                 began = anyio.current_time()
-                busy.leave(Ending(Cause.RESTART), 5.0)
+                busy.stop(Ending(Cause.RESTART), 5.0)
             assert isinstance(first.error, Drained)
             assert (second.outcome, second.at) == ('{"n": 2}', began + 5.0)
 

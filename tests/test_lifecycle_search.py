@@ -957,7 +957,7 @@ BROKEN: dict[str, tuple[_laws.Law, Callable[[World], object], str]] = {
     "still in flight": (_laws.recovered, _at_work, "still has 2 calls in flight"),
     "kept, and not live": (
         _laws.recovered,
-        lambda w: (_kept(w), w.root.actor("a").leave(Ending(Cause.EVICTED))),
+        lambda w: (_kept(w), w.root.actor("a").stop(Ending(Cause.EVICTED))),
         "a is kept alive, and is not live",
     ),
     "no outcome": (

@@ -1158,12 +1158,12 @@ def test_an_alarm_that_rings_as_the_idle_time_runs_out_is_set_again(
             await teach(room, "a")
             await room.call("a_echo")
             actor = room._runtime.root.actor("a")
-            over = actor.idle_until
-            assert actor._alarm is not None
-            actor._alarm.cancel()
+            over = actor.idling.until
+            assert actor.alarm._timer is not None
+            actor.alarm._timer.cancel()
             looks = itertools.chain([over - 1e-6], itertools.repeat(over + 1e-6))
             monkeypatch.setattr(actor.context.backend, "now", lambda: next(looks))
-            actor._ring()
+            actor.alarm._rang()
             monkeypatch.undo()
             await anyio.sleep(over - anyio.current_time() + 1)
             assert servers["a"].live == 0

@@ -287,7 +287,7 @@ def test_a_stop_that_began_before_the_end_is_hurried_too(backend: str) -> None:
     async def main() -> None:
         async with open_room({"a": server}, entries={"a": {"stopTimeoutMs": 60_000}}) as room:
             await room.connect("a")
-            room._runtime.root.actor("a").leave(Ending(Cause.EVICTED))
+            room._runtime.root.actor("a").stop(Ending(Cause.EVICTED))
             await anyio.sleep(5.0)
             assert server.live == 1
             began = anyio.current_time()

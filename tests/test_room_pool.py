@@ -480,7 +480,7 @@ def test_a_lease_keeps_a_server_from_being_evicted_after_its_last_call(backend: 
     async def body() -> None:
         async with open_room(servers, maxConnections=1) as room:
             await room.connect("a")
-            release = room._runtime.root.actor("a").lease()
+            release = room._runtime.root.actor("a").idling.lease()
             async with Outcomes() as calls:
                 calls.start(room, "a_echo")
                 await teach(room, "b")

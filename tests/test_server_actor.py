@@ -900,9 +900,9 @@ def test_what_is_given_up_leaves_its_place_to_the_next(backend: str) -> None:
                 second = calls.start(room, "a_echo", {"n": 2})
                 await settle()
                 server.call_latency = 0.0
-                (call,) = _actor(room)._open
-                _actor(room).give_up(call, InputRefused("no", server="a", reach=Reach.SENT))
-                _actor(room).give_up(call, InputRefused("again", server="a"))
+                (call,) = _actor(room).calls.open
+                _actor(room).calls.give_up(call, InputRefused("no", server="a", reach=Reach.SENT))
+                _actor(room).calls.give_up(call, InputRefused("again", server="a"))
             assert isinstance(first.error, InputRefused)
             assert str(first.error) == "no"
             assert second.outcome == '{"n": 2}'
@@ -921,8 +921,8 @@ def test_what_is_given_up_last_lets_its_server_go_on_draining(backend: str) -> N
                 await settle()
                 tasks.start_soon(room.drain, "a")
                 await settle()
-                (call,) = _actor(room)._open
-                _actor(room).give_up(call, InputRefused("no", server="a"))
+                (call,) = _actor(room).calls.open
+                _actor(room).calls.give_up(call, InputRefused("no", server="a"))
             await settle()
             assert server.live == 0
             assert anyio.current_time() == 0.0
@@ -941,9 +941,9 @@ def test_a_call_that_is_sent_again_has_not_been_sent(backend: str) -> None:
                 began = anyio.current_time()
                 asked = calls.start(room, "a_echo", {"n": 1})
                 await anyio.sleep(7.0)
-                (call,) = _actor(room)._open
+                (call,) = _actor(room).calls.open
                 server.blocked = True
-                _actor(room).send_again(call, {"inputResponses": {"x": 1}})
+                _actor(room).calls.send_again(call, {"inputResponses": {"x": 1}})
                 assert (call.reach, call.params["inputResponses"]) == (Reach.NOT_SENT, {"x": 1})
                 assert call.params["arguments"] == {"n": 1}
             assert isinstance(asked.error, CallTimeout)
@@ -1110,7 +1110,7 @@ def test_a_bug_in_a_step_ends_every_call_and_only_this_server(backend: str) -> N
             async with Outcomes() as calls:
                 both = [calls.start(room, "a_echo") for _ in range(2)]
                 await settle()
-                _actor(room)._park(ZeroDivisionError("ours"))
+                _actor(room).steps.stop_for_bug(ZeroDivisionError("ours"))
             assert [call.error.code for call in both] == ["bug", "bug"]
             assert {call.error.reach for call in both} == {Reach.SENT, Reach.NOT_SENT}
             assert "ZeroDivisionError: ours" in notes[0].detail
@@ -1130,7 +1130,7 @@ def test_a_lease_keeps_a_resting_server_and_its_return_starts_the_clock(backend:
     async def body() -> None:
         async with open_room({"a": server}, entries={"a": {"idleTimeout": 1}}) as room:
             await room.connect("a")
-            release = _actor(room).lease()
+            release = _actor(room).idling.lease()
             await room.call("a_echo")
             await anyio.sleep(100.0)
             assert server.live == 1
@@ -1257,7 +1257,7 @@ def test_a_server_that_is_told_to_leave_before_it_has_begun_is_not_started(backe
             actor = _actor(room)
             actor.request_start()
             assert actor.life.state is State.CONNECTING
-            actor.leave(Ending(Cause.EVICTED))
+            actor.stop(Ending(Cause.EVICTED))
             await anyio.sleep(1.0)
             assert (server.starts, actor.life.state) == (0, State.IDLE)
 
@@ -1462,7 +1462,7 @@ def test_a_bug_is_told_without_secrets(backend: str, monkeypatch: pytest.MonkeyP
     async def body() -> None:
         async with open_room({"a": server}) as room:
             await room.connect("a")
-            _actor(room)._park(ZeroDivisionError(f"with {SECRET} in it"))
+            _actor(room).steps.stop_for_bug(ZeroDivisionError(f"with {SECRET} in it"))
             with pytest.raises(CallError, match="ZeroDivisionError: with ") as caught:
                 await room.call("a_echo")
             assert caught.value.code == "bug"

@@ -31,6 +31,7 @@ from greenroom import (
     UnknownResource,
     UsageError,
 )
+from greenroom.actors import declared_to
 from greenroom.actors._connection import Handshake
 from greenroom.actors._peer import Exchange, RpcError
 from greenroom.actors._questions import MOST_OPEN, OVERLOADED, Questions
@@ -179,7 +180,7 @@ def test_questions_of_a_server_look_the_same_in_both_eras(
             assert result.structured["result"]["x-more"] == [None]
             assert [(each.server, each.method, each.params) for each in seen] == [("whole", method, SAMPLE)]
             actor = room._live.root.actor("whole")
-            assert actor.declared == declared
+            assert declared_to(actor) == declared
 
     run(backend, main)
 
@@ -202,7 +203,7 @@ def test_what_nobody_answers_is_not_declared_and_refused(backend: str) -> None:
         async with room_of("2025-11-25") as room:
             result = await call(room, "ask", method="sampling/createMessage")
             assert result.structured["error"]["code"] == -32601
-            assert room._live.root.actor("whole").declared == {}
+            assert declared_to(room._live.root.actor("whole")) == {}
         async with room_of("2026-07-28") as room:
             with pytest.raises(InputRefused, match="sampling/createMessage"):
                 await call(room, "ask", method="sampling/createMessage")
@@ -456,7 +457,7 @@ def test_roots_that_changed_are_announced_to_those_who_know_of_roots(backend: st
 
 
 def _questions(room: Greenroom) -> int:
-    incarnation = room._live.root.actor("whole")._incarnation
+    incarnation = room._live.root.actor("whole").incarnation
     return len(incarnation.questions) if incarnation is not None else 0
 
 

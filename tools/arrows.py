@@ -84,14 +84,14 @@ EXCEPTIONS: Mapping[tuple[str, str], str] = {
     ),
 }
 _ACTOR = (
-    "an actor, its calls and its incarnation name each other's types; what they do meets in `RoomContext`"
+    "an actor, what it holds and its incarnation name each other's types; what they do meets in `RoomContext`"
 )
 TYPE_CYCLES: Mapping[frozenset[str], str] = {
     frozenset(
         f"actors._{name}"
         for name in (
-            "call", "call_table", "health", "incarnation", "inputs", "patience", "questions", "room_context",
-            "server", "subscriptions",
+            "call_endings", "call_table", "condition", "health", "idling", "incarnation", "inputs", "patience",
+            "questions", "room_context", "server", "steps", "subscriptions", "waiting_calls",
         )
     ): _ACTOR,
     frozenset({"gateway._client_host", "gateway._exposure"}): "a client and who answers for it name each other",

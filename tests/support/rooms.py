@@ -105,7 +105,7 @@ async def retire(room: Greenroom, server: str) -> None:
     """End an incarnation as eviction does: the next call brings it back."""
     root, closed = room._runtime.root, anyio.Event()
     root.supervision.on_closed(root.actor(server), closed.set)
-    root.actor(server).leave(Ending(Cause.EVICTED))
+    root.actor(server).stop(Ending(Cause.EVICTED))
     await closed.wait()
 
 

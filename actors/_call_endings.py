@@ -1,0 +1,107 @@
+"""What becomes of the calls in flight when no answer comes: the connection is lost, or drained, or their time is up.
+
+Ending a call may run its owner's callback, and that may do anything. So each loop goes over a copy, and looks again
+whether a call is still open before it ends it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ..protocol.errors import CallError, Reach
+from ..protocol.jsonrpc import RpcError
+from ..protocol.lifecycle import Means, Reason, State
+from . import _call_errors as errors
+from ._condition import is_asking
+from ._messages import login_needed
+from ._peer import LostReason
+
+if TYPE_CHECKING:
+    from ._call import Call
+    from ._call_table import CallTable
+
+
+def lose_all(table: CallTable, reason: LostReason) -> None:
+    """The connection is gone."""
+    # The youngest first: each that is queued again goes to the head, so they stand there in their old order.
+    for call in reversed(tuple(table.open)):
+        if call in table.open:
+            _lose(table, call, reason)
+    table.share_places()
+
+
+def _lose(table: CallTable, call: Call, reason: LostReason) -> None:
+    """Send it again, once, if it cannot have run or may run twice; else it fails."""
+    server, ending = table.actor.address.server, table.actor.life.ending
+    table.take_off(call)
+    if _may_replay(call) and ending is not None and ending.cause.has(Means.REQUEUES):
+        call.back_to_queue()
+        table.waiting.add(call, first=True)
+    elif reason.loss is Reason.NEEDS_AUTH and call.reach is Reach.NOT_SENT:
+        table.end(call, login_needed(server, reason.text))
+    else:
+        table.end(call, errors.lost(server, reason, call.reach))
+
+
+def broke(table: CallTable, call: Call, error: RpcError) -> None:
+    """Its exchange broke, and the connection lives on: send it once more if that is harmless, else it fails."""
+    if _may_replay(call) and table.actor.life.state is State.CONNECTED:
+        call.back_to_queue()
+        table.waiting.add(call, first=True)
+    else:
+        reason = LostReason(error.message)
+        table.end(call, errors.lost(table.actor.address.server, reason, call.reach, "gave no answer"))
+    table.call_over()
+
+
+def _may_replay(call: Call) -> bool:
+    """True once for a call that did not run, or that may run twice."""
+    return not call.lost_before and (call.reach is Reach.NOT_SENT or call.replayable)
+
+
+def expire_drained(table: CallTable) -> None:
+    """The drain deadline: what is still in flight has had its time."""
+    server, ending = table.actor.address.server, table.actor.life.ending
+    for call in tuple(table.open):
+        if call in table.open:
+            table.abandon(call, ending.cause.value if ending else "drained")
+            table.end(call, errors.drained(server, call, ending))
+    table.share_places()
+
+
+def fail_all(table: CallTable, error: CallError) -> None:
+    """Nothing more comes of any of them."""
+    for call in tuple(table.open):
+        if call in table.open:
+            table.take_off(call)
+            table.end(call, error.copy(call.reach))
+    table.share_places()
+
+
+def expire_sent(table: CallTable, now: float) -> None:
+    """Calls whose time is up. However many they are, a server that was silent meanwhile has failed once."""
+    expired = [call for call in table.open if call.deadline <= now and not _may_wait(table, call, now)]
+    if not expired:
+        return
+    actor = table.actor
+    assert actor.peer is not None
+    heard = actor.peer.last_heard
+    silent = any(heard <= call.sent_at for call in expired)
+    # First the gate, then the calls: a caller that tries again at once meets the gate as it is now.
+    hung = silent and table.supervisor.silent(actor)
+    for call in expired:
+        if call in table.open:
+            table.abandon(call, "timed out")
+            queue_timeout = table.context.settings.queue_timeout
+            table.end(call, errors.timed_out(actor.address.server, call, queue_timeout))
+    if hung:
+        actor.steps.declare_hung()
+    table.call_over()
+
+
+def _may_wait(table: CallTable, call: Call, now: float) -> bool:
+    """While the server waits for its client, its calls do not time out: people take their time."""
+    if call.timeout is None or now >= call.total_deadline or not is_asking(table.actor):
+        return False
+    call.deadline = min(now + call.timeout, call.total_deadline)
+    return True

@@ -1,0 +1,61 @@
+"""What can be said of a server from outside, while there is an incarnation of it: for people, and for whoever must
+know how it was met."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from ..protocol.config import Era
+from ..protocol.jsonrpc import MODERN_VERSIONS
+from ..protocol.lifecycle import State
+
+if TYPE_CHECKING:
+    from ._host import Greeting
+    from ._server import ServerActor
+
+
+def pid_of(actor: ServerActor) -> int | None:
+    """Of its process, while it has one."""
+    return actor.incarnation.pid if actor.incarnation is not None else None
+
+
+def last_line(actor: ServerActor) -> str:
+    """What it wrote last to its stderr."""
+    return actor.incarnation.last_line if actor.incarnation is not None else ""
+
+
+def is_asking(actor: ServerActor) -> bool:
+    """Its server waits for an answer from its client."""
+    return actor.incarnation is not None and len(actor.incarnation.questions) > 0
+
+
+def doing(actor: ServerActor) -> str:
+    """What a call that waits is waiting for, in words."""
+    if actor.life.state is State.IDLE:
+        return f"waiting for {actor.start.waiting_for or 'its start'}"
+    if actor.is_installing:
+        took = actor.context.backend.now() - actor.start.waits_since
+        wrote = last_line(actor)
+        return f"installing for {took:.0f} s, which goes on" + (f": {wrote}" if wrote else "")
+    tail = actor.incarnation.stderr_tail() if actor.incarnation is not None else ()
+    return f"still {actor.life.state.value}" + (f"; stderr: {' — '.join(tail)}" if tail else "")
+
+
+def declared_to(actor: ServerActor) -> Mapping[str, Any] | None:
+    """The client capabilities its server was told; None when it has not been met."""
+    greeting = actor.incarnation.greeting if actor.incarnation is not None else None
+    return greeting.capabilities if greeting is not None else None
+
+
+def is_outdated(actor: ServerActor, greeting: Greeting) -> bool:
+    """Whether its server was told of other capabilities than these, or cannot ask a client that waits for it. A
+    server that took no handshake when it was offered one is left as it is."""
+    told = actor.incarnation.greeting if actor.incarnation is not None else None
+    if told is None or told == greeting or actor.address.is_call:
+        return False
+    if told.capabilities != greeting.capabilities:
+        return True
+    is_older = actor.peer is not None and actor.peer.protocol_version not in MODERN_VERSIONS
+    may_change = greeting.by_handshake and not told.by_handshake and actor.definition.era is Era.AUTO
+    return may_change and not is_older

@@ -1,0 +1,83 @@
+"""How long one actor has had nothing to do, and when that has been long enough.
+
+It rests when nothing is in flight, nothing waits and nobody holds a lease. Its idle time counts from the end of its
+last call, or from its connecting. One whose idle time is over may still be kept, by the pool's minimum; then the pool
+stops it when it may.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from ..protocol.lifecycle import Cause, Ending, Reason, State, Trigger
+from ._call_table import CONNECTED
+
+if TYPE_CHECKING:
+    from ._server import ServerActor
+
+
+class Idling:
+    __slots__ = ("_actor", "_time", "leases", "since")
+
+    def __init__(self, actor: ServerActor) -> None:
+        self._actor = actor
+        self._time = math.inf  # as the supervisor said when it connected, or its policy changed
+        self.since = -math.inf  # when its last call ended, or it connected
+        self.leases = 0
+
+    @property
+    def until(self) -> float:
+        """When its idle time is over, if it rests."""
+        return self.since + self._time
+
+    def lease(self) -> Callable[[], None]:
+        """Somebody is about to call it, or decides whether to: until the returned function is called, it is in use, and
+        neither its idle time nor pressure ends it."""
+        self.leases += 1
+        over = False
+
+        def release() -> None:
+            nonlocal over
+            if not over:
+                over = True
+                self.leases -= 1
+                self._actor.calls.call_over()
+
+        return release
+
+    def ask_time(self) -> None:
+        """Its policy, as it is now."""
+        self._time = self._actor.supervisor.idle_timeout(self._actor)
+
+    def shorten(self, seconds: float) -> None:
+        """It is connected and nobody wanted it to be: unless it is called, it stays this long at most."""
+        self._time = min(self._time, seconds)
+
+    def rest(self, since: float | None = None) -> None:
+        """The last call is over: begin to idle (`since`; now when not given), or go on draining."""
+        actor = self._actor
+        state = actor.life.state
+        if state is CONNECTED and not self.leases:
+            self.since = actor.context.backend.now() if since is None else since
+            until = self.since + self._time
+            if actor.alarm.when > until:
+                actor.alarm.wake_by(until)
+            if actor.context.pressed:
+                actor.supervisor.rested(actor)
+        elif state is State.DRAINING:
+            actor.steps.settle()
+        if actor.address.is_call and not self.leases and not actor.is_installing:
+            actor.stop(Ending(Cause.SCOPE_ENDED, reason=Reason.CALL_OVER), 0)
+
+    def expire(self, now: float) -> None:
+        """Stop it, if it has idled for all its time and may go."""
+        actor = self._actor
+        if not actor.is_idle or now < self.until:
+            return
+        if self.since > actor.connected_at and self._time < actor.supervisor.idle_timeout(actor):
+            actor.rearm()  # it has been called since its time was shortened
+        elif actor.supervisor.may_expire(actor):  # else the pool takes it when its minimum allows
+            ending = Ending(Cause.IDLE_TIMEOUT, reason=Reason.NO_CALL, seconds=self._time)
+            actor.steps.move(Trigger.DRAIN, ending, now)
