@@ -86,7 +86,7 @@ class Caller:
             raise
         answer = await call.wait()
         try:
-            return decode_result(answer) if len(answer) < LARGE else await in_turns(decoding_result(answer))
+            return decode_result(answer) if len(answer) < LARGE else await decoded_in_turns(answer)
         except WireFault as error:
             text = f'Server "{server}" answered {call.method} with what cannot be read: {error}.'
             raise ProtocolFault(text, server=server, reach=Reach.ANSWERED) from None
@@ -178,6 +178,13 @@ class Caller:
         if not self.live.root.has_standing_address(server, self.session):
             return _nothing
         return self.actor(server).idling.lease()
+
+
+async def decoded_in_turns(answer: bytes) -> dict[str, Any]:
+    """A large result, while others have their turns. It has come: a cancellation meanwhile does not lose it."""
+    with anyio.CancelScope(shield=True):
+        return await in_turns(decoding_result(answer))
+    raise AssertionError("a shielded scope that nobody cancels")  # for the type checker alone
 
 
 def _not_ready(actor: ServerActor, waited: float) -> CallTimeout:

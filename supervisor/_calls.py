@@ -14,14 +14,14 @@ from typing import Any, Final
 
 import anyio.lowlevel
 
-from ..actors import Call, declared_to, in_turns
+from ..actors import Call, declared_to
 from ..protocol.config import Isolation
 from ..protocol.errors import CallError, ProtocolFault, Reach, TaskNeeded, UsageError
 from ..protocol.index import Index, Place, Target
 from ..protocol.jsonrpc import MODERN_VERSIONS, decode_result
-from ..protocol.large_json import LARGE, decoding_result
+from ..protocol.large_json import LARGE
 from ..protocol.result import Completion, PromptMessages, ResourceContents, ToolResult
-from ._caller import Caller
+from ._caller import Caller, decoded_in_turns
 from ._names import Names
 from ._updates import Updates, is_modern, subscribe, subscribed, unsubscribe
 
@@ -337,7 +337,7 @@ def _decoded(result: bytes, target: Target) -> dict[str, Any]:
 async def _decoded_in_turns(result: bytes, target: Target) -> dict[str, Any]:
     """The same for a large one: others have their turns."""
     try:
-        return await in_turns(decoding_result(result))
+        return await decoded_in_turns(result)
     except ValueError as problem:
         raise _no_result(target, problem) from None
 
