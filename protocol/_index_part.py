@@ -1,0 +1,205 @@
+"""One server's part of the index: its names, its misfits and its counts, each worked out when it is first asked for.
+
+A part is kept from one index to the next, unless the server's entry or its naming has changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from functools import cached_property
+from itertools import chain, islice
+from typing import Any, Final, cast
+
+import attrs
+
+from ._fit import Fitted, fit
+from ._namespace import Kind, ServerNames, Target
+from .bounds import FAULTS
+from .catalogue import Raw, ServerEntry
+from .config import PrefixMode, ServerDefinition, Settings
+from .names import Claim, Proposal, normal, prefix_of, resource_name, selector, spellings
+from .slices import Pace, Slices, finish
+
+
+@attrs.frozen
+class Counts:
+    """How much of a server is exposed. `callable` is what a person calls its tools: resources included."""
+
+    tools: int
+    resources: int
+    prompts: int
+
+    @property
+    def callable(self) -> int:
+        return self.tools + self.resources
+
+
+@attrs.frozen
+class Naming:
+    """What of a definition shapes its names, and where they are shown."""
+
+    mode: PrefixMode
+    expose_resources: bool
+    include: tuple[str, ...] | None
+    exclude: tuple[str, ...]
+    direct: bool | tuple[str, ...]  # which of them a client is shown one by one
+
+    @classmethod
+    def of(cls, definition: ServerDefinition, settings: Settings) -> Naming:
+        return cls(
+            settings.tool_prefix if definition.tool_prefix is None else definition.tool_prefix,
+            definition.expose_resources,
+            definition.include_tools,
+            definition.exclude_tools,
+            settings.direct_tools if definition.direct_tools is None else definition.direct_tools,
+        )
+
+
+@attrs.define(eq=False)
+class Part:
+    """One server's contribution, kept from index to index."""
+
+    server: str
+    entry: ServerEntry | None
+    naming: Naming
+    _tools: ServerNames | None = attrs.field(default=None, init=False)
+    _prompts: ServerNames | None = attrs.field(default=None, init=False)
+    _misfits: Mapping[tuple[str, str], Fitted] | None = attrs.field(default=None, init=False)
+    _faults: tuple[str, ...] | None = attrs.field(default=None, init=False)
+
+    def unless(self, other: Part | None) -> Part:
+        """`other`, with all it has worked out already, if it says the same; else this one."""
+        if other is not None and other.entry is self.entry and other.naming == self.naming:
+            return other
+        return self
+
+    @cached_property
+    def prefix(self) -> str:
+        """What its names start with; under `none`, what they start with when they have to be told apart."""
+        mode = self.naming.mode
+        return normal(prefix_of(self.server, PrefixMode.SERVER if mode is PrefixMode.NONE else mode))
+
+    @property
+    def tools(self) -> ServerNames:
+        return self._tools or finish(self.reading(Pace()))
+
+    def reading(self, pace: Pace) -> Slices[ServerNames]:
+        """Read its tools, unless that is done."""
+        if self._tools is None:
+            read = chain(self._read("tool", "tools"), self._read("resource", "resources"))
+            self._tools = yield from ServerNames.making(filter(self._is_chosen, read), pace)
+        return self._tools
+
+    def _is_chosen(self, one: tuple[Proposal, Target]) -> bool:
+        include, exclude = self.naming.include, self.naming.exclude
+        return (include is None or self._fits(one, include)) and not (exclude and self._fits(one, exclude))
+
+    @property
+    def prompts(self) -> ServerNames:
+        return self._prompts or finish(self.reading_prompts(Pace()))
+
+    def reading_prompts(self, pace: Pace) -> Slices[ServerNames]:
+        """Read its prompts, unless that is done."""
+        if self._prompts is None:
+            self._prompts = yield from ServerNames.making(self._read("prompt", "prompts"), pace)
+        return self._prompts
+
+    @property
+    def faults(self) -> tuple[str, ...]:
+        """What clients would refuse, in words; of too many the first."""
+        if self._faults is None:
+            finish(self.fitting(Pace()))
+        return self._faults or ()
+
+    @property
+    def misfits(self) -> Mapping[tuple[str, str], Fitted]:
+        """What clients would not take as it is, by kind and the server's own name for it."""
+        return finish(self.fitting(Pace())) if self._misfits is None else self._misfits
+
+    def fitting(self, pace: Pace) -> Slices[Mapping[tuple[str, str], Fitted]]:
+        """Look for misfits, unless that is done."""
+        if self._misfits is not None:
+            return self._misfits
+        found: dict[tuple[str, str], Fitted | None] = {}
+        for kind, (field, key) in _LISTED.items():
+            records: tuple[Raw, ...] | None = getattr(self.entry, field, None)
+            for record in records or ():
+                who = kind, _text(record, key)
+                if who not in found:  # what is listed twice counts once
+                    found[who] = fit(kind, record)
+                if pace.due():
+                    yield
+        self._misfits = {who: fitted for who, fitted in found.items() if fitted is not None}
+        tasks: list[str] = []
+        for target in (yield from self.reading(pace)).targets:
+            if target.needs_task:
+                tasks.append(_AS_TASK.format(target.original))
+            if pace.due():
+                yield
+        self._faults = _first_faults(tasks, self._misfits)
+        return self._misfits
+
+    @cached_property
+    def counts(self) -> Counts:
+        kinds = [target.kind for target in self.tools.targets]
+        return Counts(kinds.count("tool"), kinds.count("resource"), len(self.prompts.targets))
+
+    def _read(self, kind: Kind, field: str) -> Iterator[tuple[Proposal, Target]]:
+        """Every usable record on its first proposal; one without a name cannot be called and is passed over."""
+        if self.entry is None or (kind == "resource" and not self.naming.expose_resources):
+            return
+        records: tuple[Raw, ...] | None = getattr(self.entry, field)
+        for record in records or ():
+            name = _text(record, "name")
+            original = _text(record, "uri") if kind == "resource" else name
+            if original and name:
+                local = resource_name(name) if kind == "resource" else name
+                proposal = Proposal.first(Claim(self.server, kind, original, local, self.naming.mode))
+                yield proposal, _target(proposal.name, self.server, kind, original, record)
+
+    def is_direct(self, target: Target) -> bool:
+        """Whether a target is a tool that clients are shown by itself (`directTools`)."""
+        wanted = self.naming.direct
+        if target.kind != "tool" or isinstance(wanted, bool):
+            return target.kind == "tool" and wanted is True
+        matches = selector(wanted)
+        return any(matches(spelling) for spelling in spellings(self.server, target.original))
+
+    def _fits(self, one: tuple[Proposal, Target], patterns: tuple[str, ...]) -> bool:
+        matches = selector(patterns)
+        return any(matches(spelling) for spelling in spellings(self.server, one[0].claim.local))
+
+
+_LISTED: Final = {
+    "tool": ("tools", "name"),
+    "prompt": ("prompts", "name"),
+    "resource": ("resources", "uri"),
+    "template": ("templates", "uriTemplate"),
+}
+
+
+_AS_TASK: Final = 'tool "{}": it runs only as a task, and tasks are not carried (calls are refused)'
+
+
+def _first_faults(tasks: list[str], misfits: Mapping[tuple[str, str], Fitted]) -> tuple[str, ...]:
+    others = (
+        f'{kind} "{original}": {"; ".join(fitted.faults)} ({"left out" if fitted.record is None else "mended"})'
+        for (kind, original), fitted in misfits.items()
+    )
+    said = list(islice(chain(tasks, others), FAULTS))
+    more = len(tasks) + len(misfits) - len(said)
+    return (*said, f"{more:,} more are not named here") if more > 0 else tuple(said)
+
+
+def _target(name: str, server: str, kind: Kind, original: str, record: Raw) -> Target:
+    description = _text(record, "description")
+    if kind == "resource":
+        return Target(name, server, kind, original, record, description or f"Read resource: {original}", None)
+    schema = record.get("inputSchema")
+    known = cast("Mapping[str, Any]", schema) if isinstance(schema, Mapping) else None
+    return Target(name, server, kind, original, record, description, known)
+
+
+def _text(record: Raw, key: str) -> str:
+    value = record.get(key)
+    return value if isinstance(value, str) else ""
