@@ -1,13 +1,13 @@
-"""What other programs write into the same file, in our words.
+"""Keys that other programs write into the same file, translated into ours.
 
-A server entry is read by many clients, each with some keys of its own. Here one entry becomes a table of
-*givens* under our key names, each remembering where it stood, so that a complaint about `timeoutMs` says
-`timeoutMs`. It happens before files are laid over one another: the fences of merging know one name for one
-thing.
+Many clients read the same server entry, and each has some keys of its own. Here one entry becomes a table of
+*givens* under our key names. Each given remembers where it was written, so that a message about `timeoutMs`
+says `timeoutMs`. This happens before files are merged, because the rules of merging know one name for each
+setting.
 
-Three ways for a foreign key, never a fourth: it means one of ours and is read as that; it is another
-program's and has no effect here, which is said; or nobody knows it, which is said with what it may have been
-meant to be. None is dropped silently, and whatever has no effect is kept as read.
+A foreign key has one of three fates. It means one of our keys and is read as that key. Or it belongs to another
+program and has no effect here, and a message says so. Or it is unknown, and the message suggests what it may
+have been meant to be. No key is dropped silently, and a key without effect is kept as read.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ _ISOLATIONS: Final = {each.value for each in Isolation}
 
 @attrs.frozen
 class Given:
-    """One value as one file gives it, and where: the source, then the path of keys as they were written."""
+    """One value from one file, and its place there: the source, then the path of keys as they were written."""
 
     value: Any
     source: str
@@ -89,12 +89,12 @@ Note = Callable[[Problem], object]
 
 
 def is_remark(key: str) -> bool:
-    """Whether a key is a note to the reader by common custom: `$schema`, `_comment`, `//`."""
+    """Whether a key is by custom a note to the reader: `$schema`, `_comment`, `//`."""
     return key.startswith(("$", "_", "//"))
 
 
 def givens(entry: Mapping[Any, Any], source: str, path: tuple[str | int, ...], note: Note) -> Givens:
-    """One server entry under our key names. What could not be read as meant goes to `note`."""
+    """One server entry under our key names. Problems go to `note`."""
     found: Givens = {}
     for key, value in entry.items():
         if not isinstance(key, str) or not is_whole(key):
@@ -117,7 +117,7 @@ def _put(found: Givens, name: str, given: Given, note: Note) -> None:
 
 
 def _read_type(found: Givens, note: Note) -> None:
-    """`type` and its kin are hints; only SSE says more than what command or url say already."""
+    """`type` and similar keys are hints. Only SSE says more than `command` or `url` already do."""
     for key in ("type", "transport", "transportType"):
         given = found.pop(key, None)
         if given is None or given.value is None:
@@ -148,7 +148,7 @@ def _read_enabled(found: Givens) -> None:
 
 
 def _read_lifecycle(found: Givens, note: Note) -> None:
-    """What the originals put here: an isolation, `ephemeral`, `lazy-keep-alive`, `{mode, idleTimeoutMs}`."""
+    """Other values that occur here: an isolation, `ephemeral`, `lazy-keep-alive`, `{mode, idleTimeoutMs}`."""
     given = found.get("lifecycle")
     if given is not None and is_object(given.value):
         given = _open_lifecycle(found, given, note)

@@ -1,12 +1,12 @@
 """Which server a definition is: its hash, and whether a change of it is policy only.
 
-The hash keys the catalogue's entries, so it covers what decides which tools there are, with references
-expanded: the same file with another token is another account with other tools. The directory a program runs in
-is part of it as it is, not as it was written: `server.py` and `.` are other things in another project. Policy is
-left out, or a new idle timeout would forget every tool. Secrets go into the digest and nowhere else.
+The hash is the key of a catalogue entry. So it covers what decides which tools there are, with references
+expanded: the same file with another token is another account with other tools. It covers the absolute directory
+that a program runs in, since `server.py` and `.` mean other things in another project. Policy is left out, or a
+new idle timeout would forget every tool. Secrets go into the digest and nowhere else.
 
-Isolation and era are neither: they change no tool, so they are not hashed, but they say who shares a
-process and how it is greeted, so they cannot be applied to a live one.
+Isolation and era are special. They change no tool, so they are not hashed. But they say who shares a process and
+how it is greeted, so they cannot be applied to a live process.
 """
 
 from __future__ import annotations
@@ -41,20 +41,21 @@ IDENTITY: Final = (
     "exclude_tools",
 )
 _NEEDS_RESTART: Final = ("name", *IDENTITY, "isolation", "era")
-_VERSION: Final = 2  # of this normal form; another one is another hash
+_VERSION: Final = 2  # of this normal form; another version gives other hashes
 
 
 def definition_hash(
     definition: ServerDefinition, environ: Mapping[str, str], directory: str, settings: Settings | None = None
 ) -> str:
-    """SHA-256 (hex) of the normalised definition, the same for the same server in every process.
+    """SHA-256 (hex) of the normalised definition. The same server has the same hash in every process.
 
-    `directory` is the working directory of the process that would start it: what is relative is relative to that.
-    `settings` decide what it leaves to them (`with_settings`). There may be thousands, so nothing is copied.
-    Total: a URL whose variables are not set is hashed as written, which no expanded URL is equal to.
+    `directory` is the working directory of the process that would start it; relative paths are relative to it.
+    `settings` fill in what the definition leaves open (`with_settings`). Nothing is copied, for there may be
+    thousands of definitions. Never raises: a URL whose variables are not set is hashed as written, and no expanded
+    URL is equal to that.
     """
     values = {name: getattr(definition, name) for name in IDENTITY}
-    with contextlib.suppress(ConfigError):  # it cannot be connected either; whoever tries is told why
+    with contextlib.suppress(ConfigError):  # it cannot connect either, and an attempt tells why
         values |= expanded_fields(definition, environ)
     if settings is not None and values["inherit_env"] is None:
         values["inherit_env"] = settings.inherit_env
@@ -67,7 +68,7 @@ def definition_hash(
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-@lru_cache(64)  # most run in one place, and there may be thousands of them
+@lru_cache(64)  # most servers run in one directory, and there may be thousands of them
 def _under(directory: str, path: str) -> str:
     return str(PurePath(directory, path))
 

@@ -1,11 +1,13 @@
-"""Every key of a configuration file, as data: the parser, the JSON Schema, the printed configuration and the
-tables in docs/configuration.md are made from these two tables, so none of them can lag behind another.
+"""Every key of a configuration file, as data.
 
-A key knows where its value goes in the model and what happens when the value is wrong. `identity` keys break
-their server: they say which program runs, with what, what it may show and whom it is shared with, and half of
-that is worse than none of it. The others are policy: their default is used and the problem listed, for a
-server that works with the wrong idle timeout beats a server that does not work. (A wrong setting has the same
-two ways: a file that was named is refused, one that was found is served with the default.)
+The parser, the JSON Schema, the printed configuration and the tables in docs/configuration.md are all made from
+these two tables, so they always agree.
+
+A key knows where its value goes in the model and what happens when the value is wrong. A wrong value of an
+`identity` key breaks its server. Such keys say which program runs, with what, what it may show and who shares it,
+and half of that is worse than none of it. The other keys are policy. Their default is used and the problem is
+listed, for a server with the wrong idle timeout is better than no server. (A wrong setting has two outcomes as
+well. A file that was named is refused; a file that was only found is served with the default.)
 """
 
 from __future__ import annotations
@@ -39,14 +41,14 @@ from .config import Era, HttpTransport, Isolation, Lifecycle, PrefixMode, Restar
 
 @attrs.frozen
 class Key:
-    """One key of a file. A key with `parts` is an object whose keys these are; its own value goes nowhere."""
+    """One key of a file. A key with `parts` is an object with these keys, and has no value of its own."""
 
     name: str
     attribute: str
     reader: Reader
     meaning: str
     identity: bool = False
-    default: str = ""  # in words, where the model's own default says too little
+    default: str = ""  # in words, when the default in the model says too little
     parts: tuple[Key, ...] = ()
 
 

@@ -1,22 +1,22 @@
-"""Laying one server entry over another, field by field, with fences.
+"""Merge two entries of one server, field by field, so that no secret reaches another recipient.
 
-A stronger file changes single fields of what a weaker one says: the project turns `lifecycle` to eager and
-keeps the command of the user's own file. Merging like that must never carry a secret to another recipient. So
-what belongs to *where the server is* falls away as soon as that changes:
+A stronger file changes single fields of a weaker one: a project sets `lifecycle` to eager and keeps the command
+from the user's own file. Such a merge must never carry a secret to another recipient. So when the stronger file
+changes *where the server is*, these fields of the weaker file are dropped:
 
-- a stronger `command` drops the weaker's HTTP fields and socket, a `url` its stdio fields and socket, a
-  `socket` both;
-- a different `url` drops the weaker's headers and tokens, a different `command` its arguments, environment
-  and directory. (The originals fence only the URL; but an `env` full of tokens is as good as a header.)
+- a `command` drops the HTTP fields and the socket; a `url` drops the stdio fields and the socket; a `socket`
+  drops both;
+- a different `url` drops headers and tokens; a different `command` drops arguments, environment and directory.
+  (An `env` full of tokens is as secret as a header.)
 
-The command alone does not say what runs: `node` runs what its arguments name, a relative name is looked up in
-`cwd`, and `NODE_OPTIONS` in an `env` loads whatever it likes. So a stronger file that changes any of these
-keeps the command and takes none of the credentials that were written for it: no environment, and no arguments
-that hold one. It is the same with the transport of a URL. A field that the weaker file lacks is changed by being
-given. What was left behind is said, for the server may miss it.
+The command alone does not say what runs. `node` runs what its arguments name, a relative name is looked up in
+`cwd`, and `NODE_OPTIONS` in an `env` can load anything. So a stronger file that changes any of these keeps the
+command but takes no credentials that were written for it: no environment, and no arguments that hold a secret.
+The transport of a URL is treated the same way. To give a field that the weaker file lacks is to change it. A
+warning names what was dropped, because the server may need it.
 
-As every layer is fenced against the sum of all weaker ones, a credential cannot jump over a layer either.
-`null` in a stronger file takes a field away. The same value again changes nothing and drops nothing.
+Every layer is merged with the sum of all weaker layers, so a credential cannot jump over a layer either. `null`
+in a stronger file removes a field. A field that has the same value again changes nothing and drops nothing.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _BELONGINGS: Final = {
     "url": WITH_URL | {"url"},
     "socket": frozenset({"socket"}),
 }
-# What decides what runs or who is talked to, and the credentials that were meant for that.
+# Fields that decide what runs or who is called, and the credentials that were meant for that.
 _STEERS: Final = (
     (
         ("command", "args", "cwd", "env", "pluginDataDir", "literalEnv", "envFile"),
@@ -63,7 +63,7 @@ Note = Callable[[Problem], object]
 
 
 def lay_over(lower: Givens, higher: Givens, note: Note | None = None) -> Givens:
-    """The entry that both together make; `higher` is the stronger file's. `note` is told what was left behind."""
+    """Both entries merged; `higher` is from the stronger file. `note` is told what was dropped."""
     dropped: set[str] = set()
     for kind in WHERE:
         if kind in higher and higher[kind].value is not None:
@@ -85,7 +85,7 @@ def _dropped_by(kind: str, lower: Givens, higher: Givens) -> set[str]:
 
 
 def _left_behind(lower: Givens, higher: Givens) -> set[str]:
-    """The credentials of the weaker file that something of the stronger one would steer elsewhere."""
+    """The credentials of the weaker file that the stronger file would send to somebody else."""
     found: set[str] = set()
     for steering, credentials in _STEERS:
         if any(name in higher and _differs(name, lower, higher) for name in steering):
@@ -101,12 +101,12 @@ def _differs(name: str, lower: Givens, higher: Givens) -> bool:
 
 
 def _is_refusal(name: str, lower: Givens) -> bool:
-    """`oauth: false` is no credential but a decision against one; it stays."""
+    """`oauth: false` is not a credential but a decision against one, so it stays."""
     return name == "oauth" and name in lower and lower[name].value is False
 
 
 def _lost(lower: Givens, both: Givens, dropped: set[str]) -> list[str]:
-    """What whoever wrote the stronger file may not expect: of the same server, its credentials."""
+    """Dropped credentials of the same server. The author of the stronger file may not expect that."""
     same = any(
         kind in lower and lower[kind].value is not None and both.get(kind) == lower[kind] for kind in WHERE
     )

@@ -9,7 +9,7 @@ _PLAIN: Final = re.compile(r"[\w-]+")
 
 
 def place(source: str, *keys: Any) -> str:
-    """The source, then the path of keys inside it; unusual keys are quoted, positions bracketed."""
+    """The source, then the path of keys inside it. Unusual keys are quoted, positions stand in brackets."""
     path = ""
     for key in keys:
         path += _step(key, first=not path)

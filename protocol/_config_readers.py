@@ -1,14 +1,14 @@
 """Readers: how one value of a configuration file becomes one value of the model.
 
-A reader is two faces of one rule, kept side by side so that they cannot part: `read` turns what the file says
-into what the model holds, or raises `BadValueError` with words that follow "key …"; `schema` says the same to
-an editor.
+A reader states one rule twice, side by side so that both stay equal. `read` turns a value of the file into a
+value of the model, or raises `BadValueError` with words that follow "key …". `schema` tells an editor the same.
 
-Nothing is coerced. A number in quotes, a `true` where a number belongs or a bare number in `env` is named
-with what to write instead: a guess that is right today is a server that starts differently tomorrow. Numbers
-have bounds on both sides, so no NaN, no infinity and nothing that overflows a clock gets past here.
+Nothing is coerced. For a number in quotes, a `true` where a number belongs or a bare number in `env`, the message
+says what to write instead. A guess that is right today is a server that starts differently tomorrow. Numbers have
+a lower and an upper bound, so that no NaN, no infinity and no duration that overflows a clock is accepted.
 
-Messages never repeat a value unless it had to be one of a few words: it might be a secret in the wrong place.
+Messages do not repeat a value, since it might be a secret in the wrong place. The exception is a key that takes
+one of a few words.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from typing import Any, Final, TypeGuard
 
 import attrs
 
-LONGEST: Final = 1e9  # seconds: some thirty years; beyond it a duration is a slip
+LONGEST: Final = 1e9  # seconds: some thirty years; a longer duration is a slip
 
 
 class BadValueError(ValueError):
-    """What is wrong with a value, in words that follow its place. `inside`: where in it."""
+    """What is wrong with a value, in words that follow its place. `inside`: the place within the value."""
 
     def __init__(self, what: str, *inside: str | int) -> None:
         super().__init__(what)
@@ -33,7 +33,7 @@ class BadValueError(ValueError):
 
 @attrs.frozen
 class Reader:
-    """One kind of value. `scale` is the model's units per file unit (seconds per minute: 60)."""
+    """One kind of value. `scale`: how many units of the model make one unit of the file (minutes: 60)."""
 
     read: Callable[[Any], Any]
     schema: Mapping[str, Any]
@@ -42,7 +42,7 @@ class Reader:
 
 
 def kind_of(value: Any) -> str:
-    """What a value is, in the words of a JSON file: "a string", "null", "an object"."""
+    """The kind of a value in the terms of JSON: "a string", "null", "an object"."""
     match value:
         case None:
             return "null"
@@ -70,18 +70,18 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
 
 
 def unknown(word: str, known: Iterable[str], then: str) -> str:
-    """`unknown key, did you mean "…"? It is ignored`, with `then` as what follows from it."""
+    """`unknown key, did you mean "…"? It is ignored`. `then` says what happens with it."""
     hint = did_you_mean(word, known).removeprefix("; ")
     return f"unknown key, {hint} {then[0].upper()}{then[1:]}" if hint else f"unknown key: {then}"
 
 
 def is_object(value: Any) -> TypeGuard[Mapping[Any, Any]]:
-    """Whether a value is what a file calls an object."""
+    """Whether a value is an object in the sense of JSON."""
     return type(value) is dict or isinstance(value, Mapping)  # the second takes six times as long
 
 
 def is_array(value: Any) -> TypeGuard[Sequence[Any]]:
-    """Whether a value is what a file calls an array."""
+    """Whether a value is an array in the sense of JSON."""
     return isinstance(value, list | tuple)
 
 
@@ -101,7 +101,7 @@ def _read_text(value: Any) -> str:
 
 
 def is_whole(text: str) -> bool:
-    """Whether every character is one: JSON can escape half of a pair, which no process and no request can be given."""
+    """Whether every character is whole. JSON can escape half of a pair, which no process and no request can take."""
     return text.isascii() or not any("\ud800" <= character <= "\udfff" for character in text)
 
 
@@ -220,7 +220,7 @@ def _quoted(words: Iterable[str]) -> str:
 
 
 def number(unit: str, *, scale: float = 1, zero: bool = False, most: float = LONGEST) -> Reader:
-    """A finite number of `unit`s above 0 (or from 0), times `scale`; that is at most `most`."""
+    """A finite number of `unit`s above 0 (or from 0). Times `scale`, it is at most `most`."""
     wanted = f"must be a number{f' of {unit}' if unit else ''} {'from 0' if zero else 'above 0'}"
 
     def read(value: Any) -> float:

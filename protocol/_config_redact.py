@@ -1,11 +1,11 @@
-"""The effective configuration for other eyes: every value with its source, no secret among them.
+"""The effective configuration without secrets, each value with its source.
 
-What may be secret is decided by place, not by looks, and in doubt it is: all values of `env` and `headers`,
-user and query of a URL, everything under keys we do not know. Looks are only asked where hiding everything
-would hide the configuration itself: arguments and the path of a URL (`_secret_places`).
+The place of a value decides whether it may be secret, not its looks, and in doubt it is secret: all values of
+`env` and `headers`, the user and the query of a URL, everything under unknown keys. Looks count only where hiding
+everything would hide the configuration itself: in arguments and in the path of a URL (`_secret_places`).
 
-What is hidden here, and what references stand for, are the secrets of a server (`secrets_of`): no text about it
-may show them.
+The values hidden here and the values of references are the secrets of a server (`secrets_of`). No text about the
+server may show them.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from .errors import ConfigError
 from .interpolate import expand, expand_definition, referred_to, texts_of
 from .secrets import REDACTED, SECRET_WORD, Hidden
 
-# Variables that programs quote in ordinary texts, and that no one keeps a secret in.
+# Variables that programs quote in ordinary texts and that hold no secrets.
 _EVERYDAY: Final = re.compile(
     r"USER|LOGNAME|LANG|LC_\w+|LANGUAGE|TERM\w*|HOST\w*|SHELL|O?PWD|TZ|_|XDG_\w+|EDITOR"
 )
 
 
 def redacted(config: Config) -> dict[str, Any]:
-    """The effective configuration as plain data, in the shape and units of a file, with its sources.
+    """The effective configuration as plain data, in the shape and units of a file, together with its sources.
 
     Keys: `files` (strongest first), `mcpServers`, `settings`, `sources` (the same paths, holding file names
     or "default"), `broken` (name → reason), `problems`.
@@ -51,13 +51,13 @@ def redacted(config: Config) -> dict[str, Any]:
 
 
 def redacted_server(definition: ServerDefinition) -> dict[str, Any]:
-    """One server in the shape of a file's entry: what was said, secrets hidden."""
+    """One server in the shape of a file's entry, with only the fields that were given and with secrets hidden."""
     return _redacted_by(Hider(), definition)
 
 
 def secrets_of(definition: ServerDefinition, environ: Mapping[str, str]) -> list[Hidden]:
-    """What no text about this server may show: all that is hidden of it, as its file has it and as it is started, and
-    what its references stand for."""
+    """The values that no text about this server may show: everything hidden in its definition, as written and as
+    expanded, and the values of its references."""
     hider = Hider()
     _redacted_by(hider, definition)
     for _, _, text in (*texts_of(definition), ("url", (), definition.url or "")):
@@ -66,13 +66,13 @@ def secrets_of(definition: ServerDefinition, environ: Mapping[str, str]) -> list
     hider.found += _inherited(definition, environ)
     try:
         _redacted_by(hider, expand_definition(definition, environ).definition)
-    except ConfigError:  # it cannot be reached; its parts may be quoted all the same
+    except ConfigError:  # it cannot be reached, but messages may still quote parts of it
         hider.url(expand(definition.url or "", environ))
     return hider.found
 
 
 def _inherited(definition: ServerDefinition, environ: Mapping[str, str]) -> Iterator[Hidden]:
-    """What it is given of our environment because its entry says so."""
+    """The variables of our environment that the server gets because its entry says so."""
     wanted = ("*",) if definition.inherit_env is True else definition.inherit_env or ()
     for name, value in environ.items():
         if any(fnmatchcase(name, pattern) for pattern in wanted) and not _EVERYDAY.fullmatch(name):
@@ -80,7 +80,7 @@ def _inherited(definition: ServerDefinition, environ: Mapping[str, str]) -> Iter
 
 
 def _under(name: str, value: Any) -> Iterator[Hidden]:
-    """Every text in what nobody knows the meaning of."""
+    """Every text in a value of unknown meaning."""
     if isinstance(value, str):
         yield Hidden(name, value)
     pairs = value.items() if is_object(value) else ((name, each) for each in value) if is_array(value) else ()

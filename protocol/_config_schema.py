@@ -1,9 +1,9 @@
 """The JSON Schema of a configuration file, made from the key tables.
 
-It is for editors, so it says what we would complain about and no more: keys of other programs are allowed,
-since files are shared with them. The one combination it knows is the one everybody gets wrong: exactly one of
-command, url and socket. (An overlay that changes one field of a weaker file's server has none of them; so it
-is at most one here.)
+It is for editors, so it rejects only what the parser would complain about. Keys of other programs are allowed,
+since files are shared with those programs. It checks one combination, which is often wrong: a server has exactly
+one of command, url and socket. (An entry that changes one field of a weaker file's server has none of them, so
+the schema says "at most one".)
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def config_schema() -> dict[str, Any]:
         "properties": {
             "mcpServers": {"description": "The servers, by name.", **servers},
             "imports": {
-                "description": "Other programs whose servers are used too, the first to have a name first.",
+                "description": "Other programs whose servers are used too. For one name, the first program wins.",
                 "type": "array",
                 "items": {"enum": list(IMPORT_KINDS)},
             },
@@ -37,10 +37,10 @@ def config_schema() -> dict[str, Any]:
 
 
 def default_of(key: Key, model: type[Any]) -> Any:
-    """What the model has for a key nobody sets, in the key's own unit; None when there is no such value."""
+    """The model's default for a key, in the key's own unit; None when it has none."""
     default = getattr(attrs.fields(model), key.attribute).default
     if getattr(default, "takes_self", False):
-        return None  # it follows another key's
+        return None  # its default depends on another key
     return in_file_units(key, default.factory() if hasattr(default, "factory") else default)
 
 

@@ -1,8 +1,7 @@
-"""One server entry into its definition, with everything that is wrong with it.
+"""Turn one server entry into its definition, and list everything that is wrong with it.
 
-Reading goes on after the first mistake, so that one look at the list of problems is enough to mend an entry.
-The definition that comes back next to a fatal problem is not to be used; the caller lists the server as
-broken.
+Reading goes on after the first mistake, so that the list of problems is complete. When a problem is fatal, the
+caller must not use the definition; it lists the server as broken.
 """
 
 from __future__ import annotations
@@ -45,7 +44,7 @@ def read_server(name: str, entry: Givens) -> tuple[ServerDefinition, list[Proble
 
 
 def read_value(key: Key, given: Given, values: dict[str, Any], sources: dict[str, str], note: Note) -> None:
-    """One value into the model, or a problem: fatal for a key of its identity, a warning for policy."""
+    """Put one value into the model, or note a problem: fatal for an identity key, a warning for policy."""
     try:
         values[key.attribute] = key.reader.read(given.value)
         sources[key.attribute] = given.source
@@ -115,7 +114,7 @@ def _check_belongings(kind: str, entry: Givens) -> Iterable[Problem]:
 
 
 def _check_texts(entry: Givens) -> Iterable[Problem]:
-    """Values that another program would run or ask for, and that would reach the server as bare text here."""
+    """Values that another program would run or ask the user for. Here the server would get them as plain text."""
     for key in ("command", "args", "env", "cwd", "url", "headers"):
         if (given := entry.get(key)) is not None:
             yield from (
@@ -154,7 +153,7 @@ def _check_isolation(definition: ServerDefinition, entry: Givens, found: list[Pr
 
 
 def _check_idle(definition: ServerDefinition, entry: Givens) -> Iterable[Problem]:
-    """A server that is kept alive has no idle time; 0 says just that."""
+    """A keep-alive server has no idle timeout; 0 says the same and is allowed."""
     if definition.lifecycle is Lifecycle.KEEP_ALIVE and definition.idle_timeout:
         yield entry["idleTimeout"].problem(
             'has no effect on a "keep-alive" server, which is never stopped for being idle: remove it, or make '

@@ -1,9 +1,8 @@
-"""The settings of one or several files into `Settings`.
+"""Turn the settings of one or several files into `Settings`.
 
-Settings are merged shallowly: a stronger file replaces single keys. A wrong value is fatal for a file that
-was named and a warning for one that was found; the caller knows which it is. Limits that contradict each
-other (`minConnections` not below `maxConnections`) fall back to their defaults together, for neither is to be
-trusted alone.
+Settings are merged shallowly: a stronger file replaces single keys. A wrong value is fatal in a file that was
+named, and a warning in one that was found; the caller knows which it is. When limits contradict each other
+(`minConnections` not below `maxConnections`), both fall back to their defaults, for neither can be trusted alone.
 """
 
 from __future__ import annotations

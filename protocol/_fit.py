@@ -1,12 +1,12 @@
-"""What clients would refuse in a list: mended where that changes nothing for whoever calls, else left out.
+"""Items that clients would refuse in a list. They are mended if that changes nothing for a caller, else left out.
 
-Clients check a list as a whole, so one item that is not as the protocol says hides all the others, of every server.
-What is checked here is what the official SDKs (Python, TypeScript) and FastMCP check; unknown fields are nobody's
-business and stay. An item that is as it should be is passed on as the very object the server sent.
+Clients check a list as a whole, so one item that breaks the protocol hides all others, of every server. The checks
+here are those of the official SDKs (Python, TypeScript) and FastMCP. Unknown fields are not checked and stay. An item
+without faults is passed on as the same object that the server sent.
 
-Mending never makes something up: an optional field that no client could read goes; a schema that says nothing gets the
-`type` that arguments have anyway. Only what cannot be called by its description is left out: a tool whose arguments
-would have to be something other than an object.
+Mending invents nothing. An optional field that no client could read is removed. A schema without a `type` gets the
+type that arguments have anyway. An item is left out only if nobody could call it by its description: a tool whose
+arguments would have to be something other than an object.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ _DATE: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d(:\d\d(\.\d+)?)?(Z|[+-]\d\d
 
 @attrs.frozen
 class Fitted:
-    """An item as clients can read it, None when it is left out, and what was wrong, in words."""
+    """An item in a form that clients can read (None: it is left out), and what was wrong with it, in words."""
 
     record: Raw | None
     faults: tuple[str, ...]
 
 
 def fit(kind: str, record: Raw) -> Fitted | None:
-    """What becomes of an item; None: it is as it should be. `kind`: `tool`, `prompt`, `resource` or `template`."""
+    """The item mended or left out; None if it has no faults. `kind`: `tool`, `prompt`, `resource` or `template`."""
     faults: list[str] = []
     found = _CHECKS[kind](record, (), faults)
     if found is record:
@@ -45,7 +45,7 @@ def fit(kind: str, record: Raw) -> Fitted | None:
 
 
 def _input_schema(value: Any, place: Place, faults: list[str]) -> Any:
-    """A schema of an object: arguments are one in any case."""
+    """A schema of an object, for arguments are always an object."""
     if value is None or value is True:
         faults.append(f"{said_of(place)} is {'missing' if value is None else 'not an object'}")
         return {"type": "object"}
@@ -66,8 +66,8 @@ def _input_schema(value: Any, place: Place, faults: list[str]) -> Any:
 
 
 def _output_schema(value: Any, place: Place, faults: list[str]) -> Any:
-    """Any schema (2026-07-28; older clients are shown those of objects only), if it can be compiled: some clients
-    compile them all as they read the list."""
+    """Any schema that can be compiled, for some clients compile all schemas when they read the list. (It may be of any
+    type since 2026-07-28; older clients are shown object schemas only.)"""
     found = _PARTS_OF_SCHEMA(value, place, faults)
     if found is not GONE and (wrong := _uncompilable(found)) is not None:
         faults.append(f"{said_of(place)} {wrong}")
@@ -76,7 +76,8 @@ def _output_schema(value: Any, place: Place, faults: list[str]) -> Any:
 
 
 def _properties(value: Any, place: Place, faults: list[str]) -> Any:
-    """Each a schema that is an object; `true` and `false` are said so. An empty array is PHP's empty object."""
+    """Each property's schema must be an object; `true` and `false` are rewritten as objects. An empty array is read as
+    an empty object, for PHP writes it so."""
     if not isinstance(value, dict):
         faults.append(f"{said_of(place)} is not an object")
         return {} if value == [] else GONE
@@ -102,7 +103,7 @@ _SINGLE: Final = (
 
 
 def _uncompilable(root: Mapping[str, Any]) -> str | None:
-    """What no compiler of schemas would take, in words: a type there is not, a reference to nothing."""
+    """Why no compiler of schemas would accept it, in words: an unknown type, or a reference that leads nowhere."""
     rest: list[Any] = [root]
     while rest:
         schema = rest.pop()
@@ -140,7 +141,7 @@ def _leads(root: Any, reference: str) -> bool:
         elif isinstance(here, dict) and key in here:
             here = cast("dict[str, Any]", here)[key]
         else:
-            return "%" in reference  # escaped as in a URI: not ours to judge
+            return "%" in reference  # escaped as in a URI, so we cannot judge it
     return True
 
 
@@ -200,7 +201,7 @@ def _tool(record: Any, place: Place, faults: list[str]) -> Any:
 
 
 def _named_by(key: str, look: Check) -> Check:
-    """A resource may do without a name of its own: it has its URI."""
+    """A resource without a name is named by its URI."""
 
     def check(record: Any, place: Place, faults: list[str]) -> Any:
         if not isinstance(record.get("name"), str):

@@ -1,7 +1,8 @@
-"""Checks of plain data against a shape: the value itself when it fits, a mended one, or `GONE`.
+"""Check plain data against a shape. The result is the value itself when it fits, a mended value, or `GONE`.
 
-The value itself, not an equal one: whoever checks thousands of items makes nothing new for those that are right, and
-sees by identity that they are. Places are linked pairs, put into words only when something is wrong.
+A value that fits is returned as the same object, not as an equal one. So a check of thousands of good items makes no
+new objects, and the caller sees by identity that an item is good. Places are linked pairs; they are put into words
+only when something is wrong.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from typing import Any, Final, cast
 
 
 class Gone:
-    """What a check answers when nothing can be kept."""
+    """The result of a check when nothing of the value can be kept."""
 
 
 GONE: Final = Gone()
@@ -49,7 +50,7 @@ def one_of(*words: str) -> Check:
 
 
 def list_of(each: Check) -> Check:
-    """A list without the items that cannot be kept."""
+    """A list; items that cannot be kept are removed."""
 
     def check(value: Any, place: Place, faults: list[str]) -> Any:
         if not isinstance(value, list):
@@ -65,7 +66,7 @@ def list_of(each: Check) -> Check:
 
 
 def record_of(required: Mapping[str, Check], optional: Mapping[str, Check]) -> Check:
-    """An object without the optional fields that cannot be kept; it goes when a required one does."""
+    """An object. Optional fields that cannot be kept are removed; if a required one cannot, the object is `GONE`."""
 
     def check(value: Any, place: Place, faults: list[str]) -> Any:
         if not isinstance(value, dict | Mapping):

@@ -1,23 +1,26 @@
-"""Ranking: how well texts of four fields answer a query of a few words.
+"""Ranking: how well a document of four text fields answers a query of a few words.
 
-A document scores, for each field of weight w, 14w, 9w or 6w when the whole query is, begins or occurs in
-it; and for each word of the query 4w, 2w or w when one of its tokens is the word, begins with it (or begins
-it, from four letters on), or has it inside. Then 25 when every word was found somewhere, else up to 10 by
-the share of those found; 8 when the first word is a token of the name; 20 when a whole field is the query.
-A document is listed when anything at all matched: coverage only ranks. `tests/test_search.py` holds that
-against a naive reading of these sentences.
+The score of a document is a sum:
 
-To be quick, nothing is compared with ten thousand documents. A word relates to *tokens*, so it is compared
-with the vocabulary, and each token knows its documents. What a word does to all documents is kept as one
-long integer with a lane of sixteen bits for each (`Lanes`): adding two such integers adds ten thousand
-scores. The whole query can only occur in a field in which every one of its words occurs, so only those
-fields are read for it. And nobody reads ten thousand hits: how many documents reach a score is one
-subtraction and a count of bits, so halving finds the score from which on a document is among the best that
-were asked for, and only those are sorted.
+- for each field of weight w: 14w when the field is the whole query, 9w when it begins with it, 6w when it
+  contains it;
+- for each field and each word of the query: 4w when a token of the field is the word, 2w when a token begins with
+  the word (or the word with the token, if that has four letters), w when a token contains it;
+- 25 when every word was found somewhere, else up to 10 by the share of the words that were found;
+- 8 when the first word is a token of the name, and 20 when a whole field is the query.
 
-Rejected: summing scores in dicts, which is as quick for rare words but takes 30 ms for "create an issue in
-a repository", where "a" and "in" touch every document; and dropping such words, which would change the
-formula.
+A document is listed when anything matched; the share of words only ranks. `tests/test_search.py` compares this
+with a naive implementation of these sentences.
+
+To be quick, no query is compared with ten thousand documents. A word is compared with the vocabulary of *tokens*,
+and each token knows its documents. The scores that a word gives are one long integer with a lane of sixteen bits
+for each document (`Lanes`), so adding two such integers adds ten thousand scores. The whole query can only occur
+in a field that has every one of its words, so only such fields are read for it. Few of the hits are shown, so only
+those are sorted. One subtraction and a count of bits tell how many documents reach a score, and bisection finds the
+lowest score among the best.
+
+Rejected: summing scores in dicts, which is as quick for rare words but takes 30 ms for "create an issue in a
+repository", where "a" and "in" touch every document. Rejected: dropping such words, which changes the formula.
 """
 
 from __future__ import annotations
@@ -38,7 +41,7 @@ from .slices import Pace, Slices, finish
 
 NAME, ORIGINAL, SERVER, DESCRIPTION = range(4)
 WEIGHTS: Final = (12, 10, 8, 5)
-MAX_WORDS: Final = 64  # of a query; the rest is not a query any more, and a score must fit its lane
+MAX_WORDS: Final = 64  # of a query; the rest is ignored, for a score must fit into its lane
 
 Lanes = int  # sixteen bits for each document
 
@@ -53,25 +56,25 @@ _TOKEN: Final = re.compile(r"[a-z0-9]+")
 
 
 def normalise(text: str) -> str:
-    """Words apart and lower-case: camelCase is split, runs of `_ . / : -` become a space."""
+    """The text in lower case with its words apart: camelCase is split, runs of `_ . / : -` become a space."""
     return _PUNCTUATION.sub(" ", _CAMEL.sub(r"\1 \2", text)).lower()
 
 
 def _normalised(texts: Sequence[str]) -> tuple[str, ...]:
-    """`normalise`, each. All at once, with a letter between them that nothing here concerns: ten thousand tools are
-    prepared in less than half the time."""
+    """`normalise` for each text. They are joined by a letter that no rule touches and done at once, which takes less
+    than half the time."""
     fields = tuple(normalise("\0".join(texts)).split("\0"))
     return fields if len(fields) == len(texts) else tuple(map(normalise, texts))
 
 
 def tokens(text: str) -> list[str]:
-    """The words of a normalised text, in order, each once."""
+    """The different words of a normalised text, in order."""
     return list(dict.fromkeys(_TOKEN.findall(text)))
 
 
 @attrs.frozen(eq=False)
 class Document:
-    """One text, prepared: its fields normalised, and for each token a bit per field it stands in."""
+    """One document, prepared: its normalised fields, and for each token a bit for each field that has it."""
 
     fields: tuple[str, ...]
     tokens: tuple[str, ...]
@@ -92,7 +95,7 @@ Hit = tuple[int, int]  # a document's number, and its score
 
 @attrs.frozen
 class _Word:
-    """What one word of a query does to every document."""
+    """The effect of one word of a query on every document."""
 
     points: Lanes
     matched: Lanes  # 1 where it was found at all
@@ -101,7 +104,7 @@ class _Word:
 
 
 class Ranking:
-    """An inverted index over `documents`, made once; equal scores rank in the order given."""
+    """An inverted index over `documents`, made once. Documents with equal scores keep their order."""
 
     def __init__(self, documents: Iterable[Document] | None) -> None:
         self._documents: list[Document] = []
@@ -136,9 +139,9 @@ class Ranking:
             yield
 
     def rank(self, query: str, most: int, only: Iterable[int] | None = None) -> tuple[list[Hit], int]:
-        """The best `most` documents that match any word of `query` or all of it, best first, and how many match.
+        """The `most` best documents that match the query or any word of it, best first; and how many match.
 
-        `only`: the numbers of the documents that may be found, if not all.
+        `only`: the numbers of the documents to search; all if not given.
         """
         phrase = normalise(query).strip()
         if not phrase:
@@ -151,14 +154,14 @@ class Ranking:
         return self._best(scores, most)
 
     def _score_words(self, found: list[_Word]) -> Lanes:
-        """The score of every document but for the whole query's; 0 where no word matched."""
+        """The score of every document without the points for the whole query; 0 if no word matched."""
         if not found:
             return 0
         return sum(word.points for word in found) + self._bonus(found) + 8 * found[0].named
 
     def _bonus(self, found: list[_Word]) -> Lanes:
-        """What each document gets for the share of the words it has. Counts are small, so in a lane's other byte
-        there is a 0, and one look-up table does for both."""
+        """The points of each document for its share of the words. Counts are small, so the upper byte of a lane is 0,
+        and one look-up table serves both bytes."""
         table = bytes([0, *(_coverage(count, len(found)) for count in range(1, len(found) + 1))]).ljust(
             256, b"\0"
         )
@@ -176,7 +179,7 @@ class Ranking:
         return self._lanes(points)
 
     def _best(self, scores: Lanes, most: int) -> tuple[list[Hit], int]:
-        """The `most` best, equals in the order given, and how many there are that are not 0."""
+        """The `most` best documents, and how many have a score above 0. Equal scores keep the order of documents."""
         lifted = scores | self._ones << _TOP_BIT
         matching = self._reaching(1, lifted).bit_count()
         most = min(most, matching)
@@ -186,7 +189,7 @@ class Ranking:
         return [(number, score[number]) for number in numbers[:most]], matching
 
     def _lowest_of(self, count: int, lifted: Lanes) -> int:
-        """The highest score that at least `count` documents reach, by halving. Never 0: such were not found."""
+        """The highest score that at least `count` documents reach, by bisection. At least 1, for 0 means no match."""
         low, high = 1, _TOP
         while low < high:
             middle = (low + high + 1) // 2
@@ -197,12 +200,12 @@ class Ranking:
         return low
 
     def _reaching(self, least: int, lifted: Lanes) -> Lanes:
-        """A bit for each document whose score is not below `least`. Lifted by the top bit of its lane, such a score
-        keeps that bit when `least` is taken away."""
+        """A bit for each document whose score is at least `least`. The scores have the top bit of their lane set; a
+        score that is high enough keeps that bit when `least` is subtracted."""
         return lifted - least * self._ones & self._ones << _TOP_BIT
 
     def _those(self, numbers: Iterable[int]) -> Lanes:
-        """All bits of the documents of these numbers."""
+        """The lanes of these documents, all bits set."""
         marks = self._empty()
         for number in numbers:
             marks[number] = 0xFFFF
@@ -227,7 +230,7 @@ class Ranking:
         return sum((fields >> field & self._ones) * weight for field, weight in enumerate(WEIGHTS))
 
     def _related(self, word: str) -> Iterator[tuple[str, int]]:
-        """The tokens `word` has to do with, each at its best level."""
+        """The tokens that match `word`, each with its best kind of match."""
         for token in self._containing(word):
             if token == word:
                 yield token, _EXACT
@@ -238,7 +241,7 @@ class Ranking:
                 yield word[:length], _BEGINS
 
     def _containing(self, word: str) -> Iterator[str]:
-        """Every token with `word` in it: looked for in one string, which is quicker than token by token."""
+        """Every token that contains `word`. One string of all tokens is searched, which is quicker than each token."""
         text, starts, vocabulary = self._text
         at = text.find(word)
         while at >= 0:
@@ -248,7 +251,7 @@ class Ranking:
 
     @cached_property
     def _lengths(self) -> frozenset[int]:
-        """How long tokens are: fewer cuts to try than a long word has letters."""
+        """The lengths that tokens have: fewer than a long word has letters, so fewer cuts to try."""
         return frozenset(map(len, self._postings))
 
     @cached_property
@@ -284,5 +287,5 @@ def _phrase_points(phrase: str, fields: Sequence[str], mask: int) -> int:
 
 
 def _coverage(matched: int, words: int) -> int:
-    """25 when every word was found, else a tenth of the percentage, halves upwards."""
+    """25 when every word was found, else a tenth of the percentage, with halves rounded up."""
     return 25 if matched == words else floor(10 * matched / words + 0.5)

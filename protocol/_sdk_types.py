@@ -1,6 +1,6 @@
-"""The SDK's types, of whichever major is installed: `mcp_types` since 2.0, `mcp.types` before.
+"""The SDK's types, from whichever major version is installed: `mcp_types` since 2.0, `mcp.types` before.
 
-Imported by a function and not before somebody asks for one of its objects: it takes a third of a second.
+A function imports them when they are first needed, because the import takes a third of a second.
 """
 
 from __future__ import annotations

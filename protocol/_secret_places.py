@@ -1,8 +1,8 @@
-"""Where in a value of a configuration a secret may stand, and the value without it.
+"""Find the places in a configuration value that may hold a secret, and hide them.
 
-References to the environment are shown, as they are what one wants to check and say nothing; the default of one is not,
-for it may be the secret. An argument is looked at as its program will: `--token x`, `--api-key=x`, `-kx`, a header, a
-URL, a line for a shell with any of these in it. A `Hider` remembers what it has hidden.
+A reference to the environment is shown: people want to check it, and it reveals nothing. Its default is hidden, for
+that may be the secret. Arguments are read as the program will read them: `--token x`, `--api-key=x`, `-kx`, a header,
+a URL, or a shell line with any of these in it. A `Hider` remembers what it has hidden.
 """
 
 from __future__ import annotations
@@ -32,23 +32,23 @@ _BETWEEN: Final = re.compile(r"(\s+|['\"`;|&()<>]+)")  # the words of a line for
 
 @attrs.define
 class Hider:
-    """`found`: what it has hidden so far."""
+    """Hides secrets in values. `found`: what it has hidden so far."""
 
     found: list[Hidden] = attrs.field(factory=list[Hidden])
 
     def value(self, text: str, name: str = "") -> str:
-        """A value that is nothing but references (and an authentication scheme) is shown, any other is not."""
+        """Hide a value, unless it consists of references only (with an authentication scheme in front, perhaps)."""
         rest = without_references(text)
         if rest != text and rest.strip().lower() in {"", *_SCHEMES}:
             return text
         return self._hide(text, name)
 
     def text(self, text: str) -> str:
-        """Something like a path: shown but for what is known to be a key, and for defaults."""
+        """Something like a path. It is shown without defaults and without anything known to be a key."""
         return _KNOWN.sub(lambda match: self._hide(match[0], "key"), self._no_defaults(text))
 
     def url(self, url: str) -> str:
-        """A URL without user and password, values of its query, fragment, and what is like a key."""
+        """A URL without its user and password, query values, fragment, and anything that looks like a key."""
         url = self._no_defaults(url)
         try:
             parts = urlsplit(url)
@@ -68,7 +68,7 @@ class Hider:
         return shown
 
     def _after(self, before: str, arg: str) -> str:
-        """An argument in the light of the one before it."""
+        """An argument, read with the argument before it in mind."""
         if not arg.startswith("-"):
             if before.startswith("-") and "=" not in before and SECRET_WORD.search(before):
                 return self.value(arg, before)

@@ -1,15 +1,15 @@
 """URIs: which server a resource is read from.
 
-A URI is not a name of ours: clients keep them, servers put them into results, so they pass unchanged. Only where two
-servers list the same one is each shown in a qualified spelling, `greenroom://<server>/<URI as it was>`, which reads
-backwards without a table and leaves a template's expressions where they are. The bare URI then belongs to nobody and is
-answered with the candidates. The qualified spelling is understood at any time, collision or not, and before anything
-that is listed: it is ours, and no server can take another's place by listing it. One that a server lists all the same
-is shown qualified like a colliding one, so that it reads as what it is.
+We do not rename URIs: clients keep them and servers put them into results, so they pass unchanged. Only if two servers
+list the same URI, each is shown in a qualified spelling: `greenroom://<server>/<the original URI>`. It can be decoded
+without a table and leaves the expressions of a template alone. The bare URI then belongs to no server, and a request
+for it is answered with the candidates. The qualified spelling is always understood, with or without a collision. It is
+looked up before anything that is listed, so no server can take another's place by listing such a URI. A server that
+lists one anyway has it shown in qualified form, like a colliding one, so that it is seen for what it is.
 
-A URI that nobody lists may still be one of a template: the template's fixed parts are compared in order, every
-expression standing for anything, in linear time. That only has to tell servers apart; whether the resource is there is
-for the server to say. Rejected: a hash in place of the URI, which nobody can read and no template can carry.
+A URI that no server lists may still match a template. The template's fixed parts are compared in order, an expression
+matches anything, and the time is linear. This only has to tell servers apart; the server says whether the resource
+exists. Rejected: a hash in place of the URI, which nobody can read and no template can carry.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _EXPRESSION: Final = re.compile(r"\{[^{}]*\}")
 
 @attrs.frozen(eq=False)
 class Place:
-    """Where a resource (or template) is: `uri` as clients see it, `original` as its server does."""
+    """Where a resource (or template) is: `uri` is what clients see, `original` is what its server calls it."""
 
     uri: str
     server: str
@@ -46,12 +46,12 @@ def qualified(server: str, uri: str) -> str:
 
 
 def is_ours(uri: str) -> bool:
-    """Whether `uri` is of our scheme; schemes have no case."""
+    """Whether `uri` has our scheme; case does not matter in schemes."""
     return uri[: len(_SCHEME)].lower() == _SCHEME
 
 
 def unqualified(uri: str) -> tuple[str, str] | None:
-    """(server, URI as it was) of a qualified spelling."""
+    """(server, original URI) of a qualified spelling."""
     if not is_ours(uri):
         return None
     server, slash, original = uri[len(_SCHEME) :].partition("/")
@@ -67,7 +67,8 @@ class UriSpace:
 
     @classmethod
     def of(cls, entries: Mapping[str, ServerEntry | None], field: str, key: str) -> UriSpace:
-        """`field` of every entry, known by `key`. What one server lists twice counts once."""
+        """The items in `field` of every entry, each known by its `key`. An item that a server lists twice counts
+        once."""
         return finish(cls.making(entries, field, key, Pace()))
 
     @classmethod
@@ -90,7 +91,7 @@ class UriSpace:
 
     @cached_property
     def everything(self) -> tuple[Place, ...]:
-        """All of them, sorted as clients see them."""
+        """All of them, sorted by the URI that clients see."""
         return tuple(self.exact[uri] for uri in sorted(self.exact))
 
     def of_server(self, server: str) -> tuple[Place, ...]:
@@ -102,7 +103,7 @@ class UriSpace:
         return tuple((place, _EXPRESSION.split(place.original)) for place in self.everything)
 
     def matching(self, uri: str) -> list[Place]:
-        """The templates `uri` may have been made from."""
+        """The templates that `uri` matches."""
         return [place for place, parts in self.shapes if _fits(uri, parts)]
 
 
@@ -141,8 +142,8 @@ def _fits(uri: str, parts: list[str]) -> bool:
 def resolve(
     uri: str, servers: Mapping[str, ServerEntry | None], resources: UriSpace, templates: UriSpace
 ) -> Place | Ambiguous | Missing:
-    """What `uri` means. `Missing.servers`: the servers that may have resources nobody has listed."""
-    listed = resources.exact.get(uri)  # of our scheme only as we spell it ourselves
+    """What `uri` means. `Missing.servers`: the servers that may have resources which are not listed."""
+    listed = resources.exact.get(uri)  # a URI of our scheme is in here only in our own spelling
     if listed is not None:
         return listed
     if is_ours(uri):

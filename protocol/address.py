@@ -11,11 +11,11 @@ from collections.abc import Mapping
 import attrs
 
 SHARED = "shared"
-DEPTH_KEY = "GREENROOM_DEPTH"  # in a child's environment: how many rooms stand above it
+DEPTH_KEY = "GREENROOM_DEPTH"  # in a child's environment: how many rooms are above it in the process tree
 
 
 def depth(environ: Mapping[str, str]) -> int:
-    """How many rooms stand above a process with this environment, each started by the one before."""
+    """How many rooms are above a process with this environment; each was started by the one before."""
     told = environ.get(DEPTH_KEY, "")
     return int(told) if told.isdecimal() else 0
 
@@ -26,7 +26,9 @@ class Address:
 
     server: str
     scope: str = SHARED
-    is_call: bool = attrs.field(init=False, eq=False, repr=False)  # asked at each call's end, so made once
+    is_call: bool = attrs.field(
+        init=False, eq=False, repr=False
+    )  # read at the end of each call, so computed once
 
     def __attrs_post_init__(self) -> None:
         object.__setattr__(self, "is_call", self.scope.startswith("call:"))
@@ -38,7 +40,7 @@ class Address:
 
     @classmethod
     def of_call(cls, server: str, call: str) -> Address:
-        """The address of a child that serves one call (or one catalogue visit) and goes."""
+        """The address of a child that serves one call (or one catalogue visit) and then ends."""
         return cls(server, f"call:{call}")
 
     @property

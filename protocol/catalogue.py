@@ -1,8 +1,8 @@
-"""Catalogue records: what is known of a server, apart from any connection to it.
+"""Catalogue records: what is known about a server, independent of any connection to it.
 
-Records keep the server's own objects (`raw`), under their original names: changing a prefix never invalidates
-anything, and a client behind the gateway sees field by field what the server said. `None` means *unknown*, an empty
-tuple means *known to be empty*; the two are never confused.
+Records keep the server's own objects (`raw`) under their original names. So a change of prefix invalidates nothing,
+and a client behind the gateway sees every field that the server sent. `None` means *unknown* and an empty tuple means
+*known to be empty*; the two are never confused.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ def _no_raw() -> Raw:
 
 @attrs.frozen(eq=False)
 class ServerEntry:
-    """What one server said of itself, at one moment, for one definition."""
+    """What one server said about itself at one moment, for one definition."""
 
     server: str
     definition_hash: str
@@ -32,10 +32,12 @@ class ServerEntry:
     instructions: str | None = None
     server_info: Raw = attrs.field(factory=_no_raw)
     capabilities: Raw = attrs.field(factory=_no_raw)
-    protocol_version: str | None = None  # what it spoke when it last could choose: spares the probe next time
+    protocol_version: str | None = None  # the version it last chose freely; the next connect needs no probe
     problems: tuple[str, ...] = ()  # what is missing from the lists and why, in words
-    fetched_at: float = 0.0  # wall clock, seconds since the epoch: the one place it is used
-    revision: int = 0  # grows with every fetch begun; an older answer never overwrites a newer one
+    fetched_at: float = 0.0  # wall clock, seconds since the epoch; nothing else uses the wall clock
+    revision: int = (
+        0  # grows with every fetch that begins, so that an older answer never overwrites a newer one
+    )
 
     @property
     def known(self) -> bool:

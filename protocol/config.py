@@ -1,8 +1,8 @@
 """The configuration model: what a server entry and the settings may say.
 
 Keys in files are camelCase, as every MCP client writes them; attributes are snake_case. Durations are seconds here,
-whatever unit the file's key has (the unit is in the key's name, except `idleTimeout`: minutes). Parsing, checking and
-merging are in `config_parse`; reading files is the supervisor's.
+whatever the unit of the file's key. (Keys have their unit in their name, except `idleTimeout`, which is in minutes.)
+`config_parse` parses, checks and merges; the supervisor reads the files.
 
 A definition has two halves. What decides *which process or endpoint it is* goes into `definition_hash`: changing it
 means a new incarnation and a new catalogue entry. The rest is policy and is applied live.
@@ -41,7 +41,7 @@ class Isolation(enum.Enum):
 
 
 class HttpTransport(enum.Enum):
-    """A transport the file insists on; without one Streamable HTTP is tried first, then SSE."""
+    """A transport that the file insists on. Without it, Streamable HTTP is tried first, then SSE."""
 
     STREAMABLE_HTTP = "streamable-http"
     SSE = "sse"
@@ -50,7 +50,7 @@ class HttpTransport(enum.Enum):
 class Era(enum.Enum):
     """How a server is greeted: `handshake` up to 2025-11-25, `stateless` from 2026-07-28 on."""
 
-    AUTO = "auto"  # as whoever must answer its questions can be asked; else the newer era first
+    AUTO = "auto"  # the era in which its client can answer its questions, if there is one; else the newer era first
     HANDSHAKE = "handshake"
     STATELESS = "stateless"
 
@@ -80,7 +80,7 @@ def _place_only(url: str | None) -> str:
 
 @attrs.frozen(eq=True)
 class ServerDefinition:
-    """One entry of `mcpServers`. Exactly one of `command`, `url`, `socket`, `in_process` says where it is."""
+    """One entry of `mcpServers`. Exactly one of `command`, `url`, `socket` and `in_process` is set."""
 
     name: str
     # -- which server it is (hashed) --
@@ -121,13 +121,13 @@ class ServerDefinition:
 
 
 def _queue_timeout(settings: Settings) -> float:
-    """Time for an attempt to connect, for its end, and to say why it failed."""
+    """Enough time for one attempt to connect, for its end, and to say why it failed."""
     return settings.connect_timeout + 15.0
 
 
 @attrs.frozen
 class Settings:
-    """Room-wide numbers. Seconds unless said otherwise. Every one is settable (DESIGN, Policies)."""
+    """Numbers for the whole room, in seconds unless a comment says otherwise. All can be set (DESIGN, Policies)."""
 
     tool_prefix: PrefixMode = PrefixMode.SERVER
     isolation: Isolation | None = None  # None: persistent, or per session behind `serve --http`
@@ -136,25 +136,28 @@ class Settings:
     connect_timeout: float = 30.0
     call_timeout: float = 60.0
     call_total_timeout: float = 600.0  # however much progress restarts the clock
-    # Waiting for a slot, the gate and connect: longer than connecting, or "still connecting" would hide its reason.
+    # How long a call waits for slot, gate and connect. It is longer than `connect_timeout`, so that a call ends with
+    # the reason of a failed connect and not with "still connecting".
     queue_timeout: float = attrs.field(default=attrs.Factory(_queue_timeout, takes_self=True))
     drain_timeout: float = 10.0
     stop_timeout: float = 5.0
     shutdown_timeout: float = 15.0  # the whole room, one deadline
     max_connections: int = 20  # the pool's slots
     min_connections: int = 0  # live connections that no eviction goes below
-    reserve_connections: int = 0  # further slots, for a head waiter that has waited `reserve_timeout`
+    reserve_connections: int = (
+        0  # further slots, for the head of the queue after it has waited `reserve_timeout`
+    )
     reserve_timeout: float = 5.0
     acquire_timeout: float = 30.0  # waiting for a slot
     start_permits: int = 10
-    install_turns: int = 2  # of them for commands that may install first, and that nobody waits for
-    install_timeout: float = 600.0  # one attempt to connect of such a command, while it shows that it works
+    install_turns: int = 2  # of these, for commands that may install first and that no call waits for
+    install_timeout: float = 600.0  # one attempt to connect for such a command, while it shows progress
     max_in_flight: int = 256
     max_queued: int = 1024
     backoff_min: float = 1.0
     backoff_max: float = 60.0
     backoff_jitter: float = 0.2
-    failure_backoff: float | None = None  # a flat delay instead, as the originals have it
+    failure_backoff: float | None = None  # one flat delay in place of the two above
     failure_threshold: int = 5
     cooldown: float = 30.0
     stable_after: float = 30.0  # an answer after this long connected resets the failure count
@@ -164,11 +167,11 @@ class Settings:
     inherit_env: bool | tuple[str, ...] = False  # beyond what every child gets: everything, nothing, or these
     direct_tools: bool | tuple[str, ...] = True
     bootstrap: bool = True
-    first_list_timeout: float = 10.0  # a client's first list waits so long for servers nobody knew
+    first_list_timeout: float = 10.0  # a client's first list waits this long for servers with unknown tools
     max_line: int = 64 * 1024 * 1024
     stderr_ring: int = 8 * 1024
     max_pages: int = 100
-    max_queued_bytes: int = 64 * 1024 * 1024  # parameters of all calls that wait, over the room
+    max_queued_bytes: int = 64 * 1024 * 1024  # parameters of all waiting calls in the room
     max_list_bytes: int = 16 * 1024 * 1024  # all lists of one server
     max_list_items: int = 10_000
     probe_timeout: float = 5.0
@@ -179,7 +182,7 @@ class Settings:
 
 @attrs.frozen
 class Config:
-    """Everything a room is made from. `problems` are the non-fatal ones: warnings and servers left out."""
+    """Everything a room is made from. `problems` are the non-fatal problems: warnings and servers left out."""
 
     servers: Mapping[str, ServerDefinition] = attrs.field(factory=_no_map, hash=False)
     settings: Settings = attrs.field(factory=Settings)
@@ -187,11 +190,11 @@ class Config:
     problems: tuple[Problem, ...] = ()
     broken: Mapping[str, Problem] = attrs.field(factory=_no_map, hash=False)  # name -> why not served
     files: tuple[str, ...] = ()  # what was read, strongest first
-    places: tuple[str, ...] = ()  # where it was looked for, absolute, whether or not something was there
+    places: tuple[str, ...] = ()  # absolute paths that were looked at, whether or not a file was there
 
 
 def with_settings(definition: ServerDefinition, settings: Settings) -> ServerDefinition:
-    """`definition` with what it leaves to the settings and what decides which server it is: its environment."""
+    """`definition` with the environment rule from the settings, if it has none itself."""
     if definition.inherit_env is not None:
         return definition
     return attrs.evolve(definition, inherit_env=settings.inherit_env)
