@@ -4,26 +4,26 @@ Each module has one job, and they meet in `_course`:
 
 | module | job |
 |---|---|
-| `_faults` | draws: what is done wrong, and what work goes on meanwhile, both from the seed alone |
-| `_cast` | the servers, and the configuration file that names them |
+| `_faults` | draws the faults, and the work that goes on meanwhile, both from the seed alone |
+| `_server_file` | the servers, and the configuration file that names them |
 | `_loop`, `_gateway` | one thread, one selector: the gateway's process, its client's pipes, its control socket |
-| `_world` | acts: signals, configuration files, clients that come and go |
-| `_books` | keeps the driver's own account of every request |
+| `_world` | does the faults: signals, configuration files, clients that come and go |
+| `_ledger` | records every request that the driver sends, and its answer |
 | `_events` | reads the gateway's event log: the table, the numbers, the sum of the calls |
 | `_look` | looks from outside, in `/proc`: processes, descriptors, memory |
-| `_course` | the course of a run: lives of gateways, acts of chaos with a calm after each, the ways to end |
+| `_course` | the course of a run: lives of gateways, phases of chaos with a calm after each, the ways to end |
 
-A run is a sequence of *lives*, each one gateway. The first is the long one: acts of chaos, each followed by a calm in
-which everything must come back to what it was after the first act. The others are short and end in the middle of it,
-in every way there is, SIGKILL among them.
+A run is a sequence of *lives*; each life is one gateway. The first life is long. It has phases of chaos, and after each
+phase a calm, in which everything must come back to the state after the first phase. The other lives are short and end
+in the middle of the chaos, in every possible way, with SIGKILL among them.
 
-The sequence of faults follows from the seed. Their timing does not, nor do the processes that happen to be there to be
-hit: this is the real thing. A failure prints the seed, the last faults with their times, the last events, and whoever
-survived.
+The seed determines the sequence of faults. It does not determine their timing, nor which processes exist to be hit,
+since everything is real. A failure prints the seed, the last faults with their times, the last events, and the
+processes that survived.
 """
 
-from ._books import Contradiction
 from ._course import ChaosFailed, Plan, run_chaos
 from ._faults import draw_faults, draw_work
+from ._ledger import Contradiction
 
 __all__ = ["ChaosFailed", "Contradiction", "Plan", "draw_faults", "draw_work", "run_chaos"]

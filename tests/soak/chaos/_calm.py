@@ -1,14 +1,13 @@
 """A calm: the chaos stops, and everything must come back to what it was.
 
-First whatever lasts is undone (who was stopped goes on, the file is what it was, servers that stand are connected
-again). Then every request is answered, nobody but the standing servers is live, no process is left of an incarnation
-that is over, no child is a zombie. What the gateway then holds (descriptors, tasks) is exactly what it held in the calm
-after the first act.
+First the lasting faults are undone: stopped processes go on, the file is restored, and servers that should always be
+connected are connected again. Then every request must be answered, no other server may be live, no process of an ended
+incarnation may be left, and no child may be a zombie. The gateway must hold exactly as many descriptors and tasks as in
+the calm after the first phase.
 
-Its memory is compared with what it was in the second calm: by then its code is loaded, its buffers have had their size,
-and the allocator holds on to what the worst moment took. `ROOM_TO_GROW` is for fragments and for worse moments; what
-leaks with each of a run's hundreds of incarnations and thousands of calls grows beyond that, act by act. So it is the
-long runs that judge of memory.
+Its memory is compared with the second calm. By then its code is loaded, its buffers have grown, and the allocator keeps
+what the worst moment took. `ROOM_TO_GROW` is for fragments and for worse moments. A leak in each of a run's hundreds of
+incarnations or thousands of calls grows beyond that, phase by phase, so memory is judged by the long runs.
 """
 
 from __future__ import annotations
@@ -23,19 +22,19 @@ from greenroom.protocol.lifecycle import State
 from greenroom.protocol.status import ServerStatus, status_from
 
 from . import _look as look
-from ._books import Contradiction
-from ._cast import STANDING
 from ._events import EventLog
+from ._ledger import Contradiction
+from ._server_file import STANDING
 from ._world import World
 
 ROOM_TO_GROW: Final = 16.0  # MiB
-_PATIENCE: Final = 40.0  # seconds: two timeouts, a wait for a slot and a gate, one after the other
-_TWICE: Final = 2  # looks in a row that must find calm: between two, a reload may begin
+_PATIENCE: Final = 40.0  # seconds: enough for two timeouts, a wait for a slot and a gate, one after the other
+_TWICE: Final = 2  # how many looks in a row must find calm: a reload may begin between two of them
 
 
 @attrs.frozen
 class Holdings:
-    """What a gateway holds in a calm."""
+    """The resources that a gateway holds in a calm."""
 
     resident: float
     descriptors: Counter[str]
@@ -68,12 +67,12 @@ class Calm:
     def _undo(self) -> None:
         world = self.world
         world.loop.ring_all()
-        world.cast.restore()
-        world.cast.write()
+        world.server_file.restore()
+        world.server_file.write()
         world.loop.run_for(1.0)  # the file is watched: its change is one reload, half a second later
 
     def _wait(self, what: str, trouble: Callable[[], object], looks: int = 1) -> None:
-        """Until there is no trouble, so many times in a row."""
+        """Wait until `looks` looks in a row find no trouble. Raises `Contradiction` after `_PATIENCE`."""
         calm = 0
         last: object = None
         deadline = _PATIENCE
@@ -86,15 +85,15 @@ class Calm:
                 raise Contradiction(f"{what}: not within {_PATIENCE:g}s; {last}")
 
     def _unanswered(self) -> list[str]:
-        return [f"{question.number}: {question.what}" for question in self.world.books.open.values()]
+        return [f"{request.number}: {request.what}" for request in self.world.ledger.open.values()]
 
     def _restless(self) -> object:
-        """Who is not where it belongs. Standing servers that are down are asked to come back."""
+        """The servers in a wrong state. Servers that should always be connected and are down are asked to connect."""
         rows = self._rows()
-        wanted = set(self.world.cast.present)
+        wanted = set(self.world.server_file.present)
         if set(rows) != wanted:
             strange = [rows[name] for name in set(rows) - wanted]
-            return f"missing: {sorted(wanted - set(rows))}, there besides: {strange}"
+            return f"missing: {sorted(wanted - set(rows))}, unexpected: {strange}"
         restless = {name: row for name, row in rows.items() if not _rests(name, row)}
         for name in set(restless) & set(STANDING):
             if restless[name].state is State.IDLE:
@@ -109,7 +108,7 @@ class Calm:
 
     def _strays(self) -> object:
         pid = self.world.gateway.pid
-        everybody = look.marked(self.world.cast.token)
+        everybody = look.marked(self.world.server_file.token)
         present = {look.incarnation(child) for child in everybody & look.children(pid)}
         strays = [look.describe(pid) for pid in everybody if look.incarnation(pid) not in present]
         return strays or (None if len(present) == len(STANDING) else f"live: {sorted(present)}")

@@ -1,4 +1,4 @@
-"""The course of a run: one long life with a calm after each act, then short ones that end in the middle of it all."""
+"""The course of a run: one long life with a calm after each phase, then short lives that end during the chaos."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from typing import IO, Final
 import attrs
 
 from . import _look as look
-from ._books import Books, Contradiction
 from ._calm import Calm
-from ._cast import TOOLS, Cast
 from ._events import EventLog
 from ._faults import Burst, Fault, draw_faults, draw_work
 from ._gateway import HELLO, Gateway
+from ._ledger import Contradiction, Ledger
 from ._loop import Loop
 from ._report import Report
+from ._server_file import TOOLS, ServerFile
 from ._world import World
 
 _GONE_WITHIN: Final = 2.0  # seconds from the gateway's end to that of everything it started
@@ -40,7 +40,7 @@ class Ending(enum.Enum):
     TWICE = "SIGTERM, and again"
 
 
-# The longest each may take, a busy machine considered: 1.5 s when the client has gone, and the drain and stop times.
+# How long each ending may take on a busy machine: 1.5 s when the client has gone, and the drain and stop times.
 _ENDS_WITHIN: Final = {
     Ending.KILL: 1.0,
     Ending.EOF: 2.5,
@@ -49,7 +49,7 @@ _ENDS_WITHIN: Final = {
     Ending.TWICE: 4.0,
 }
 
-# Who leaves at once has set an alarm for the case that the machine is too busy for an orderly end within 1.2 s.
+# A gateway that must leave at once has set an alarm, in case the machine is too busy for an orderly end in 1.2 s.
 _HURRIED: Final = (0, -signal.SIGALRM)
 _CODES: Final = {
     Ending.KILL: (-signal.SIGKILL,),
@@ -94,8 +94,8 @@ class _Course:
         self._folder = folder
         self._chance = random.Random(f"{plan.seed}/course")
         self._begun = time.monotonic()
-        cast = Cast(folder, "")
-        self._faults: Iterator[Fault] = draw_faults(plan.seed, tuple(cast.base()))
+        server_file = ServerFile(folder, "")
+        self._faults: Iterator[Fault] = draw_faults(plan.seed, tuple(server_file.base()))
         self._work: Iterator[Burst] = draw_work(plan.seed, TOOLS)
 
     def run(self) -> None:
@@ -108,7 +108,7 @@ class _Course:
             self._live(number, None, Ending.KILL if number == 1 else next(endings))
 
     def _live(self, number: int, until: float | None, ending: Ending) -> None:
-        """One gateway. `until`: act after act, each with its calm; None: a short life, without any."""
+        """Run one gateway. `until`: repeat chaos and calm until then; None: a short life without a calm."""
         life = _Life(number, self._plan.seed, self._folder, self._chance, self._begun)
         try:
             life.begin()
@@ -144,7 +144,7 @@ class _Course:
                 life.world.do(fault)
                 fault = next(self._faults)
                 fault_due = now + fault.pause
-            if now >= burst_due and len(life.books.open) < _MOST_OPEN:
+            if now >= burst_due and len(life.ledger.open) < _MOST_OPEN:
                 life.world.work(burst)
                 burst = next(self._work)
                 burst_due = now + burst.pause
@@ -153,7 +153,7 @@ class _Course:
                 life.look()
 
     def _account(self, life: _Life, error: Contradiction) -> str:
-        survivors = [look.describe(pid) for pid in sorted(look.marked(life.cast.token))]
+        survivors = [look.describe(pid) for pid in sorted(look.marked(life.server_file.token))]
         time.sleep(_LOG_COMES_WITHIN)
         log = life.stderr().splitlines()
         odd_at = next((at for at, line in enumerate(log) if any(odd in line for odd in _ODD)), len(log))
@@ -161,8 +161,8 @@ class _Course:
             "the last faults": list(life.world.done),
             "the last events": life.log.tail(25),
             "the last lines of its log": log[-15:],
-            "its log from where it should not be so": log[odd_at : odd_at + 20],
-            "who is there": survivors,
+            "its log from the first line that should not be there": log[odd_at : odd_at + 20],
+            "the processes that are left": survivors,
         }
         told = "".join(
             f"\n\n{title}:\n" + "\n".join(f"  {line[:300]}" for line in lines)
@@ -177,39 +177,41 @@ class _Life:
 
     def __init__(self, number: int, seed: str, folder: Path, chance: random.Random, begun: float) -> None:
         self.number = number
-        self.books = Books()
+        self.ledger = Ledger()
         self.loop = Loop()
-        self.cast = Cast(folder, f"{seed}.{os.getpid()}.{number}")
-        self.cast.write()
+        self.server_file = ServerFile(folder, f"{seed}.{os.getpid()}.{number}")
+        self.server_file.write()
         self._stderr = folder / f"stderr-{number}"
         self._file: IO[bytes] = self._stderr.open("wb")
         expose = chance.choice(("proxy", "direct"))
-        gateway = self.gateway = Gateway(self.loop, self.cast.config, expose, self._file, self.books.hear)
-        self.world = World(self.loop, self.cast, gateway, self.books, expose, begun)
+        gateway = self.gateway = Gateway(
+            self.loop, self.server_file.config, expose, self._file, self.ledger.add_answer
+        )
+        self.world = World(self.loop, self.server_file, gateway, self.ledger, expose, begun)
         self.world.open()
         self.log = EventLog(gateway.events)
         self.calm = Calm(self.world, self.log)
 
     def begin(self) -> None:
         hello = self.world.ask("initialize", HELLO)
-        if not self.loop.run_until(lambda: hello not in self.books.open, 20.0):
+        if not self.loop.run_until(lambda: hello not in self.ledger.open, 20.0):
             raise Contradiction("the gateway did not greet within 20s")
         self.gateway.send({"method": "notifications/initialized"})
         if not self.loop.run_until(lambda: self.gateway.control is not None, 5.0):
             raise Contradiction("there was no control socket within 5s")
 
     def look(self) -> None:
-        """What holds all the time."""
+        """Check what must hold at any time."""
         if self.gateway.ended():
             raise Contradiction(f"the gateway ended by itself, with {self.gateway.process.returncode}")
         self.log.read_on()
-        if not self.books.adds_up:
-            raise Contradiction("the driver's own books do not add up")
+        if not self.ledger.adds_up:
+            raise Contradiction("the driver's own ledger does not add up")
         self._read_stderr()
 
     def end(self, ending: Ending) -> None:
-        """End it in the middle of it all. Raises `Contradiction` when something is left, or it took too long."""
-        self.loop.forget_alarms()  # who was stopped stays stopped; only the gateway and its client are awake
+        """End it during the chaos. Raises `Contradiction` when something is left, or it took too long."""
+        self.loop.forget_alarms()  # stopped processes stay stopped; only the gateway and its client run
         self.gateway.process.send_signal(signal.SIGCONT)
         guard = look.guard_of(self.gateway.pid)
         if guard is not None:
@@ -229,9 +231,9 @@ class _Life:
         self._check_records()
 
     def _settle_accounts(self) -> None:
-        """From here on nothing is asked; what was asked has been taken in when the last request is answered."""
+        """Send nothing more, and wait for one last ping: all earlier requests have been read when it is answered."""
         last = self.world.ask("ping")
-        if not self.loop.run_until(lambda: last not in self.books.open, 20.0):
+        if not self.loop.run_until(lambda: last not in self.ledger.open, 20.0):
             raise Contradiction("a ping was not answered within 20s")
 
     def _bring_about(self, ending: Ending) -> None:
@@ -248,19 +250,21 @@ class _Life:
 
     def _expect_nobody(self, ending: Ending) -> None:
         def nobody() -> bool:
-            return not look.marked(self.cast.token) and look.guard_of(self.gateway.pid) is None
+            return not look.marked(self.server_file.token) and look.guard_of(self.gateway.pid) is None
 
         if not self.loop.run_until(nobody, _GONE_WITHIN):
-            raise Contradiction(f"{ending.value}: {_GONE_WITHIN}s later there are still processes of its")
+            raise Contradiction(
+                f"{ending.value}: {_GONE_WITHIN}s later some of its processes are still there"
+            )
         if self.gateway.process.returncode not in _CODES[ending]:
             raise Contradiction(f"{ending.value}: it ended with {self.gateway.process.returncode}")
 
     def _expect_answers(self) -> None:
         self.loop.run_until(lambda: not self.gateway.is_heard, 2.0)
-        if self.books.open:
-            questions = [question.what for question in self.books.open.values()]
+        if self.ledger.open:
+            unanswered = [request.what for request in self.ledger.open.values()]
             raise Contradiction(
-                f"it drained and left, with {len(questions)} requests unanswered: {questions}"
+                f"it drained and left, with {len(unanswered)} requests unanswered: {unanswered}"
             )
 
     def _check_records(self) -> None:
@@ -278,9 +282,9 @@ class _Life:
         return self._stderr.read_text(errors="replace")
 
     def clear_away(self) -> None:
-        """Whatever happened, nothing of this life is left."""
+        """Remove everything that is left of this life, whatever happened."""
         self.gateway.close()
         self.world.close()
         self.loop.close()
         self._file.close()
-        look.end_all(self.cast.token)
+        look.end_all(self.server_file.token)

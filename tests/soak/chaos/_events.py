@@ -1,11 +1,11 @@
-"""The gateway's own event log, held to what it promises.
+"""Checks that the gateway's own event log keeps its promises.
 
 * No event is missing: the numbers follow each other.
-* Every transition is one of the table in `protocol/lifecycle.py`, and goes on where the last one of its address ended.
-* The incarnations of an address never run backwards; a new one starts at idle when the one before is closed.
+* Every transition is in the table of `protocol/lifecycle.py`, and starts in the state where its address was.
+* The incarnation numbers of an address never decrease; a new incarnation starts at idle when the last one is closed.
 * A call is accepted once, then ends once: accepted = completed + failed + cancelled.
-* No more connections live at a time than there can be slots.
-* Nothing is told as a bug.
+* There are never more live connections than the highest number of slots.
+* No event reports a bug.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ import attrs
 from greenroom.protocol.events import NoteCode
 from greenroom.protocol.lifecycle import TABLE, State
 
-from ._books import Contradiction
-from ._cast import MOST_SLOTS
+from ._ledger import Contradiction
+from ._server_file import MOST_SLOTS
 
 _MOVES = {(before.value, after.value) for before, row in TABLE.items() for after in row.values()}
 _NEXT = (State.CLOSED.value, State.IDLE.value)  # the next incarnation's beginning, the supervisor's to decide
@@ -31,7 +31,7 @@ _BUGS = {code.value for code in (NoteCode.BUG, NoteCode.CALLBACK, NoteCode.READE
 
 @attrs.define
 class Place:
-    """Where an address stands. `is_over`: nobody is left of it; one of the same name begins anew."""
+    """The state of an address. `is_over`: nothing of it is left; an address of the same name starts afresh."""
 
     incarnation: int = 1
     state: str = State.IDLE.value
@@ -68,10 +68,10 @@ class EventLog:
         return self.path.read_text(errors="replace").splitlines()[-count:] if self.path.exists() else []
 
     def check_end(self) -> None:
-        """It ended in order: every call has its outcome, every incarnation is over."""
+        """After an orderly end: every call has its outcome, and every incarnation is over."""
         open_calls = [number for number, ended in self.calls.items() if not ended]
         if open_calls or self.outcomes.total() != self.accepted:
-            raise Contradiction(f"{self.accepted} calls were accepted, without an end: {open_calls}")
+            raise Contradiction(f"{self.accepted} calls were accepted; these never ended: {open_calls}")
         alive = {at: place for at, place in self.places.items() if place.state not in ("closed", "idle")}
         if alive:
             raise Contradiction(f"not closed at the end: {alive}")
@@ -87,7 +87,7 @@ class EventLog:
         elif event["kind"] == "call":
             self._call(event)
         elif event.get("code") in _BUGS:
-            raise Contradiction(f"a bug is told of: {event}")
+            raise Contradiction(f"an event reports a bug: {event}")
 
     def _move(self, event: Mapping[str, Any]) -> None:
         at = event["server"], event["scope"]
@@ -95,7 +95,7 @@ class EventLog:
         if place is None or (place.is_over and event["incarnation"] == 1):
             place = self.places[at] = Place()
         if not _follows(place, event):
-            raise Contradiction(f"after {place} there cannot be: {event}")
+            raise Contradiction(f"this cannot follow {place}: {event}")
         place.incarnation, place.state = event["incarnation"], event["to"]
         place.is_over = event["to"] == "closed" and (
             event.get("cause") in ("removed", "scope ended") or event["scope"].startswith("call:")

@@ -1,7 +1,7 @@
-"""Draws what goes wrong, and the work that goes on meanwhile: two endless sequences that follow from a seed alone.
+"""Draws faults, and the work that goes on meanwhile: two endless sequences that follow from the seed alone.
 
-A fault carries every number its doing may need (whom it hits, how long it lasts), drawn in one go whatever its kind. So
-the world can decide nothing: it only finds out who stands where the fault hits.
+A fault carries every number that may be needed to do it (which process it hits, how long it lasts). All are drawn at
+once, whatever the kind. So `World` decides nothing: it only looks up which process the fault hits.
 """
 
 from __future__ import annotations
@@ -73,8 +73,8 @@ _WEIGHTS: Final = {
 
 @attrs.frozen
 class Fault:
-    """`pause` seconds after the one before. `pick` (0 to 1) says which of those that are there; `server` by name;
-    `seconds` how long it lasts, where it lasts; `number` makes something new of it."""
+    """It comes `pause` seconds after the fault before. `pick` (0 to 1) chooses one of the processes that exist;
+    `server` is a name; `seconds` is how long it lasts, if it lasts; `number` is unique, to make names with."""
 
     pause: float
     kind: Kind
@@ -86,7 +86,7 @@ class Fault:
 
 @attrs.frozen
 class Burst:
-    """`count` calls at once of one tool, `pause` seconds after the burst before. `cancel_after`: seconds until the
+    """`count` calls of one tool at once, `pause` seconds after the burst before. `cancel_after`: seconds until the
     client cancels some of them, or None."""
 
     pause: float
@@ -114,7 +114,7 @@ def draw_faults(seed: str, servers: tuple[str, ...]) -> Iterator[Fault]:
 
 
 def draw_work(seed: str, tools: tuple[tuple[str, str], ...]) -> Iterator[Burst]:
-    """`tools`: pairs of server and tool, each as often as it is to be called."""
+    """`tools`: pairs (server, tool), each as often as its share of the calls."""
     chance = random.Random(f"{seed}/work")
     while True:
         server, tool = chance.choice(tools)

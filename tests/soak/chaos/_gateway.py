@@ -1,7 +1,7 @@
 """One life of a gateway: `greenroom serve` as a process, its client's two pipes, and its control socket.
 
-Nothing here ever blocks: what the gateway does not take now is kept and written when it does, and a client that is
-deaf just does not read.
+Nothing here ever blocks. Bytes that the gateway does not take now are kept and written later. A deaf client just does
+not read.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import IO, Any
 
-from ._books import Contradiction
-from ._cast import FLAGS
+from ._ledger import Contradiction
 from ._loop import Loop
+from ._server_file import FLAGS
 
 HELLO = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "chaos", "version": "1"}}
 _CHUNK = 1 << 18
 
 Answered = Callable[[dict[str, Any] | None], None]
 
-# A command that asks for something and waits: small, because many of them are started to be killed.
+# A small command that sends a request and waits. Many of them are started, to be killed.
 _ATTACHED = """
 import socket, sys
 with socket.socket(socket.AF_UNIX) as connection:
@@ -36,7 +36,7 @@ with socket.socket(socket.AF_UNIX) as connection:
 
 
 class Gateway:
-    """`hear` is given each message that is an answer."""
+    """The process and its client. `hear` gets each message that is an answer."""
 
     def __init__(
         self, loop: Loop, config: Path, expose: str, log: IO[bytes], hear: Callable[[dict[str, Any]], None]
@@ -77,7 +77,7 @@ class Gateway:
         return bool(self._unsent)
 
     def listen(self) -> None:
-        """Read the answers, again."""
+        """Read answers again, after deafness."""
         if not self._loop.watches(self._stdout) and self.is_open:
             self._loop.watch(self._stdout, self._read)
 
@@ -91,7 +91,7 @@ class Gateway:
 
     @property
     def is_heard(self) -> bool:
-        """Whether its answers are being read; no longer, once it has closed its end."""
+        """Whether its answers are being read. False after it has closed its end."""
         return self._loop.watches(self._stdout)
 
     def _write(self) -> None:
@@ -118,7 +118,7 @@ class Gateway:
             try:
                 message = json.loads(line)
             except ValueError:
-                raise Contradiction(f"the gateway wrote what is no JSON: {line[:300]!r}") from None
+                raise Contradiction(f"the gateway wrote a line that is not JSON: {line[:300]!r}") from None
             if "id" in message and "method" not in message:
                 self._hear(message)
 
@@ -129,7 +129,7 @@ class Gateway:
         return next((self._cache / "greenroom" / "run").glob(f"*-{self.pid}.sock"), None)
 
     def attach(self, method: str, **params: Any) -> subprocess.Popen[bytes] | None:
-        """A command of its own process that asks for something; for somebody to kill."""
+        """A command in a process of its own that sends a request. The caller kills it."""
         path = self.control
         if path is None:
             return None
@@ -140,8 +140,8 @@ class Gateway:
         )
 
     def command(self, method: str, answered: Answered, **params: Any) -> Callable[[], None]:
-        """Ask over the control socket. `answered` gets the answer, or None when there is none. Returns how to hang
-        up."""
+        """Ask over the control socket. `answered` gets the answer, or None when there is none. Returns a function that
+        hangs up."""
         connection = socket.socket(socket.AF_UNIX)
         try:
             connection.settimeout(1)
@@ -175,7 +175,7 @@ class Gateway:
         return hang_up
 
     def ask(self, method: str, within: float, **params: Any) -> dict[str, Any]:
-        """The same, and wait. Raises `Contradiction` when it is refused, or not answered in time."""
+        """The same, and wait for the answer. Raises `Contradiction` when it is refused, or does not come in time."""
         box: list[dict[str, Any] | None] = []
         hang_up = self.command(method, box.append, **params)
         self._loop.run_until(lambda: bool(box), within)
@@ -187,7 +187,7 @@ class Gateway:
     # ---- its end -------------------------------------------------------------------------------------------------
 
     def hang_up(self) -> None:
-        """The client goes: its ends of both pipes, and of the socket, are closed."""
+        """The client leaves: it closes its ends of both pipes and of the socket."""
         for connection in tuple(self._sockets):
             self._loop.forget(connection.fileno())
             connection.close()
@@ -207,7 +207,7 @@ class Gateway:
         return self.process.poll() is not None
 
     def close(self) -> None:
-        """Kill it, if it still runs, and let go of everything."""
+        """Kill it, if it still runs, and release everything."""
         if not self.ended():
             self.process.send_signal(signal.SIGKILL)
             self.process.wait()

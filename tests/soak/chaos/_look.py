@@ -1,6 +1,6 @@
-"""Looking from outside, in `/proc`: who is there, what a process holds. Nobody is asked, so nobody can be wrong.
+"""Looks from outside, in `/proc`: which processes exist, and what they hold. No process is asked, so none can lie.
 
-A process is hit through a descriptor of it, opened before its mark is read: a recycled id is never hit.
+A process is signalled through a pidfd that is opened before its mark is read, so a recycled id is never hit.
 """
 
 from __future__ import annotations
@@ -10,13 +10,13 @@ import signal
 from contextlib import suppress
 from pathlib import Path
 
-from ._cast import MARK
+from ._server_file import MARK
 
 PAGE = os.sysconf("SC_PAGE_SIZE")
 
 
 def read(path: str) -> bytes:
-    """What the file holds; nothing when the process is gone."""
+    """The content of the file; empty when the process is gone."""
     try:
         with open(path, "rb", buffering=0) as file:
             return file.read()
@@ -25,7 +25,7 @@ def read(path: str) -> bytes:
 
 
 def marked(token: str) -> set[int]:
-    """Every process, zombies apart, that carries the mark of this life."""
+    """Every process with the mark of this life, except zombies."""
     return {pid for pid in _all() if _is_marked(pid, token) and state(pid) not in "ZX"}
 
 
@@ -43,7 +43,7 @@ def zombies(pid: int) -> set[int]:
 
 
 def guard_of(pid: int) -> int | None:
-    """The guard of a gateway: it names its owner last, and outlives it."""
+    """The guard of a gateway. The last word of its command line is its owner's id; it outlives its owner."""
     for other in _all():
         words = read(f"/proc/{other}/cmdline").split(b"\0")
         if len(words) > 4 and words[-2] == b"%d" % pid and words[-4].endswith(b"_guard_main.py"):
@@ -57,14 +57,14 @@ def state(pid: int) -> str:
 
 
 def incarnation(pid: int) -> str:
-    """Which incarnation a process says it belongs to."""
+    """The incarnation that a process belongs to, by its environment."""
     prefix = b"GREENROOM_INCARNATION="
     words = read(f"/proc/{pid}/environ").split(b"\0")
     return next((word.removeprefix(prefix).decode() for word in words if word.startswith(prefix)), "")
 
 
 def descriptors(pid: int) -> list[str]:
-    """What each open descriptor points to, without the numbers of pipes and sockets."""
+    """The target of each open descriptor, without the numbers of pipes and sockets."""
     targets: list[str] = []
     for fd in Path(f"/proc/{pid}/fd").iterdir():
         with suppress(OSError):
@@ -83,7 +83,7 @@ def describe(pid: int) -> str:
 
 
 class Target:
-    """A process held by a descriptor. Close it."""
+    """A process held by a pidfd. Close it after use."""
 
     def __init__(self, pid: int) -> None:
         """Raises `OSError` when it is gone."""
@@ -100,7 +100,7 @@ class Target:
 
 
 def hold(pid: int, token: str) -> Target | None:
-    """A marked process to be signalled; None when it is gone, or the id another's by now."""
+    """A marked process to be signalled; None when it is gone, or its id belongs to another process by now."""
     try:
         target = Target(pid)
     except OSError:

@@ -1,4 +1,4 @@
-"""One thread and one selector: the driver has no schedule of its own that could hide the gateway's."""
+"""One thread and one selector, so that no scheduling of the driver's own can hide the gateway's."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Loop:
         heapq.heappush(self._alarms, (time.monotonic() + seconds, next(self._order), action))
 
     def ring_all(self) -> None:
-        """Do now whatever was to be done later: what was stopped goes on, what was broken is restored."""
+        """Do now what was planned for later: stopped processes go on, broken things are restored."""
         alarms, self._alarms = sorted(self._alarms), []
         for _, _, action in alarms:
             action()

@@ -31,12 +31,12 @@ class Report:
     def add(self, world: World, log: EventLog, calm: Calm, ending: str) -> None:
         """One life is over."""
         self.lives += 1
-        self.asked += len(world.books.questions)
-        self.longest = max(self.longest, world.books.longest)
+        self.asked += len(world.ledger.requests)
+        self.longest = max(self.longest, world.ledger.longest)
         self.events += log.seq
         self.accepted += log.accepted
-        self.asked_outcomes += world.books.outcomes
-        self.asked_outcomes["open at the end"] += len(world.books.open)
+        self.asked_outcomes += world.ledger.outcomes
+        self.asked_outcomes["open at the end"] += len(world.ledger.open)
         self.call_outcomes += log.outcomes
         self.commands += world.commands
         self.faults += Counter({kind.value: count for kind, count in world.counts.items()})

@@ -1,7 +1,7 @@
-"""Acts: does to the world what a fault says, and later undoes it.
+"""Does what a fault says, and undoes it later.
 
-It decides nothing and draws nothing; where nobody stands to be hit, nothing happens and the record says so. Whatever
-lasts is an alarm of the loop, so a calm can ring them all.
+It decides nothing and draws nothing. If there is no process to hit, nothing happens and the record says so. The end of
+a lasting fault is an alarm of the loop, so a calm can ring all of them.
 """
 
 from __future__ import annotations
@@ -17,23 +17,23 @@ from typing import Any, Final
 import attrs
 
 from . import _look as look
-from ._books import Books, Contradiction
-from ._cast import HONEST, MOST_SLOTS, Cast
 from ._faults import Burst, Fault, Kind
 from ._gateway import Gateway
+from ._ledger import Contradiction, Ledger
 from ._loop import Loop
+from ._server_file import HONEST, MOST_SLOTS, ServerFile
 
-_DISK_AHEAD: Final = 4096  # bytes the far end's disk has ready
+_DISK_AHEAD: Final = 4096  # bytes that the server's disk has ready
 
 
 @attrs.define
 class World:
-    """Everything one life consists of. `begun` is when the run began, for the record of what was done."""
+    """Everything that one life consists of. `begun`: when the run began, for the times in the record."""
 
     loop: Loop
-    cast: Cast
+    server_file: ServerFile
     gateway: Gateway
-    books: Books
+    ledger: Ledger
     expose: str
     begun: float
     done: deque[str] = attrs.field(factory=lambda: deque(maxlen=25))
@@ -44,10 +44,10 @@ class World:
     _disk: int = -1
 
     def open(self) -> None:
-        """The far end's disk, full."""
-        if not self.cast.disk.exists():
-            os.mkfifo(self.cast.disk)
-        self._disk = os.open(self.cast.disk, os.O_RDWR | os.O_NONBLOCK)
+        """Make the disk of the server, and fill it."""
+        if not self.server_file.disk.exists():
+            os.mkfifo(self.server_file.disk)
+        self._disk = os.open(self.server_file.disk, os.O_RDWR | os.O_NONBLOCK)
         self._feed_disk()
 
     def close(self) -> None:
@@ -60,7 +60,7 @@ class World:
     # ---- work ----------------------------------------------------------------------------------------------------
 
     def work(self, burst: Burst) -> None:
-        """Its calls at once, then perhaps a change of mind."""
+        """Send its calls at once, and perhaps cancel some later."""
         numbers = [self._call(burst, at) for at in range(burst.count)]
         if burst.cancel_after is not None:
             self.loop.after(burst.cancel_after, lambda: self._cancel(numbers[::2]))
@@ -68,11 +68,11 @@ class World:
     def _call(self, burst: Burst, at: int) -> int:
         if not burst.server:
             return self.ask(burst.tool)
-        text = f"{len(self.books.questions)}-{at}-{'x' * burst.size}"
+        text = f"{len(self.ledger.requests)}-{at}-{'x' * burst.size}"
         arguments: dict[str, Any] = _ARGUMENTS.get(burst.tool, {"text": text})
         expects = text if burst.server in HONEST and burst.tool == "echo" else None
         name = f"{burst.server}_{burst.tool}"
-        number = self.books.ask(f"call of {name}", expects)
+        number = self.ledger.add(f"call of {name}", expects)
         params = {"name": name, "arguments": arguments}
         if self.expose == "proxy":
             params = {"name": "mcp", "arguments": {"tool": name, "args": arguments}}
@@ -80,13 +80,13 @@ class World:
         return number
 
     def ask(self, method: str, params: dict[str, Any] | None = None) -> int:
-        number = self.books.ask(method)
+        number = self.ledger.add(method)
         self.gateway.send({"id": number, "method": method, "params": params or {}})
         return number
 
     def _cancel(self, numbers: list[int]) -> None:
         for number in numbers:
-            if self.books.cancel(number):
+            if self.ledger.cancel(number):
                 params = {"requestId": number, "reason": "chaos"}
                 self.gateway.send({"method": "notifications/cancelled", "params": params})
 
@@ -146,7 +146,7 @@ class World:
         return f"{fault.seconds:.2f}s"
 
     def _cancel_some(self, fault: Fault) -> str | None:
-        some = list(self.books.open)[:: 1 + int(fault.pick * 5)]
+        some = list(self.ledger.open)[:: 1 + int(fault.pick * 5)]
         self._cancel(some)
         return f"{len(some)} calls" if some else None
 
@@ -193,38 +193,38 @@ class World:
         return self._redefine(fault, lifecycle=kinds[int(fault.pick * len(kinds))])
 
     def _resize(self, fault: Fault) -> str:
-        self.cast.slots = 3 + int(fault.pick * (MOST_SLOTS - 2))
-        return self._rewrite(fault, f"{self.cast.slots} slots")
+        self.server_file.slots = 3 + int(fault.pick * (MOST_SLOTS - 2))
+        return self._rewrite(fault, f"{self.server_file.slots} slots")
 
     def _disable(self, fault: Fault) -> str | None:
         return self._redefine(fault, disabled=True)
 
     def _remove(self, fault: Fault) -> str | None:
-        return self._rewrite(fault) if self.cast.present.pop(fault.server, None) else None
+        return self._rewrite(fault) if self.server_file.present.pop(fault.server, None) else None
 
     def _add(self, fault: Fault) -> str:
-        self.cast.present["extra"] = self.cast.extra()
+        self.server_file.present["extra"] = self.server_file.extra()
         return self._rewrite(fault, "extra")
 
     def _break(self, fault: Fault) -> str:
-        self.cast.write_broken()
-        self.loop.after(fault.seconds, self.cast.write)
+        self.server_file.write_broken()
+        self.loop.after(fault.seconds, self.server_file.write)
         return f"{fault.seconds:.2f}s"
 
     def _restore(self, fault: Fault) -> str:
-        self.cast.restore()
+        self.server_file.restore()
         return self._rewrite(fault, "all")
 
     # ---- how -----------------------------------------------------------------------------------------------------
 
     def _children(self) -> list[int]:
-        return sorted(look.children(self.gateway.pid) & look.marked(self.cast.token))
+        return sorted(look.children(self.gateway.pid) & look.marked(self.server_file.token))
 
     def _grandchildren(self) -> list[int]:
-        return sorted(look.marked(self.cast.token) - look.children(self.gateway.pid))
+        return sorted(look.marked(self.server_file.token) - look.children(self.gateway.pid))
 
     def _hit(self, those: list[int], fault: Fault, number: int) -> str | None:
-        target = look.hold(those[int(fault.pick * len(those))], self.cast.token) if those else None
+        target = look.hold(those[int(fault.pick * len(those))], self.server_file.token) if those else None
         if target is None:
             return None
         who = f"{target.pid} {look.incarnation(target.pid).partition(':')[2]}"
@@ -264,16 +264,16 @@ class World:
             os.write(self._disk, b"." * _DISK_AHEAD)
 
     def _env(self, fault: Fault) -> dict[str, str]:
-        return self.cast.present.get(fault.server, {}).get("env", {})
+        return self.server_file.present.get(fault.server, {}).get("env", {})
 
     def _redefine(self, fault: Fault, **changes: Any) -> str | None:
-        if fault.server not in self.cast.present:
+        if fault.server not in self.server_file.present:
             return None
-        self.cast.present[fault.server] = {**self.cast.present[fault.server], **changes}
+        self.server_file.present[fault.server] = {**self.server_file.present[fault.server], **changes}
         return self._rewrite(fault)
 
     def _rewrite(self, fault: Fault, what: str | None = None) -> str:
-        self.cast.write(in_place=fault.pick < 0.5)
+        self.server_file.write(in_place=fault.pick < 0.5)
         return what or fault.server
 
 

@@ -1,7 +1,7 @@
 """The servers of a run, good and bad, and the configuration file that names them.
 
-Every child carries the token of its gateway's life in its environment, and so does whatever it starts: by that mark,
-and not by what the gateway believes, a run finds who is left.
+Every child has the token of its gateway's life in its environment, and passes it on to the processes that it starts. A
+run finds the surviving processes by this mark, and not by what the gateway believes.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ HONEST: Final = frozenset(
     {"echo", "keep", "keepfork", "late", "disk", "chatty", "forks", "double", "each", "extra"}
 )
 
-# What is called: a server and its tool, as often as it is to be called.
+# The tools to call: (server, tool), each pair as often as its share of the calls.
 TOOLS: Final = (
     *[("echo", "echo")] * 6,
     *[("keep", "echo")] * 4,
@@ -58,8 +58,8 @@ FLAGS: Final = ("--idle-timeout=400", "--failure-threshold=4", "--cooldown=700")
 
 
 @attrs.define
-class Cast:
-    """The configuration file of one life, in a folder of the run's own."""
+class ServerFile:
+    """The configuration file of one life, in the run's own folder."""
 
     folder: Path
     token: str
@@ -99,20 +99,20 @@ class Cast:
             "twice": faulty("--twice", "--bad-utf8"),
             "broken": faulty("--not-json"),
             "each": {**faulty(), "isolation": "per_call"},
-            # Never known, so their first visits would be tried again for ever: they are started by calls alone.
+            # Their tools are never known, so visits would be repeated for ever. Only calls start these two.
             "hangs": {**faulty("--hang-at", "initialize"), "connectTimeoutMs": 700, "bootstrap": False},
             "dies": {**faulty("--crash-at", "notifications/initialized"), "bootstrap": False},
         }
 
     def restore(self) -> None:
-        """As it was in the beginning; not written yet."""
+        """Go back to the first state, without writing it."""
         self.present, self.slots = self.base(), SLOTS
 
     def extra(self) -> dict[str, Any]:
         return self._program("echo")
 
     def write(self, *, in_place: bool = False) -> None:
-        """The present servers into the file: by renaming over it, as editors do, or by writing into it."""
+        """Write the present servers into the file: by a rename, as editors do, or in place."""
         settings = {**SETTINGS, "maxConnections": self.slots}
         self._put(json.dumps({"mcpServers": self.present, "settings": settings}), in_place)
 
