@@ -142,7 +142,7 @@ class ServerActor:
     @property
     def is_waited_for(self) -> bool:
         """Somebody other than a call waits for a connection."""
-        return any(True for _ in self.waits.open(self.life))
+        return bool(self.waits) and any(True for _ in self.waits.open(self.life))
 
     @property
     def is_asked_for_by_name(self) -> bool:

@@ -34,6 +34,9 @@ class Waits:
     def __init__(self) -> None:
         self._waits: list[Wait] = []
 
+    def __bool__(self) -> bool:
+        return bool(self._waits)
+
     def add(self, told: Told, now: float, life: Life, *, by_name: bool) -> Callable[[], None]:
         """Returns how to stop waiting. Harmless when it was told already."""
         is_over = life.state in (State.DRAINING, State.CLOSED)

@@ -62,6 +62,7 @@ class Part:
     server: str
     entry: ServerEntry | None
     naming: Naming
+    made_of: tuple[ServerDefinition, Settings]  # the naming: where these are the same, so is that
     _tools: ServerNames | None = attrs.field(default=None, init=False)
     _prompts: ServerNames | None = attrs.field(default=None, init=False)
     _misfits: Mapping[tuple[str, str], Fitted] | None = attrs.field(default=None, init=False)
@@ -70,8 +71,20 @@ class Part:
     def unless(self, other: Part | None) -> Part:
         """`other`, with all it has worked out already, if it says the same; else this one."""
         if other is not None and other.entry is self.entry and other.naming == self.naming:
+            other.made_of = self.made_of
             return other
         return self
+
+    @classmethod
+    def of(
+        cls, definition: ServerDefinition, settings: Settings, entry: ServerEntry | None, kept: Part | None
+    ) -> Part:
+        """The part of this server: `kept`, if that says the same."""
+        if kept is not None and kept.made_of[0] is definition and kept.made_of[1] is settings:
+            same = kept.entry is entry
+            return kept if same else cls(kept.server, entry, kept.naming, kept.made_of)
+        naming = Naming.of(definition, settings)
+        return cls(definition.name, entry, naming, (definition, settings)).unless(kept)
 
     @cached_property
     def prefix(self) -> str:

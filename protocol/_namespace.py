@@ -230,9 +230,10 @@ class Namespace:
         _ = self._owned
         if pace.due(size):
             yield
-        for own in self.by_server.values():
-            _ = own.loose
-            if pace.due(1 + len(own.targets) // 30):
+        for number, own in enumerate(self.by_server.values()):
+            if own.targets:
+                _ = own.loose
+            if pace.due(len(own.targets) // 30 + (number % 100 == 0)):
                 yield
 
     @cached_property
@@ -317,9 +318,9 @@ class Namespace:
 
     @cached_property
     def _owned(self) -> Mapping[str, Mapping[Identity, Target]]:
-        found: dict[str, dict[Identity, Target]] = {server: {} for server in self.by_server}
+        found: dict[str, dict[Identity, Target]] = {}
         for target in self.exact.values():
-            found[target.server][target.kind, target.original] = target
+            found.setdefault(target.server, {})[target.kind, target.original] = target
         return found
 
 

@@ -17,7 +17,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Collection, Iterator
-from itertools import chain
+from itertools import chain, islice
 from typing import Protocol
 
 from ..actors import RoomContext, ServerActor, Timer
@@ -172,23 +172,27 @@ class Admission:
     def _give_turns(self) -> bool:
         """Whether anybody's turn has come."""
         settings, starts = self._context.settings, self.starts
-        if starts.count(Place.INSTALL_TURN):
-            taken = sum(_installs(actor) for actor in self._visits())
-            if taken < settings.install_turns:
-                self.starts.move(next(iter(starts.at(Place.INSTALL_TURN))), Place.TURN)
-                return True
-        if starts.count(Place.TURN):
-            taken = sum(actor.start.place is not Place.TURN for actor in self._visits())
-            if taken < _turns(settings):
-                self._enter_pool(next(iter(starts.at(Place.TURN))))
-                return True
+        places = (Place.TURN, *_TURN_TAKEN)
+        if starts.count(Place.INSTALL_TURN) and not self._has_visits(
+            settings.install_turns, *places, installs=True
+        ):
+            starts.move(next(iter(starts.at(Place.INSTALL_TURN))), Place.TURN)
+            return True
+        if starts.count(Place.TURN) and not self._has_visits(_turns(settings), *_TURN_TAKEN):
+            self._enter_pool(next(iter(starts.at(Place.TURN))))
+            return True
         return False
 
-    def _visits(self) -> Iterator[ServerActor]:
-        """The visits that have their turn, or their turn to install."""
-        places = (Place.TURN, Place.SLOT, Place.PERMIT, Place.STARTING)
-        found = chain.from_iterable(self.starts.at(place) for place in places)
-        return (actor for actor in found if self._asks.is_visit(actor))
+    def _has_visits(self, count: int, *places: Place, installs: bool = False) -> bool:
+        """Whether there are so many visits at these places; of those that may have to install, if so asked. It is
+        asked after every move, and looks no further than it must."""
+        if sum(map(self.starts.count, places)) < count:
+            return False
+        found = chain.from_iterable(map(self.starts.at, places))
+        visits = (
+            actor for actor in found if (not installs or _installs(actor)) and self._asks.is_visit(actor)
+        )
+        return next(islice(visits, count - 1, None), None) is not None
 
     def _enter_pool(self, actor: ServerActor) -> None:
         self.starts.move(actor, Place.SLOT)
@@ -248,6 +252,7 @@ class Admission:
 
 
 _NOTHING: Decision[ServerActor] = Decision()
+_TURN_TAKEN = (Place.STARTING, Place.PERMIT, Place.SLOT)
 
 
 def _idle_since(actor: ServerActor) -> float:

@@ -56,7 +56,9 @@ class Names:
                 except CallError as error:
                     refused = refused or error
                     continue
-                await in_turns((await caller.live.router.ref.ask(Sync)).preparing_names())
+                index = await caller.live.router.ref.ask(Sync)
+                if index.get(name) is None:
+                    await in_turns(index.preparing_names())
                 again = self.resolve(name, server)
                 if not isinstance(again, Missing):
                     leases.push(lease.pop_all())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 import attrs
 import pytest
@@ -15,7 +15,9 @@ from greenroom.protocol.catalogue import ServerEntry
 from greenroom.protocol.config import PrefixMode, ServerDefinition, Settings
 from greenroom.protocol.index import Ambiguous, Counts, Index, Missing, Target
 from greenroom.protocol.names import Claim, Proposal, settle
+from greenroom.protocol.slices import Slices
 
+T = TypeVar("T")
 Tools = Mapping[str, tuple[str, ...] | None]
 
 
@@ -245,6 +247,30 @@ def test_an_unchanged_server_is_not_read_again() -> None:
     assert second.get("b_u") is not None
 
 
+def test_what_one_of_very_many_servers_has_is_in_the_next_index_in_a_few_slices() -> None:
+    """While all of them are asked one after the other, every call by a new name waits for an index, slice by slice."""
+    servers = {f"s{number}": ServerDefinition(f"s{number}", command="x") for number in range(5_000)}
+    settings = Settings()
+    index = Index.build(servers, {}, settings)
+    making = Index.building(servers, {"s7": entry("s7", "t")}, settings, previous=index)
+
+    slices, index = counted(making)
+    more, _ = counted(index.preparing_names())
+
+    assert index.get("s7_t") is not None
+    assert slices + more < 20
+
+
+def counted(work: Slices[T]) -> tuple[int, T]:
+    count = 0
+    while True:
+        try:
+            next(work)
+        except StopIteration as end:
+            return count, end.value
+        count += 1
+
+
 def test_a_policy_change_of_a_name_is_seen() -> None:
     servers = {"a": ServerDefinition("a", command="x")}
     said = {"a": entry("a", "t", "u")}
@@ -325,6 +351,22 @@ def test_a_rebuilt_index_equals_a_fresh_one(before: Tools, after: Tools, mode: P
     assert [(t.name, t.server, t.original) for t in build(after, mode).tools()] == [
         (t.name, t.server, t.original) for t in rebuilt.tools()
     ]
+
+
+@given(st.lists(ROOMS, min_size=2, max_size=4), MODES)
+def test_an_index_made_of_the_one_before_equals_a_fresh_one(said: list[Tools], mode: PrefixMode) -> None:
+    """The same definitions, as while servers are asked one after the other."""
+    servers = {name: ServerDefinition(name, command="x") for room in said for name in room}
+    settings, entries, index = Settings(tool_prefix=mode), dict[str, ServerEntry | None](), None
+    for room in said:
+        entries |= {name: None if tools is None else entry(name, *tools) for name, tools in room.items()}
+        index = Index.build(servers, entries, settings, previous=index)
+
+        fresh = Index.build(servers, entries, settings)
+        assert [attrs.astuple(tool) for tool in index.tools()] == [
+            attrs.astuple(tool) for tool in fresh.tools()
+        ]
+        assert index._tools.prefixes == fresh._tools.prefixes
 
 
 def test_a_resource_named_like_anothers_tool_is_contested() -> None:

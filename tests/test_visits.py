@@ -11,6 +11,8 @@ from hypothesis import strategies as st
 from tests.support import run_virtual
 from tests.support.rooms import open_room, settle
 
+from greenroom.actors import ServerActor
+from greenroom.supervisor._starter import Starter
 from greenroom.supervisor._visits import AT_ONCE, Visits
 from greenroom.testing._fake import FakeServer, tool
 
@@ -79,6 +81,27 @@ def test_to_refresh_a_server_by_name_brings_it_back(backend: str) -> None:
             await room.catalogued()
             assert [target.name for target in room.tools()] == ["a_other"]
             assert server.starts == 2
+
+    run_virtual(backend, main)
+
+
+def test_t36_who_has_its_turn_is_found_without_a_look_at_all_who_wait(
+    backend: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    servers = {f"s{number}": FakeServer(greet_latency=0.1) for number in range(200)}
+    looks, is_visit = 0, Starter.is_visit
+
+    def counted(self: Starter, actor: ServerActor) -> bool:
+        nonlocal looks
+        looks += 1
+        return is_visit(self, actor)
+
+    monkeypatch.setattr(Starter, "is_visit", counted)
+
+    async def main() -> None:
+        async with open_room(servers, bootstrap=True, startPermits=10, maxConnections=300) as room:
+            await room.catalogued()
+            assert looks < 100 * len(servers), looks
 
     run_virtual(backend, main)
 

@@ -107,7 +107,10 @@ def opened(name: str, rows: Sequence[Row], folder: Path, neighbours: int = 1) ->
         if any(row.over == "http" for row in rows):
             servers["plain"] = _entry(Row("plain", over="http"), folder, stack)
         config = folder / "mcp.json"
-        config.write_text(json.dumps({"mcpServers": servers, "settings": SETTINGS}))
+        settings = dict(SETTINGS)
+        for row in rows:
+            settings |= row.settings
+        config.write_text(json.dumps({"mcpServers": servers, "settings": settings}))
         for row in rows:
             _lay_out(row, folder, stack)
         attacked = stack.enter_context(Attacked(_module(name, config, rows), _environment(folder), folder))

@@ -156,6 +156,14 @@ CONFIGURED: Final = (
         servers=20_000,
         memory=512 * MIB,
     ),
+    Row(
+        "many_visits",
+        {"attack": content()},
+        servers=20_000,
+        settings={"bootstrap": True},
+        lasts=1.0,
+        memory=512 * MIB,
+    ),
 )
 
 COMMANDS: Final = (

@@ -90,6 +90,7 @@ class Row:
     files: Mapping[str, Sequence[Piece] | str] = attrs.field(factory=dict[str, Any])
     options: Sequence[str] = ()
     servers: int = 0  # configured beside the calm ones
+    settings: Mapping[str, Any] = attrs.field(factory=dict[str, Any])
     lasts: float = 0.0  # seconds the neighbours go on calling, at least
     memory: int = 64 * MIB  # what the gateway may need more, at most
     quick: bool = False
