@@ -40,6 +40,25 @@ def test_the_loop_goes_on_meanwhile(backend: str) -> None:
     run(backend, body)
 
 
+def test_nobody_waits_for_its_thread_and_none_that_cannot_start_leaves_anything(
+    backend: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(_thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    async def body() -> None:
+        thread = await apart(threading.current_thread)
+        assert thread.daemon, "it would hold up the end of the process"
+        before = open_files()
+        with monkeypatch.context() as patch:
+            patch.setattr(threading.Thread, "start", refuse)
+            with pytest.raises(RuntimeError, match="can't start"):
+                await apart(int)
+        assert open_files() == before
+
+    run(backend, body)
+
+
 def test_what_it_raises_is_raised_and_a_cancelled_wait_leaves_at_once(backend: str) -> None:
     async def body() -> None:
         await apart(int)  # the loop's own descriptors are there now
@@ -100,5 +119,30 @@ def test_however_many_are_at_long_work_one_slice_is_done_in_a_pass(backend: str)
         assert results == ["done"] * 6
         assert most <= 2, f"{most} slices while somebody waited for one turn"
         assert passes > 100
+
+    run(backend, body)
+
+
+def test_work_of_one_slice_is_done_at_once_whoever_is_at_long_work(backend: str) -> None:
+    def work(slices: int) -> Slices[int]:
+        for _ in range(slices - 1):
+            yield
+        return slices
+
+    async def body() -> None:
+        done: list[int] = []
+
+        async def one(slices: int) -> None:
+            done.append(await in_turns(work(slices)))
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(one, 40)
+            for _ in range(5):
+                await anyio.lowlevel.checkpoint()
+            with anyio.CancelScope() as scope:
+                scope.cancel()
+                await one(1)  # not even a checkpoint
+            assert done == [1]
+        assert done == [1, 40]
 
     run(backend, body)

@@ -162,3 +162,63 @@ def test_no_slice_of_a_hostile_page_is_long(name: str) -> None:
 def test_what_is_no_bounded_object_is_refused(raw: bytes) -> None:
     with pytest.raises(WireFault):
         take_object(raw)
+
+
+def sized(size: int) -> bytes:
+    """An object of just so many bytes."""
+    return b'{"name":"%b"}' % (b"x" * (size - len(b'{"name":""}')))
+
+
+EDGES = {
+    "bytes": (sized(bounds.ITEM_BYTES), sized(bounds.ITEM_BYTES + 1), "longer than 2,097,152 bytes"),
+    "parts": (
+        b'{"a":[%b]}' % b",".join([b"[]"] * (bounds.ITEM_PARTS - 2)),
+        b'{"a":[%b]}' % b",".join([b"{}"] * (bounds.ITEM_PARTS - 1)),
+        "of more than 20,000 parts",
+    ),
+    "depth": (
+        json.dumps({"a": deep(bounds.DEPTH - 1), "b": deep(5)}).encode(),
+        json.dumps({"a": 1, "b": [{"c": deep(bounds.DEPTH - 2)}]}).encode(),
+        "nested deeper than 100",
+    ),
+    "sense": (b"{}", b'{"a":1', "that cannot be read"),
+    "an object": (b'{"a":[]}', b"[{}]", "that is no object"),
+    "characters": (b'{"a":"\\ud83d"}', b'{"a":"\xff"}', "that cannot be read"),
+}
+
+
+@pytest.mark.parametrize("name", EDGES)
+def test_each_bound_of_an_object_is_kept_at_its_edge(name: str) -> None:
+    fits, does_not, why = EDGES[name]
+    assert isinstance(take_object(fits), dict)
+    with pytest.raises(WireFault) as caught:
+        take_object(does_not)
+    assert str(caught.value) == why
+
+
+def test_a_name_fits_to_its_last_character_and_one_that_is_none_is_said() -> None:
+    fits, long = "n" * bounds.NAME_CHARACTERS, "n" * (bounds.NAME_CHARACTERS + 1)
+    items, _ = read(json.dumps({"tools": [{"name": one} for one in (fits, long, "", 7, None)]}).encode())
+    assert items.found == [{"name": fits}]
+    assert items.in_words() == [
+        'an item with a "name" of more than 8,192 characters was left out',
+        '3 items without a "name" were left out',
+    ]
+
+
+@pytest.mark.parametrize(
+    ("said", "cursor"),
+    [
+        (b'"%b"' % (b"c" * (6 * bounds.NAME_CHARACTERS - 2)), "c" * (6 * bounds.NAME_CHARACTERS - 2)),
+        (b'"%b"' % (b"c" * (6 * bounds.NAME_CHARACTERS - 1)), False),
+        (b"[" * 2_000 + b"]" * 2_000, False),
+        (b"7", 7),
+        (b"null", None),
+    ],
+)
+@pytest.mark.parametrize("filler", [0, 40_000])
+def test_a_cursor_is_read_if_it_can_be_and_is_not_too_long(said: bytes, cursor: object, filler: int) -> None:
+    page = b'{"tools":[{"name":"a"}],"x":"%b","nextCursor":%b}' % (b"x" * filler, said)
+    items, found = read(page)
+    assert items.found == [{"name": "a"}]
+    assert (found, type(found)) == (cursor, type(cursor))

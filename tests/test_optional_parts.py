@@ -112,12 +112,47 @@ def test_a_part_begins_with_short_pauses_again_when_it_has_worked_for_long(backe
     run_virtual(backend, body)
 
 
+def test_a_part_has_worked_since_it_first_said_so_and_for_longer_than_the_longest_pause(backend: str) -> None:
+    async def body() -> None:
+        told: list[str] = []
+        part = Part("it", told.append)
+        part.works()
+        assert (part.is_due, told) == (True, [])
+        await anyio.sleep(100)
+        assert [part.failed("a"), part.failed("a")] == [1, 2]
+        assert (part.next_try, part.is_due) == (102, False)
+        await anyio.sleep(2)
+        assert part.is_due
+        part.works()
+        await anyio.sleep(40)
+        part.works()  # is no new beginning of its good time
+        await anyio.sleep(20)
+        assert part.failed("a") == 4, "sixty seconds are not longer than sixty"
+        part.works()
+        await anyio.sleep(40)
+        part.works()
+        await anyio.sleep(21)
+        assert [part.failed("a"), part.failed("a")] == [1, 2], "one good time is one new beginning"
+        await anyio.sleep(61)
+        assert part.failed("a") == 4, "silence is not work"
+        assert told == ["it: a. It is tried again.", "it: works again"] * 2 + ["it: a. It is tried again."]
+        assert part.failed("b") == 8
+        assert part.failed(OSError(28, "No space", "/x")) == 16
+        assert part.failed(OSError(28, "No space", "/y")) == 32
+        assert told[5:] == ["it: b. It is tried again.", "it: No space (/x). It is tried again."]
+
+    run_virtual(backend, body)
+
+
 def test_the_reason_is_one_line_and_says_whose_it_is() -> None:
     assert in_words(UsageError("do\nthis.")) == "do this"
     assert in_words(OSError(24, "Too many open files")) == "Too many open files"
     assert in_words(ExceptionGroup("", [ZeroDivisionError("oh")])).endswith(
         "report it: ZeroDivisionError: oh"
     )
+    assert in_words(OSError("odd")) == "odd"
+    assert in_words(OSError(2, "No such file", "/x")) == "No such file (/x)"
+    assert in_words(" a\n text. ") == "a text"
 
 
 # ---- the events file -------------------------------------------------------------------------------------------------

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Awaitable, Callable
 from itertools import pairwise
 from types import SimpleNamespace
 from typing import Any
@@ -19,9 +20,11 @@ from greenroom.actors import _call
 from greenroom.actors._backend import current_backend
 from greenroom.actors._line_writer import LineWriter, WriteRules
 from greenroom.actors._notes import Notes
-from greenroom.actors._stdio import LinePeer
+from greenroom.actors._stdio import LinePeer, _flood
+from greenroom.actors._stdio._flood import FloodGuard
 from greenroom.actors._stdio._lines import LARGE_LINE, LineSplitter
 from greenroom.actors._stdio._stderr import StderrRing
+from greenroom.protocol.bounds import JUNK_LINES, UNASKED_LINES
 from greenroom.protocol.errors import Reach
 from greenroom.protocol.halves import repair_utf8
 from greenroom.protocol.jsonrpc import decode_line, decode_result
@@ -147,6 +150,37 @@ def test_the_stderr_ring_counts_all_that_came_and_knows_the_last_line_that_says_
     assert whole.tail() == ("abcd",)
 
 
+def test_what_nobody_asked_for_has_a_budget_that_refills_up_to_a_bound() -> None:
+    most, second = int(_flood._MOST_UNASKED), UNASKED_LINES
+    guard = FloodGuard(100, 50.0)
+    assert guard.may_say(most - 1, 50.0)
+    assert not guard.may_say(1, 50.0), "the last line is one too many"
+    assert not guard.may_say(second, 50.5), "what was said over the budget is owed"
+    assert not guard.may_say(0, 51.0)
+    assert guard.may_say(1, 51.1)
+    assert guard.may_say(most - 1, 9_000.0)
+    assert not guard.may_say(1, 9_000.0), "however long it was silent, it has no more than that"
+
+
+@pytest.mark.parametrize(("max_line", "most"), [(100, 1 << 20), (1 << 20, 2 << 20)])
+def test_nothing_but_junk_is_shut_off_at_its_bound_in_lines_or_bytes(max_line: int, most: int) -> None:
+    guard = FloodGuard(max_line, 0.0)
+    assert guard.count_junk(JUNK_LINES - 1, JUNK_LINES - 1) == ""
+    guard.unheard = 7
+    assert guard.count_junk(5, 4) == "", "a message is among them"
+    assert (guard.junk, guard.unheard, guard.is_shut) == (0, 0, False)
+    assert guard.count_junk(JUNK_LINES - 1, JUNK_LINES - 1) == ""
+    assert not guard.is_shut
+    assert guard.count_junk(1, 1) == f"{JUNK_LINES:,} lines"
+    assert guard.is_shut
+    guard = FloodGuard(max_line, 0.0)
+    guard.unheard = most
+    assert guard.count_junk(1, 1) == ""
+    guard.unheard += 1
+    assert guard.count_junk(0, 0) == f"{most + 1:,} bytes", "of a line that does not end"
+    assert guard.is_shut
+
+
 @pytest.fixture
 def pipe():
     read, write = os.pipe()
@@ -169,9 +203,12 @@ def _drain(read: int) -> bytes:
 class Outbox:
     """A line writer with no loop around it; what is held waits as if something had been written just before."""
 
-    def __init__(self, fd: int, size: int) -> None:
+    def __init__(self, fd: int, size: int, **rules: Any) -> None:
         no_loop: Any = SimpleNamespace(waiter=lambda: SimpleNamespace(set=lambda: None))
-        self.writer = LineWriter(no_loop, fd, WriteRules(size))
+        self.broken: list[None] = []
+        self.writer = LineWriter(
+            no_loop, fd, WriteRules(size, **rules), on_broken=lambda: self.broken.append(None)
+        )
 
     def put(self, line: bytes, call: Call | None = None, *, hold: bool = False) -> bool:
         self.writer.gathering = hold
@@ -254,6 +291,125 @@ def test_the_bound_holds_what_fits_exactly_and_nothing_taken_back(pipe: tuple[in
     assert _drain(read) == b"1234567890"
     assert outbox.put(b"ab", one, hold=True)  # nothing is left of what was written
     assert outbox.put(b"12345678", four, hold=True)
+
+
+def test_what_is_no_request_is_bounded_in_number(pipe: tuple[int, int]) -> None:
+    read, write = pipe
+    outbox = Outbox(write, 1 << 30, others=3, gathers_all=True)
+    assert [outbox.put(b"r", hold=True) for _ in range(4)] == [True, True, True, False]
+    assert outbox.writer.lacking(b"r") == "3 messages are queued already"
+    assert outbox.put(b"c", Call("tools/call"), hold=True)
+    outbox.writer.flush()
+    assert _drain(read) == b"rrrc"
+
+
+def test_a_short_line_is_taken_over_the_bound(pipe: tuple[int, int]) -> None:
+    outbox = Outbox(pipe[1], 10, short=4, gathers_all=True)
+    assert outbox.put(b"x" * 50, hold=True)
+    assert not outbox.put(b"12345", hold=True)
+    assert outbox.put(b"1234", hold=True)
+
+
+def test_only_what_is_gathered_waits_for_others(pipe: tuple[int, int]) -> None:
+    read, write = pipe
+    for gathers_all, waits in ((True, b""), (False, b"note")):
+        outbox = Outbox(write, 1 << 30, gathers_all=gathers_all)
+        outbox.writer.send(b"note")
+        assert _drain(read) == b"note"
+        assert outbox.writer.gathering is gathers_all
+        outbox.put(b"note", hold=True)
+        assert _drain(read) == waits
+        outbox.writer.flush()
+        _drain(read)
+        outbox.writer.gathering = False
+        outbox.writer.send(b"call", Call("tools/call"))
+        assert outbox.writer.gathering
+        outbox.writer.send(b"call", Call("tools/call"))
+        assert _drain(read) == b"call"
+
+
+def test_a_writer_is_busy_and_congested_over_its_marks_only(pipe: tuple[int, int]) -> None:
+    outbox = Outbox(pipe[1], 1 << 30, gathers_all=True)
+    for mark, more in ((1 << 16, "busy"), (1 << 20, "congested")):
+        outbox.put(b"x" * (mark - outbox.writer.waiting), hold=True)
+        assert not getattr(outbox.writer, more)
+        outbox.put(b"x", hold=True)
+        assert getattr(outbox.writer, more)
+
+
+def test_what_is_closed_says_what_it_can_and_what_breaks_tells_of_it_once(pipe: tuple[int, int]) -> None:
+    read, write = pipe
+    outbox = Outbox(write, 1 << 30, gathers_all=True)
+    outbox.put(b"last", hold=True)
+    outbox.writer.close()
+    outbox.writer.close()
+    assert outbox.put(b"late")
+    assert (_drain(read), outbox.writer.is_over, outbox.writer.waiting) == (b"last", True, 0)
+    assert (outbox.broken, outbox.writer.fault) == ([], None)
+    for hold in (True, False):
+        gone, out = os.pipe()
+        os.close(gone)
+        os.set_blocking(out, False)
+        outbox = Outbox(out, 1 << 30, gathers_all=True)
+        call = Call("tools/call")
+        assert outbox.put(b"call", call, hold=hold)
+        outbox.writer.flush()
+        assert outbox.put(b"late", hold=hold)
+        outbox.writer.flush()
+        assert (outbox.broken, outbox.writer.is_over, outbox.writer.waiting) == ([None], True, 0)
+        assert isinstance(outbox.writer.fault, BrokenPipeError)
+        assert call.reach is Reach.NOT_SENT
+        os.close(out)
+
+
+def test_relief_comes_at_its_mark_and_the_end_when_all_is_written(backend: str) -> None:
+    async def main() -> None:
+        read, write = os.pipe()
+        os.set_blocking(read, False)
+        os.set_blocking(write, False)
+        writer = LineWriter(
+            current_backend(), write, WriteRules(1 << 30, gathers_all=True), congested=100_000
+        )
+        came: list[tuple[str, bool]] = []
+
+        async def wait(name: str, what: Callable[[], Awaitable[None]]) -> None:
+            await what()
+            came.append((name, writer.congested))
+
+        try:
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(writer.run)
+                await writer.relieved()
+                await writer.flushed()  # nothing waits: at once
+                writer.send(b"x" * 300_000)
+                tasks.start_soon(wait, "relieved", writer.relieved)
+                tasks.start_soon(wait, "flushed", writer.flushed)
+                await anyio.wait_all_tasks_blocked()
+                assert (came, writer.congested) == ([], True)
+                with anyio.fail_after(5):
+                    while not came:
+                        _drain(read)
+                        await anyio.lowlevel.checkpoint()
+                    assert came == [("relieved", False)]
+                    while writer.waiting:
+                        _drain(read)
+                        await anyio.lowlevel.checkpoint()
+                    await writer.flushed()
+                    await anyio.wait_all_tasks_blocked()
+                assert came == [("relieved", False), ("flushed", False)]
+                writer.send(b"x" * 300_000)
+                tasks.start_soon(wait, "over", writer.relieved)
+                tasks.start_soon(wait, "over", writer.flushed)
+                await anyio.wait_all_tasks_blocked()
+                writer.close()
+                await anyio.wait_all_tasks_blocked()
+                assert came[2:] == [("over", False)] * 2
+                tasks.cancel_scope.cancel()
+        finally:
+            os.close(read)
+            os.close(write)
+
+    run(backend, main)
 
 
 # ---- the peer over two descriptors ---------------------------------------------------------------------------------
@@ -409,6 +565,39 @@ def test_what_was_not_sent_cannot_be_answered_and_an_error_of_null_is_none(backe
             counts = line.peer.notes.counts
             assert counts["a late or second answer"] == 2
             assert counts["an answer nobody asked for"] == 1
+
+    run(backend, main)
+
+
+def test_progress_is_asked_for_by_whoever_wants_it(backend: str) -> None:
+    async def main() -> None:
+        with Line() as line:
+            assert not line.peer.has_spoken
+            for wants in (True, False):
+                line.peer.request(Call("tools/call", {"name": "t"}, wants_progress=wants))
+                line.tell(b"")
+            assert [message["params"].get("_meta") for message in line.said] == [{"progressToken": 1}, None]
+            assert line.peer.has_spoken
+
+    run(backend, main)
+
+
+def test_who_leaves_a_call_says_so_only_if_it_was_sent_and_is_open(backend: str) -> None:
+    async def main() -> None:
+        with Line() as line:
+            sent, queued, answered = Call("tools/call"), Call("tools/call"), Call("tools/call")
+            line.peer.request(answered)
+            line.tell(RESULT % 1)
+            line.peer.request(sent)
+            line.peer.request(queued)  # written with whatever comes at the end of the pass
+            for call in (answered, queued, sent, sent):
+                line.peer.abandon(call, "enough")
+            *_, cancelled = said = line.said
+            assert [message.get("id") for message in said] == [1, 2, None]
+            assert cancelled["method"] == "notifications/cancelled"
+            assert cancelled["params"] == {"requestId": 2, "reason": "enough"}
+            line.tell(RESULT % 2, RESULT % 3)
+            assert (sent.ends, queued.ends) == ([], [])
 
     run(backend, main)
 
