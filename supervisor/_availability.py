@@ -1,8 +1,8 @@
 """Whether a server can be used, and if not, why: one value.
 
-What keeps a server from being used is one of five things, each with the error that a call is refused with; that error's
-text is made here and nowhere else. Its definition decides over what was done to it: a server that is disabled, broken
-or removed is not drained on top of that, and is not brought back by its name.
+There are five reasons why a server cannot be used. Each has the error that refuses a call, and the text of that error
+is made only here. The definition comes before what was done to the server: a server that is disabled, broken or
+removed is not also drained, and a connect by name does not bring it back.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from ..protocol.lifecycle import Ending, State
 
 class Use(enum.Enum):
     USABLE = "usable"
-    DOWN = "down"  # taken down on purpose, parked, or lost and not to be brought back: only its name brings it back
+    DOWN = "down"  # taken down on purpose, parked, or lost for good: only a connect by name brings it back
     NEEDS_LOGIN = "needs login"
     DISABLED = "disabled"
     BROKEN = "broken"  # its definition cannot be used
-    REMOVED = "removed"  # no longer configured; here until nothing of it is left
+    REMOVED = "removed"  # no longer configured; the record stays until nothing of the server is left
 
 
 _BY_DEFINITION = (Use.DISABLED, Use.BROKEN, Use.REMOVED)
@@ -32,7 +32,7 @@ _BY_DEFINITION = (Use.DISABLED, Use.BROKEN, Use.REMOVED)
 @attrs.frozen
 class Availability:
     use: Use
-    refusal: CallError | None = None  # of a call; None when it can be used
+    refusal: CallError | None = None  # the error that refuses a call; None when it can be used
 
     @property
     def is_usable(self) -> bool:
@@ -40,7 +40,7 @@ class Availability:
 
     @property
     def is_by_definition(self) -> bool:
-        """Asking for it by name does not help."""
+        """Whether the definition is the reason, so that a connect by name does not help."""
         return self.use in _BY_DEFINITION
 
     def unless_defined(self, other: Availability) -> Availability:
@@ -52,7 +52,7 @@ USABLE = Availability(Use.USABLE)
 
 
 def defined(definition: ServerDefinition, problem: str | None = None) -> Availability:
-    """As its definition has it. `problem`: why it cannot be used."""
+    """The availability that follows from the definition. `problem`: why it cannot be used."""
     name = definition.name
     if problem is not None:
         error = ServerDown(f'Server "{name}" cannot be used: {problem}', server=name)
@@ -77,7 +77,7 @@ def drained(server: str) -> Availability:
 
 
 def down_with(error: CallError) -> Availability:
-    """An error of its own says why: a bug of ours, or what became of its last attempt."""
+    """Down for a reason that this error tells: a bug of ours, or the result of its last attempt."""
     return Availability(Use.DOWN, error)
 
 
@@ -91,10 +91,10 @@ def needs_login(server: str, detail: str) -> Availability:
 
 
 def on_its_way_out(server: str, state: State, ending: Ending) -> CallError:
-    """It can be used, and calls are refused all the same: what it ends for does not let them wait."""
+    """The refusal for a server that can be used but is ending, for a reason that does not let calls wait."""
     return ServerDown(f'Server "{server}" is {state.value} ({ending}).', server=server)
 
 
 def call_is_over(server: str) -> CallError:
-    """For calls to a call's own child, when that call has ended."""
+    """The refusal for further calls to a child that was made for one call, when that call has ended."""
     return ServerDown("its call is over", server=server)

@@ -1,12 +1,12 @@
-"""Callbacks: an embedder's answers to what servers ask, and ears for what they say.
+"""Callbacks: an embedder's functions that answer requests of servers and receive their notifications.
 
-Each callback is declared to a server as the capability it is, and only if it is there; a server that asks all the same
-is told that the method does not exist. With any callback servers are greeted by handshake, for in the newer era they
-could neither ask nor log. The results are the protocol's own objects, passed on as they are: what a sampled message or
-a filled-in form looks like is between the server and whoever answers.
+A callback that is given is declared to servers as its capability. A server that asks for a capability without a
+callback is told that the method does not exist. With any callback, servers are greeted by handshake, for in the newer
+era they could neither ask nor log at any moment. Results are the protocol's own objects and are passed on unchanged;
+their content is a matter between the server and the callback.
 
-Callbacks that answer are async and run in tasks of the room's; those that only hear are plain functions, called at once
-and in order. An exception in one of those is ours to report, not the server's to suffer.
+Callbacks that answer are async and run in tasks of the room. Callbacks that only listen are plain functions, called at
+once and in order. If one of those raises, we report it, and the server does not notice.
 """
 
 from __future__ import annotations
@@ -46,13 +46,13 @@ class Callbacks:
     capabilities: Mapping[str, Any] = attrs.field(factory=_nothing)
 
     def greeting(self, _address: Address) -> Greeting:
-        """Whoever gave a callback waits to be asked, or told, at any moment: that needs a handshake."""
+        """With a callback, servers may ask or notify at any moment, which needs a handshake."""
         declared = self.declared()
         waits = bool(declared) or self.on_log is not None or self.on_notification is not None
         return Greeting(declared, by_handshake=waits)
 
     def declared(self) -> dict[str, Any]:
-        """The client capabilities these callbacks amount to."""
+        """The client capabilities that these callbacks provide."""
         found: dict[str, Any] = {}
         if self.on_sampling is not None:
             found["sampling"] = {}

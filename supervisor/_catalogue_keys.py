@@ -1,6 +1,6 @@
-"""Under which key the catalogue keeps what it knows of a server: asked here by rooms and by commands that start none.
+"""The keys of catalogue entries. Rooms use this, and so do commands that start no room.
 
-Only the environment and the working directory are looked at, so a command pays for nothing else.
+It needs only the environment and the working directory, so a command pays for nothing else.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from ..protocol.config_parse import definition_hash
 
 
 def catalogue_keys(config: Config) -> dict[str, str]:
-    """The definition hash of every server, as it would be started from here and now."""
+    """The definition hash of every server, for the present working directory and environment."""
     try:
         directory = os.getcwd()
-    except OSError:  # removed under us: what is relative is nowhere
+    except OSError:  # the directory was removed, so relative paths lead nowhere
         directory = ""
-    environ = dict(os.environ)  # asked thousands of times, and each time it would decode
+    environ = dict(os.environ)  # read thousands of times, and `os.environ` decodes each time
     return {
         name: definition_hash(definition, environ, directory, config.settings)
         for name, definition in config.servers.items()

@@ -1,15 +1,14 @@
-"""Which files make the configuration, and reading them.
+"""Find and read the configuration files.
 
-A file that was *named* stands alone and is trusted to be meant: when it is missing or broken, that is an
-error. Files that are *found* add up, the nearer over the farther, and a broken one is skipped with a warning,
-for it may be another program's and we must serve what the others say:
+A file that was *named* is the only one used; if it is missing or broken, that is an error. Files that are *found*
+are merged, and the nearer ones are stronger. A broken one is skipped with a warning, for it may belong to another
+program, and the servers of the other files must still be served:
 
     ./.greenroom/mcp.json  over  ./.mcp.json  over  $XDG_CONFIG_HOME/greenroom/mcp.json over
     ~/.config/mcp/mcp.json  over  what they import
 
-Directory, home and environment are arguments, never looked up here, so that the same call gives the same
-answer. Reading is synchronous: it happens before the room is up, or in a worker thread when a running room
-reloads.
+Directory, home and environment are arguments and never looked up here, so that the same call gives the same
+answer. Reading is synchronous: it happens before the room is up, or in a worker thread when a running room reloads.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ from . import _jsonc
 from ._imports import Surroundings, imported_layers, places_of, skipped
 from ._self_reference import without_self_reference
 
-LARGEST: Final = 64 * 1024 * 1024  # bytes; beyond it, it is no configuration
+LARGEST: Final = 64 * 1024 * 1024  # bytes; a larger file is no configuration
 
 
 @attrs.frozen
@@ -40,7 +39,7 @@ class _Read:
 
 
 def find_files(*, cwd: Path, home: Path, environ: Mapping[str, str]) -> list[Path]:
-    """The files of ours that exist, strongest first. One that cannot be looked at counts as there."""
+    """Our configuration files that exist, strongest first. One that cannot be checked counts as existing."""
     return [path for path in _candidates(cwd, home, environ) if _is_there(path)]
 
 
@@ -63,9 +62,9 @@ def load_config(
     environ: Mapping[str, str],
     platform: str = sys.platform,
 ) -> Config:
-    """The effective configuration: of the file at `path` (relative to `cwd`), or of all that are found.
+    """The effective configuration: from the file at `path` (relative to `cwd`), or from all files that are found.
 
-    `platform` is as `sys.platform` says it and decides where other programs keep their files. Raises
+    `platform` is a value of `sys.platform` and decides where other programs keep their files. Raises
     `ConfigError` only for a named file. References are checked against `environ` and stay as written.
     """
     around = Surroundings(cwd, home, environ, platform)
@@ -87,7 +86,7 @@ def load_config(
 
 
 def project_files(config: Config, *, cwd: Path, home: Path, environ: Mapping[str, str]) -> tuple[str, ...]:
-    """Which of the files that were found belong to the project in `cwd`: whoever can write there can start programs."""
+    """The found files that belong to the project in `cwd`. Anybody who can write to them can start programs."""
     own = {str(path) for path in _candidates(cwd, home, environ)[:2]}
     is_home = home.is_relative_to(cwd)
     return tuple(
@@ -96,8 +95,8 @@ def project_files(config: Config, *, cwd: Path, home: Path, environ: Mapping[str
 
 
 def working_directory(path: str | Path | None) -> Path:
-    """The directory that `load_config(path)` may look in. It may have been deleted: then only an absolute `path` can be
-    meant, and nothing is found beside it. Raises `UsageError` for another."""
+    """The directory that `load_config(path)` looks in. If it has been deleted, `path` must be absolute, and no other
+    files are found. Raises `UsageError` for a relative path then."""
     try:
         return Path.cwd()
     except OSError:
@@ -164,7 +163,7 @@ def _read_found(paths: Iterable[Path]) -> _Read:
 
 
 def _imported_kinds(layers: Iterable[Layer]) -> tuple[list[str], list[Problem]]:
-    """What all our files import, the stronger file's kinds first; each kind once."""
+    """The kinds that our files import, those of stronger files first, each kind once."""
     kinds: dict[str, None] = {}
     problems: list[Problem] = []
     for layer in layers:

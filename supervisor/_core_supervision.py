@@ -1,8 +1,8 @@
 """Supervision of the core actors: one_for_one, with OTP restart intensity.
 
-A core actor whose step raised is started again on its old mailbox (the message that broke it is gone, its asker has the
-error). More than `LIMIT` restarts in `PERIOD` seconds mean that restarting does not help: the error is raised, and
-takes the room down loudly. A server can never cause this; it is our own bug.
+When a step of a core actor raises, the actor is started again on its old mailbox. The message that broke it is gone,
+and the error goes to the sender if it waits for an answer. More than `LIMIT` restarts in `PERIOD` seconds mean that
+restarting does not help. Then the error is raised and ends the room. No server can cause this; it is our own bug.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class CoreActorFailed(RuntimeError):
 
 
 async def keep_running(actor: CoreActor[Any], events: EventStream) -> None:
-    """Run it for ever, or until it fails too often. Ends by cancellation, or raises `CoreActorFailed`."""
+    """Run the actor until this is cancelled. Raises `CoreActorFailed` when it fails too often."""
     intensity = Intensity()
     while True:
         try:

@@ -1,15 +1,20 @@
 """The gate: backoff and circuit breaker of one server, in one pure object.
 
-Rules (DESIGN, Policies). It counts connect failures, deaths, and timeouts during which nothing at all was heard; never
-an answer that says no, a 401, Busy, Drained or a wait for a slot. A connect failure shuts it for `min · 2ⁿ⁻¹` up to
-`max`, jittered; so does a death, except the first of a streak, which costs nothing. Timeouts do not shut it by
-themselves: below the threshold a connected server is never refused. At the threshold it *trips*: shut for at least the
-cooldown, then half-open, which passes exactly one probe. The probe's answer opens it; its failure shuts it again; a
-probe whose caller leaves is passed on to the next. An answer from a server that has been connected for `stable_after`
-forgives everything, a mere handshake nothing: a server that greets and dies must not reset its own backoff.
+Rules (DESIGN, Policies):
 
-`Gate` is immutable and knows no clock: `now` and the jitter draw come in. Rejected: two mechanisms (a backoff per
-connection and a breaker per call), which in the field fight each other and disagree about what a failure is.
+* It counts connect failures, deaths, and timeouts of calls if nothing at all was heard meanwhile. It does not count
+  error answers, a 401, Busy, Drained or a wait for a slot.
+* A connect failure shuts it for `min · 2ⁿ⁻¹`, at most `max`, with jitter. So does a death, except the first of a
+  streak.
+* Timeouts alone do not shut it: below the threshold, calls to a connected server are never refused.
+* At the threshold it *trips*: it is shut for at least the cooldown, and then half-open, when exactly one probe may
+  pass. The probe's answer opens it, and its failure shuts it again. If the caller of the probe leaves, the next call
+  is the probe.
+* An answer from a server that has been connected for `stable_after` clears the count. A handshake does not: a server
+  that greets and dies must not reset its own backoff.
+
+`Gate` is immutable and knows no clock; `now` and the random draw are arguments. Rejected: two mechanisms (a backoff per
+connection and a breaker per call), which fight each other in practice and disagree about what a failure is.
 """
 
 from __future__ import annotations
@@ -24,13 +29,13 @@ from ..protocol.config import Settings
 
 class Pass(enum.Enum):
     OPEN = "open"
-    PROBE = "probe"  # half-open: this one, and no other
+    PROBE = "probe"  # half-open: only this one passes
     SHUT = "shut"
 
 
 @attrs.frozen
 class GatePolicy:
-    """Numbers of the gate; seconds."""
+    """The numbers of the gate. Times are in seconds."""
 
     backoff_min: float = 1.0
     backoff_max: float = 60.0
@@ -56,7 +61,7 @@ class GatePolicy:
         """Seconds after the n-th failure in a row; `draw` in [0, 1)."""
         if self.flat is not None:
             return self.flat
-        # 2**n overflows a float long before anybody has failed that often: cap the exponent.
+        # The exponent is capped, for a large one would overflow a float.
         delay = min(self.backoff_max, self.backoff_min * 2.0 ** min(failures - 1, 1023))
         return delay * (1.0 + self.jitter * (2.0 * draw - 1.0))
 
@@ -72,11 +77,11 @@ class Gate:
 
     @property
     def is_troubled(self) -> bool:
-        """Whether calls and answers are any of the gate's business."""
+        """Whether the gate has to look at calls and answers at all."""
         return self.failures > 0 or self.tripped
 
     def admit(self, now: float) -> tuple[Gate, Pass]:
-        """May one call (or one demand to connect) pass?"""
+        """Whether one call (or one attempt to connect) may pass."""
         if now < self.shut_until or self.probing:
             return self, Pass.SHUT
         if self.tripped:
@@ -84,7 +89,7 @@ class Gate:
         return self, Pass.OPEN
 
     def retry_in(self, now: float) -> float:
-        """Seconds until asking again can help; while a probe is out, a guess."""
+        """Seconds until a retry can help. A guess while a probe is under way."""
         return max(self.shut_until - now, 1.0 if self.probing else 0.0)
 
     def connect_failed(self, policy: GatePolicy, now: float, reason: str, draw: float) -> Gate:
@@ -109,11 +114,11 @@ class Gate:
         return attrs.evolve(self, probing=False)
 
     def half_open(self) -> Gate:
-        """Somebody connected it by name, and that went well: the next call is the probe, without waiting."""
+        """A connect by name succeeded: the next call is the probe, without waiting."""
         return attrs.evolve(self, shut_until=-math.inf, probing=False)
 
     def quarantined(self, policy: GatePolicy, now: float, reason: str) -> Gate:
-        """Restart intensity was exceeded: as if the threshold had been reached. Never for ever."""
+        """Restart intensity was exceeded. This is treated like reaching the threshold, so it is not for ever."""
         until = max(self.shut_until, now + policy.cooldown)
         return attrs.evolve(self, failed_at=now, reason=reason, shut_until=until, tripped=True, probing=False)
 

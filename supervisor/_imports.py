@@ -1,12 +1,12 @@
-"""The servers other programs have configured, for `imports`.
+"""The servers that other programs have configured, for `imports`.
 
-Each kind is a row: the files it may keep (by platform) and, where its shape is its own, a function from its
-content to ours. A row is all there is to add for another program. Of several files of one kind the first that
-can be read counts, except where the program itself merges them (opencode, pi): nearer ones come first then.
+Each kind of program is a row: its possible files (by platform) and, if its format differs, a function that turns
+its content into ours. To support another program, add a row. When a kind has several files, the first readable one
+counts. Programs that merge their files themselves (opencode, pi) are the exception: there, nearer files are stronger.
 
-An importer maps what means the same and leaves the rest in place: the parser names every key it does not
-know, so nothing is dropped silently. Nothing here is fatal; a program that is not installed is a warning, for
-it was asked for.
+An importer translates keys that mean the same and leaves the others in place. The parser names every unknown key,
+so nothing is dropped silently. No problem here is fatal. A program that is not installed is a warning, because the
+configuration asked for it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _Shape = Callable[[Any, "Surroundings"], Any]
 
 @attrs.frozen
 class Surroundings:
-    """What the places and variables of other programs depend on. `platform` is as `sys.platform` says."""
+    """Everything that the places and variables of other programs depend on. `platform`: a value of `sys.platform`."""
 
     cwd: Path
     home: Path
@@ -35,7 +35,7 @@ class Surroundings:
     platform: str
 
     def expand_home(self, path: str | Path) -> Path:
-        """A path with a leading `~` at home."""
+        """The path with a leading `~` replaced by the home directory."""
         parts = Path(path).parts
         return self.home.joinpath(*parts[1:]) if parts[:1] == ("~",) else Path(path)
 
@@ -51,7 +51,7 @@ class Surroundings:
 def imported_layers(
     kind: str, around: Surroundings, *, read_json: _Reader, read_text: Callable[[Path], str]
 ) -> tuple[list[Layer], list[Problem]]:
-    """What the program `kind` has configured, strongest first, in our shape; and what was wrong."""
+    """The configuration of the program `kind` in our format, strongest first; and the problems."""
     row = _KINDS[kind]
     layers: list[Layer] = []
     problems: list[Problem] = []
@@ -74,7 +74,7 @@ def imported_layers(
 
 
 def places_of(kind: str, around: Surroundings) -> list[Path]:
-    """Where `imported_layers` looks."""
+    """The paths at which `imported_layers` looks."""
     return _KINDS[kind].files(around)
 
 
@@ -91,7 +91,7 @@ def skipped(problem: Problem) -> Problem:
 
 
 def _toml(path: Path, text: str) -> Any:
-    import tomllib  # one client of all keeps its servers in TOML
+    import tomllib  # only one client keeps its servers in TOML
 
     try:
         return tomllib.loads(text)
@@ -105,7 +105,7 @@ def _toml(path: Path, text: str) -> Any:
 
 
 def _servers(raw: Any, section: str, entry: Callable[[Mapping[Any, Any]], Mapping[Any, Any]]) -> Any:
-    """`{"mcpServers": …}` from another section; what is no object is passed on, to be complained about."""
+    """`{"mcpServers": …}` from another section. A value that is no object stays, and the parser complains about it."""
     servers = raw.get(section) if is_object(raw) else None
     if not is_object(servers):
         return raw if not is_object(raw) else {} if servers is None else {"mcpServers": servers}
@@ -117,7 +117,7 @@ def _as_is(raw: Any, around: Surroundings) -> Any:
 
 
 def _claude_code(raw: Any, around: Surroundings) -> Any:
-    """`~/.claude.json` is a program's whole state: servers for all projects, those of this one over them."""
+    """`~/.claude.json` is the whole state of a program. Servers of this project are stronger than those for all."""
     if not is_object(raw):
         return raw
     projects = raw.get("projects")
@@ -130,7 +130,7 @@ _VS_CODE: Final = re.compile(r"\$\{(workspaceFolder|userHome|env:(\w+))\}")
 
 
 def _vscode(raw: Any, around: Surroundings) -> Any:
-    """Its own variables are replaced. `${input:…}` asks a person and cannot be; the parser says so."""
+    """Its own variables are replaced. `${input:…}` asks a person and cannot be replaced; the parser says so."""
 
     def replace(match: re.Match[str]) -> str:
         known = {"workspaceFolder": str(around.cwd), "userHome": str(around.home)}
@@ -164,7 +164,7 @@ def _codex(raw: Any, around: Surroundings) -> Any:
 
 
 def _codex_entry(entry: Mapping[Any, Any]) -> dict[Any, Any]:
-    """Its snake_case keys as ours; seconds as milliseconds; lists of variable names as references."""
+    """Translate its snake_case keys, seconds to milliseconds, and lists of variable names to references."""
     mapped = {_CODEX.get(key, key): value for key, value in entry.items()}
     for key, ours in _CODEX_SECONDS.items():
         if key in mapped:

@@ -1,12 +1,10 @@
-"""JSON as people keep it: comments, trailing commas, a byte order mark. With the line and column of a
-mistake.
+"""JSON as people write it: with comments, trailing commas, a byte order mark. Mistakes have line and column.
 
-Most files are plain JSON, so the standard library goes first: it costs no import and reads a client's
-megabytes of state in no time. Only what it refuses goes to pyjson5, whose JSON5 includes all of JSONC.
-(Tried: json5, whose 40 KB/s is a second of start-up on a grown file; json-with-comments, which reports lines
-as they are without the comments.)
+Most files are plain JSON, so the standard library is tried first: it costs no import and quickly reads megabytes of a
+client's state. Only text that it refuses goes to pyjson5, whose JSON5 includes all of JSONC. (Rejected: json5, which at
+40 KB/s needs a second for a larger file; json-with-comments, which counts lines without the comments.)
 
-A mistake is reported by whichever of the two got further, as the other one stopped at the first comment.
+A mistake is reported by the parser that got further, for the other one may have stopped at the first comment.
 """
 
 from __future__ import annotations
@@ -25,7 +23,7 @@ class NotJsonError(ValueError):
 
 
 def loads(text: str) -> Any:
-    """The value `text` stands for. Raises `NotJsonError`; its message quotes no more than one character."""
+    """The value of `text`. Raises `NotJsonError`, whose message quotes at most one character."""
     text = text.removeprefix("\ufeff")
     if not text.strip():
         raise NotJsonError("is empty: write {} for no servers")

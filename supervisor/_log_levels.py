@@ -1,4 +1,4 @@
-"""From which level on servers log: what the room set, and for the children of sessions what their session set."""
+"""The log levels of servers: set by the room, or for the children of a session by that session."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ class LogLevels:
         self._levels: dict[str, dict[str | None, str]] = {}  # by scope: for a server, or for all (None)
 
     def set(self, level: str, server: str | None, session: str | None) -> None:
-        """For all servers or one; out of a session: for what of them is its own. Live servers are told. A level for all
-        replaces what was said of single ones before."""
+        """Set the level for all servers or for one; in a session, only for its own children. Live servers are told. A
+        level for all servers replaces earlier levels for single ones."""
         if session is not None:
             scope = Address.of_session("", session).scope
             levels = self._levels.setdefault(scope, {}) if server is not None else {}

@@ -1,10 +1,11 @@
 """From names to servers, for one `Caller`.
 
-A name is looked up in the router's published index. An unknown name with a server's prefix connects that server (its
-gate respected) and is looked up again; the server stays leased until the call is made, so nothing evicts it in between.
+A name is looked up in the router's published index. If an unknown name has a server's prefix, that server is connected
+(if its gate lets it) and the name is looked up again. The server is leased until the call is made, so that it is not
+evicted in between.
 
-Where the index knows no better, a URI goes to the one server that may have it. When there are several, it is refused
-with the candidates: no server is asked that was not meant.
+A URI that the index does not know goes to the only server that may have it. If there are several, the request is
+refused with these candidates, so that no server gets a request that was not meant for it.
 """
 
 from __future__ import annotations
@@ -46,9 +47,9 @@ class Names:
         if not isinstance(found, Missing):
             return found
         refused: CallError | None = None
-        # A server named outright is asked even when the index has nothing of it: it may be disabled, and says so.
+        # A server that is given by name is asked even if the index has nothing of it: a disabled one says so.
         for candidate in found.servers or ((server,) if server is not None else ()):
-            # One at a time: who waits for the next one's slot must not hold this one's.
+            # One at a time: do not hold the slot of one server while waiting for the slot of the next.
             with ExitStack() as lease:
                 lease.callback(caller.lease(candidate))
                 try:
@@ -69,7 +70,7 @@ class Names:
         raise self.unknown(name, found.servers)
 
     def resolve(self, name: str, server: str | None) -> Target | Missing:
-        """What the index says of a tool's name. Raises `AmbiguousTool`, `UnknownServer`."""
+        """Look a tool's name up in the index. Raises `AmbiguousTool`, `UnknownServer`."""
         self._caller.check_server(server)
         found = self._caller.index.resolve(name, server)
         if isinstance(found, Ambiguous):
@@ -77,7 +78,7 @@ class Names:
         return found
 
     def unknown(self, name: str, servers: Sequence[str] = ()) -> UnknownTool:
-        """The error for a name that nobody has, with names that are like it."""
+        """The error for a name that no server has, with similar names."""
         index = self._caller.index
         names = [target.name for server in servers[:1] for target in index.tools(server)]
         message = f'Tool "{name}" not found.'
@@ -106,7 +107,7 @@ class Names:
     async def find_reference(
         self, ref: Mapping[str, Any], server: str | None
     ) -> tuple[str, Mapping[str, Any]]:
-        """(server, the ref as that server says it) for a completion. Raises as `Calls.complete` does."""
+        """(server, the ref in that server's own names) for a completion. Raises as `Calls.complete` does."""
         match ref:
             case {"type": "ref/prompt", "name": str(name)}:
                 target = await self.find_prompt(name, server)

@@ -1,11 +1,11 @@
 """The owner task of a room: how it is entered, and how it ends.
 
-It depends on the loop, because the two cancel differently. On trio, `async with` opens a task group around the owner
-task in the caller's task. On asyncio the owner task is a task of its own in an empty context, so that cancelling the
-host (natively, twice, under `wait_for`) still ends the room in order. `start(task_group)` uses the caller's group. In
-a group the runtime shields itself, and a task beside it turns the group's cancellation into a request to stop.
-`aclose`, from any task, asks for the end and waits for it; the group that `async with` opened is left by the task that
-entered it and no other.
+This differs between trio and asyncio, because they cancel differently. On trio, `async with` opens a task group in the
+caller's task and runs the owner task in it. On asyncio the owner task is a separate task with an empty context, so
+that a cancelled host (natively, twice, under `wait_for`) still ends the room in order. `start(task_group)` uses the
+caller's group. In a group the runtime shields itself, and a task beside it turns the cancellation of the group into a
+request to stop. `aclose` may be called from any task; it requests the end and waits for it. Only the task that entered
+the group of `async with` leaves it.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Owner:
         if stack is None:
             await self.aclose(None)
             return
-        # The room ends in order whatever becomes of the host, and a cancellation must not replace the body's own error.
+        # The room ends in order whatever happens to the host. A cancellation must not replace an error of the body.
         assert self._group is not None
         self._group.cancel_scope.shield = True
         try:
@@ -124,7 +124,7 @@ class Owner:
                     started.set_exception(error)
                 # Else it is in `runtime.failure`, and `aclose` raises it.
 
-        # An empty context: the room belongs to nobody's request.
+        # An empty context, because the room does not belong to any one request.
         self._task = asyncio.get_running_loop().create_task(
             own(), name="greenroom", context=contextvars.Context()
         )

@@ -1,25 +1,25 @@
-"""The pool: at most so many live connections, whoever they belong to. One pure function says what to do next.
+"""The pool: a limit on the number of live connections in a room. One pure function says what to do next.
 
-`decide` reads a `Snapshot` (who is live, resting since when, on its way out, overdue; who waits since when; limits;
-now) and answers with grants and evictions. It remembers nothing. So nothing has to be told to it, and nothing told to
-it can be forgotten: whoever asks, asks about what there is.
+`decide` reads a `Snapshot` (which connections are live, idle since when, ending, overdue; who waits since when; the
+limits; the time) and answers with grants and evictions. It remembers nothing, so it cannot forget or miss an update.
 
-Rules (DESIGN, Policies; the contract of the pool that the originals document and do not keep).
+Rules (DESIGN, Policies):
 
-* A slot is held from the grant until nothing of the process tree is left: a stopping child still counts.
-* Who finds no free slot waits, first come, first served. A server that is only visited waits behind those that are
-  called. For each that waits one idle connection is asked to go: the one that has been idle longest.
+* A slot is held from the grant until nothing of the process tree is left. A child that is being stopped still counts.
+* If no slot is free, servers wait: first come, first served. A server that is only visited waits behind those that are
+  called. For each one that waits, one idle connection is asked to end: the one that has been idle longest.
 * The reserve opens only to the head of the queue, and only after it has waited `reserve_timeout`. While more than
-  `slots` are live, whatever becomes idle goes at once, and the slot it frees is not handed on: from then on the head
-  waits for the reserve anew (`reserve_from`).
-* `minimum` guards idle and pressure eviction alike: no eviction takes the total below it. A connection whose idle time
-  is over and that the minimum keeps is *overdue*. It goes, the longest overdue first, once the total exceeds that.
-* A slot is set aside for each keep-alive server, and at least one is left for the rest. Set aside while all are in use,
-  it is its own once others have gone: the bound holds.
+  `slots` are live, a connection that becomes idle ends at once, and its slot is not granted again. From then on the
+  head waits for the reserve afresh (`reserve_from`).
+* `minimum` limits idle eviction and eviction under pressure alike: neither takes the total below it. A connection whose
+  idle time is over but that is kept by the minimum is *overdue*. Overdue connections end, the longest overdue first, as
+  soon as the total exceeds the minimum.
+* Each keep-alive server has a slot set aside, and at least one slot is left for the rest. If a slot is set aside while
+  all are in use, the server gets it when another connection has ended, so the limit holds.
 * The sessions and calls of one server (a `group`) hold at most half the slots, so one server cannot fill the room.
 
-Rejected: evicting from inside the caller's request (the victim's process is not gone by then, and the bound is broken
-while it dies); a pool with lists of its own (they drifted from what the actors knew).
+Rejected: eviction inside the caller's request (the evicted process still runs then, so the limit is exceeded while it
+ends); a pool with lists of its own (they drifted from what the actors knew).
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class PoolLimits:
 
 @attrs.frozen
 class Waiter(Generic[K]):
-    """Somebody who waits for a slot."""
+    """An actor that waits for a slot."""
 
     who: K
     since: float
@@ -54,18 +54,18 @@ class Waiter(Generic[K]):
 
 @attrs.frozen
 class Snapshot(Generic[K]):
-    """What there is, at one moment. Shared: everybody without a slot set aside."""
+    """All connections at one moment. "Shared" are those without a slot set aside."""
 
     now: float
     limits: PoolLimits
     kept: int = 0  # slots set aside
-    shared: int = 0  # slots that the shared hold, those on their way out included
-    leaving: int = 0  # of these, on their way out: free before long, without anybody being asked
-    staying: int = 0  # everybody who is live and not on the way out
-    resting: Sequence[K] = ()  # shared ones that may be asked to go, the longest idle first
-    overdue: Sequence[K] = ()  # of these, whose idle time is over, the longest overdue first
+    shared: int = 0  # slots that shared connections hold, including those that are ending
+    leaving: int = 0  # how many of these are ending: their slots will soon be free, without an eviction
+    staying: int = 0  # live connections that are not ending
+    resting: Sequence[K] = ()  # idle shared connections that may be asked to end, the longest idle first
+    overdue: Sequence[K] = ()  # those of `resting` whose idle time is over, the longest overdue first
     groups: Mapping[str, int] = attrs.field(factory=dict[str, int])  # slots that each group holds
-    waiting: Iterable[Waiter[K]] = ()  # in order; read only as far as somebody may be served
+    waiting: Iterable[Waiter[K]] = ()  # in order; read only as far as needed
     reserve_from: float = -math.inf  # when the last slot over the limit came back
 
     @property
@@ -76,18 +76,18 @@ class Snapshot(Generic[K]):
 
 @attrs.frozen
 class Decision(Generic[K]):
-    """What to do now. Grants come first: evictions are only decided once nobody is left who can be served."""
+    """What to do now. Grants come first: evictions are only decided when no waiter can be granted a slot."""
 
     grants: tuple[K, ...] = ()
-    evictions: tuple[K, ...] = ()  # ask these to go; their slots are free when they are gone
+    evictions: tuple[K, ...] = ()  # ask these to end; their slots are free when they have ended
     look_at: float = math.inf  # when time alone may change the answer
 
 
 def decide(it: Snapshot[K]) -> Decision[K]:
-    """Whom to grant a slot and whom to ask to go, now.
+    """Which waiters get a slot, and which connections are asked to end, now.
 
-    Evictions are only decided once nobody is left who can be served. So carry out the grants, and ask again: a grant
-    may be given back at once, and whom it costs a place depends on what there is then.
+    Evictions are only decided when no waiter can be granted a slot. So carry out the grants and ask again: a grant may
+    be given back at once, and the choice of evictions depends on the state after that.
     """
     queue = _Queue(it)
     if queue.grants:
@@ -101,12 +101,12 @@ def may_expire(staying: int, limits: PoolLimits) -> bool:
 
 
 class _Queue(Generic[K]):
-    """Who waits: whom there is a slot for, and how many others may have one."""
+    """The waiters: which of them get a slot, and how many others are allowed one."""
 
     def __init__(self, it: Snapshot[K]) -> None:
         self.grants: list[K] = []
-        self.head: Waiter[K] | None = None  # of the shared ones who stay in the queue, if it may have a slot
-        self.unserved = 0  # who may have a slot and gets none now; no further than evictions can help
+        self.head: Waiter[K] | None = None  # the first shared waiter left in the queue, if it may have a slot
+        self.unserved = 0  # waiters that may have a slot and get none now, as far as evictions can help them
         self._it = it
         self._shared = it.shared
         self._groups = Counter(it.groups)
@@ -129,7 +129,7 @@ class _Queue(Generic[K]):
 
     def _has_slot(self, waiter: Waiter[K], *, is_head: bool) -> bool:
         capacity, reserve = self._it.capacity, self._it.limits.reserve
-        if waiter.is_kept:  # its own, unless the others have not yet made the place it was set aside in
+        if waiter.is_kept:  # it has its own slot, unless other connections still use it
             return self._shared <= capacity + reserve
         is_open = is_head and self._it.now >= _earned_at(self._it, waiter)
         return self._shared < capacity + (reserve if is_open else 0)
@@ -145,11 +145,11 @@ class _Queue(Generic[K]):
 
 
 def _evictions(it: Snapshot[K], unserved: int) -> list[K]:
-    """The surplus, then one for each that waits, then those that the minimum no longer keeps."""
+    """First the surplus over the limit, then one for each waiter, then overdue ones that the minimum does not keep."""
     gone: list[K] = []
     surplus = it.shared - it.leaving - it.capacity
     for who in it.resting:
-        # A waiter takes the victim's place: the total comes back, but in between it must not sink too low.
+        # The waiter replaces the evicted connection, but meanwhile the total must not sink below the minimum.
         makes_room = it.leaving + len(gone) < unserved and it.staying - len(gone) > it.limits.minimum
         if len(gone) >= surplus and not makes_room:
             break
@@ -163,7 +163,7 @@ def _evictions(it: Snapshot[K], unserved: int) -> list[K]:
 
 
 def _earned_at(it: Snapshot[K], waiter: Waiter[K]) -> float:
-    """When it has waited long enough for the reserve."""
+    """The time at which this waiter has waited long enough for the reserve."""
     return max(waiter.since, it.reserve_from) + it.limits.reserve_timeout
 
 

@@ -1,11 +1,13 @@
-"""Reload: from one configuration to the next, by the least that is needed.
+"""Reload: go from one configuration to the next with as few changes as possible.
 
-A plan is a comparison of two configurations, made before anything is touched, so it can be shown (`dry_run`). Each
-server is in exactly one of five groups: *kept* (the same: its actor, process and calls know nothing of a reload),
-*applied live* (only policy differs: the process is kept), *replaced* (another definition: it drains, calls in flight
-finish on the old incarnation, the next one starts on the new), *started* (new), *removed* (drains and goes).
+A plan compares two configurations before anything is changed, so it can be shown (`dry_run`). Each server is in exactly
+one of five groups:
 
-What a definition *is* decides its hash; what it may be used for is policy (`policy_only_change`).
+* *kept*: nothing differs. Its actor, process and calls do not notice the reload.
+* *applied live*: only policy differs. The process is kept (`policy_only_change`).
+* *replaced*: another definition. Calls in flight finish on the old incarnation; the next one uses the new definition.
+* *started*: a new server.
+* *removed*: it drains and ends.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ from ..protocol.config_parse import policy_only_change
 
 @attrs.frozen
 class ReloadPlan:
-    """Names of servers, in the new configuration's order; removed ones in the old one's."""
+    """Names of servers, in the order of the new configuration; removed ones in the order of the old."""
 
     keep: tuple[str, ...] = ()
     live: tuple[str, ...] = ()
@@ -55,7 +57,8 @@ def plan_reload(old: Config, new: Config) -> ReloadPlan:
 
 
 def _usable(config: Config, is_same: bool) -> Mapping[str, ServerDefinition]:
-    """`is_same`: what the settings say of a definition is the same in both, so nobody has to look at it."""
+    """The servers that can be used. `is_same`: the settings that complete a definition are equal in both
+    configurations, so they need not be filled in."""
     return {
         name: definition if is_same else with_settings(definition, config.settings)
         for name, definition in config.servers.items()

@@ -1,11 +1,12 @@
 """What follows an ending: one table, and the restart intensity.
 
-`AFTERMATH` is DESIGN's table (cause x lifecycle) as data; `after` refines its `lost` row by the restart policy. Queued
-calls fail with the ending's own error where the row says so, and otherwise wait for the next incarnation.
+`AFTERMATH` is DESIGN's table (cause x lifecycle) as data; `after` refines its `lost` row by the restart policy. If the
+row says so, queued calls fail with the error of the ending; otherwise they wait for the next incarnation.
 
-Restart intensity is OTP's rule, per server: keep the times of starts that followed `lost` or `failed`; at each drop
-those older than the period; more than the limit means quarantine. Starts count however well they begin: a server that
-shakes hands and dies a second later is the case this is for (66,487 processes in seven minutes, in the field).
+Restart intensity is OTP's rule, for each server. The times of starts after `lost` or `failed` are kept, as long as they
+are within the period. More of them than the limit mean quarantine. A start counts even if its handshake succeeds,
+because the rule is meant for a server that greets and dies a second later (66,487 processes in seven minutes, in one
+report).
 """
 
 from __future__ import annotations

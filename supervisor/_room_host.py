@@ -1,8 +1,8 @@
-"""The room's `Host`, which knows who answers for which address, and who subscribed to what.
+"""The room's `Host`. It knows who answers requests for which address, and who subscribed to which resource.
 
-Everything a server says of itself unasked passes here once. Updates of resources go to their subscribers; all of it
-goes to the callbacks of the address's owner. A door that speaks for a client of its own takes the callbacks' place with
-`answer_with`; servers that were told otherwise are then connected again, because a server cannot be told twice.
+Every notification of a server passes here once. Updates of resources go to their subscribers, and all notifications go
+to the callbacks of the address's owner. A door with a client of its own replaces the callbacks with `answer_with`. Then
+servers that were told other capabilities connect again, because a server can be told only once.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class RoomHost:
         self._host = host
 
     def subscribe(self, address: Address, subscriber: Subscriber) -> Callable[[], None]:
-        """Call `subscriber(params)` for each resource update of this address. Returns how to end that."""
+        """Call `subscriber(params)` for each resource update of this address. Returns a function that ends it."""
         self._subscribers.setdefault(address, []).append(subscriber)
 
         def unsubscribe() -> None:

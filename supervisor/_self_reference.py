@@ -1,10 +1,10 @@
 """A gateway must not start itself.
 
-A client's configuration is often the very file a gateway finds: `.mcp.json` of the project, with `greenroom serve` in
-it. Read as it is, the gateway would start a gateway that reads the same file, and so on without end. So an entry that
-starts `greenroom serve` on a configuration that this one is made of is left out, with a warning; one that names another
-file is a gateway behind a gateway, and stays. What hides in a script or a shell cannot be seen, so there is a limit to
-how deep they may stand: every child is told its depth, and `serve` refuses to be the fifth.
+Often the gateway finds the very file in which its client configured it: the `.mcp.json` of the project, with
+`greenroom serve` in it. Then it would start a gateway that reads the same file, and so on without end. So an entry is
+left out, with a warning, if it starts `greenroom serve` on a file of the present configuration. An entry with another
+file is a gateway behind a gateway and stays. A gateway hidden in a script or a shell cannot be seen, so the depth is
+limited: every child is told its depth, and `serve` refuses to be the fifth.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _TEXT = "is this gateway itself, and is left out: it would start itself without 
 
 
 def without_self_reference(config: Config, *, cwd: Path, found: bool) -> Config:
-    """`config` less the entries that would serve it again. `found`: its files were discovered, not named."""
+    """`config` without the entries that would serve it again. `found`: its files were discovered, not named."""
     files = {_absolute(file, cwd) for file in config.files}
     itself = [name for name, one in config.servers.items() if _serves(one, files, cwd, found)]
     if not itself:
@@ -42,7 +42,7 @@ def without_self_reference(config: Config, *, cwd: Path, found: bool) -> Config:
 
 
 def check_depth(environ: Mapping[str, str]) -> None:
-    """Raises `UsageError` when too many gateways stand above a process with this environment."""
+    """Raises `UsageError` when there are too many gateways above a process with this environment."""
     above = depth(environ)
     if above > DEEPEST:
         raise UsageError(
@@ -57,12 +57,12 @@ def _serves(definition: ServerDefinition, files: set[Path], cwd: Path, found: bo
         return False
     named = _named_config(arguments)
     if named is None:
-        return found  # it looks where we looked
+        return found  # it looks in the same places as we do
     return _absolute(named, Path(definition.cwd) if definition.cwd else cwd) in files
 
 
 def _arguments_of_serve(definition: ServerDefinition) -> Sequence[str] | None:
-    """What follows `greenroom serve` in its command line; None when it starts something else."""
+    """The arguments after `greenroom serve` in its command line; None when it starts something else."""
     if "serve" not in definition.args:
         return None
     words = [definition.command or "", *definition.args]

@@ -1,12 +1,12 @@
-"""Sessions: whoever must not share a server's state with others.
+"""Sessions: for callers that must not share a server's state with others.
 
-A session is a name. Servers that are isolated per session have a child of its own for each, started by its first call
-and reused for all its calls; persistent servers are shared with everybody, and a server isolated per call has a child
-per call here as elsewhere. State never crosses: the session is part of the address. When the session ends, so do its
-children, in whatever state they are: queued calls fail, its refs refuse.
+A session is a name. A server that is isolated per session has one child for each session, started by the session's
+first call and used for all its calls. Persistent servers are shared with everybody. A server that is isolated per call
+has a child per call, as always. State never crosses between sessions, because the session is part of the address. When
+a session ends, its children end, whatever their state: queued calls fail, and its refs refuse.
 
-A session has only what is its own: its children, and the log level and the news of roots that these are told. What is
-the room's (who answers, reloads, drains) is not to be reached from here.
+A session has only its children, their log level, and the message that roots have changed. It cannot reach what belongs
+to the room: who answers requests, reloads, drains.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Where every start of a room is: one function moves it, and every move is an event.
+"""The places of all starts of a room. One function moves a start, and every move is an event.
 
-A start's place says what it waits for and what it holds (`protocol.start`). `Starts` keeps the actors of each place in
-the order in which they came, so that the queues, and how much is taken, are read off it. Both change in `move` and
-nowhere else.
+The place of a start says what it waits for and what it holds (`protocol.start`). `Starts` keeps the actors of each
+place in order of arrival, so the queues and the number of used slots and permits are read from it. Only `move` changes
+a place and these lists.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ class Starts:
         self._at: dict[Place, dict[ServerActor, None]] = {place: {} for place in Place}
 
     def at(self, place: Place) -> KeysView[ServerActor]:
-        """Who is there, in order of arrival. Nobody is ever listed as being out."""
+        """The actors in this place, in order of arrival. Actors in `OUT` are not listed."""
         return self._at[place].keys()
 
     def count(self, place: Place) -> int:
@@ -31,11 +31,11 @@ class Starts:
         return sum(len(self._at[place]) for place in HOLDS_SLOT)
 
     def holders(self) -> list[ServerActor]:
-        """Who holds a slot."""
+        """The actors that hold a slot."""
         return [*self._at[Place.LIVE], *self._at[Place.STARTING], *self._at[Place.PERMIT]]
 
     def move(self, actor: ServerActor, place: Place) -> None:
-        """From wherever it is to `place`, at the end of the queue there. Nothing happens when it is there already."""
+        """Move it to the end of the queue at `place`. Nothing happens when it is there already."""
         start, now = actor.start, self._context.backend.now()
         if start.place is place:
             return

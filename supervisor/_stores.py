@@ -1,4 +1,4 @@
-"""Catalogue stores: this user's file, or a memory that goes with its room."""
+"""Catalogue stores: a file of this user, or a store in memory that ends with its room."""
 
 from __future__ import annotations
 

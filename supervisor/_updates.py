@@ -1,7 +1,7 @@
 """Subscriptions to resources: asking a server to report changes, and reading what it reports.
 
-Each resource is counted per actor (`actors._subscriptions`), so a server is told of it by the first subscriber and
-told again when the last has gone. A server of the 2026-07-28 era is told through its open stream instead.
+Subscribers of a resource are counted per actor (`actors._subscriptions`). The first one subscribes at the server, and
+the last one unsubscribes. With a server of the 2026-07-28 era this is done through its open stream.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from ..protocol.index import Place
 from ..protocol.jsonrpc import MODERN_VERSIONS
 from ._caller import Caller
 
-_MOST_UPDATES: Final = 1024  # kept for a reader that does not read; an update only says "look again"
+_MOST_UPDATES: Final = 1024  # kept for a slow reader; an update only says "look again"
 
 
 class Updates:
     """The updates of one resource, as an async iterator: each is the `params` of one notification, in order.
 
-    A reader that does not keep up loses the oldest: one update says as much as many.
+    A slow reader loses the oldest updates, since one update says as much as many.
     """
 
     def __init__(self) -> None:
@@ -48,7 +48,7 @@ class Updates:
 
 @asynccontextmanager
 async def subscribed(caller: Caller, place: Place) -> AsyncGenerator[Updates]:
-    """The updates of this resource, for as long as it is entered."""
+    """The updates of this resource, as long as the context is open."""
     updates = Updates()
 
     def heard(params: Mapping[str, Any]) -> None:
@@ -78,7 +78,7 @@ async def subscribe(caller: Caller, place: Place) -> None:
 
 
 def unsubscribe(caller: Caller, place: Place) -> None:
-    """One subscriber has gone. With the last one the server is told so; that is not waited for."""
+    """One subscriber has gone. After the last one the server is told so, without waiting for its answer."""
     actor = caller.actor(place.server)
     if not actor.subscriptions.drop(place.original) or not caller.live.is_running:
         return
@@ -89,7 +89,7 @@ def unsubscribe(caller: Caller, place: Place) -> None:
         try:
             caller.submit(place.server, call)
         except CallError:
-            return  # it cannot be told now: its next incarnation is not asked to begin with
+            return  # it cannot be told now, and its next incarnation will not be asked to report changes
     actor.subscriptions_changed()
 
 

@@ -1,8 +1,8 @@
-"""Visits: the servers that are to be asked what they have, a few dozen at a time.
+"""Visits: servers that will be asked what they have, a few dozen at a time.
 
-A server that nobody knows anything of is started once to say what it has. With thousands of them in a configuration,
-most wait here as nothing but a name: an actor for each, queued and with timers, would make a room slow to begin and to
-end. Whoever is called meanwhile does not wait for a visit; it is started by its call.
+A server with unknown tools is started once so that it lists them. A configuration may have thousands of such servers,
+so most wait here as a name only: an actor for each, with a queue entry and timers, would make a room slow to start and
+to end. A server that is called meanwhile does not wait for its visit; the call starts it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ AT_ONCE: Final = 50  # visits that have begun and were not tried yet
 
 
 class Visits:
-    """`begin(server)` asks one server, or says False when it cannot be asked any more; `tried` tells that it was."""
+    """`begin(server)` starts one visit, or returns False when that is no longer possible; `tried` reports its end."""
 
     def __init__(self, begin: Callable[[str], bool]) -> None:
         self._begin = begin
@@ -30,7 +30,7 @@ class Visits:
         return bool(self._begun or self._later)
 
     def ask(self, servers: Iterable[str]) -> None:
-        """Visit them, in this order, after those that were asked for before."""
+        """Visit them in this order, after those that were requested earlier."""
         for server in servers:
             if server in self._begun:
                 self._begin(server)  # a visit under way is joined
@@ -41,13 +41,13 @@ class Visits:
         self._go_on()
 
     def tried(self, server: str) -> None:
-        """It has said what it has, or failed to, once. Harmless for one that was not asked."""
+        """The server has been tried once, with or without success. Harmless for a server that was not asked."""
         self._begun.discard(server)
         self._later.pop(server, None)
         self._go_on()
 
     def close(self) -> None:
-        """Nobody is asked any more, and nobody waits for it."""
+        """Start no more visits, and release everybody who waits."""
         self._begun.clear()
         self._later.clear()
         self._all_tried.set()
