@@ -7,7 +7,8 @@ Below it: `Peer`, `Connection`, `Connector` are the seam to whatever carries the
 
 What not every room needs is imported when first used: HTTP alone brings `ssl` with it.
 
-For the doors: `LineSplitter`, `LineWriter`, `RequestTable`, `Part`, `apart`, `in_turns`, `new_loop`, `want_orphans`.
+For the doors: `LineSplitter`, `LinesLeft`, `LineWriter`, `RequestTable`, `Part`, `apart`, `in_turns`, `new_loop`,
+`want_orphans`.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from ._router import Define, Learn, Router, Sync
 from ._server import ServerActor
 from ._slices import in_turns
 from ._start import Start
-from ._stdio import LineSplitter, StdioConnector
+from ._stdio import LINES_A_TURN, LinesLeft, LineSplitter, StdioConnector
 from ._stream import EventStream, Subscription
 from ._subscriptions import UPDATED
 from ._timers import Timer, Timers
@@ -50,6 +51,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AGAIN",
+    "LINES_A_TURN",
     "UPDATED",
     "AuthFor",
     "Backend",
@@ -74,6 +76,7 @@ __all__ = [
     "Learn",
     "LineSplitter",
     "LineWriter",
+    "LinesLeft",
     "Listing",
     "Load",
     "LostReason",

@@ -17,7 +17,7 @@ import anyio
 
 from ..protocol.bounds import OPEN_QUESTIONS
 from ..protocol.errors import RpcRefusal, UsageError
-from ..protocol.jsonrpc import CANCELLED, INTERNAL_ERROR, OVERLOADED, RpcError
+from ..protocol.jsonrpc import CANCELLED, INTERNAL_ERROR, OVERLOADED, PROGRESS, RpcError
 from ._host import ServerRequest
 
 if TYPE_CHECKING:
@@ -162,7 +162,7 @@ class Questions:
 
         def progress(told: Mapping[str, Any]) -> None:
             if token is not None and not self.closed:
-                peer.notify("notifications/progress", {**told, "progressToken": token})
+                peer.notify(PROGRESS, {**told, "progressToken": token})
 
         return ServerRequest(self._address, method, params, progress)
 

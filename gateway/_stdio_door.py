@@ -25,14 +25,13 @@ from typing import Final
 import anyio
 import anyio.lowlevel
 
-from ..actors import AGAIN, Backend, LineSplitter, LineWriter, More, WriteRules
+from ..actors import AGAIN, LINES_A_TURN, Backend, LinesLeft, LineSplitter, LineWriter, More, WriteRules
 from ..protocol.errors import GreenroomError
 from ..protocol.jsonrpc import INVALID_REQUEST, RpcFault, error_line, read_head_id
 
 _CHUNK: Final = 65_536  # what a pipe holds; more would be memory mapped and given back for each read
 
 
-_LINES_A_TURN: Final = 100  # however many a read brings: others get their turn in between
 _LEFT: Final = (errno.EPIPE, errno.ECONNRESET, errno.EIO)  # the last: a terminal that was closed
 _MARK: Final = b"\xef\xbb\xbf"  # what some programs begin UTF-8 with
 
@@ -76,7 +75,7 @@ class StdioDoor:
         self._writer = LineWriter(backend, stdout, TO_A_CLIENT, on_broken=self._client_gone)
         self._reading: anyio.CancelScope | None = None
         self._eof = False
-        self._rest: list[bytes | bytearray] = []  # lines that were read and not yet taken, the last one first
+        self._rest = LinesLeft()
         self._receive: Callable[[bytes], None] = lambda _line: None
         self._refuse = self._say_refused
         self._unreadable: OSError | None = None
@@ -159,8 +158,8 @@ class StdioDoor:
         writer = self._writer
         writer.gathering = False  # its answer goes out at once
         lines = self._splitter.feed(data)
-        if len(lines) > _LINES_A_TURN:
-            self._rest = lines[::-1]
+        if len(lines) > LINES_A_TURN:
+            self._rest.put(lines)
             return self._take_rest()
         for line in lines:
             if line and not line.isspace():
@@ -170,9 +169,7 @@ class StdioDoor:
 
     def _take_rest(self) -> More:
         """The lines of one turn."""
-        lines = self._rest[: -_LINES_A_TURN - 1 : -1]
-        del self._rest[-_LINES_A_TURN:]
-        for line in lines:
+        for line in self._rest.turn():
             if line and not line.isspace():
                 self._receive(bytes(line))
         if self._writer.is_over or self._writer.congested:

@@ -25,6 +25,7 @@ from tests.support.rooms import open_room
 from greenroom import Greenroom
 from greenroom.actors import Greeting, Learn, ServerRequest
 from greenroom.gateway._client_host import ClientHost
+from greenroom.gateway._client_requests import ClientRequests
 from greenroom.gateway._direct import Direct
 from greenroom.gateway._direct import _answers as answers
 from greenroom.gateway._direct._direct_client import DirectClient, DirectClients
@@ -1389,3 +1390,16 @@ def test_a_call_that_ends_while_nobody_waits_is_told_to_who_comes_back() -> None
     later, _ = _followed()
     suspendable.carry(later)
     assert told == [(later, call)]
+
+
+def test_a_question_that_cannot_be_said_leaves_nothing_open() -> None:
+    said: list[bytes] = []
+    requests = ClientRequests(lambda line: bool(said.append(line)) or True)
+
+    async def body() -> None:
+        with pytest.raises(TypeError):
+            await requests.ask("roots/list", {"odd": object()})
+        assert not requests.broken(b'"greenroom-1"', RpcFault(rpc.PARSE_ERROR, "?"))
+        assert said == []
+
+    run("asyncio", body)

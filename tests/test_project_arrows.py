@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import ast
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from tools.arrows import check_source, check_tree
+
+from greenroom.protocol.jsonrpc import _terms
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -130,3 +134,34 @@ def test_a_cycle_in_types_may_be_listed_and_has_to_be_there(tmp_path: Path) -> N
     (tree / "actors" / "_b.py").write_text("import enum")
     (finding,) = check_tree(tree, {}, listed)
     assert "are no such cycle any more" in finding.text
+
+
+def _constants(tree: ast.AST) -> Iterator[object]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant):
+            yield node.value
+        elif isinstance(node, ast.UnaryOp) and isinstance(node.operand, ast.Constant):
+            yield -node.operand.value if isinstance(node.operand.value, int) else None
+
+
+def test_what_json_rpc_calls_things_is_written_in_one_place() -> None:
+    terms: set[object] = set()
+    for value in vars(_terms).values():
+        if isinstance(value, int) or (isinstance(value, str) and "/" in value and "\n" not in value):
+            terms.add(value)
+    terms |= {*_terms.HANDSHAKE_VERSIONS, *_terms.MODERN_VERSIONS}
+    assert {-32601, "notifications/cancelled", "2025-11-25", "io.modelcontextprotocol/"} <= terms
+    root = Path(__file__).resolve().parents[1]
+    rooms = [
+        path
+        for room in ("protocol", "actors", "supervisor", "gateway")
+        for path in (root / room).rglob("*.py")
+    ]
+    found = {
+        f"{path.relative_to(root)}: {value}"
+        for path in rooms
+        if path.name != "_terms.py"
+        for value in _constants(ast.parse(path.read_text()))
+        if value in terms
+    }
+    assert found == set()

@@ -35,6 +35,7 @@ from ...protocol.jsonrpc import (
     LISTEN,
     MODERN_VERSIONS,
     PARSE_ERROR,
+    PROGRESS,
     RpcError,
     ServerMessage,
     WireFault,
@@ -156,7 +157,7 @@ class HttpPeer(ExchangeTable):
         if method == "notifications/initialized":
             self._introduced = introduced = anyio.Event()
             self._spawn(lambda: self._introduce(line, introduced))
-        elif method == "notifications/progress":
+        elif method == PROGRESS:
             before, self._progressed = self._progressed, (reached := anyio.Event())
             self._spawn(lambda: self._deliver_after(before, line, reached))
         else:

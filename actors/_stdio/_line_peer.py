@@ -30,13 +30,12 @@ from .._exchange_table import ExchangeTable
 from .._line_writer import LineWriter, WriteRules
 from .._peer import NOT_SENT, Exchange, PeerHooks
 from ._flood import FloodGuard
-from ._lines import LineSplitter
+from ._lines import LINES_A_TURN, LinesLeft, LineSplitter
 
 _CHUNK = 65_536  # what a pipe holds
 _LAST_WORDS = (
     32  # chunks read after the end was seen; a pipe holds less, and a grandchild may go on writing for ever
 )
-_LINES_A_TURN = 100
 
 
 class LinePeer(ExchangeTable):
@@ -67,7 +66,7 @@ class LinePeer(ExchangeTable):
         rules = WriteRules(max_line, others=REPLIES)
         self._writer = LineWriter(backend, write_fd, rules, on_broken=self._broken)
         self._refused: list[Exchange] = []
-        self._rest: list[bytes | bytearray] = []  # lines that were read and not yet taken, the last one first
+        self._rest = LinesLeft()
         self._flood = FloodGuard(max_line, self.last_heard)
         self._began = self.last_heard
 
@@ -114,9 +113,9 @@ class LinePeer(ExchangeTable):
         self.last_heard = self._backend.now()
         self._writer.gathering = False
         lines, guard = self._lines.feed(chunk), self._flood
-        if len(lines) > _LINES_A_TURN:
+        if len(lines) > LINES_A_TURN:
             guard.unheard += len(chunk)
-            self._rest = lines[::-1]
+            self._rest.put(lines)
             return self._take_rest()
         junk, unasked = self.junk, self.unasked
         for line in lines:
@@ -131,8 +130,7 @@ class LinePeer(ExchangeTable):
 
     def _take_rest(self) -> More:
         """The lines of one turn."""
-        lines = self._rest[: -_LINES_A_TURN - 1 : -1]
-        del self._rest[-_LINES_A_TURN:]
+        lines = self._rest.turn()
         junk, unasked = self.junk, self.unasked
         for line in lines:
             self.take_line(line)

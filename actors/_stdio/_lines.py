@@ -10,12 +10,13 @@ seconds.)
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import cast
+from typing import Final, cast
 
 from .._values import Values
 
 HEAD = 256  # bytes of an over-long line that are kept
 LARGE_LINE = 1 << 20  # bytes of a line from which on it is not copied
+LINES_A_TURN: Final = 100
 
 
 class LineSplitter:
@@ -79,3 +80,18 @@ class LineSplitter:
             return True
         self._on_overlong(bytes(line[:HEAD]), self._bytes())
         return False
+
+
+class LinesLeft(list["bytes | bytearray"]):
+    """Lines that were read and not yet taken, the last one first. However many a read brings, a hundred are taken in a
+    turn, and others get theirs in between; nothing more is read before they are all taken."""
+
+    def put(self, lines: list[bytes | bytearray]) -> None:
+        """Into one that is empty."""
+        self[:] = lines[::-1]
+
+    def turn(self) -> list[bytes | bytearray]:
+        """The lines of one turn, in their order; they are no longer left."""
+        lines = self[: -LINES_A_TURN - 1 : -1]
+        del self[-LINES_A_TURN:]
+        return lines

@@ -12,7 +12,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any
 
 from ...protocol import jsonrpc as rpc
 from ...protocol.errors import CallError, GreenroomError, RemoteError, UnknownResource, UsageError
@@ -22,8 +22,6 @@ from .._marks import ERROR
 from .._room import WholeCall
 from .._signed import error_data_of
 from ._readable import readable
-
-NO_RESOURCE: Final = -32002  # until 2025-11-25; a wrong parameter since
 
 
 def end(job: Job, call: WholeCall) -> None:
@@ -53,7 +51,7 @@ def refuse(job: Job, error: GreenroomError) -> None:
     elif job.method == "tools/call":
         _fail_call(job, error.message, {"error": error.code})
     elif isinstance(error, UnknownResource) and not job.modern:
-        job.fail(NO_RESOURCE, error.message, {"uri": error.uri})
+        job.fail(rpc.NO_RESOURCE, error.message, {"uri": error.uri})
     else:
         job.fail(rpc.INVALID_PARAMS, error.message, {"error": error.code})
 

@@ -15,6 +15,7 @@ INVALID_PARAMS: Final = -32602
 INTERNAL_ERROR: Final = -32603
 SERVER_ERROR: Final = -32000  # what servers of the SDK say of many things, and we of one
 OVERLOADED: Final = SERVER_ERROR
+NO_RESOURCE: Final = -32002  # until 2025-11-25; a wrong parameter since
 UNSUPPORTED_VERSION: Final = -32022
 
 META: Final = "io.modelcontextprotocol/"  # what begins so in `_meta` is the protocol's
