@@ -36,9 +36,10 @@ from ._caller import Caller
 from ._calls import Calls
 from ._drain_report import DrainReport
 from ._files import open_config, open_store
+from ._learned import Recalled
 from ._owner import Owner
 from ._reload import ReloadPlan, plan_reload
-from ._runtime import Recalled, Runtime
+from ._runtime import Runtime
 from ._session import Session
 from ._status_rows import addresses, status_row
 

@@ -12,19 +12,16 @@ from __future__ import annotations
 
 import os
 import secrets
-import time
 import traceback
-from collections.abc import Iterable, Mapping, Sequence
-from functools import cached_property
+from collections.abc import Iterable, Mapping
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, cast
 
 import anyio
-import attrs
 from anyio.abc import TaskStatus
 
 from ..actors import (
     CatalogueWriter,
-    Connector,
     ConnectorFactory,
     Define,
     EventStream,
@@ -33,37 +30,33 @@ from ..actors import (
     Handshake,
     Learn,
     Listing,
-    LostReason,
     RoomContext,
     Router,
     Save,
     ServerActor,
     Spawner,
-    StdioConnector,
     Sync,
     Timers,
-    connect_failed,
     current_backend,
 )
 from ..actors._fork import inert_in_forks
 from ..protocol.address import Address
-from ..protocol.bounds import PROBLEMS
-from ..protocol.catalogue import Raw, ServerEntry
-from ..protocol.config import Config, ServerDefinition, with_settings
-from ..protocol.config_parse import secrets_of
-from ..protocol.errors import ConfigError, RoomClosed, UsageError
+from ..protocol.catalogue import ServerEntry
+from ..protocol.config import Config, ServerDefinition
+from ..protocol.errors import RoomClosed, UsageError
 from ..protocol.events import Note, NoteCode
-from ..protocol.interpolate import expand_definition
 from ..protocol.lifecycle import Cause, Ending, Reason
 from ..protocol.secrets import KnownSecrets, in_words, of_environment
 from ._callbacks import Callbacks
-from ._catalogue_keys import catalogue_keys
+from ._closing import Closing
+from ._connectors import Connectors
 from ._core_supervision import keep_running
 from ._drain_report import DrainReport
-from ._records import record_of
+from ._learned import Recalled, entry_of, recall
 from ._reload import ReloadPlan
 from ._room_host import RoomHost
 from ._root import Root
+from ._standing import Standing
 from ._stores import CatalogueStore
 from ._visits import Visits
 
@@ -73,15 +66,6 @@ if TYPE_CHECKING:
 FLUSH_TIME = 2.0
 
 
-@attrs.frozen
-class Recalled:
-    """What the cache knows of a configuration's servers, by name; warnings in words."""
-
-    hashes: Mapping[str, str]
-    entries: Mapping[str, ServerEntry]
-    warnings: Sequence[str]
-
-
 class Runtime:
     """One room's machinery, from its start to its end. Made before the loop runs; `run` fills it."""
 
@@ -89,6 +73,7 @@ class Runtime:
     root: Root
     router: Router
     writer: CatalogueWriter
+    connectors: Connectors
     room_host: RoomHost
 
     def __init__(
@@ -114,10 +99,8 @@ class Runtime:
         self._auth = auth
         self._client_info = dict(client_info)
         self._callbacks = callbacks or Callbacks()
-        self._patience: float | None = None
-        self._ending: anyio.CancelScope | None = None  # the one deadline of the end, once it has begun
+        self._closing = Closing()
         self._hashes: Mapping[str, str] = {}
-        self._standing: set[ServerActor] = set()  # connecting for the first time
         self.sessions: set[str] = set()
 
     @cached_property
@@ -136,11 +119,7 @@ class Runtime:
     def request_stop(self, patience: float | None = None) -> None:
         """Begin the end. `patience`: seconds for calls in flight; None = the configured drain time. The first wins,
         unless a later one is less patient."""
-        if self._patience is None or (patience is not None and patience < self._patience):
-            self._patience = self.config.settings.drain_timeout if patience is None else patience
-            if self._ending is not None:
-                self._ending.deadline = self._stop_by()
-                self.root.close_all(self._patience_left())
+        self._closing.ask(patience, self.config.settings.drain_timeout)
         if self.is_running:
             self._stop.set()
 
@@ -178,24 +157,27 @@ class Runtime:
         backend = current_backend()
         settings = self.config.settings
         self._stop = backend.waiter()
-        if self._patience is not None:
+        if self._closing.is_asked_for:
             self._stop.set()
-        self._stood = anyio.Event()
-        self._visits = Visits(self._visit)
+        self._standing = Standing()
+        self._visits = Visits(lambda server: self.root.supervision.visiting.begin_if_usable(server))
         events = self.events
         hidden = KnownSecrets(of_environment(os.environ))
         events.hide = lambda address, text: hidden.of(address and address.server).without(text)
-        self.room_host = RoomHost(self._callbacks, self._note_callback)
+        self.room_host = RoomHost(self._callbacks, partial(_note_callback, events))
         self.run_id = f"{os.getpid()}-{secrets.token_hex(8)}"  # whose it is can be told from outside, too
         self.guard = Guard(
             backend, self.run_id, lambda text: events.emit(Note, code=NoteCode.GUARD, words=text)
         )
+        self.connectors = Connectors(
+            backend, lambda: self.config.settings, self.guard, hidden, self.run_id, self._auth
+        )
         self.context = RoomContext(
             backend=backend,
-            timers=Timers(backend.now, self._note_timer),
+            timers=Timers(backend.now, partial(_note_timer, events)),
             events=events,
             settings=settings,
-            connect=self._connectors or self._connector,
+            connect=self._connectors or self.connectors,
             spawner=Spawner(backend, tasks),
             client_info=self._client_info,
             host=self.room_host,
@@ -212,22 +194,9 @@ class Runtime:
         self.router = Router(backend, events, self.config.servers, entries, settings, self._remember)
         self.writer = CatalogueWriter(backend, events, self.store)
 
-    def _note_timer(self, error: BaseException) -> None:
-        self.events.emit(Note, code=NoteCode.BUG, words=f"a timer failed: {in_words(error)}")
-
-    def _note_callback(self, address: Address, error: Exception) -> None:
-        """A callback that only hears has raised: it is told of, with its traceback, and nobody else suffers."""
-        text = "".join(traceback.format_exception(error))
-        words = f"a callback of the room failed: {text}"
-        self.context.events.emit(Note, address, code=NoteCode.CALLBACK, words=words)
-
     def recall(self, config: Config) -> Recalled:
         """What the cache knows of the servers as this configuration defines them. May be done in a thread."""
-        hashes = catalogue_keys(config)
-        entries, warnings = self.store.load(hashes)
-        # Whatever this run reads is newer than what an earlier one wrote.
-        current = {name: attrs.evolve(entry, revision=0) for name, entry in entries.items()}
-        return Recalled(hashes, current, warnings)
+        return recall(config, self.store)
 
     def _take(self, recalled: Recalled) -> dict[str, ServerEntry]:
         self._hashes = recalled.hashes
@@ -244,30 +213,9 @@ class Runtime:
         for actor in (self.router, self.writer):
             scope = anyio.CancelScope()
             self._core_scopes.append(scope)
-            tasks.start_soon(self._run_core, actor, events, scope, name=f"greenroom {actor.name}")
-        self._stand()
+            tasks.start_soon(_run_core, actor, events, scope, name=f"greenroom {actor.name}")
+        self._standing.connect(self.root)
         self._visit_the_unknown(self._known)
-
-    async def _run_core(
-        self, actor: Router | CatalogueWriter, events: EventStream, scope: anyio.CancelScope
-    ) -> None:
-        with scope:
-            await keep_running(actor, events)
-
-    def _stand(self) -> None:
-        """Eager and keep-alive servers connect now, in parallel."""
-        standing = self.root.standing()
-        self._standing = set(standing)
-        for actor in standing:
-            actor.on_connected(lambda _error, actor=actor: self._settle(actor))
-            self.root.supervision.starter.request_by_policy(actor)
-        if not standing:
-            self._stood.set()
-
-    def _settle(self, actor: ServerActor) -> None:
-        self._standing.discard(actor)
-        if not self._standing:
-            self._stood.set()
 
     def _visit_the_unknown(self, known: Mapping[str, ServerEntry]) -> None:
         """First run: a server nobody knows anything of is asked, in the background, for what it has."""
@@ -276,19 +224,10 @@ class Runtime:
 
     def visit(self, names: Iterable[str]) -> list[str]:
         """Ask these servers what they have; which of them can be asked. `catalogued` waits for the first try."""
-        usable = [name for name in names if self._can_be_asked(name)]
+        visiting = self.root.supervision.visiting
+        usable = [name for name in names if visiting.can_begin(name)]
         self._visits.ask(usable)
         return usable
-
-    def _visit(self, server: str) -> bool:
-        if self.root.closing is not None or not self._can_be_asked(server):
-            return False
-        self.root.supervision.visiting.begin(server)
-        return True
-
-    def _can_be_asked(self, server: str) -> bool:
-        record = self.root.records.get(server)
-        return record is not None and record.available.is_usable
 
     @property
     def is_learning(self) -> bool:
@@ -297,7 +236,7 @@ class Runtime:
 
     async def ready(self) -> None:
         """Until every eager and keep-alive server has connected or failed to, once."""
-        await self._stood.wait()
+        await self._standing.wait()
 
     async def catalogued(self) -> None:
         """Until every server that is visited was tried once, and what that brought is in the index."""
@@ -363,62 +302,12 @@ class Runtime:
         name = actor.address.server
         for problem in listing.problems:
             actor.note(NoteCode.UNREAD, problem)
-        self.router.ref.tell_system(
-            Learn(
-                ServerEntry(
-                    server=name,
-                    definition_hash=self._hashes.get(name, ""),
-                    tools=_known(listing.tools, "tools", handshake),
-                    resources=_known(listing.resources, "resources", handshake),
-                    templates=_known(listing.templates, "resources", handshake),
-                    prompts=_known(listing.prompts, "prompts", handshake),
-                    instructions=handshake.instructions,
-                    server_info=handshake.server_info,
-                    capabilities=handshake.capabilities,
-                    protocol_version=record_of(actor).server.era_hint,
-                    problems=tuple(dict.fromkeys(listing.problems))[:PROBLEMS],
-                    fetched_at=time.time(),
-                    revision=revision,
-                )
-            )
-        )
+        entry = entry_of(actor, self._hashes.get(name, ""), handshake, listing, revision)
+        self.router.ref.tell_system(Learn(entry))
         self._visits.tried(name)  # whoever found it out
 
     def _remember(self, entry: ServerEntry) -> None:
         self.writer.ref.tell_system(Save(entry))
-
-    def _connector(self, definition: ServerDefinition, address: Address, incarnation: int) -> Connector:
-        given, settings = definition, self.config.settings
-        self.context.secrets.learn(
-            address.server, given, lambda: secrets_of(with_settings(given, settings), os.environ)
-        )
-        try:
-            definition = with_settings(definition, settings)
-            definition = expand_definition(definition, os.environ).definition
-        except ConfigError as error:
-            raise connect_failed(address.server, LostReason(str(error))) from None
-        backend, settings = self.context.backend, self.context.settings
-        if definition.in_process is not None:
-            from ..actors import InProcessConnector
-
-            return InProcessConnector(definition, backend=backend)
-        if definition.url is not None:
-            from ..actors import HttpConnector
-
-            return HttpConnector(definition, backend=backend, settings=settings, auth=self._auth)
-        if definition.socket is not None:
-            from ..actors import UnixConnector
-
-            return UnixConnector(definition, backend=backend, settings=settings)
-        return StdioConnector(
-            definition,
-            address,
-            incarnation,
-            backend=backend,
-            guard=self.guard,
-            settings=settings,
-            run_id=self.run_id,
-        )
 
     async def _wait_for_stop(self) -> None:
         try:
@@ -432,39 +321,11 @@ class Runtime:
 
     async def _end(self) -> None:
         """Servers in parallel, then the writer, then the router; one deadline for it all."""
-        with anyio.CancelScope(deadline=self._stop_by()) as self._ending:
-            await self._close_servers()
-        with anyio.move_on_after(FLUSH_TIME if self._patience else 0.2):
+        await self._closing.close_servers(self.context, self.root)
+        with anyio.move_on_after(FLUSH_TIME if self._closing.patience else 0.2):
             await self.writer.ref.ask(Flush)
         for scope in reversed(self._core_scopes):
             scope.cancel()
-
-    def _stop_by(self) -> float:
-        """The one deadline, from now; a later, less patient request only brings it forward."""
-        limit = self.context.settings.shutdown_timeout
-        if not self._patience:
-            limit = min(limit, IMPATIENT)
-        self.context.stop_by = min(self.context.stop_by, self.context.backend.now() + limit)
-        return self.context.stop_by
-
-    def _patience_left(self) -> float:
-        """Seconds for calls in flight: the trees need their stop time out of the same deadline."""
-        left = self.context.stop_by - self.context.backend.now() - self.context.settings.stop_timeout
-        return max(0.0, min(self._patience or 0.0, left))
-
-    async def _close_servers(self) -> None:
-        remaining = set(self.root.close_all(self._patience_left()))
-        done = anyio.Event()
-
-        def closed(actor: ServerActor) -> None:
-            remaining.discard(actor)
-            if not remaining:
-                done.set()
-
-        for actor in tuple(remaining):
-            self.root.supervision.on_closed(actor, lambda actor=actor: closed(actor))
-        if remaining:
-            await done.wait()
 
     def _close(self) -> None:
         """Synchronous: whatever happened, nothing is left running, waiting or uncounted."""
@@ -476,7 +337,7 @@ class Runtime:
         for actor in self.root.actors.values():
             actor.steps.abort(closed)
         self.root.supervision.release()
-        self._stood.set()
+        self._standing.release()
         self._visits.close()
         self.writer.close(closed)
         self.router.close(closed)
@@ -505,11 +366,16 @@ def sole(group: BaseExceptionGroup[BaseException]) -> BaseException:
     )
 
 
-IMPATIENT = (
-    0.8  # seconds for every tree, when the client has gone (SDK clients terminate us two seconds after)
-)
+async def _run_core(actor: Router | CatalogueWriter, events: EventStream, scope: anyio.CancelScope) -> None:
+    with scope:
+        await keep_running(actor, events)
 
 
-def _known(listed: tuple[Raw, ...] | None, capability: str, handshake: Handshake) -> tuple[Raw, ...] | None:
-    """A server without the capability is known to have none; a list that failed is unknown."""
-    return () if listed is None and capability not in handshake.capabilities else listed
+def _note_timer(events: EventStream, error: BaseException) -> None:
+    events.emit(Note, code=NoteCode.BUG, words=f"a timer failed: {in_words(error)}")
+
+
+def _note_callback(events: EventStream, address: Address, error: Exception) -> None:
+    """A callback that only hears has raised: it is told of, with its traceback, and nobody else suffers."""
+    text = "".join(traceback.format_exception(error))
+    events.emit(Note, address, code=NoteCode.CALLBACK, words=f"a callback of the room failed: {text}")

@@ -40,6 +40,18 @@ class Visiting:
             self._starter.request_by_policy(visitor)
         return visitor
 
+    def can_begin(self, server: str) -> bool:
+        """Whether it may be asked what it has."""
+        record = self._directory.records.get(server)
+        return record is not None and record.available.is_usable
+
+    def begin_if_usable(self, server: str) -> bool:
+        """False: it cannot be asked any more."""
+        if self._directory.closing is not None or not self.can_begin(server):
+            return False
+        self.begin(server)
+        return True
+
     def apart(self, server: str) -> ServerActor:
         """Who visits a server without a shared address, once, and goes then. Raises what a call would be refused
         with."""

@@ -525,7 +525,7 @@ def test_t26_a_bug_in_a_step_parks_that_server_and_the_rest_serve_on(
                 in_flight = calls.start(room, "a_echo")
                 await settle()
                 with monkeypatch.context() as patch:
-                    patch.setattr(type(actor), "_rest", broken)
+                    patch.setattr(type(actor.idling), "rest", broken)
                     patch.setattr(room._runtime.root.supervision, "idle_timeout", broken)
                     await anyio.sleep(2.0)
             assert in_flight.outcome == "{}"

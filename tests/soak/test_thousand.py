@@ -96,7 +96,7 @@ def _open(scale: Scale, folder: Path) -> Greenroom:
     def connect(definition: Any, address: Address, incarnation: int) -> Connector:
         if address.server in fakes:
             return in_memory(definition, address, incarnation)
-        return room._runtime._connector(definition, address, incarnation)
+        return room._runtime.connectors(definition, address, incarnation)
 
     config = {
         "mcpServers": {**real, **{name: {"command": "fake"} for name in fakes}},

@@ -1,0 +1,64 @@
+"""How a server is reached: its definition made ready (settings applied, variables filled in), and its connector."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import attrs
+
+from ..actors import Backend, Connector, Guard, LostReason, StdioConnector, connect_failed
+from ..protocol.address import Address
+from ..protocol.config import ServerDefinition, Settings, with_settings
+from ..protocol.config_parse import secrets_of
+from ..protocol.errors import ConfigError
+from ..protocol.interpolate import expand_definition
+from ..protocol.secrets import KnownSecrets
+
+if TYPE_CHECKING:
+    from ..actors import AuthFor
+
+
+@attrs.frozen
+class Connectors:
+    """A `ConnectorFactory`: asked once for each incarnation."""
+
+    backend: Backend
+    settings: Callable[[], Settings]  # as they are now: a reload changes them
+    guard: Guard
+    secrets: KnownSecrets  # learns those of each definition
+    run_id: str
+    auth: AuthFor | None
+
+    def __call__(self, definition: ServerDefinition, address: Address, incarnation: int) -> Connector:
+        given, settings, backend = definition, self.settings(), self.backend
+        self.secrets.learn(
+            address.server, given, lambda: secrets_of(with_settings(given, settings), os.environ)
+        )
+        try:
+            definition = with_settings(definition, settings)
+            definition = expand_definition(definition, os.environ).definition
+        except ConfigError as error:
+            raise connect_failed(address.server, LostReason(str(error))) from None
+        if definition.in_process is not None:
+            from ..actors import InProcessConnector
+
+            return InProcessConnector(definition, backend=backend)
+        if definition.url is not None:
+            from ..actors import HttpConnector
+
+            return HttpConnector(definition, backend=backend, settings=settings, auth=self.auth)
+        if definition.socket is not None:
+            from ..actors import UnixConnector
+
+            return UnixConnector(definition, backend=backend, settings=settings)
+        return StdioConnector(
+            definition,
+            address,
+            incarnation,
+            backend=backend,
+            guard=self.guard,
+            settings=settings,
+            run_id=self.run_id,
+        )

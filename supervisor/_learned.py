@@ -1,0 +1,60 @@
+"""What is known of servers: read from the cache at boot, and made of what a server says of itself."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+
+import attrs
+
+from ..actors import Handshake, Listing, ServerActor
+from ..protocol.bounds import PROBLEMS
+from ..protocol.catalogue import Raw, ServerEntry
+from ..protocol.config import Config
+from ._catalogue_keys import catalogue_keys
+from ._records import record_of
+from ._stores import CatalogueStore
+
+
+@attrs.frozen
+class Recalled:
+    """What the cache knows of a configuration's servers, by name; warnings in words."""
+
+    hashes: Mapping[str, str]
+    entries: Mapping[str, ServerEntry]
+    warnings: Sequence[str]
+
+
+def recall(config: Config, store: CatalogueStore) -> Recalled:
+    """What the cache knows of the servers as this configuration defines them. May be done in a thread."""
+    hashes = catalogue_keys(config)
+    entries, warnings = store.load(hashes)
+    # Whatever this run reads is newer than what an earlier one wrote.
+    current = {name: attrs.evolve(entry, revision=0) for name, entry in entries.items()}
+    return Recalled(hashes, current, warnings)
+
+
+def entry_of(
+    actor: ServerActor, definition_hash: str, handshake: Handshake, listing: Listing, revision: int
+) -> ServerEntry:
+    """What its server has, as it has just said."""
+    return ServerEntry(
+        server=actor.address.server,
+        definition_hash=definition_hash,
+        tools=_known(listing.tools, "tools", handshake),
+        resources=_known(listing.resources, "resources", handshake),
+        templates=_known(listing.templates, "resources", handshake),
+        prompts=_known(listing.prompts, "prompts", handshake),
+        instructions=handshake.instructions,
+        server_info=handshake.server_info,
+        capabilities=handshake.capabilities,
+        protocol_version=record_of(actor).server.era_hint,
+        problems=tuple(dict.fromkeys(listing.problems))[:PROBLEMS],
+        fetched_at=time.time(),
+        revision=revision,
+    )
+
+
+def _known(listed: tuple[Raw, ...] | None, capability: str, handshake: Handshake) -> tuple[Raw, ...] | None:
+    """A server without the capability is known to have none; a list that failed is unknown."""
+    return () if listed is None and capability not in handshake.capabilities else listed
