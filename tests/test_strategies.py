@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from contextlib import suppress
 from itertools import pairwise
 from typing import Any, TypeVar
 
 import pytest
-from hypothesis import find, given, settings
+from hypothesis import Phase, find, given, settings
 from hypothesis import strategies as st
+from hypothesis.errors import NoSuchExample
 from mcp_types import CallToolResult
 
 from greenroom import Greenroom
@@ -35,25 +37,37 @@ from greenroom.testing.strategies import (
 from greenroom.testing.strategies._configs import _fitted
 
 T = TypeVar("T")
+F = TypeVar("F")
 unhurried = settings(deadline=None)
 
 
 def shortest(strategy: st.SearchStrategy[T], wanted: Callable[[T], bool] = lambda _: True) -> T:
     """The smallest one that is wanted. Raises when none is found."""
-    return find(strategy, wanted, settings=settings(database=None, max_examples=1_000, deadline=None))
+    phases = (
+        Phase.generate,
+        Phase.shrink,
+    )  # to explain it takes as many examples again, and is heard by nobody
+    how = settings(database=None, max_examples=1_000, deadline=None, phases=phases)
+    return find(strategy, wanted, settings=how)
 
 
-def sample(strategy: st.SearchStrategy[T], count: int = 400) -> list[T]:
-    """That many of them, the same each time."""
-    drawn: list[T] = []
+def seen(
+    strategy: st.SearchStrategy[T], features: Callable[[T], Iterable[F]], all_of: Iterable[F], most: int = 400
+) -> set[F]:
+    """The features of what is drawn, until each of `all_of` was among them, or `most` were drawn. The same each
+    time."""
+    found, wanted = set[F](), set(all_of)
 
-    @settings(database=None, derandomize=True, max_examples=count, deadline=None)
-    @given(strategy)
-    def draw(value: T) -> None:
-        drawn.append(value)
+    def is_enough(value: T) -> bool:
+        found.update(features(value))
+        return wanted <= found
 
-    draw()
-    return drawn
+    how = settings(
+        database=None, derandomize=True, max_examples=most, deadline=None, phases=(Phase.generate,)
+    )
+    with suppress(NoSuchExample):
+        find(strategy, is_enough, settings=how)
+    return found
 
 
 def read(config: dict[str, Any]) -> Config:
@@ -85,25 +99,34 @@ def test_an_entry_is_read_without_a_word(name: str, entry: dict[str, Any]) -> No
 
 
 def test_every_key_of_a_server_is_drawn() -> None:
-    drawn = {key for entry in sample(server_entries()) for key in entry}
+    keys = {key.name for key in SERVER_KEYS}
 
-    assert drawn == {key.name for key in SERVER_KEYS}
+    assert seen(server_entries(), lambda entry: entry, keys) == keys
 
 
 def test_every_setting_is_drawn() -> None:
-    drawn = {key for config in sample(configs(servers=0), 200) for key in config.get("settings", {})}
+    keys = {key.name for key in SETTING_KEYS}
 
-    assert drawn == {key.name for key in SETTING_KEYS}
+    assert seen(configs(servers=0), lambda config: config.get("settings", {}), keys, 200) == keys
 
 
 def test_interesting_configs_are_drawn() -> None:
-    drawn = [config["mcpServers"] for config in sample(configs(), 300)]
+    interesting: dict[str, Callable[[dict[str, Any]], bool]] = {
+        "two names that are one": lambda servers: (
+            len({name.replace("-", "_") for name in servers}) < len(servers)
+        ),
+        "two to be kept alive": lambda servers: _count(servers, "lifecycle", "keep-alive") > 1,
+        "one for each call": lambda servers: _count(servers, "isolation", "per_call") > 0,
+        "one that never idles": lambda servers: _count(servers, "idleTimeout", 0) > 0,
+        "both transports": lambda servers: (
+            {"url", "command"} <= {key for each in servers.values() for key in each}
+        ),
+    }
 
-    assert any(len({name.replace("-", "_") for name in servers}) < len(servers) for servers in drawn)
-    assert any(_count(servers, "lifecycle", "keep-alive") > 1 for servers in drawn)
-    assert any(_count(servers, "isolation", "per_call") for servers in drawn)
-    assert any(_count(servers, "idleTimeout", 0) for servers in drawn)
-    assert any({"url", "command"} <= {key for each in servers.values() for key in each} for servers in drawn)
+    def features(config: dict[str, Any]) -> Iterable[str]:
+        return [what for what, holds in interesting.items() if holds(config["mcpServers"])]
+
+    assert seen(configs(), features, interesting, 300) == set(interesting)
 
 
 def _count(servers: dict[str, Any], key: str, value: Any) -> int:
@@ -146,10 +169,14 @@ def test_scripts_keep_to_what_was_asked_for(script: FaultScript) -> None:
 
 
 def test_every_deed_is_drawn_at_every_step_with_every_choice() -> None:
-    drawn = [fault for script in sample(fault_scripts(faults=2), 1_000) for fault in script]
+    choices: set[str | tuple[str, str]] = {(do, at) for do in DEEDS for at in DEEDS[do].steps} | set(FIELDS)
 
-    assert {(fault.do, fault.at) for fault in drawn} == {(do, at) for do in DEEDS for at in DEEDS[do].steps}
-    assert {name for fault in drawn for name in fault.as_dict()} == set(FIELDS)
+    def features(script: FaultScript) -> Iterable[str | tuple[str, str]]:
+        for fault in script:
+            yield (fault.do, fault.at)
+            yield from fault.as_dict()
+
+    assert seen(fault_scripts(faults=2), features, choices, 1_000) == choices
 
 
 def test_the_smallest_script_has_no_fault() -> None:
@@ -199,14 +226,11 @@ def test_the_smallest_walk_is_none() -> None:
 
 
 def test_every_row_of_the_table_is_walked_and_calls_settle() -> None:
-    walked = {
-        (life.state, event.trigger)
-        for events in sample(lifecycle_events(), 1_000)
-        for life, event in zip(_walk(events)[0], events, strict=False)
-    }
+    def steps(events: list[Occurrence]) -> Iterable[tuple[State, Trigger | None]]:
+        return [(life.state, event.trigger) for life, event in zip(_walk(events)[0], events, strict=False)]
 
-    rows = {(state, trigger) for state, row in TABLE.items() for trigger in row}
-    assert walked == rows | {(State.DRAINING, None)}
+    rows = {(state, trigger) for state, row in TABLE.items() for trigger in row} | {(State.DRAINING, None)}
+    assert seen(lifecycle_events(), steps, rows, 1_000) == rows
 
 
 # ---- what servers have and answer ----------------------------------------------------------------------------------
@@ -225,11 +249,12 @@ def test_a_room_can_name_every_tool(names: list[str]) -> None:
 
 
 def test_interesting_names_are_drawn() -> None:
-    drawn = sample(tool_names(), 300)
+    interesting = {"long", "foreign", "get-user", "get_user"}
 
-    assert any(len(name) > 64 for name in drawn)
-    assert any(not name.isascii() for name in drawn)
-    assert {"get-user", "get_user"} <= set(drawn)
+    def features(name: str) -> Iterable[str]:
+        return {name, *(["long"] * (len(name) > 64)), *(["foreign"] * (not name.isascii()))}
+
+    assert seen(tool_names(), features, interesting, 300) >= interesting
 
 
 @unhurried
@@ -241,18 +266,18 @@ def test_a_result_is_one_the_protocol_knows(result: dict[str, Any]) -> None:
 
 
 def test_every_kind_of_block_is_drawn() -> None:
-    drawn = sample(tool_results(), 300)
+    kinds = {"text", "image", "audio", "resource_link", "resource", "error", "structured"}
 
-    kinds = {block["type"] for result in drawn for block in result["content"]}
-    assert kinds == {"text", "image", "audio", "resource_link", "resource"}
-    assert any(result.get("isError") for result in drawn)
-    assert any("structuredContent" in result for result in drawn)
+    def features(result: dict[str, Any]) -> Iterable[str]:
+        yield from (block["type"] for block in result["content"])
+        yield from ["error"] * bool(result.get("isError")) + ["structured"] * ("structuredContent" in result)
+
+    assert seen(tool_results(), features, kinds, 300) == kinds
 
 
 def test_the_smallest_of_them_are_small() -> None:
     assert len(shortest(tool_names())) == 1
     assert shortest(tool_results()) == {"content": []}
-    assert shortest(lifecycle_events()) == []
     assert shortest(tool_results(), lambda result: result.get("isError", False)) == {
         "content": [],
         "isError": True,
