@@ -8,7 +8,13 @@ from tests.support.signals import restore_ignored_signals
 
 register_profiles()
 restore_ignored_signals()
-pytest_plugins = ("tests.support.leaks", "tests.support.seeds", "tests.support.gates", "tests.support.forked")
+pytest_plugins = (
+    "tests.support.leaks",
+    "tests.support.seeds",
+    "tests.support.gates",
+    "tests.support.forked",
+    "tests.support.order",
+)
 
 
 @pytest.fixture(params=["trio", "asyncio"])

@@ -24,6 +24,7 @@ from tests.support import run, run_virtual
 from tests.support.forked import GREENROOM, popen_forked, run_forked
 from tests.support.gates import ROWS, missing_rows, rows_of
 from tests.support.leaks import ROOT, Snapshot, leaks_since, snapshot
+from tests.support.order import shuffle
 from tests.support.seeds import seed_schedule
 
 
@@ -265,6 +266,17 @@ def test_a_forked_command_is_a_child_like_any_other_and_says_the_same(tmp_path: 
         assert f"PPid:\t{os.getpid()}\n" in status
         process.kill()
         assert process.wait(5) == -signal.SIGKILL
+
+
+def test_an_order_is_the_same_for_its_number_and_loses_nothing(request: pytest.FixtureRequest) -> None:
+    """Workers must agree on it, whatever order they collected in."""
+    items = request.session.items
+    there, back, other = list(items), list(reversed(items)), list(items)
+    for each, seed in ((there, "1"), (back, "1"), (other, "2")):
+        shuffle(each, seed)
+    assert there == back
+    assert len(items) < 10 or there != other
+    assert {item.nodeid for item in there} == {item.nodeid for item in items}
 
 
 def test_torture_rows_are_read_from_test_names() -> None:
