@@ -173,10 +173,21 @@ def test_a_line_without_end_is_refused_and_its_sender_is_hung_up_on(
 
 @pytest.mark.parametrize("name", ["text", "object"])
 def test_parameters_of_another_kind_are_named(name: str) -> None:
-    read = text_in if name == "text" else object_in
-    assert read({}, "x") == (None if name == "text" else {})
-    with pytest.raises(UsageError, match='"x" must be'):
-        read({"x": 5}, "x")
+    read, right, other, kind = {
+        "text": (text_in, ("", "a"), {}, "a string, not an object"),
+        "object": (object_in, ({}, {"a": 1}), "", "an object, not a string"),
+    }[name]
+    for nothing in ({}, {"x": None}):
+        assert read(nothing, "x") == (None if name == "text" else {})
+    for value in right:
+        assert read({"x": value}, "x") == value
+    for wrong in (5, 0, False, [], other):
+        with pytest.raises(UsageError, match='"x" must be'):
+            read({"x": wrong}, "x")
+    with pytest.raises(UsageError) as caught:
+        read({"x": other}, "x")
+    form = "The control socket takes one JSON object a line, with a method and params"
+    assert caught.value.message == f'{form}: "x" must be {kind}.'
 
 
 def test_when_a_command_goes_away_what_it_asked_for_is_cancelled(backend: str) -> None:

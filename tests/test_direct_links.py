@@ -226,6 +226,14 @@ def test_what_was_read_is_under_the_uri_it_was_asked_by_where_it_says_none() -> 
     assert readable("resources/read", params, odd) is odd
 
 
+@pytest.mark.parametrize(
+    "completion", [None, "odd", {}, {"values": None}, {"values": "x" * 101}, {"values": {"a": 1}}]
+)
+def test_a_completion_of_another_shape_passes_as_it_came(completion: Any) -> None:
+    for came in (encoded({"completion": completion}), b"{}"):
+        assert readable("completion/complete", {}, came) is came
+
+
 @pytest.mark.parametrize("count", [0, 99, 100, 101, 500])
 def test_no_more_completions_than_the_protocol_allows(count: int) -> None:
     completion: dict[str, Any] = {

@@ -1,0 +1,552 @@
+"""The doors' exposures, request by request: what reaches the room, and what becomes of its answer. The room is the
+test's."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from types import SimpleNamespace
+from typing import Any
+
+import anyio
+import anyio.abc
+import attrs
+import pytest
+from tests.support import run
+from tests.support.door_rooms import CREATE_ISSUE, NOW, README, FakeCall, FakeRoom
+
+from greenroom.gateway._direct import Direct
+from greenroom.gateway._direct._shown import Shown
+from greenroom.gateway._endpoint import Endpoint
+from greenroom.gateway._exposure import Proxy
+from greenroom.protocol import jsonrpc as rpc
+from greenroom.protocol.address import Address
+from greenroom.protocol.catalogue import ServerEntry
+from greenroom.protocol.errors import Drained, Reach, ServerLost, UnknownPrompt, UnknownTool, UsageError
+from greenroom.protocol.index import Place, Target
+from greenroom.protocol.slices import finish
+
+META = "io.modelcontextprotocol/"
+ENVELOPE = {f"{META}protocolVersion": "2026-07-28", f"{META}clientCapabilities": {}}
+
+
+class Room(FakeRoom):
+    """Also what the direct door asks for. `started` holds the requests that were sent, and how."""
+
+    is_learning = False
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
+        self.started: list[Any] = []
+        self.levels: list[tuple[str, str | None]] = []
+        self.stateless: set[str] = set()
+        self.heard: list[str] = []
+        self.watched: list[str] = []
+
+    def start_request(
+        self, server: str, method: str, params: Any, on_end: Callable[[Any], None], **how: Any
+    ) -> FakeCall:
+        if self.refuse is not None:
+            raise self.refuse
+        target: Any = None
+        call = FakeCall(target, params, on_end, how.get("on_progress"))
+        sent = json.loads(rpc.encode(params))
+        self.started.append(SimpleNamespace(server=server, method=method, params=sent, call=call, how=how))
+        return call
+
+    @property
+    def last(self) -> Any:
+        return self.started[-1]
+
+    async def find(self, name: str, server: str | None = None) -> Target:
+        await anyio.lowlevel.checkpoint()
+        found = self.index.resolve(name)
+        if not isinstance(found, Target):
+            raise UnknownTool(name)
+        return found
+
+    async def find_prompt(self, name: str, server: str | None = None) -> Target:
+        await anyio.lowlevel.checkpoint()
+        if name != "late":
+            raise UnknownPrompt(name)
+        return Target("late", "clock", "prompt", "own_late", {}, "", None)
+
+    async def find_reference(
+        self, ref: Mapping[str, Any], server: str | None = None
+    ) -> tuple[str, Mapping[str, Any]]:
+        await anyio.lowlevel.checkpoint()
+        if ref.get("name") != "late":
+            raise UnknownPrompt("none")
+        return "clock", {**ref, "name": "own_late"}
+
+    def locate(self, uri: str, server: str | None = None) -> Place:
+        return Place(uri, "github", f"own:{uri}", {})
+
+    async def watch_resource(self, place: Place) -> None:
+        self.watched.append(place.original)
+
+    def unwatch_resource(self, place: Place) -> None:
+        self.watched.remove(place.original)
+
+    async def settled(self) -> Any:
+        return self.index
+
+    async def catalogued(self) -> None: ...
+
+    def is_stateless(self, server: str) -> bool:
+        return server in self.stateless
+
+    def set_log_level(self, level: str, server: str | None = None) -> None:
+        if level == "loud":
+            raise UsageError("no level loud", code="usage")
+        self.levels.append((level, server))
+
+    def restart_outdated(self) -> None:
+        self.heard.append("restart_outdated")
+
+    def roots_changed(self) -> None:
+        self.heard.append("roots_changed")
+
+
+class Client:
+    """One client of `exposure`, greeted by handshake. What it is told is in `said`."""
+
+    busy = False
+
+    def __init__(self, exposure: Any, group: anyio.abc.TaskGroup | None = None, **capabilities: Any) -> None:
+        self.said: list[Any] = []
+        self.notes: list[str] = []
+        spawn: Any = None if group is None else group.start_soon
+        self.talk = Endpoint(exposure, "1", note=self.notes.append).open(self, spawn)
+        self._number = 0
+        self.ask("initialize", {"protocolVersion": "2025-11-25", "capabilities": capabilities})
+        self.tell("notifications/initialized")
+        self.said.clear()
+
+    def send(self, line: bytes) -> bool:
+        self.said.append(json.loads(line))
+        return True
+
+    def tell(self, method: str, params: Any = None) -> None:
+        self._say({"method": method, "params": params or {}})
+
+    def ask(self, method: str, params: Any) -> Any:
+        """What is said until this returns."""
+        self.said.clear()
+        self._number += 1
+        self._say({"id": self._number, "method": method, "params": params})
+        return self.said
+
+    @property
+    def answer(self) -> Any:
+        """The one answer, if it is that."""
+        (message,) = self.said
+        return message.get("result", message.get("error"))
+
+    def _say(self, message: Any) -> None:
+        self.talk.receive(json.dumps({"jsonrpc": "2.0", **message}).encode())
+
+
+# ---- who comes and goes ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("exposure", [Proxy, Direct])
+def test_each_exposure_tells_its_host_who_comes_says_something_and_leaves(exposure: Any) -> None:
+    room = Room()
+    client = Client(exposure(room), roots={})
+    assert room.heard == ["restart_outdated"]
+    assert room.host.greeting(Address("github")).capabilities == {"roots": {}}
+    client.tell("notifications/roots/list_changed")
+    assert room.heard == ["restart_outdated", "roots_changed"]
+    room.host.heard(Address("github"), "notifications/message", {"data": 1})
+    assert [each["params"] for each in client.said] == [{"data": 1}]
+    client.talk.close()
+    assert room.host.greeting(Address("github")).capabilities == {}
+    room.host.heard(Address("github"), "notifications/message", {"data": 2})
+    assert len(client.said) == 1
+
+
+@pytest.mark.parametrize(
+    ("exposure", "lists"),
+    [
+        (Proxy, {"tools/list"}),
+        (Direct, {"tools/list", "resources/list", "resources/templates/list", "prompts/list"}),
+    ],
+)
+def test_an_exposure_has_its_lists_and_no_others(exposure: Any, lists: set[str]) -> None:
+    shown = exposure(Room(direct_tools=True))
+    every = ("tools/list", "resources/list", "resources/templates/list", "prompts/list", "other/list")
+    assert {method for method in every if shown.listing(method) is not None} == lists
+    job: Any = SimpleNamespace(method="other/list")
+    assert shown.begin(job) is False
+    assert (shown.settling_time, shown.instructions()) == (
+        0.0,
+        None if exposure is Proxy else "# github\n\nBe kind to maintainers.",
+    )
+
+
+# ---- the one tool ------------------------------------------------------------------------------------------------
+
+
+def test_the_mcp_door_sets_a_level_once_and_says_what_is_wrong_with_one() -> None:
+    room, begun = Room(), list[bool]()
+    proxy = Proxy(room)
+    begin = proxy.begin
+    proxy.begin = lambda job: begun.append(begin(job)) or True  # pyright: ignore[reportAttributeAccessIssue]
+    client = Client(proxy)
+    for level, told in (("info", {}), ("info", {}), ("debug", {})):
+        client.ask("logging/setLevel", {"level": level})
+        assert client.answer == told
+    client.ask("logging/setLevel", {"level": "loud"})
+    assert client.answer == {"code": -32602, "message": "Invalid params: no level loud"}
+    client.ask("logging/setLevel", {"level": 7})
+    assert room.levels == [("info", None), ("debug", None), ("7", None)]
+    assert begun == [True] * 5, "it has that method"
+
+
+def test_the_mcp_door_takes_a_level_from_each_newer_request_and_refuses_a_state_that_is_not_its_own() -> None:
+    room = Room()
+    client = Client(Proxy(room))
+    for level in ("debug", "debug", None, 7, "info"):
+        meta = {**ENVELOPE, **({} if level is None else {f"{META}logLevel": level})}
+        client.ask("tools/call", {"name": "mcp", "arguments": {}, "_meta": meta})
+        assert "content" in client.answer
+    assert room.levels == [("debug", None), ("info", None)]
+    client.ask("tools/call", {"name": "mcp", "arguments": {}, "requestState": "x", "_meta": ENVELOPE})
+    assert client.answer["code"] == -32602
+    assert client.answer["message"].endswith("this requestState was not given here. Ask again without it.")
+    client.ask("tools/call", {"name": "mcp", "arguments": {}, "requestState": "x"})
+    assert "content" in client.answer, "in the older era it means nothing"
+    client.ask("tools/call", {"name": "other", "arguments": {}})
+    assert client.answer["isError"]
+
+
+# ---- the direct door: tools ---------------------------------------------------------------------------------------
+
+
+RESULT = {"content": [{"type": "text", "text": "done"}]}
+
+
+def test_a_tool_is_called_under_its_own_name_with_the_arguments_as_they_came() -> None:
+    room = Room(direct_tools=True)
+    client = Client(Direct(room))
+    for params, sent in (
+        ({"arguments": {"a": 1}}, {"arguments": {"a": 1}}),
+        ({}, {}),
+        ({"arguments": {}, "task": {"ttl": 1}}, {"arguments": {}}),  # tasks are not declared here
+        ({"_meta": {"x": 1, "progressToken": 3, f"{META}other": 1}}, {"_meta": {"x": 1}}),
+    ):
+        assert client.ask("tools/call", {"name": "clock_now", **params}) == []
+        assert room.last.params == {"name": "now", **sent}
+        assert (room.last.server, room.last.method, room.last.how["tool"], room.last.how["replayable"]) == (
+            "clock", "tools/call", "clock_now", False,
+        )  # fmt: skip
+        assert (room.last.how.get("on_progress") is not None) == ("_meta" in params)
+        room.last.call.end(RESULT)
+        assert client.answer == RESULT
+    room.learn("clock", {**NOW, "annotations": {"readOnlyHint": True}})
+    for params in ({}, {"_meta": {}}, {"_meta": ENVELOPE}):
+        client.ask("tools/call", {"name": "clock_now", **params})
+        assert room.last.how["replayable"], "it does no harm twice"
+
+
+def test_a_tool_that_is_spelled_otherwise_unknown_or_not_chosen(backend: str) -> None:
+    async def body() -> None:
+        room = Room(direct_tools=True)
+        async with anyio.create_task_group() as group:
+            client = Client(Direct(room), group)
+            client.ask("tools/call", {"name": "clock-now"})
+            assert room.last.params == {"name": "now"}, "spelled otherwise"
+            client.ask("tools/call", {"name": "nothing_at_all"})
+            assert client.answer["_meta"]["greenroom/error"] == {"error": "tool_not_found"}
+            client.ask("tools/call", {"name": "fresh_late"})
+            await anyio.wait_all_tasks_blocked()
+            assert client.answer["_meta"]["greenroom/error"] == {"error": "tool_not_found"}
+            client.ask("tools/call", {"name": "fresh_now"})
+            room.learn("fresh", NOW)  # before its task looks
+            await anyio.wait_all_tasks_blocked()
+            assert (room.last.server, room.last.params) == ("fresh", {"name": "now"})
+            client.ask("tools/call", {"name": 7})
+            assert client.answer == {"code": -32602, "message": "Invalid params: name must be a string."}
+        hidden = Room(direct_tools=("github_*",))
+        client = Client(Direct(hidden))
+        for name in ("clock_now", "clock-now"):
+            client.ask("tools/call", {"name": name})
+            assert client.answer["isError"]
+        assert not hidden.started
+        tasks = Room(direct_tools=True)
+        tasks.learn("clock", {**NOW, "execution": {"taskSupport": "required"}})
+        client = Client(Direct(tasks))
+        client.ask("tools/call", {"name": "clock_now"})
+        assert (client.answer["isError"], tasks.started) == (True, [])
+
+    run(backend, body)
+
+
+@pytest.mark.parametrize("params", [{}, {"_meta": {}}, {"_meta": ENVELOPE}], ids=["plain", "older", "newer"])
+def test_each_end_of_a_call_is_told_the_client(params: Any) -> None:
+    room = Room(direct_tools=True)
+    client = Client(Direct(room))
+    client.ask("tools/call", {"name": "clock_now", **params})
+    room.last.call.fail(ServerLost("gone", server="clock", reach=Reach.SENT))
+    assert client.answer["isError"]
+    client.ask("tools/call", {"name": "clock_now", **params})
+    room.last.call.end(b'{"structuredContent":{"a":1}}')
+    assert client.answer["content"] == [{"type": "text", "text": '{"a":1}'}]
+    client.ask("tools/call", {"name": "clock_now", **params})
+    room.last.call.end({"content": [{"type": "resource_link", "uri": "made:1", "name": "x"}]})
+    assert client.answer["content"][0]["uri"] == "made:1"
+    client.ask("resources/read", {"uri": "made:1"})
+    assert (room.last.server, room.last.params["uri"]) == ("clock", "made:1")
+    room.refuse = Drained("busy", server="clock")
+    client.ask("tools/call", {"name": "clock_now", **params})
+    assert (client.answer["isError"], client.answer["content"][0]["text"]) == (True, "busy")
+    assert client.talk.in_flight == 1, "the read that nobody ended"
+
+
+@pytest.mark.parametrize("params", [{}, {"_meta": {}}, {"_meta": ENVELOPE}], ids=["plain", "older", "newer"])
+def test_a_bug_of_ours_at_the_end_of_a_call_ends_that_call_alone(params: Any) -> None:
+    room = Room(direct_tools=True)
+    client = Client(Direct(room))
+    client.ask("tools/call", {"name": "clock_now", **params})
+    client.said.clear()
+    room.last.call._on_end(object())
+    assert (client.answer["code"], len(client.notes), client.talk.in_flight) == (-32603, 1, 0)
+
+
+def test_an_older_server_is_told_a_newer_clients_level_once_and_a_newer_one_reads_it_itself() -> None:
+    room = Room(direct_tools=True)
+    room.stateless = {"github"}
+    client = Client(Direct(room))
+    for name, level in (
+        ("clock_now", "info"), ("clock_now", "info"), ("clock_now", "debug"), ("clock_now", 7),
+        ("github_list_issues", "info"),
+    ):  # fmt: skip
+        client.ask("tools/call", {"name": name, "_meta": {**ENVELOPE, f"{META}logLevel": level, "x": 1}})
+        assert room.last.params["_meta"] == {"x": 1, f"{META}logLevel": level}
+        assert (room.last.how["takes_inputs"], room.last.how["tool"]) == (True, name)
+        assert (room.last.how["replayable"], room.last.how["on_progress"]) == (False, None)
+    assert room.levels == [("info", "clock"), ("debug", "clock")]
+    client.ask("logging/setLevel", {"level": "error"})
+    assert (client.answer, room.levels[-1]) == ({}, ("error", None))
+    client.ask("logging/setLevel", {"level": "loud"})
+    assert client.answer["code"] == -32602
+
+
+def test_a_newer_servers_questions_and_state_come_back_to_it_alone_and_name_it() -> None:
+    room = Room(direct_tools=True)
+    client = Client(Direct(room))
+    asked = {"method": "elicitation/create", "params": {"message": "Sure?"}}
+    needed = {
+        "resultType": "input_required",
+        "inputRequests": {"q": asked, "odd": 7},
+        "requestState": "theirs",
+    }
+    client.ask("tools/call", {"name": "clock_now", "_meta": ENVELOPE})
+    room.last.call.end(needed)
+    told = client.answer
+    assert told["resultType"] == "input_required"
+    assert told["inputRequests"]["q"]["params"]["message"] == "[clock] Sure?"
+    assert told["inputRequests"]["odd"] == 7
+    state = told["requestState"]
+    assert state != "theirs"
+    again = {"name": "clock_now", "inputResponses": {"q": {"action": "accept"}}, "_meta": ENVELOPE}
+    client.ask("tools/call", {**again, "requestState": state})
+    assert (room.last.params["requestState"], room.last.params["inputResponses"]) == (
+        "theirs", {"q": {"action": "accept"}},
+    )  # fmt: skip
+    for name, given in (("github_list_issues", state), ("clock_now", "forged"), ("clock_now", f"{state}x")):
+        before = len(room.started)
+        client.ask("tools/call", {**again, "name": name, "requestState": given})
+        assert (client.answer["code"], len(room.started)) == (-32602, before)
+    client.ask("tools/call", {"name": "clock_now", "_meta": ENVELOPE})
+    room.last.call.end({"resultType": "input_required", "inputRequests": "odd"})
+    assert (client.answer["inputRequests"], "requestState" in client.answer) == ("odd", False)
+    client.ask("tools/call", {"name": "clock_now", "_meta": ENVELOPE})
+    room.last.call.end({**RESULT, "requestState": "input_required", "inputRequests": {"q": asked}})
+    assert client.answer["requestState"] == "input_required", "it asks for nothing"
+
+
+# ---- the direct door: the rest -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("era", [{}, {"_meta": ENVELOPE}], ids=["older", "newer"])
+def test_prompts_and_completions_go_to_whose_they_are_and_wait_for_those_not_known_yet(
+    era: Any, backend: str
+) -> None:
+    async def body() -> None:
+        room = Room()
+        known = ServerEntry("github", "h", prompts=({"name": "ask"},))
+        room.entries["github"] = known
+        room.reindex()
+        async with anyio.create_task_group() as group:
+            client = Client(Direct(room), group)
+            client.ask("prompts/get", {"name": "github_ask", "arguments": {"a": "b"}, **era})
+            assert (room.last.server, room.last.method) == ("github", "prompts/get")
+            meta = {"_meta": {}} if era else {}
+            assert room.last.params == {"name": "ask", "arguments": {"a": "b"}, **meta}
+            assert room.last.how["on_progress"] is None
+            assert (room.last.how["tool"], room.last.how["replayable"]) == (None, False)
+            room.last.call.end({"messages": []})
+            assert client.answer["messages"] == []
+            argument = {"name": "x", "value": "y"}
+            for method, late, none, sent in (
+                ("prompts/get", {"name": "late"}, {"name": "none"}, {"name": "own_late"}),
+                (
+                    "completion/complete",
+                    {"ref": {"type": "ref/prompt", "name": "late"}, "argument": argument},
+                    {"ref": {"type": "ref/prompt", "name": "none"}, "argument": argument},
+                    {"ref": {"type": "ref/prompt", "name": "own_late"}, "argument": argument},
+                ),
+            ):
+                client.ask(method, {**late, **era})
+                await anyio.wait_all_tasks_blocked()
+                assert (room.last.server, room.last.method, room.last.params) == (
+                    "clock",
+                    method,
+                    {**sent, **meta},
+                )
+                room.last.call.end({"x": 1})
+                assert client.answer["x"] == 1
+                client.ask(method, {**none, **era})
+                await anyio.wait_all_tasks_blocked()
+                assert (client.answer["code"], client.answer["data"]) == (
+                    -32602, {"error": "prompt_not_found"},
+                )  # fmt: skip
+            assert client.talk.in_flight == 0
+
+    run(backend, body)
+
+
+@pytest.mark.parametrize(
+    ("method", "params", "text"),
+    [
+        ("prompts/get", {}, "name must be a string."),
+        ("resources/read", {"uri": None}, "uri must be a string."),
+        ("resources/subscribe", {"uri": 1}, "uri must be a string."),
+        ("resources/unsubscribe", {}, "uri must be a string."),
+        ("completion/complete", {"ref": "x"}, "ref must be an object."),
+        ("logging/setLevel", {"level": 1}, "level must be a string."),
+        (
+            "subscriptions/listen",
+            {"_meta": ENVELOPE, "notifications": []},
+            "notifications must be an object.",
+        ),
+    ],
+)
+def test_params_of_another_kind_are_named(method: str, params: Any, text: str) -> None:
+    client = Client(Direct(Room()))
+    client.ask(method, params)
+    assert client.answer == {"code": -32602, "message": f"Invalid params: {text}"}
+
+
+def test_a_resource_is_read_and_watched_at_its_server_under_its_own_uri(backend: str) -> None:
+    async def body() -> None:
+        room = Room()
+        async with anyio.create_task_group() as group:
+            client = Client(Direct(room), group)
+            client.ask("resources/read", {"uri": "x:1"})
+            assert (room.last.server, room.last.method, room.last.params) == (
+                "github", "resources/read", {"uri": "own:x:1"},
+            )  # fmt: skip
+            room.last.call.end({"contents": [{"uri": "part:1", "text": ""}, {"text": ""}]})
+            assert [each["uri"] for each in client.answer["contents"]] == ["part:1", "x:1"]
+            client.ask("resources/subscribe", {"uri": "x:1"})
+            await anyio.wait_all_tasks_blocked()
+            assert (client.answer, room.watched) == ({}, ["own:x:1"])
+            client.said.clear()
+            room.host.heard(Address("github"), "notifications/resources/updated", {"uri": "own:x:1"})
+            assert [each["params"] for each in client.said] == [{"uri": "x:1"}]
+            client.ask("resources/unsubscribe", {"uri": "x:1"})
+            assert (client.answer, room.watched) == ({}, [])
+            client.ask("subscriptions/listen", {
+                "_meta": ENVELOPE, "notifications": {"resourceSubscriptions": ["x:2"]},
+            })  # fmt: skip
+            await anyio.wait_all_tasks_blocked()
+            assert room.watched == ["own:x:2"]
+            client.said.clear()
+            room.host.heard(Address("github"), "notifications/resources/updated", {"uri": "own:x:2/part"})
+            assert [each["params"]["uri"] for each in client.said] == ["own:x:2/part"]
+            client.ask("resources/read", {"uri": "own:x:2/part"})
+            assert room.last.params["uri"] == "own:x:2/part", "who told of it is asked for it"
+            client.ask("resources/subscribe", {"uri": "x:3"})
+            await anyio.wait_all_tasks_blocked()
+            client.talk.close()
+            await anyio.wait_all_tasks_blocked()
+            assert room.watched == []
+
+    run(backend, body)
+
+
+# ---- what is shown -------------------------------------------------------------------------------------------------
+
+
+def test_what_is_listed_has_the_names_of_the_index_and_what_changed_is_announced() -> None:
+    room = Room(direct_tools=True)
+    room.entries["clock"] = ServerEntry(
+        "clock",
+        "h",
+        tools=({**NOW, "outputSchema": {"type": "array"}, "_meta": {"greenroom/x": 1, "y": 2}},),
+        resources=({"name": "rel", "uri": "rel/path"}, {"name": "abs", "uri": "file:///abs"}),
+        templates=({"name": "t", "uriTemplate": "made/{id}"},),
+        prompts=({"name": "ask"},),
+    )
+    room.reindex()
+    shown = Shown(room)
+
+    def listed(method: str, key: str, what: str, *, modern: bool = True) -> list[Any]:
+        return [each[key] for each in (shown.listing(method, modern=modern) or {})[what]]
+
+    assert listed("tools/list", "name", "tools") == ["clock_now", "github_create_issue", "github_list_issues"]
+    uris = ["file:///abs", README["uri"], "greenroom://clock/rel/path"]
+    assert listed("resources/list", "uri", "resources") == uris
+    assert listed("resources/templates/list", "uriTemplate", "resourceTemplates") == ["made/{id}"]
+    assert listed("prompts/list", "name", "prompts") == ["clock_ask"]
+    newer, older = (
+        (shown.listing("tools/list", modern=modern) or {})["tools"][0] for modern in (True, False)
+    )
+    assert (newer["outputSchema"], "outputSchema" in older) == ({"type": "array"}, False)
+    assert newer["_meta"] == older["_meta"] == {"y": 2}, "nobody speaks in our name"
+    made = shown.listing("tools/list", modern=False)
+    assert shown.listing("tools/list", modern=False) is made, "kept until there is another index"
+    assert shown.listing("other/list", modern=True) is None
+
+    assert finish(shown.changing()) == []
+    room.reindex()
+    assert finish(shown.changing()) == [], "another index with the same text is no change"
+    before = room.entries["clock"]
+    assert before is not None
+    for part, value, told in (
+        ("tools", (NOW,), "tools"),
+        ("templates", (), "resources"),
+        ("resources", (), "resources"),
+        ("prompts", (), "prompts"),
+    ):
+        before = attrs.evolve(before, **{part: value})
+        room.entries["clock"] = before
+        room.reindex()
+        assert finish(shown.changing()) == [f"notifications/{told}/list_changed"]
+        assert finish(shown.changing()) == []
+
+
+def test_a_tool_is_shown_only_if_it_is_chosen_and_only_while_it_is_there() -> None:
+    room = Room(direct_tools=("clock_now",))
+    shown = Shown(room)
+    assert shown.tool("github_create_issue") is None
+    assert shown.tool("now") is None
+    first = shown.tool("clock_now")
+    assert first is not None
+    assert shown.tool("clock_now") is first
+    room.learn("clock", CREATE_ISSUE)
+    assert shown.tool("clock_now") is None
+
+
+def test_a_list_of_many_is_digested_to_its_last_item() -> None:
+    room = Room(direct_tools=True)
+    tools = [{**NOW, "name": f"t{number:04}"} for number in range(1201)]
+    room.learn("clock", *tools)
+    shown = Shown(room)
+    for at in (0, 499, 500, 999, 1200):
+        tools[at] = {**tools[at], "description": "other"}
+        room.learn("clock", *tools)
+        assert finish(shown.changing()) == ["notifications/tools/list_changed"]
