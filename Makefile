@@ -14,7 +14,7 @@ help:
 	@echo "make demo    see it work: bundled servers, a few seconds"
 	@echo "make test    all tests, real servers included (ARGS='-k name' for some of them)"
 	@echo "make soak    a thousand servers over twenty slots, for a minute; real chaos, for ten; what reads bytes, searched; then the searches, deep"
-	@echo "make hostile hostile servers, clients, files and neighbours at every door, one by one (some minutes)"
+	@echo "make hostile hostile servers, clients, files and neighbours at every door, each alone (some minutes; DOORS=one: at one door)"
 	@echo "make chaos   real chaos, for a minute (GREENROOM_CHAOS_SECONDS=n; GREENROOM_SEED=n brings one back)"
 	@echo "make mutants change the policies, by hand and by machine, and the runtime: a test, or the search, goes red"
 	@echo "make check   format, lint, types, import arrows, docs"
@@ -37,9 +37,10 @@ soak: .venv/.fuzzable
 	GREENROOM_SOAK=1 $(BIN)/python -m pytest -s -o faulthandler_timeout=0 tests/soak
 	GREENROOM_SOAK=1 $(BIN)/python -m pytest -o faulthandler_timeout=0 $(SEARCHED)
 
-# Each row of the table alone; `make test` has the quick ones.
+# Each row of the table alone, at every door; with DOORS=one at one of them, as in CI. `make test` has the quick ones.
 hostile: .venv/.developed
-	GREENROOM_HOSTILE=1 $(BIN)/python -m pytest -o faulthandler_timeout=0 tests/hostile $(ARGS)
+	GREENROOM_HOSTILE=$(if $(filter one,$(DOORS)),each,all) $(BIN)/python -m pytest -n 2 --dist worksteal \
+	  -o faulthandler_timeout=0 tests/hostile $(ARGS)
 
 chaos: .venv/.developed
 	GREENROOM_CHAOS_SECONDS=$${GREENROOM_CHAOS_SECONDS:-60} $(BIN)/python -m pytest -s -o faulthandler_timeout=0 \

@@ -16,6 +16,7 @@ import anyio
 import attrs
 
 from ..protocol.errors import GreenroomError
+from ..protocol.secrets import in_words as named
 
 FIRST_PAUSE: Final = 1.0  # seconds before the first new try, doubling up to
 LAST_PAUSE: Final = 60.0  # and a part that has worked for longer than this begins again with the first
@@ -90,7 +91,7 @@ def in_words(why: object) -> str:
             what = f" ({why.filename})" if isinstance(why.filename, str) else ""
             text = f"{why.strerror or why}{what}"
         case BaseException():
-            text = f"a bug in Greenroom, please report it: {type(why).__name__}: {why}"
+            text = f"a bug in Greenroom, please report it: {named(why)}"
         case _:
             text = str(why)
     return " ".join(text.split()).rstrip(".")

@@ -25,6 +25,7 @@ import attrs
 from .._own_files import NotOurs, check_peer, make_own_folder, socket_in
 from ..actors import LineSplitter
 from ..protocol.errors import GreenroomError, UsageError
+from ..protocol.secrets import in_words
 from ._control_request import parse_request
 
 if TYPE_CHECKING:
@@ -145,7 +146,7 @@ async def _serve_line(line: socket.socket, methods: Mapping[str, Handler], part:
         try:
             await _serve_client(await anyio.abc.UNIXSocketStream.from_socket(line), methods)
         except Exception as error:
-            part.tell(f"{part.name}: a command was hung up on: {error!r}")
+            part.tell(f"{part.name}: a command was hung up on: {in_words(error)}")
 
 
 async def _serve_client(stream: Any, methods: Mapping[str, Handler]) -> None:
@@ -195,7 +196,7 @@ async def _answer(line: bytes, methods: Mapping[str, Handler]) -> dict[str, Any]
     except GreenroomError as error:
         return _error(error.code, error.message)
     except Exception as error:
-        return _error("bug", f"A bug in Greenroom, please report it: {type(error).__name__}: {error}")
+        return _error("bug", f"A bug in Greenroom, please report it: {in_words(error)}")
 
 
 def _encoded(answer: dict[str, Any]) -> bytes:

@@ -24,7 +24,7 @@ from greenroom.actors import _guard, _part
 from greenroom.actors._backend import current_backend
 from greenroom.actors._guard import Guard
 from greenroom.actors._part import Part, in_words
-from greenroom.gateway import _bell
+from greenroom.gateway import _bell, _control
 from greenroom.gateway._events_file import EventsFile
 from greenroom.protocol.errors import UsageError
 from greenroom.protocol.events import Note, NoteCode
@@ -142,6 +142,26 @@ def test_a_part_has_worked_since_it_first_said_so_and_for_longer_than_the_longes
         assert told[5:] == ["it: b. It is tried again.", "it: No space (/x). It is tried again."]
 
     run_virtual(backend, body)
+
+
+def test_t40_a_command_that_breaks_is_told_without_what_it_was_about(
+    backend: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[str] = []
+
+    async def breaks(*_: object) -> None:
+        raise UnicodeEncodeError("ascii", "secret-token\udcff", 12, 13, "ordinal not in range")
+
+    monkeypatch.setattr(_control, "_serve_client", breaks)
+
+    async def body() -> None:
+        ours, theirs = socket.socketpair()
+        with theirs:
+            await _control._serve_line(ours, {}, Part("the control socket", told.append))
+
+    run(backend, body)
+    assert "UnicodeEncodeError" in told[0]
+    assert "secret-token" not in told[0]
 
 
 def test_the_reason_is_one_line_and_says_whose_it_is() -> None:

@@ -9,6 +9,7 @@ import anyio
 
 from ...protocol.errors import Bug, CallError, Reach
 from ...protocol.jsonrpc import RpcFault
+from ...protocol.secrets import in_words
 from .._jobs import Job
 from ._tool import McpTool
 
@@ -34,7 +35,7 @@ class _Once:
         pass
 
     def job_broke(self, job: Job, error: Exception) -> None:
-        text = f"A bug in Greenroom, please report it: {type(error).__name__}: {error}"
+        text = f"A bug in Greenroom, please report it: {in_words(error)}"
         self.error = Bug(text, server="")
         self.done.set()
 

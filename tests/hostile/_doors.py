@@ -113,7 +113,13 @@ def opened(name: str, rows: Sequence[Row], folder: Path, neighbours: int = 1) ->
         config.write_text(json.dumps({"mcpServers": servers, "settings": settings}))
         for row in rows:
             _lay_out(row, folder, stack)
-        attacked = stack.enter_context(Attacked(_module(name, config, rows), _environment(folder), folder))
+        attacked = stack.enter_context(
+            Attacked(
+                _module(name, config, rows),
+                _environment(folder, is_bare=any(row.is_bare for row in rows)),
+                folder,
+            )
+        )
         door = Door(name, folder, attacked, neighbours=neighbours)
         stack.callback(door.close)
         if door.is_gateway:
@@ -130,7 +136,9 @@ def _module(name: str, config: Path, rows: Sequence[Row]) -> list[str]:
     return [*serve, *options]
 
 
-def _environment(folder: Path) -> dict[str, str]:
+def _environment(folder: Path, *, is_bare: bool) -> dict[str, str]:
+    if is_bare:  # where its files go is still told, or they would lie in the home of whoever runs this
+        return {"PYTHONPATH": os.fspath(ROOT), "XDG_CACHE_HOME": os.fspath(folder / "cache")}
     return {
         "PATH": os.environ["PATH"],
         "HOME": os.fspath(folder),

@@ -50,7 +50,7 @@ ANSWERS: Final = (
     Row("many_odd_blocks", {"attack": answer('{"content":[{"type":"x"}', times(45_000, ',{"type":"y","z":[1,2]}'), "]}")}, memory=256 * MIB),
     Row("long_content", {"attack": answer('{"content":[{"type":"text","text":"', times(MIB // 4, "a line, \\u00e9\\n"), '"}]}')}, memory=256 * MIB),
     Row("long_structure", {"attack": content(',"structuredContent":{"x":"', times(MIB // 4, "a line, é\\n"), '"}')}, memory=256 * MIB),
-    Row("spaces", {"attack": content(times(4 * MIB, " "))}),
+    Row("spaces", {"attack": content(times(2 * MIB, " "))}),
     Row("fat_text", {"attack": content(',"x":"', times(4 * MIB, "x"), '"')}, memory=128 * MIB),
     Row("short_strings", {"attack": content(',"x":["a\\n"', times(8_000_000, ',"\\n"'), "]")}, quick=True),
     Row("keys_without_end", {"attack": content(times(1_500_000, ',"k":1'))}),
@@ -184,6 +184,7 @@ FILES: Final = (
     Row("cache_lock_fifo", files={CACHE + ".lock": FIFO}),
     Row("events_fifo", files={"events": FIFO}, options=("--events", "events")),
     Row("events_full", options=("--events", "/dev/full")),
+    Row("bare_environment", {"attack": content()}, calls=4, is_bare=True),
     Row("old_sockets", files={f"cache/greenroom/run/0123456789ab-{9_000_000 + n}.sock": ["x"] for n in range(2000)}),
 )  # fmt: skip
 

@@ -89,6 +89,7 @@ class Row:
     answers: int = 0
     files: Mapping[str, Sequence[Piece] | str] = attrs.field(factory=dict[str, Any])
     options: Sequence[str] = ()
+    is_bare: bool = False  # the gateway has next to nothing in its environment: no HOME, no PATH
     servers: int = 0  # configured beside the calm ones
     settings: Mapping[str, Any] = attrs.field(factory=dict[str, Any])
     lasts: float = 0.0  # seconds the neighbours go on calling, at least
