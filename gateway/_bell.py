@@ -1,16 +1,15 @@
-"""Hearing that a file may have changed, without looking again and again.
+"""Notices that a file may have changed, without polling.
 
 A `Bell` rings when something happens on the way to one of the given paths: a name is made, moved or removed in a folder
-where it is looked up, a folder on the way is moved, the file itself is written. The way leads through links and past
-what is missing, so a file that comes to be later is heard of, and so is a folder that is swapped for another by a link.
-It may ring for nothing, so look before you act. It hears what happens after it was hung, so look at the files after
-that.
+where it is looked up, a folder on the way is moved, or the file itself is written. The way includes links and missing
+parts. So the bell notices a file that is created later, and a folder that is exchanged by means of a link. It may ring
+for nothing, so look before you act. It only notices what happens after it was hung, so look at the files after hanging
+it.
 
-On Linux the kernel tells, by a descriptor that the loop waits for: no thread, and no wake-up while nothing happens.
-Elsewhere, and where the system gives us no watches (a user has 128 instances, and all may be in use), the bell rings
-every two seconds; that is said once, and watches are asked for again whenever a bell is hung. Rejected: watchfiles,
-which was here before. Its thread wakes five times a second to look whether it should end, and whoever ends has to wait
-for it.
+On Linux the kernel reports changes through a descriptor that the loop waits for: no thread, and no wake-up while
+nothing happens. On other systems, and if no watches can be had (a user has 128 instances, and all may be in use), the
+bell rings every two seconds. This is logged once, and the next bell asks for watches again. Rejected: watchfiles. Its
+thread wakes up five times a second to look whether it should end, and the end of the program has to wait for it.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ import anyio
 
 from ..actors import Part
 
-LOOK_AGAIN: Final = 2.0  # seconds, where nobody tells us
+LOOK_AGAIN: Final = 2.0  # seconds between two rings without the kernel's help
 _MOST_LINKS: Final = 40  # as many as the system itself follows
 
 
@@ -40,7 +39,8 @@ class Bell(Protocol):
 
 @contextmanager
 def hung_at(paths: Collection[Path], part: Part) -> Generator[Bell]:
-    """A bell for these absolute paths. `part` is told whether the kernel tells us, where it can. Raises nothing."""
+    """A bell for these absolute paths. `part` is told whether the kernel reports changes, on systems where it can.
+    Raises nothing."""
     bell: Bell = _Clock()
     with ExitStack() as stack:
         try:
@@ -55,7 +55,7 @@ def hung_at(paths: Collection[Path], part: Part) -> Generator[Bell]:
 
 
 def prepare() -> None:
-    """Load the library and the system's own, which it finds by starting a program. Slow the first time. Blocks: run it
+    """Load the library, which starts a program to find the system's library. Slow the first time. It blocks, so run it
     in a thread. Raises nothing."""
     with suppress(OSError):
         library = _inotify()
@@ -64,8 +64,8 @@ def prepare() -> None:
 
 
 def way_to(path: Path) -> Iterator[tuple[str, str]]:
-    """Each look-up on the way to an absolute `path`: the real folder, and the name looked up in it. It ends where
-    something is missing, or with the file."""
+    """Each look-up on the way to an absolute `path`: the real folder, and the name looked up in it. It ends at the
+    first missing name, or with the file."""
     here, links = path.anchor, 0
     ahead = [*reversed(path.parts[1:])]
     while ahead:
@@ -96,8 +96,8 @@ class _Clock:
 
 
 class _KernelBell:
-    """A folder is asked only about names that are missing or that lead on through a link, and about the file's: where a
-    busy folder like /tmp merely stands on the way, it is the folder below that tells when it is moved."""
+    """Watches folders only for names that are missing, that are links, or that are the file's. For another name in a
+    busy folder like /tmp, the folder of that name is watched instead: it reports when it is moved itself."""
 
     def __init__(self, kernel: Any, catalogue: Any, paths: Collection[Path]) -> None:
         """Raises `OSError` when there are no more watches to be had."""
@@ -120,7 +120,9 @@ class _KernelBell:
                 self._watch(at, self._of_folder, "")
                 continue
             self._watch(folder, self._of_names, name)
-            if os.path.isfile(at) and not os.path.islink(at):  # it may be mounted here: then only it tells
+            if os.path.isfile(at) and not os.path.islink(
+                at
+            ):  # a mounted file is reported by its own watch only
                 self._watch(at, self._of_file, "")
 
     def _watch(self, path: str, mask: int, name: str) -> None:

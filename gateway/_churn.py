@@ -1,12 +1,12 @@
-"""Connection churn: connect, list, call, close a server over and over, and see what each costs and what is left.
+"""Connection churn: connect, list, call and close a server over and over, and measure the cost and what is left behind.
 
-It goes through a room like anybody else, so what is measured is what a user of this server pays: some workers, each
-with a clone of the server's definition under a name of its own, connect it, call one tool and take it down, again and
-again. The phases are not timed here; they are read off the room's event stream, whose clock is the room's.
+It uses an ordinary room, so it measures what a user of this server pays. Each of several workers has a clone of the
+server's definition under its own name. The worker connects it, calls one tool and takes it down, again and again. The
+times of the phases come from the room's event stream, so they follow the room's clock.
 
-What leaks is looked for while the room is still open, because at its end everything is killed anyway: the processes,
-descriptors and memory after all cycles are compared with those after one warm-up cycle of each worker, when whatever is
-started once (the guard, imports, caches) is there.
+Leaks are looked for while the room is still open, because its end kills everything. Processes, descriptors and memory
+after all cycles are compared with those after one warm-up cycle of each worker. By then everything that is started once
+exists (the guard, imports, caches).
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ class ChurnRoom(Room, Protocol):
 
 @attrs.frozen
 class Plan:
-    """What to do: `cycles` in all, `concurrency` of them at a time. `tool` is the server's own name for it; None: one
-    that says it only reads and needs no arguments, or, when there is none, no call is made."""
+    """What to do: `cycles` in all, `concurrency` at a time. `tool` is the server's own name of the tool to call. None:
+    a tool that only reads and needs no arguments, by its own word; if there is none, no call is made."""
 
     cycles: int = 50
     concurrency: int = 1
@@ -58,7 +58,7 @@ class Plan:
 
 @attrs.frozen
 class Holdings:
-    """What this process and its children held at one moment. None: it cannot be told here."""
+    """What this process and its children held at one moment. None: it cannot be found out on this system."""
 
     processes: Mapping[int, str]  # pid -> command, of our descendants
     descriptors: int | None
@@ -71,7 +71,7 @@ class Holdings:
 
 @attrs.frozen
 class Leaks:
-    """What was there after the last cycle and not after the warm-up."""
+    """What was there after the last cycle but not after the warm-up."""
 
     processes: tuple[str, ...]  # by their commands
     descriptors: int | None
@@ -88,13 +88,13 @@ class Leaks:
 
     @property
     def found(self) -> bool:
-        """Something that must not be: a process or a descriptor."""
+        """Whether something leaked: a process or a descriptor."""
         return bool(self.processes) or (self.descriptors or 0) > 0
 
 
 @attrs.frozen
 class Churned:
-    """What came of it. `samples` are seconds, by phase; a phase nobody went through has none."""
+    """The result. `samples` are seconds, by phase; a phase that never happened has none."""
 
     plan: Plan
     tool: str | None
@@ -139,7 +139,7 @@ async def churn(
     open_room: OpenRoom,
     tell: Callable[[int], object] = lambda _done: None,
 ) -> Churned:
-    """Carry out `plan`; `tell(n)` after each measured cycle, with how many are done.
+    """Carry out `plan`. After each measured cycle it calls `tell(n)`, where `n` is the number of cycles done.
 
     Raises `UnknownServer`, `UnknownTool`, and the `CallError` of a server that cannot be connected at all; a cycle that
     fails later is counted and told in the result.
@@ -247,7 +247,7 @@ def _harmless_tool(room: ChurnRoom, clone: str) -> str | None:
 
 
 def _is_harmless(target: Target) -> bool:
-    """It says that it only reads, and nothing has to be given to it."""
+    """Whether the tool says that it only reads, and needs no arguments."""
     hints: Any = target.record.get("annotations")
     reads = isinstance(hints, Mapping) and hints.get("readOnlyHint") is True  # pyright: ignore[reportUnknownMemberType]
     return target.kind == "tool" and reads and not (target.input_schema or {}).get("required")

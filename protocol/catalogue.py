@@ -35,9 +35,7 @@ class ServerEntry:
     protocol_version: str | None = None  # the version it last chose freely; the next connect needs no probe
     problems: tuple[str, ...] = ()  # what is missing from the lists and why, in words
     fetched_at: float = 0.0  # wall clock, seconds since the epoch; nothing else uses the wall clock
-    revision: int = (
-        0  # grows with every fetch that begins, so that an older answer never overwrites a newer one
-    )
+    revision: int = 0  # grows with every fetch that begins: an older answer never overwrites a newer one
 
     @property
     def known(self) -> bool:

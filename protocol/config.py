@@ -144,9 +144,7 @@ class Settings:
     shutdown_timeout: float = 15.0  # the whole room, one deadline
     max_connections: int = 20  # the pool's slots
     min_connections: int = 0  # live connections that no eviction goes below
-    reserve_connections: int = (
-        0  # further slots, for the head of the queue after it has waited `reserve_timeout`
-    )
+    reserve_connections: int = 0  # further slots, for a head of the queue that waited `reserve_timeout`
     reserve_timeout: float = 5.0
     acquire_timeout: float = 30.0  # waiting for a slot
     start_permits: int = 10

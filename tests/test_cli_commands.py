@@ -373,11 +373,11 @@ def test_whose_programs_are_started_is_said_unless_a_file_was_named(
     say_whose(config, path)
     assert capsys.readouterr().err == ""
     files = say_whose(config, None)
-    assert "this project decides which programs are started" in capsys.readouterr().err
+    assert "this project also decides which programs are started" in capsys.readouterr().err
     assert say_whose(config, None, files) == files
     assert capsys.readouterr().err == "", "they are known"
     assert say_whose(config, None, ("/another",)) == files
-    assert "this project decides which programs are started" in capsys.readouterr().err
+    assert "this project also decides which programs are started" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("configured", "waits"), [({}, 600.0), ({"queueTimeoutMs": 5_000}, 5.0)])

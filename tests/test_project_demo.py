@@ -104,7 +104,7 @@ def test_on_a_terminal_the_demo_shows_a_table() -> None:
     assert process.wait(timeout=30) == 0, shown
     assert "\x1b[" in shown
     assert "incarnation" in shown
-    assert "Curtain" in shown
+    assert "Summary" in shown
 
 
 def test_a_demo_that_goes_otherwise_says_so_and_fails() -> None:

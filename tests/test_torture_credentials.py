@@ -115,5 +115,5 @@ def test_t41_a_cloned_project_gets_no_token_and_serve_names_its_files(tmp_path: 
     assert "PATH" in json.loads(seen.read_text()), "it ran"
     assert "ghp_planted" not in seen.read_text()
     said = log.read_text()
-    assert f"this project decides which programs are started, too: {work / '.mcp.json'}" in said
+    assert f"this project also decides which programs are started: {work / '.mcp.json'}" in said
     assert os.fspath(home / ".config") not in said.partition("this project")[2].partition("\n")[0]

@@ -8,8 +8,8 @@
 * `_serve`   `serve`
 * `demo`     `demo`
 
-stdout carries the answer and nothing else; everything said about it goes to stderr. Exit codes: 0 done, 1 the call
-failed, 2 bad usage or configuration. Neither the SDK nor an event loop is imported before a command needs it.
+stdout carries only the answer; all messages about it go to stderr. Exit codes: 0 done, 1 the call failed, 2 bad usage
+or configuration. Neither the SDK nor an event loop is imported before a command needs it.
 """
 
 from ._main import main

@@ -1,9 +1,9 @@
 """The commands that do something: `call` and `reconnect`.
 
-`call` goes through the running gateway, which has the servers up; without one it opens a room of its own for that one
-call. Arguments are the server's to validate. `k=v` is read as JSON where it is JSON (`n=5`, `deep=true`, `ids=[1,2]`)
-and as text where it is not; `k:=v` must be JSON. So text that looks like JSON is written as JSON writes it:
-`zip='"01234"'`. What is sent depends on what was typed and on nothing else, least of all on what is known of the tool.
+`call` goes through the running gateway, whose servers are up. Without a gateway it opens a room for that one call. The
+server validates the arguments. `k=v` is read as JSON if it is valid JSON (`n=5`, `deep=true`, `ids=[1,2]`), and as text
+otherwise; `k:=v` must be JSON. So text that looks like JSON is written in quotes: `zip='"01234"'`. What is sent depends
+only on what was typed, and not on what is known of the tool.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 @click.argument("tool")
 @click.argument("pairs", nargs=-1, metavar="[K=V]...")
 @click.option("--args", "args_json", metavar="JSON", help="All arguments as one JSON object.")
-@click.option("--server", help="The server it is of, when several have one of that name.")
+@click.option("--server", help="The tool's server, when several servers have a tool of that name.")
 @common_options
 def call_command(
     tool: str,
@@ -44,8 +44,8 @@ def call_command(
 ) -> int:
     """Call TOOL with arguments K=V, or with --args JSON.
 
-    V is JSON where it is JSON, as in n=5 or deep=true, and text where it is not. Text that looks like JSON is quoted:
-    zip='"01234"'. K:=V insists on JSON.
+    V is read as JSON if it is valid JSON, as in n=5 or deep=true, and as text otherwise. Quote text that looks like
+    JSON: zip='"01234"'. With K:=V, V must be JSON.
     """
     asked = ToolCall(tool, server, {**given_args(args_json), **split_pairs(pairs)})
     config = read_config(config_path)
@@ -79,7 +79,7 @@ def reconnect_command(server: str | None, config_path: Path | None, pid: int | N
 
 @attrs.frozen
 class ToolCall:
-    """What is to be called, as it was typed."""
+    """The call, as it was typed."""
 
     tool: str
     server: str | None
@@ -98,7 +98,7 @@ def split_pairs(pairs: tuple[str, ...]) -> dict[str, Any]:
         key, equals, text = pair.partition("=")
         is_json, key = key.endswith(":"), key.removesuffix(":")
         if not equals or not key:
-            raise UsageError(f'"{pair}" is not K=V. Write for example: greenroom call TOOL path=/tmp')
+            raise UsageError(f'"{pair}" is not K=V. Write, for example: greenroom call TOOL path=/tmp')
         try:
             found[key] = _json(text)
         except ValueError as error:
@@ -116,7 +116,7 @@ def given_args(text: str | None) -> Mapping[str, Any]:
 
 
 def _json(text: str) -> Any:
-    """Raises `ValueError` for what is no JSON, such as NaN, or a number that only infinity stands for."""
+    """Raises `ValueError` for text that is not JSON, such as NaN, and for a number too large for a float."""
     try:
         return json.loads(text, parse_constant=_no_number, parse_float=_finite)
     except RecursionError:
@@ -160,8 +160,8 @@ async def _call_once(config: Config, asked: ToolCall) -> Mapping[str, Any]:
 
 
 def patient(config: Config) -> Config:
-    """A server that is installed for a call ends with the room of that call: so the call waits as long as an install
-    may take, unless the configuration says how long calls wait."""
+    """A server that is installed for this call would end with the room of this call. So the call waits as long as an
+    install may take, unless the configuration says how long calls wait."""
     if "queue_timeout" in config.setting_sources:
         return config
     longest = max(config.settings.queue_timeout, config.settings.install_timeout)
@@ -169,7 +169,7 @@ def patient(config: Config) -> Config:
 
 
 def _tell_progress(event: Event | Lagged) -> None:
-    """Somebody sits there and waits."""
+    """Show progress to the person who waits."""
     if isinstance(event, Note) and event.code is NoteCode.INSTALLING:
         say(one_line(f"{event.server}: {event.detail}"))
 

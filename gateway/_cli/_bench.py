@@ -1,7 +1,7 @@
-"""`greenroom bench churn`: what connecting a server over and over costs, by phase, and whether it leaves anything.
+"""`greenroom bench churn`: what it costs to connect a server over and over, by phase, and whether something is left.
 
-The picture is drawn with letters, one row of bars per phase over one logarithmic axis of milliseconds, so that a phase
-with two humps (a cold cache, a slow second attempt) shows them; `--picture` writes the same as an SVG file.
+The picture consists of characters: one row of bars for each phase, over one logarithmic axis of milliseconds. So a
+phase with two humps (a cold cache, a slow second attempt) shows both. `--picture` writes the same as an SVG file.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def churn_command(
 ) -> int:
     """Connect SERVER, list its tools, call one, close it, again and again.
 
-    Without --tool, one is called that says it only reads and needs no arguments, if there is one. The exit code is 1
+    Without --tool, a tool is called that only reads and needs no arguments, if the server has one. The exit code is 1
     when cycles failed or something was left behind.
     """
 
@@ -103,7 +103,7 @@ def _write(path: Path, text: str) -> None:
 
 
 def report(server: str, churned: Churned) -> Iterator[str]:
-    """What is printed, line by line."""
+    """The lines to print."""
     from .._churn import CYCLE, percentile
 
     done, plan = len(churned.samples[CYCLE]), churned.plan
@@ -136,7 +136,7 @@ def _left(churned: Churned) -> Iterator[str]:
         yield (
             "left behind: nothing"
             if leaks.descriptors is not None
-            else "left behind: cannot be told here (no /proc)"
+            else "left behind: unknown (this system has no /proc)"
         )
     if leaks.memory_per_cycle is not None:
         yield f"memory: {leaks.memory_per_cycle / 1024:+.1f} KiB a cycle"
@@ -168,7 +168,7 @@ class Scale:
         return found
 
     def bars(self, samples: Sequence[float]) -> str:
-        """One letter per column; the highest bar is the fullest column, and a single sample still shows."""
+        """One character per column. The highest bar is the fullest column, and a single sample is visible."""
         counts = self.counts(samples)
         most = max(counts)
         return "".join(_BARS[math.ceil(count / most * (len(_BARS) - 1))] for count in counts).rstrip()

@@ -1,7 +1,7 @@
-"""What the commands share: the configuration, where the answers come from, and printing them.
+"""What the commands share: the configuration, the source of the answers, and printing them.
 
-A `Source` is whoever knows: a running gateway of the same configuration, or else the cache. Both give the same shapes,
-so a command need not know which it is; only a line on stderr says it.
+A `Source` is a running gateway of the same configuration, or else the cache. Both give answers of the same form, so a
+command need not know which it is. A line on stderr tells it to the person.
 """
 
 from __future__ import annotations
@@ -66,8 +66,8 @@ def load(path: Path | None) -> Config:
 
 
 def say_whose(config: Config, path: Path | None, known: tuple[str, ...] = ()) -> tuple[str, ...]:
-    """Name the project's files that `config` is made of, unless one file was asked for, or they are `known`: they come
-    with what was cloned, and they start programs. Returns them."""
+    """Name the files of the project that `config` is made of, because they came with the repository and start programs.
+    Nothing is said if one file was asked for, or if they are the `known` ones. Returns them."""
     from ...supervisor._config_files import project_files, working_directory
 
     if path is not None:
@@ -75,21 +75,21 @@ def say_whose(config: Config, path: Path | None, known: tuple[str, ...] = ()) ->
     found = project_files(config, cwd=working_directory(None), home=Path.home(), environ=os.environ)
     if found and found != known:
         say(
-            f"this project decides which programs are started, too: {', '.join(found)}. Use --config to name one file."
+            f"this project also decides which programs are started: {', '.join(found)}. Use --config to name one file."
         )
     return found
 
 
 def running_gateway(config: Config, pid: int | None) -> control.Gateway | None:
-    """The gateway to ask, if one runs; it is hung up on when the command ends. Raises `UsageError` when there is none
-    of that `pid`."""
+    """The gateway to ask, if one runs. The connection is closed when the command ends. Raises `UsageError` when no
+    gateway has that `pid`."""
     gateway = control.find_gateway(identity(config.files), pid)
     return None if gateway is None else click.get_current_context().with_resource(gateway)
 
 
 def run_to_end(main: Callable[[], Awaitable[T]]) -> T:
-    """Run `main` on trio. Ctrl-C is raised in it alone, where it waits: raised wherever the program happens to be, it
-    would end a task of the room's own."""
+    """Run `main` on trio. Ctrl-C is raised only in `main`, where it waits. Raised at an arbitrary place, it would end a
+    task of the room."""
     import anyio
 
     collect_again()
@@ -99,7 +99,7 @@ def run_to_end(main: Callable[[], Awaitable[T]]) -> T:
 
 
 class Source(Protocol):
-    """Whoever answers. `origin` says who it was, for `--json`."""
+    """The source of answers. `origin` says which one it is, for `--json`."""
 
     origin: Mapping[str, Any]
 
@@ -108,7 +108,7 @@ class Source(Protocol):
     def tools(self, server: str | None) -> dict[str, Any]: ...
 
     def look(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        """One of the looking requests of the `mcp` tool; its result."""
+        """The result of a request of the `mcp` tool that only looks."""
         ...
 
 
@@ -150,7 +150,7 @@ class FromCache:
 
 
 def open_source(path: Path | None, pid: int | None) -> Source:
-    """The running gateway of this configuration, or the cache, which is said on stderr."""
+    """The running gateway of this configuration, or else the cache; then a line on stderr says so."""
     config = read_config(path)
     gateway = running_gateway(config, pid)
     if gateway is not None:
@@ -174,7 +174,7 @@ def show(text: str, details: Mapping[str, Any], as_json: bool) -> None:
 
 
 def show_json(value: Any) -> None:
-    """`value` on stdout as JSON, in letters that it can take."""
+    """Print `value` as JSON on stdout, in characters that stdout can encode."""
     encoding = sys.stdout.encoding or "" if sys.stdout is not None else ""
     text = json.dumps(value, indent=2, ensure_ascii=encoding.lower() not in ("utf-8", "utf8"))
     click.echo(seen_in_json(text))
@@ -183,7 +183,7 @@ def show_json(value: Any) -> None:
 def show_result(result: Mapping[str, Any], origin: Mapping[str, Any], as_json: bool) -> bool:
     """The result of the `mcp` tool, on stdout. True when it is not an error of any kind."""
     details = {**details_of(result), **origin}
-    if details.get("mode") == "call":  # of the other modes the details say all that the text does
+    if details.get("mode") == "call":  # in other modes the details say everything that the text says
         details["content"] = result["content"]
     failed = "error" in details
     if failed and not as_json:
@@ -194,12 +194,12 @@ def show_result(result: Mapping[str, Any], origin: Mapping[str, Any], as_json: b
 
 
 def text_of(result: Mapping[str, Any]) -> str:
-    """The content as text: what is not text is named, with its size."""
+    """The content as text. Anything else is named, with its size."""
     return "\n".join(_block_text(block) for block in result["content"])
 
 
 def say(text: str) -> None:
-    """About the answer, on stderr."""
+    """Print a message about the answer on stderr."""
     click.echo(f"greenroom: {printable(text)}", err=True)
 
 

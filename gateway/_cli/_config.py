@@ -1,4 +1,4 @@
-"""`greenroom config`: what is in force, where each part came from, and the schema of what may be written."""
+"""`greenroom config`: the effective configuration, the source of each part, and the schema of a file."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ._common import config_option, read_config, show_json
 
 @click.command("config")
 @click.option("--schema", is_flag=True, help="Print the JSON Schema of the configuration instead.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON (it always is).")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON (always the case here).")
 @config_option
 def config_command(schema: bool, as_json: bool, config_path: Path | None) -> None:
     """Show the effective configuration with its sources. Secrets are redacted."""

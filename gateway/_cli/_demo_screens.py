@@ -1,7 +1,7 @@
-"""What the demo looks like: on a terminal a live table of states under a running text, elsewhere plain lines, or JSON.
+"""The output of the demo: on a terminal a live table of states below the text, otherwise plain lines, or JSON.
 
-The story calls the same methods on each. Colour and movement only where there is somebody to see them: a pipe gets text
-that reads well in a file, and a program one JSON document when all is over.
+The story calls the same methods on each. Only a terminal gets colour and movement. A pipe gets text that reads well in
+a file, and a program gets one JSON document at the end.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ COLOURS = {
 
 
 @attrs.frozen
-class Curtain:
-    """What is left to say when everything has ended. `seconds` is all it took."""
+class Summary:
+    """What is shown at the end. `seconds`: the time of the whole demo."""
 
     report: DrainReport
     started: int  # processes
-    left: int  # those of them that still run
+    left: int  # how many of them still run
     seconds: float
 
     def lines(self) -> tuple[str, ...]:
@@ -55,23 +55,23 @@ class Curtain:
 class Screen(Protocol):
     """Where the demo is shown."""
 
-    pause: float  # seconds after each scene: what a person needs to read it
+    pause: float  # seconds after each scene, for a person to read it
 
     def scene(self, title: str) -> None: ...
 
     def say(self, text: str) -> None: ...
 
     def call(self, tool: str, arguments: dict[str, Any], outcome: str, took: float) -> None:
-        """One call and what came of it; `took` in milliseconds."""
+        """One call and its outcome; `took` in milliseconds."""
         ...
 
     def transition(self, event: Transition, rows: Sequence[ServerStatus]) -> None:
-        """One step of one incarnation; `rows` is how everything stands after it."""
+        """One step of one incarnation; `rows` is the status of all servers after it."""
         ...
 
     def table(self, rows: Sequence[ServerStatus]) -> None: ...
 
-    def curtain(self, curtain: Curtain) -> None: ...
+    def summary(self, summary: Summary) -> None: ...
 
 
 @contextmanager
@@ -119,13 +119,13 @@ class PlainScreen:
                 + "  ".join(f"{cell:<{width}}" for cell, width in zip(line, widths, strict=True)).rstrip()
             )
 
-    def curtain(self, curtain: Curtain) -> None:
-        for line in curtain.lines():
+    def summary(self, summary: Summary) -> None:
+        for line in summary.lines():
             self.say(line)
 
 
 class JsonScreen:
-    """Everything as data: `scenes`, each with its `steps` in order, and how it all ended."""
+    """Everything as data: `scenes`, each with its `steps` in order, and the summary."""
 
     pause = 0.0
 
@@ -148,13 +148,13 @@ class JsonScreen:
     def table(self, rows: Sequence[ServerStatus]) -> None:
         self._step(servers=[dict(zip(HEAD, cells(row), strict=True)) for row in rows])
 
-    def curtain(self, curtain: Curtain) -> None:
-        report = attrs.asdict(curtain.report)
-        self.document |= {"drainReport": report, "processesStarted": curtain.started}
-        self.document |= {"leftRunning": curtain.left, "seconds": round(curtain.seconds, 1)}
+    def summary(self, summary: Summary) -> None:
+        report = attrs.asdict(summary.report)
+        self.document |= {"drainReport": report, "processesStarted": summary.started}
+        self.document |= {"leftRunning": summary.left, "seconds": round(summary.seconds, 1)}
 
     def _step(self, **step: Any) -> None:
-        """Before the first scene there is nothing to tell: the servers only become idle."""
+        """Steps before the first scene are left out: there the servers only become idle."""
         if self._scenes:
             self._scenes[-1]["steps"].append(step)
 
@@ -187,8 +187,8 @@ class LiveScreen:
     def table(self, rows: Sequence[ServerStatus]) -> None:
         self._live.update(_rich_table(rows), refresh=True)
 
-    def curtain(self, curtain: Curtain) -> None:
-        for line in curtain.lines():
+    def summary(self, summary: Summary) -> None:
+        for line in summary.lines():
             self.say(line)
 
 
@@ -196,7 +196,7 @@ def told(event: Transition) -> str:
     """One transition as a line: `flaky #1: connected -> draining (lost: exited with code 70)`."""
     line = f"{event.address} #{event.incarnation}: {_name(event.before)} -> {_name(event.after)}"
     if event.after is not State.DRAINING or event.cause is None:
-        return line  # the reason is told once, where the way out begins
+        return line  # the reason is told once, when the server begins to end
     return f"{line} ({event.cause.value}{': ' if event.detail else ''}{event.detail})"
 
 

@@ -67,7 +67,7 @@ def search_command(
 
 @click.command("describe")
 @click.argument("tool")
-@click.option("--server", help="The server it is of, when several have one of that name.")
+@click.option("--server", help="The tool's server, when several servers have a tool of that name.")
 @common_options
 def describe_command(
     tool: str, server: str | None, config_path: Path | None, pid: int | None, as_json: bool
@@ -101,7 +101,7 @@ def _state(server: Mapping[str, Any]) -> str:
 
 
 def _notes(server: Mapping[str, Any]) -> str:
-    """What is worth knowing beyond the state, if anything."""
+    """What is worth knowing besides the state, if anything."""
     notes: list[str] = []
     if server["state"] not in ("idle", "connected", "closed"):
         notes.append(server["state"])

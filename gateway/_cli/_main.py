@@ -1,8 +1,9 @@
-"""The group of commands. A table says where each is, so that help and the light commands import nothing else.
+"""The group of commands. A table says where each command is, so that help and light commands import nothing else.
 
-Every error that is ours ends as one message on stderr and an exit code; so does a refusal of the system, such as a full
-disk. What is neither is a bug, and is told as one. `GREENROOM_DEBUG=1` shows its traceback. A reader that has seen
-enough (`greenroom tools | head`) ends a command in silence, and a terminal that lacks a letter is shown its number.
+Every error of ours ends as one message on stderr and an exit code. So does an error of the system, such as a full disk.
+Any other exception is a bug and is reported as one; `GREENROOM_DEBUG=1` shows its traceback. A command ends in silence
+when its reader has seen enough (`greenroom tools | head`). A character that the terminal cannot show is written as an
+escape.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ COMMANDS: Final[Mapping[str, tuple[str, str, str]]] = {
     "refresh": (
         "_refresh",
         "refresh_command",
-        "Start servers nothing is known of, once, to read what they have.",
+        "Start servers whose tools are unknown once, to read what they have.",
     ),
     "reconnect": ("_act", "reconnect_command", "Connect servers of a running gateway again."),
     "config": ("_config", "config_command", "Show the effective configuration."),
@@ -95,7 +96,7 @@ def main(arguments: list[str] | None = None) -> NoReturn:
     _fill_the_gaps()
     if sys.stdout is None:  # pyright: ignore[reportUnnecessaryComparison]  (Python has found it closed)
         click.echo(
-            "greenroom: standard output is closed, so nobody would be answered. Leave it open.", err=True
+            "greenroom: standard output is closed, so nobody can read the answer. Leave it open.", err=True
         )
         sys.exit(USAGE)
     _never_fail_on_a_letter()
@@ -119,8 +120,8 @@ def run(arguments: list[str] | None = None) -> int:
 
 
 def _fill_the_gaps() -> None:
-    """Put the null device where a standard descriptor is closed: the next file opened would be given its number, and
-    would be sent what is meant for standard error."""
+    """Put the null device in place of a closed standard descriptor. Otherwise the next file that is opened would get
+    its number, and then messages for standard error would be written into that file."""
     nowhere = os.open(os.devnull, os.O_RDWR)
     while nowhere <= 2:
         nowhere = os.open(os.devnull, os.O_RDWR)
@@ -128,14 +129,14 @@ def _fill_the_gaps() -> None:
 
 
 def _never_fail_on_a_letter() -> None:
-    """Names and descriptions are Unicode; not every terminal is."""
+    """Names and descriptions are Unicode, and not every terminal can show that."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
 
 
 def _single(error: BaseException) -> BaseException:
-    """What a task group wrapped, when it is only one thing, if perhaps many times."""
+    """The one exception that task groups wrapped, perhaps several times; or `error` when there are more."""
     first, *others = _leaves(error)
     return error if any(type(other) is not type(first) for other in others) else first
 
@@ -161,7 +162,7 @@ def _report(error: BaseException) -> int:
     if os.environ.get("GREENROOM_DEBUG"):
         raise error
     if isinstance(error, OSError):
-        _forget_stdout()  # the commonest reason is that it cannot be written
+        _forget_stdout()  # most often the reason is that stdout cannot be written
         click.echo(f"greenroom: the system refused: {error.strerror or error}.", err=True)
         return FAILED
     click.echo(
@@ -173,7 +174,7 @@ def _report(error: BaseException) -> int:
 
 
 def _forget_stdout() -> None:
-    """Send what is still buffered nowhere, or the interpreter tries to write it once more on its way out."""
+    """Throw away what is still buffered, or the interpreter tries to write it again when it exits."""
     try:
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, sys.stdout.fileno())

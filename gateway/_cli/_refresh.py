@@ -1,7 +1,7 @@
-"""`refresh`: start servers that nothing is known of, once, and read what they have.
+"""`refresh`: start servers whose tools are unknown once, and read what they have.
 
-Through the running gateway, whose clients have the result at once; without one in a room of its own, for the cache.
-How it goes is told on stderr as it goes; the answer is one line for each server.
+It uses the running gateway, whose clients have the result at once. Without a gateway it opens a room of its own and
+fills the cache. Progress goes to stderr; the answer is one line for each server.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ if TYPE_CHECKING:
     from .. import _control_client as control
 
 LOOK_EVERY: Final = 0.3  # seconds
-SAY_EVERY: Final = 5.0  # seconds, about a server whose words have not changed
+SAY_EVERY: Final = 5.0  # seconds between two lines about a server whose state has not changed
 
 
 @click.command("refresh")
 @click.argument("server", required=False)
 @common_options
 def refresh_command(server: str | None, config_path: Path | None, pid: int | None, as_json: bool) -> int:
-    """Start servers nothing is known of, or SERVER, once, to read what they have."""
+    """Start servers whose tools are unknown, or SERVER, once, to read what they have."""
     config = read_config(config_path)
     gateway = running_gateway(config, pid)
     origin: dict[str, Any] = {"source": "room"}
@@ -69,13 +69,13 @@ async def _in_own_room(config: Config, server: str | None) -> list[dict[str, Any
 
 
 class Progress:
-    """What has been said of each server, so that nothing is said twice."""
+    """What has been printed about each server, so that nothing is printed twice."""
 
     def __init__(self) -> None:
         self._said: dict[str, tuple[str, float]] = {}
 
     def tell(self, rows: list[dict[str, Any]]) -> bool:
-        """Print what has changed. True when no server is waited for any more."""
+        """Print what has changed. True when there is no server left to wait for."""
         for row in rows:
             if row["state"] == "waiting":
                 self._tell(row)

@@ -21,9 +21,7 @@ if TYPE_CHECKING:
     from ...protocol.config import Config
 
 
-_TURN = (
-    0.001  # seconds a thread may keep the loop waiting for the interpreter: five times sooner than by default
-)
+_TURN = 0.001  # seconds that a thread may keep the interpreter from the loop; a fifth of the default
 
 
 @click.command("serve")
@@ -37,16 +35,17 @@ _TURN = (
 @click.option(
     "--events", type=click.Path(path_type=Path), help="Append every event to this file, as JSON lines."
 )
+@click.option("--max-connections", type=click.IntRange(1), metavar="N", help="Run at most N servers at once.")
 @click.option(
-    "--max-connections", type=click.IntRange(1), metavar="N", help="At most so many servers run at once."
-)
-@click.option(
-    "--idle-timeout", type=click.IntRange(0), metavar="MS", help="Stop idle servers after this; 0: never."
+    "--idle-timeout",
+    type=click.IntRange(0),
+    metavar="MS",
+    help="Stop servers that are idle this long; 0: never.",
 )
 @click.option(
     "--failure-threshold", type=click.IntRange(1), metavar="N", help="Failures that shut a server's gate."
 )
-@click.option("--cooldown", type=click.IntRange(0), metavar="MS", help="How long the gate then stays shut.")
+@click.option("--cooldown", type=click.IntRange(0), metavar="MS", help="How long a gate then stays shut.")
 @config_option
 def serve_command(
     expose: str,
@@ -89,7 +88,7 @@ def serve_command(
 
 
 def _run(main: Callable[[], Awaitable[None]]) -> None:
-    """Run the gateway on asyncio, where the other commands run on trio.
+    """Run the gateway on asyncio; the other commands run on trio.
 
     A gateway is two reads and two writes a call: asyncio calls a reader, trio wakes a task and arms the descriptor
     anew, which takes it twice the time (`benchmarks.b03_gateway` measures a bare forwarder on each), and a loop of ours

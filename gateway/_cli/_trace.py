@@ -25,7 +25,7 @@ def trace_command(events: Path, output: Path | None) -> int:
     with events.open(encoding="utf-8", errors="replace") as lines:
         trace = trace_of(lines)
     if trace.skipped:
-        say(f"{trace.skipped} lines of {events} are no events and were left out.")
+        say(f"{trace.skipped} lines of {events} are not events and were left out.")
     if output is None:
         click.echo(trace.to_json())
     else:
@@ -34,7 +34,7 @@ def trace_command(events: Path, output: Path | None) -> int:
 
 
 def _write(path: Path, text: str) -> None:
-    """As its owner's alone (0600): calls are named in it."""
+    """Write a file that only its owner can read (0600), because it names calls."""
     try:
         with open(open_own(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, is_named=True), "wb") as file:
             file.write(text.encode("utf-8", "replace"))

@@ -1,12 +1,12 @@
-"""`greenroom demo`: the main job, on servers that come with the package.
+"""`greenroom demo`: the main features, on servers that come with the package.
 
-One story in scenes, told through the public door alone: whatever is shown here can be done with five lines of anybody's
-program. Nothing is staged: the servers are real child processes, the crash is a real crash, and the times are measured.
-The catalogue is kept in memory, so each run is a first run.
+It is one story in scenes, and uses only the public API: you can do everything shown here with five lines of your own.
+Everything is real: the servers are child processes, the crash is a crash, and the times are measured. The catalogue is
+kept in memory, so each run is a first run.
 
-A watcher task reads the room's event stream and hands every transition to the screen; the story waits for what it
-needs to see through the same stream, never by sleeping. And it knows what it ought to see: a call that ends otherwise
-than the story says stops the demo with exit code 1.
+A watcher task reads the room's event stream and gives every transition to the screen. The story waits for events of the
+same stream and never sleeps. It knows how each call must end: a call that ends differently stops the demo with exit
+code 1.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ from ...protocol.lifecycle import Cause, State
 from ...supervisor import Greenroom
 from ._codes import INTERRUPTED
 from ._common import run_to_end
-from ._demo_screens import Curtain, Screen, choose_screen
+from ._demo_screens import Screen, Summary, choose_screen
 
-IDLE = 0.8  # seconds until an idle server goes back; long enough to be read, short enough to be waited for
+IDLE = 0.8  # seconds until an idle server is stopped: long enough to read, short enough to wait for
 PATIENCE = 10.0  # seconds until the demo gives up on something it expects
-RESULT, TOOL_ERROR = "result", "tool error"  # how a call may end, besides the code of an error
+RESULT, TOOL_ERROR = "result", "tool error"  # how a call may end, besides with the code of an error
 
 
 class Unexpected(GreenroomError):
-    """Something went another way than the story says."""
+    """Something happened that the story does not expect."""
 
 
 def run_demo(*, as_json: bool = False) -> int:
@@ -51,7 +51,7 @@ def run_demo(*, as_json: bool = False) -> int:
 
 
 def demo_config() -> dict[str, Any]:
-    """The configuration the demo runs on, as one would write it to `mcp.json`."""
+    """The configuration of the demo, as one would write it to `mcp.json`."""
     return {
         "mcpServers": {
             **{name: _bundled(name) for name in ("clock", "notes", "flaky")},
@@ -71,17 +71,18 @@ async def _play(screen: Screen) -> int:
     async with room, _watching(room, screen) as watch:
         stopped_by = await _perform(room, screen, watch)
     left = [pid for pid in sorted(watch.pids) if _is_alive(pid)]
-    screen.scene("Curtain")
+    screen.scene("Summary")
     screen.table(room.status())
     assert room.drain_report is not None  # the room has closed
-    screen.curtain(Curtain(room.drain_report, len(watch.pids), len(left), time.perf_counter() - began))
+    screen.summary(Summary(room.drain_report, len(watch.pids), len(left), time.perf_counter() - began))
     if stopped_by is not None:
         print(f"The demo stopped: {stopped_by}", file=sys.stderr)
     return 1 if left or stopped_by is not None else 0
 
 
 async def _perform(room: Greenroom, screen: Screen, watch: _Watch) -> Exception | None:
-    """Play every scene; what stopped the story, if something did. Caught here, before a task group wraps it."""
+    """Play every scene. Returns the exception that stopped the story, if any; it is caught here, before a task group
+    wraps it."""
     try:
         for scene in _Story(room, screen, watch).scenes:
             await scene()
@@ -93,7 +94,7 @@ async def _perform(room: Greenroom, screen: Screen, watch: _Watch) -> Exception 
 
 
 class _Story:
-    """The scenes, in order. Each says what is about to be seen, does it, and shows what came of it."""
+    """The scenes, in order. Each says what will happen, does it, and shows the result."""
 
     def __init__(self, room: Greenroom, screen: Screen, watch: _Watch) -> None:
         self._room = room
@@ -178,7 +179,7 @@ class _Story:
             raise Unexpected(f"the call of {tool} should have ended in {expected}, not in {ended}")
 
     async def _outcome(self, tool: str, arguments: Mapping[str, Any]) -> tuple[str, str]:
-        """How a call ended, and the words for it."""
+        """How a call ended, in one word and as text."""
         try:
             result = await self._room.call(tool, arguments)
         except CallError as error:
@@ -200,7 +201,7 @@ class _Story:
 
 
 class _Watch:
-    """Follows the room's events: tells the screen, remembers processes and endings, wakes whoever waits."""
+    """Follows the room's events: informs the screen, remembers processes and endings, and wakes tasks that wait."""
 
     def __init__(self, room: Greenroom, screen: Screen) -> None:
         self.pids: set[int] = set()
@@ -221,7 +222,7 @@ class _Watch:
             self._changed = anyio.Event()
 
     async def until(self, condition: Callable[[], bool], what: str) -> None:
-        """Wait until `condition` holds; looks again at every event. Raises `TimeoutError` that names `what`."""
+        """Wait until `condition` holds; it is checked at every event. Raises `TimeoutError` that names `what`."""
         with anyio.move_on_after(PATIENCE):
             while not condition():
                 await self._changed.wait()
