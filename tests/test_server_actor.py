@@ -32,8 +32,8 @@ from greenroom import (
     UsageError,
 )
 from greenroom.actors import Call, Exchange, LostReason
-from greenroom.actors._incarnation import ACTING
 from greenroom.actors._inputs import answer_inputs
+from greenroom.actors._meeting import ACTING
 from greenroom.actors._waits import Waits
 from greenroom.protocol.config import Settings
 from greenroom.protocol.errors import BadArguments, CallError, ProtocolFault, RpcRefusal
@@ -1042,11 +1042,12 @@ def test_the_first_word_on_how_a_connection_was_lost_stands(backend: str) -> Non
             async with Outcomes() as calls:
                 lost = calls.start(room, "a_echo")
                 await settle()
-                incarnation: Any = server.connections[0].hooks
+                hooks: Any = server.connections[0].hooks
+                incarnation = hooks.incarnation
                 message, actor = list[Any](), incarnation.actor
                 incarnation.actor = SimpleNamespace(tell=message.append, hidden=str)
-                incarnation.on_lost(LostReason("exited with code 3", 3))
-                incarnation.on_lost(LostReason("closed its stdout"))
+                hooks.on_lost(LostReason("exited with code 3", 3))
+                hooks.on_lost(LostReason("closed its stdout"))
                 assert len(message) == 1
                 assert incarnation.lost.text == "exited with code 3"
                 incarnation.actor = actor

@@ -90,8 +90,8 @@ TYPE_CYCLES: Mapping[frozenset[str], str] = {
     frozenset(
         f"actors._{name}"
         for name in (
-            "call_endings", "call_table", "condition", "health", "idling", "incarnation", "inputs", "patience",
-            "questions", "room_context", "server", "steps", "subscriptions", "waiting_calls",
+            "call_endings", "call_table", "condition", "health", "hearing", "idling", "incarnation", "inputs",
+            "meeting", "patience", "questions", "room_context", "server", "steps", "subscriptions", "waiting_calls",
         )
     ): _ACTOR,
     frozenset({"gateway._client_host", "gateway._exposure"}): "a client and who answers for it name each other",

@@ -132,7 +132,7 @@ MUTANTS = (
     Mutant("calls: progress up to the total", _CALL_TABLE, "min(self.context.backend.now() + call.timeout, call.total_deadline)\n        if", "self.context.backend.now() + call.timeout\n        if", _T_ACTOR),
     Mutant("calls: not_sent survives once", _CALL_ENDINGS, "not call.lost_before and (", "(", _T_ACTOR),
     Mutant("calls: sent is replayed only if harmless", _CALL_ENDINGS, "or call.replayable)", "or True)", _T_ACTOR),
-    Mutant("connect: deadline from the permit", "actors/_incarnation.py", "context.backend.now(), self._limit, most)", "context.backend.now(), self._limit / 2, most)", _T_ROOM),
+    Mutant("connect: deadline from the permit", "actors/_meeting.py", "context.backend.now(), self._limit, most)", "context.backend.now(), self._limit / 2, most)", _T_ROOM),
     Mutant("reload: policy applies live", _ROOT, "            elif not same_process:", "            elif True:", _T_RELOAD),
     Mutant("reload: enabled again while stopping", "supervisor/_endings.py", "if cause.has(Means.TAKEN_DOWN) and", "if False and", _T_RELOAD),
     Mutant("connect by name means the next attempt", "actors/_waits.py", "life.incarnation + is_over", "life.incarnation", _T_ROOM_POOL),

@@ -1,0 +1,64 @@
+"""What one incarnation hears from its peer: it is the `PeerHooks` of the connection.
+
+These are called from a pump (on asyncio: from a loop callback, where there is no current task), so they only tell, or
+set a flag. What is said of a lost connection passes here on its way to errors, so here the server's secrets are taken
+out of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+import attrs
+
+from ..protocol.events import NoteCode
+from ._messages import Lost
+from ._peer import LostReason
+
+if TYPE_CHECKING:
+    from ._incarnation import Incarnation
+
+LISTS: Final = frozenset(
+    {
+        "notifications/tools/list_changed",
+        "notifications/resources/list_changed",
+        "notifications/prompts/list_changed",
+    }
+)
+
+
+class Hearing:
+    def __init__(self, incarnation: Incarnation) -> None:
+        self.incarnation = incarnation
+
+    def on_lost(self, reason: LostReason) -> None:
+        incarnation = self.incarnation
+        if incarnation.lost is None:
+            incarnation.lost = reason = _without_secrets(reason, incarnation.actor.hidden)
+            incarnation.actor.tell(Lost(incarnation.number, reason))
+
+    def on_notification(self, method: str, params: Mapping[str, Any] | None) -> None:
+        incarnation = self.incarnation
+        if method in LISTS:
+            incarnation.look_again()
+        if not incarnation.questions.heed(method, params):
+            incarnation.actor.context.host.heard(incarnation.actor.address, method, params)
+
+    def on_request(self, rpc_id: Any, method: str, params: Mapping[str, Any] | None) -> None:
+        self.incarnation.questions.take(rpc_id, method, params)
+
+    def on_gap(self) -> None:
+        incarnation = self.incarnation
+        incarnation.look_again()
+        if incarnation.listening is not None:
+            incarnation.listening.presume_changed()
+
+    def on_note(self, text: str) -> None:
+        self.incarnation.note(NoteCode.ODD, text)
+
+
+def _without_secrets(reason: LostReason, hidden: Callable[[str], str]) -> LostReason:
+    text, tail = hidden(reason.text), tuple(map(hidden, reason.stderr_tail))
+    same = text == reason.text and tail == reason.stderr_tail
+    return reason if same else attrs.evolve(reason, text=text, stderr_tail=tail)

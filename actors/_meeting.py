@@ -1,0 +1,156 @@
+"""Meeting one server: greet it, read its lists, and read them again when they change.
+
+One deadline covers opening, greeting and listing (but see `_patience`), and whichever of them used it up is named.
+
+When the server says that one of its lists changed, they are read again here, after a pause that lets a burst end; a
+change announced while reading is read after that, so none is lost and one change is one reading.
+
+A server of the handshake era may ask for its client's roots as soon as it is greeted, and refuse calls until it knows
+them. So where it was told that it may ask, what it has asked by the time a ping is answered is answered first, and the
+first call is sent a moment after.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final
+
+import anyio
+import attrs
+
+from ..protocol.events import ConnectStep, NoteCode
+from ..protocol.installers import is_installer
+from ..protocol.jsonrpc import MODERN_VERSIONS
+from ._connection import Connection, Handshake
+from ._handshake import RpcFailure, ask, shake_hands
+from ._lists import list_all
+from ._messages import Listed, Ready
+from ._patience import Patience
+from ._peer import Peer
+
+if TYPE_CHECKING:
+    from ._incarnation import Incarnation
+
+DEBOUNCE: Final = 0.1
+_LEAST_TIME: Final = 1.0  # what the lists are given even when the greeting used everything up
+FIRST_ANSWERS: Final = 2.0  # seconds that what a server asks on being greeted may keep its first call waiting
+ACTING: Final = 0.05  # seconds for it to act on the answers: the file system's server looks at each root
+
+
+class Meeting:
+    def __init__(self, incarnation: Incarnation) -> None:
+        self._incarnation = incarnation
+        self._actor = incarnation.actor
+        self._context = incarnation.actor.context
+        context, definition = self._context, self._actor.definition
+        self._limit = definition.connect_timeout or context.settings.connect_timeout
+        installs = is_installer(definition.command, definition.args)
+        most = (definition.install_timeout or context.settings.install_timeout) if installs else None
+        self._patience = Patience(context, context.backend.now(), self._limit, most)
+        self._bell = context.backend.waiter()
+
+    @property
+    def deadline(self) -> float:
+        """By when its connection is to be open."""
+        return self._patience.began + self._limit
+
+    @property
+    def is_installing(self) -> bool:
+        """Its command may still be installing it: the server itself has not been heard."""
+        return self._patience.is_installing
+
+    def begin(self, connection: Connection) -> None:
+        """It is open: from here on its patience counts."""
+        self._patience.begin(lambda: (connection.signs(), connection.peer.last_heard), self._tell_progress)
+
+    def stop(self) -> None:
+        self._patience.stop()
+
+    def look_again(self) -> None:
+        """Its lists may have changed."""
+        self._bell.set()
+
+    async def run(self, connection: Connection) -> None:
+        """Greet and list within the connect time, then stay until cancelled. Raises `RpcFailure`; returns early when
+        the greeting did not come in time, which has been told."""
+        handshake = await self._greet(connection)
+        if handshake is not None:
+            self._incarnation.reached(ConnectStep.GREETED)
+            await self._list(connection, handshake)
+            await self._stay(connection, handshake)
+
+    async def _greet(self, connection: Connection) -> Handshake | None:
+        """None: it did not come in time, which has been told. Raises `RpcFailure`."""
+        context, actor, patience = self._context, self._actor, self._patience
+        greeting = self._incarnation.greeting = context.host.greeting(actor.address)
+        handshake = None
+        with patience.scope:
+            handshake = await shake_hands(
+                connection.peer,
+                context.backend,
+                settings=attrs.evolve(context.settings, connect_timeout=self._limit),
+                client_info=context.client_info,
+                greeting=greeting,
+                era=actor.definition.era,
+                era_hint=actor.record.era_hint,
+                deadline=patience.began + patience.most,
+            )
+        if handshake is None:
+            self._incarnation.fail(patience.reason())
+        patience.stop()
+        return handshake
+
+    async def _list(self, connection: Connection, handshake: Handshake) -> None:
+        """What is left of the connect time is for the lists; after an install that took it up, as much again. Raises
+        `RpcFailure` when the tools cannot be had."""
+        context, actor, incarnation = self._context, self._actor, self._incarnation
+        incarnation.listen(handshake)  # before the lists are read, so that no change falls between
+        revision = context.next_revision()
+        left = self._limit if self._patience.installs else self.deadline - context.backend.now()
+        settings = attrs.evolve(context.settings, connect_timeout=max(left, _LEAST_TIME))
+        listing = await list_all(connection.peer, context.backend, handshake, settings)
+        await self._answer_first(connection.peer, handshake)
+        actor.tell(Ready(incarnation.number, handshake, listing, revision))
+        incarnation.look_after()
+
+    def _tell_progress(self, text: str) -> None:
+        incarnation = self._incarnation
+        incarnation.note(
+            NoteCode.INSTALLING, f"{text}: {incarnation.last_line}" if incarnation.last_line else text
+        )
+
+    async def _answer_first(self, peer: Peer, handshake: Handshake) -> None:
+        """Answer what the server asked on being greeted, and let it act on the answers; or go on after a while, for
+        people take their time. The ping brings what it was about to ask. That it has acted it does not say."""
+        greeting, questions = self._incarnation.greeting, self._incarnation.questions
+        may_ask = greeting is not None and greeting.capabilities
+        if not may_ask or handshake.protocol_version in MODERN_VERSIONS:
+            return
+        answered = 0
+        with anyio.move_on_after(FIRST_ANSWERS):
+            await self._ping(peer)
+            while questions.asked > answered:
+                answered = questions.asked
+                await questions.settled()
+                await anyio.sleep(ACTING)
+                await self._ping(peer)
+
+    async def _ping(self, peer: Peer) -> None:
+        with suppress(RpcFailure):
+            await ask(peer, self._context.backend, "ping", None, FIRST_ANSWERS)
+
+    async def _stay(self, connection: Connection, handshake: Handshake) -> None:
+        context, incarnation = self._context, self._incarnation
+        while True:
+            await self._bell.wait()
+            await anyio.sleep(DEBOUNCE)
+            self._bell = context.backend.waiter()
+            revision = context.next_revision()
+            try:
+                with anyio.fail_after(context.settings.call_timeout):
+                    listing = await list_all(connection.peer, context.backend, handshake, context.settings)
+            except (TimeoutError, RpcFailure) as error:
+                why = str(error) or "no answer in time"
+                incarnation.note(NoteCode.UNREAD, f"its lists changed, but reading them failed: {why}")
+            else:
+                self._actor.tell(Listed(incarnation.number, handshake, listing, revision))
