@@ -23,8 +23,6 @@ def decode(decoder: msgspec.json.Decoder[T], data: bytes | bytearray | msgspec.R
     """What `decoder` makes of `data`. Raises what it raises."""
     try:
         return decoder.decode(data)
-    except msgspec.ValidationError:
-        raise
     except msgspec.DecodeError:
         mended = mend_escapes(bytes(data))
         if mended is None:
@@ -36,8 +34,6 @@ def decode_parts(data: bytes | bytearray | msgspec.Raw) -> dict[str, msgspec.Raw
     """An object by its keys, the values as they came. Raises as a decoder does."""
     try:
         return _as_parts.decode(data)
-    except msgspec.ValidationError:
-        raise
     except msgspec.DecodeError:
         came = bytes(data)
         mended = mend_escapes(came)

@@ -87,6 +87,31 @@ def test_a_part_is_found_where_it_was_and_not_where_it_looks_the_same() -> None:
     assert [bytes(part) for part in parts.values()] == [b"1", rb'"\ud800"']
 
 
+@pytest.mark.parametrize("around", [b"", b" ", b"\n\t"])
+@pytest.mark.parametrize("keys", [(b"a", b"b"), (b"", b"\\ud83d"), (rb"\"", b"a"), (b"a", rb"\\")])
+def test_each_part_is_cut_out_at_its_own_place(around: bytes, keys: tuple[bytes, bytes]) -> None:
+    halves = (rb'"\ud83d"', rb'{"c":["\udfff",1]}')
+    members = [
+        around + b'"%b"' % key + around + b":" + around + half + around
+        for key, half in zip(keys, halves, strict=True)
+    ]
+    parts = lenient.decode_parts(b"{" + b",".join(members) + b"}")
+    assert [bytes(part) for part in parts.values()] == list(halves), "a byte more or less is another part"
+
+
+def test_what_cannot_be_read_is_not_mended() -> None:
+    for data in (b"{", rb'{"a":"\ud83d"', b"", rb'{"a":"\x"}'):
+        with pytest.raises(msgspec.DecodeError):
+            lenient.decode_parts(data)
+    for data in (b"[]", rb'["\ud83d"]', b"7"):
+        with pytest.raises(msgspec.ValidationError):
+            lenient.decode_parts(data)
+    number = msgspec.json.Decoder(int)
+    for data in (b'"a"', rb'"\ud83d"'):
+        with pytest.raises(msgspec.ValidationError):
+            lenient.decode(number, data)
+
+
 def test_a_message_keeps_its_halves_in_what_only_passes_and_in_its_id() -> None:
     (message,) = decode_line(rb'{"id":"\ud83d","method":"x\ud83d","params":{"a":"\ud83d"}}')
     assert (message.id, message.method, bytes(message.params)) == (HALF, "x\ufffd", rb'{"a":"\ud83d"}')

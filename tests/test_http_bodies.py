@@ -86,6 +86,35 @@ def test_what_is_encoded_otherwise_is_refused(encoding: str, backend: str) -> No
     run(backend, main)
 
 
+@pytest.mark.parametrize("end", [b"\n", b"\r", b"\n\r"])
+@pytest.mark.parametrize(("lines", "is_cut"), [(128, False), (129, True)])
+def test_a_piece_of_many_lines_is_cut_where_each_is_work(
+    end: bytes, lines: int, is_cut: bool, backend: str
+) -> None:
+    async def main() -> None:
+        ends = (end * lines)[:lines]
+        data = b"x" * (5_000 - lines) + ends
+        assert await read(Raw(data), "", is_lines=False) == [data]
+        found = await read(Raw(data), "", is_lines=True)
+        assert list(map(len, found)) == ([2048, 2048, 904] if is_cut else [5_000])
+        assert b"".join(found) == data
+
+    run(backend, main)
+
+
+def test_a_body_of_just_its_bound_is_no_flood(backend: str) -> None:
+    async def main() -> None:
+        assert sum(map(len, await read(Raw(b"x" * 10, b"x" * 10), "", limit=20))) == 20
+        with pytest.raises(BadAnswer, match="over the bound of 20 bytes"):
+            await read(Raw(b"x" * 10, b"x" * 11), "", limit=20)
+        data = b"x" * (3 * HTTP_ASIDE_BYTES)
+        assert sum(map(len, await read(Raw(*[data[:65_536]] * 48), "", is_lines=True))) == len(data)
+        with pytest.raises(BadAnswer, match="not encoded as it says it is"):
+            await read(Raw(b"plain"), "gzip")
+
+    run(backend, main)
+
+
 def test_a_bound_ends_a_body_and_nothing_more_of_it_is_read(backend: str) -> None:
     async def main() -> None:
         long, stream = (
@@ -163,16 +192,23 @@ def test_certificates_that_cannot_be_read_are_told_where_they_matter(
 ) -> None:
     junk = tmp_path / "junk.pem"
     junk.write_text("no certificate")
+    monkeypatch.delenv("SSL_CERT_DIR", raising=False)
 
     async def main() -> None:
         with raw_http() as server:
-            for path in (tmp_path / "absent.pem", junk):
+            for path, why in (
+                (tmp_path / "absent.pem", "No such file or directory"),
+                (junk, r"\[X509: NO_CERTIFICATE_OR_CRL_FOUND\] .*"),
+            ):
                 monkeypatch.setenv("SSL_CERT_FILE", str(path))
                 _client._trust.cache_clear()
                 async with room_at(server.url) as room:
                     assert (await room.call("ok")).text == "ok"
                 async with room_at(server.url.replace("http", "https"), connect=False) as room:
-                    with pytest.raises(ConnectFailed, match="SSL_CERT_FILE"):
+                    words = (
+                        rf"\(SSL_CERT_FILE in this process's environment\): {why}\. Correct that, or unset it"
+                    )
+                    with pytest.raises(ConnectFailed, match=words):
                         await room.connect("raw")
 
     try:

@@ -466,6 +466,28 @@ def test_in_the_newer_era_leaving_is_all_that_is_said(backend: str) -> None:
     _with_peer(backend, carry, body)
 
 
+def test_a_negotiation_that_is_left_and_a_call_that_has_ended_are_not_cancelled(backend: str) -> None:
+    async def carry(attempt: Attempt) -> None:
+        if attempt.method != "prompts/list":  # which never gets that far
+            attempt.exchange.reach = Reach.SENT
+        await anyio.sleep_forever()
+
+    async def body(peer: HttpPeer, hooks: Recorder, carrier: Scripted) -> None:
+        peer.protocol_version = "2025-11-25"
+        for method, said in (("initialize", 0), ("prompts/list", 0), ("tools/call", 1)):
+            call = Call(method, {})
+            peer.request(call)
+            await anyio.sleep(0.1)
+            peer.abandon(call, "left")
+            peer.abandon(call, "left")
+            await anyio.sleep(0.1)
+            assert [message["method"] for message in carrier.delivered] == ["notifications/cancelled"] * said
+            assert not peer._scopes
+        assert carrier.delivered[0]["params"] == {"requestId": call.rpc_id, "reason": "left"}
+
+    _with_peer(backend, carry, body)
+
+
 # ---- the stream of one answer ---------------------------------------------------------------------------------------
 
 
