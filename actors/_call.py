@@ -2,8 +2,8 @@
 
 A `Call` is the exchange itself, so a call on a connected server costs one object and one wait. Whoever started it owns
 its end: a waiter for a task that sits in `wait`, or a callback for a door that has no task per call. `finish` is
-first-write-wins; everything that can end a call (the answer, a timeout, a lost connection, the drain deadline, the
-caller leaving) goes through it, so the outcome is one by construction, and the tally that the drain report is made of
+first-write-wins; everything that can end a call (the answer, a timeout, a lost connection, the drain deadline, its
+caller's cancelling) goes through it, so the outcome is one by construction. The tally that the drain report is made of
 is counted in the same step.
 
 While it is open a call is in one place at a time: queued in a mailbox, or in flight at a peer. `reach` only grows
@@ -58,7 +58,7 @@ class Tally:
     accepted: int = 0
     completed: int = 0  # an answer with a result, also one the tool calls an error
     failed: int = 0  # a typed error
-    cancelled: int = 0  # the caller left first
+    cancelled: int = 0  # by the caller, before there was an outcome
     refusals: dict[str, int] = attrs.field(
         factory=dict[str, int]
     )  # never accepted, by code: no part of the sum
@@ -145,7 +145,7 @@ class Call(Exchange):
             self.table.cancel(self, reason)
 
     async def wait(self) -> bytes:
-        """The raw JSON of the result. Raises the call's `CallError`; leaving by cancellation cancels the call."""
+        """The raw JSON of the result. Raises the call's `CallError`; being cancelled cancels the call."""
         if not self.ended:
             assert self.waiter is not None
             try:
@@ -168,7 +168,7 @@ class Call(Exchange):
     # ---- the one end ------------------------------------------------------------------------------------------------
 
     def finish(self, tally: Tally, *, result: bytes | None = None, error: CallError | None = None) -> bool:
-        """The outcome, once; with neither, the caller has left. False when there was one already. Its call
+        """The outcome, once; with neither, the caller has cancelled it. False when there was one already. Its call
         table then runs the callback."""
         if self.ended:
             return False

@@ -81,7 +81,7 @@ class CallTable:
             actor.steps.stop_for_bug(error)
 
     def cancel(self, call: Call, reason: str) -> None:
-        """The caller has left; its call has its outcome now."""
+        """Its caller no longer waits: the call ends now, as cancelled."""
         try:
             if call in self.open:
                 self.abandon(call, reason)
@@ -96,7 +96,7 @@ class CallTable:
     def _refuse(self, call: Call, refusal: CallError) -> None:
         self.context.tally.refuse(refusal)
         if call.is_probe:
-            self.supervisor.left(self.actor, call)
+            self.supervisor.call_unanswered(self.actor, call)
         refusal.tool = refusal.tool or call.tool
         raise refusal
 
@@ -241,9 +241,9 @@ class CallTable:
     # ---- calls out --------------------------------------------------------------------------------------------------
 
     def end(self, call: Call, error: CallError | None = None) -> None:
-        """The end of a call that was not answered; without an error, its caller has left."""
+        """The end of a call that was not answered; without an error, its caller has cancelled it."""
         if call.is_probe:
-            self.supervisor.left(self.actor, call)
+            self.supervisor.call_unanswered(self.actor, call)
         self.finish(call, None, error)
 
     def finish(self, call: Call, result: bytes | None, error: CallError | None) -> None:
@@ -283,7 +283,7 @@ class CallTable:
         )
 
     def call_over(self) -> None:
-        """A call has left the connection or the queue: serve the next, rest, or go on draining."""
+        """A call is no longer in flight, or no longer waits: serve the next, rest, or go on draining."""
         waiting, actor = self.waiting, self.actor
         if self.record.load.held:
             self.share_places()

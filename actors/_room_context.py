@@ -106,8 +106,8 @@ class Supervisor(Protocol):
         """Calls got no answer in time, and nothing at all was heard meanwhile. True: the server is hung."""
         ...
 
-    def left(self, actor: ServerActor, call: Call) -> None:
-        """The gate's probe has ended without an answer: its caller left, or it was never sent."""
+    def call_unanswered(self, actor: ServerActor, call: Call) -> None:
+        """The gate's probe has ended without an answer: it was cancelled, or never sent."""
         ...
 
     def stopped_for_bug(self, actor: ServerActor, bug: CallError) -> None:

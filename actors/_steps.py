@@ -221,7 +221,7 @@ class Steps:
         actor.note_bug(error)
         self._stop_for(
             Bug(
-                f'Server "{server}" was parked by an error in Greenroom itself: {actor.hidden(in_words(error))}',
+                f'Server "{server}" was stopped by an error in Greenroom itself: {actor.hidden(in_words(error))}',
                 server=server,
             )
         )

@@ -1,8 +1,8 @@
 """Subscriptions: what a server has been asked to tell us, and how it is asked again.
 
-Which resources are watched, and from which level on it shall log: both belong to the actor and outlive incarnations, so
-the next one is told before anybody notices. Whatever changed while nobody listened is unknown, so each watched resource
-is then reported as changed: a needless look is cheaper than a missed one.
+Which resources are subscribed to, and from which level on it shall log: both belong to the actor and outlive
+incarnations, so the next one is told before anybody notices. Whatever changed while nobody listened is unknown, so each
+such resource is then reported as changed: a needless look is cheaper than a missed one.
 
 The eras ask differently. Until 2025-11-25 there is one request per resource and one for the level. From 2026-07-28 on
 nothing is told without a `subscriptions/listen`, whose answer is the stream itself; one is kept open for all that we
@@ -38,15 +38,17 @@ _LISTS: Final = {
 class Subscriptions:
     """Of one address."""
 
-    uris: dict[str, int] = attrs.field(factory=dict[str, int])  # how many watch each, as the server spells it
+    uris: dict[str, int] = attrs.field(
+        factory=dict[str, int]
+    )  # how many subscribe to each, as the server spells it
 
     def add(self, uri: str) -> bool:
-        """True when nobody watched it before."""
+        """True for the first subscriber."""
         self.uris[uri] = self.uris.get(uri, 0) + 1
         return self.uris[uri] == 1
 
     def drop(self, uri: str) -> bool:
-        """True when nobody watches it any more."""
+        """True when that was the last subscriber."""
         left = self.uris.pop(uri, 1) - 1
         if left > 0:
             self.uris[uri] = left
@@ -102,7 +104,7 @@ class Listening:
             self.presume_changed()
 
     def refresh(self) -> None:
-        """The watched resources changed. Older servers were told by the request that changed them."""
+        """What is subscribed to has changed. Older servers were told by the request that changed them."""
         if self.is_modern:
             self._listen()
 
@@ -165,7 +167,7 @@ class Listening:
         return wanted
 
     def presume_changed(self) -> None:
-        """Nobody listened for a while: each watched resource may be another one now."""
+        """Nobody listened for a while: each resource that is subscribed to may have changed."""
         for uri in tuple(self._actor.subscriptions.uris):
             self._actor.context.host.heard(self._actor.address, UPDATED, {"uri": uri})
 

@@ -43,10 +43,10 @@ class Waits:
         wait = Wait(told, now, life.incarnation + is_over, by_name)
         self._waits.append(wait)
 
-        def forget() -> None:
+        def stop_waiting() -> None:
             self._forget(wait)
 
-        return forget
+        return stop_waiting
 
     def open(self, life: Life) -> Iterator[Wait]:
         """Those who may still get what they wait for: not those whose attempt has failed and is cleared away."""
@@ -72,7 +72,7 @@ class Waits:
 
     def _tell(self, waits: list[Wait], error: CallError | None) -> None:
         for wait in waits:
-            if self._forget(wait):  # unless one before it made it leave
+            if self._forget(wait):  # unless one before it ended its wait
                 wait.told(error)
 
     def _forget(self, wait: Wait) -> bool:

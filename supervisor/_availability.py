@@ -19,7 +19,9 @@ from ..protocol.lifecycle import Ending, State
 
 class Use(enum.Enum):
     USABLE = "usable"
-    DOWN = "down"  # taken down on purpose, parked, or lost for good: only a connect by name brings it back
+    DOWN = (
+        "down"  # taken down on purpose, by a bug of ours, or lost for good: a connect by name brings it back
+    )
     NEEDS_LOGIN = "needs login"
     DISABLED = "disabled"
     BROKEN = "broken"  # its definition cannot be used

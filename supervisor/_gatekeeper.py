@@ -103,7 +103,7 @@ class Gatekeeper:
         """Whether a call that was queued may be sent now. May make it the probe."""
         return not self.gate.tripped or self.probe is call or self._admits(call)
 
-    def call_left(self, actor: ServerActor, call: Call) -> None:
+    def call_unanswered(self, actor: ServerActor, call: Call) -> None:
         """It ends without an answer. If it was the probe, the next call that waits is."""
         if self.probe is not call:
             return
@@ -186,7 +186,7 @@ class Gatekeeper:
         if self.probe is who:
             self._set(self.gate.probe_left(), GateMove.PROBE_LEFT)
 
-    def watch(self, now: float) -> None:
+    def set_timer(self, now: float) -> None:
         """See to it that those who wait apply again: when the gate opens, or going around it is allowed again.
 
         `now` is read before it was found shut: what opens between two looks at the clock has then still to come.
@@ -270,12 +270,12 @@ class Gatekeeper:
         if is_open and self._gates.waiting_at(self):
             self._reopen()
         else:
-            self.watch(now)
+            self.set_timer(now)
 
     def _reopen(self) -> None:
         """The gate may have opened: whoever waits at it applies again."""
         for actor in self._gates.waiting_at(self):
-            if actor.start.place is Place.GATE:  # those before it may have made it leave
+            if actor.start.place is Place.GATE:  # one before it may have ended its wait
                 self._gates.apply(actor)
 
 

@@ -108,7 +108,7 @@ class Starter:
 
     def _wait_at_gate(self, actor: ServerActor, now: float) -> None:
         self.admission.move(actor, Place.GATE)
-        keeper_of(actor).watch(now)
+        keeper_of(actor).set_timer(now)
 
 
 def made_out_to(server: str, refusal: CallError) -> CallError:

@@ -85,8 +85,8 @@ class Supervision:
     def silent(self, actor: ServerActor) -> bool:
         return keeper_of(actor).timed_out()
 
-    def left(self, actor: ServerActor, call: Call) -> None:
-        keeper_of(actor).call_left(actor, call)
+    def call_unanswered(self, actor: ServerActor, call: Call) -> None:
+        keeper_of(actor).call_unanswered(actor, call)
 
     # ---- its start --------------------------------------------------------------------------------------------------
 

@@ -553,7 +553,7 @@ SUPERVISOR = [
     "idle_timeout",
     "answered",
     "silent",
-    "left",
+    "call_unanswered",
     "may_send",
 ]
 
