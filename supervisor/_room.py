@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import anyio
 import attrs
 
-from ..actors import ConnectorFactory, Host, ServerActor, Subscription, Sync, is_outdated
+from ..actors import ConnectorFactory, Host, ServerActor, Subscription, Sync, in_turns, is_outdated
 from ..actors._apart import apart
 from ..protocol.address import Address
 from ..protocol.catalogue import ServerEntry
@@ -281,10 +281,24 @@ class Greenroom(Calls):
         async with live.reloading:
             loaded, plan, recalled = await apart(prepare) if live.store.blocks else prepare()
             if not dry_run:
+                await self._define_ahead(loaded, plan)
                 self._live.reload(loaded, plan, recalled)
                 self.config = loaded
                 await self._live.router.ref.ask(Sync)
         return plan
+
+    async def _define_ahead(self, config: Config, plan: ReloadPlan) -> None:
+        """The servers that are new, in slices: of thousands it takes longer than anybody should wait. No name leads to
+        them yet. Cancelled in between, they go again."""
+        root = self._live.root
+        new = [name for name in plan.start if name not in root.records]
+        try:
+            await in_turns(root.defining(config.servers[name] for name in new))
+        except BaseException:
+            for name in new:
+                if name in root.records:
+                    root.remove(name)
+            raise
 
     def refresh(self, server: str | None = None) -> list[str]:
         """Ask the servers that nothing is known of, or this one, what they have; returns their names. Wait for it with

@@ -7,7 +7,7 @@ last of its actors. What an actor may not decide it asks of the `Supervision`, w
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from typing import Final
 
 from ..actors import RoomContext, ServerActor
@@ -15,6 +15,7 @@ from ..protocol.address import SHARED, Address
 from ..protocol.config import Isolation, Lifecycle, ServerDefinition
 from ..protocol.errors import CallError, RoomClosed, SessionNeeded, UnknownServer
 from ..protocol.lifecycle import Cause, Ending, Reason, State
+from ..protocol.slices import Pace, Slices
 from ._availability import USABLE, Use, defined, drained, removed
 from ._gatekeeper import Gatekeeper
 from ._log_levels import LogLevels
@@ -57,6 +58,14 @@ class Root:
             self._kept.pop(definition.name, None)
         self.admission.look()
         return record
+
+    def defining(self, definitions: Iterable[ServerDefinition]) -> Slices[None]:
+        """`define` these, in slices."""
+        pace = Pace()
+        for definition in definitions:
+            self.define(definition)
+            if pace.due():
+                yield
 
     def redefine(self, definition: ServerDefinition, *, same_process: bool) -> None:
         """Another definition for a server that is there (DESIGN, Policies: reload). `same_process`: only its policy is

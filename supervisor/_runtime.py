@@ -247,7 +247,7 @@ class Runtime:
 
     def reload(self, config: Config, plan: ReloadPlan, recalled: Recalled) -> None:
         """Go to another configuration, by this plan and with what the cache knows of it. Servers that the plan keeps
-        notice nothing."""
+        notice nothing; those it starts may be defined already."""
         self.config = config
         self.context.settings = config.settings
         self.root.limits_changed()
@@ -264,13 +264,18 @@ class Runtime:
         for name in (*plan.live, *plan.replace):
             self.root.redefine(config.servers[name], same_process=name in plan.live)
         for name in plan.start:
-            self.root.define(config.servers[name])
+            if (
+                self.root.records.get(name) is None
+                or self.root.records[name].definition is not config.servers[name]
+            ):
+                self.root.define(config.servers[name])
         for name, problem in config.broken.items():
             self.root.define(ServerDefinition(name), str(problem))
             for actor in self.root.actors_of(name):
                 actor.stop(Ending(Cause.RELOAD, reason=Reason.BAD_DEFINITION))
+        started = set(plan.start)
         for actor in self.root.standing():
-            if actor.address.server in plan.start:
+            if actor.address.server in started:
                 self.root.supervision.starter.request_by_policy(actor)
         problems = "; ".join(str(problem) for problem in config.problems)
         told = f"{plan}. Problems: {problems}" if problems else str(plan)

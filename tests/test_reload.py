@@ -19,6 +19,7 @@ from greenroom.gateway._mcp_tool import McpTool, ask
 from greenroom.protocol.events import Transition
 from greenroom.protocol.lifecycle import Cause, State
 from greenroom.supervisor._files import open_config
+from greenroom.supervisor._root import Root
 from greenroom.testing._fake import FakeServer, fake_connectors
 
 
@@ -46,6 +47,48 @@ def test_a_dry_run_says_what_would_be_done_and_does_nothing(backend: str) -> Non
             assert servers["a"].starts == 1
 
     run_virtual(backend, main)
+
+
+def test_t36_thousands_of_new_servers_are_defined_while_others_have_their_turns(
+    backend: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And one who is cancelled meanwhile leaves none of them."""
+    turns, most, here, define = 0, 0, 0, Root.define
+    new = _config(a={}, **{f"s{number}": {} for number in range(2_000)})
+
+    def counted(self: Root, *args: Any) -> Any:
+        nonlocal here, most
+        here += 1
+        most = max(most, here)
+        return define(self, *args)
+
+    async def count() -> None:
+        nonlocal turns, here
+        while True:
+            turns, here = turns + 1, 0
+            await anyio.lowlevel.checkpoint()
+
+    async def main() -> None:
+        async with _room({}, _config(a={})) as room, anyio.create_task_group() as tasks:
+            monkeypatch.setattr(Root, "define", counted)
+            tasks.start_soon(count)
+            with anyio.CancelScope() as left:
+
+                async def leave() -> None:
+                    while len(room.status()) < 500:
+                        await anyio.lowlevel.checkpoint()
+                    left.cancel()
+
+                tasks.start_soon(leave)
+                await room.reload(new)
+            assert left.cancelled_caught
+            assert [status.server for status in room.status()] == ["a"]
+            await room.reload(new)
+            assert len(room.status()) == 2_001
+            assert most <= 100, "defined in one turn"
+            tasks.cancel_scope.cancel()
+
+    run(backend, main)
 
 
 def test_t27_unchanged_servers_notice_nothing_and_changed_ones_finish_their_calls_first(backend: str) -> None:
