@@ -76,7 +76,7 @@ SERVER_KEYS: Final = (
         "inheritEnv",
         "inherit_env",
         ENVIRONMENT,
-        "What of our environment it gets besides the minimum: all, nothing, or these; `*` and `?` match.",
+        "Variables of our environment that it gets besides the minimum: all, none, or these; `*` and `?` match.",
         True,
         "the setting `inheritEnv`",
     ),
@@ -106,7 +106,7 @@ SERVER_KEYS: Final = (
         "isolation",
         "isolation",
         word(Isolation),
-        "Who shares one child of it.",
+        "Who shares one process of it.",
         True,
         "the setting `isolation`",
     ),
@@ -127,7 +127,7 @@ SERVER_KEYS: Final = (
         "idleTimeout",
         "idle_timeout",
         MINUTES,
-        "Idle this long, it is stopped; fractions allowed, 0 = never.",
+        "It is stopped when it has been idle this long; fractions are allowed, 0 = never.",
         default="the setting `idleTimeout`; 0 for eager; never for keep-alive",
     ),
     Key(
@@ -148,7 +148,7 @@ SERVER_KEYS: Final = (
         "installTimeoutMs",
         "install_timeout",
         MILLISECONDS,
-        "The same for npx, uvx, docker and their like, while they show that they work.",
+        "The same for npx, uvx, docker and similar commands, while they show progress.",
         default="the setting",
     ),
     Key(
@@ -172,8 +172,16 @@ SERVER_KEYS: Final = (
         "From closing stdin to the last SIGKILL.",
         default="the setting",
     ),
-    Key("maxInFlight", "max_in_flight", _CALLS, "Calls sent and not answered.", default="the setting"),
-    Key("maxQueued", "max_queued", _CALLS, "Calls accepted and not sent.", default="the setting"),
+    Key(
+        "maxInFlight",
+        "max_in_flight",
+        _CALLS,
+        "Calls that are sent and not yet answered.",
+        default="the setting",
+    ),
+    Key(
+        "maxQueued", "max_queued", _CALLS, "Calls that are accepted and not yet sent.", default="the setting"
+    ),
     Key(
         "directTools",
         "direct_tools",
@@ -181,8 +189,8 @@ SERVER_KEYS: Final = (
         "Which of its tools `--expose direct` shows: all, none, or these; `*` and `?` match.",
         default="the setting `directTools`",
     ),
-    Key("bootstrap", "bootstrap", FLAG, "Fetch its tools once in the background when none are known."),
-    Key("disabled", "disabled", FLAG, "The literal `true` takes it out of service."),
+    Key("bootstrap", "bootstrap", FLAG, "Fetch its tools once, in the background, if they are unknown."),
+    Key("disabled", "disabled", FLAG, "Only the literal `true` takes it out of service."),
 )
 
 SETTING_KEYS: Final = (
@@ -193,7 +201,7 @@ SETTING_KEYS: Final = (
         "isolation",
         "isolation",
         word(Isolation),
-        "Who shares one child of a server.",
+        "Who shares one process of a server.",
         True,
         "`persistent`; `per_session` behind `serve --http`",
     ),
@@ -204,13 +212,18 @@ SETTING_KEYS: Final = (
         "Whether a lost server comes back.",
         default="`on_demand`; `always` for keep-alive",
     ),
-    Key("idleTimeout", "idle_timeout", MINUTES, "Idle this long, a server is stopped; 0 = never."),
+    Key(
+        "idleTimeout",
+        "idle_timeout",
+        MINUTES,
+        "A server is stopped when it has been idle this long; 0 = never.",
+    ),
     Key("connectTimeoutMs", "connect_timeout", MILLISECONDS, "One connect attempt, from its start permit."),
     Key(
         "installTimeoutMs",
         "install_timeout",
         MILLISECONDS,
-        "The same for npx, uvx, docker and their like, while they show that they work.",
+        "The same for npx, uvx, docker and similar commands, while they show progress.",
     ),
     Key(
         "requestTimeoutMs",
@@ -219,7 +232,7 @@ SETTING_KEYS: Final = (
         "One call, from when it is sent; progress restarts it.",
     ),
     Key(
-        "requestTotalTimeoutMs", "call_total_timeout", MILLISECONDS, "One call in all, however much progress."
+        "requestTotalTimeoutMs", "call_total_timeout", MILLISECONDS, "One call in all, whatever its progress."
     ),
     Key(
         "queueTimeoutMs",
@@ -230,7 +243,7 @@ SETTING_KEYS: Final = (
     ),
     Key("drainTimeoutMs", "drain_timeout", _MS_FROM_0, "Calls in flight may take this long to finish."),
     Key("stopTimeoutMs", "stop_timeout", MILLISECONDS, "From closing stdin to the last SIGKILL."),
-    Key("shutdownTimeoutMs", "shutdown_timeout", MILLISECONDS, "The whole room, one deadline."),
+    Key("shutdownTimeoutMs", "shutdown_timeout", MILLISECONDS, "One deadline for stopping the whole room."),
     Key("maxConnections", "max_connections", count("connections"), "The pool's slots."),
     Key(
         "minConnections",
@@ -242,7 +255,7 @@ SETTING_KEYS: Final = (
         "reserve",
         "reserve_connections",
         count("connections", least=0),
-        "Further slots for whoever has waited `reserveTimeoutMs`.",
+        "Further slots for a server that has waited `reserveTimeoutMs`.",
     ),
     Key(
         "reserveTimeoutMs",
@@ -250,21 +263,21 @@ SETTING_KEYS: Final = (
         _MS_FROM_0,
         "The head of the queue waits this long for a reserve slot.",
     ),
-    Key("acquireTimeoutMs", "acquire_timeout", MILLISECONDS, "Waiting for a slot."),
-    Key("startPermits", "start_permits", count("starts"), "Servers starting at the same time."),
+    Key("acquireTimeoutMs", "acquire_timeout", MILLISECONDS, "How long a server waits for a slot."),
+    Key("startPermits", "start_permits", count("starts"), "Servers that may start at the same time."),
     Key(
         "installTurns",
         "install_turns",
         count("starts"),
-        "Of these, visits of npx, uvx, docker and their like: they may install first.",
+        "Of these, visits to npx, uvx, docker and similar commands, which may install first.",
     ),
-    Key("maxInFlight", "max_in_flight", _CALLS, "Calls of one server sent and not answered."),
-    Key("maxQueued", "max_queued", _CALLS, "Calls of one server accepted and not sent."),
+    Key("maxInFlight", "max_in_flight", _CALLS, "Calls of one server that are sent and not yet answered."),
+    Key("maxQueued", "max_queued", _CALLS, "Calls of one server that are accepted and not yet sent."),
     Key(
         "maxQueuedBytes",
         "max_queued_bytes",
         count("bytes", least=1024),
-        "Parameters of all calls of the room that are accepted and not sent.",
+        "Parameters of all calls in the room that are accepted and not yet sent.",
     ),
     Key(
         "restartBackoff",
@@ -276,7 +289,7 @@ SETTING_KEYS: Final = (
             Key("maxMs", "backoff_max", MILLISECONDS, "The longest delay."),
         ),
     ),
-    Key("backoffJitter", "backoff_jitter", FRACTION, "Share of the delay that is left to chance, 0 to 1."),
+    Key("backoffJitter", "backoff_jitter", FRACTION, "The random share of the delay, 0 to 1."),
     Key(
         "failureBackoff",
         "failure_backoff",
@@ -290,12 +303,17 @@ SETTING_KEYS: Final = (
         count("failures"),
         "Failures in a row that shut the gate for longer.",
     ),
-    Key("cooldownMs", "cooldown", MILLISECONDS, "For how long, before one probe may pass."),
+    Key(
+        "cooldownMs",
+        "cooldown",
+        MILLISECONDS,
+        "How long the gate then stays shut, before one probe may pass.",
+    ),
     Key(
         "stableAfterMs",
         "stable_after",
         MILLISECONDS,
-        "An answer after this long connected forgets the failures.",
+        "An answer clears the failures if the server has been connected this long.",
     ),
     Key(
         "restartIntensity",
@@ -305,13 +323,16 @@ SETTING_KEYS: Final = (
     ),
     Key("restartPeriodMs", "restart_period", MILLISECONDS, "The window of `restartIntensity`."),
     Key(
-        "healthIntervalMs", "health_interval", MILLISECONDS, "How often keep-alive servers are looked after."
+        "healthIntervalMs",
+        "health_interval",
+        MILLISECONDS,
+        "How often the health of keep-alive servers is checked.",
     ),
     Key(
         "inheritEnv",
         "inherit_env",
         ENVIRONMENT,
-        "What of our environment programs get besides the minimum: all, nothing, or these; `*` and `?` match.",
+        "Variables of our environment that programs get besides the minimum: all, none, or these; `*` and `?` match.",
         True,
     ),
     Key(
@@ -324,27 +345,30 @@ SETTING_KEYS: Final = (
         "bootstrap",
         "bootstrap",
         FLAG,
-        "Fetch the tools of servers nothing is known of, once, in the background.",
+        "Fetch the tools of servers that are still unknown, once, in the background.",
     ),
     Key(
         "firstListTimeoutMs",
         "first_list_timeout",
         _MS_FROM_0,
-        "A client's first list behind `--expose direct` waits this long for servers nothing is known of.",
+        "With `--expose direct`, a client's first list waits this long for servers whose tools are unknown.",
     ),
     Key("maxLineBytes", "max_line", count("bytes", least=1024), "The longest line a server may write."),
-    Key("stderrBytes", "stderr_ring", count("bytes", least=0), "What is kept of a server's stderr."),
-    Key("maxPages", "max_pages", count("pages"), "Pages asked for of one list."),
-    Key(
-        "maxListBytes", "max_list_bytes", count("bytes", least=1024), "What all lists of one server may have."
-    ),
+    Key("stderrBytes", "stderr_ring", count("bytes", least=0), "How much of a server's stderr is kept."),
+    Key("maxPages", "max_pages", count("pages"), "Pages that are read of one list."),
+    Key("maxListBytes", "max_list_bytes", count("bytes", least=1024), "The size of all lists of one server."),
     Key(
         "maxListItems",
         "max_list_items",
         count("items"),
-        "The same in tools, resources, templates and prompts.",
+        "The number of tools, resources, templates and prompts of one server.",
     ),
-    Key("probeTimeoutMs", "probe_timeout", MILLISECONDS, "The question which protocol era a server speaks."),
+    Key(
+        "probeTimeoutMs",
+        "probe_timeout",
+        MILLISECONDS,
+        "How long to ask a server which protocol era it speaks.",
+    ),
     Key("cacheMaxAgeDays", "cache_max_age", DAYS, "Older entries of the catalogue count as absent."),
     Key(
         "outputGuard",
