@@ -8,8 +8,9 @@ import resource
 import signal
 import socket
 import sys
+import time
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -58,6 +59,26 @@ def no_more_descriptors(pid: int = 0) -> Generator[None]:
         yield
     finally:
         resource.prlimit(pid, resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def at_rest(pid: int, looks: int = 15) -> None:
+    """Wait until its descriptors stay what they are: one that is about to be closed would leave room for another."""
+    before, same = dict[str, str](), 0
+    for _ in range(500):
+        now = _descriptors(pid)
+        before, same = now, same + 1 if now == before else 0
+        if same == looks:
+            return
+        time.sleep(0.02)
+    raise AssertionError(f"its descriptors change all the time: {before}")
+
+
+def _descriptors(pid: int) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for number in os.listdir(f"/proc/{pid}/fd"):
+        with suppress(FileNotFoundError):
+            found[number] = os.readlink(f"/proc/{pid}/fd/{number}")
+    return found
 
 
 def _is_open(number: int) -> bool:
@@ -255,6 +276,8 @@ def test_t39_a_gateway_without_descriptors_serves_its_client_and_finds_its_contr
         gateway.greet()
         answers(gateway)
         assert hello(tmp_path)
+        answers(gateway)
+        at_rest(gateway.process.pid)
         with no_more_descriptors(gateway.process.pid):
             assert not hello(tmp_path)
             assert not hello(tmp_path)
