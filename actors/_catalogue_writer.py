@@ -52,11 +52,10 @@ class Flush:
 WriterMessage = Save | Flush
 
 
-class CatalogueWriter(CoreActor[WriterMessage]):
-    name = "catalogue writer"
-
+class CatalogueWriter:
     def __init__(self, backend: Backend, events: EventStream, store: Store) -> None:
-        super().__init__(backend)
+        self.core: CoreActor[WriterMessage] = CoreActor("catalogue writer", backend, self)
+        self.ref = self.core.ref
         self._events = events
         self._store: Store = store
         self._pending: dict[str, ServerEntry] = {}
@@ -85,7 +84,6 @@ class CatalogueWriter(CoreActor[WriterMessage]):
             reply.send(None)
 
     def close(self, error: Exception) -> None:
-        super().close(error)
         for reply in self._waiting:
             reply.fail(error)
 

@@ -12,7 +12,7 @@ is still put to it with the error it was closed with: nobody waits for an actor 
 
 from __future__ import annotations
 
-from typing import Generic, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 import anyio.lowlevel
 
@@ -21,37 +21,43 @@ from ._mailbox import Mailbox
 from ._ref import Ref, Reply
 
 M = TypeVar("M")
+M_contra = TypeVar("M_contra", contravariant=True)
 
 BATCH = 64
 
 
-class CoreActor(Generic[M]):
-    """Subclass and give it `step`; `reset` is called before each (re)start, `after_batch` after each batch."""
+class Work(Protocol[M_contra]):
+    """What a core actor is there for. It holds a `CoreActor`, which calls it."""
 
-    name = "core"
-    bound = 65_536
-
-    def __init__(self, backend: Backend) -> None:
-        self.backend = backend
-        self.mailbox: Mailbox[M, M] = Mailbox(self.bound, self._ring)
-        self.ref: Ref[M] = Ref(self.name, self.mailbox, backend)
-        self.closed: Exception | None = None
-        self._bell = backend.waiter()
-
-    def step(self, message: M) -> None:
+    def step(self, message: M_contra) -> None:
         """Handle one message. Must not wait."""
-        raise NotImplementedError
-
-    def reset(self) -> None:
-        """Bring volatile state to where a fresh start needs it; the mailbox is kept."""
+        ...
 
     async def after_batch(self) -> None:
         """Effects that are worth doing once per batch."""
+        ...
+
+    def close(self, error: Exception) -> None:
+        """It is not coming back: answer everybody who was promised an answer."""
+        ...
+
+
+class CoreActor(Generic[M]):
+    """The mailbox and the owner task of one `Work`."""
+
+    def __init__(self, name: str, backend: Backend, work: Work[M], bound: int = 65_536) -> None:
+        self.name = name
+        self.backend = backend
+        self.mailbox: Mailbox[M, M] = Mailbox(bound, self._ring)
+        self.ref: Ref[M] = Ref(name, self.mailbox, backend)
+        self.closed: Exception | None = None
+        self._work = work
+        self._bell = backend.waiter()
 
     async def run(self) -> None:
         """The owner task. Ends by cancellation; raises what a step or `after_batch` raised."""
-        self.reset()
-        await self.after_batch()  # what a batch that crashed half-way has left undone
+        work = self._work
+        await work.after_batch()  # what a batch that crashed half-way has left undone
         while True:
             if not len(self.mailbox):
                 await self._bell.wait()
@@ -59,7 +65,7 @@ class CoreActor(Generic[M]):
             self._bell = self.backend.waiter()
             for message in self.mailbox.take(BATCH):
                 self._step_or_fail(message)
-            await self.after_batch()
+            await work.after_batch()
             if len(self.mailbox):  # else waiting for the bell is the checkpoint
                 await anyio.lowlevel.checkpoint()
 
@@ -68,6 +74,7 @@ class CoreActor(Generic[M]):
         self.closed = error
         for message in self.mailbox.take(len(self.mailbox)):
             _fail_reply(message, error)
+        self._work.close(error)
 
     def _ring(self) -> None:
         if self.closed is not None:
@@ -76,7 +83,7 @@ class CoreActor(Generic[M]):
 
     def _step_or_fail(self, message: M) -> None:
         try:
-            self.step(message)
+            self._work.step(message)
         except Exception as error:
             _fail_reply(message, error)
             raise

@@ -54,9 +54,7 @@ class Sync:
 RouterMessage = Learn | Define | Sync
 
 
-class Router(CoreActor[RouterMessage]):
-    name = "router"
-
+class Router:
     def __init__(
         self,
         backend: Backend,
@@ -66,7 +64,8 @@ class Router(CoreActor[RouterMessage]):
         settings: Settings,
         on_change: Callable[[ServerEntry], None],
     ) -> None:
-        super().__init__(backend)
+        self.core: CoreActor[RouterMessage] = CoreActor("router", backend, self)
+        self.ref = self.core.ref
         self._events = events
         self._on_change = on_change
         self._servers = dict(servers)
@@ -121,7 +120,6 @@ class Router(CoreActor[RouterMessage]):
         return True
 
     def close(self, error: Exception) -> None:
-        super().close(error)
         for reply in self._waiting:
             reply.fail(error)
 

@@ -59,12 +59,10 @@ class Ask:
     reply: Reply[int]
 
 
-class Counter(CoreActor[Any]):
-    name = "counter"
-    bound = 1 << 30
-
+class Counter:
     def __init__(self, expected: int) -> None:
-        super().__init__(current_backend())
+        self.core: CoreActor[Any] = CoreActor("counter", current_backend(), self, 1 << 30)
+        self.ref = self.core.ref
         self.seen = 0
         self.expected = expected
         self.done = trio.Event()
@@ -76,11 +74,17 @@ class Counter(CoreActor[Any]):
         elif self.seen == self.expected:
             self.done.set()
 
+    async def after_batch(self) -> None:
+        """Nothing to do."""
+
+    def close(self, error: Exception) -> None:
+        """Nobody was promised anything."""
+
 
 async def tell_ours(count: int) -> float:
     counter = Counter(count)
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(counter.run)
+        nursery.start_soon(counter.core.run)
         start = time.perf_counter()
         for number in range(count):
             counter.ref.tell(number)
@@ -93,7 +97,7 @@ async def tell_ours(count: int) -> float:
 async def ask_ours(count: int) -> float:
     counter = Counter(-1)
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(counter.run)
+        nursery.start_soon(counter.core.run)
         start = time.perf_counter()
         for _ in range(count):
             await counter.ref.ask(Ask)

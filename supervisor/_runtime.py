@@ -23,6 +23,7 @@ from anyio.abc import TaskStatus
 from ..actors import (
     CatalogueWriter,
     ConnectorFactory,
+    CoreActor,
     Define,
     EventStream,
     Flush,
@@ -210,7 +211,7 @@ class Runtime:
         tasks.start_soon(self.guard.watch, name="greenroom guard")
         tasks.start_soon(self.context.spawner.run, name="greenroom spawner")
         self._core_scopes: list[anyio.CancelScope] = []
-        for actor in (self.router, self.writer):
+        for actor in (self.router.core, self.writer.core):
             scope = anyio.CancelScope()
             self._core_scopes.append(scope)
             tasks.start_soon(_run_core, actor, events, scope, name=f"greenroom {actor.name}")
@@ -344,8 +345,8 @@ class Runtime:
         self.root.supervision.release()
         self._standing.release()
         self._visits.close()
-        self.writer.close(closed)
-        self.router.close(closed)
+        self.writer.core.close(closed)
+        self.router.core.close(closed)
         self.guard.close()
         self.context.events.close()
         tally = self.context.tally
@@ -371,7 +372,7 @@ def sole(group: BaseExceptionGroup[BaseException]) -> BaseException:
     )
 
 
-async def _run_core(actor: Router | CatalogueWriter, events: EventStream, scope: anyio.CancelScope) -> None:
+async def _run_core(actor: CoreActor[Any], events: EventStream, scope: anyio.CancelScope) -> None:
     with scope:
         await keep_running(actor, events)
 

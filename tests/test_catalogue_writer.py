@@ -43,7 +43,7 @@ def with_writer(
         events.listen(lambda event: notes.append(event.detail), [Kind.NOTE])
         writer = CatalogueWriter(loop_backend, events, store)
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(writer.run)
+            tasks.start_soon(writer.core.run)
             await body(writer, notes)
             tasks.cancel_scope.cancel()
 
@@ -131,7 +131,7 @@ def test_who_waits_for_a_flush_when_the_writer_closes_is_told(backend: str) -> N
         waiting, queued = Reply[None](loop_backend), Reply[None](loop_backend)
         writer.step(Flush(waiting))
         writer.ref.tell_system(Flush(queued))
-        writer.close(ZeroDivisionError("closed"))
+        writer.core.close(ZeroDivisionError("closed"))
         for reply in (waiting, queued):
             with pytest.raises(ZeroDivisionError, match="closed"), anyio.fail_after(1):
                 await reply.wait()

@@ -25,14 +25,12 @@ class Ask:
     reply: Reply[Any]
 
 
-class Echo(CoreActor[Any]):
+class Echo:
     """Answers a batch's asks after the batch, with all it was told."""
 
-    name = "echo"
-    bound = 1_000
-
     def __init__(self, backend: Any) -> None:
-        super().__init__(backend)
+        self.core: CoreActor[Any] = CoreActor("echo", backend, self, 1_000)
+        self.ref = self.core.ref
         self.said: list[str] = []
         self.batches = 0
         self.waiting: list[Reply[Any]] = []
@@ -50,6 +48,10 @@ class Echo(CoreActor[Any]):
             case other:
                 raise TypeError(other)
 
+    def close(self, error: Exception) -> None:
+        for reply in self.waiting:
+            reply.fail(error)
+
     async def after_batch(self) -> None:
         self.batches += 1
         waiting, self.waiting = self.waiting, []
@@ -64,7 +66,7 @@ def with_actor(
         actor = Echo(current_backend())
         async with anyio.create_task_group() as tasks:
             if runs:
-                tasks.start_soon(keep_running, actor, EventStream(actor.backend))
+                tasks.start_soon(keep_running, actor.core, EventStream(actor.core.backend))
             with anyio.fail_after(1000):
                 await body(actor, tasks)
             tasks.cancel_scope.cancel()
@@ -102,7 +104,7 @@ def test_a_full_mailbox_refuses_at_once_and_the_system_lane_never_does(backend: 
         with pytest.raises(MailboxFull):
             await actor.ref.ask(Ask)
         actor.ref.tell_system(Say("first"))
-        (first,) = actor.mailbox.take(1)
+        (first,) = actor.core.mailbox.take(1)
         assert first.text == "first"
 
     with_actor(backend, body, runs=False)
@@ -116,9 +118,9 @@ def test_an_ask_may_time_out_or_be_cancelled_and_harms_nobody(backend: str) -> N
         assert anyio.current_time() - start == pytest.approx(5.0)
         with anyio.move_on_after(1.0):
             await actor.ref.ask(Ask)
-        asks = [message for message in actor.mailbox.user if isinstance(message, Ask)]
+        asks = [message for message in actor.core.mailbox.user if isinstance(message, Ask)]
         assert [ask.reply.abandoned for ask in asks] == [True, True]
-        tasks.start_soon(keep_running, actor, EventStream(actor.backend))
+        tasks.start_soon(keep_running, actor.core, EventStream(actor.core.backend))
         assert await actor.ref.ask(Ask) == []
 
     with_actor(backend, body, runs=False)
@@ -147,7 +149,7 @@ def test_after_a_crash_the_mailbox_and_what_the_batch_owed_are_kept(backend: str
         await settle()
         actor.ref.tell(Say("crash"))
         actor.ref.tell(Say("after"))
-        tasks.start_soon(keep_running, actor, EventStream(actor.backend))
+        tasks.start_soon(keep_running, actor.core, EventStream(actor.core.backend))
         await settle()
         assert len(answers) == 1
         assert await actor.ref.ask(Ask) == ["after"]
@@ -161,7 +163,7 @@ def test_what_a_crashed_batch_owed_is_done_though_nobody_says_anything_more(back
             asking.start_soon(actor.ref.ask, Ask)
             await settle()
             actor.ref.tell(Say("crash"))
-            asking.start_soon(keep_running, actor, EventStream(actor.backend))
+            asking.start_soon(keep_running, actor.core, EventStream(actor.core.backend))
             await settle()
             assert actor.waiting == []
             asking.cancel_scope.cancel()
@@ -181,7 +183,7 @@ def test_who_never_stops_talking_keeps_nobody_from_his_turn(backend: str) -> Non
     async def main() -> None:
         actor = Chatty(current_backend())
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(actor.run)
+            tasks.start_soon(actor.core.run)
             actor.ref.tell(Say("once"))
             while len(actor.said) < 10_000:
                 await anyio.lowlevel.checkpoint()
@@ -209,7 +211,7 @@ def test_three_crashes_a_minute_are_survived_the_fourth_is_raised_and_everybody_
 
         async def supervise() -> None:
             with pytest.raises(CoreActorFailed, match="failed more than 3 times in 60s") as caught:
-                await keep_running(actor, EventStream(actor.backend))
+                await keep_running(actor.core, EventStream(actor.core.backend))
             failures.append(caught.value)
 
         async with anyio.create_task_group() as tasks:
@@ -240,7 +242,7 @@ def test_a_closed_actor_answers_at_once_whoever_asked_and_whoever_asks(backend: 
         async with anyio.create_task_group() as asking:
             asking.start_soon(ask)
             await settle()
-            actor.close(RuntimeError("over"))
+            actor.core.close(RuntimeError("over"))
         await ask()
 
     with_actor(backend, body, runs=False)

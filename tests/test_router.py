@@ -52,7 +52,7 @@ def with_router(backend: str, body: Callable[[Bench], Awaitable[None]]) -> None:
     async def main() -> None:
         bench = Bench(definitions("a", "b"))
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(bench.router.run)
+            tasks.start_soon(bench.router.core.run)
             await body(bench)
             tasks.cancel_scope.cancel()
 
@@ -221,10 +221,10 @@ def test_whatever_a_reader_could_see_is_announced(backend: str, more: dict[str, 
 def test_who_waits_for_the_index_when_the_router_closes_is_told(backend: str) -> None:
     async def main() -> None:
         router = Bench(definitions("a")).router
-        waiting, queued = Reply[Any](router.backend), Reply[Any](router.backend)
+        waiting, queued = Reply[Any](router.core.backend), Reply[Any](router.core.backend)
         router.step(Sync(waiting))
         router.ref.tell_system(Sync(queued))
-        router.close(ZeroDivisionError("closed"))
+        router.core.close(ZeroDivisionError("closed"))
         for reply in (waiting, queued):
             with pytest.raises(ZeroDivisionError, match="closed"), anyio.fail_after(1):
                 await reply.wait()
