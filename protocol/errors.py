@@ -4,8 +4,8 @@ One root, `GreenroomError`. Every error has a `code` (the machine's word, stable
 server it is about where there is one, and a message that tells a person the next step. An error that ends a call is a
 `CallError` and says how far the request got (`Reach`): that is what decides whether it may be sent again.
 
-All that a call, or another request, raises is a `CallError`: also a name that nobody has. Errors of use that are not
-about a call (a room opened twice) are `UsageError`s all the same.
+Everything that a call or another request raises is a `CallError`, even for an unknown name. Wrong use that is not
+about a call (a room opened twice) is a `UsageError` too.
 
 Families: *yours* (`ConfigError`, `UsageError` and below), *not now* (`Unavailable`, `Busy`, `ServerDown`,
 `NeedsAuth`, `Drained`, `RoomClosed`), *theirs* (`ConnectFailed`, `ServerLost`, `CallTimeout`, `RemoteError`,
@@ -30,14 +30,14 @@ class Reach(enum.StrEnum):
 
     @property
     def words(self) -> str:
-        """What a failed call's text says of it, once, as a part of a sentence."""
+        """The reach as part of a sentence, for the text of a failed call."""
         return "the call was not sent" if self is Reach.NOT_SENT else "the call was sent and may have run"
 
 
 class GreenroomError(Exception):
     """Root of everything Greenroom raises on purpose."""
 
-    code: str = "error"  # the machine's word; a class default, refined on an instance where one class has two
+    code: str = "error"  # for programs; a class has a default, and an instance may have another one
 
     @property
     def message(self) -> str:
@@ -45,7 +45,7 @@ class GreenroomError(Exception):
         return str(self)
 
     def as_dict(self) -> dict[str, Any]:
-        """All that is known of it, for a log or an answer in JSON: `code`, `message`, and every field it has."""
+        """The error as a dict, for a log or an answer in JSON: `code`, `message`, and all its fields."""
         fields = {name: _plain(value) for name, value in vars(self).items() if name[0] != "_"}
         return {"code": self.code, "message": self.message, **fields}
 
@@ -64,7 +64,7 @@ class GreenroomError(Exception):
 
 
 def _printable(text: str) -> str:
-    """Text that any output can say: half a character, as JSON can escape it, is shown as its escape."""
+    """Text that any output can show: half a character, which JSON can escape, is shown as its escape."""
     return text.encode("utf-8", "backslashreplace").decode()
 
 
@@ -137,7 +137,7 @@ _MOST_NAMES: Final = 60
 
 
 def some_of(names: Sequence[str]) -> str:
-    """The names, separated by commas; not all, where a mistake would be answered with a catalogue."""
+    """The names, separated by commas. Of many names only the first are listed, and the number of the others."""
     more = len(names) - _MOST_NAMES
     return ", ".join(names[:_MOST_NAMES]) + (f" and {more} more" if more > 0 else "")
 
@@ -154,7 +154,7 @@ class UnknownServer(UsageError):
 
 
 class UnknownTool(UsageError):
-    """No tool answers to that name."""
+    """No tool has that name."""
 
     code = "tool_not_found"
 
@@ -166,7 +166,7 @@ class UnknownTool(UsageError):
 
 
 class UnknownPrompt(UsageError):
-    """No prompt answers to that name."""
+    """No prompt has that name."""
 
     code = "prompt_not_found"
 
@@ -188,7 +188,7 @@ class UnknownResource(UsageError):
 
 
 class AmbiguousTool(UsageError):
-    """More than one tool (prompt, resource) answers to that name; nothing was called."""
+    """More than one tool (prompt, resource) has that name; nothing was called."""
 
     code = "ambiguous_tool"
 
@@ -216,7 +216,7 @@ class RpcRefusal(GreenroomError):
 
 
 class BadArguments(CallError):
-    """The arguments cannot be sent at all: they are no JSON. Not sent."""
+    """The arguments cannot be sent, because they cannot be written as JSON. Not sent."""
 
     code = "invalid_request"
 
@@ -281,7 +281,7 @@ class SessionNeeded(CallError):
 
 
 class TaskNeeded(CallError):
-    """The tool runs only as a task, and tasks are not carried. Not sent."""
+    """The tool runs only as a task, and tasks are not supported. Not sent."""
 
     code = "task_needed"
 
@@ -368,7 +368,7 @@ class RemoteError(CallError):
 
 
 class InputRefused(CallError):
-    """The server needs more from its client before it can answer, and was not given it."""
+    """The server needs more input from its client before it can answer, and did not get it."""
 
     code = "input_refused"
 

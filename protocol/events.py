@@ -1,12 +1,12 @@
 """Events: one ordered stream that the log, the metrics, the status page, the trace and the tests all read.
 
-Every transition, every policy decision and every call (accepted, sent, ended) is one event. Each sort of event is a
-class that says in fields what happened; `detail` is the same in words, made from the fields, here and nowhere else.
-Whoever judges or counts reads the fields. `words` is the one field that holds somebody else's text: what a server, a
-library or the system said, without secrets.
+Every transition, every policy decision and every call (accepted, sent, ended) is one event. Each kind of event is a
+class whose fields say what happened. `detail` says the same in words; it is made from the fields, and only here.
+Programs read the fields. Only the field `words` holds somebody else's text: what a server, a library or the system
+said, without secrets.
 
-The sequence number counts every event of a room without gaps, whoever listens; `at` is the room's monotonic time in
-seconds.
+The sequence number counts every event of a room without gaps, even if nobody listens. `at` is the room's monotonic time
+in seconds.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from .start import Place
 
 
 class Kind(enum.Enum):
-    """What a reader of the stream may ask for; each class of events is of one kind."""
+    """The kinds that a reader of the stream can choose from; each class of events has one kind."""
 
     TRANSITION = "transition"
     STEP = "step"  # a connecting server got further
@@ -36,7 +36,8 @@ class Kind(enum.Enum):
 
 @attrs.frozen
 class Event:
-    """What all events say. `address` is None for what concerns the room; `incarnation` is 0 where it is none's."""
+    """The fields of all events. `address` is None if the event concerns the room; `incarnation` is 0 if it concerns
+    none."""
 
     kind: ClassVar[Kind]
 
@@ -64,7 +65,7 @@ class Event:
 
 @attrs.frozen(kw_only=True)
 class Transition(Event):
-    """A server went from one state of its lifecycle to the next. On its way out it says why."""
+    """A server went from one state of its lifecycle to the next. When it is ending, the event says why."""
 
     kind: ClassVar[Kind] = Kind.TRANSITION
 
@@ -102,7 +103,8 @@ class Step(Event):
 
 @attrs.frozen(kw_only=True)
 class StartMoved(Event):
-    """A start came to another place on its way to a connection: what it waits for there, or what it has now."""
+    """A start has come to another place on its way to a connection. The place says what it waits for, or what it
+    has."""
 
     kind: ClassVar[Kind] = Kind.START
 
@@ -117,7 +119,7 @@ class StartMoved(Event):
 
 
 class GateMove(enum.Enum):
-    """What a server's gate was told, and now is."""
+    """What happened to a server's gate."""
 
     FAILED = "failed"  # one more connect failure, or death
     SILENT = "silent"  # one more call was not answered, and nothing else was heard
@@ -140,7 +142,7 @@ _GATE_WORDS = {
 
 @attrs.frozen(kw_only=True)
 class GateDecision(Event):
-    """A server's gate, or a session's, was shut, opened or half opened. `cause`: of the ending it follows from."""
+    """The gate of a server or a session was shut, opened or half opened. `cause`: of the ending that led to it."""
 
     kind: ClassVar[Kind] = Kind.DECISION
 
@@ -184,7 +186,7 @@ class EndDecision(Event):
 
 @attrs.frozen(kw_only=True)
 class Eviction(Event):
-    """The pool took a server's slot."""
+    """The pool took the slot of an idle server."""
 
     kind: ClassVar[Kind] = Kind.DECISION
     cause: ClassVar[Cause] = Cause.EVICTED
@@ -248,7 +250,7 @@ class CallEnded(CallEvent):
 
 @attrs.frozen(kw_only=True)
 class CatalogueChanged(Event):
-    """What is known of a server is not what it was."""
+    """The known tools, resources or prompts of a server have changed."""
 
     kind: ClassVar[Kind] = Kind.CATALOGUE
 
@@ -262,7 +264,7 @@ class NoteCode(enum.Enum):
 
     ODD = "odd"  # the server does what it should not: junk, late answers, what does not fit
     INSTALLING = "installing"
-    UNREAD = "unread"  # something of it could not be had: its lists, updates of its resources
+    UNREAD = "unread"  # some of its data could not be read: its lists, updates of its resources
     REFUSED_BY_CLIENTS = "refused by clients"  # a definition that many clients would not take
     CONFIGURATION = "configuration"
     CATALOGUE_FILE = "catalogue file"
@@ -288,6 +290,6 @@ class Note(Event):
 
 @attrs.frozen
 class Lagged:
-    """Stands in a slow subscriber's stream for the `missed` events that were dropped to keep the room going."""
+    """Takes the place of the `missed` events that were dropped from the stream of a slow subscriber."""
 
     missed: int

@@ -2,12 +2,12 @@
 
 JavaScript cuts strings between the two halves of an emoji, and its JSON then holds half of a surrogate pair as an
 escape (`\\ud83d`). RFC 8259 allows that, our decoder refuses it, and so do many others. A program's arguments and file
-names bring halves of their own (PEP 383). The rule everywhere: what a server says and we only pass on stays as it came;
-in what we read or write ourselves, and in what goes to a server, U+FFFD takes the place of each half. (Servers and
-clients of the SDK in Python leave a message with a half in it unanswered.) An id is echoed as it came. Bytes that are
-no UTF-8 are no JSON either, so they are replaced where they come in, also in what only passes.
+names bring halves of their own (PEP 383). The rule everywhere: data of a server that we only pass on stays unchanged.
+In data that we read or write ourselves, and in data for a server, U+FFFD replaces each half. (Servers and clients of
+the Python SDK do not answer a message with a half in it.) An id is echoed unchanged. Bytes that are not UTF-8 are not
+JSON either, so they are replaced as they come in, even in data that is only passed on.
 
-Nothing here is called before a decoder or an encoder has refused, so plain text costs nothing.
+These functions are called only after a decoder or an encoder has refused a text, so plain text costs nothing.
 """
 
 from __future__ import annotations

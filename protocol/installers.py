@@ -1,8 +1,8 @@
 """Commands that may have to install a server before they run it: `npx`, `uvx`, `docker run` and their like.
 
-Told by the name of the command alone, so it can be asked of a definition and of nothing else. Taking a plain program
-for an installer costs little (more patience while it shows that it works); the other way round a first start is killed
-in the middle.
+Only the command's name and arguments decide, so a definition is enough to tell. If a plain program is mistaken for an
+installer, little is lost: it gets more time while it shows progress. If an installer is mistaken for a plain program,
+its first start is killed in the middle.
 """
 
 from __future__ import annotations

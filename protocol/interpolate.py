@@ -1,16 +1,16 @@
 """Environment references in configuration values: `${VAR}`, `${VAR:-default}`, `$env:VAR`, `{env:VAR}`, and
 `~`.
 
-The text in a file stays as it was written: a definition carries references, never what they stand for, so
-that a printed configuration, a log line or a cache entry cannot hold a secret of the environment. They are
-expanded where a process is started or a request is built (and for the hash), with the environment handed in.
+The text in a file stays as it was written. A definition holds references and never their values, so no printed
+configuration, log line or cache entry can hold a secret of the environment. References are expanded when a process is
+started or a request is built (and for the hash), with the environment as an argument.
 
-One pass, from left to right: what a variable holds is never read as a reference again, so a value cannot
-smuggle in another one. (Replacing one spelling after the other, as the originals do, allows just that.) As in
-a shell, the default of `${VAR:-default}` stands in for an unset and for an empty variable; it holds no `}`.
+There is one pass, from left to right. The value of a variable is never read as a reference again, so a value cannot
+smuggle in another reference. As in a shell, the default of `${VAR:-default}` is used for an unset and for an empty
+variable; it contains no `}`.
 
-An unset variable becomes the empty string and is reported. In a URL it is an error instead, naming all that
-lack, before any request is made: half a URL leads to somebody else's endpoint.
+An unset variable becomes the empty string and is reported. In a URL it is an error, which names all missing variables
+before any request is made, because half a URL leads to somebody else's endpoint.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _CONTROL_WORDS: Final = "a line break or another control character"
 
 @attrs.frozen
 class Expanded:
-    """A definition with nothing left to expand, and what was missing on the way (none of it fatal)."""
+    """An expanded definition, and the variables that were missing (none of them fatal)."""
 
     definition: ServerDefinition
     problems: tuple[Problem, ...] = ()
@@ -50,12 +50,12 @@ def has_reference(text: str) -> bool:
 
 
 def without_references(text: str) -> str:
-    """`text` with its references cut out; one with a default stays, for the default may be a secret."""
+    """`text` without its references. One with a default stays, because the default may be a secret."""
     return _replaced(text, lambda match: "" if match["default"] is None else match[0])
 
 
 def with_defaults(text: str, shown: Callable[[str], str]) -> str:
-    """`text` with every default that is not empty as `shown` makes it; the references stay."""
+    """`text` with every default that is not empty replaced by `shown(default)`; the references stay."""
 
     def of(match: re.Match[str]) -> str:
         return (
@@ -104,7 +104,7 @@ def expand_definition(definition: ServerDefinition, environ: Mapping[str, str]) 
     """
     expanded = expanded_fields(definition, environ)
     changed = {name: value for name, value in expanded.items() if value != getattr(definition, name)}
-    if not changed:  # most refer to nothing, and there may be thousands
+    if not changed:  # most definitions have no references, and there may be thousands
         return Expanded(definition, tuple(_missing_problems(definition, environ)))
     return Expanded(attrs.evolve(definition, **changed), tuple(_missing_problems(definition, environ)))
 
@@ -137,7 +137,7 @@ def url_problem(url: str) -> str | None:
 
 
 def _may_refer(text: str) -> bool:
-    """A look that costs little: nearly no text does."""
+    """A cheap test, for nearly no text has references."""
     return "$" in text or "{env:" in text
 
 

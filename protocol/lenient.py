@@ -1,7 +1,7 @@
-"""Decoding JSON in which there are half characters (`protocol/halves`): tried as it is, then mended.
+"""Decode JSON with half characters (`protocol/halves`): first unchanged, and after a failure mended.
 
-What is decoded has U+FFFD in their place. What stays bytes is given as it came: mending keeps every length, so each
-part is found again where it was.
+Decoded values have U+FFFD in place of halves. Parts that stay bytes are returned unchanged: mending keeps every length,
+so each part is at the same position in the original.
 """
 
 from __future__ import annotations

@@ -7,14 +7,14 @@ Two rules, after h11's state file:
 2. This file knows no clock, no loop, no process and no policy. What has to *happen* comes back as effects; the
    actor performs them at its edge. Who decides what follows `CLOSED` is the supervisor.
 
-There is one way out. Every ending, good or bad, passes through `DRAINING`, and `GONE` is announced only when
-nothing of the process tree is left; so a slot freed by `GONE` is truly free, and an incarnation is never
-half-dead. Draining with calls in flight waits for them until a deadline; draining without any goes straight to
-stopping the tree. `Life.stopping` records that the tree has been told, so it is told exactly once.
+There is one way out. Every ending, good or bad, passes through `DRAINING`. `GONE` is announced only when nothing of the
+process tree is left, so a slot freed by `GONE` is truly free, and no incarnation is half-dead. Draining waits for calls
+in flight until a deadline; without such calls it stops the tree at once. `Life.stopping` records that the tree has been
+told to stop, so it is told exactly once.
 
-Requests that *join* what is going on are no events and have no row: connecting while connecting waits for the same
-attempt. `READY` and `FAILED` of an attempt that is already being left are late messages, not events: `is_late`
-names them and the actor drops them. Everything else the table lacks is a bug, and raises with nothing changed.
+Requests that *join* something under way are not events and have no row: a connect during another connect waits for the
+same attempt. `READY` and `FAILED` of an attempt that is already ending are late messages, not events: `is_late` tells,
+and the actor drops them. Any other event that the table lacks is a bug; it raises and changes nothing.
 
 The diagram in the docs, the exhaustive test and the model of the property tests are made from `TABLE`.
 """
@@ -53,14 +53,14 @@ class Trigger(enum.Enum):
 
 
 class Means(enum.Flag):
-    """What follows from a cause, whoever asks."""
+    """What a cause means, for every part of the program."""
 
     NOTHING = 0
     FAILED = enum.auto()  # it failed by itself: the gate and the restart intensity may count it
-    NO_START = enum.auto()  # an attempt to connect failed: who waits for it is told so
+    NO_START = enum.auto()  # an attempt to connect failed, and everybody who waits for it is told
     REQUEUES = enum.auto()  # a call that never reached the server may wait for the next incarnation
-    KEEPS_NAMES = enum.auto()  # who asked for the connection by name gets the next one
-    KEEPS_VISITS = enum.auto()  # a visit that has not learned what the server has is tried again
+    KEEPS_NAMES = enum.auto()  # a caller that asked for the connection by name gets the next one
+    KEEPS_VISITS = enum.auto()  # a visit that has not learned the server's tools is repeated
     FINAL = enum.auto()  # calls are refused from now on, instead of waiting for a next incarnation
     TAKEN_DOWN = enum.auto()  # somebody took the server down on purpose
 
@@ -97,12 +97,12 @@ class Cause(enum.Enum):
 
 
 class Reason(enum.Enum):
-    """Why, more closely than a `Cause` says it; a code for programs. What follows depends on the cause alone."""
+    """A more exact reason than the `Cause`; a code for programs. Only the cause decides what follows."""
 
     # A lost connection.
     DIED = "died"
-    EXPIRED = "session expired"  # it lives, and has forgotten us: no death
-    NEEDS_AUTH = "needs auth"  # it lives, and wants a login
+    EXPIRED = "session expired"  # the server lives but has forgotten our session: this is not a death
+    NEEDS_AUTH = "needs auth"  # the server lives but wants a login
     UNRESPONSIVE = "unresponsive"  # its calls were not answered, and nothing else was heard
     UNHEALTHY = "unhealthy"  # it failed its health check
     CANCELLED = "cancelled"  # the task that owned the connection was cancelled
@@ -185,7 +185,7 @@ TABLE: Final[Mapping[State, Mapping[Trigger, State]]] = MappingProxyType(
 
 
 class IllegalTransition(AssertionError):
-    """An event the table lacks: a bug of ours, never a server's."""
+    """An event that the table lacks: always our bug, never a server's."""
 
     def __init__(self, state: State, trigger: Trigger) -> None:
         super().__init__(f"the lifecycle has no {trigger.value!r} in {state.value!r}")
@@ -195,7 +195,7 @@ class IllegalTransition(AssertionError):
 
 @attrs.frozen
 class Ending:
-    """Why an incarnation is being left. `words` is what a server, a library or the system said of it."""
+    """Why an incarnation ends. `words`: what a server, a library or the system said about it."""
 
     cause: Cause
     words: str = ""
@@ -204,11 +204,11 @@ class Ending:
 
     @property
     def detail(self) -> str:
-        """The cause more closely, in words for a person."""
+        """The exact reason, in words for a person."""
         return self.words or words_of(self.reason, self.seconds)
 
     def stronger(self, other: Ending | None) -> Ending:
-        """The one that outlives a meeting of two; the earlier one when they are equals."""
+        """The stronger of two endings; the earlier one when they are equally strong."""
         if other is None or _STRENGTH[self.cause] > _STRENGTH[other.cause]:
             return self
         return other
@@ -229,7 +229,7 @@ class Life:
 
 
 def is_late(life: Life, trigger: Trigger) -> bool:
-    """True for a message about an attempt that is already being left: drop it, it is not an event."""
+    """True for a message about an attempt that is already ending: drop it, it is not an event."""
     return trigger in (Trigger.READY, Trigger.FAILED) and life.state in (State.DRAINING, State.CLOSED)
 
 
@@ -241,11 +241,11 @@ def step(
     deadline: float | None = None,
     in_flight: int = 0,
 ) -> tuple[Life, tuple[Effect, ...]]:
-    """One move: the next life, and what has to be done about it.
+    """One step: the next life, and the effects to carry out.
 
-    `ending` is required by every trigger that leaves (`STOP`, `DRAIN`, `LOST`, `FAILED`); `deadline` (absolute) by
-    `DRAIN`; `in_flight` is how many calls the connection still owes an answer. Raises `IllegalTransition` for what
-    the table lacks, with nothing changed.
+    `ending` is required by every trigger that ends it (`STOP`, `DRAIN`, `LOST`, `FAILED`), `deadline` (absolute) by
+    `DRAIN`. `in_flight` is the number of calls without an answer. Raises `IllegalTransition`, and changes nothing, when
+    the table lacks the event.
     """
     target = TABLE[life.state].get(trigger)
     if target is None:
@@ -265,7 +265,7 @@ def step(
 
 
 def settle(life: Life) -> tuple[Life, tuple[Effect, ...]]:
-    """The last call in flight has ended. Draining goes on to stopping the tree; elsewhere nothing follows."""
+    """The last call in flight has ended. In draining, the tree is stopped now; in other states nothing follows."""
     if life.state is not State.DRAINING or life.stopping:
         return life, ()
     return attrs.evolve(life, stopping=True), (Effect.STOP_TREE,)

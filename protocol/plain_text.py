@@ -1,9 +1,9 @@
 """Text from outside, as a person may be shown it.
 
-What servers, clients and files say ends on terminals: in tables, log lines, errors. There some characters are commands:
-they colour, delete, move the cursor, set the clipboard, or turn the order of what follows, so that a line reads as
-another one. Whatever is shown to a person passes by here, and loses them. What goes to programs keeps its characters;
-in JSON those that are not seen are escaped.
+Text of servers, clients and files is shown on terminals: in tables, log lines, errors. There some characters are
+commands. They colour, delete, move the cursor, set the clipboard, or reverse the order of the text, so that a line
+reads as another one. All text that is shown to a person passes through here and loses these characters. Text for
+programs keeps them; in JSON, invisible ones are written as escapes.
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ _UNSEEN: Final = re.compile(
 
 
 def printable(text: str) -> str:
-    """`text` without what a terminal obeys or hides; its lines stay lines."""
+    """`text` without characters that a terminal obeys or hides; line breaks stay."""
     if text.isascii() and text.isprintable():
         return text
     return _UNSEEN.sub("", _BREAK.sub("\n", _SEQUENCE.sub("", text)))
 
 
 def one_line(text: str, most: int = LONGEST) -> str:
-    """The same on one line, where the next line says something else, and at most `most` characters of it."""
+    """The same on one line, at most `most` characters long."""
     head = text if len(text) <= 8 * most else text[: 8 * most]
     line = " ".join(printable(head).split())
     return line if len(line) <= most and head is text else f"{line[: most - 1]}…"
 
 
 def seen_in_json(text: str) -> str:
-    """JSON whose strings show what they hold: the characters that are not seen as escapes. The value is the same."""
+    """JSON in which invisible characters are written as escapes. Its value is the same."""
     return _UNSEEN.sub(lambda unseen: json.dumps(unseen[0])[1:-1], text)

@@ -1,7 +1,7 @@
 """What a request brings back: the server's own result, untouched, with a few ways to read it.
 
-Each is the decoded result object in `raw`, in which nothing is dropped, renamed or validated, and a few properties that
-read it leniently: what is not there, or is nonsense, reads as empty.
+Each has the decoded result object in `raw`, in which nothing is dropped, renamed or validated, and a few properties
+that read it leniently: a missing or senseless value reads as empty.
 """
 
 from __future__ import annotations
@@ -59,12 +59,12 @@ class ToolResult:
         max_lines: int | None = None,
         save: Callable[[str], object] | None = None,
     ) -> list[dict[str, Any]]:
-        """The content blocks that the `mcp` tool would show to a model: text and images only, everything else said in
-        words, and of a failed tool what it had expected.
+        """The content blocks that the `mcp` tool would show to a model: only text and images; everything else is
+        described in words. If the tool failed, they also say which parameters it expects.
 
-        Text beyond `max_bytes` of UTF-8 or `max_lines` (default: 51,200 and 2,000; 0 = no limit) is cut, and its end
-        says so. `save(text)` is then given the whole, and returns where it is kept: the text names it. An `OSError` of
-        its own is told in the text.
+        Text beyond `max_bytes` of UTF-8 or `max_lines` (default: 51,200 and 2,000; 0 = no limit) is cut, and the last
+        line says so. Then `save(text)` gets the whole text and returns the place where it is kept, which the last line
+        names. If it raises `OSError`, the last line says that.
         """
         from .content import MAX_BYTES, MAX_LINES
         from .shown import shown
@@ -150,7 +150,7 @@ class Completion:
 
     @property
     def total(self) -> int | None:
-        """How many there are in all, if the server says."""
+        """The total number of values, if the server says it."""
         total = self._said.get("total")
         return total if isinstance(total, int) else None
 

@@ -4,12 +4,11 @@ One line a property, in the schema's own order:
 
     name (type) *required* - description [minLength: 1] [default: "x"]
 
-and what is inside it (properties, items, alternatives with something inside) two further in. A schema is a
-server's word and may be any JSON at all: what makes no sense is left out, never an error. References within
-the schema are followed, since most generators write nested objects so. Text and work stay in proportion:
-nesting, alternatives and references are bounded, a reference is not opened inside itself, and after
-`MAX_LINES` the text says that there is more. Without these bounds twenty lines of schema can refer to each
-other a million times.
+Inner parts (properties, items, alternatives with parts of their own) are indented by two more. A schema comes from a
+server and may be any JSON. Parts that make no sense are left out and never an error. References within the schema are
+followed, since most generators use them for nested objects. Text and work are bounded: nesting, alternatives and
+references have limits, a reference is not opened inside itself, and after `MAX_LINES` the text says that there is more.
+Without these bounds, twenty lines of schema can refer to each other a million times.
 """
 
 from __future__ import annotations
@@ -44,10 +43,10 @@ _OPEN: Final = ("anyOf", "oneOf", "allOf", "$ref", "patternProperties", "additio
 
 
 def parameters_text(schema: object, indent: str = "") -> str:
-    """What stands under `Parameters:`, each line after `indent`. Never raises, whatever `schema` is.
+    """The text below `Parameters:`, each line with `indent` in front. Never raises, whatever `schema` is.
 
-    `(no schema)` for what is none, `(no parameters)` for one without properties, `(complex schema)` for one
-    that says it otherwise than by properties.
+    `(no schema)` if it is not a schema, `(no parameters)` if it has no properties, `(complex schema)` if it describes
+    the parameters in another way.
     """
     if not isinstance(schema, Mapping):
         return f"{indent}(no schema)"

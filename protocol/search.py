@@ -1,9 +1,9 @@
 """Search: which tools answer a query, best first, a page at a time.
 
-It runs on the index alone, so it finds the tools of servers that are not running. The words of a query are
-joined by *or*: whatever matches any of them is listed, and how many matched only ranks (`_ranking` has the
-formula). Matching by pattern is the same door with the caller's own test, because a pattern engine that is
-safe against hostile patterns is not in the standard library.
+It uses only the index, so it finds tools of servers that are not running. The words of a query are joined by *or*: a
+tool that matches any word is listed, and the number of matching words only ranks (`_ranking` has the formula). A search
+by pattern takes the caller's own test, because the standard library has no pattern engine that is safe against hostile
+patterns.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ MAX_QUERY: Final = 1_000  # characters of a query that are read
 
 @attrs.frozen
 class Match:
-    """A tool that was found; `score` is 0 where nothing was ranked."""
+    """A tool that was found; `score` is 0 in an unranked search."""
 
     target: Target
     score: int = 0
@@ -44,10 +44,10 @@ class SearchPage:
 def search(
     index: Index, query: str, *, server: str | None = None, limit: int = PAGE, offset: int = 0
 ) -> SearchPage:
-    """The tools that match any word of `query`, best first, equals by name; only those of `server`, if given.
+    """The tools that match any word of `query`, best first, and by name when equally good; of `server`, if given.
 
-    A blank query finds nothing, but with a `server` lists all it has. A limit below 1 counts as 1, a
-    negative offset as 0.
+    A blank query finds nothing, but with a `server` it lists all tools of that server. A limit below 1 counts as 1, and
+    a negative offset as 0.
     """
     if not query.strip():
         return _page(index.tools(server) if server is not None else (), limit, offset)

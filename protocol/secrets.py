@@ -1,13 +1,14 @@
-"""What must not be shown: the secrets that are known, in whatever text they turn up, and the login in any URL.
+"""Removes secrets from texts: all known secrets, and the login in any URL.
 
-A secret leaves in texts that are not ours: an HTTP library quotes the header that it cannot send, a program prints the
-address that it cannot reach. How such a text looks nobody can foresee, but what must not stand in it is known: what the
-definition of its server resolves to (`secrets_of` in `_config_redact`), and what our own environment holds under the
-name of a secret. So every text that servers, libraries and systems say about a failure passes by here, once, on its
-way into errors and events. Results do not: they are the server's own words to whoever asked, and are not looked at.
+A secret can leak in texts that are not ours: an HTTP library quotes a header that it cannot send, or a program prints
+an address that it cannot reach. Nobody can foresee the form of such a text, but the secrets are known: the values that
+the server's definition resolves to (`secrets_of` in `_config_redact`), and the variables of our own environment whose
+name is that of a secret. So every text of a server, a library or the system about a failure passes through here, once,
+on its way into errors and events. Results do not: they are what the caller asked the server for, and are not looked
+at.
 
-A secret is found as it is, and as programs quote it: escaped, percent-encoded, cut short. One of less than six
-characters cannot be told from ordinary text, and is left.
+A secret is found unchanged and as programs quote it: escaped, percent-encoded, cut short. A secret of less than six
+characters cannot be told from ordinary text, so it stays.
 """
 
 from __future__ import annotations
@@ -23,9 +24,9 @@ from urllib.parse import quote, unquote
 import attrs
 
 REDACTED: Final = "***"
-LEAST: Final = 6  # characters of a secret that is looked for
-_ANCHOR: Final = 12  # characters by which a longer one is found, so that its beginning is, too
-_STUB: Final = 4  # characters of one at the very end of a text, where it was cut off
+LEAST: Final = 6  # characters that a secret must have to be looked for
+_ANCHOR: Final = 12  # a longer secret is found by its first characters, even if it is cut off later
+_STUB: Final = 4  # this many characters of a secret are recognised at the end of a text that was cut
 _CUT: Final = re.compile(r"\"?…|\Z")
 _LOGIN: Final = re.compile(r"(?<=://)[^\s/?#'\"<>]{1,256}@")
 SECRET_WORD: Final = re.compile(
@@ -45,22 +46,22 @@ def without_logins(text: str) -> str:
 
 
 def in_words(error: BaseException) -> str:
-    """An exception that is not ours, for a text of ours: its kind, and what it says. Never its `repr`, which shows what
-    it was made from: a UnicodeEncodeError the whole of what cannot be encoded."""
+    """The kind and the text of somebody else's exception, for use in our texts. Never its `repr`, which may show data:
+    that of a UnicodeEncodeError shows the whole text that could not be encoded."""
     said = str(error).strip()
     return f"{type(error).__name__}: {said}" if said else type(error).__name__
 
 
 @attrs.frozen
 class Hidden:
-    """One value that is not to be seen, and under what name it stands."""
+    """One value that must not be shown, and its name."""
 
     name: str
     value: str = attrs.field(repr=False)
 
 
 class Secrets:
-    """Known secrets, and the texts without them. `others`: those that hold everywhere."""
+    """Known secrets; removes them from texts. `others`: secrets that are removed everywhere."""
 
     __slots__ = ("_others", "_spellings", "_stubs")
 
@@ -74,7 +75,7 @@ class Secrets:
         return f"<Secrets: {len(self._spellings)} spellings>"
 
     def learn(self, found: Iterable[Hidden]) -> None:
-        """Know these from now on, too. The longest are looked for first, for one may be a part of another."""
+        """Add these. The longest are looked for first, because one may be part of another."""
         told = {spelling for each in found for value in _values(each) for spelling in _spellings(value)}
         if not told <= self._spellings.keys():
             longest_first = sorted(told | self._spellings.keys(), key=len, reverse=True)
@@ -86,12 +87,12 @@ class Secrets:
         return without_logins(self._without_known(text)) if text else text
 
     def stand_in(self, text: str) -> bool:
-        """Whether `text` may have to be changed: a look that costs large ones little."""
+        """Whether `text` may have to be changed: a quick test, even for long texts."""
         found = "://" in text or any(anchor in text for anchor in self._spellings.values())
         return found or (self._others is not None and self._others.stand_in(text))
 
     def without_any(self, value: Any) -> Any:
-        """A JSON value, every text in it without them."""
+        """A JSON value with the secrets removed from every text in it."""
         if isinstance(value, str):
             return self.without(value)
         if isinstance(value, Mapping):
@@ -105,7 +106,7 @@ class Secrets:
         return any(stub in end for stub in self._stubs)
 
     def _without_stubs(self, text: str) -> str:
-        """Where a text was cut, without the few characters that a secret begins with."""
+        """The text without the first few characters of a secret at places where it was cut."""
         parts: list[str] = []
         done = 0
         for cut in _CUT.finditer(text):
@@ -130,7 +131,7 @@ class Secrets:
 
 
 class KnownSecrets:
-    """The secrets of a room, by the server whose they are. `everywhere`: those that are nobody's in particular."""
+    """The secrets of a room, by server. `everywhere`: secrets that belong to no particular server."""
 
     def __init__(self, everywhere: Iterable[Hidden] = ()) -> None:
         self._everywhere = Secrets(everywhere)
@@ -138,7 +139,7 @@ class KnownSecrets:
         self._seen: dict[str, object] = {}
 
     def learn(self, server: str, definition: object, find: Callable[[], Iterable[Hidden]]) -> None:
-        """A server is about to be met by this definition. What an earlier one held stays known."""
+        """A server is about to be started by this definition. The secrets of an earlier definition stay known."""
         if self._seen.get(server) is not definition:
             self._seen[server] = definition
             if server not in self._of:
@@ -146,19 +147,19 @@ class KnownSecrets:
             self._of[server].learn(find())
 
     def of(self, server: str | None) -> Secrets:
-        """Those that a text about this server may not show."""
+        """The secrets that a text about this server must not show."""
         return self._everywhere if server is None else self._of.get(server, self._everywhere)
 
 
 def of_environment(environ: Mapping[str, str]) -> list[Hidden]:
-    """What our environment holds under the name of a secret, and the logins of the URLs in it."""
+    """The variables of our environment with the name of a secret, and the logins of URLs in other variables."""
     found = [Hidden(name, value) for name, value in environ.items() if SECRET_WORD.search(name)]
     logins = ((name, _LOGIN.search(value)) for name, value in environ.items() if "://" in value)
     return [*found, *(Hidden(f"the login in {name}", login[0][:-1]) for name, login in logins if login)]
 
 
 def _without_most_of(text: str, spelling: str, anchor: str) -> str:
-    """`text` without what stands in it of a `spelling` that was cut off in its second half."""
+    """`text` without a `spelling` of a secret that was cut off in its second half."""
     parts: list[str] = []
     least = max(len(anchor), len(spelling) // 2)
     done, at = 0, text.find(anchor)
@@ -179,7 +180,7 @@ def _common(text: str, at: int, spelling: str) -> int:
 
 
 def _values(hidden: Hidden) -> set[str]:
-    """What of a hidden value is secret: without its scheme, line by line, a login by its password."""
+    """The secret parts of a hidden value: without its scheme, each line by itself, the password of a login."""
     text = hidden.value.strip()
     bare = _SCHEME.sub("", text, count=1) if _SCHEME.match(text) else text
     found = {bare, *bare.splitlines()}
@@ -191,8 +192,8 @@ def _values(hidden: Hidden) -> set[str]:
 
 
 def _is_telling(value: str, name: str) -> bool:
-    """Whether its absence would not spoil ordinary texts. Under the name of a secret whatever is long enough is; under
-    another no plain words, numbers, paths and addresses."""
+    """Whether the value can be removed without spoiling ordinary texts. If its name is that of a secret, any long value
+    is removed; otherwise no plain words, numbers, paths and addresses."""
     if len(value) < LEAST or _WHOLE_URL.fullmatch(value):
         return False
     return SECRET_WORD.search(name) is not None or "login" in name or _TELLTALE.fullmatch(value) is None
@@ -206,7 +207,7 @@ def _decoded(text: str) -> str:
 
 
 def _spellings(value: str) -> set[str]:
-    """A value as programs quote it."""
+    """The forms in which programs quote a value."""
     found = {value, quote(value, safe=""), quote(value), unquote(value)}
     found |= {json.dumps(value)[1:-1], json.dumps(value, ensure_ascii=False)[1:-1]}
     found |= {repr(value)[1:-1], ascii(value)[1:-1], repr(value.encode(errors="replace"))[2:-1]}

@@ -7,7 +7,7 @@ from typing import Final
 
 
 class Place(enum.Enum):
-    """The values of those that wait are what people read after "waiting for"."""
+    """The values of waiting places are shown to people after "waiting for"."""
 
     OUT = "out"  # it waits for nothing and holds nothing
     GATE = "gate"  # waits for its server's gate to open

@@ -1,12 +1,12 @@
 """The status of a server: one record, from which every view of it is made.
 
-A room reports one per address, and so does a catalogue without a room, as far as it can know. `room.status()`, the
-answers of the `mcp` tool, `--json`, the tables and the control socket all begin here; what is said of a server in one
-of them and not in another is a choice of that view, never another source.
+A room reports one record per address; a catalogue without a room does the same with what it knows. `room.status()`,
+the answers of the `mcp` tool, `--json`, the tables and the control socket are all made from it. A view may leave
+fields out, but it has no other source.
 
-`json_of` is how it crosses a boundary, and `status_from` reads it back. Writing is done by the fields themselves: the
-command line and a busy gateway write, and cattrs takes a twentieth of a second to import. Only reading back, which
-checks what somebody else has written, is worth that.
+`json_of` writes it as JSON, and `status_from` reads it back. Writing does not use cattrs, because its import takes a
+twentieth of a second, which the command line and a busy gateway should not pay. Reading checks what somebody else has
+written, and there cattrs is worth it.
 """
 
 from __future__ import annotations
@@ -32,23 +32,23 @@ class ServerStatus:
     scope: str = "shared"
     lifecycle: str = "lazy"
     state: State = State.IDLE
-    incarnation: int = 0  # 0: none was ever made
+    incarnation: int = 0  # 0: there was none yet
     in_flight: int = 0
     queued: int = 0
-    waiting_for: str | None = None  # on its way to its connection: gate, slot, permit …, or the install
+    waiting_for: str | None = None  # waited for before it connects: gate, slot, permit …, or the install
     waiting: float | None = None  # how long it has been there, or has been connecting
     last_line: str | None = None  # what it wrote last to its stderr while it connects
-    tool_count: int | None = None  # None: nothing is known of it
+    tool_count: int | None = None  # None: its tools are unknown
     problems: tuple[str, ...] = ()  # what is missing from its lists and why: one that was cut, or failed
     pid: int | None = None
     failure: str | None = None  # why it last failed; cleared when it connects
     failed_ago: float | None = None
-    retry_in: float | None = None  # until the gate passes again; None when it is open
+    retry_in: float | None = None  # until the gate lets a call pass; None when it is open
     needs_auth: bool = False
     disabled: bool = False
     broken: str | None = None  # its definition cannot be used: why
-    down: str | None = None  # stopped on purpose: a call does not bring it back
-    faults: tuple[str, ...] = ()  # what of its lists clients would refuse, and what was done about it
+    down: str | None = None  # it was stopped on purpose, and a call does not start it: why
+    faults: tuple[str, ...] = ()  # items in its lists that clients would refuse, and what was done about them
 
     @property
     def cached(self) -> bool:
@@ -92,8 +92,8 @@ def _plain(value: Any) -> Any:
 
 
 def status_from(said: Mapping[str, Any]) -> ServerStatus:
-    """What `json_of` wrote, or a view with more keys and 0 tools where none are known. Raises `ValueError` that names
-    the fields that are wrong."""
+    """Read what `json_of` wrote, or a view with more keys, in which unknown tools may be 0. Raises `ValueError`, which
+    names the wrong fields."""
     from cattrs import transform_error
 
     if not said.get("cached", True):

@@ -1,8 +1,8 @@
-"""A gate as a bystander can know it, written from DESIGN's words and not from the code.
+"""A model of a gate, seen from outside. It is written from DESIGN's words and not from the code.
 
-Who watches from outside does not see the jitter's draws, nor whether a call that timed out was the only thing the
-server was silent about. So each figure is a pair, the least and the most it can be; `must_be_shut` and `may_be_shut`
-are what follows for sure and what cannot be excluded. Seconds throughout.
+From outside one does not see the random draws of the jitter, nor whether the server was silent about everything else
+when a call timed out. So each figure is a pair: the least and the most it can be. `must_be_shut` is what follows for
+sure, `may_be_shut` what cannot be excluded. All times are in seconds.
 """
 
 from __future__ import annotations
@@ -49,11 +49,11 @@ class GateModel:
         self._failed(now, now, costs_the_first=True)
 
     def died(self, now: float, since: float | None = None) -> None:
-        """At some moment from `since` on."""
+        """The server died, at some moment from `since` on."""
         self._failed(now, now if since is None else since, costs_the_first=False)
 
     def timed_out(self, now: float) -> None:
-        """Perhaps: only if nothing at all was heard meanwhile."""
+        """A call timed out. This counts only if nothing at all was heard meanwhile, so only perhaps."""
         self.failures.most += 1
         self.may_be_tripped = self.may_be_tripped or self.failures.most >= self.threshold
         if self.may_be_tripped:
@@ -70,7 +70,7 @@ class GateModel:
             self.failures.least, self.shut_until.least = 0.0, -math.inf
 
     def reopened(self, now: float) -> None:
-        """All is forgiven."""
+        """The gate has opened, and all failures are forgotten."""
         if self.may_be_shut(now):
             self.was_shut_until = now
         self.failures, self.shut_until = Span(), Span(-math.inf, -math.inf)

@@ -1,12 +1,12 @@
 """What must hold in a `World` whenever it has settled, whatever was done to it.
 
-Each law is a function of the world that raises `AssertionError` with a sentence. The laws look at three things: the
-checker of the trace, the far ends (what reached the fake servers), and the room's own books (permits, slots, gates,
-load), which must agree with both. `settled` are checked after every step; `ended` once the room has closed.
+Each law is a function of the world that raises `AssertionError` with a sentence. The laws compare three things: the
+trace checker, the fake servers (what reached them), and the room's own records (permits, slots, gates, load).
+`settled` are checked after every step, `ended` once the room has closed.
 
-"Nobody starves" is three laws. Whoever waits stands in a queue that will serve him; nobody who came later is served
-before him (the trace checker looks at the queues with every event); and once every server is well and nothing else
-happens, everything that may come back does (`recovered`, checked by the search at its end).
+"Nobody starves" is three laws. Every actor that waits is in a queue that will serve it. No later one is served before
+it (the trace checker looks at the queues with every event). And when every server is well and nothing else happens,
+every server that may come back does so (`recovered`, checked at the end of a search).
 """
 
 from __future__ import annotations
@@ -29,20 +29,20 @@ _LIVE = (State.CONNECTING, State.CONNECTED, State.DRAINING)
 
 
 def nothing_unlawful_was_told(world: World) -> None:
-    """Every event: a transition of the table, in order, with a reason; calls sent in order, only while connected."""
+    """The trace checker found no violation: transitions are in the table, in order, with a reason, and so on."""
     assert not world.checker.violations, "\n".join(world.checker.violations)
     assert not world.unexpected, "\n".join(world.unexpected)
 
 
 def one_connection_each(world: World) -> None:
-    """Nothing of a server is alive that no actor owns."""
+    """Every live connection of a server belongs to an actor."""
     for name, fake in world.servers.items():
         owners = [actor for actor in _actors(world, name) if actor.life.state in _LIVE]
         assert fake.live <= len(owners), f"{name}: {fake.live} live connections of {len(owners)} actors"
 
 
 def each_start_is_in_one_place(world: World) -> None:
-    """The queues, and who holds what, are the places of the actors' starts, and nobody else's."""
+    """The lists of all places agree with the places of the actors' starts."""
     starts = world.root.admission.starts
     for actor in _actors(world):
         places = [place for place in Place if actor in starts.at(place)]
@@ -54,7 +54,8 @@ def each_start_is_in_one_place(world: World) -> None:
 
 
 def permits_are_conserved(world: World) -> None:
-    """A start permit is held by who is starting (or is being cleared away), and by no more than there are."""
+    """Only actors that start (or clear away a failed start) hold a permit, and not more of them than there are
+    permits."""
     starts, permits = world.root.admission.starts, world.config.settings.start_permits
     held = starts.at(Place.STARTING)
     assert len(held) <= permits, f"{len(held)} start permits of {permits} are held"
@@ -65,7 +66,7 @@ def permits_are_conserved(world: World) -> None:
 
 
 def slots_are_conserved(world: World) -> None:
-    """Who is live holds a slot; a slot is held by who is live, or waits for a permit with it."""
+    """Every live actor holds a slot; whoever holds a slot is live or waits for a permit."""
     admission = world.root.admission
     bound = admission.limits.slots + admission.limits.reserve
     held = admission.starts.holders()
@@ -79,7 +80,7 @@ def slots_are_conserved(world: World) -> None:
 
 
 def load_is_counted(world: World) -> None:
-    """The bounds' own count of each server's calls is the truth, and is within the bounds."""
+    """The counts of each server's calls are right and within the bounds."""
     settings = world.config.settings
     for name, record in world.root.records.items():
         load, actors, definition = record.load, _actors(world, name), record.definition
@@ -113,7 +114,7 @@ def nobody_serves_on_the_wrong_process(world: World) -> None:
 
 
 def the_silent_are_found_dead(world: World) -> None:
-    """What is kept alive is looked after: one interval to be asked, one for a suspicion, one to confirm it."""
+    """The health of keep-alive servers is checked: one interval to ask, one to suspect, one to confirm."""
     limit = 3 * world.config.settings.health_interval
     for actor in _actors(world):
         server = actor.address.server
@@ -125,7 +126,7 @@ def the_silent_are_found_dead(world: World) -> None:
 
 
 def gates_have_a_prober(world: World) -> None:
-    """Half-open means that exactly one is on its way; while tripped, nothing else is sent."""
+    """When a gate is half-open, exactly one probe is under way; while it is tripped, nothing else is sent."""
     records = {id(actor.record): actor.record for actor in _actors(world)}
     for record in records.values():
         probe = record.gatekeeper.probe
@@ -148,7 +149,8 @@ def gates_have_a_prober(world: World) -> None:
 
 
 def whoever_waits_is_in_a_queue(world: World) -> None:
-    """An idle server that somebody wants stands at its gate, for a slot or for a permit; each of these will ring."""
+    """An idle server with a reason to start waits for its gate, a slot or a permit, and something will end each
+    wait."""
     for actor in _actors(world):
         if actor.life.state is not State.IDLE or world.is_closed:
             continue
@@ -168,7 +170,7 @@ def whoever_waits_is_in_a_queue(world: World) -> None:
 
 
 def pressure_makes_room(world: World) -> None:
-    """While somebody waits for a slot nobody rests on one that may be taken. Nor is a slot free."""
+    """While an actor waits for a slot, no slot is free, and no idle connection that may be evicted keeps one."""
     admission = world.root.admission
     waiting = sum(actor.address.is_shared for actor in admission.starts.at(Place.SLOT))
     if not waiting:
@@ -222,7 +224,7 @@ def _check_idling(world: World, actor: ServerActor, life: Life) -> None:
 
 
 def far_ends_agree(world: World) -> None:
-    """What is in flight is in flight at the far end; nothing is run twice that may not be; nobody shares a session."""
+    """Calls in flight are in flight at the fake server too; no call runs twice that must not; no session is shared."""
     for name, fake in world.servers.items():
         actors = [actor for actor in _actors(world, name) if actor.life.state is State.CONNECTED]
         in_flight = sum(actor.in_flight for actor in actors)
@@ -259,7 +261,8 @@ def versions_only_grow(world: World) -> None:
 
 
 def recovered(world: World) -> None:
-    """Every server is well, nothing was asked, and all delays are over: nobody waits, and who should be live is."""
+    """When all servers are well, nothing is asked and all delays are over, nobody waits and keep-alive servers are
+    live."""
     for actor in _actors(world):
         assert not actor.queued, f"{actor} still has {actor.queued} calls queued"
         assert not actor.in_flight, f"{actor} still has {actor.in_flight} calls in flight"

@@ -1,10 +1,10 @@
-"""The search: a Hypothesis state machine over a `World`, to be used as it is or with rules and invariants of your own.
+"""The search: a Hypothesis state machine over a `World`, to be used unchanged or with your own rules and invariants.
 
-Everything is drawn: the schedule of trio's tasks, how many may be live and start at once, when a gate trips, what is
-called, cancelled, hurt, healed and asked for, and for how long time passes. Delays come from few values that are also
-the servers' latencies, so two timers fall on one tick: that is where the races are. After every step the laws of
-`_laws` hold; in the end everything is healed, and what may come back has to; then the room closes, and nothing may be
-left of it.
+Everything is drawn: the order of trio's tasks, how many servers may be live and start at once, when a gate trips, which
+calls, cancellations, faults, repairs and commands come, and how much time passes. Delays are drawn from a few values,
+which are also the servers' latencies, so that two timers often fall on the same moment: that is where races are. After
+every step the laws of `_laws` must hold. In the end all faults are removed, and every server that may come back must.
+Then the room closes, and nothing of it may be left.
 """
 
 from __future__ import annotations
@@ -189,7 +189,7 @@ class RoomMachine(RuleBasedStateMachine):
     def strike(
         self, server: int, phase: str, seconds: float, count: int, gap: float, what: str, then: float
     ) -> None:
-        """Something happens to a server that is busy or on its way: drawn one by one, that is too rare."""
+        """A fault hits a server that is busy or starting, which would be too rare if both were drawn separately."""
         name = self._server(server)
         can, who = self._session_for(name, 0)
         if not can:
@@ -287,7 +287,7 @@ class RoomMachine(RuleBasedStateMachine):
             self.world.run.close()
 
     def end(self) -> None:
-        """Heal everything: what may come back has to. Then close the room: nothing may be left."""
+        """Remove all faults: every server that may come back must. Then close the room: nothing may be left."""
         for name in self.world.servers:
             self.world.heal(name)
         for seconds in (50.0, 100.0):  # over the longest backoff, cooldown, call

@@ -1,8 +1,8 @@
-"""Outcomes: what a call may end as, and what must have been done to its server, or to the room, for it to.
+"""Outcomes: how a call may end, and what must have happened to its server, or to the room, to explain it.
 
-A table from (code, reach) to the question that is asked. An outcome that is not in it cannot be; one that is must be
-explained by what the trace checker has seen and the world has done while the call was open. That is the half of a
-search that bites: an oracle that takes any error for an answer finds nothing.
+A table maps (code, reach) to a check. An outcome that is not in the table is a violation. One that is in it must be
+explained by what the trace checker saw and the world did while the call was open. The search depends on this: an oracle
+that accepts any error finds nothing.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from ..protocol.lifecycle import Cause, Means
 from ._trace_checker import EPS, Life
 from ._world import OneCall, World
 
-# The last: a session opened anew while the children of the one before it are still being stopped.
+# The last one: a session that was opened again while the children of its predecessor are still being stopped.
 _TAKEN_DOWN = tuple(cause for cause in Cause if cause.has(Means.FINAL) and cause is not Cause.SHUTDOWN)
 
 
 def outcomes_have_reasons(world: World) -> None:
-    """At most one outcome each, and one that what was done to its server explains."""
+    """Each call has at most one outcome, and the faults so far explain it."""
     for call in world.calls:
         assert len(call.outcomes) <= 1, f"{call} ended {len(call.outcomes)} times: {call.outcomes}"
         if call.outcomes and call.ended is not None and not call.is_judged:
@@ -65,7 +65,7 @@ def _ended_as(*causes: Cause) -> Callable[[World, OneCall, float], str | None]:
 
 
 def _lost(world: World, call: OneCall, ended: float) -> str | None:
-    """Also under an ending that had begun before, for a stronger cause."""
+    """This is also right if an ending had begun before, for a weaker cause."""
     if world.was("lost", call.server, call.began):
         return None
     return _ended_as(Cause.LOST)(world, call, ended)
@@ -131,7 +131,7 @@ def _busy(world: World, call: OneCall, ended: float) -> str | None:
 
 
 def _waited(world: World, call: OneCall, ended: float) -> str | None:
-    """It was not sent for as long as a call may wait."""
+    """It waited as long as a call may wait, without being sent."""
     limit = world.config.settings.queue_timeout
     if ended - call.began < min(limit, world.config.settings.acquire_timeout) - EPS:
         return f"it had waited {ended - call.began:g}s of {limit:g}s"

@@ -1,8 +1,8 @@
-"""What /proc knows of processes (Linux). Each look may find that the process has gone meanwhile: that reads as empty.
+"""Information about processes from /proc (Linux). If a process has ended meanwhile, its data reads as empty.
 
-Whatever a room starts carries the room's run id, as `GREENROOM_ROOM` in its environment or, the guard, among its
-arguments; and the id begins with the pid of the process the room is in. So what is left of a room can be told from
-everything else on the machine, wherever in the tree of processes it has gone to.
+Every process that a room starts carries the room's run id: in `GREENROOM_ROOM` in its environment, or, for the guard,
+among its arguments. The id begins with the pid of the room's own process. So the remains of a room can be told from all
+other processes of the machine, wherever they are in the process tree.
 """
 
 from __future__ import annotations

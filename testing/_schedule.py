@@ -1,11 +1,11 @@
 """The order in which trio runs tasks, from one number.
 
-trio draws the order of each batch of runnable tasks. With this seed drawn by Hypothesis (or printed by a test) the
-whole order follows from it, so a race is found by search, shrinks, and comes back. Without a drawn seed Hypothesis
-explores exactly one schedule, however many examples it runs.
+trio draws the order of each batch of runnable tasks at random. If Hypothesis draws the seed (or a test prints it), the
+whole order follows from it, so a race can be searched for, shrunk and repeated. Without a drawn seed, Hypothesis
+explores exactly one order, however many examples it runs.
 
-trio keeps that source of chance private (`trio._core._run._r`). This is the one place that touches it, and it fails
-loudly, with what to do, when a trio release takes it away.
+trio keeps its random generator private (`trio._core._run._r`). Only this module touches it. When a trio release removes
+it, the error says what to do.
 """
 
 from __future__ import annotations

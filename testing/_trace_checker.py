@@ -1,11 +1,11 @@
-"""The trace checker: what the event stream of a room has said, and what in it cannot be.
+"""The trace checker: reads the event stream of a room and notes every violation of the rules.
 
-It reads every event as it is emitted and keeps, per address, where it is and since when, and per gate what a bystander
-can know of it (`_gate_model`). An event that the rules of DESIGN do not allow here and now is written down as a
-complaint, in words; whoever drives the room asks for the complaints after each step. It never raises inside the
-emitting step: that would change what it watches.
+It reads each event as it is emitted. For each address it keeps the state and since when; for each gate, what can be
+known from outside (`_gate_model`). When the rules of DESIGN do not allow an event, it notes a violation, in words; the
+driver of the room reads the violations after each step. It never raises inside the step that emits, for that would
+change what it watches.
 
-Whether an ending had a reason is asked of a `GroundTruth`: whoever does things to the servers knows what was done.
+A `GroundTruth` tells whether an ending had a reason: it is the part that hurts the servers, so it knows what was done.
 """
 
 from __future__ import annotations
@@ -36,18 +36,18 @@ from ._gate_model import EPS, GateModel
 
 @attrs.frozen
 class Seats:
-    """The pool's slots at one moment. Who is on its way out still has one."""
+    """The pool's slots at one moment. A connection that is ending still has one."""
 
     capacity: int  # slots that are set aside for nobody
     minimum: int
-    staying: int  # held by those that are not on their way out
+    staying: int  # held by connections that are not ending
     shared: int  # held, and not set aside
-    leaving: int  # of these, on their way out
+    leaving: int  # how many of `shared` are ending
     waiting: int
 
 
 class GroundTruth(Protocol):
-    """Who knows what was done to servers."""
+    """Knows what was done to the servers and the room."""
 
     @property
     def config(self) -> Config:
@@ -59,11 +59,11 @@ class GroundTruth(Protocol):
         ...
 
     def lines(self) -> Mapping[str, tuple[Address, ...]]:
-        """Who waits now for a slot and for a permit, in the order in which they came."""
+        """The addresses that wait now for a slot and for a permit, in order of arrival."""
         ...
 
     def seats(self) -> Seats:
-        """Who holds slots now."""
+        """How the slots are held now."""
         ...
 
     def asked(self, what: str, server: str, since: float) -> bool:
@@ -170,7 +170,7 @@ class TraceChecker:
         return found
 
     def gate(self, address: Address) -> GateModel:
-        """A session has its own; everybody else shares their server's."""
+        """The gate of an address: a session has its own, all other addresses of a server share one."""
         key = str(address) if address.is_session else address.server
         found = self.gates.get(key)
         if found is None:
@@ -186,7 +186,7 @@ class TraceChecker:
         return found
 
     def forget(self, server: str) -> None:
-        """It is configured anew, and nothing was left of it: its gate and its restarts are new too."""
+        """The server was removed completely and configured again, so its gate and its restarts start afresh."""
         self.gates.pop(server, None)
         self.last_start.pop(server, None)
         self.restarts = {
@@ -332,7 +332,8 @@ class TraceChecker:
                 return asked(cause.value, server, life.connecting_at)
 
     def _check_seats(self, life: Life, event: Transition) -> None:
-        """Whoever goes for want of use or of room leaves the minimum; and makes room for somebody who has none yet."""
+        """An idle or evicted connection may only end if the minimum is still held, and an eviction must serve a
+        waiter."""
         seats = self.truth.seats()
         if seats.staying < seats.minimum:
             self.report(event, f"{seats.staying} are left, and the minimum is {seats.minimum}")
@@ -342,7 +343,7 @@ class TraceChecker:
             self.report(event, f"{seats.leaving} leave, and {seats.waiting} wait for a slot")
 
     def _may_evict(self, event: Transition) -> bool:
-        """Not what is kept alive, unless it has just lost that standing."""
+        """A keep-alive server must not be evicted, unless a reload has just changed that."""
         assert event.address is not None
         server = event.address.server
         changes = ("disabled", "removed", "reload", "drained")
@@ -392,7 +393,7 @@ class TraceChecker:
         life.sends[number] = life.sends.get(number, 0) + 1
 
     def _check_probe(self, life: Life, event: CallSent) -> None:
-        """Through a gate that has tripped goes one call at a time, until an answer has opened it."""
+        """A tripped gate lets only one call through at a time, until an answer has opened it."""
         gate = self.gate(life.address)
         if gate.is_tripped:
             before = [

@@ -1,7 +1,7 @@
 """Drive one trio run from a synchronous test: each step enters it, lets everything settle, and leaves it frozen.
 
-trio's guest mode with a queue for a host loop, all in one thread, on a `MockClock` that nobody moves but `advance`,
-which goes from deadline to deadline, so every timer sees its own moment.
+It uses trio's guest mode with a queue as the host loop, all in one thread. Only `advance` moves its `MockClock`. It
+goes from deadline to deadline, so that every timer fires at its own time.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""A world to search: one room over fake servers in virtual time, whoever calls it, and all that is done to it.
+"""A world to search: one room over fake servers in virtual time, its callers, and everything that is done to it.
 
-Everything a step can do is a plain method that returns once the room has settled: start calls and cancel them, hurt a
-server and heal it, ask for things by name, reload, open and close sessions, let time pass. What was done is kept
-(`was`, `asked`), because that is what decides whether what the room then does is right. `_laws` says what must hold.
-Needs neither Hypothesis nor pytest: a script can drive it as well as a search.
+Each thing that a step can do is a plain method, which returns once the room has settled: start and cancel calls, hurt
+and heal a server, connect or drain by name, reload, open and close sessions, let time pass. The world records what was
+done (`was`, `asked`), because that decides whether the room's reaction is right. `_laws` says what must hold. It needs
+neither Hypothesis nor pytest, so a script can drive it as well as a search.
 """
 
 from __future__ import annotations
@@ -254,7 +254,7 @@ class World:
     # ---- what is done to servers ------------------------------------------------------------------------------------
 
     def hurt(self, fault: str, server: str) -> None:
-        """Write down that this is wrong with it from now on."""
+        """Record that the server has this fault from now on."""
         self._faults[fault, server] = math.inf
 
     def lose(self, server: str, delay: float = 0.0, loss: Reason = Reason.DIED) -> None:
@@ -317,8 +317,8 @@ class World:
         self._note_slowness(server)
 
     def change_tools(self, server: str, *, is_overtaken: bool = False) -> None:
-        """It has other tools now, and says so. `is_overtaken`: it says so to one of its connections first, which reads
-        them slowly, then changes them again and tells all: the first answer comes after the second."""
+        """Give it other tools; it says so. `is_overtaken`: first it tells one connection, which reads the list slowly.
+        Then the tools change again and all connections are told, so that the first list arrives after the second."""
         fake = self.servers[server]
         if is_overtaken and fake.connections:
             latency, fake.list_latency = fake.list_latency, 3.0
@@ -341,7 +341,7 @@ class World:
     # ---- what is asked of the room ----------------------------------------------------------------------------------
 
     def ask(self, what: str, server: str, *, patience: float = LONG, delay: float = 0.0) -> None:
-        """`what`: connect, drain, restart or find. Whoever asks waits for at most `patience` seconds."""
+        """`what`: connect, drain, restart or find. The asking task waits at most `patience` seconds."""
         ask = _Ask(what, server)
 
         async def body() -> None:
