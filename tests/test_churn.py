@@ -8,17 +8,23 @@ import sys
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import anyio
 import pytest
 from click.testing import CliRunner
 from tests.support import run, run_virtual
 
 from greenroom import Greenroom, UnknownServer, UnknownTool
+from greenroom.gateway import _churn as churning
 from greenroom.gateway._churn import CYCLE, PHASES, Churned, Holdings, Leaks, Plan, churn, percentile
 from greenroom.gateway._cli._bench import Scale, report, svg
 from greenroom.gateway._cli._main import cli
+from greenroom.protocol.address import Address
 from greenroom.protocol.config import Config, ServerDefinition
+from greenroom.protocol.events import Lagged, Note, NoteCode, Transition
+from greenroom.protocol.lifecycle import State
 from greenroom.testing._fake import FakeServer, fake_connectors, tool
 from greenroom.testing.servers import echo
 
@@ -112,6 +118,46 @@ def test_a_descriptor_left_open_in_a_cycle_is_found() -> None:
     assert "left behind: 3 descriptors" in "\n".join(report("s", churned))
 
 
+def test_what_is_held_is_counted() -> None:
+    resident = churning._resident()
+    assert resident is not None
+    assert resident > 1 << 20, "bytes"
+    with Path(os.devnull).open() as _:
+        more = churning._count_descriptors()
+    assert (more or 0) - (churning._count_descriptors() or 0) == 1
+    assert churning._difference(3, 5) == 2
+    assert churning._difference(None, 5) is churning._difference(3, None) is None
+
+
+def test_a_cycle_counts_from_its_first_moment_on_and_only_if_it_got_connected(backend: str) -> None:
+    """Each event at its second; what is said of nobody, or of dropped events, is passed over."""
+    states = [State.CONNECTING, State.CONNECTED, State.DRAINING, State.CLOSED]
+
+    async def body() -> dict[str, list[float]]:
+        watch = churning._Watch()
+
+        def cycle(begin: float, *passed: State) -> None:
+            watch.take(Lagged(1))
+            watch.take(Note(1, begin, code=NoteCode.ODD))
+            for number, state in enumerate(states):
+                if state in passed:
+                    watch.take(
+                        Transition(
+                            1, begin + number, Address("a"), 1, before=State.IDLE, after=state, cause=None
+                        )
+                    )
+
+        await anyio.sleep(10.0)
+        cycle(0.0, *states)
+        assert watch.begin() == 10.0
+        cycle(9.0, *states)  # it began before
+        cycle(10.0, *states)
+        cycle(20.0, State.CONNECTING, State.DRAINING, State.CLOSED)  # it failed
+        return {phase: found for phase, found in watch.samples.items() if found}
+
+    assert run_virtual(backend, body) == {CYCLE: [3.0], "close": [1.0]}
+
+
 def test_percentiles_are_samples() -> None:
     samples = [float(number) for number in range(1, 101)]
     assert [percentile(samples, percent) for percent in (50, 90, 99, 100)] == [50, 90, 99, 100]
@@ -122,6 +168,28 @@ def test_the_picture_shows_every_sample() -> None:
     scale = Scale(0.001, 1.0, columns=3)
     assert scale.counts([0.001, 0.05, 0.05, 1.0, 0.0001]) == [2, 2, 1]
     assert scale.bars([0.001, 0.05, 0.05]) == "▄█"
+    assert scale.axis() == "1.001000.0 ms", "too narrow: one behind the other"
+    assert Scale(0.001, 1.0, columns=20).axis() == "1.00       1000.0 ms"
+
+
+def test_a_picture_has_its_bars_and_ends_where_they_belong() -> None:
+    samples: dict[str, list[float]] = {"call": [0.001, 0.001, 1.0], "close": []}
+    churned: Any = SimpleNamespace(samples=samples)
+    columns = Scale.of(samples).columns
+    lines = svg(churned).splitlines()
+    width = 90 + 12 * columns + 20
+    assert f'viewBox="0 0 {width} 68"' in lines[0]
+    assert lines[-3:] == [
+        '<text x="90" y="58">1.00 ms</text>',
+        f'<text x="{width - 20}" y="58" text-anchor="end">1000.0 ms</text>',
+        "</svg>",
+    ]
+    bar = '<rect x="{}" y="{}" width="10" height="{}" fill="#3b6ea5"><title>{}</title></rect>'
+    assert lines[3:-3] == [
+        '<text x="8" y="30">call</text>',
+        bar.format(90, "6.0", "28.0", 2),
+        bar.format(90 + 12 * (columns - 1), "20.0", "14.0", 1),
+    ]
 
 
 def test_a_real_server_leaves_nothing(backend: str) -> None:

@@ -14,6 +14,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+import click
 import pytest
 from tests.support.door_rooms import NOW, FakeRoom
 from tests.support.gateway import faulty, gone_within, logged_pids
@@ -23,7 +24,7 @@ from greenroom.gateway._cli import _act, _look
 from greenroom.gateway._cli._act import given_args, patient, split_pairs
 from greenroom.gateway._cli._common import say_whose
 from greenroom.gateway._cli._look import _status_lines
-from greenroom.gateway._cli._main import COMMANDS, run
+from greenroom.gateway._cli._main import COMMANDS, cli, run
 from greenroom.gateway._cli._serve import override
 from greenroom.gateway._mcp_tool import FOR_PEOPLE, CatalogueReader
 from greenroom.gateway._offline import OfflineCatalogue
@@ -53,6 +54,16 @@ def home(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 def write(path: Path, **servers: Any) -> str:
     path.write_text(json.dumps({"mcpServers": servers}))
     return str(path)
+
+
+def test_every_option_of_every_command_says_what_it_is_for() -> None:
+    context = click.Context(cli)
+    for name in COMMANDS:
+        command = cli.get_command(context, name)
+        assert command is not None
+        assert command.help
+        options = [each for each in command.params if isinstance(each, click.Option)]
+        assert [each.name for each in options if not each.help] == [], name
 
 
 @pytest.mark.parametrize(

@@ -402,6 +402,14 @@ def test_who_left_before_it_was_taken_in_costs_nothing(backend: str, monkeypatch
     serving(backend, body, note=told.append)
 
 
+def test_a_place_is_bound_for_its_owner_and_never_blocks_the_loop(tmp_path: Path) -> None:
+    path = tmp_path / "run" / "a.sock"
+    with control.Place(path).bound() as listener:
+        assert not listener.getblocking(), "who left before it was taken in would be waited for"
+        assert path.stat().st_mode & 0o777 == 0o600
+    assert not path.exists()
+
+
 def test_a_place_is_bound_over_what_was_left_there_and_moves_bound_or_not(tmp_path: Path) -> None:
     folder = tmp_path / "run"
     make_own_folder(folder)

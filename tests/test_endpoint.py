@@ -223,6 +223,13 @@ def test_t26_a_bad_message_gets_an_error_and_the_next_one_is_served(line: bytes,
     assert client.ask("ping", id=2) == {}
 
 
+@pytest.mark.parametrize("line", [b"[]", b' \t[{"jsonrpc":"2.0","id":1,"method":"ping"}]', b"7"])
+def test_a_batch_is_told_from_what_is_no_message_at_all(line: bytes) -> None:
+    (answer,) = Client().say(line)
+    what = "Not a JSON-RPC message" if line == b"7" else "Batches are not supported"
+    assert answer["error"]["message"] == f"{what}: send one JSON-RPC object per line."
+
+
 def test_what_needs_no_answer_gets_none() -> None:
     client = Client()
     for line in (

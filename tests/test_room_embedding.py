@@ -27,11 +27,11 @@ from greenroom import (
     UnknownTool,
     UsageError,
 )
-from greenroom.actors import Greeting, Learn
+from greenroom.actors import Greeting, Learn, ServerRequest
 from greenroom.actors._catalogue_file import CatalogueFile
 from greenroom.protocol.address import Address
 from greenroom.protocol.catalogue import ServerEntry
-from greenroom.protocol.errors import CallError, CallTimeout, Drained, ProtocolFault, RemoteError
+from greenroom.protocol.errors import CallError, CallTimeout, Drained, ProtocolFault, RemoteError, RpcRefusal
 from greenroom.protocol.events import Note
 from greenroom.protocol.lifecycle import Cause, Ending
 from greenroom.supervisor._callbacks import Callbacks, as_root
@@ -806,6 +806,45 @@ def test_callbacks_declare_what_they_can_and_are_told_what_they_hear() -> None:
         (Address("a"), {"level": "info"}),
         (Address("a"), "notifications/message", {"level": "info"}),
     ]
+
+
+def test_each_question_goes_to_the_callback_that_is_for_it_or_is_refused(backend: str) -> None:
+    methods = {
+        "sampling": "sampling/createMessage",
+        "elicitation": "elicitation/create",
+        "roots": "roots/list",
+    }
+
+    async def sampling(request: ServerRequest) -> Any:
+        return {"sampled": request.method}
+
+    async def elicitation(request: ServerRequest) -> Any:
+        return {"elicited": request.method}
+
+    async def roots(request: ServerRequest) -> Any:
+        return [f"asked://{request.method}"]
+
+    cases = (
+        ("sampling", Callbacks(on_sampling=sampling), {"sampled": "sampling/createMessage"}),
+        ("elicitation", Callbacks(on_elicitation=elicitation), {"elicited": "elicitation/create"}),
+        ("roots", Callbacks(roots=roots), {"roots": [{"uri": "asked://roots/list"}]}),
+        ("roots", Callbacks(roots=["x://1", {"uri": "y"}]), {"roots": [{"uri": "x://1"}, {"uri": "y"}]}),
+        ("roots", Callbacks(roots=[]), {"roots": []}),
+    )
+
+    async def body() -> None:
+        for what, callbacks, answered in cases:
+            assert list(callbacks.declared()) == [what]
+            for method in (*methods.values(), "tasks/list"):
+                request = ServerRequest(Address("a"), method, {})
+                if method == methods[what]:
+                    assert await callbacks.answer(request) == answered
+                    continue
+                with pytest.raises(RpcRefusal) as caught:
+                    await callbacks.answer(request)
+                assert caught.value.rpc_code == -32601
+
+    run(backend, body)
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from greenroom.gateway._cli._common import run_to_end
-from greenroom.gateway._garbage import collect_again
+from greenroom.gateway._garbage import collect_again, uncollected
 
 # What a gateway of stdio servers never needs, or not before its first call.
 LATER = (
@@ -69,6 +69,21 @@ def test_every_command_with_a_loop_collects_garbage_again(turned_off: None) -> N
         return gc.isenabled()
 
     assert run_to_end(main)
+
+
+@pytest.mark.parametrize("was_on", [True, False])
+def test_nothing_is_collected_while_much_is_read_and_then_all_is_as_it_was(was_on: bool) -> None:
+    before = gc.isenabled()
+    try:
+        (gc.enable if was_on else gc.disable)()
+        with uncollected():
+            assert not gc.isenabled()
+        assert gc.isenabled() is was_on
+        with pytest.raises(ValueError, match="odd"), uncollected():
+            raise ValueError("odd")
+        assert gc.isenabled() is was_on
+    finally:
+        (gc.enable if before else gc.disable)()
 
 
 def test_an_embedders_collector_is_left_as_it_is() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import socket
 import sys
@@ -203,6 +204,39 @@ def test_a_client_that_closes_its_reading_end_is_gone(backend: str) -> None:
         await door.flush(5.0)
 
     with_door(backend, body)
+
+
+def test_a_line_that_is_too_long_is_refused_by_who_reads_or_by_the_door(backend: str, tmp_path: Any) -> None:
+    async def main() -> None:
+        long = b'{"id":5,"x":"' + b"x" * 200 + b'"}'
+        (tmp_path / "in").write_bytes(long + b"\nnext\n")
+        for own in (True, False):
+            got: list[bytes] = []
+            refused: list[tuple[bytes, str]] = []
+            sent: list[bytes] = []
+
+            def refuse(head: bytes, text: str, refused: list[tuple[bytes, str]] = refused) -> None:
+                refused.append((head, text))
+
+            def send(line: bytes, sent: list[bytes] = sent) -> bool:
+                sent.append(line)
+                return True
+
+            with (tmp_path / "in").open("rb") as source, (tmp_path / "out").open("wb") as sink:
+                door: Any = StdioDoor(current_backend(), source.fileno(), sink.fileno(), max_line=100)
+                door.send = send
+                with door.opened():
+                    await door.read(got.append, refuse if own else None)
+            assert got == [b"next"]
+            assert (len(refused), len(sent)) == ((1, 0) if own else (0, 1))
+            for head, text in refused:
+                assert long.startswith(head)
+                assert text == "A message over 100 bytes a line was dropped unread."
+            for line in sent:
+                error = json.loads(line)
+                assert (error["id"], error["error"]["code"]) == (5, -32600)
+
+    run(backend, main)
 
 
 def test_a_file_as_standard_input_is_read_to_its_end(backend: str, tmp_path: Any) -> None:

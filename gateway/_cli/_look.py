@@ -41,8 +41,8 @@ def tools_command(server: str | None, config_path: Path | None, pid: int | None,
 @click.argument("words", nargs=-1, required=True)
 @click.option("--regex", is_flag=True, help="WORDS is a pattern.")
 @click.option("--server", help="Only tools of this server.")
-@click.option("--limit", type=click.IntRange(1), default=12, show_default=True)
-@click.option("--offset", type=click.IntRange(0), default=0)
+@click.option("--limit", type=click.IntRange(1), default=12, show_default=True, help="As many at most.")
+@click.option("--offset", type=click.IntRange(0), default=0, help="Leave out so many first ones.")
 @click.option("--schemas", is_flag=True, help="With each tool's parameters.")
 @common_options
 def search_command(

@@ -333,8 +333,7 @@ def cut(text: str, width: int) -> str:
 def _parameters(target: Target) -> list[str]:
     if target.kind == "resource":
         return ["No parameters required (resource tool)."]
-    schema: object = target.input_schema
-    if not isinstance(schema, Mapping) or not schema:
+    if not target.input_schema:
         return ["No parameters defined."]
     return ["Parameters:", parameters_text(target.input_schema)]
 

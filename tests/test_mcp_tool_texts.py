@@ -1,0 +1,476 @@
+"""The parts of the `mcp` tool by themselves: its words, its bounds, its files, its patterns."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from tests.support import run
+from tests.support.door_rooms import CREATE_ISSUE, NOW, FakeRoom
+
+from greenroom.gateway._jobs import Job
+from greenroom.gateway._mcp_tool import (
+    FOR_MODELS,
+    Answer,
+    CatalogueReader,
+    McpTool,
+    Spill,
+    ask,
+    parse_request,
+)
+from greenroom.gateway._mcp_tool import _texts as texts
+from greenroom.gateway._mcp_tool._answer import DETAILS_LIMIT, size_of
+from greenroom.gateway._mcp_tool._patterns import matcher
+from greenroom.gateway._mcp_tool._unknown import details as unknown_details
+from greenroom.gateway._mcp_tool._unknown import sentence, waits
+from greenroom.protocol.catalogue import ServerEntry
+from greenroom.protocol.config import PrefixMode
+from greenroom.protocol.errors import Bug, CallError, Reach, UsageError
+from greenroom.protocol.index import Target
+from greenroom.protocol.lifecycle import State
+from greenroom.protocol.slices import finish
+from greenroom.protocol.status import ServerStatus
+
+
+def _row(**facts: Any) -> ServerStatus:
+    return ServerStatus("s", **facts)
+
+
+# ---- one server in the overview ------------------------------------------------------------------------------------
+
+ON, OFF = State.CONNECTED, State.IDLE
+
+
+@pytest.mark.parametrize(
+    ("facts", "word", "note"),
+    [
+        ({"broken": "why", "disabled": True, "state": ON}, "broken", "broken: why"),
+        ({"disabled": True, "state": ON, "needs_auth": True}, "disabled", "disabled"),
+        ({"state": ON, "needs_auth": True, "tool_count": 2}, "connected", "2 tools"),
+        ({"state": ON, "failed_ago": 1.0, "tool_count": None}, "connected", "0 tools"),
+        ({"needs_auth": True, "failed_ago": 1.0, "tool_count": 1}, "needs-auth", "needs auth"),
+        ({"waiting_for": "slot", "waiting": 2.4}, "not-connected", "not known yet, waiting for slot for 2 s"),
+        (
+            {"waiting_for": "install", "waiting": 2.0, "last_line": "npm"},
+            "not-connected",
+            "not known yet, installing for 2 s: npm",
+        ),
+        ({"waiting_for": "gate", "waiting": 2.0, "failed_ago": 7.6}, "failed", "failed 8s ago"),
+        ({"waiting_for": "gate", "waiting": 2.0}, "not-connected", "not connected"),
+        ({"waiting_for": "slot", "waiting": None}, "not-connected", "not connected"),
+        ({"waiting_for": "slot", "waiting": 2.0, "tool_count": 1}, "cached", "1 tool, cached"),
+        ({"failed_ago": 0.0, "tool_count": 1}, "failed", "failed 0s ago"),
+        ({"tool_count": 0}, "cached", "0 tools, cached"),
+        ({"tool_count": 2, "problems": ("a\n  b", "c")}, "cached", "2 tools; a b; c, cached"),
+        ({"tool_count": 2, "problems": tuple("abcdef")}, "cached", "2 tools; a; b; c; d; e, cached"),
+        ({}, "not-connected", "not connected"),
+    ],
+)
+def test_of_several_facts_about_a_server_the_weightiest_shows(
+    facts: dict[str, Any], word: str, note: str
+) -> None:
+    line = texts.line_of(_row(**facts))
+    marks = {"broken": "✗", "disabled": "⊘", "connected": "✓", "needs-auth": "⚠", "failed": "✗"}
+    assert line == texts.Line(word, marks.get(word, "○"), note)
+
+
+@pytest.mark.parametrize(
+    ("facts", "text"),
+    [
+        ({"waiting_for": "install"}, "installing"),
+        ({"waiting_for": "install", "waiting": 0.6, "state": State.CONNECTING}, "installing for 1 s"),
+        ({"state": State.CONNECTING, "waiting": 3.0, "needs_auth": True}, "connecting for 3 s"),
+        ({"needs_auth": True, "failed_ago": 2.0}, "needs a login"),
+        ({"failed_ago": 2.0, "waiting_for": "gate", "retry_in": 5.2}, "failed 2 s ago, tried again in 5 s"),
+        ({"failed_ago": 2.0, "retry_in": 5.0}, "failed 2 s ago"),
+        ({"failed_ago": 0.0, "waiting_for": "gate"}, "failed 0 s ago"),
+        ({"waiting_for": "slot", "waiting": 0.0, "down": "x"}, "waiting for slot for 0 s"),
+        ({"down": "stopped"}, "down"),
+        ({}, "not asked yet"),
+    ],
+)
+def test_what_a_server_that_is_not_known_waits_for(facts: dict[str, Any], text: str) -> None:
+    assert waits(_row(**facts)) == text
+
+
+def test_servers_that_are_not_known_are_named_up_to_a_number() -> None:
+    rows = [ServerStatus(f"s{number}") for number in range(502)]
+    assert sentence([]) == ""
+    assert sentence(rows[:2]) == "Not known yet: s0 (not asked yet), s1 (not asked yet)."
+    assert sentence(rows[:20]).endswith("s19 (not asked yet).")
+    assert sentence(rows[:21]).endswith("s19 (not asked yet), and 1 more.")
+    assert len(unknown_details(rows)) == 500
+    assert unknown_details([_row(last_line="x"), _row()]) == [
+        {"name": "s", "waitsFor": "not asked yet", "lastLine": "x"},
+        {"name": "s", "waitsFor": "not asked yet"},
+    ]
+
+
+# ---- the overview, a list, a description -----------------------------------------------------------------------------
+
+
+def _details(answer: Answer, *without: str) -> dict[str, Any]:
+    return {key: value for key, value in answer.details.items() if key not in without}
+
+
+def test_the_overview_counts_all_and_shows_its_page() -> None:
+    rows = [
+        ServerStatus("a", state=ON, tool_count=2),
+        ServerStatus("b", state=ON, broken="why", tool_count=None),
+        ServerStatus("c", disabled=True, tool_count=7),
+        ServerStatus("d", failed_ago=3.2, failure="no", problems=("cut",)),
+        ServerStatus("e", state=ON, failed_ago=3.2, failure="old", tool_count=1),
+    ]
+    whole = finish(texts.status(rows, FOR_MODELS))
+    assert whole.text.splitlines()[0] == "MCP: 2/4 servers, 3 tools (1 disabled)"
+    assert whole.text.splitlines()[-2:] == ["", FOR_MODELS.overview]
+    assert _details(whole) == {
+        "mode": "status",
+        "servers": [
+            {"name": "a", "status": "connected", "toolCount": 2},
+            {"name": "b", "status": "broken", "toolCount": 0, "failure": "why"},
+            {"name": "c", "status": "disabled", "toolCount": 7},
+            {
+                "name": "d", "status": "failed", "toolCount": 0,
+                "failedAgo": 3, "failure": "no", "problems": ["cut"],
+            },
+            {"name": "e", "status": "connected", "toolCount": 1},
+        ],
+        "totalTools": 3, "connectedCount": 2, "disabledCount": 1,
+    }  # fmt: skip
+    for limit, offset, names, footer, details in (
+        (2, 1, "bc", "2 of 5 — offset: 3 for more", {"hasMore": True, "nextOffset": 3}),
+        (2, 3, "de", "2 of 5", {"hasMore": False, "nextOffset": None}),
+        (None, 4, "e", "1 of 5", {"hasMore": False, "nextOffset": None}),
+        (9, 0, "abcde", None, {}),
+    ):
+        page = finish(texts.status(rows, FOR_MODELS, limit=limit, offset=offset))
+        assert [each["name"] for each in page.details["servers"]] == list(names)
+        assert _details(page, "servers", "mode", "totalTools", "connectedCount", "disabledCount") == details
+        assert (footer in page.text.splitlines()) if footer else " of 5" not in page.text
+    assert (
+        finish(texts.status([], FOR_MODELS)).text == "MCP: 0/0 servers, 0 tools\n\nNo servers are configured."
+    )
+    assert "disabled)" not in finish(texts.status(rows[:1], FOR_MODELS)).text
+
+
+def test_a_list_says_what_it_is_of_and_why_it_is_empty() -> None:
+    room = FakeRoom()
+    tools, entry = room.index.tools("github"), room.entry("github")
+
+    def listed(found: Any = (), entry: Any = None, limit: int = 9, offset: int = 0, **facts: Any) -> Answer:
+        return texts.server_list(_row(**facts), found, entry, FOR_MODELS, limit=limit, offset=offset)
+
+    shown = listed(tools, entry, state=ON, problems=("cut\nshort", *"bcdef"))
+    assert shown.text.startswith(
+        "s (3 tools):\n\n- github_create_issue - Create a new issue in a repository\n"
+    )
+    incomplete = "\n".join(f"Incomplete: {each}" for each in ("cut short", *"bcde"))
+    assert shown.text.endswith(f"\n\n{incomplete}\n\nServer instructions:\nBe kind to maintainers.")
+    assert shown.details["problems"] == ["cut\nshort", *"bcdef"]
+    page = listed(tools, None, limit=1, offset=1)
+    assert page.text == (
+        "s (3 tools (not connected, cached)):\n\n- github_get_read_me - What it is\n\n1 of 3 — offset: 2 for more"
+    )
+    assert _details(page) == {
+        "mode": "list", "server": "s", "tools": ["github_get_read_me"], "count": 3, "hasMore": True, "nextOffset": 2,
+    }  # fmt: skip
+    for answer, text, error in (
+        (listed(state=ON), 'Server "s" has no tools.', None),
+        (
+            listed(entry=ServerEntry("s", "h", tools=())),
+            'Server "s" has no cached tools (not connected).',
+            None,
+        ),
+        (
+            listed(waiting_for="slot", waiting=2.0),
+            'Server "s" is not known yet (waiting for slot for 2 s); retry in a moment.',
+            "not_connected",
+        ),
+        (
+            listed(waiting_for="slot", waiting=2.0, last_line="npm"),
+            'Server "s" is not known yet (waiting for slot for 2 s); retry in a moment. Its last line: npm',
+            "not_connected",
+        ),
+        (
+            listed(),
+            f'Server "s" is configured but not connected. {FOR_MODELS.to_connect("s")}',
+            "not_connected",
+        ),
+    ):
+        assert (answer.text, answer.details.get("error")) == (text, error)
+        assert ("waitsFor" in answer.details) == ("waiting for" in text)
+
+
+def test_instructions_are_whole_or_an_error_and_a_list_shows_their_beginning() -> None:
+    def entry(said: str | None) -> ServerEntry:
+        return ServerEntry("s", "h", tools=(NOW,), instructions=said)
+
+    for given, error in ((None, "not_connected"), (entry(None), "no_instructions"), (entry("Be."), None)):
+        answer = texts.instructions("s", given, FOR_MODELS)
+        assert answer.details.get("error") == error
+        assert answer.details.get("instructions") == (None if error else "Be.")
+    room = FakeRoom()
+    for given in (None, entry(None), entry("")):
+        row, tools = ServerStatus("clock", state=ON), room.index.tools("clock")
+        text = texts.server_list(row, tools, given, FOR_MODELS, limit=9).text
+        assert text == "clock (1 tool):\n\n- clock_now - The time"
+    for said, shown in (
+        ("a" * 300, "a" * 300),
+        (f"  {'a' * 300}\n", "a" * 300),
+        ("a" * 301, "a" * 300 + '...\n(mcp({ instructions: "clock" }) for all of them)'),
+    ):
+        row, tools = ServerStatus("clock", state=ON), room.index.tools("clock")
+        text = texts.server_list(row, tools, entry(said), FOR_MODELS, limit=9).text
+        assert text.endswith(f"\n\nServer instructions:\n{shown}")
+
+
+def test_a_search_says_what_it_found_and_who_may_have_more() -> None:
+    room = FakeRoom()
+
+    def searched(**arguments: Any) -> Answer:
+        return CatalogueReader(room).answer(parse_request(arguments))
+
+    unknown = 'Not known yet: fresh (not asked yet). Use mcp({ connect: "name" }) to ask one what it has.'
+    assert searched(search="zebra").text == f'No tools matching "zebra". {unknown}'
+    assert searched(search="zebra", server="clock").text == (
+        'No tools matching "zebra" in "clock". Use mcp({}) to see available servers.'
+    )
+    found = searched(search="issue", includeSchemas=False, limit=1)
+    assert found.text == (
+        'Found 2 tools matching "issue":\n\n- github_create_issue - Create a new issue in a repository\n\n'
+        f"{unknown}\n\n1 of 2 — offset: 1 for more"
+    )
+    assert (found.details["hasMore"], found.details["nextOffset"], found.details["count"]) == (True, 1, 2)
+    assert [match["tool"] for match in found.details["matches"]] == ["github_create_issue"]
+    assert "connectingServers" not in found.details
+    both = searched(search="issue", server="github")
+    assert "Not known yet" not in both.text
+    first, second = both.text.split("\n\n")[1:]
+    assert first.splitlines()[:3] == [
+        "github_create_issue", "  Create a new issue in a repository", "  Parameters:",
+    ]  # fmt: skip
+    assert second.startswith("github_list_issues\n")
+    last = searched(search="issue", includeSchemas=False, limit=1, offset=1)
+    assert (last.details["hasMore"], last.details["nextOffset"]) == (False, None)
+    room.rows["fresh"] = {"state": State.CONNECTING}
+    connecting = 'Server "fresh" is still connecting; retry in a moment.'
+    assert searched(search="issue").text.endswith(f"\n{connecting}")
+    assert searched(search="issue").details["connectingServers"] == ["fresh"]
+    assert "unknownServers" not in searched(search="issue").details
+    room.rows["fresh"] = {"state": State.CONNECTING, "waiting_for": "install", "waiting": 1.0}
+    assert searched(search="issue").details["unknownServers"] == [
+        {"name": "fresh", "waitsFor": "installing for 1 s"}
+    ]
+
+
+def _target(kind: str = "tool", description: str = "", schema: Any = None, **record: Any) -> Target:
+    return Target("s_t", "s", kind, "t", record, description, schema)  # pyright: ignore[reportArgumentType]
+
+
+def test_a_description_has_what_the_tool_declares_and_nothing_else() -> None:
+    for target, text in (
+        (_target(), "(no description)\n\nNo parameters defined."),
+        (_target(schema={}), "(no description)\n\nNo parameters defined."),
+        (_target("resource", "About."), "About.\n\nNo parameters required (resource tool)."),
+        (_target(annotations={}, outputSchema={}), "(no description)\n\nNo parameters defined."),
+        (
+            _target(annotations={"a": "ä", "b": True}),
+            '(no description)\n\nNo parameters defined.\n\nAnnotations: a: "ä", b: true',
+        ),
+        (
+            _target("resource", annotations={"a": 1}, outputSchema={"type": "object"}),
+            "(no description)\n\nNo parameters required (resource tool).",
+        ),
+    ):
+        kind = "Type: Resource (reads from t)\n" if target.kind == "resource" else ""
+        assert texts.describe(target).text == f"s_t\nServer: s\n{kind}\n{text}"
+    told = texts.tool_details(_target(title="T", outputSchema=7, other=1, schema={"a": 1}))
+    assert told == {
+        "name": "s_t", "server": "s", "kind": "tool", "original": "t", "description": "",
+        "inputSchema": {"a": 1}, "title": "T", "outputSchema": 7,
+    }  # fmt: skip
+    assert "inputSchema" not in texts.tool_details(_target("resource", title="T"))
+    assert texts.tool_details(_target(description="About."))["description"] == "About."
+    assert (
+        texts.full_entry(_target("resource")) == "s_t\n  (no description)\n  No parameters (resource tool)."
+    )
+    assert texts.short_line(_target(description="a\n b")) == "- s_t - a b"
+    assert texts.short_line(_target()) == "- s_t"
+
+
+@pytest.mark.parametrize("arguments", [{"describe": "now"}, {"tool": "now"}], ids=["describe", "call"])
+def test_a_name_of_several_servers_is_refused_with_all_of_them(arguments: dict[str, str]) -> None:
+    room = FakeRoom(tool_prefix=PrefixMode.NONE)
+    room.learn("fresh", NOW, CREATE_ISSUE)
+    result = anyio.run(ask, McpTool(room), arguments)
+    details = result["_meta"]["greenroom/details"]
+    assert details["error"] == "ambiguous_tool"
+    assert len(details["candidates"]) == 2
+    assert (result["isError"], room.calls) == (True, [])
+
+
+# ---- an answer within its bounds -------------------------------------------------------------------------------------
+
+
+def test_of_details_the_largest_go_until_the_rest_fits() -> None:
+    def sized(*sizes: int) -> dict[str, str]:
+        return {chr(ord("a") + number): "x" * (size - 2) for number, size in enumerate(sizes)}
+
+    half = DETAILS_LIMIT // 2
+    for sizes, kept in (
+        ((half, half), "ab"),
+        ((half, half + 1), "a"),
+        ((half + 1, 100, half), "bc"),
+        ((100, half + 2, half + 1, half), "ad"),
+        ((DETAILS_LIMIT + 1, DETAILS_LIMIT), "b"),
+        ((DETAILS_LIMIT + 1, DETAILS_LIMIT + 2), ""),
+    ):
+        answer = Answer.of("text", **sized(*sizes))
+        slim = answer.slim()
+        gone = {key: len(value) + 2 for key, value in sized(*sizes).items() if key not in kept}
+        more: dict[str, Any] = {"omittedBytes": gone} if gone else {}
+        assert slim.details == {key: sized(*sizes)[key] for key in kept} | more
+        assert (slim is answer) == (not gone)
+        assert slim.text == "text"
+    assert Answer.of("", a=object(), b=1).slim().details["b"] == 1, "what cannot be written fits nowhere"
+    assert size_of("ä") == 4
+
+
+def test_an_answer_is_an_error_only_if_it_says_so() -> None:
+    right, wrong = Answer.of("a", mode="x"), Answer.of("a", mode="x", error="bad")
+    content = [{"type": "text", "text": "a"}]
+    assert right.as_result() == {"content": content, "_meta": {"greenroom/details": {"mode": "x"}}}
+    assert wrong.as_result()["isError"] is True
+    mixed = Answer(({"type": "text", "text": "a"}, {"type": "image"}, {"type": "text", "text": "b"}))
+    assert (mixed.text, mixed.details) == ("a\nb", {})
+
+
+@pytest.mark.parametrize("how", ["answers", "fails", "breaks", "is cancelled"])
+def test_asking_from_a_program_ends_as_its_request_does_and_leaves_nothing(how: str, backend: str) -> None:
+    jobs: list[Job] = []
+    cancelled: list[str] = []
+
+    class Tool:
+        def begin(self, arguments: Any, job: Job) -> None:
+            jobs.append(job)
+            job.run(self._work)
+
+        async def _work(self) -> None:
+            (job,) = jobs
+            try:
+                await anyio.lowlevel.checkpoint()
+                if how == "answers":
+                    job.answer({"content": []})
+                elif how == "fails":
+                    job.fail(-1, "no")
+                elif how == "breaks":
+                    raise ValueError("odd")
+                else:
+                    await anyio.sleep_forever()
+            finally:
+                cancelled.append(how)
+
+    async def body() -> Any:
+        tool: Any = Tool()
+        with anyio.move_on_after(None) as scope:
+            async with anyio.create_task_group() as group:
+                if how == "is cancelled":
+
+                    async def cancel() -> None:
+                        await anyio.wait_all_tasks_blocked()
+                        scope.cancel()
+
+                    group.start_soon(cancel)
+                return await ask(tool, {})
+
+    if how in ("fails", "breaks"):
+        with pytest.raises(Exception) as caught:  # noqa: PT011
+            run(backend, body)
+        error: Any = caught.value
+        while isinstance(error, BaseExceptionGroup):
+            (error,) = error.exceptions
+        assert isinstance(error, CallError)
+        assert isinstance(error, Bug) == (how == "breaks")
+        assert error.reach is Reach.NOT_SENT
+        bug = "A bug in Greenroom, please report it: ValueError: odd"
+        assert error.message == (bug if how == "breaks" else "no")
+    else:
+        assert run(backend, body) == ({"content": []} if how == "answers" else None)
+    assert (jobs[0].ended, cancelled) == (True, [how])
+
+
+# ---- patterns ------------------------------------------------------------------------------------------------------
+
+
+def test_a_pattern_of_the_longest_length_is_matched_whatever_the_case() -> None:
+    found = matcher("A" + "b?" * 127 + ".")
+    assert (found("xxaZ"), found("b")) == (True, False)
+    assert matcher("")("")
+
+
+@pytest.mark.parametrize(
+    ("pattern", "code", "text"),
+    [
+        ("x" * 257, "query_too_long", "Regex query is too long; maximum length is 256 characters."),
+        ("\ud800", "invalid_pattern", r"Invalid regex: '\ud800'"),
+        ("[a", "invalid_pattern", "Invalid regex: [a"),
+        ("(?<=a)", "unsafe_pattern", "Regex query rejected as unsafe (invalid perl operator: (?<=)."),
+    ],
+)
+def test_a_pattern_that_cannot_be_used_says_why(pattern: str, code: str, text: str) -> None:
+    with pytest.raises(UsageError, match=re.escape(text)) as caught:
+        matcher(pattern)
+    assert caught.value.code == code
+
+
+# ---- files of long answers -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("ages", "max_total", "kept"),
+    [
+        ((100, 101), 100, [0]),  # just not too old, and just
+        ((1, 2), 30, [0, 1]),  # just all fits
+        ((1, 2), 29, [0]),
+        ((2, 1), 29, [1]),  # the older goes
+        ((1, 2, 3), 30, [0, 1]),
+        ((1,), 9, []),
+    ],
+)
+def test_files_are_kept_to_the_last_second_and_the_last_byte(
+    ages: tuple[int, ...], max_total: int, kept: list[int], tmp_path: Path
+) -> None:
+    paths = [Spill(tmp_path).write("x" * 10) for _ in ages]
+    for path, age in zip(paths, ages, strict=True):
+        os.utime(path, (1000 - age, 1000 - age))
+    (tmp_path / "other.txt").write_text("not ours")
+    newest = Spill(tmp_path, max_age=100, max_total=max_total, clock=lambda: 1000.0).write("y" * 10)
+    left = {path for path in tmp_path.iterdir() if path.name != "other.txt"}
+    assert left == {newest, *(paths[number] for number in kept)}
+    assert (tmp_path / "other.txt").exists()
+
+
+def test_a_file_holds_the_whole_text_and_a_file_that_is_gone_is_no_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = "ä" * (1 << 20) + "end\ud800"
+    spill = Spill(tmp_path)
+    gone = spill.write("x")
+    glob = Path.glob
+
+    def while_others_remove(self: Path, pattern: str) -> Any:
+        for path in list(glob(self, pattern)):
+            if path == gone:
+                path.unlink()
+            yield path
+
+    monkeypatch.setattr(Path, "glob", while_others_remove)
+    path = spill.write(text)
+    assert path.read_bytes() == text.encode("utf-8", "replace")
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert list(tmp_path.iterdir()) == [path]
