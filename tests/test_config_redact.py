@@ -141,7 +141,8 @@ def test_the_schema_knows_every_key_and_is_plain_json() -> None:
     schema = config_schema()
     json.dumps(schema)
     assert schema["$defs"]["server"]["properties"]["idleTimeout"] == {
-        "description": "Idle this long, it is stopped; fractions allowed, 0 = never. Unit: minutes.",
+        "description": "It is stopped when it has been idle this long; fractions are allowed, 0 = never. "
+        "Unit: minutes.",
         "type": "number",
         "minimum": 0,
         "maximum": 1e9 / 60,
