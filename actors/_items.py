@@ -95,7 +95,7 @@ class Items:
     _examples: dict[str, str] = attrs.field(factory=dict[str, str])
 
     def read(self, page: bytes) -> Slices[object]:
-        """Take the items of a page; returns its `nextCursor` (None: it has none).
+        """Take the items of a page; returns its `nextCursor` (None: it has none, or nothing more can be taken).
 
         Raises `WireFault` when the page is no object with that array.
         """
@@ -109,7 +109,7 @@ class Items:
                 if raws is None:
                     raise self._lacks_array()
                 yield from self._take_all(raws, _pace())
-                return _cursor(bytes(parts.get("nextCursor", b"null")))
+                return None if self.is_full else _cursor(bytes(parts.get("nextCursor", b"null")))
         return (yield from self._read_large(page))
 
     def in_words(self) -> list[str]:

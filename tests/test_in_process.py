@@ -6,17 +6,20 @@ of the tools and the end of the server are all that we need of it, and all of th
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any
 
 import anyio
+import anyio.lowlevel
 import pytest
 from mcp.server import MCPServer, Server
 from mcp.server.mcpserver import Context
 from tests.support import run
 from tests.support.stdio import until
 
+from greenroom.actors._pumps import pump_group
 from greenroom.actors._sdk import as_server, from_message, to_message
 from greenroom.protocol.errors import CallError, ConnectFailed
 from greenroom.protocol.lifecycle import State
@@ -177,3 +180,44 @@ def test_messages_keep_every_field_both_ways() -> None:
     answer = b'{"jsonrpc":"2.0","id":1,"result":{"content":[],"vendor":{"x":null},"n":1.5}}'
     assert from_message(to_message(answer)) == answer
     assert as_server("a text") is None
+
+
+# ---- the task group of a connection ----------------------------------------------------------------------------------
+
+
+def test_pumps_live_as_long_as_their_connection_and_an_error_comes_out_as_itself(backend: str) -> None:
+    async def body() -> None:
+        ended: list[str] = []
+
+        async def pump(name: str) -> None:
+            try:
+                await anyio.sleep_forever()
+            finally:
+                ended.append(name)
+
+        async def fails(what: str) -> None:
+            raise LookupError(what)
+
+        async def connection(body: str, *pumps: Callable[[], Awaitable[None]]) -> None:
+            async with pump_group() as tasks:
+                for each in pumps:
+                    tasks.start_soon(each)
+                await anyio.lowlevel.checkpoint()
+                if body == "fails":
+                    raise ValueError("the body's")
+                if body == "waits":
+                    await anyio.sleep_forever()
+
+        with anyio.fail_after(5):
+            await connection("ends", partial(pump, "one"))
+            assert ended == ["one"]
+            with pytest.raises(ValueError, match="the body's"):
+                await connection("fails", partial(pump, "two"))
+            assert ended == ["one", "two"]
+            with pytest.raises(LookupError, match="a pump's"):
+                await connection("waits", partial(fails, "a pump's"))
+            with pytest.raises(BaseExceptionGroup) as caught:
+                await connection("fails", partial(fails, "one"), partial(fails, "other"))
+            assert len(caught.value.exceptions) >= 2
+
+    run(backend, body)

@@ -101,6 +101,8 @@ def test_an_item_that_is_too_much_costs_only_itself(filler: int) -> None:
 
 
 def test_no_more_items_are_taken_than_there_may_be() -> None:
+    small, cursor = read(b'{"tools":[{"name":"a"},{"name":"b"}],"nextCursor":"n"}', most=1)
+    assert (small.found, small.is_full, cursor) == ([{"name": "a"}], True, None)
     page = json.dumps({"tools": TOOLS, "nextCursor": "n"}).encode()
     items, cursor = read(page, most=100)
     assert items.found == TOOLS[:100]

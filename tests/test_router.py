@@ -17,6 +17,7 @@ from greenroom.actors import Define, EventStream, Learn, Router, Sync, current_b
 from greenroom.actors._ref import Reply
 from greenroom.protocol.catalogue import ServerEntry
 from greenroom.protocol.config import ServerDefinition, Settings
+from greenroom.protocol.events import NoteCode
 from greenroom.testing._fake import FakeServer, tool
 
 
@@ -110,6 +111,32 @@ def test_a_server_nobody_configured_is_not_learned(backend: str) -> None:
     async def body(bench: Bench) -> None:
         await bench.learn(entry("stranger", "one"))
         assert (bench.names(), bench.announced, bench.changed) == ([], [], [])
+
+    with_router(backend, body)
+
+
+@pytest.mark.parametrize("faulty", [0, 1, 10, 11, 25])
+def test_the_log_is_told_what_clients_would_refuse_and_of_many_how_many_more(
+    faulty: int, backend: str
+) -> None:
+    async def body(bench: Bench) -> None:
+        told: list[tuple[str, str]] = []
+
+        def take(event: Any) -> None:
+            assert event.code is NoteCode.REFUSED_BY_CLIENTS
+            told.append((event.address.server, event.words))
+
+        bench.events.listen(take, [Kind.NOTE])
+        tools = tuple({"name": f"t{n:02}", "inputSchema": 7} for n in range(faulty))
+        await bench.learn(ServerEntry("a", "hash", tools=(*tools, tool("fine")), revision=1))
+        assert {server for server, _ in told} <= {"a"}
+        words = [words for _, words in told]
+        assert all(f"t{n:02}" in said for n, said in enumerate(words[:10]))
+        assert all(said.startswith("clients would refuse ") for said in words)
+        assert words[10:] == (
+            [f"clients would refuse {faulty - 10} more; its status names them"] if faulty > 10 else []
+        )
+        assert len(words[:10]) == min(faulty, 10)
 
     with_router(backend, body)
 

@@ -13,6 +13,8 @@ from hypothesis import strategies as st
 from tests.support import run
 
 from greenroom import ConnectFailed, Greenroom
+from greenroom.actors._messages import connect_failed, describe
+from greenroom.actors._peer import LostReason
 from greenroom.actors._stdio._stderr import StderrRing, telling
 
 # In the manner of these programs, paths and registries shortened; two are also run for real below.
@@ -250,3 +252,12 @@ def _expect(backend: str, entry: dict[str, object], wanted: str) -> None:
             assert str(caught.value).count("Failed to connect") == 1
 
     run(backend, body)
+
+
+def test_a_failed_start_carries_what_the_program_left_behind() -> None:
+    lost = LostReason("exited with code 3", 3, ("npm error 404", "not found"))
+    error = connect_failed("a", lost)
+    assert "exited with code 3 (npm error 404 — not found)" in error.message
+    assert (error.server, error.exit_code) == ("a", 3)
+    assert tuple(error.stderr_tail) == ("npm error 404", "not found")
+    assert describe(LostReason("closed its stdout")) == "closed its stdout"

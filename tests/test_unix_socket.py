@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import socket
 import threading
 from collections.abc import Generator
@@ -174,5 +175,27 @@ def test_hanging_up_ourselves_is_no_loss(backend: str) -> None:
             connection._over.set()
             await connection._watch_end()
             assert hooks.reasons == []
+
+    run(backend, body)
+
+
+def test_a_forked_copy_does_not_hang_up(backend: str) -> None:
+    async def body() -> None:
+        ours, theirs = socket.socketpair()
+        with ours, theirs:
+            ours.setblocking(False)
+            theirs.setblocking(False)
+            connection = UnixConnection(ours, Recorder(), backend=current_backend(), settings=Settings())
+            child = os.fork()
+            if not child:
+                try:
+                    connection.kill_now()
+                finally:
+                    os._exit(0)
+            assert (await anyio.to_thread.run_sync(os.waitpid, child, 0))[1] == 0
+            with pytest.raises(BlockingIOError):
+                theirs.recv(1)
+            connection.kill_now()
+            assert theirs.recv(1) == b""
 
     run(backend, body)
