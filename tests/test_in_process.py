@@ -6,7 +6,7 @@ of the tools and the end of the server are all that we need of it, and all of th
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any
@@ -198,7 +198,7 @@ def test_pumps_live_as_long_as_their_connection_and_an_error_comes_out_as_itself
         async def fails(what: str) -> None:
             raise LookupError(what)
 
-        async def connection(body: str, *pumps: Callable[[], Awaitable[None]]) -> None:
+        async def connection(body: str, *pumps: Callable[[], Coroutine[Any, Any, None]]) -> None:
             async with pump_group() as tasks:
                 for each in pumps:
                     tasks.start_soon(each)

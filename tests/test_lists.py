@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, cast
 
 import anyio
 import pytest
@@ -31,8 +31,8 @@ Answer = Callable[[str, "str | None"], Any]  # of the method and the cursor
 
 
 class Answering:
-    """A peer. What `answer` gives is the result; a number is a time that passes before an empty list; an exception's
-    text is an error of the server's. `asked`: each method with its cursor and when."""
+    """A peer. What `answer` gives is the result, or a time that passes and the result; an exception's text is an error
+    of the server's. `asked`: each method with its cursor and when."""
 
     def __init__(self, tasks: anyio.abc.TaskGroup, answer: Answer) -> None:
         self.asked: list[tuple[str, str | None, float]] = []
@@ -45,9 +45,9 @@ class Answering:
         self._tasks.start_soon(self._end, exchange, self._answer(exchange.method, cursor))
 
     async def _end(self, exchange: Exchange, said: Any) -> None:
-        if isinstance(said, float):
-            await anyio.sleep(said)
-            said = {FIELDS[exchange.method]: []}
+        if isinstance(said, tuple):
+            seconds, said = cast("tuple[float, Any]", said)
+            await anyio.sleep(seconds)
         if isinstance(said, Exception):
             exchange.end(None, RpcError(-32000, str(said)))
         else:
@@ -121,6 +121,7 @@ TOO_MANY_BYTES = (
     "a page of 42 bytes, and what comes after it, is left out: all lists of one server may have 83 bytes "
     "(maxListBytes)"
 )
+TOO_MANY_ITEMS = "the rest is left out: all lists of one server may have 1 items (maxListItems)"
 ENDS: dict[str, tuple[Answer, dict[str, Any], int, tuple[str, ...]]] = {
     # what is answered, the settings; how many tools there are then, and what is told
     "a cursor that comes back": (
@@ -167,6 +168,15 @@ ENDS: dict[str, tuple[Answer, dict[str, Any], int, tuple[str, ...]]] = {
     ),
     "broken items, which count": (
         lambda method, _: {"tools": [{"name": "a"}, {}, {}, {"name": "b"}]},
+        {"max_list_items": 3},
+        1,
+        (
+            '2 items without a "name" were left out',
+            "the rest is left out: all lists of one server may have 3 items (maxListItems)",
+        ),
+    ),
+    "broken items on another page, which count": (
+        lambda method, cursor: page(method, "a", "b") if cursor else {"tools": [{}, {}], "nextCursor": "n"},
         {"max_list_items": 3},
         1,
         (
@@ -223,7 +233,7 @@ def test_without_its_tools_a_server_is_nothing_and_any_other_list_may_fail(backe
     for said, words in (
         (ValueError("broken"), "broken (-32000)"),
         ({"x": []}, 'the result has no array "{}"'),
-        (99.0, "no answer within 7s"),
+        ((99.0, {}), "no answer within 7s"),
     ):
         for failing in FIELDS:
             listing, peer = listed(backend, answer(failing, said), *ALL, connect_timeout=7.0)
@@ -237,20 +247,21 @@ def test_without_its_tools_a_server_is_nothing_and_any_other_list_may_fail(backe
                 assert len(listing.problems) == 1
                 got = (listing.tools, listing.resources, listing.templates, listing.prompts)
                 assert [found is None for found in got] == [method == failing for method in FIELDS]
-            assert peer.left == ([(failing, "timed out")] if said == 99.0 else [])
+            assert peer.left == ([(failing, "timed out")] if isinstance(said, tuple) else [])
 
 
 def test_tools_come_first_whoever_is_quicker_and_all_pages_share_one_deadline(backend: str) -> None:
     listing, _ = listed(
         backend,
-        lambda method, _: 3.0 if method == "tools/list" else page(method, "a", "b"),
+        lambda method, _: (3.0, page(method, "a")) if method == "tools/list" else page(method, "a", "b"),
         "tools", "prompts", max_list_items=1,
     )  # fmt: skip
     assert isinstance(listing, Listing)
-    assert (listing.tools, len(listing.prompts or ())) == ((), 1)
+    assert (listing.tools, listing.prompts) == (({"name": "a"},), ())
+    assert listing.problems == (f"prompts/list: {TOO_MANY_ITEMS}",)
 
     def slow(method: str, cursor: str | None) -> Any:
-        return page(method, "a", nextCursor="n") if cursor is None else 6.0
+        return page(method, "a", nextCursor="n") if cursor is None else (6.0, page(method, "b"))
 
     listing, peer = listed(backend, slow, "tools", connect_timeout=5.0)
     assert isinstance(listing, RpcFailure)

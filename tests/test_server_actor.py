@@ -1731,6 +1731,75 @@ def test_what_a_server_asked_is_answered_no_more_when_it_has_died(backend: str) 
     run_virtual(backend, body)
 
 
+def test_each_question_of_a_server_is_answered_once_and_its_progress_told_while_it_lasts(
+    backend: str,
+) -> None:
+    server, asked = FakeServer(), dict[str, Any]()
+    told: list[tuple[str, Any]] = []
+    replies: list[tuple[Any, Any, Any]] = []
+
+    async def ask_somebody(request: Any) -> Any:
+        what = request.params["what"]
+        asked[what] = request
+        match what:
+            case "bug":
+                raise ZeroDivisionError("a secret")
+            case "refuse":
+                raise RpcRefusal(-7, "not now", {"x": 1})
+            case "wait":
+                await anyio.sleep_forever()
+        return {"said": what}
+
+    async def body() -> None:
+        async with Greenroom.open(
+            {"mcpServers": {"a": {"command": "fake"}}},
+            cache_path=":memory:",
+            connectors=fake_connectors({"a": server}),
+            bootstrap=False,
+            on_sampling=ask_somebody,
+        ) as room:
+            await room.connect("a")
+            (peer,) = server.connections
+
+            def reply(rpc_id: Any, result: Any, error: Any = None) -> None:
+                replies.append((rpc_id, result, error and (error.code, error.message, error.data)))
+
+            peer.notify = lambda method, params=None: told.append((method, params))
+            peer.reply = reply
+
+            async def ask(rpc_id: Any, what: str, **meta: Any) -> None:
+                params: dict[str, Any] = {"what": what, **({"_meta": meta} if meta else {})}
+                peer.hooks.on_request(rpc_id, "sampling/createMessage", params)
+                await settle()
+
+            await ask(1, "fine", progressToken=7)
+            await ask(2, "bug")
+            await ask(3, "refuse")
+            assert replies == [
+                (1, {"said": "fine"}, None),
+                (2, None, (-32603, "Internal error: sampling/createMessage could not be answered.", None)),
+                (3, None, (-7, "not now", {"x": 1})),
+            ]
+            replies.clear()
+            await ask(4, "wait")
+            await ask(4, "wait")
+            ((_, _, refused),) = replies
+            assert refused[1] == "1 requests of this server are open already; ask again later"
+            peer.hooks.on_notification("notifications/cancelled", {"requestId": 4})
+            await settle()
+            await ask(4, "again")
+            assert replies[1:] == [(4, {"said": "again"}, None)], "what was withdrawn is not answered"
+            asked["again"].progress({"progress": 1})  # it has no token
+            asked["fine"].progress({"progress": 1, "total": 2})
+            assert told == [("notifications/progress", {"progress": 1, "total": 2, "progressToken": 7})]
+            server.crash()
+            await settle()
+            asked["fine"].progress({"progress": 2})
+            assert len(told) == 1, "there is nobody to tell"
+
+    run_virtual(backend, body)
+
+
 # ---- input that a server wants before it answers -------------------------------------------------------------------
 
 

@@ -34,6 +34,7 @@ from greenroom.actors._guard import Guard
 from greenroom.actors._handshake import RpcFailure, ask, shake_hands
 from greenroom.actors._stdio import StdioConnector, child_environment
 from greenroom.actors._stdio._child import start_child
+from greenroom.actors._stdio._environment import incarnation_tag
 from greenroom.protocol.address import Address
 from greenroom.protocol.config import ServerDefinition, Settings
 from greenroom.protocol.errors import ConnectFailed, Reach
@@ -576,7 +577,14 @@ def test_a_dying_leader_is_waited_for_and_a_living_one_not_for_ever(
             child.block_until_dead(5.0)
             assert child.exit_code == (0 if dies else -signal.SIGKILL)
             child.reap()
+            assert child.exit_code == (0 if dies else -signal.SIGKILL), "known though nobody can be asked"
             child.close()
+
+
+def test_a_child_is_marked_with_whose_it_is_legibly_and_whatever_a_session_is_named() -> None:
+    for scope, quoted in (("shared", "a%20b"), ("session:x/ö#1", "a%20b[session:x%2F%C3%B6%231]")):
+        tag = incarnation_tag("run-7", Address("a b", scope), 3)
+        assert tag == f"GREENROOM_INCARNATION=run-7:{quoted}#3"
 
 
 def test_where_a_zombie_cannot_be_asked_its_seen_end_counts(
