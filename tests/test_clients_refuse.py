@@ -285,6 +285,10 @@ def test_t46_an_output_that_no_compiler_takes_is_left_out() -> None:
         assert _output({key: wrong}) == "outputSchema has a type that does not exist", key
         assert _output({key: True}) is None
     assert _output({"type": ["string", "null"]}) is None
+    for name in ("string", "number", "integer", "boolean", "array", "object", "null"):
+        assert _output({**SCHEMA, "properties": {"x": {"type": name}}}) is None
+    for name in ("", "s", None, ["any"], 7):
+        assert _output({"type": name}) == "outputSchema has a type that does not exist"
     assert _output({"type": ["string", 1]}) == "outputSchema has a type that does not exist"
     assert _output({"enum": [wrong], "const": wrong, "default": wrong}) is None, "these are no schemas"
 

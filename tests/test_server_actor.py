@@ -1748,6 +1748,8 @@ def test_each_question_of_a_server_is_answered_once_and_its_progress_told_while_
                 raise RpcRefusal(-7, "not now", {"x": 1})
             case "wait":
                 await anyio.sleep_forever()
+            case _:
+                pass
         return {"said": what}
 
     async def body() -> None:
