@@ -205,3 +205,16 @@ def test_what_a_reference_stands_for_is_secret_also_when_its_server_cannot_be_re
     )
     found = {hidden.value for hidden in secrets_of(definition, {"TOK": "the-value-of-it"})}
     assert "the-value-of-it" in found
+
+
+def test_what_is_inherited_is_hidden_and_what_is_everyday_is_not() -> None:
+    environ = {"TOKEN_A": "s3cret", "OTHER": "not asked for", "LANG": "C", "LC_ALL": "C"}
+    for wanted, names in (
+        (("TOKEN*", "LANG"), {"TOKEN_A"}),
+        (True, {"TOKEN_A", "OTHER"}),
+        (None, set[str]()),
+    ):
+        hidden = secrets_of(ServerDefinition("s", command="x", inherit_env=wanted), environ)
+        assert {one.name for one in hidden} == names
+    broken = ServerDefinition("s", command="${NOWHERE}", args=("x",), inherit_env=("TOKEN*",))
+    assert [one.name for one in secrets_of(broken, environ) if one.name in environ] == ["TOKEN_A"]
