@@ -263,10 +263,9 @@ class TraceChecker:
 
     def _on_connected(self, life: Life, event: Transition) -> None:
         life.connected_at = life.rested_at = event.at
-        life.unsent, life.open = (
-            dict.fromkeys((*life.open, *life.unsent)),
-            {},
-        )  # replays stand first
+        # Each again in the order of acceptance, and calls are numbered in that order. So replays stand first, except
+        # behind a call that a full pipe had not taken.
+        life.unsent, life.open = dict.fromkeys(sorted((*life.open, *life.unsent))), {}
         life.failed_last = False
         if life.address.is_session:
             self.gate(Address(life.address.server)).reopened(event.at)

@@ -174,6 +174,14 @@ def _lost_twice(reason: Reason | None = None, **settings: Any) -> Told:
     return _again(told, 2).leave(Cause.LOST, reason=reason, incarnation=2)
 
 
+def _half_taken() -> Told:
+    """A pipe that was full for a while took call 2 and not call 1; the server was lost, and is up again."""
+    told = _wrong(_wrong(Told().connect(), "lost"), "full pipe")
+    told.call(1, "accepted").call(2, "accepted", "sent").call(3, "accepted").leave(Cause.LOST)
+    told.wrong["full pipe"] = -1.0
+    return _again(told, 2)
+
+
 def _to_replay() -> Told:
     """Call 1 was at a server that was lost, call 2 has waited; it is up again."""
     told = _wrong(Told().connect(), "lost").call(1, "accepted", "sent").call(2, "accepted")
@@ -212,6 +220,9 @@ LAWFUL: dict[str, Callable[[], Told]] = {
     ),
     "another order behind a full pipe": lambda: (
         _wrong(Told().connect(), "full pipe").call(1, "accepted").call(2, "accepted", "sent")
+    ),
+    "what a full pipe had not taken, then a replay": lambda: (
+        _half_taken().call(1, "sent").call(2, "sent").call(3, "sent")
     ),
     "a replay first": lambda: _to_replay().call(1, "sent").call(2, "sent"),
     "a first loss costs nothing": lambda: _again(_wrong(Told().connect(), "lost").leave(Cause.LOST), 2),
@@ -293,6 +304,10 @@ UNLAWFUL: dict[str, tuple[Callable[[], Told], str]] = {
     "a session's failure": (
         lambda: _later(Told().fail(address=ANN), 0.7).start(),
         "its gate is shut",
+    ),
+    "what a full pipe had not taken is overtaken by a replay": (
+        lambda: _half_taken().call(2, "sent"),
+        "call 1 was accepted before it",
     ),
     "a replay is overtaken": (lambda: _to_replay().call(2, "sent"), "call 1 was accepted before it"),
     "below the minimum": (
