@@ -89,7 +89,7 @@ def _not_connected(world: World, call: OneCall, ended: float) -> str | None:
     if any(world.asked(what, call.server, call.began) for what in ("drained", "disabled", "removed")):
         return None
     down = (*_TAKEN_DOWN, Cause.LOST) if _stays_down(world, call) else _TAKEN_DOWN
-    if any(life.causes and life.causes[-1][1] in down for life in _lives(world, call)):
+    if any(life.leaves and life.leaves[-1].cause in down for life in _lives(world, call)):
         return None
     # A session of the same name, opened anew while the child of the one before it is still being stopped.
     if any(life.ended_as(Cause.SCOPE_ENDED, call.began) for life in _lives(world, call)):
@@ -150,7 +150,7 @@ def _something_held_it(world: World, call: OneCall) -> bool:
     return (
         crowded
         or apart
-        or any(life.causes for life in _lives(world, call))
+        or any(life.leaves for life in _lives(world, call))
         or any(world.was("failing", name, call.began) for name in world.servers)
         or _is_bounded(definition)
     )

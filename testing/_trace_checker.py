@@ -72,6 +72,15 @@ class GroundTruth(Protocol):
 
 
 @attrs.define(eq=False)
+class Leave:
+    """Why an incarnation ends: from when that was told until a stronger cause was, or until it had closed."""
+
+    at: float
+    cause: Cause
+    until: float = math.inf
+
+
+@attrs.define(eq=False)
 class Life:
     """One address, as its transitions tell it."""
 
@@ -82,21 +91,20 @@ class Life:
     connecting_at: float = -math.inf
     connected_at: float = -math.inf
     rested_at: float = -math.inf  # its last call ended
-    closed_at: float = -math.inf
     failed_last: bool = False  # its last ending was a loss or a failure
     unsent: dict[int, None] = attrs.field(factory=dict[int, None])  # accepted, in order
     open: dict[int, float] = attrs.field(factory=dict[int, float])  # sent, not ended: since when
     sends: dict[int, int] = attrs.field(factory=dict[int, int])
-    causes: list[tuple[float, Cause]] = attrs.field(
-        factory=list[tuple[float, Cause]]
-    )  # when draining was entered
+    leaves: list[Leave] = attrs.field(factory=lambda: list[Leave]())
+
+    def end_leave(self, at: float) -> None:
+        """The last cause holds no longer. Harmless when there is none, or when it has ended."""
+        if self.leaves and self.leaves[-1].until == math.inf:
+            self.leaves[-1].until = at
 
     def ended_as(self, cause: Cause, since: float) -> bool:
         """Whether it was on its way out for this cause at any moment from `since` on."""
-        leaving = self.state is State.DRAINING
-        return any(why is cause and when >= since - EPS for when, why in self.causes) or (
-            bool(self.causes) and self.causes[-1][1] is cause and (leaving or self.closed_at >= since - EPS)
-        )
+        return any(leave.cause is cause and leave.until >= since - EPS for leave in self.leaves)
 
 
 class TraceChecker:
@@ -274,7 +282,8 @@ class TraceChecker:
 
     def _on_leaving(self, life: Life, event: Transition) -> None:
         assert event.cause is not None
-        life.causes.append((event.at, event.cause))
+        life.end_leave(event.at)
+        life.leaves.append(Leave(event.at, event.cause))
         self._tell_gate(life, event)
         if not self._has_reason(life, event, event.cause):
             self.report(event, "there was no reason for it")
@@ -285,15 +294,15 @@ class TraceChecker:
         assert event.cause is not None
         if event.in_flight:
             self.report(event, "gone with calls in flight")
-        if event.before is State.IDLE or life.causes[-1][1] is not event.cause:
+        if event.before is State.IDLE or life.leaves[-1].cause is not event.cause:
             self._on_leaving(life, event)
-        life.closed_at = event.at
+        life.end_leave(event.at)
         life.failed_last = event.cause in (Cause.CONNECT_FAILED, Cause.LOST)
 
     def _tell_gate(self, life: Life, event: Transition) -> None:
         """It counts at once, while what is left is still to be stopped. What was lost while it drained is not told
         before it has closed."""
-        since = life.causes[-2][0] if event.before is State.DRAINING else event.at
+        since = life.leaves[-2].at if event.before is State.DRAINING else event.at
         if event.cause is Cause.CONNECT_FAILED:
             self.gate(life.address).connect_failed(event.at)
             if life.address.is_session:
@@ -448,4 +457,4 @@ class TraceChecker:
 
 
 def _is_for_good(life: Life) -> bool:
-    return life.address.is_call or life.causes[-1][1] in (Cause.REMOVED, Cause.SCOPE_ENDED)
+    return life.address.is_call or life.leaves[-1].cause in (Cause.REMOVED, Cause.SCOPE_ENDED)

@@ -458,6 +458,23 @@ def test_a_life_is_found_ended_as_it_was_since_then() -> None:
     assert not life.ended_as(Cause.LOST, 0.0)
 
 
+def test_an_ending_counts_though_another_has_followed_since() -> None:
+    """A call that came while a failed start was being stopped is judged after the next incarnation was lost."""
+    told = _wrong(_wrong(Told(), "failing"), "lost").start().step(CONNECTING, DRAINING, Cause.CONNECT_FAILED)
+    _later(told, 1.0).step(DRAINING, CLOSED, Cause.CONNECT_FAILED)
+    _again(told, 2).leave(Cause.LOST, incarnation=2)
+    life = told.checker.life(Address("a"))
+    assert [life.ended_as(Cause.CONNECT_FAILED, since) for since in (0.5, 1.0, 1.1)] == [True, True, False]
+
+
+def test_a_stronger_cause_ends_a_weaker_one() -> None:
+    told = _asked(_asked(Told(), "drained"), "removed").connect()
+    told.step(CONNECTED, DRAINING, Cause.DRAINED)
+    _later(told, 1.0).step(DRAINING, CLOSED, Cause.REMOVED)
+    life = told.checker.life(Address("a"))
+    assert [life.ended_as(Cause.REMOVED, 1.0), life.ended_as(Cause.DRAINED, 1.1)] == [True, False]
+
+
 # ---- the gate, as a bystander knows it -----------------------------------------------------------------------------
 
 
