@@ -19,8 +19,8 @@ from ..protocol.config import Lifecycle, RestartPolicy
 from ..protocol.events import GateMove
 from ..protocol.lifecycle import Cause, State
 from ..protocol.start import Place
+from ._lives import EPS, Life
 from ._outcomes import outcomes_have_reasons
-from ._trace_checker import EPS, Life
 from ._world import ECHO, World
 
 Law = Callable[[World], None]
@@ -106,10 +106,10 @@ def nobody_serves_on_the_wrong_process(world: World) -> None:
         if actor.life.state is not State.CONNECTED or actor.address.is_call:
             continue
         gate, server = actor.record.gatekeeper.gate, actor.address.server
-        is_hung = gate.tripped and world.checker.gate(actor.address).shut_by is GateMove.SILENT
+        is_hung = gate.tripped and world.checker.lives.gate(actor.address).shut_by is GateMove.SILENT
         was_hung = is_hung and actor.connected_at < gate.failed_at - EPS
         assert not was_hung, f"{actor} was found hung, and is still connected"
-        began = world.checker.life(actor.address).connecting_at
+        began = world.checker.lives.of(actor.address).connecting_at
         assert began >= world.redefined_at.get(server, began) - EPS, f"{actor} runs on its old definition"
 
 
@@ -120,7 +120,7 @@ def the_silent_are_found_dead(world: World) -> None:
         server = actor.address.server
         is_kept = actor.record.definition.lifecycle is Lifecycle.KEEP_ALIVE and actor.address.is_shared
         if is_kept and actor.is_connected and actor.is_resting and server in world.silent_since:
-            life = world.checker.life(actor.address)
+            life = world.checker.lives.of(actor.address)
             since = max(world.silent_since[server], life.rested_at, world.reloaded_at)
             assert world.now - since <= limit + EPS, f"{actor} has said nothing for {world.now - since:g}s"
 
@@ -191,7 +191,7 @@ def nothing_outstays_its_time(world: World) -> None:
     """Connecting, draining and idling are bounded; a queued call is too."""
     settings = world.config.settings
     for actor in _actors(world):
-        life, definition = world.checker.life(actor.address), actor.record.definition
+        life, definition = world.checker.lives.of(actor.address), actor.record.definition
         for_seconds = world.now - life.since
         if life.state is State.CONNECTING:
             limit = definition.connect_timeout or settings.connect_timeout
@@ -283,9 +283,9 @@ def ended(world: World) -> None:
     assert report.adds_up, f"the drain report does not add up: {report}"
     for call in world.calls:
         assert len(call.outcomes) == 1, f"{call} has no outcome"
-    open_ones = [number for number in world.checker.accepted if number not in world.checker.ended]
+    open_ones = [number for number in world.checker.calls.accepted if number not in world.checker.calls.ended]
     assert not open_ones, f"calls {open_ones} were accepted and never ended"
-    assert len(world.checker.ended) == report.accepted, "the events and the report disagree"
+    assert len(world.checker.calls.ended) == report.accepted, "the events and the report disagree"
     assert world.waiting == 0, "somebody still waits"
     for name, fake in world.servers.items():
         assert fake.live == 0, f"{name} is still alive"

@@ -13,7 +13,7 @@ from ..protocol.address import Address
 from ..protocol.config import Isolation, RestartPolicy, ServerDefinition
 from ..protocol.errors import CallError, GreenroomError, Reach
 from ..protocol.lifecycle import Cause, Means
-from ._trace_checker import EPS, Life
+from ._lives import EPS, Life
 from ._world import OneCall, World
 
 # The last one: a session that was opened again while the children of its predecessor are still being stopped.
@@ -49,7 +49,7 @@ def _lives(world: World, call: OneCall) -> list[Life]:
     scope = f"session:{call.session}" if call.session else None
     return [
         life
-        for address, life in world.checker.lives.items()
+        for address, life in world.checker.lives.all.items()
         if address.server == call.server and (scope is None or address.scope in (scope, "shared"))
     ]
 
@@ -73,7 +73,7 @@ def _lost(world: World, call: OneCall, ended: float) -> str | None:
 
 def _unavailable(world: World, call: OneCall, ended: float) -> str | None:
     addresses = [life.address for life in _lives(world, call)] or [Address(call.server)]
-    gates = [world.checker.gate(address) for address in [*addresses, Address(call.server)]]
+    gates = [world.checker.lives.gate(address) for address in [*addresses, Address(call.server)]]
     return None if any(gate.may_be_shut(call.began) for gate in gates) else "its gate is open"
 
 

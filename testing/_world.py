@@ -28,8 +28,9 @@ from ..protocol.start import Place
 from ..supervisor import Greenroom
 from ..supervisor._session import Session
 from ._fake import HANG, FakeServer, fake_connectors, tool
+from ._lives import EPS, Seats
 from ._schedule import seed_schedule
-from ._trace_checker import EPS, Seats, TraceChecker
+from ._trace_checker import TraceChecker
 from ._virtual_run import VirtualRun
 
 ECHO, SAFE = "echo", "safe"  # the second declares that running it twice is harmless

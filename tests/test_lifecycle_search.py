@@ -53,8 +53,9 @@ from greenroom.protocol.lifecycle import Cause, Ending, Reason, State
 from greenroom.protocol.start import Place
 from greenroom.testing import RoomMachine, World, _laws
 from greenroom.testing._gate_model import GateModel, Span
+from greenroom.testing._lives import Seats
 from greenroom.testing._outcomes import outcomes_have_reasons
-from greenroom.testing._trace_checker import Seats, TraceChecker
+from greenroom.testing._trace_checker import TraceChecker
 from greenroom.testing._world import OneCall
 
 RoomMachine.TestCase.settings = settings(
@@ -451,7 +452,7 @@ def test_the_trace_checker_says_what_cannot_be(case: str) -> None:
 def test_a_life_is_found_ended_as_it_was_since_then() -> None:
     told = _asked(Told(), "drained")
     _later(told, 5.0).connect().step(CONNECTED, DRAINING, Cause.DRAINED)
-    life = told.checker.life(Address("a"))
+    life = told.checker.lives.of(Address("a"))
     assert life.ended_as(Cause.DRAINED, 9.0)  # it is on its way out still
     _later(told, 2.0).step(DRAINING, CLOSED, Cause.DRAINED)
     assert [life.ended_as(Cause.DRAINED, since) for since in (5.0, 7.0, 7.1)] == [True, True, False]
@@ -463,7 +464,7 @@ def test_an_ending_counts_though_another_has_followed_since() -> None:
     told = _wrong(_wrong(Told(), "failing"), "lost").start().step(CONNECTING, DRAINING, Cause.CONNECT_FAILED)
     _later(told, 1.0).step(DRAINING, CLOSED, Cause.CONNECT_FAILED)
     _again(told, 2).leave(Cause.LOST, incarnation=2)
-    life = told.checker.life(Address("a"))
+    life = told.checker.lives.of(Address("a"))
     assert [life.ended_as(Cause.CONNECT_FAILED, since) for since in (0.5, 1.0, 1.1)] == [True, True, False]
 
 
@@ -471,7 +472,7 @@ def test_a_stronger_cause_ends_a_weaker_one() -> None:
     told = _asked(_asked(Told(), "drained"), "removed").connect()
     told.step(CONNECTED, DRAINING, Cause.DRAINED)
     _later(told, 1.0).step(DRAINING, CLOSED, Cause.REMOVED)
-    life = told.checker.life(Address("a"))
+    life = told.checker.lives.of(Address("a"))
     assert [life.ended_as(Cause.REMOVED, 1.0), life.ended_as(Cause.DRAINED, 1.1)] == [True, False]
 
 
@@ -633,7 +634,7 @@ def test_what_was_done_to_its_server_explains_an_outcome(world: World) -> None:
     _ended(world, _timeout(Reach.SENT), after=60.0)
     _ended(world, _timeout(Reach.NOT_SENT), after=30.0)
     _ended(world, ServerDown("", server="a")).was_down = True
-    world.checker.gate(Address("a")).connect_failed(world.now)
+    world.checker.lives.gate(Address("a")).connect_failed(world.now)
     _ended(world, Unavailable("a", failed_ago=1, retry_in=1))
     outcomes_have_reasons(world)
     assert all(call.is_judged for call in world.calls)
@@ -736,7 +737,7 @@ def _tripped_gate(actor: Any, failed_at: float, **more: Any) -> None:
 def _hung(world: World) -> None:
     actor = _well(world)
     _tripped_gate(actor, world.now + 1.0)
-    world.checker.gate(actor.address).shut_by = GateMove.SILENT
+    world.checker.lives.gate(actor.address).shut_by = GateMove.SILENT
 
 
 def _half_open(actor: Any, *, ended: bool | None) -> None:
@@ -747,7 +748,7 @@ def _half_open(actor: Any, *, ended: bool | None) -> None:
 
 
 def _lives_as(world: World, actor: Any, seconds: float, **more: Any) -> None:
-    life = world.checker.life(actor.address)
+    life = world.checker.lives.of(actor.address)
     _change(life, since=world.now - seconds, **more)
 
 
@@ -767,12 +768,12 @@ def _lost_at_work(world: World) -> None:
 def _silent(world: World, seconds: float) -> None:
     actor = _kept(world)
     world.silent_since["a"] = world.now - seconds
-    world.checker.life(actor.address).rested_at = world.reloaded_at = -math.inf
+    world.checker.lives.of(actor.address).rested_at = world.reloaded_at = -math.inf
 
 
 def _idle_for(world: World, seconds: float) -> None:
     actor = _well(world)
-    world.checker.life(actor.address).rested_at = world.now - seconds
+    world.checker.lives.of(actor.address).rested_at = world.now - seconds
 
 
 def _slots(world: World, count: int) -> None:
@@ -951,7 +952,7 @@ BROKEN: dict[str, tuple[_laws.Law, Callable[[World], object], str]] = {
     ),
     "an attempt drains for ever": (
         _laws.nothing_outstays_its_time,
-        lambda w: (_drains(w, 5.0), _change(w.checker.life(Address("a")), connecting_at=math.inf)),
+        lambda w: (_drains(w, 5.0), _change(w.checker.lives.of(Address("a")), connecting_at=math.inf)),
         "drains for 5s",
     ),
     "lost, and at work": (
@@ -1021,7 +1022,7 @@ KEPT: dict[str, tuple[_laws.Law, Callable[[World], object]]] = {
     ),
     "an attempt drains as long as its stop": (
         _laws.nothing_outstays_its_time,
-        lambda w: (_drains(w, 4.0), _change(w.checker.life(Address("a")), connecting_at=math.inf)),
+        lambda w: (_drains(w, 4.0), _change(w.checker.lives.of(Address("a")), connecting_at=math.inf)),
     ),
     "idle for all its time": (_laws.nothing_outstays_its_time, lambda w: _idle_for(w, IDLE_LIMIT)),
     "one through a tripped gate": (
@@ -1082,10 +1083,10 @@ LEFT: dict[str, tuple[Callable[[World], object], str]] = {
     ),
     "a call": (lambda w: w.calls[0].outcomes.clear(), "call 0 of a_echo has no outcome"),
     "an acceptance": (
-        lambda w: w.checker.accepted.update({99: w.checker.life(Address("a"))}),
+        lambda w: w.checker.calls.accepted.update({99: w.checker.lives.of(Address("a"))}),
         "calls \\[99\\] were accepted and never ended",
     ),
-    "an event": (lambda w: w.checker.ended.update({99: 1}), "the events and the report disagree"),
+    "an event": (lambda w: w.checker.calls.ended.update({99: 1}), "the events and the report disagree"),
     "an asker": (lambda w: _change(w, waiting=1), "somebody still waits"),
     "a server": (lambda w: _change(w.servers["b"], live=1), "b is still alive"),
     "a permit": (
