@@ -1,7 +1,8 @@
 """One alarm for all deadlines of an actor: queued calls, sent calls, idling, draining.
 
-It is set to the earliest of them and only ever moved forward; when it rings, its owner looks at what is due and sets it
-again. So accepting or ending a call touches no timer in the common case, and an idle actor is woken at most once.
+The alarm is set to the earliest deadline and only ever moved to an earlier time. When it rings, its owner handles
+what is due and sets it again. So in the common case accepting or ending a call touches no timer, and an idle actor is
+woken at most once.
 """
 
 from __future__ import annotations
@@ -18,13 +19,13 @@ class Alarm:
     __slots__ = ("_ring", "_timer", "_timers", "when")
 
     def __init__(self, timers: Timers, ring: Callable[[], None]) -> None:
-        self.when = math.inf  # of the room's time; `inf` while it is not set
+        self.when = math.inf  # in the room's time; `inf` while it is not set
         self._timers = timers
         self._ring = ring
         self._timer: Timer | None = None
 
     def wake_by(self, when: float) -> None:
-        """Ring at this time, if it would not ring before."""
+        """Ring at this time, unless the alarm rings earlier anyway."""
         if self.when <= when:
             return
         if self._timer is not None:

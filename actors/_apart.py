@@ -1,9 +1,11 @@
-"""Work that blocks, or takes long, apart from the loop: in a thread that nobody has to wait for.
+"""Runs blocking or long work in a thread of its own that nobody has to wait for.
 
-Workers of anyio are joined when its loop ends or the process does, so a process that is to end within a second could be
-held by whatever they read. This thread is a daemon, and tells that it is done by closing a pipe: no loop is asked for
-from another thread, and whoever is cancelled meanwhile just leaves. What it does must be of no harm half done: reading,
-importing, computing. The interpreter still runs one thread at a time, but gives the loop its turn within milliseconds.
+anyio joins its worker threads when the loop or the process ends. So a blocked read in a worker could delay the end of
+a process that must end within a second. The thread used here is a daemon thread. It closes a pipe when it is done, so
+it never calls into the loop, and a task that is cancelled simply stops waiting.
+
+Only work that does no harm when it is left half done may run here: reading, importing, computing. The interpreter
+still runs one thread at a time, but the loop gets its turn within milliseconds.
 """
 
 from __future__ import annotations
@@ -19,7 +21,8 @@ T = TypeVar("T")
 
 
 async def apart(work: Callable[[], T]) -> T:
-    """`work()`, while the loop goes on. Raises what it raises, and `OSError` when there are no descriptors left."""
+    """Run `work()` in the thread while the loop goes on. Raises what `work` raises, and `OSError` when there are no
+    descriptors left."""
     done, ours = os.pipe()
     results: list[T] = []
     errors: list[BaseException] = []
@@ -27,7 +30,7 @@ async def apart(work: Callable[[], T]) -> T:
     def run() -> None:
         try:
             results.append(work())
-        except BaseException as error:  # it is raised where it is waited for
+        except BaseException as error:  # raised again in the task that waits
             errors.append(error)
         finally:
             os.close(ours)

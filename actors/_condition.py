@@ -1,5 +1,6 @@
-"""What can be said of a server from outside, while there is an incarnation of it: for people, and for whoever must
-know how it was met."""
+"""What can be seen of a server from outside while it has an incarnation: for people, and for code that must know how
+it was greeted.
+"""
 
 from __future__ import annotations
 
@@ -16,22 +17,22 @@ if TYPE_CHECKING:
 
 
 def pid_of(actor: ServerActor) -> int | None:
-    """Of its process, while it has one."""
+    """The pid of its process, while it has one."""
     return actor.incarnation.pid if actor.incarnation is not None else None
 
 
 def last_line(actor: ServerActor) -> str:
-    """What it wrote last to its stderr."""
+    """The last lines of its stderr."""
     return actor.incarnation.last_line if actor.incarnation is not None else ""
 
 
 def is_asking(actor: ServerActor) -> bool:
-    """Its server waits for an answer from its client."""
+    """Whether the server waits for an answer from its client."""
     return actor.incarnation is not None and len(actor.incarnation.questions) > 0
 
 
 def doing(actor: ServerActor) -> str:
-    """What a call that waits is waiting for, in words."""
+    """What a waiting call is waiting for, in words."""
     if actor.life.state is State.IDLE:
         return f"waiting for {actor.start.waiting_for or 'its start'}"
     if actor.is_installing:
@@ -43,14 +44,14 @@ def doing(actor: ServerActor) -> str:
 
 
 def declared_to(actor: ServerActor) -> Mapping[str, Any] | None:
-    """The client capabilities its server was told; None when it has not been met."""
+    """The client capabilities the server was told; None when it has not been greeted."""
     greeting = actor.incarnation.greeting if actor.incarnation is not None else None
     return greeting.capabilities if greeting is not None else None
 
 
 def is_outdated(actor: ServerActor, greeting: Greeting) -> bool:
-    """Whether its server was told of other capabilities than these, or cannot ask a client that waits for it. A
-    server that took no handshake when it was offered one is left as it is."""
+    """Whether the server was told other capabilities than these, or cannot ask a client that expects to be asked. A
+    server that was offered a handshake and took none is left as it is."""
     told = actor.incarnation.greeting if actor.incarnation is not None else None
     if told is None or told == greeting or actor.address.is_call:
         return False

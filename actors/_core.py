@@ -1,13 +1,13 @@
 """Core actors: the few that every server depends on (router, catalogue writer), each with a task of its own.
 
-The owner task drains the mailbox in batches: every message of a batch is one synchronous step, then `after_batch` may
-wait (publish an index, write a file), so a burst of a thousand messages costs one publication. Between batches there is
-a checkpoint, so a chatty sender starves nobody.
+The owner task drains the mailbox in batches. Every message of a batch is one synchronous step; then `after_batch` may
+wait (publish an index, write a file). So a burst of a thousand messages costs one publication. There is a checkpoint
+between batches, so a busy sender starves nobody.
 
-The mailbox outlives a crash of the step; the message that crashed it is gone and its reply is failed, never retried.
-What the rest of its batch still owes is done first thing after the restart. Whether the actor may go on is the
-supervisor's decision (OTP restart intensity): `run` raises out and is called again. Once closed, it answers whatever
-is still put to it with the error it was closed with: nobody waits for an actor that does not come back.
+The mailbox outlives a crash of a step. The message that caused the crash is dropped and its reply fails; it is never
+retried. After the restart, the first thing done is what the rest of its batch still needs. The supervisor decides
+whether the actor may go on (OTP restart intensity): `run` raises, and is called again. Once closed, the actor answers
+every further message with the error it was closed with, so nobody waits for an actor that will not come back.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ BATCH = 64
 
 
 class Work(Protocol[M_contra]):
-    """What a core actor is there for. It holds a `CoreActor`, which calls it."""
+    """The purpose of a core actor. A `CoreActor` holds it and calls it."""
 
     def step(self, message: M_contra) -> None:
         """Handle one message. Must not wait."""
         ...
 
     async def after_batch(self) -> None:
-        """Effects that are worth doing once per batch."""
+        """Perform the effects that need to be done only once per batch."""
         ...
 
     def close(self, error: Exception) -> None:
-        """It is not coming back: answer everybody who was promised an answer."""
+        """The actor will not come back: answer everybody who was promised an answer."""
         ...
 
 
@@ -57,20 +57,20 @@ class CoreActor(Generic[M]):
     async def run(self) -> None:
         """The owner task. Ends by cancellation; raises what a step or `after_batch` raised."""
         work = self._work
-        await work.after_batch()  # what a batch that crashed half-way has left undone
+        await work.after_batch()  # finish a batch that a crash interrupted
         while True:
             if not len(self.mailbox):
                 await self._bell.wait()
-            # A fresh bell before looking: what rings from here on is not missed.
+            # Make a fresh bell before looking: a ring from here on is not missed.
             self._bell = self.backend.waiter()
             for message in self.mailbox.take(BATCH):
                 self._step_or_fail(message)
             await work.after_batch()
-            if len(self.mailbox):  # else waiting for the bell is the checkpoint
+            if len(self.mailbox):  # otherwise waiting for the bell is the checkpoint
                 await anyio.lowlevel.checkpoint()
 
     def close(self, error: Exception) -> None:
-        """Answer everybody who still waits, and whoever comes later; the actor is not coming back."""
+        """Answer everybody who waits now or asks later; the actor will not come back."""
         self.closed = error
         for message in self.mailbox.take(len(self.mailbox)):
             _fail_reply(message, error)

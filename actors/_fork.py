@@ -1,13 +1,14 @@
-"""A fork of a program with a room in it: the child's copy of the room is inert.
+"""Makes the room inert in the child of a fork.
 
-A fork copies our records and shares our descriptors. What the copy did on its way out (a `finally`, a collected object)
-would happen to the room that lives on: its groups killed, its pipes written to, its waits taken out of an epoll that
-both share. So whatever holds a process, a pipe or a file is registered here, and in the child it lets go of it, before
-the program's own next line: its descriptors lead to /dev/null, its processes are not its own. A child started by
-`subprocess` sees nothing of this; it has none of our descriptors.
+A fork copies our records and shares our descriptors. When the child ends, its copy may still run a `finally` or
+collect an object. That would act on the room of the parent: kill its process groups, write to its pipes, remove its
+waits from the shared epoll. So every object that holds a process, a pipe or a file is registered here. Right after
+the fork, before the program's next line, each of them lets go of what belongs to the parent: its descriptors lead to
+/dev/null, and its processes no longer count as its own. A child started by `subprocess` needs none of this, because
+it inherits none of our descriptors.
 
-What a copy cannot let go of are the sockets of HTTP connections, which the loop holds. It says no goodbye on them; a
-program whose child runs on in the same loop is beyond what asyncio and trio support.
+The copy cannot let go of the sockets of HTTP connections, because the loop holds them. It sends no goodbye on them.
+asyncio and trio do not support a forked child that goes on in the same loop.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from weakref import WeakSet
 
 class Disowned(Protocol):
     def disown(self) -> None:
-        """This is the copy: let go of what belongs to the other process. Plain, quick, wakes nobody."""
+        """Called in the child: let go of what belongs to the parent. Plain, quick, wakes no task."""
         ...
 
 
@@ -28,12 +29,13 @@ _holders: WeakSet[Disowned] = WeakSet()
 
 
 def inert_in_forks(holder: Disowned) -> None:
-    """From here on `holder` is disowned in each child that is forked, as long as it exists."""
+    """Have `holder` disowned in each child forked from now on, as long as `holder` exists."""
     _holders.add(holder)
 
 
 def let_go(*descriptors: int | None) -> None:
-    """Make these lead nowhere. The numbers stay taken, so that no other file gets what was meant for these."""
+    """Make these descriptors lead nowhere. Their numbers stay taken, so that no other file receives what was meant
+    for them."""
     nowhere = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
     for descriptor in descriptors:
         if descriptor is not None and descriptor >= 0:

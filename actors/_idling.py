@@ -1,8 +1,8 @@
 """How long one actor has had nothing to do, and when that has been long enough.
 
-It rests when nothing is in flight, nothing waits and nobody holds a lease. Its idle time counts from the end of its
-last call, or from its connecting. One whose idle time is over may still be kept, by the pool's minimum; then the pool
-stops it when it may.
+An actor rests when no call is in flight, nothing waits and nobody holds a lease. Its idle time counts from the end of
+its last call, or from when it connected. When the idle time is over, the pool's minimum may still keep the actor. In
+that case the pool stops it later, as soon as the minimum allows.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class Idling:
 
     def __init__(self, actor: ServerActor) -> None:
         self._actor = actor
-        self._time = math.inf  # as the supervisor said when it connected, or its policy changed
+        self._time = math.inf  # as the supervisor answered when it connected or its policy changed
         self.since = -math.inf  # when its last call ended, or it connected
         self.leases = 0
 
@@ -33,8 +33,8 @@ class Idling:
         return self.since + self._time
 
     def lease(self) -> Callable[[], None]:
-        """Somebody is about to call it, or decides whether to: until the returned function is called, it is in use, and
-        neither its idle time nor pressure ends it."""
+        """Take a lease, for a caller that is about to call the actor or is deciding whether to. Until the returned
+        function is called, neither idle time nor pressure ends the actor."""
         self.leases += 1
         over = False
 
@@ -48,15 +48,15 @@ class Idling:
         return release
 
     def ask_time(self) -> None:
-        """Its policy, as it is now."""
+        """Ask the supervisor for the idle time under the present policy."""
         self._time = self._actor.supervisor.idle_timeout(self._actor)
 
     def shorten(self, seconds: float) -> None:
-        """It is connected and nobody wanted it to be: unless it is called, it stays this long at most."""
+        """It is connected although nobody requested it. Unless it is called, it stays at most this long."""
         self._time = min(self._time, seconds)
 
     def rest(self, since: float | None = None) -> None:
-        """The last call is over: begin to idle (`since`; now when not given), or go on draining."""
+        """The last call is over: begin to idle (from `since`, or from now), or go on draining."""
         actor = self._actor
         state = actor.life.state
         if state is CONNECTED and not self.leases:
@@ -72,12 +72,12 @@ class Idling:
             actor.stop(Ending(Cause.SCOPE_ENDED, reason=Reason.CALL_OVER), 0)
 
     def expire(self, now: float) -> None:
-        """Stop it, if it has idled for all its time and may go."""
+        """Stop the actor if its idle time is over and it may go."""
         actor = self._actor
         if not actor.is_idle or now < self.until:
             return
         if self.since > actor.connected_at and self._time < actor.supervisor.idle_timeout(actor):
-            actor.rearm()  # it has been called since its time was shortened
-        elif actor.supervisor.may_expire(actor):  # else the pool takes it when its minimum allows
+            actor.rearm()  # called since its idle time was shortened
+        elif actor.supervisor.may_expire(actor):  # otherwise the pool stops it when its minimum allows
             ending = Ending(Cause.IDLE_TIMEOUT, reason=Reason.NO_CALL, seconds=self._time)
             actor.steps.move(Trigger.DRAIN, ending, now)

@@ -1,13 +1,15 @@
-"""Meeting one server: greet it, read its lists, and read them again when they change.
+"""Greets one server, reads its lists, and reads them again when they change.
 
-One deadline covers opening, greeting and listing (but see `_patience`), and whichever of them used it up is named.
+One deadline covers opening, greeting and listing (but see `_patience`). When it passes, the error names the step that
+used up the time.
 
-When the server says that one of its lists changed, they are read again here, after a pause that lets a burst end; a
-change announced while reading is read after that, so none is lost and one change is one reading.
+When the server says that one of its lists changed, the lists are read again here. A short pause before reading lets a
+burst of changes end. A change announced during a reading causes another reading afterwards. So no change is lost, and
+one change causes one reading.
 
-A server of the handshake era may ask for its client's roots as soon as it is greeted, and refuse calls until it knows
-them. So where it was told that it may ask, what it has asked by the time a ping is answered is answered first, and the
-first call is sent a moment after.
+A server of the handshake era may ask for its client's roots as soon as it is greeted, and refuse calls until it has
+them. So if it was told that it may ask, we send a ping, and answer first whatever the server asks before it answers
+the ping. The first call is sent a moment later.
 """
 
 from __future__ import annotations
@@ -32,9 +34,9 @@ if TYPE_CHECKING:
     from ._incarnation import Incarnation
 
 DEBOUNCE: Final = 0.1
-_LEAST_TIME: Final = 1.0  # what the lists are given even when the greeting used everything up
-FIRST_ANSWERS: Final = 2.0  # seconds that what a server asks on being greeted may keep its first call waiting
-ACTING: Final = 0.05  # seconds for it to act on the answers: the file system's server looks at each root
+_LEAST_TIME: Final = 1.0  # the lists get at least this, even when the greeting used up the connect time
+FIRST_ANSWERS: Final = 2.0  # seconds that the server's first questions may delay its first call
+ACTING: Final = 0.05  # seconds for it to act on the answers: the filesystem server looks at each root
 
 
 class Meeting:
@@ -51,28 +53,30 @@ class Meeting:
 
     @property
     def deadline(self) -> float:
-        """By when its connection is to be open."""
+        """The time by which the connection must be open."""
         return self._patience.began + self._limit
 
     @property
     def is_installing(self) -> bool:
-        """Its command may still be installing it: the server itself has not been heard."""
+        """Whether its command may still be installing it: the server itself has not answered yet."""
         return self._patience.is_installing
 
     def begin(self, connection: Connection) -> None:
-        """It is open: from here on its patience counts."""
+        """The connection is open: the patience starts to count."""
         self._patience.begin(lambda: (connection.signs(), connection.peer.last_heard), self._tell_progress)
 
     def stop(self) -> None:
         self._patience.stop()
 
     def look_again(self) -> None:
-        """Its lists may have changed."""
+        """The server's lists may have changed."""
         self._bell.set()
 
     async def run(self, connection: Connection) -> None:
-        """Greet and list within the connect time, then stay until cancelled. Raises `RpcFailure`; returns early when
-        the greeting did not come in time, which has been told."""
+        """Greet and list within the connect time, then stay until cancelled.
+
+        Raises `RpcFailure`. Returns early when the greeting did not come in time; that has been reported by then.
+        """
         handshake = await self._greet(connection)
         if handshake is not None:
             self._incarnation.reached(ConnectStep.GREETED)
@@ -80,7 +84,7 @@ class Meeting:
             await self._stay(connection, handshake)
 
     async def _greet(self, connection: Connection) -> Handshake | None:
-        """None: it did not come in time, which has been told. Raises `RpcFailure`."""
+        """Greet the server. None: the greeting did not come in time, and that has been reported. Raises `RpcFailure`."""
         context, actor, patience = self._context, self._actor, self._patience
         greeting = self._incarnation.greeting = context.host.greeting(actor.address)
         handshake = None
@@ -101,10 +105,10 @@ class Meeting:
         return handshake
 
     async def _list(self, connection: Connection, handshake: Handshake) -> None:
-        """What is left of the connect time is for the lists; after an install that took it up, as much again. Raises
-        `RpcFailure` when the tools cannot be had."""
+        """Read the lists in what is left of the connect time; after an install that used it up, in the same time
+        again. Raises `RpcFailure` when the list of tools fails."""
         context, actor, incarnation = self._context, self._actor, self._incarnation
-        incarnation.listen(handshake)  # before the lists are read, so that no change falls between
+        incarnation.listen(handshake)  # before the lists are read, so that no change in between is missed
         revision = context.next_revision()
         left = self._limit if self._patience.installs else self.deadline - context.backend.now()
         settings = attrs.evolve(context.settings, connect_timeout=max(left, _LEAST_TIME))
@@ -120,8 +124,9 @@ class Meeting:
         )
 
     async def _answer_first(self, peer: Peer, handshake: Handshake) -> None:
-        """Answer what the server asked on being greeted, and let it act on the answers; or go on after a while, for
-        people take their time. The ping brings what it was about to ask. That it has acted it does not say."""
+        """Answer what the server asked on being greeted, and let it act on the answers. People take their time, so go
+        on after a while in any case. The ping brings the questions it was about to ask. It does not say when it has
+        acted on the answers."""
         greeting, questions = self._incarnation.greeting, self._incarnation.questions
         may_ask = greeting is not None and greeting.capabilities
         if not may_ask or handshake.protocol_version in MODERN_VERSIONS:

@@ -1,11 +1,12 @@
 """Patience with a server that may have to be installed before it runs.
 
-`npx`, `uvx` and their like download for minutes, and one that is killed in the middle leaves a broken cache behind. So
-such an attempt to connect has no fixed time: it goes on as long as it shows that it works. Whether it does is seen from
-outside, now and then: it writes something, processes come and go below it, or they use the processor. One that shows
-nothing for the connect time hangs, and one that is not done after the install time has had its time.
+`npx`, `uvx` and similar commands may download for minutes, and killing them in the middle leaves a broken cache
+behind. So such an attempt to connect has no fixed time: it may go on as long as it shows signs of work. We look for
+these signs from outside, now and then: the command writes something, processes below it start or end, or they use
+processor time. An attempt without such a sign for the whole connect time counts as hung. The install time bounds it
+in any case.
 
-With its greeting the server itself is there, and what follows has the time that every server has.
+Once the server has greeted, it is installed, and the rest has the time that every server has.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from ._room_context import RoomContext
     from ._timers import Timer
 
-LOOK_EVERY: Final = 1.0  # seconds, or more often where there is little patience
+LOOK_EVERY: Final = 1.0  # seconds; more often when the patience is short
 TELL_AFTER: Final = (
     10.0  # seconds until the log is told that it takes its time; then twice as many, and so on
 )
@@ -31,8 +32,8 @@ TELL_AFTER: Final = (
 class Patience:
     """The time an attempt to connect has until the server greets, as the deadline of `scope`.
 
-    `quiet`: seconds without a sign of work. `most`: seconds in all; None for a server that installs nothing, which has
-    `quiet` seconds whatever it shows.
+    `quiet`: seconds without a sign of work. `most`: seconds in all; None for a server that installs nothing, which
+    has `quiet` seconds whatever signs it shows.
     """
 
     def __init__(self, context: RoomContext, began: float, quiet: float, most: float | None) -> None:
@@ -48,21 +49,22 @@ class Patience:
         self._timer: Timer | None = None
 
     def begin(self, signs: Callable[[], object], tell: Callable[[str], None]) -> None:
-        """It was started: look at it, if that may change anything. `signs()` is compared, never read."""
+        """The attempt was started: look for signs of work, if they can change the deadline. `signs()` is only
+        compared, never interpreted."""
         if self.installs:
             self.is_installing = True
             self._seen = signs()
             self._look_later(signs, tell)
 
     def stop(self) -> None:
-        """It has greeted, or is over. Idempotent."""
+        """The server has greeted, or the attempt is over. Idempotent."""
         self.is_installing = False
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
 
     def reason(self) -> str:
-        """Why there was no more time."""
+        """Why the time ran out."""
         if not self.installs:
             return f"no answer to the handshake within {self._quiet:g}s"
         if self._context.backend.now() >= self.began + self.most:

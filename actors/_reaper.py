@@ -1,12 +1,13 @@
-"""Orphans of our children, on Linux: they become ours, so that nothing that left its tree is lost from sight.
+"""Adopts orphans of our children, on Linux, so that a process that left its tree is not lost from sight.
 
-A process that leaves its group and empties its environment can be found by neither; when its parent ends it becomes a
-child of process 1, and nobody knows whose it was. A sub-reaper is given such orphans instead. That is a trait of the
-whole process, so a room never takes it by itself: `greenroom serve`, whose process is ours alone, does.
+A process that leaves its group and empties its environment can be found by neither. When its parent ends it becomes a
+child of process 1, and nobody knows which server started it. A sub-reaper receives such orphans instead. Being a
+sub-reaper is a property of the whole process, so a room never becomes one by itself. `greenroom serve` does, because
+its process is ours alone.
 
-Whose a stray is, is not known any more. But it was born after its server: so it is ended when no server runs that is
-older than it, and never while its own may still run. As process 1 of a container we are given everybody's orphans:
-there the dead are reaped and nobody is ended.
+It is then unknown which server an orphan came from. But the orphan was born after its server. So it is ended when no
+running server is older than it, and never while its own server may still run. As process 1 of a container we receive
+everybody's orphans: there we only reap the dead and end nobody.
 """
 
 from __future__ import annotations
@@ -34,19 +35,19 @@ class Stray:
 
 
 class _Ourselves:
-    """What this process has taken on."""
+    """The reaping that this process has taken on."""
 
     is_wanted = False
     is_on = False
 
 
 def want_orphans() -> None:
-    """This process is ours alone: take the orphans below it, from the first child on."""
+    """Adopt the orphans below this process from the first child on. For a process that is ours alone."""
     _Ourselves.is_wanted = sys.platform == "linux"
 
 
 def take_orphans() -> None:
-    """As soon as there may be any. Idempotent; nothing where it was not wanted."""
+    """Become a sub-reaper, before there can be orphans. Idempotent; does nothing when it was not requested."""
     if _Ourselves.is_wanted and not _Ourselves.is_on:
         import ctypes
 
@@ -59,8 +60,8 @@ def has_orphans() -> bool:
 
 
 def strays(started: Collection[int]) -> list[Stray]:
-    """Our children but for those we have `started`. Whatever left a tree of ours has a session of its own, as each of
-    our servers has, so what runs in our own session is none."""
+    """Our children except those we have `started`. Each of our servers has its own session, and so has what left its
+    tree; so a child in our own session is not an orphan."""
     ours = os.getsid(0)
     found: list[Stray] = []
     for pid in children_of(os.getpid()):
@@ -72,7 +73,7 @@ def strays(started: Collection[int]) -> list[Stray]:
 
 
 def to_end(found: Iterable[Stray], servers: Iterable[int]) -> list[Stray]:
-    """Those that no server can own any more. `servers`: when each that runs was born."""
+    """The orphans that no running server can own. `servers`: when each running server was born."""
     oldest = min(servers, default=None)
     return [] if os.getpid() == 1 else [one for one in found if oldest is None or one.born < oldest]
 
@@ -89,13 +90,13 @@ def end(stray: Stray) -> None:
 
 
 def born(pid: int) -> int:
-    """When it was, in clock ticks since boot; 0 when nobody knows."""
+    """When the process was born, in clock ticks since boot; 0 when that is unknown."""
     fields = stat_of(pid)
     return int(fields[19]) if fields else 0
 
 
 def stat_of(pid: int) -> list[bytes]:
-    """What the kernel says of it, from the state on; empty when it is gone."""
+    """What the kernel says of the process, from its state on; empty when it is gone."""
     try:
         with open(f"/proc/{pid}/stat", "rb", buffering=0) as file:
             return file.read().rpartition(b")")[2].split()
@@ -104,7 +105,8 @@ def stat_of(pid: int) -> list[bytes]:
 
 
 def children_of(pid: int) -> list[int]:
-    """A child is listed with the thread that made it. Empty where the system does not tell."""
+    """The children of a process. A child is listed under the thread that made it. Empty where the system does not
+    tell."""
     children: list[int] = []
     with suppress(OSError):
         for thread in os.listdir(f"/proc/{pid}/task"):
@@ -114,20 +116,20 @@ def children_of(pid: int) -> list[int]:
 
 
 def departed(leader: int) -> list[int]:
-    """Descriptors of what is below `leader` and has left its group. Taken before the leader ends and its tree falls
-    apart; to be given to `end_departed`. Empty where there are none to be had."""
+    """Descriptors of the processes below `leader` that have left its group; pass them to `end_departed`. Call this
+    before the leader ends and its tree falls apart. Empty where no descriptors are available."""
     found: list[int] = []
     for pid in _below(leader):
         if _left(pid, leader):
             with suppress(AttributeError, OSError):
                 found.append(os.pidfd_open(pid))
-                if pid not in _below(leader):  # its id may be somebody else's by now
+                if pid not in _below(leader):  # its id may belong to another process by now
                     os.close(found.pop())
     return found
 
 
 def end_departed(found: Iterable[int]) -> None:
-    """Kill and close them."""
+    """Kill these processes and close the descriptors."""
     for descriptor in found:
         with suppress(OSError):
             signal.pidfd_send_signal(descriptor, signal.SIGKILL)

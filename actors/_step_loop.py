@@ -1,18 +1,18 @@
-"""An event loop for a process that is a middle: asyncio's, but a step is taken where its descriptor is heard of.
+"""An event loop for a process between clients and servers: asyncio's loop, but readers run inside the selector.
 
-asyncio makes a list of keys of what is ready, of each key a handle, runs each handle in a context, and tells the time
-twice a pass. A reader of ours is a plain step that needs none of it, and a gateway does little else than read: a call
-is two reads. Such a reader is called inside the selector's `select`, which goes on waiting, without returning to
-asyncio at all, until there is something for it: another descriptor is ready, its next timer is due, or a step has
-scheduled something. So tasks and timers wait no longer than before, behind the steps of one poll at most.
+In each pass asyncio lists the ready keys, makes a handle for each, runs each handle in a context, and reads the clock
+twice. Our readers are plain steps that need none of this. A gateway does little else than read: one call is two
+reads. So these readers are called inside the selector's `select`. It keeps waiting, without returning to asyncio,
+until asyncio has something to do: another descriptor is ready, the next timer is due, or a step has scheduled
+something. So tasks and timers wait at most for the steps of one poll longer than before.
 
-The readers have a poll of their own, in which asyncio's own selector is one descriptor among the others (an epoll can
-be polled). Everything used is public: a selector passed to `SelectorEventLoop`, and `call_soon` and `call_at`, through
-which whatever is scheduled in this thread goes; other threads and signals come in by a descriptor of asyncio's. Linux
-only; elsewhere `new_loop` is asyncio's own, and `Backend` finds no `add_step` there.
+The readers have a poll of their own. asyncio's own selector is one descriptor in it (an epoll can be polled). Only
+public interfaces are used: a selector passed to `SelectorEventLoop`, and `call_soon` and `call_at`, which see
+everything that is scheduled in this thread. Other threads and signals wake the loop through asyncio's own descriptor.
+This works on Linux only. Elsewhere `new_loop` returns asyncio's own loop, and `Backend` finds no `add_step` there.
 
-Names are resolved in threads that nobody waits for. asyncio's own are waited for at the end, however long a resolver
-hangs, and it may hang for half a minute.
+Names are resolved in threads that nobody waits for. At its end asyncio waits for its own resolver threads, and a
+resolver may hang for half a minute.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, Final
 
-_MOST: Final = 64  # descriptors heard of in one poll; the others are first in the next
+_MOST: Final = 64  # descriptors reported by one poll at most; the others come first in the next
 
 Step = Callable[[], object]
 
 if sys.platform == "linux":
 
     class _Selector(selectors.EpollSelector):
-        """asyncio's selector, with steps beside it. `is_awaited`: asyncio has something to do."""
+        """asyncio's selector, which also runs the steps. `is_awaited`: asyncio has something to do."""
 
         def __init__(self) -> None:
             super().__init__()
@@ -55,7 +55,7 @@ if sys.platform == "linux":
                     self._poll.unregister(fd)
 
         def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
-            self.is_awaited = False  # what was scheduled before this has made the timeout
+            self.is_awaited = False  # `timeout` already takes account of what was scheduled before this
             if timeout is None:
                 while not self._take_steps(-1):
                     pass
@@ -66,7 +66,7 @@ if sys.platform == "linux":
             return super().select(0) if self._is_ready else []
 
         def _take_steps(self, timeout: float) -> bool:
-            """One poll. True: asyncio has something to do."""
+            """Poll once. True: asyncio has something to do."""
             self._is_ready = False
             for fd, _ in self._poll.poll(timeout, _MOST):
                 step = self._steps.get(fd)

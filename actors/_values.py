@@ -1,41 +1,45 @@
-"""How much there is in a long message: counted while it comes in, so that one too many is never decoded.
+"""Counts the values in a long message while it comes in, so that a message with too many is never decoded.
 
-Passing over a value costs some 40 ns and making one more than that, so what freezes a loop is not a message of many
-bytes but one of many values. Counting is cheap in three steps: a message of a few chunks is not looked at; of a longer
-one the marks that begin values are counted, wherever they stand; only where those are too many are the ones in strings
-told from the others: some of what is held for each further piece, until that has caught up.
+Skipping a value costs about 40 ns, and creating one costs more. So it is not the number of bytes that blocks the loop
+but the number of values. Three steps keep the counting cheap:
+
+* A message of a few chunks is not counted.
+* In a longer message all marks that can begin a value are counted, inside strings too.
+* Only when those are too many are the marks inside strings told from the others. Part of the held bytes is scanned
+  with each further piece, until the scan has caught up.
 """
 
 from __future__ import annotations
 
 from ..protocol.bounds import MESSAGE_PARTS, MESSAGE_VALUES
 
-LONG = 1 << 17  # bytes of a message from which on its values are counted
-_AT_ONCE = 1 << 17  # bytes told apart for each piece: twice as fast as they come
+LONG = 1 << 17  # bytes; the values of a message this long are counted
+_AT_ONCE = 1 << 17  # bytes scanned for each new piece: twice as fast as they come in
 _MARKS = b'",[{'
 _REST = bytes(set(range(256)) - set(_MARKS))
 
 
 def _count(piece: bytes | bytearray, mark: bytes) -> int:
-    """`piece.count(mark)`, which goes byte by byte; that there is none of it, as in an image, is seen at once."""
+    """`piece.count(mark)`, but faster when there is none, as in an image: `count` goes byte by byte."""
     return piece.count(mark) if piece.find(mark) >= 0 else 0
 
 
 class Values:
-    """The values of one message, as far as it has come. `add` each piece of it."""
+    """Counts the values of one message, as far as it has come in. `add` each piece."""
 
     __slots__ = ("_at", "_exact", "_in_string", "_marks", "_part_marks", "_parts")
 
     def __init__(self) -> None:
-        self._marks = 0  # commas, brackets and braces, in strings too
-        self._part_marks = 0  # brackets and braces of them
-        self._exact = 0  # the same outside strings, once they are told apart
+        self._marks = 0  # commas, brackets and braces, also those in strings
+        self._part_marks = 0  # the brackets and braces among them
+        self._exact = 0  # marks outside strings, as far as the scan has come
         self._parts = 0
-        self._at = 0  # how far they are
+        self._at = 0  # where the scan is
         self._in_string = False
 
     def add(self, piece: bytes | bytearray, held: bytearray) -> str:
-        """One more piece, which `held` ends with by now. Returns the bound it is over, in words, or nothing."""
+        """Count one more piece, with which `held` already ends. Returns the exceeded bound, in words, or an empty
+        string."""
         parts = _count(piece, b"[") + _count(piece, b"{")
         self._part_marks += parts
         self._marks += parts + _count(piece, b",")
@@ -50,7 +54,7 @@ class Values:
     def counted(
         values: Values | None, piece: bytes | bytearray, held: bytearray
     ) -> tuple[Values | None, str]:
-        """The same for whoever keeps `values` from when there is much to count: None until then."""
+        """The same for a caller that creates `values` only when there is much to count; until then it is None."""
         if len(held) <= LONG:
             return None, ""
         if values is None:
@@ -58,11 +62,12 @@ class Values:
         return values, values.add(piece, held)
 
     def _tell_apart(self, held: bytearray) -> None:
-        """A quote that no backslash stands before begins or ends a string, and between two of them every other part is
-        one. Done with whole blocks at a time, or millions of short strings would take longer than decoding them."""
+        """Scan one block. A quote without a backslash before it begins or ends a string, so between such quotes every
+        other part is a string. Whole blocks are scanned at once: otherwise millions of short strings would take
+        longer to scan than to decode."""
         block = bytes(held[self._at : self._at + _AT_ONCE])
         if (len(block) - len(block.rstrip(b"\\"))) % 2:
-            block = block[:-1]  # what the last backslash stands before is still to come
+            block = block[:-1]  # what follows the last backslash is still to come
         self._at += len(block)
         plain = block.replace(rb"\\", b"").replace(rb"\"", b"")
         parts = plain.translate(None, _REST).split(b'"')

@@ -1,11 +1,11 @@
-"""What is held against a peer that says what nobody asked for.
+"""Limits a peer that sends lines nobody asked for.
 
-Requests, notifications and junk have a budget in lines a second; one that is over it is read no faster, and waits for
-us as we would for it. One that says nothing but junk is over after ten thousand lines of it, or twice the bytes a line
-may have; any message begins the count anew.
+Requests, notifications and junk share a budget in lines per second. A peer over its budget is not read for a while,
+so it has to wait for us. A peer that sends only junk is shut after ten thousand lines, or after twice the bytes that
+one line may have. Any message resets that count.
 
-An object of its own, also because CPython reads the fields of one with more than thirty far slower, and a peer's are
-read for every call.
+This is a separate object for speed, too: CPython reads the fields of an object with more than thirty of them far
+slower, and the fields of a peer are read for every call.
 """
 
 from __future__ import annotations
@@ -14,12 +14,14 @@ from typing import Final
 
 from ...protocol.bounds import JUNK_LINES, UNASKED_LINES
 
-_MOST_UNASKED: Final = 12_000.0  # at once, after a time of silence
-_LEAST_UNHEARD: Final = 1 << 20  # bytes without a message, however short its lines have to be
+_MOST_UNASKED: Final = 12_000.0  # lines it may send at once after a time of silence
+_LEAST_UNHEARD: Final = (
+    1 << 20
+)  # bytes without a message that are always allowed, however short its lines must be
 
 
 class FloodGuard:
-    """`junk` lines and `unheard` bytes have come since the last message; `is_shut`: nothing more of it is read."""
+    """Since the last message, `junk` lines and `unheard` bytes have come. `is_shut`: nothing more is read from it."""
 
     __slots__ = ("_budget", "_budget_at", "_most_bytes", "is_shut", "junk", "unheard")
 
@@ -31,8 +33,8 @@ class FloodGuard:
         self.is_shut = False
 
     def count_junk(self, lines: int, junk: int) -> str:
-        """Some `lines` were taken, `junk` of them of no use. Returns what it said, in words, if that was nothing but
-        junk for too long: then it is shut."""
+        """Count `lines` that were read, of which `junk` were no messages. When there has been only junk for too long,
+        shut the peer and return what it sent, in words."""
         if junk < lines:
             self.junk = self.unheard = 0
             return ""
@@ -43,7 +45,7 @@ class FloodGuard:
         return f"{self.junk:,} lines" if self.junk >= JUNK_LINES else f"{self.unheard:,} bytes"
 
     def may_say(self, lines: int, now: float) -> bool:
-        """Take `lines` that nobody asked for off the budget. False: it is used up."""
+        """Take `lines` that nobody asked for off the budget. False: the budget is used up."""
         refilled = self._budget + (now - self._budget_at) * UNASKED_LINES
         self._budget = min(refilled, _MOST_UNASKED) - lines
         self._budget_at = now
