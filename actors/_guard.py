@@ -1,17 +1,19 @@
-"""The guard: children die with us, even when we are killed with SIGKILL.
+"""The guard: child processes end with us, even when we are killed with SIGKILL.
 
-One tiny process of ours holds the other end of a socket. While we live it is told which groups exist; when the socket
-closes, or our pid ends, it kills them, and on Linux everything else that carries our run's id in its environment, which
-finds what left its group by `setsid` or a double fork. At each stop of a child it also sweeps for that one incarnation.
+The guard is one tiny process of ours that holds the other end of a socket. While we live, we tell it which process
+groups exist. When the socket closes, or our pid ends, the guard kills those groups. On Linux it also kills every
+other process that carries our run's id in its environment: that finds what left its group by `setsid` or a double
+fork. At each stop of a child it sweeps in the same way for that one incarnation.
 
-A sweep's answer comes back on a pipe of its own, handed over with the question: each asker waits on its own descriptor,
-the guard's death is an end of file on all of them, and the guard needs no task of ours. If it dies it is restarted and
-told again, at the next thing said to it, or at once where `watch` runs. One that was stopped counts as dead, and is
-replaced within seconds: nobody tells us, so it is looked at.
+The answer to a sweep comes back on a pipe of its own, handed over with the question. So each asker waits on its
+own descriptor, the guard's death is an end of file on all of them, and the guard needs no task of ours. A guard
+that dies is restarted and told everything again: at the next message to it, or at once where `watch` runs. A
+stopped guard counts as dead and is replaced within seconds; no event tells of that, so `watch` looks at it
+regularly.
 
-Where no process can be made just then, nothing is started that the guard could not end, and what runs goes on: its
-restart is an optional part, tried again until it is back. Rejected: PR_SET_PDEATHSIG, which reaches the leader only and
-fires when the spawning *thread* ends.
+When no process can be created, no server is started that the guard could not end. What runs goes on: restarting
+the guard is an optional part, tried until it succeeds. Rejected: PR_SET_PDEATHSIG, which reaches only the leader
+and fires when the spawning *thread* ends.
 """
 
 from __future__ import annotations
@@ -40,16 +42,16 @@ INCARNATION_KEY = "GREENROOM_INCARNATION"
 
 _PROGRAM = Path(__file__).with_name("_guard_main.py")
 _CLOSE_WITHIN = 1.0
-_RETRY = 0.005  # between two tries to ask a guard that is busy
-_LOOK = 5.0  # seconds between two looks at one whose end nobody tells us
-_AT_ONCE = 1.0  # seconds: one that ends so soon after its restart will not be mended by another
+_RETRY = 0.005  # seconds between two tries to ask a busy guard
+_LOOK = 5.0  # seconds between two looks at a guard whose end causes no event
+_AT_ONCE = 1.0  # seconds: when a guard ends this soon after its restart, another restart will not help
 
 
 class Guard:
-    """The guard of one room. Not started before the first child is.
+    """The guard of one room. It is started before the first child.
 
-    `run_id` is what each child carries as `GREENROOM_ROOM`; `tell` is given what the log should say of the guard
-    itself. Only `start` raises `OSError` when it cannot be started: ask it before there is anything to guard.
+    `run_id` is what each child carries as `GREENROOM_ROOM`; `tell` takes log lines about the guard itself. Only
+    `start` raises `OSError` when the guard cannot be started: call it before there is anything to guard.
     """
 
     def __init__(
@@ -62,8 +64,8 @@ class Guard:
         )
         self.tell = tell
         self._groups: set[int] = set()
-        self._births: dict[int, int] = {}  # of the servers that run, where we take orphans
-        self._strays: dict[int, int] = {}  # orphans of theirs, with their groups
+        self._births: dict[int, int] = {}  # when each running server was born, where we adopt orphans
+        self._strays: dict[int, int] = {}  # orphans of these servers, with their groups
         self._unsaid: deque[bytes] = deque()
         self._process: subprocess.Popen[bytes] | None = None
         self._lifeline: socket.socket | None = None
@@ -78,7 +80,7 @@ class Guard:
         return self._process.pid if self._process is not None else None
 
     def start(self) -> None:
-        """Start it, if it does not run. Idempotent. Raises `OSError`."""
+        """Start the guard, if it does not run. Idempotent. Raises `OSError`."""
         if self._closed:
             raise OSError(errno.ECHILD, "its room is closed, or belongs to the process that forked this one")
         if self._is_up():
@@ -98,7 +100,7 @@ class Guard:
         self._started.set()
 
     def add(self, pgid: int) -> None:
-        """This group must not outlive us."""
+        """Guard this group: it must not outlive us."""
         if has_orphans():
             self._births[pgid] = born(pgid)
         self._guard(pgid)
@@ -108,7 +110,8 @@ class Guard:
         self._say(b"+%d\n" % pgid)
 
     def remove(self, pgid: int) -> None:
-        """This group is dead. Say so *before* its leader is reaped: the id may be anybody's afterwards."""
+        """This group is dead. Call this *before* its leader is reaped: afterwards the id may belong to another
+        process."""
         self._births.pop(pgid, None)
         if pgid in self._groups:
             self._groups.discard(pgid)
@@ -133,12 +136,12 @@ class Guard:
                 self._send(b"?%b\n" % os.fsencode(tag), nowhere.fileno())
 
     async def watch(self) -> None:
-        """Restart the guard as soon as it dies. Run it in a task of the room; it ends with the room."""
+        """Restart the guard as soon as it dies. Run this in a task of the room; it ends with the room."""
         await self._started.wait()
         await self._part.keep(self._stay)
 
     async def _stay(self) -> None:
-        """Raises `OSError` when it cannot be started, or does not stay."""
+        """Start the guard. Raises `OSError` when it cannot be started or ends at once."""
         restarted = -math.inf
         while not self._closed:
             if not self._is_up():
@@ -153,7 +156,7 @@ class Guard:
                 self._part.works()
 
     async def _until_unwell(self) -> None:
-        """Until it may have died: at once where the kernel tells, and some time later where it does not."""
+        """Wait until the guard may have died: where the kernel tells, at once; elsewhere, some time later."""
         assert self._process is not None
         fd = _pidfd(self._process.pid)
         if fd is None:
@@ -168,13 +171,13 @@ class Guard:
             os.close(fd)
 
     def _is_up(self) -> bool:
-        """Whether it runs. One that somebody has stopped would sleep through our end, so it does not count."""
+        """Whether the guard runs. A stopped guard would sleep through our end, so it does not count as running."""
         process = self._process
         return process is not None and process.poll() is None and not _is_stopped(process.pid)
 
     def close(self) -> None:
-        """The room has ended: the guard kills what is left of it and goes. Blocks for milliseconds, at most 1 s."""
-        self._births.clear()  # none runs any more
+        """The room has ended: the guard kills what is left of it and exits. Blocks for milliseconds, at most 1 s."""
+        self._births.clear()  # no server runs any more
         deadline = time.monotonic() + _CLOSE_WITHIN
         while not self._closed and self._tend() and time.monotonic() < deadline:
             time.sleep(_RETRY)
@@ -197,8 +200,8 @@ class Guard:
             dying = self._tend()
 
     def _tend(self) -> bool:
-        """Look after the orphans that were given to us: the dead are reaped, those of no running server are ended, and
-        the guard is told of the others. True: some are still dying."""
+        """Handle the orphans that we adopted: reap the dead, end those that no running server can own, and tell
+        the guard of the others. True: some are still dying."""
         if not has_orphans():
             return False
         guard = self.pid
@@ -221,7 +224,7 @@ class Guard:
         return bool(dying)
 
     def disown(self) -> None:
-        """In a fork: the guard and its groups are the other process's. That goes on holding the lifeline, alone."""
+        """In a fork: the guard and its groups belong to the parent, which now holds the lifeline alone."""
         self._closed = True
         self._groups.clear()
         self._unsaid.clear()
@@ -234,16 +237,16 @@ class Guard:
     # -- talking to it --
 
     def _say(self, line: bytes) -> None:
-        """Say it now, or, if the guard is too busy to take it, before the next thing that is said."""
+        """Send it now. If the guard is too busy to take it, send it before the next message."""
         if self._closed:
             return
         self._unsaid.append(line)
         self._flush_to_one()
 
     def _flush_to_one(self) -> bool:
-        """Say what is unsaid, to a new guard if need be. False: there is none."""
+        """Send what is unsent, to a new guard if necessary. False: there is none."""
         try:
-            self.start()  # a new one is told of all groups, whatever was left unsaid to the last
+            self.start()  # a new guard is told of all groups, whatever the old one missed
         except OSError as error:
             self._unsaid.clear()
             self._part.failed(error)
@@ -264,7 +267,7 @@ class Guard:
                 break
             if answer is not None:
                 return answer
-            await anyio.sleep(_RETRY)  # it was busy, or died under the question
+            await anyio.sleep(_RETRY)  # the guard was busy, or died before it answered
         return 0
 
     async def _ask(self, question: bytes) -> int | None:
@@ -286,7 +289,7 @@ class Guard:
         return not self._unsaid and self._send(question, fd)
 
     def _send(self, line: bytes, *fds: int) -> bool:
-        """False: it takes nothing just now, or has just died (the next `start` sees that)."""
+        """False: the guard takes nothing just now, or has just died (the next `start` sees that)."""
         if self._lifeline is None:
             return False
         try:
@@ -327,7 +330,7 @@ def _read_into(said: bytearray, fd: int) -> bool:
 
 
 def _is_stopped(pid: int) -> bool:
-    """Where the system tells without taking its end from whoever waits for it."""
+    """Used where the system reports the end of a process without reaping it."""
     try:
         return os.waitid(os.P_PID, pid, os.WSTOPPED | os.WNOHANG | os.WNOWAIT) is not None
     except (AttributeError, OSError):

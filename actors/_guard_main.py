@@ -1,13 +1,15 @@
-"""The guard's own program: run by path with `python -I -S`, so it may import the standard library and nothing of ours.
+"""The guard's own program. It is run by path with `python -I -S`, so it may import the standard library and
+nothing of ours.
 
     _guard_main.py RUN_TAG OWNER_PID        fd 0: the lifeline, a stream socket to the owner
 
-Lines on the lifeline: `+pgid` and `-pgid` keep the list of groups; `?TAG`, sent with a descriptor, asks to kill every
-process that carries TAG in its environment and to write how many there were to that descriptor. When the lifeline ends,
-or the owner does, every group on the list is killed, then whatever carries the run's tag, until nothing is found.
+Lines on the lifeline: `+pgid` and `-pgid` keep the list of groups. `?TAG` is sent with a descriptor: kill every
+process that carries TAG in its environment, and write their number to that descriptor. When the lifeline ends, or
+the owner does, the guard kills every group on the list, then whatever carries the run's tag, until it finds
+nothing more.
 
-It ignores the signals that end its owner politely: it must be the last to go. Its own environment is empty, so that no
-sweep, of ours or of a room that we ourselves run in, can hit it.
+The guard ignores the polite signals that end its owner, because it must be the last to end. Its own environment is
+empty, so that no sweep can hit it, whether ours or one of a room that we ourselves run in.
 """
 
 import os
@@ -20,10 +22,10 @@ from contextlib import suppress
 
 CHUNK = 65_536
 FDS = 32
-ROUNDS = 50  # of one sweep: what is still being born then is a fork bomb, left to the last sweep
-QUIET = 3  # sweeps without a find, after the owner was killed: its children may be forking just then
+ROUNDS = 50  # of one sweep: more is a fork bomb, left to the last sweep
+QUIET = 3  # sweeps without a find, once the owner was killed: its children may be forking
 PAUSE = 0.05
-DEATH = 0.5  # seconds for what was killed to be dead
+DEATH = 0.5  # seconds until what was killed must be dead
 
 
 def main(run_tag: bytes, owner: int) -> None:
@@ -49,13 +51,13 @@ class Lifeline:
     def __init__(self, channel: socket.socket) -> None:
         self.groups: set[int] = set()
         self._channel = channel
-        channel.setblocking(False)  # the flags of `recv_fds` are not heeded
+        channel.setblocking(False)  # the flags of `recv_fds` are ignored
         self._rest = b""
         self._fds: list[int] = []
         self._requests: dict[bytes, list[int]] = {}
 
     def listen(self) -> bool:
-        """Read all there is. False: the owner closed it."""
+        """Read all there is. False: the owner closed the lifeline."""
         while True:
             try:
                 data, fds, _, _ = socket.recv_fds(self._channel, CHUNK, FDS)
@@ -90,7 +92,7 @@ def answer(requests: dict[bytes, list[int]]) -> None:
     killed = sweep(set(requests))
     for tag, fds in requests.items():
         for fd in fds:
-            with suppress(OSError):  # whoever asked may have left
+            with suppress(OSError):  # the asker may be gone
                 os.write(fd, b"%d" % killed.get(tag, 0))
             os.close(fd)
 
@@ -107,9 +109,9 @@ def last_sweep(groups: set[int], run_tag: bytes, *, owner_is_gone: bool) -> None
 
 
 def sweep(tags: set[bytes]) -> dict[bytes, int]:
-    """Kill what carries one of the tags; look again at whatever was born meanwhile, until nothing was.
+    """Kill what carries one of the tags. Look again for what was born meanwhile, until nothing was.
 
-    Returns how many of each tag there were, when they are dead.
+    Returns how many processes carried each tag, when they are dead.
     """
     killed: dict[bytes, int] = {}
     seen: set[str] = set()
@@ -155,7 +157,7 @@ def tag_of(name: str, tags: set[bytes]) -> bytes | None:
 
 
 def kill(name: str, tags: set[bytes]) -> int | None:
-    """Kill it by a descriptor, so that a recycled pid is never hit: what is killed is what carries the tag.
+    """Kill it through a descriptor, so that a recycled pid is never hit: only what carries the tag is killed.
 
     Returns the descriptor; None if it was not killed after all.
     """
@@ -167,7 +169,7 @@ def kill(name: str, tags: set[bytes]) -> int | None:
             signal.pidfd_send_signal(fd, signal.SIGKILL)
             return fd
     except OSError:
-        pass  # it has ended by itself
+        pass  # it has already ended
     os.close(fd)
     return None
 

@@ -1,17 +1,18 @@
-"""Meeting a server, whatever carries it: which era it speaks, and who it is.
+"""Greets a server, whatever carries its messages: finds out which era it speaks, and who it is.
 
-The newer era is tried first with one short probe (`server/discover`); whatever is no proof of it falls back to
-`initialize`. A hint from last time saves the probe, and is only a hint: when it proves wrong the other way is tried. A
-server that took the probe after we had given up on it refuses `initialize` by naming its versions, which is proof too.
+The newer era is tried first with one short probe (`server/discover`). Any answer that does not prove the newer era
+leads back to `initialize`. A hint from last time saves the probe. It is only a hint: when it proves wrong, the
+other way is tried. A server may take the probe after we have given up on it; it then refuses `initialize` by
+naming its versions, which is proof too.
 
-A server that speaks both eras can ask its client something only in the older one. So when there is a client that waits
-to be asked, `initialize` comes first, whatever the hint; and a configuration may insist on either era.
+A server that speaks both eras can ask its client something only in the older one. So for a client that expects to
+be asked, `initialize` comes first, whatever the hint. A configuration may also insist on either era.
 
-What a server says of itself is kept as long as it is configured, so it has the bounds of an item of its lists. (Those
-are read in `_lists`.)
+What a server says of itself is kept as long as the server is configured, so it has the bounds of an item of its
+lists. (Lists are read in `_lists`.)
 
-Nothing here decides what a failure means: it is raised as `RpcFailure`, and the actor knows the server's name, the gate
-and the rest.
+Nothing here decides what a failure means. It is raised as `RpcFailure`; the actor knows the server's name and its
+gate.
 """
 
 from __future__ import annotations
@@ -41,13 +42,13 @@ from ._host import Greeting
 from ._items import take_object
 from ._peer import Exchange, Peer
 
-_LEAST_TIME = 1.0  # what `initialize` is given even when the probe used everything up
+_LEAST_TIME = 1.0  # seconds; `initialize` gets at least this, even when the probe used up everything
 
 
 class RpcFailure(GreenroomError):
-    """A request to a server that brought no result: its error, a broken answer, or none in time.
+    """A request to a server brought no result: it got an error, a broken answer, or none in time.
 
-    `error` is what it said (None: nothing at all, `timed_out`).
+    `error` is the server's error (None: it said nothing at all, `timed_out`).
     """
 
     code = "rpc_failed"
@@ -79,7 +80,7 @@ class _Ask(Exchange):
 async def ask(
     peer: Peer, backend: Backend, method: str, params: Mapping[str, Any] | None, timeout: float
 ) -> dict[str, Any]:
-    """Ask the server and wait at most `timeout` seconds for the result, every field as it said them.
+    """Ask the server and wait at most `timeout` seconds for the result, with every field as the server sent it.
 
     Raises `RpcFailure` as `ask_raw` does, and for a result that is no object or over the bounds of what is kept.
     """
@@ -100,10 +101,10 @@ async def ask_raw(
     *,
     within: float | None = None,
 ) -> bytes:
-    """Ask the server and wait at most `timeout` seconds for the result, as it came.
+    """Ask the server and wait at most `timeout` seconds for the raw result.
 
-    `within`: the time that this is the rest of, as it is told. Raises `RpcFailure`. A cancelled or timed-out
-    request is abandoned. When the connection is lost under it, it is its owner who hears of that
+    `within`: the whole time, of which `timeout` is the rest; the error names it. Raises `RpcFailure`. A cancelled
+    or timed-out request is abandoned. When the connection is lost meanwhile, the connection's owner hears of it
     (`PeerHooks.on_lost`) and cancels this.
     """
     exchange = _Ask(backend, method, params)
@@ -125,7 +126,7 @@ async def ask_raw(
 
 
 def _cut(text: str) -> str:
-    """A server's reason, which is kept and told wherever it is asked about."""
+    """A server's reason, made fit to be kept and shown."""
     return text if len(text) <= REASON_CHARACTERS else f"{text[:REASON_CHARACTERS]}…"
 
 
@@ -143,11 +144,11 @@ async def shake_hands(
     era_hint: str | None = None,
     deadline: float | None = None,
 ) -> Handshake:
-    """Agree on a protocol version and learn who the server is, until `deadline` or within `settings.connect_timeout`
-    seconds.
+    """Agree on a protocol version and learn who the server is, until `deadline` or within
+    `settings.connect_timeout` seconds.
 
-    `era` is the only one to try, unless it is `auto`; `era_hint` is the version the server chose last time. On return
-    `peer.protocol_version` is set, so that what follows is stamped as its era wants. Raises `RpcFailure` when the
+    Unless `era` is `auto`, only that era is tried. `era_hint` is the version the server chose last time. On return
+    `peer.protocol_version` is set, so what follows is stamped as its era requires. Raises `RpcFailure` when the
     server does not answer in an era that may be tried, or speaks no version we know.
     """
     peer.client_info = client_info
@@ -211,7 +212,8 @@ class _Meeting:
             return await self._discover_after(refusal)
 
     async def _discover_after(self, refusal: RpcFailure) -> Handshake:
-        """`initialize` was refused. Unless the server now proves to be of the newer era, that refusal is the answer."""
+        """`initialize` was refused. Unless the server now proves to speak the newer era, that refusal is the
+        result."""
         handshake = None if refusal.timed_out else await self._discover(self._probe_time())
         if handshake is None:
             raise refusal
@@ -240,7 +242,8 @@ class _Meeting:
         return None
 
     async def _ask_in_common(self, timeout: float) -> dict[str, Any]:
-        """Ask in our newest version; refused with versions of which we know one, once more in that one."""
+        """Ask in our newest version. If the server refuses and names versions of which we know one, ask once more
+        in that one."""
         try:
             return await ask(self.peer, self.backend, "server/discover", None, timeout)
         except RpcFailure as refusal:
@@ -267,7 +270,8 @@ class _Meeting:
         return _handshake_of(version, result, _mapping(result.get("serverInfo")))
 
     def _probe_time(self) -> float:
-        """A server that spoke the newer era last time is given longer: it may only be slow to start."""
+        """The probe's timeout. A server that spoke the newer era last time gets longer: it may only be slow to
+        start."""
         known = self.hint in MODERN_VERSIONS
         probe = max(self.settings.probe_timeout, self.settings.connect_timeout / 2) if known else None
         return min(probe or self.settings.probe_timeout, self._time_left())

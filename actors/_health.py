@@ -1,14 +1,14 @@
-"""Health: is a server that says nothing still there?
+"""Health: is a silent server still there?
 
-Rules (DESIGN, Policies). Any byte from the server is proof, so a busy server is never asked. One that has been silent
-for an interval is asked (`ping`, or `server/discover` in the era that has no ping); any answer, an error too, is proof.
-Slow is not dead: the first question that brings nothing within the next interval is a suspicion, and it is asked again;
-only the second is a loss. While calls are in flight nothing is asked: a server may well be busy with them and silent,
-and they have their own clocks.
+Rules (DESIGN, Policies). Any byte from the server is proof, so a busy server is never asked. A server that has
+been silent for one interval is asked (`ping`, or `server/discover` in the era that has no ping). Any answer is
+proof, even an error. Slow is not dead: when nothing comes within the next interval, that is a suspicion, and the
+server is asked again. Only a second miss is a loss. While calls are in flight nothing is asked: the server may be
+busy with them and silent, and calls have their own clocks.
 
-`Health` is pure: what is known now goes in, what to do and when to look again comes out. `Pulse` is one incarnation's:
-it has the timer and puts the question. Who is looked after, and how often, is the supervisor's to say. Rejected: a
-fixed timeout on the question, which is what makes slow servers restart for ever in the field.
+`Health` is pure: what is known now goes in; what to do, and when to look again, comes out. `Pulse` belongs to one
+incarnation: it has the timer and sends the question. The supervisor says which servers are checked, and how often.
+Rejected: a fixed timeout on the question, which makes slow servers restart for ever.
 """
 
 from __future__ import annotations
@@ -29,38 +29,38 @@ if TYPE_CHECKING:
 
 class Finding(enum.Enum):
     WELL = "well"
-    ASK = "ask"  # put a question
+    ASK = "ask"  # send a question
     LOST = "lost"
 
 
 @attrs.frozen
 class Health:
-    asked_at: float | None = None  # when the question that is open was put
-    misses: int = 0  # questions in a row that brought nothing
+    asked_at: float | None = None  # when the open question was sent
+    misses: int = 0  # questions in a row without an answer
 
     def look(self, now: float, last_heard: float, interval: float) -> tuple[Health, Finding, float]:
         """The next health, what to do, and when to look again (absolute, seconds)."""
-        # Heard in the very tick of the question is an answer: what was heard before it is an interval older.
+        # What was heard in the very tick of the question is an answer: earlier bytes are an interval older.
         if self.asked_at is not None and last_heard < self.asked_at:
             if self.misses:
                 return Health(), Finding.LOST, math.inf
             return Health(now, misses=1), Finding.ASK, now + interval
         if (
             last_heard + interval > now
-        ):  # not `now - last_heard < interval`: rounding must not ask for this very moment
+        ):  # not `now - last_heard < interval`: rounding must not yield this very moment again
             return Health(), Finding.WELL, last_heard + interval
         return Health(now), Finding.ASK, now + interval
 
 
 class _Question(Exchange):
-    """Any answer will do: that there is one is what was asked."""
+    """Any answer will do: it shows that the server is there."""
 
     def end(self, result: bytes | None, error: RpcError | None) -> None:
         pass
 
 
 class Pulse:
-    """Looks after one incarnation, from `start` to `stop`."""
+    """Checks one incarnation, from `start` to `stop`."""
 
     def __init__(self, incarnation: Incarnation) -> None:
         self._incarnation = incarnation
@@ -69,7 +69,7 @@ class Pulse:
         self._question: _Question | None = None
 
     def start(self) -> None:
-        """Begin, or begin anew: how often may be another now."""
+        """Begin, or begin again: the interval may have changed."""
         self.stop()
         self._health = Health()
         self._look_at(self._now() + self._interval())

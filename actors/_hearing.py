@@ -1,8 +1,8 @@
-"""What one incarnation hears from its peer: it is the `PeerHooks` of the connection.
+"""What one incarnation hears from its peer: the `PeerHooks` of its connection.
 
-These are called from a pump (on asyncio: from a loop callback, where there is no current task), so they only tell, or
-set a flag. What is said of a lost connection passes here on its way to errors, so here the server's secrets are taken
-out of it.
+The hooks are called from a pump (on asyncio: from a loop callback, where there is no current task), so they only
+send messages or set a flag. The reason of a lost connection passes here on its way to errors, so the server's
+secrets are removed from it here.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""The host: who answers what servers ask of their client, and hears what they say unasked.
+"""The host answers what servers ask of their client, and receives their unrequested notifications.
 
-A server may ask for a sampled message, for something from the user, for its roots; it may log, report that a resource
-changed, or say what no version of the protocol knows. None of that is for an actor to decide. It asks the room's
-`Host`, by address, so that whoever owns a session answers for that session's servers and for no other.
+A server may ask for a sampled message, for something from the user, or for its roots. It may log, report that a
+resource changed, or send what no version of the protocol knows. No actor decides about any of that. It asks the
+room's `Host`, by address. So the owner of a session answers for that session's servers and for no other.
 
-What a host can answer is declared to a server when it is met, and only then, and so is the era: only a server that is
-greeted by handshake can ask at any moment. So `greeting` is asked once for each incarnation.
+What a host can answer is declared to a server once, at the greeting. The era is chosen then, too: only a server
+greeted by handshake can ask at any moment. So `greeting` is called once for each incarnation.
 """
 
 from __future__ import annotations
@@ -47,9 +47,10 @@ def _nothing() -> Mapping[str, Any]:
 
 @attrs.frozen
 class Greeting:
-    """How a server is to be met. `capabilities`: what its client can do, as the protocol writes it; `by_handshake`: the
-    client waits to be asked or told, which no server can do from 2026-07-28 on. `log_level`: from which level on it
-    hears logs although it never said one; that is said with each request, so no server is connected again for it."""
+    """How a server is greeted. `capabilities`: what its client can do, as the protocol writes it. `by_handshake`:
+    the client expects to be asked or told something, which no server can do from 2026-07-28 on. `log_level`: the
+    least level of logs to hear when the client set none. It is sent with each request, so a new level needs no new
+    connection."""
 
     capabilities: Mapping[str, Any] = attrs.field(factory=_nothing, hash=False)
     by_handshake: bool = False
@@ -60,7 +61,7 @@ class Host(Protocol):
     def greeting(self, address: Address) -> Greeting: ...
 
     async def answer(self, request: ServerRequest) -> Mapping[str, Any]:
-        """The result. Raises `RpcRefusal`; cancelled when the server no longer wants it, or is gone."""
+        """Returns the result. Raises `RpcRefusal`; cancelled when the server no longer wants it, or is gone."""
         ...
 
     def heard(self, address: Address, method: str, params: Mapping[str, Any] | None) -> None:

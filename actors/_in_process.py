@@ -1,8 +1,9 @@
 """A server in our own process: an object of the SDK's, run in the room's loop over streams in memory.
 
-It is an actor like any other: greeted, listed, idle, drained, begun again. An object is run again for the next
-incarnation; a factory is called again. What its code raises outside of a request ends the connection, not the room.
-What it does to the loop (blocking it, for one) no supervision can help: that is what processes are for.
+It is an actor like any other: it is greeted, listed, stopped when idle, drained and started again. An object is
+run again for the next incarnation; a factory is called again. An exception of its code outside a request ends the
+connection, not the room. Supervision cannot help against harm to the loop, for example blocking it: that needs a
+process of its own.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ _ANSWERS_WAITING = 64
 
 
 class InProcessPeer(ExchangeTable):
-    """A `Peer` that hands messages over. Nothing is written, so what is handed over is sent."""
+    """A `Peer` that hands messages over. Nothing is written, so a message counts as sent once it is handed over."""
 
     channel = "its stream"
 
@@ -67,7 +68,7 @@ class InProcessPeer(ExchangeTable):
         try:
             self._to_server.send_nowait(to_message(line))
         except (anyio.BrokenResourceError, anyio.ClosedResourceError):
-            return False  # it has ended; whoever waits is told by `on_lost`
+            return False  # the server has ended; `on_lost` tells those who wait
         return True
 
 
@@ -80,7 +81,7 @@ class InProcessConnector:
 
     @asynccontextmanager
     async def open(self, hooks: PeerHooks) -> AsyncGenerator[InProcessConnection]:
-        """Start the server. Raises `ConnectFailed` when what was given is none, or the factory fails."""
+        """Start the server. Raises `ConnectFailed` when the definition gives no server, or when the factory fails."""
         server = self._server()
         send, incoming = anyio.create_memory_object_stream["SessionMessage | Exception"](math.inf)
         outgoing, receive = anyio.create_memory_object_stream["SessionMessage"](_ANSWERS_WAITING)
@@ -156,7 +157,7 @@ class InProcessConnection:
         return ()
 
     async def stop(self, grace: float) -> None:
-        """Close its stream and wait, at most `grace` seconds, until it has ended. Idempotent."""
+        """Close its stream and wait, at most `grace` seconds, until the server has ended. Idempotent."""
         self.kill_now()
         with anyio.move_on_after(grace):
             await self._ended.wait()

@@ -1,13 +1,13 @@
-"""The owner task of one incarnation: opens the connection, greets, lists, and sees it to its end.
+"""The owner task of one incarnation: it opens the connection, greets, lists, and stays to the end.
 
-Everything that must be entered and left in one task is entered and left here. The task decides nothing and touches no
-state: it tells the actor `Ready`, `Failed`, `Lost`, `Gone`, and is told one thing, `cancel`, which ends whatever it
-is doing: opening the connection, or something inside it; then it stops the tree, shielded, within the stop time, which
-`hurry` makes shorter. `Gone` is told in a plain `finally`, so an actor hears it also when the loop cancels this task
-natively; the connector's own `finally` has killed the tree by then.
+Everything that must be entered and left in one task is entered and left here. The task decides nothing and touches
+no state. It sends the actor `Ready`, `Failed`, `Lost` and `Gone`. It receives one command, `cancel`, which ends
+whatever it is doing: opening the connection, or something inside it. Then it stops the process tree, shielded,
+within the stop time, which `hurry` makes shorter. `Gone` is sent in a plain `finally`, so the actor receives it
+also when the loop cancels this task natively; by then the connector's own `finally` has killed the tree.
 
-What is done while it lives is in the objects it holds: how its server is met and what it has (`_meeting`), what its
-peer says (`_hearing`), what its server asks of its client (`_questions`), what it is asked to tell (`_subscriptions`),
+The work in between is done by the objects it holds: greeting and lists (`_meeting`), what its peer says
+(`_hearing`), what its server asks of its client (`_questions`), what its server shall report (`_subscriptions`),
 and whether it lives (`_health`). All of them end with the task.
 """
 
@@ -50,7 +50,7 @@ class Incarnation:
         self._meeting = Meeting(self)
         self.questions = Questions(self, actor.address)
         self.listening: Listening | None = None
-        self.greeting: Greeting | None = None  # how its server was met
+        self.greeting: Greeting | None = None  # how its server was greeted
         self._pulse = Pulse(self)
 
     # ---- what the actor uses ----------------------------------------------------------------------------------------
@@ -66,22 +66,22 @@ class Incarnation:
 
     @property
     def is_installing(self) -> bool:
-        """Its command may still be installing it: the server itself has not been heard."""
+        """Whether its command may still be installing it: the server itself has not answered yet."""
         return self._meeting.is_installing
 
     @property
     def last_line(self) -> str:
-        """What it wrote last to its stderr."""
+        """The last lines of its stderr."""
         return self.actor.hidden(self._connection.last_line) if self._connection is not None else ""
 
     def cancel(self) -> None:
-        """Stop the tree. Idempotent; before the task has begun, too."""
+        """Stop the tree. Idempotent; may be called before the task has begun."""
         self._cancelled = True
         if self._scope is not None:
             self._scope.cancel()
 
     def hurry(self) -> None:
-        """The room is closing, so a stop that is under way may have less time than it was given."""
+        """The room is closing, so a running stop may get less time than it was given."""
         if self.actor.context.backend.now() + self._stop_time() < self._stopped_by:
             self._stopping.cancel()
 
@@ -91,7 +91,7 @@ class Incarnation:
         return self.lost
 
     def found_dead(self, why: str) -> None:
-        """Nobody said so, but it is lost."""
+        """The connection counts as lost, although the other side did not say so."""
         self.actor.tell(Lost(self.number, self.give_up(why, Reason.UNHEALTHY)))
 
     def stderr_tail(self) -> tuple[str, ...]:
@@ -146,7 +146,8 @@ class Incarnation:
             await self._stop(connection)
 
     async def _stop(self, connection: Connection) -> None:
-        """Stop the tree within the stop time; once more from the beginning where there is less of it than there was."""
+        """Stop the tree within the stop time. When that time is shortened meanwhile, start again with the shorter
+        one."""
         is_hurried = True
         while is_hurried:
             seconds = self._stop_time()
@@ -156,41 +157,41 @@ class Incarnation:
             is_hurried = self._stopping.cancelled_caught
 
     def _stop_time(self) -> float:
-        """Seconds the process tree has for its end."""
+        """Seconds the process tree has to end."""
         context = self.actor.context
         limit = self.actor.definition.stop_timeout or context.settings.stop_timeout
         return max(0.1, min(limit, context.stop_by - context.backend.now()))
 
     async def _serve(self, connection: Connection) -> None:
-        """Meet it, then stay until `cancel`."""
+        """Greet and list, then stay until `cancel`."""
         try:
             await self._meeting.run(connection)
         except RpcFailure as error:
             self.fail(str(error))
-        await anyio.sleep_forever()  # until `cancel`, which every ending brings
+        await anyio.sleep_forever()  # until `cancel`, which every ending calls
 
     def reached(self, step: ConnectStep) -> None:
-        """For who reads of connecting."""
+        """Emit an event, for readers of connects."""
         self.actor.context.events.emit(Step, self.actor.address, self.number, step=step)
 
     def listen(self, handshake: Handshake) -> None:
-        """It has been greeted: hear what it says unasked."""
+        """The server has been greeted: listen to its notifications."""
         self.listening = Listening(self, handshake)
         self.listening.listen()
 
     def look_after(self) -> None:
-        """It is ready: tell it the other subscriptions, and see that it lives."""
+        """The server is ready: send it the other subscriptions, and start to check its health."""
         if not self._cancelled and self.listening is not None:
             self.listening.start()
             self._pulse.start()
 
     def rearm(self) -> None:
-        """What it is looked after by has changed."""
+        """The health policy has changed."""
         if self.actor.is_connected:
             self._pulse.start()
 
     def look_again(self) -> None:
-        """Its lists may have changed."""
+        """The server's lists may have changed."""
         self._meeting.look_again()
 
     def _fall_silent(self) -> None:
@@ -200,10 +201,10 @@ class Incarnation:
             self.listening.stop()
 
     def fail(self, text: str) -> None:
-        """It could not be met."""
+        """The attempt to connect has failed."""
         reason = LostReason(self.actor.hidden(text), stderr_tail=self.stderr_tail())
         self.actor.tell(Failed(self.number, connect_failed(self.actor.address.server, reason)))
 
     def note(self, code: NoteCode, words: str) -> None:
-        """Something worth a line of the log."""
+        """Write a line to the log."""
         self.actor.context.events.emit(Note, self.actor.address, self.number, code=code, words=words)

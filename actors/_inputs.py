@@ -1,12 +1,13 @@
-"""Results that are not the end: `input_required`, from servers of 2026-07-28.
+"""Results that are not final: `input_required`, from servers of 2026-07-28.
 
-Such a server does not ask its client while it works; it answers that it needs more, and is asked again with the answers
-and with the state it gave away. To the caller it is one call all the same: it stays in flight, its questions go through
-the host like those of the older eras, and when they are answered it is sent again. Rounds are bounded, and a round that
-brings only state waits a little, so that a server cannot keep us busy for nothing.
+Such a server does not ask its client while it works. It answers that it needs more input; the call is then sent
+again with that input and with the state the server returned. To the caller it is one call all the same. It stays
+in flight, and its questions go through the host like those of the older eras. When they are answered, the call is
+sent again. The number of rounds is bounded, and a round that brings only state waits a little, so that a server
+cannot keep us busy for nothing.
 
-While the answers are being found the call's own clock stands still (its total time does not): a person is no reason to
-time out a server.
+While the input is being found, the call's own clock stands still (its total time does not): a server must not time
+out because a person takes long to answer.
 """
 
 from __future__ import annotations
@@ -25,12 +26,17 @@ if TYPE_CHECKING:
     from ._questions import Questions
 
 MOST_ROUNDS: Final = 10
-_PAUSES: Final = (0.05, 0.1, 0.2, 0.25)  # seconds before asking again when there was nothing to answer
+_PAUSES: Final = (
+    0.05,
+    0.1,
+    0.2,
+    0.25,
+)  # seconds before sending the call again when there was nothing to answer
 _MARK: Final = b"input_required"
 
 
 def needs_input(call: Call, result: bytes, version: str | None) -> dict[str, Any] | None:
-    """The result, decoded, if it asks for more input and the caller does not want to see to that itself."""
+    """The result, decoded, if it asks for more input and the caller does not handle that itself."""
     if version not in MODERN_VERSIONS or call.takes_inputs or _MARK not in result:
         return None
     try:

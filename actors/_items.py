@@ -1,12 +1,13 @@
-"""Lists as they come in: a page taken apart item by item, in slices, so that a page of megabytes holds nobody up.
+"""Reads lists as they come in: a page is taken apart item by item, in slices, so that a page of megabytes delays
+nobody.
 
-An item is decoded alone. One that is too long, too deep, has too many parts or no name costs only itself, and nothing
-is made of it first: its depth is known from its bytes, or from what a bounded number of them became.
+Each item is decoded alone. An item that is too long, is too deep, has too many parts or has no name costs only
+itself. No objects are made of it first: its depth is known from its bytes, or from a bounded number of parts.
 
-A small page is split by the decoder. A larger one is split here, because a decoder that has begun does not pause: a
-piece of it that looks like the end of an item is given to the decoder as if it ended there, and as JSON can be read in
-one way only, what the decoder takes ended there. Where that finds nothing (one enormous item, say), brackets are
-counted; that is ten times slower, and can pause anywhere.
+A small page is split by the decoder. A larger page is split here, because a decoder cannot pause. A piece that
+looks like the end of an item is given to the decoder as if the item ended there. JSON can be read in one way only,
+so if the decoder accepts the piece, the item does end there. Where that finds no end (in one enormous item, for
+example), brackets are counted. That is ten times slower, but can pause anywhere.
 """
 
 from __future__ import annotations
@@ -23,10 +24,10 @@ from ..protocol.catalogue import Raw
 from ..protocol.jsonrpc import WireFault, excerpt
 from ..protocol.slices import Pace, Slices
 
-AT_ONCE: Final = 32 * bounds.KIB  # a page this long, or a piece of one, is split in one go
-_TRIES: Final = 3  # at where a piece may end
+AT_ONCE: Final = 32 * bounds.KIB  # a page or a piece this short is split in one go
+_TRIES: Final = 3  # places where a piece may end
 _SLICE: Final = 100  # steps of some ten microseconds
-_SCANNED: Final = 16 * bounds.KIB  # bytes without a bracket or a quote that are searched in one step
+_SCANNED: Final = 16 * bounds.KIB  # bytes without a bracket or a quote, searched in one step
 
 _BETWEEN: Final = re.compile(rb"\}[ \t\r\n]*,[ \t\r\n]*\{")
 _MARK: Final = re.compile(rb'["\[\]{}]')
@@ -40,9 +41,10 @@ _as_raws = msgspec.json.Decoder(list[msgspec.Raw])
 
 
 def take_object(raw: bytes | msgspec.Raw) -> dict[str, Any]:
-    """An object that is kept for long or shown to many, as the server said it.
+    """An object that is kept for long or shown to many, as the server sent it.
 
-    Raises `WireFault`, in words that continue "an item …", when it is over a bound of `protocol/bounds` or no object.
+    Raises `WireFault`, in words that continue "an item …", when it is no object or over a bound of
+    `protocol/bounds`.
     """
     data = bytes(raw)
     if len(data) > bounds.ITEM_BYTES:
@@ -84,18 +86,18 @@ def _is_too_deep(value: object) -> bool:
 
 @attrs.define(eq=False)
 class Items:
-    """What came of one list so far. `field` names the array of a page, `key` what an item cannot do without."""
+    """The items of one list so far. `field` names the array of a page; `key` is a field that every item must have."""
 
     field: str
     key: str
-    most: int  # items; those left out count too, for they cost as much
+    most: int  # items at most; omitted ones count too, for they cost as much
     found: list[Raw] = attrs.field(factory=list[Raw])
     is_full: bool = False  # there was more than `most`
     left_out: Counter[str] = attrs.field(factory=Counter[str])
     _examples: dict[str, str] = attrs.field(factory=dict[str, str])
 
     def read(self, page: bytes) -> Slices[object]:
-        """Take the items of a page; returns its `nextCursor` (None: it has none, or nothing more can be taken).
+        """Take the items of a page. Returns its `nextCursor` (None: it has none, or nothing more can be taken).
 
         Raises `WireFault` when the page is no object with that array.
         """
@@ -104,7 +106,7 @@ class Items:
                 parts = lenient.decode_parts(page)
                 raws = _as_raws.decode(parts[self.field]) if self.field in parts else None
             except (msgspec.MsgspecError, RecursionError):
-                pass  # it can be read, but not so: look closer
+                pass  # it can be read, but not in one go: look closer
             else:
                 if raws is None:
                     raise self._lacks_array()
@@ -113,7 +115,7 @@ class Items:
         return (yield from self._read_large(page))
 
     def in_words(self) -> list[str]:
-        """What was left out, and why: a sentence for each reason."""
+        """What was left out and why: one sentence for each reason."""
         said: list[str] = []
         for reason, count in self.left_out.items():
             what = f"an item {reason} was" if count == 1 else f"{count:,} items {reason} were"
@@ -192,7 +194,7 @@ class Items:
         return None if self.is_full else _cursor(cursor)
 
     def _read_array(self, page: bytes, at: int, pace: Pace) -> Slices[int]:
-        """The items from `at` on; returns where the array ends."""
+        """Take the items from `at` on; returns where the array ends."""
         look_again = 0
         while True:
             at, mark = yield from _next(page, at, pace)
@@ -220,7 +222,8 @@ class Items:
             at = end
 
     def _split(self, page: bytes, at: int) -> tuple[int, list[msgspec.Raw]]:
-        """A piece of the array from the beginning of an item, split, and where it ends; empty where no end was seen."""
+        """Split a piece of the array that begins with an item. Returns its items and where it ends; empty where no
+        end was found."""
         look = at + AT_ONCE // 2
         for _ in range(_TRIES):
             found = _BETWEEN.search(page, look, at + AT_ONCE)
@@ -235,9 +238,9 @@ class Items:
 
 
 def split_object(data: bytes) -> Slices[list[tuple[bytes, bytes, int]]]:
-    """The members of an object, however deep: each key and value as they stand there, and how deep the value is.
+    """The members of an object, however deep: each raw key and value, and the depth of the value.
 
-    Raises `WireFault` when it is none.
+    Raises `WireFault` when it is no object.
     """
     pace, members = _pace(), list[tuple[bytes, bytes, int]]()
     at, mark = yield from _next(data, 0, pace)
@@ -261,7 +264,7 @@ def split_object(data: bytes) -> Slices[list[tuple[bytes, bytes, int]]]:
 
 
 def _cursor(raw: bytes) -> object:
-    if len(raw) > 6 * bounds.NAME_CHARACTERS:  # each may be escaped
+    if len(raw) > 6 * bounds.NAME_CHARACTERS:  # each character may be escaped
         return False
     try:
         return lenient.decode(_any, raw)
@@ -274,7 +277,7 @@ def _pace() -> Pace:
 
 
 def _next(page: bytes, at: int, pace: Pace) -> Slices[tuple[int, int]]:
-    """The next character that is no space: where it is, and which."""
+    """The next character that is no space: its position, and the character."""
     while True:
         found = _BLACK.search(page, at, at + _SCANNED)
         if found is not None:
@@ -324,7 +327,7 @@ def _skip(page: bytes, at: int, pace: Pace) -> Slices[tuple[int, int]]:
 
 
 def _skip_text(page: bytes, at: int, pace: Pace) -> Slices[int]:
-    """Where the text whose first character is at `at` ends."""
+    """Where the string ends whose first character is at `at`."""
     steps = 0
     while True:
         quote = page.find(b'"', at)

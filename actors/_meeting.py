@@ -84,7 +84,7 @@ class Meeting:
             await self._stay(connection, handshake)
 
     async def _greet(self, connection: Connection) -> Handshake | None:
-        """Greet the server. None: the greeting did not come in time, and that has been reported. Raises `RpcFailure`."""
+        """Greet the server. None: no greeting came in time, and that has been reported. Raises `RpcFailure`."""
         context, actor, patience = self._context, self._actor, self._patience
         greeting = self._incarnation.greeting = context.host.greeting(actor.address)
         handshake = None
