@@ -17,7 +17,8 @@ from typing import Any, Final, cast
 
 import attrs
 
-from ._config_keys import SERVER_KEYS, SETTING_KEYS, Key, in_file_units, leaves
+from ._config_key import Key, in_file_units, leaves
+from ._config_keys import SERVER_KEYS, SETTING_KEYS
 from ._config_readers import is_array, is_object
 from ._secret_places import Hider
 from .config import Config, ServerDefinition, Settings

@@ -12,7 +12,8 @@ from typing import Any
 
 import attrs
 
-from ._config_keys import IMPORT_KINDS, SERVER_KEYS, SETTING_KEYS, Key, in_file_units
+from ._config_key import Key, in_file_units
+from ._config_keys import IMPORT_KINDS, SERVER_KEYS, SETTING_KEYS
 from .config import ServerDefinition, Settings
 
 

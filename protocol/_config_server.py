@@ -12,7 +12,8 @@ from typing import Any
 import attrs
 
 from ._config_dialects import NO_EFFECT, Given, Givens, Note
-from ._config_keys import SERVER_KEY, Key
+from ._config_key import Key
+from ._config_keys import SERVER_KEY
 from ._config_merge import WHERE, WITH_COMMAND, WITH_URL
 from ._config_place import place
 from ._config_readers import BadValueError, is_array, is_object, kind_of, unknown

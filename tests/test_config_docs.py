@@ -11,7 +11,8 @@ import attrs
 import pytest
 
 from greenroom.protocol._config_hash import IDENTITY
-from greenroom.protocol._config_keys import IMPORT_KINDS, SERVER_KEYS, SETTING_KEYS, Key, leaves
+from greenroom.protocol._config_key import Key, leaves
+from greenroom.protocol._config_keys import IMPORT_KINDS, SERVER_KEYS, SETTING_KEYS
 from greenroom.protocol._config_schema import default_of
 from greenroom.protocol.bounds import BOUNDS
 from greenroom.protocol.config import ServerDefinition, Settings

@@ -12,7 +12,8 @@ from typing import Any, Final
 
 from hypothesis import strategies as st
 
-from ...protocol._config_keys import SERVER_KEYS, SETTING_KEYS, Key
+from ...protocol._config_key import Key
+from ...protocol._config_keys import SERVER_KEYS, SETTING_KEYS
 from ...protocol._config_merge import WHERE, WITH_COMMAND, WITH_URL
 from ._parts import WORDS, together
 
