@@ -41,6 +41,7 @@ from ._owner import Owner
 from ._reload import ReloadPlan, plan_reload
 from ._runtime import Runtime
 from ._session import Session
+from ._standing import to_reconnect
 from ._status_rows import addresses, status_row
 
 if TYPE_CHECKING:
@@ -314,7 +315,7 @@ class Greenroom(Calls):
         """Restart one server, or: restart the live ones and connect eager and keep-alive ones, in parallel. Idle lazy
         servers are left alone. Returns each server with its error, or None."""
         root = self._live.root
-        names = [root.record(server).definition.name] if server is not None else root.to_reconnect()
+        names = [root.record(server).definition.name] if server is not None else to_reconnect(root)
         outcomes: dict[str, CallError | None] = {}
 
         async def one(name: str) -> None:

@@ -22,7 +22,6 @@ from ._log_levels import LogLevels
 from ._records import ServerRecord, record_of
 from ._supervision import Learner, Supervision
 
-_LIVE: Final = (State.CONNECTING, State.CONNECTED, State.DRAINING)
 _PERSISTENT: Final = Isolation.PERSISTENT  # named for every call, see `actors._peer`
 
 
@@ -222,16 +221,6 @@ class Root:
         for actor in tuple(self.actors.values()):
             actor.rearm()
 
-    def to_reconnect(self) -> list[str]:
-        """What reconnecting everything means: the live ones, and those that should be live."""
-        live = {actor.address for actor in self.actors.values() if actor.life.state in _LIVE}
-        return [
-            name
-            for name, record in self.records.items()
-            if not record.available.is_by_definition
-            and (record.definition.lifecycle is not Lifecycle.LAZY or record.address in live)
-        ]
-
     def take_down(self, server: str, ending: Ending) -> None:
         """End it in all its scopes, on purpose; calls do not bring it back. Raises `UnknownServer`."""
         record = self.record(server)
@@ -244,14 +233,6 @@ class Root:
         """The actors there are of a server, in every scope. Raises `UnknownServer`."""
         self.record(server)
         return [actor for actor in self.actors.values() if actor.address.server == server]
-
-    def standing(self) -> list[ServerActor]:
-        """The actors of the eager and keep-alive servers that can be used."""
-        return [
-            self.actor(name)
-            for name, record in self.records.items()
-            if record.definition.lifecycle is not Lifecycle.LAZY and record.available.is_usable
-        ]
 
     def close_all(self, patience: float) -> list[ServerActor]:
         """Every actor ends, in parallel; calls are refused from now on. The actors that are not closed yet."""

@@ -57,7 +57,7 @@ from ._learned import Recalled, entry_of, recall
 from ._reload import ReloadPlan
 from ._room_host import RoomHost
 from ._root import Root
-from ._standing import Standing
+from ._standing import Standing, standing
 from ._stores import CatalogueStore
 from ._visits import Visits
 
@@ -275,7 +275,7 @@ class Runtime:
             for actor in self.root.actors_of(name):
                 actor.stop(Ending(Cause.RELOAD, reason=Reason.BAD_DEFINITION))
         started = set(plan.start)
-        for actor in self.root.standing():
+        for actor in standing(self.root):
             if actor.address.server in started:
                 self.root.supervision.starter.request_by_policy(actor)
         problems = "; ".join(str(problem) for problem in config.problems)

@@ -1,11 +1,40 @@
-"""The eager and keep-alive servers of a room that begins: all connect at once, and who asks for it waits for them."""
+"""The servers that should be live without a call, eager and keep-alive ones: which they are, and how a room begins.
+
+All connect at once, and who asks for it waits for them.
+"""
 
 from __future__ import annotations
+
+from typing import Final
 
 import anyio
 
 from ..actors import ServerActor
+from ..protocol.config import Lifecycle
+from ..protocol.lifecycle import State
 from ._root import Root
+
+_LIVE: Final = (State.CONNECTING, State.CONNECTED, State.DRAINING)
+
+
+def standing(root: Root) -> list[ServerActor]:
+    """The actors of the eager and keep-alive servers that can be used."""
+    return [
+        root.actor(name)
+        for name, record in root.records.items()
+        if record.definition.lifecycle is not Lifecycle.LAZY and record.available.is_usable
+    ]
+
+
+def to_reconnect(root: Root) -> list[str]:
+    """What reconnecting everything means: the live ones, and those that should be live."""
+    live = {actor.address for actor in root.actors.values() if actor.life.state in _LIVE}
+    return [
+        name
+        for name, record in root.records.items()
+        if not record.available.is_by_definition
+        and (record.definition.lifecycle is not Lifecycle.LAZY or record.address in live)
+    ]
 
 
 class Standing:
@@ -15,7 +44,7 @@ class Standing:
 
     def connect(self, root: Root) -> None:
         """In parallel: one bad server never delays another."""
-        actors = root.standing()
+        actors = standing(root)
         self._connecting = set(actors)
         for actor in actors:
             actor.on_connected(lambda _error, actor=actor: self._tried(actor))

@@ -3,7 +3,9 @@
     python -S whole.py [--name NAME] [--modern] [--log FILE]
 
 Until 2025-11-25 it asks its client by requests; with `--modern` it speaks 2026-07-28 only, and answers that it needs
-input instead. Every object it sends carries a field that no version knows, so that whoever drops one is found out.
+input instead. It has one class with a method per message of the protocol, and is one file on purpose: it runs alone,
+and the class is as long as the protocol. Every object it sends carries a field that no version knows, so that whoever
+drops one is found out.
 
 Tools: `echo` (anything), `steps` (count: progress, one each), `sleep` (seconds, heeds its cancellation), `ask`
 (method, params: of the client; answers with what it said), `ask_and_leave` (asks, and cancels its own question),
