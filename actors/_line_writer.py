@@ -1,16 +1,18 @@
-"""Lines out, over a non-blocking descriptor, for another side that may be slow, silent, or gone.
+"""Writes lines over a non-blocking descriptor, to another side that may be slow, silent, or gone.
 
-Nearly every line finds the pipe empty: the first one since the other side was heard is written in the step that made
-it, so a call costs one system call and no task. Any other waits, and what waits is written together: at the end of the
-loop's pass, or when the other side reads again. So one message never waits, and many at once share a write. A line that
-was begun is always completed: half a line would make the other side misread all that follows. A request says when its
-first byte was accepted, because from there on it may run; before that it can be withdrawn.
+Nearly every line finds the pipe empty. The first line after the other side was last heard is written in the step
+that made it, so a call costs one system call and no task. Every other line waits, and waiting lines are written
+together: at the end of the loop's pass, or when the other side reads again. So a single message never waits, and
+many at once share a write. A line that was begun is always completed: after half a line the other side would
+misread everything that follows. A request records when its first byte was accepted, because from then on it may
+run. Before that it can be withdrawn.
 
-The two sides differ in what is said to them (`WriteRules`). To a server go requests, and little else: only they are
-gathered, and beyond the bound each is refused by itself, while of what is no request a number may wait. To a client go
-answers, and all of them are gathered. It is owed one for each request, so it is stopped earlier and refused later: over
-a small mark the way is `busy`, and no notification should be added; over the next it is `congested`, and no request
-should be read; and where even an answer is refused, a short one, which says so, is still taken.
+`WriteRules` hold what differs between the two sides. A server is sent requests, and little else: only requests are
+gathered. Beyond the bound each request is refused by itself, while a number of other lines may still wait. A
+client is sent answers, and all lines to it are gathered. A client is owed one answer for each request, so there
+are two marks. Over the small one the writer is `busy`, and no notification should be added. Over the next it is
+`congested`, and no request should be read. Where even an answer is refused, a short one that says so is still
+taken.
 """
 
 from __future__ import annotations
@@ -28,16 +30,16 @@ from ._backend import Backend, Waiter
 from ._peer import Exchange
 from ._request_table import mark_sent
 
-_MOST_PIECES: Final = 64  # of one write
+_MOST_PIECES: Final = 64  # in one write
 _BUSY: Final = 1 << 16
 CONGESTED: Final = 1 << 20
 
 
 @attrs.frozen
 class WriteRules:
-    """What may wait to be written: `size` bytes, though an empty queue takes any one line; a line of up to `short`
-    bytes is taken in any case. `others`: lines from which on only requests of ours are added; None: no such bound.
-    `gathers_all`: not only requests wait for others to share their write."""
+    """What may wait to be written: `size` bytes, though an empty queue takes any one line. A line of up to `short`
+    bytes is always taken. `others`: from this number of lines on only requests of ours are added; None: no such
+    bound. `gathers_all`: other lines than requests also wait to share a write."""
 
     size: int
     short: int = 0
@@ -50,7 +52,7 @@ def _nothing() -> None:
 
 
 class LineWriter:
-    """The way out. `send` from anywhere in the loop; `run` in a task of whoever owns the descriptor."""
+    """The write side. Call `send` anywhere in the loop; `run` it in a task of the descriptor's owner."""
 
     def __init__(
         self,
@@ -71,10 +73,12 @@ class LineWriter:
         self._wake = backend.waiter()
         self._relief: Waiter | None = None
         self._empty: Waiter | None = None
-        self.gathering = False  # a line was written, and the other side not heard since: who hears it says so
+        self.gathering = (
+            False  # a line was written since the other side was heard; whoever hears it resets this
+        )
         self.waiting = 0  # bytes
-        self.is_over = False  # the other end is closed, or ours: everything sent from here on is dropped
-        self.fault: OSError | None = None  # what broke it
+        self.is_over = False  # the other end is closed, or ours: everything sent from now on is dropped
+        self.fault: OSError | None = None  # what broke the connection
 
     @property
     def congested(self) -> bool:
@@ -85,8 +89,8 @@ class LineWriter:
         return self.waiting > _BUSY
 
     def send(self, line: bytes, exchange: Exchange | None = None) -> bool:
-        """Write `line`, the request of `exchange` or no request of ours, now or in its turn. False: it is refused, for
-        what `lacking` says."""
+        """Write `line` now or in its turn: the request of `exchange`, or no request of ours. False: it is refused,
+        for the reason that `lacking` gives."""
         if self.is_over:
             return True
         gathered = exchange is not None or self._gathers_all
@@ -111,7 +115,7 @@ class LineWriter:
         return True
 
     def lacking(self, line: bytes, exchange: Exchange | None = None) -> str:
-        """What stands in the way of this line, in words; empty when it can be queued."""
+        """Why this line cannot be queued, in words; empty when it can."""
         rules = self._rules
         if self._queue and self.waiting + len(line) > rules.size and len(line) > rules.short:
             return f"{self.waiting:,} bytes are queued already"
@@ -120,7 +124,7 @@ class LineWriter:
         return ""
 
     def withdraw(self, exchange: Exchange) -> bool:
-        """Take the request of an exchange back. False when it is not waiting here, or has been begun."""
+        """Withdraw the request of an exchange. False when it does not wait here, or its writing has begun."""
         for place, (line, whose) in enumerate(self._queue):
             if whose is exchange:
                 del self._queue[place]
@@ -130,18 +134,18 @@ class LineWriter:
         return False
 
     def wake(self) -> None:
-        """Have `run` make a pass, also if nothing waits."""
+        """Have `run` make a pass, even if nothing waits."""
         self._wake.set()
 
     def flush(self) -> None:
-        """Write what waits, as long as it is taken whole."""
+        """Write what waits, as long as each write is taken whole."""
         while self._queue and self._write_some():
             pass
 
     def close(self) -> None:
-        """Write what is taken at once, and nothing after it. Idempotent."""
+        """Write what is taken at once, and nothing afterwards. Idempotent."""
         if not self.is_over:
-            self._on_broken = _nothing  # it is we who end it
+            self._on_broken = _nothing  # we end it ourselves
             self.flush()
             self._end()
 
@@ -158,9 +162,9 @@ class LineWriter:
                 try:
                     await anyio.wait_writable(self._fd)
                 except anyio.ClosedResourceError:
-                    return  # under us, by its owner
+                    return  # closed under us, by its owner
                 except PermissionError:
-                    pass  # a file: it takes what it can at once, or says why not
+                    pass  # a file: it takes what it can at once, or raises
                 self._write_some()
 
     async def relieved(self) -> None:
@@ -181,7 +185,7 @@ class LineWriter:
         self._wake.set()
 
     def _write_some(self) -> bool:
-        """One write of what waits, or much of it. False: it was not taken whole."""
+        """Write once what waits, or much of it. False: not all of it was taken."""
         batch = [line for line, _ in islice(self._queue, _MOST_PIECES)]
         try:
             written = os.writev(self._fd, batch)
@@ -196,7 +200,7 @@ class LineWriter:
         return whole
 
     def _take(self, written: int) -> None:
-        """Take what was written off the queue, telling each request that was begun by it."""
+        """Take what was written off the queue, and tell each request whose writing that began."""
         self.waiting -= written
         while written:
             line, exchange = self._queue.popleft()

@@ -1,13 +1,13 @@
-"""What a server has: its lists, page by page, as much of them as one server may have.
+"""Reads a server's lists, page by page, up to the bounds of one server.
 
-The tools are what a server is for, so their list must succeed; another list that fails is unknown, and says so; a
-broken item costs only itself (`_items`). Lists end where the server says, or at a bound: so many pages, a cursor that
-comes back, so many items and bytes over all lists of the server. What a server has over a bound is left out, and
-`Listing.problems` says so: that is what its status shows.
+The tools are a server's purpose, so their list must succeed. Another list that fails is recorded as unknown. A
+broken item costs only itself (`_items`). A list ends where the server says, or at a bound: the number of pages, a
+repeated cursor, the items and bytes over all lists of the server. What is over a bound is left out.
+`Listing.problems` says so, and the server's status shows it.
 
-The lists are asked for side by side. Tools come first where it matters: the others take what came of them when the
-tools have been read, so what is left of the bounds does not depend on whose answer was quicker. A page over what is
-left is not decoded.
+The lists are requested side by side. Where the bounds are concerned, the tools come first: the other lists use
+only what is left once the tools have been read. So the result does not depend on which answer was quicker. A page
+that is larger than what is left is not decoded.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ class _Kind:
     """One list a server may have."""
 
     method: str
-    field: str  # of the result, and of `Listing` where that is not told otherwise
+    field: str  # the field of the result, and of `Listing` unless that is named separately
     capability: str
-    key: str  # what an item cannot be used without
+    key: str  # a field that every item must have
 
 
 _TOOLS: Final = _Kind("tools/list", "tools", "tools", "name")
@@ -48,9 +48,9 @@ _KINDS: Final = (_TOOLS, _RESOURCES, _TEMPLATES, _PROMPTS)
 
 
 async def list_all(peer: Peer, backend: Backend, handshake: Handshake, settings: Settings) -> Listing:
-    """Everything the server has, of the kinds it declares, side by side, each within `settings.connect_timeout`.
+    """Every list that the server declares, read side by side, each within `settings.connect_timeout`.
 
-    Raises `RpcFailure` when the list of tools fails; what else went wrong is told in `Listing.problems`.
+    Raises `RpcFailure` when the list of tools fails; `Listing.problems` names everything else that went wrong.
     """
     kinds = [kind for kind in _KINDS if handshake.capabilities.get(kind.capability) is not None]
     share = _Share(settings.max_list_bytes, settings.max_list_items)
@@ -74,7 +74,7 @@ _Asker = Callable[[str, Mapping[str, Any] | None], Awaitable[bytes]]
 
 
 def _asker(peer: Peer, backend: Backend, timeout: float) -> _Asker:
-    """Ask with one deadline over all pages."""
+    """Ask with one deadline for all pages."""
     deadline = backend.now() + timeout
 
     async def ask_in_time(method: str, params: Mapping[str, Any] | None) -> bytes:
@@ -87,7 +87,7 @@ def _asker(peer: Peer, backend: Backend, timeout: float) -> _Asker:
 
 @attrs.define(eq=False)
 class _Share:
-    """What all lists of one server may still have, together."""
+    """What is left of the bounds for all lists of one server together."""
 
     bytes: int
     items: int
@@ -96,7 +96,7 @@ class _Share:
 
 @attrs.define(eq=False)
 class _List:
-    """One list on its way in."""
+    """One list while it is read."""
 
     kind: _Kind
     settings: Settings
@@ -110,7 +110,7 @@ class _List:
         return tuple(self.items) if self.failure is None else None
 
     async def fetch(self, ask_page: _Asker) -> None:
-        """Follow the pages. A failure is kept, not raised: the other lists go on."""
+        """Follow the pages. A failure is kept, not raised, and the other lists go on."""
         try:
             await self._follow(ask_page)
         except RpcFailure as failure:
@@ -137,7 +137,7 @@ class _List:
         self._say(f"cut after {self.settings.max_pages} pages")
 
     async def _take(self, page: bytes) -> object:
-        """Take the items of a page, as far as there is room; returns its `nextCursor`, None where the list ends."""
+        """Take the items of a page, as far as there is room. Returns its `nextCursor`; None where the list ends."""
         share, most = self.share, self.settings.max_list_bytes
         if len(page) > share.bytes:
             self._say(

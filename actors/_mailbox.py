@@ -1,13 +1,14 @@
 """The mailbox: two lanes, one bell.
 
-System messages (lifecycle, replies of the machinery) travel in their own unbounded lane, always ahead of the bounded
-user lane, so nothing that decides an actor's life ever queues behind work. There are O(children) of them at any time,
-which is why that lane needs no bound; users are refused when theirs is full, at once, instead of being made to wait.
+System messages (lifecycle, replies of the machinery) have their own unbounded lane, always ahead of the bounded
+user lane. So nothing that decides an actor's life ever queues behind work. There are O(children) system messages
+at any time, so their lane needs no bound. When the user lane is full, a message is refused at once; its sender is
+not made to wait.
 
-`put` is a plain function and cannot lose an item: it lies in a deque until its owner takes it, under any kind of
-cancellation. After each put the bell rings. What the bell does is the owner's affair: a core actor wakes its task, a
-server actor runs its step there and then. Rejected: a memory channel, which has no second lane, cannot be inspected,
-makes the sender wait, and on asyncio loses an item handed to a receiver that is cancelled in the same tick.
+`put` is a plain function and cannot lose an item: the item stays in a deque until its owner takes it, whatever is
+cancelled. After each put the bell rings. Its owner decides what that does: a core actor wakes its task, a server
+actor runs its step at once. Rejected: a memory channel. It has no second lane, cannot be inspected, makes the
+sender wait, and on asyncio loses an item handed to a receiver that is cancelled in the same tick.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ class Mailbox(Generic[S, U]):
         return True
 
     def take(self, most: int) -> Iterator[S | U]:
-        """Up to `most` messages, the system lane first, also when one arrives there meanwhile."""
+        """Up to `most` messages. The system lane comes first, also when a message arrives there meanwhile."""
         for _ in range(most):
             if self.system:
                 yield self.system.popleft()

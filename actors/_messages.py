@@ -1,6 +1,6 @@
-"""What is told to a server actor: the messages of its system lane.
+"""The messages of a server actor's system lane.
 
-All but `Stop` carry the number of the incarnation they are about, so a late one is recognised and dropped.
+All but `Stop` carry the number of their incarnation, so a late message is recognised and dropped.
 """
 
 from __future__ import annotations
@@ -20,22 +20,22 @@ class Ready:
     incarnation: int
     handshake: Handshake
     listing: Listing
-    revision: int  # when the reading began, in the room's count: an older answer never overwrites a newer one
+    revision: int  # the room's count when the reading began: an older answer never overwrites a newer one
 
 
 @attrs.frozen(eq=False)
 class Listed:
-    """It said that its lists changed, and they have been read again."""
+    """The server said that its lists changed, and they have been read again."""
 
     incarnation: int
     handshake: Handshake
     listing: Listing
-    revision: int  # when the reading began, in the room's count: an older answer never overwrites a newer one
+    revision: int  # the room's count when the reading began: an older answer never overwrites a newer one
 
 
 @attrs.frozen(eq=False)
 class Failed:
-    """The attempt to connect is over."""
+    """The attempt to connect has failed."""
 
     incarnation: int
     error: CallError
@@ -43,7 +43,7 @@ class Failed:
 
 @attrs.frozen(eq=False)
 class Lost:
-    """The connection is over, unasked."""
+    """The connection ended, and nobody had asked for that."""
 
     incarnation: int
     reason: LostReason
@@ -51,7 +51,7 @@ class Lost:
 
 @attrs.frozen(eq=False)
 class Gone:
-    """The owner task has ended; nothing of the tree is left."""
+    """The owner task has ended; nothing of the process tree is left."""
 
     incarnation: int
 
@@ -68,12 +68,12 @@ Message = Ready | Listed | Failed | Lost | Gone | Stop
 
 
 def describe(reason: LostReason) -> str:
-    """A lost connection in one line, the last words of its stderr included."""
+    """A lost connection in one line, including the last words of its stderr."""
     return f"{reason.text} ({' — '.join(reason.stderr_tail)})" if reason.stderr_tail else reason.text
 
 
 def connect_failed(server: str, reason: LostReason) -> ConnectFailed:
-    """The end of an attempt to connect."""
+    """How an attempt to connect ended."""
     return ConnectFailed(
         describe(reason),
         server=server,
@@ -83,7 +83,7 @@ def connect_failed(server: str, reason: LostReason) -> ConnectFailed:
 
 
 def login_needed(server: str, what: str) -> NeedsAuth:
-    """The refusal of a server that wants a login; `what` it said."""
+    """The error for a server that wants a login; `what` is its own text."""
     return NeedsAuth(
         f'Server "{server}" needs a login: {what}. Set "bearerToken", "bearerTokenEnv" or "headers" in its entry, '
         "then connect it again.",

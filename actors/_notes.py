@@ -1,7 +1,7 @@
-"""Notes: what is odd about a server, said without shouting.
+"""Notes: reports what is odd about a server, without flooding the log.
 
-A server that prints a banner deserves to be told of it once; one that prints a million lines must not fill the log with
-them. Each kind of oddity is reported in full the first few times and then by its count, at each power of ten.
+A server that prints a banner should be reported once; one that prints a million lines must not fill the log. Each
+kind of oddity is reported in full the first few times, and then only by its count, at each power of ten.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ class Notes:
         self.counts: Counter[str] = Counter()
 
     def add(self, kind: str, detail: str | Callable[[], str] = "") -> None:
-        """One more of `kind` ("junk on stdout"), with a detail that is shown while the kind is new. One that costs
-        something to say is given as a function."""
+        """Count one more of `kind` ("junk on stdout"). `detail` is shown while the kind is new; give it as a
+        function when it is costly to make."""
         self.counts[kind] += 1
         count = self.counts[kind]
         if count <= NOTES_IN_FULL:

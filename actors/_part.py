@@ -1,9 +1,9 @@
-"""An optional part: what may fail without anybody noticing but the log.
+"""An optional part: when it fails, only the log shows it.
 
-The events file, the control socket, what watches the configuration, and the guard's restart are of use, and no call
-needs them. So each is run through a `Part`: whatever it raises ends here, is said once, and is tried again, after a
-second at first and after a minute at last. When it works again that is said too; a part that works only now and then
-keeps its long pauses, so it never fills a log.
+The events file, the control socket, the watch on the configuration and the guard's restart are useful, but no call
+needs them. So each is run through a `Part`. An exception of the part ends here and is logged once. The part is
+tried again, after one second at first and after one minute at most. When it works again, that is logged too. A
+part that works only now and then keeps its long pauses, so it never fills the log.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from ..protocol.errors import GreenroomError
 from ..protocol.secrets import in_words as named
 
 FIRST_PAUSE: Final = 1.0  # seconds before the first new try, doubling up to
-LAST_PAUSE: Final = 60.0  # and a part that has worked for longer than this begins again with the first
+LAST_PAUSE: Final = 60.0  # seconds; a part that has worked for longer than this begins with the first again
 
 
 @attrs.define(eq=False)
 class Part:
-    """One optional part. `name`: as the log calls it; `without`: a sentence, what is missed while it does not work;
-    `tell` takes a line for the log; `now` is asked for the time only when something fails."""
+    """One optional part. `name`: its name in the log; `without`: a sentence that says what is missing while it
+    does not work; `tell` takes a line for the log; `now` is asked for the time only when something fails."""
 
     name: str
     tell: Callable[[str], object]
@@ -37,8 +37,8 @@ class Part:
     _works_since: float | None = attrs.field(default=None, init=False)
 
     def failed(self, why: object) -> float:
-        """It does not work; `why` is an exception or a text. Returns the seconds to wait before the next try, which is
-        due at `next_try`."""
+        """The part does not work; `why` is an exception or a text. Returns the seconds to wait before the next
+        try, which is due at `next_try`."""
         now = self.now()
         if self._works_since is not None and now - self._works_since > LAST_PAUSE:
             self._failures = 0
@@ -49,14 +49,14 @@ class Part:
         text = in_words(why)
         trouble = (
             f"errno {why.errno}" if isinstance(why, OSError) else text
-        )  # a path in it may be another each time
+        )  # a path in it may differ each time
         if trouble != self._said:
             self._said = trouble
             self.tell(" ".join(filter(None, (f"{self.name}: {text}.", self.without, "It is tried again."))))
         return pause
 
     def works(self) -> None:
-        """It does; said if it did not before. Idempotent, and without a look at the clock where it has never failed."""
+        """The part works; logged if it did not before. Idempotent. Reads no clock if the part has never failed."""
         if self._failures and self._works_since is None:
             self._works_since = self.now()
         if self._said:
@@ -69,7 +69,7 @@ class Part:
         return not self._said or self.now() >= self.next_try
 
     async def keep(self, run: Callable[[], Awaitable[object]]) -> None:
-        """Do `run` until it returns. What it raises is contained; `run` says with `works` that it got as far as that.
+        """Call `run` until it returns. Its exceptions are contained; `run` calls `works` when it got that far.
         Raises nothing, except cancellation."""
         while True:
             try:
@@ -81,7 +81,7 @@ class Part:
 
 
 def in_words(why: object) -> str:
-    """An error as one line, and whose it is when nobody foresaw it."""
+    """An error as one line; an unforeseen one is marked as ours."""
     match why:
         case BaseExceptionGroup():
             return in_words(why.exceptions[0])

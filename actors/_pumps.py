@@ -11,7 +11,7 @@ import anyio.abc
 
 @asynccontextmanager
 async def pump_group() -> AsyncGenerator[anyio.abc.TaskGroup]:
-    """A task group that is cancelled when the body is done. The body's own error, or a bug in a pump, comes out as
+    """A task group that is cancelled when the body is done. The body's own error, or a bug in a pump, is raised as
     itself and not as a group of one."""
     try:
         async with anyio.create_task_group() as tasks:

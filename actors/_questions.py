@@ -1,11 +1,12 @@
-"""Questions: what one incarnation's server has asked of its client and has no answer to yet.
+"""Questions: the requests of one incarnation's server to its client that have no answer yet.
 
-Each is answered in a task of its own, in an empty context, because answers come from people and models and take their
-time. Their number is bounded; beyond it the server is refused at once. A question ends in exactly one of: an answer, a
-JSON-RPC error, the server's cancellation, the end of the incarnation; in the last two nothing is sent.
+Each is answered in a task of its own, in an empty context, because answers come from people and models and take
+their time. The number of questions is bounded; beyond the bound a question is refused at once. A question ends in
+exactly one of: an answer, a JSON-RPC error, the server's cancellation, the end of the incarnation. In the last two
+cases nothing is sent.
 
-Results that need more input (2026-07-28) are the same questions in another envelope, so they go through the same
-door: all of one result are answered side by side, and one refusal ends the others.
+Results that need more input (2026-07-28) carry the same questions in another envelope, so they are answered here
+too. All questions of one result are answered side by side, and one refusal ends the others.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ MOST_OPEN: Final = OPEN_QUESTIONS
 
 
 class _Question:
-    """One open question. It may be over before its task has begun, so its scope is made there."""
+    """One open question. It may be over before its task has begun, so its scope is made in the task."""
 
     __slots__ = ("_scope", "is_over")
 
@@ -52,22 +53,22 @@ class Questions:
         self._incarnation = incarnation
         self._address = address
         self._context = incarnation.actor.context
-        self._open: dict[Any, _Question] = {}  # by the server's id of the request
+        self._open: dict[Any, _Question] = {}  # by the id that the server gave its request
         self.asked = 0  # in all
         self.closed = False
-        self._settled: Waiter | None = None  # while somebody waits for the last answer
+        self._settled: Waiter | None = None  # set while somebody waits for the last answer
 
     def __len__(self) -> int:
         return len(self._open)
 
     async def settled(self) -> None:
-        """Wait until none is open."""
+        """Wait until no question is open."""
         while self._open:
             self._settled = self._context.backend.waiter()
             await self._settled.wait()
 
     def _is_over(self, rpc_id: Any) -> _Question | None:
-        """Take it off the open ones."""
+        """Remove it from the open questions."""
         question = self._open.pop(rpc_id, None)
         if not self._open and self._settled is not None:
             self._settled.set()
@@ -75,7 +76,7 @@ class Questions:
         return question
 
     def take(self, rpc_id: Any, method: str, params: Mapping[str, Any] | None) -> None:
-        """A request came in. Answered later, or refused now."""
+        """A request came in. It is answered later, or refused now."""
         if len(self._open) >= MOST_OPEN or rpc_id in self._open:
             text = f"{len(self._open)} requests of this server are open already; ask again later"
             self._incarnation.peer.reply(rpc_id, None, RpcError(OVERLOADED, text))
@@ -85,7 +86,7 @@ class Questions:
         self._context.spawn(lambda: self._answer(question, rpc_id, self._request(method, params or {})))
 
     def heed(self, method: str, params: Mapping[str, Any] | None) -> bool:
-        """Whether this notification is about a question; then it has been heeded."""
+        """Whether this notification is about a question; then it has been handled."""
         if method != CANCELLED:
             return False
         rpc_id = (params or {}).get("requestId")
@@ -137,7 +138,7 @@ class Questions:
             self._is_over(rpc_id)
 
     async def _ask(self, request: ServerRequest) -> Mapping[str, Any]:
-        """Ask the host. A bug of a callback is a refusal that does not tell the server what it was."""
+        """Ask the host. A bug in a callback becomes a refusal that does not tell the server what the bug was."""
         try:
             return await self._context.host.answer(request)
         except RpcRefusal:
@@ -151,7 +152,7 @@ class Questions:
     def _reply(self, rpc_id: Any, result: Mapping[str, Any] | None, error: RpcError | None) -> None:
         try:
             self._incarnation.peer.reply(rpc_id, result, error)
-        except UsageError as problem:  # a callback's answer is no JSON
+        except UsageError as problem:  # a callback's answer is not valid JSON
             self._incarnation.actor.note_bug(problem)
             self._incarnation.peer.reply(rpc_id, None, RpcError(INTERNAL_ERROR, "Internal error: no JSON."))
 

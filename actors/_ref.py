@@ -1,9 +1,10 @@
-"""Refs and replies: how one actor is spoken to.
+"""Refs and replies: how to send messages to a core actor.
 
-`tell` puts a message and returns. `ask` puts a message that carries a one-shot `Reply` and waits for it. The message
-is in the mailbox before the first await, so an ask is either wholly made or not made at all; an asker that leaves
-(cancelled, timed out) marks its reply abandoned, and the actor need not do the work any more. The first answer wins;
-later ones are dropped. Every reply is answered on every exit path of an actor, also when a step raised.
+`tell` puts a message and returns. `ask` puts a message that carries a one-shot `Reply` and waits for it. The
+message is in the mailbox before the first await, so an ask is either made as a whole or not made at all. An asker
+that leaves (cancelled, timed out) marks its reply abandoned, and the actor need not do the work any more. The
+first answer wins; later ones are dropped. Every exit path of an actor answers every reply, also when a step
+raised.
 """
 
 from __future__ import annotations
@@ -61,7 +62,7 @@ class Reply(Generic[T]):
 
 
 class Ref(Generic[M]):
-    """The handle others hold on a core actor."""
+    """The handle on a core actor that others hold."""
 
     __slots__ = ("_backend", "_mailbox", "name")
 
@@ -80,8 +81,8 @@ class Ref(Generic[M]):
         self._mailbox.put_system(message)
 
     async def ask(self, make: Callable[[Reply[Any]], M], *, timeout: float | None = None) -> Any:
-        """Send `make(reply)` and wait for the answer. Raises what the actor failed it with, `TimeoutError`,
-        `MailboxFull`."""
+        """Send `make(reply)` and wait for the answer. Raises the error that the actor answered with,
+        `TimeoutError`, or `MailboxFull`."""
         reply: Reply[Any] = Reply(self._backend)
         self.tell(make(reply))
         if timeout is None:

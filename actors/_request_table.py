@@ -1,7 +1,8 @@
-"""The requests we have made of one other side and that it has not answered: of a server, or of a client.
+"""The requests that we have sent to one other side, a server or a client, and that are still open.
 
-The ids are ours, counted from one, whatever form they take on the line. Each request is ended once: whoever takes it
-off the table ends it, or leaves it to its owner. What was not sent cannot be answered, so an answer to it is a guess.
+The ids are ours, counted from one, in whatever form they are written. Each request is ended once: whoever takes it
+off the table ends it, or leaves it to its owner. A request that was not sent cannot be answered, so an answer to
+it counts as guessed.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from ._peer import ANSWERED, NOT_SENT, SENT, Exchange
 
 
 class RequestTable:
-    """Open requests by their ids. `last_id`: the last that was given."""
+    """Open requests by their ids. `last_id`: the last id given."""
 
     __slots__ = ("_open", "last_id")
 
@@ -25,7 +26,7 @@ class RequestTable:
         return len(self._open)
 
     def open(self, exchange: Exchange) -> None:
-        """Give it the next id. Its line is made before: what cannot be said is not opened."""
+        """Give the request the next id. Its line is encoded first: a request that cannot be encoded is not opened."""
         self.last_id = exchange.rpc_id = rpc_id = self.last_id + 1
         self._open[rpc_id] = exchange
 
@@ -33,7 +34,7 @@ class RequestTable:
         return self._open.get(rpc_id)
 
     def answered(self, rpc_id: int) -> Exchange | None:
-        """Take off the one that is answered, for the answer to end it. None: it has ended, or was never sent."""
+        """Take off the request that is answered, for the answer to end it. None: it has ended, or was never sent."""
         exchange = self._open.get(rpc_id)
         if exchange is None or exchange.reach is NOT_SENT:
             return None
@@ -42,14 +43,14 @@ class RequestTable:
         return exchange
 
     def withdraw(self, exchange: Exchange) -> bool:
-        """Take it off without an answer. False: it is not open, or no longer by the id it has."""
+        """Take the request off without an answer. False: it is not open, or no longer under this id."""
         if self._open.get(exchange.rpc_id) is not exchange:
             return False
         del self._open[exchange.rpc_id]
         return True
 
     def progress(self, rpc_id: int, params: Mapping[str, Any]) -> None:
-        """Tell the request of its progress; it is late for one that has ended."""
+        """Tell the request of its progress. Progress for a request that has ended is late, and dropped."""
         exchange = self._open.get(rpc_id)
         if exchange is not None:
             exchange.progress(params)
@@ -59,14 +60,14 @@ class RequestTable:
         return self._open.pop(rpc_id, None)
 
     def clear(self) -> list[Exchange]:
-        """Take all off: the other side is gone."""
+        """Take off all requests: the other side is gone."""
         exchanges = list(self._open.values())
         self._open.clear()
         return exchanges
 
 
 def mark_sent(exchange: Exchange) -> None:
-    """The first byte of it was accepted: it may run from here on. Says so once."""
+    """The first byte of the request was accepted: from here on it may run. The request is told once."""
     if exchange.reach is NOT_SENT:
         exchange.reach = SENT
         exchange.sent()

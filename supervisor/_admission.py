@@ -1,15 +1,15 @@
-"""Admission: what stands between the gate and the connection: a slot, then a start permit.
+"""Admission: an actor that has passed its gate gets a slot, then a start permit.
 
-What only a visit wants waits for its turn before that, so that visits never take all the permits, and hold no slot
-while they wait: whoever is called waits for no turn, and passes ahead of the visits that wait for a slot. Of visits
-whose command may have to install its server first there are fewer still at a time: such a start takes minutes and all
-of the line, and they share one cache that they lock and break.
+An actor that only a visit wants first waits for a turn. So visits never take all the permits, and they hold no
+slot while they wait. An actor that is called waits for no turn, and passes ahead of the visits that wait for a
+slot. Even fewer visits may start at a time when their command may first have to install its server: such a start
+takes minutes and the whole bandwidth, and these starts share one cache that they lock and can break.
 
-A slot first, so a permit is never held by somebody who waits for a slot. Who waits, who holds what, who rests and who
-is on the way out is read off the actors and their starts whenever something is decided; nothing of it is kept here.
-`look` decides until nothing moves any more: turns, slots (`_pool.decide`), permits, and then who has to go. It is asked
-after every move, so a place that is freed is never left unused. A slot comes back when its start leaves the places that
-hold one, which is when nothing of its tree is left, and not before.
+The slot comes first, so no actor holds a permit while it waits for a slot. Which actors wait, hold something, rest
+or are being stopped is read off the actors and their starts at each decision; nothing of it is kept here. `look`
+decides until nothing moves any more: turns, slots (`_pool.decide`), permits, and then evictions. It runs after
+every move, so a free place is never left unused. A slot is freed when its start leaves the places that hold one.
+That is when nothing of its process tree is left, and not before.
 """
 
 from __future__ import annotations
@@ -31,22 +31,22 @@ from ._start import Starts
 
 
 class Asks(Protocol):
-    """What admission has to ask."""
+    """What admission asks others."""
 
     def kept(self) -> Collection[str]:
         """The servers that have a slot set aside."""
         ...
 
     def shared_actor(self, server: str) -> ServerActor | None:
-        """The actor of its shared address, if it was needed yet."""
+        """The actor of the server's shared address, if it exists already."""
         ...
 
     def is_visit(self, actor: ServerActor) -> bool:
-        """Whether it is only to be asked what it has: nobody has called it."""
+        """Whether the actor only starts for a visit: nobody has called it."""
         ...
 
     def begin(self, actor: ServerActor) -> None:
-        """It has a slot, and there is a permit: start it, or send it back to its gate."""
+        """The actor has a slot, and a permit is free: start it, or send it back to its gate."""
         ...
 
 
@@ -57,13 +57,14 @@ class Admission:
         self._asks = asks
         self._is_looking = False
         self._look_again = False
-        self._reserve_from = -math.inf  # when the last slot over the limit came back
-        self._alarm: Timer | None = None  # when time alone may open the reserve
+        self._reserve_from = -math.inf  # when the last slot over the limit was freed
+        self._alarm: Timer | None = None  # set when time alone may open the reserve
 
     # ---- moves ------------------------------------------------------------------------------------------------------
 
     def enter(self, actor: ServerActor) -> None:
-        """Its gate lets it pass: queue for a slot and a permit. What is only visited queues for its turn first."""
+        """The gate lets the actor pass: queue for a slot and a permit. One that is only visited queues for its
+        turn first."""
         if not self._asks.is_visit(actor):
             self.move(actor, Place.SLOT)
         elif is_installer(actor.definition.command, actor.definition.args):
@@ -72,11 +73,11 @@ class Admission:
             self.move(actor, Place.TURN)
 
     def move(self, actor: ServerActor, place: Place) -> None:
-        """Move its start, and see what follows for everybody."""
+        """Move the actor's start, and decide what follows for the others."""
         gives_back = actor.start.place in HOLDS_SLOT and place not in HOLDS_SLOT and not self._is_kept(actor)
         self.starts.move(actor, place)
         if gives_back and self._shared() >= self.capacity:
-            self._reserve_from = self._now()  # it was one too many
+            self._reserve_from = self._now()  # that slot was over the limit
         self.look()
         if actor.start.place is Place.SLOT and actor.start.deadline is None:
             self._bound_the_wait(actor)
@@ -95,11 +96,11 @@ class Admission:
 
     @property
     def capacity(self) -> int:
-        """Slots for those that have none set aside."""
+        """Slots for servers that have none set aside."""
         return self._context.settings.max_connections - len(self._asks.kept())
 
     def may_expire(self, actor: ServerActor) -> bool:
-        """Its idle time is over. False: the minimum keeps it; it goes when the total exceeds that."""
+        """The actor's idle time is over. False: the minimum keeps it; it stops when the total exceeds that."""
         return actor.start.place not in HOLDS_SLOT or may_expire(self._staying(), self.limits)
 
     def _is_kept(self, actor: ServerActor) -> bool:
@@ -110,7 +111,7 @@ class Admission:
         return (actor for actor in found if actor is not None)
 
     def _shared(self) -> int:
-        """How many hold a slot that is set aside for nobody."""
+        """How many actors hold a slot that is not set aside."""
         own = sum(actor.start.place in HOLDS_SLOT for actor in self._kept_actors())
         return self.starts.slots_held - own
 
@@ -118,7 +119,7 @@ class Admission:
         return sum(not actor.is_stopping for actor in self.starts.holders())
 
     def snapshot(self) -> Snapshot[ServerActor]:
-        """What the pool decides from, now."""
+        """The snapshot that the pool decides from."""
         now, starts, limits, kept = self._now(), self.starts, self.limits, self._asks.kept()
         holders = starts.holders()
         leaving = [actor for actor in holders if actor.is_stopping]
@@ -142,7 +143,7 @@ class Admission:
         )
 
     def _queue(self) -> Iterator[Waiter[ServerActor]]:
-        """Who waits for a slot: those with one set aside, then whoever is called, then those that are only visited."""
+        """The actors that wait for a slot: those with one set aside, then called ones, then visited ones."""
         for actor in self._kept_actors():
             if actor.start.place is Place.SLOT:
                 yield Waiter(actor, actor.start.since, is_kept=True)
@@ -155,7 +156,7 @@ class Admission:
     # ---- deciding ---------------------------------------------------------------------------------------------------
 
     def look(self) -> None:
-        """Decide until nothing moves any more. What moves meanwhile is seen by the one who is looking already."""
+        """Decide until nothing moves any more. A move made meanwhile is seen by the loop that already runs."""
         self._look_again = True
         if self._is_looking:
             return
@@ -170,7 +171,7 @@ class Admission:
             self._is_looking = False
 
     def _give_turns(self) -> bool:
-        """Whether anybody's turn has come."""
+        """Whether any actor's turn has come."""
         settings, starts = self._context.settings, self.starts
         places = (Place.TURN, *_TURN_TAKEN)
         if starts.count(Place.INSTALL_TURN) and not self._has_visits(
@@ -184,8 +185,8 @@ class Admission:
         return False
 
     def _has_visits(self, count: int, *places: Place, installs: bool = False) -> bool:
-        """Whether there are so many visits at these places; of those that may have to install, if so asked. It is
-        asked after every move, and looks no further than it must."""
+        """Whether there are this many visits at these places; on request, only those that may have to install are
+        counted. It is called after every move, so it looks no further than it must."""
         if sum(map(self.starts.count, places)) < count:
             return False
         found = chain.from_iterable(map(self.starts.at, places))
@@ -199,7 +200,7 @@ class Admission:
         self._bound_the_wait(actor)
 
     def _give_slots(self) -> Decision[ServerActor]:
-        """Ask the pool, if there is anything to ask it."""
+        """Ask the pool, if anything can change."""
         is_over = self._shared() > self.capacity
         self._context.pressed = is_over or self.starts.count(Place.SLOT) > 0
         if not self._context.pressed and not self.limits.minimum:
@@ -218,7 +219,7 @@ class Admission:
         return first is not None
 
     def _send_away(self, decision: Decision[ServerActor]) -> None:
-        """Nobody can be served any more: who has to go, and when to look again."""
+        """No further start can be granted: decide which actors must stop, and when to look again."""
         for actor in decision.evictions:
             self._evict(actor)
         if self._alarm is not None:
@@ -230,13 +231,13 @@ class Admission:
     def _evict(self, actor: ServerActor) -> None:
         reason = Reason.MAKES_ROOM if self.starts.count(Place.SLOT) else Reason.OVER_LIMIT
         self._context.events.emit(Eviction, actor.address, actor.life.incarnation, reason=reason)
-        # Patient: if a call slips in before this is handled, it is finished first.
+        # Patient: a call that is accepted before this is handled is finished first.
         actor.stop(Ending(Cause.EVICTED, reason=reason))
 
     # ---- the bound on waiting ---------------------------------------------------------------------------------------
 
     def _bound_the_wait(self, actor: ServerActor) -> None:
-        """Whoever waits for a slot waits no longer than this, each from its own arrival; calls have another bound."""
+        """No actor waits longer than this for a slot, each counted from its own arrival; calls have another bound."""
         since = min(actor.awaited_since, self._now())
         when = since + self._context.settings.acquire_timeout
         actor.start.deadline = self._context.timers.at(when, lambda: self._too_late(actor, since))
@@ -268,5 +269,5 @@ def _installs(actor: ServerActor) -> bool:
 
 
 def _turns(settings: Settings) -> int:
-    """How many visits may start at a time: a fifth of the permits is for those who are called."""
+    """How many visits may start at a time: a fifth of the permits is left for called actors."""
     return max(1, settings.start_permits - max(1, settings.start_permits // 5))

@@ -1,8 +1,8 @@
-"""Who asks: the room's machinery and the scope that requests are made in.
+"""The caller of requests: the room's machinery, and the scope that requests are made in.
 
-A room and each of its sessions hold one `Caller`. It says which actor a request goes to, hands calls to that actor,
-counts those that are refused before an actor has them, and waits for a server to be connected. It decides nothing, and
-knows neither names of tools (`_names`) nor what a request is about (`_calls`).
+A room and each of its sessions hold one `Caller`. It finds the actor of a request, hands calls to that actor,
+counts calls that are refused before they reach an actor, and waits for a server to be connected. It decides
+nothing. It knows neither the names of tools (`_names`) nor what a request is about (`_calls`).
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Caller:
 
     @property
     def index(self) -> Index:
-        """The published index of all names. It can be read when a session is over, too."""
+        """The published index of all names. It can still be read when a session is over."""
         runtime = self.runtime
         return runtime.router.index if runtime.is_built else self.live.router.index
 
@@ -53,16 +53,16 @@ class Caller:
         return self.live.root.actor_for(server, self.session)
 
     def check_server(self, server: str | None) -> None:
-        """Raises `UnknownServer`. None is any server."""
+        """Raises `UnknownServer`. None stands for any server."""
         if server is not None:
             self.live.root.record(server)
 
     # ---- handing over a call ----------------------------------------------------------------------------------------
 
     def submit(self, server: str, call: Call) -> None:
-        """Hand it to the actor it goes to from here. Raises the `CallError` with which it is refused."""
+        """Hand the call to its actor in this scope. Raises the `CallError` with which it is refused."""
         live = self.runtime
-        if self.is_over or not live.is_running:  # else `live` has nothing to say, and is spared
+        if self.is_over or not live.is_running:  # otherwise `live` raises nothing, and this saves the look
             live = self.live
             raise self.refused(RoomClosed("The room is not open; the call was not sent.", server=server))
         root = live.root
@@ -78,7 +78,7 @@ class Caller:
             raise
 
     async def ask(self, server: str, call: Call) -> dict[str, Any]:
-        """Hand it over and wait for its result, decoded. Raises the call's `CallError`."""
+        """Hand the call over and wait for its result, decoded. Raises the call's `CallError`."""
         try:
             self.submit(server, call)
         except CallError:
@@ -92,13 +92,13 @@ class Caller:
             raise ProtocolFault(text, server=server, reach=Reach.ANSWERED) from None
 
     def refused(self, error: CallError) -> CallError:
-        """Count a request that ends before an actor has accepted or refused it: for the drain report."""
+        """Count a request that ends before an actor has accepted or refused it, for the drain report."""
         self.live.context.tally.refuse(error)
         return error
 
     @contextmanager
     def counting_refusals(self) -> Generator[None]:
-        """Around the search for the server that a request goes to."""
+        """Put this around the search for the server of a request."""
         try:
             yield
         except CallError as error:
@@ -108,19 +108,22 @@ class Caller:
     # ---- waiting for a connection -----------------------------------------------------------------------------------
 
     def wait_by(self) -> float:
-        """When somebody who begins to wait for a server now has waited long enough."""
+        """Until when somebody who begins to wait for a server now will wait."""
         context = self.live.context
         return context.backend.now() + context.settings.queue_timeout
 
     async def connect_by_name(self, server: str) -> None:
-        """Connect it now, whatever its gate says, and wait until all that it has is in the index."""
+        """Connect the server now, whatever its gate says, and wait until its lists are in the index."""
         await self.connect(server, by_name=True)
         await self.live.router.ref.ask(Sync)
 
     async def connect(self, server: str, *, by_name: bool = False, wait_by: float = math.inf) -> None:
-        """Wait until it is connected. By name: around the gate; else as a call would, and for as long, or until
-        `wait_by`. An attempt that is under way then goes on. A server that has no standing address here (a child per
-        call; per session, and this is none) is visited instead: that tells the same."""
+        """Wait until the server is connected.
+
+        By name: around the gate. Otherwise as a call would wait, and for as long, or until `wait_by`. When the
+        wait ends, a running attempt goes on. A server that has no standing address here (one child per call, or
+        per session and this is none) is visited instead: the result is the same.
+        """
         live = self.live
         root, settings, backend = live.root, live.context.settings, live.context.backend
         limit = min(settings.queue_timeout, wait_by - backend.now())
@@ -156,7 +159,7 @@ class Caller:
             raise box[0].copy()
 
     async def _visit(self, server: str, limit: float) -> None:
-        """Start it once for what it has to say. Raises what kept it from starting."""
+        """Start the server once to learn what it has. Raises the error that kept it from starting."""
         over = anyio.Event()
         box: list[CallError | None] = []
 
@@ -174,17 +177,18 @@ class Caller:
             raise box[0].copy()
 
     def lease(self, server: str) -> Callable[[], None]:
-        """Keep its connection from being evicted; returns how to release it."""
+        """Keep the server's connection from being evicted; returns the function that releases it."""
         if not self.live.root.has_standing_address(server, self.session):
             return _nothing
         return self.actor(server).idling.lease()
 
 
 async def decoded_in_turns(answer: bytes) -> dict[str, Any]:
-    """A large result, while others have their turns. It has come: a cancellation meanwhile does not lose it."""
+    """Decode a large result while others get their turns. The result is here already, so a cancellation meanwhile
+    does not lose it."""
     with anyio.CancelScope(shield=True):
         return await in_turns(decoding_result(answer))
-    raise AssertionError("a shielded scope that nobody cancels")  # for the type checker alone
+    raise AssertionError("a shielded scope that nobody cancels")  # for the type checker only
 
 
 def _not_ready(actor: ServerActor, waited: float) -> CallTimeout:

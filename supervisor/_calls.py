@@ -1,8 +1,8 @@
-"""What can be asked of servers, in one scope: the public methods that a room and a session have in common.
+"""The requests to servers in one scope: the public methods that a room and a session have in common.
 
-They make the `Call` of what is asked and hand it to the `Caller` that each of the two holds, which knows the scope.
-Names are looked up in `_names`; subscriptions are in `_updates`. Every request is an ordinary call of the server's
-actor: so it connects, waits, times out, and is counted like one. What comes back is the server's own object.
+These methods make a `Call` of the request and hand it to the `Caller` of the room or session, which knows the
+scope. Names are looked up in `_names`; subscriptions are in `_updates`. Every request is an ordinary call of the
+server's actor: it connects, waits, times out and is counted like one. The result is the server's own object.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ Progress = Callable[[Mapping[str, Any]], None]
 
 
 class Calls:
-    """What can be asked of servers."""
+    """The requests that servers take."""
 
     def __init__(self, caller: Caller) -> None:
         self._caller = caller
@@ -102,8 +102,11 @@ class Calls:
         meta: Mapping[str, Any] | None = None,
     ) -> Call:
         """Accept a call without waiting for it: it ends with `on_end(call)`, exactly once, possibly before this
-        returns. `wait_by`: room time by which it is to be sent, if that is before its queue timeout. `meta`: the
-        request's `_meta`. Raises `CallError` when it is refused. For doors that have no task per call."""
+        returns.
+
+        `wait_by`: room time by which it must be sent, if that is before its queue timeout. `meta`: the request's
+        `_meta`. Raises `CallError` when it is refused. For doors that have no task per call.
+        """
         if arguments is not None and not isinstance(arguments, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
             got = type(arguments).__name__
             text = f"The arguments of {target.name} must be an object of named values, got {got}."
@@ -128,9 +131,9 @@ class Calls:
         return call
 
     async def find(self, name: str, server: str | None = None) -> Target:
-        """Resolve a name; connect the server it may belong to when it is not known yet, and resolve again.
+        """Resolve a name. If it is unknown, connect the server it may belong to and resolve again.
 
-        Raises `UnknownTool`, `AmbiguousTool`, `UnknownServer`, and what kept the server from connecting.
+        Raises `UnknownTool`, `AmbiguousTool`, `UnknownServer`, and the error that kept the server from connecting.
         """
         with ExitStack() as leases:
             return await self._names.find(name, server, leases, self._caller.wait_by())
@@ -160,9 +163,11 @@ class Calls:
         timeout: float | None = None,
         on_progress: Progress | None = None,
     ) -> ResourceContents:
-        """Read a resource; also one that no list names, if one server's template makes it or `server` is given.
+        """Read a resource. One that no list names can be read too, if one server's template matches or `server` is
+        given.
 
-        `timeout`: seconds from being sent. Raises `CallError`s, `UnknownResource`, `AmbiguousTool`, `UnknownServer`.
+        `timeout`: seconds from being sent. Raises `CallError`s, `UnknownResource`, `AmbiguousTool`,
+        `UnknownServer`.
         """
         with self._caller.counting_refusals():
             place = self.locate(uri, server)
@@ -180,7 +185,7 @@ class Calls:
         timeout: float | None = None,
         on_progress: Progress | None = None,
     ) -> PromptMessages:
-        """Get a prompt by its name; connects its server when needed, also to find out whether it has it.
+        """Get a prompt by its name. Connects its server when needed, also to find out whether it has the prompt.
 
         `timeout`: seconds from being sent. Raises `CallError`s, `UnknownPrompt`, `AmbiguousTool`, `UnknownServer`.
         """
@@ -224,8 +229,11 @@ class Calls:
         timeout: float | None = None,
         on_progress: Progress | None = None,
     ) -> dict[str, Any]:
-        """Any request to `server`, connecting it when needed; the result as it said it. It is sent again after a lost
-        connection only if it never left, except for methods that only look. Raises `CallError`s, `UnknownServer`."""
+        """Send any request to `server`, connecting it when needed; returns the result as the server sent it.
+
+        After a lost connection the request is sent again only if it never left, or if its method only reads.
+        Raises `CallError`s, `UnknownServer`.
+        """
         call = Call(method, params, timeout=timeout, replayable=method in _ONLY_LOOK, on_progress=on_progress)
         return await self._caller.ask(server, call)
 
@@ -243,8 +251,11 @@ class Calls:
         takes_inputs: bool = False,
     ) -> Call:
         """Accept a request without waiting for it: it ends with `on_end(call)`, exactly once, possibly before this
-        returns. `takes_inputs`: a result that asks for more input is `on_end`'s to deal with. Raises `CallError` when
-        it is refused, `UnknownServer`. For doors that have no task per request."""
+        returns.
+
+        `takes_inputs`: `on_end` handles a result that asks for more input. Raises `CallError` when it is refused,
+        `UnknownServer`. For doors that have no task per request.
+        """
         call = Call(
             method,
             params,
@@ -260,20 +271,21 @@ class Calls:
         return call
 
     def locate(self, uri: str, server: str | None = None) -> Place:
-        """Where `uri` is read. Raises `UnknownResource`, `AmbiguousTool`, `UnknownServer`."""
+        """The server and URI to read `uri` from. Raises `UnknownResource`, `AmbiguousTool`, `UnknownServer`."""
         return self._names.locate(uri, server)
 
     async def find_prompt(self, name: str, server: str | None = None) -> Target:
-        """Resolve a prompt's name; connect the server it may belong to when it is not known yet, and resolve again.
+        """Resolve a prompt's name. If it is unknown, connect the server it may belong to and resolve again.
 
-        Raises `UnknownPrompt`, `AmbiguousTool`, `UnknownServer`, and what kept the server from connecting.
+        Raises `UnknownPrompt`, `AmbiguousTool`, `UnknownServer`, and the error that kept the server from
+        connecting.
         """
         return await self._names.find_prompt(name, server)
 
     async def find_reference(
         self, ref: Mapping[str, Any], server: str | None = None
     ) -> tuple[str, Mapping[str, Any]]:
-        """(server, the ref as it says it) for a completion. Raises as `complete` does."""
+        """(server, the ref in the server's own terms) for a completion. Raises as `complete` does."""
         return await self._names.find_reference(ref, server)
 
     # ---- subscriptions, levels, roots -------------------------------------------------------------------------------
@@ -290,25 +302,25 @@ class Calls:
             yield updates
 
     async def watch_resource(self, place: Place) -> None:
-        """Ask a server to report changes of a resource. Counted: as many `unwatch_resource`s end it. For doors, which
-        hear of updates through their host."""
+        """Ask a server to report changes of a resource. Counted: it ends after as many calls of
+        `unwatch_resource`. For doors, which hear of updates through their host."""
         await subscribe(self._caller, place)
 
     def unwatch_resource(self, place: Place) -> None:
-        """The opposite. With the last one the server is told so; that is not waited for."""
+        """The opposite of `watch_resource`. With the last one the server is told; nobody waits for that."""
         unsubscribe(self._caller, place)
 
     def is_stateless(self, server: str) -> bool:
-        """Whether it speaks 2026-07-28, as far as is known. Raises `UnknownServer`, `SessionNeeded`."""
+        """Whether the server speaks 2026-07-28, as far as is known. Raises `UnknownServer`, `SessionNeeded`."""
         actor = self._caller.actor(server)
         return is_modern(actor) if actor.peer is not None else actor.record.era_hint in MODERN_VERSIONS
 
     def set_log_level(self, level: str, server: str | None = None) -> None:
-        """From which level on servers (or one) log: to `on_log`. Live servers are told, others when they are met. Of a
-        session: its own children only. The room's goes for sessions' children too, unless their session set one.
+        """Set the least level of log messages that all servers (or one) send to `on_log`.
 
-        Raises `UsageError` for a level that the protocol does not have, and in a session for a server that is not its
-        own; `UnknownServer`.
+        Live servers are told now, others when they are greeted. A session sets it for its own children only. The
+        room's level also applies to sessions' children, unless their session set one. Raises `UsageError` for a
+        level that the protocol does not have, and in a session for a server that is not its own; `UnknownServer`.
         """
         if level not in LOG_LEVELS:
             raise UsageError(f'"{level}" is no log level. Use one of: {", ".join(LOG_LEVELS)}.')
@@ -320,7 +332,7 @@ class Calls:
         root.log_levels.set(level, server, session)
 
     def roots_changed(self) -> None:
-        """Tell every connected server that was told of roots that they are other ones now. Of a session: its own
+        """Tell every connected server that was told of roots that they have changed. In a session: its own
         children only."""
         for actor in self._caller.live.root.in_reach(self._caller.session):
             if actor.is_connected and actor.peer is not None and "roots" in (declared_to(actor) or {}):
@@ -335,7 +347,7 @@ def _decoded(result: bytes, target: Target) -> dict[str, Any]:
 
 
 async def _decoded_in_turns(result: bytes, target: Target) -> dict[str, Any]:
-    """The same for a large one: others have their turns."""
+    """The same for a large result: others get their turns."""
     try:
         return await decoded_in_turns(result)
     except ValueError as problem:

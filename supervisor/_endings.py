@@ -1,8 +1,8 @@
 """What follows an ending: the rules that come before the table of `_restart`, and the errors that calls get.
 
-A room that closes starts nothing any more. A visit goes on until it has learned what its server has. A call's own child
-ends with its call. Whoever asked by name for what was not taken down after that gets the next connection. Everything
-else is the table's.
+A closing room starts nothing any more. A visit goes on until it has learned what its server has. A call's own
+child ends with its call. If a server was taken down and somebody then asked for it by name, it gets the next
+connection. The table decides everything else.
 """
 
 from __future__ import annotations
@@ -29,9 +29,10 @@ def refusal_on_the_way_out(actor: ServerActor) -> CallError | None:
 def what_follows(
     actor: ServerActor, ending: Ending, general: RestartPolicy | None, *, is_closing: bool
 ) -> Decision:
-    """What follows this ending of the actor's incarnation; its record says afterwards why it is down, if it is.
+    """What follows this ending of the actor's incarnation. Afterwards the actor's record says why it is down, if
+    it is.
 
-    `general`: the settings' restart policy; `is_closing`: the room is.
+    `general`: the restart policy of the settings; `is_closing`: the room closes.
     """
     record, server = record_of(actor), actor.address.server
     if is_closing or ending.cause is Cause.SHUTDOWN:
@@ -45,7 +46,7 @@ def what_follows(
         return Decision(Next.GONE, actor.failure or call_is_over(server))
     if actor.is_asked_for_by_name and ending.cause.has(Means.KEEPS_NAMES):
         return Decision(Next.CONNECT)
-    if actor.is_asked_for_by_name and ending.cause.has(Means.NO_START):  # since the attempt had failed
+    if actor.is_asked_for_by_name and ending.cause.has(Means.NO_START):  # asked for since the attempt failed
         return Decision(Next.CONNECT, _down(actor, ending).refusal)
     what = after(_as_it_stands(record, ending.cause), record.definition, general)
     error = _down(actor, ending).refusal if what.fails_queued else None
@@ -55,7 +56,7 @@ def what_follows(
 
 
 def _down(actor: ServerActor, ending: Ending) -> Availability:
-    """Why it is down after this ending, if it is."""
+    """Why the server is down after this ending; None if it is not down."""
     record, server = record_of(actor), actor.address.server
     if ending.cause is Cause.NEEDS_AUTH:
         return needs_login(server, ending.detail)
@@ -65,5 +66,5 @@ def _down(actor: ServerActor, ending: Ending) -> Availability:
 
 
 def _as_it_stands(record: ServerRecord, cause: Cause) -> Cause:
-    """Taken down, and brought back while it was still draining: then it only makes way for the next."""
+    """It was taken down, and brought back while it was still draining: it only makes way for the next."""
     return Cause.RELOAD if cause.has(Means.TAKEN_DOWN) and record.refusal is None else cause

@@ -1,14 +1,16 @@
-"""The gatekeeper of one server: its gate, how often it was restarted, who probes it, and when to look again.
+"""The gatekeeper of one server: its gate, its restarts, its probe, and the time of the next look.
 
-The policies are pure (`_gate`, `_restart`); here is what is remembered of them, and who is told when they change: calls
-that were held back for the probe are served, and the starts that wait at the gate apply again. Who waits there is read
-off the starts.
+The policies are pure (`_gate`, `_restart`); their state is kept here. When it changes, calls that were held back
+for the probe are sent, and the starts that wait at the gate apply again. Which starts wait there is read off the
+starts.
 
-A half-open gate's one probe is a call, or an attempt to connect that no call asked for; the gatekeeper knows which.
-Only its own end is the probe's end, and one that ends without an answer hands its turn to the next call that waits.
+The probe of a half-open gate is one call, or one attempt to connect that no call asked for; the gatekeeper knows
+which. Only the end of that call or attempt ends the probe. A probe that ends without an answer passes its turn to
+the next waiting call.
 
-A session's child has a gatekeeper of its own, and stands behind its server's: what it does after it has connected is
-its own; what keeps any child from starting is the server's, and so is the bound on starts around a shut gate.
+A session's child has a gatekeeper of its own, behind its server's. What the child does after connecting counts in
+its own gate. What keeps any child from starting counts in the server's gate, and the server's bound limits the
+starts around a shut gate.
 """
 
 from __future__ import annotations
@@ -29,7 +31,7 @@ from ._gate import Gate, GatePolicy, Pass
 from ._restart import Intensity
 from ._start import Starts
 
-BYPASS_EVERY = 1.0  # seconds between two starts that go around a shut gate
+BYPASS_EVERY = 1.0  # seconds between two starts that bypass a shut gate
 # Where the next thing is an attempt to connect, which the server's own gate has a say in.
 _BETWEEN = (State.IDLE, State.DRAINING)
 
@@ -41,7 +43,7 @@ class Gates:
     context: RoomContext
     starts: Starts
     actors: Callable[[], Iterable[ServerActor]]
-    apply: Callable[[ServerActor], None]  # it stands at its gate: pass, or go on waiting
+    apply: Callable[[ServerActor], None]  # called for a start at its gate: pass, or go on waiting
     # Jitter, not secrets: out of the module's own source, so whoever seeds that has the same run again.
     chance: random.Random = attrs.field(factory=lambda: random.Random(random.getrandbits(64)))  # noqa: S311
 
@@ -56,7 +58,7 @@ class Gates:
         return [actor for actor in self.starts.at(Place.GATE) if keeper_of(actor) is keeper]
 
     def sessions_behind(self, keeper: Gatekeeper) -> Collection[Gatekeeper]:
-        """Those of sessions whose starts wait now."""
+        """The actors of sessions whose starts wait now."""
         found = dict.fromkeys(map(keeper_of, self.starts.at(Place.GATE)))
         return [each for each in found if each.parent is keeper]
 
@@ -73,10 +75,10 @@ class Gatekeeper:
     ) -> None:
         self.gate = Gate()
         self.intensity = Intensity()
-        self.parent = parent  # of a session's: its server's
-        self.probe: Call | ServerActor | None = None  # whose turn it is, while the gate is half-open
-        self.timer: Timer | None = None  # when those who wait apply again
-        self.last_start = -math.inf  # of any child of the server
+        self.parent = parent  # for a session's gatekeeper: its server's
+        self.probe: Call | ServerActor | None = None  # the probe, while the gate is half-open
+        self.timer: Timer | None = None  # set to when the waiting starts apply again
+        self.last_start = -math.inf  # the last start of any child of the server
         self._record = record
         self._address = address
         self._gates = gates
@@ -84,14 +86,14 @@ class Gatekeeper:
     # ---- calls ------------------------------------------------------------------------------------------------------
 
     def refuses_start(self) -> Unavailable | None:
-        """Why nothing that a call asks for may start now: its own gate, or its server's, is shut."""
+        """Why no call may cause a start now: its own gate, or its server's, is shut."""
         for each in (self.parent, self):
             if each is not None and each._is_shut():
                 return each._unavailable()
         return None
 
     def refuses(self, actor: ServerActor, call: Call) -> Unavailable | None:
-        """Why this call may not be accepted now. May make it the probe."""
+        """Why this call may not be accepted now; None when it may. May make it the probe."""
         state = actor.life.state
         if state in _BETWEEN and self.parent is not None and self.parent._is_shut():
             return self.parent._unavailable()
@@ -104,7 +106,7 @@ class Gatekeeper:
         return not self.gate.tripped or self.probe is call or self._admits(call)
 
     def call_unanswered(self, actor: ServerActor, call: Call) -> None:
-        """It ends without an answer. If it was the probe, the next call that waits is."""
+        """The call ends without an answer. If it was the probe, the next waiting call becomes the probe."""
         if self.probe is not call:
             return
         successor = next((waiting for waiting in actor.mailbox.user if waiting is not call), None)
@@ -119,18 +121,18 @@ class Gatekeeper:
             self._set(gate, GateMove.ANSWERED)
 
     def timed_out(self) -> bool:
-        """Nothing at all was heard. Whether the gate is tripped now: the server hangs."""
+        """Nothing at all was heard. Returns whether the gate is tripped now: the server hangs."""
         self._set(self.gate.timed_out(self._gates.policy, self._now(), "did not answer"), GateMove.SILENT)
         return self.gate.tripped
 
     # ---- starts -----------------------------------------------------------------------------------------------------
 
     def lets_start(self, actor: ServerActor) -> bool:
-        """Whether this actor may start now; it may be, or bring, the probe."""
+        """Whether this actor may start now. Its start may become the probe, or bring it."""
         if self.parent is not None and self.parent._is_shut():
-            return False  # also for a session's probe: what keeps any child from starting has come up since
+            return False  # also for a session's probe: the server's gate may have shut since
         if self.probe is actor or any(call is self.probe for call in actor.mailbox.user):
-            return True  # it was let through before
+            return True  # let through before
         if actor.is_asked_for_by_name:
             return not self._is_shut() or self._now() >= self._around_at()
         return self._admits(actor.mailbox.user[0] if actor.mailbox.user else actor)
@@ -147,7 +149,7 @@ class Gatekeeper:
         return True
 
     def quarantine(self) -> None:
-        """It was restarted too often: the gate shuts for its cooldown, then passes a probe."""
+        """The server was restarted too often: the gate shuts for its cooldown, then passes a probe."""
         period = self._gates.context.settings.restart_period
         reason = f"{len(self.intensity.times)} restarts in {period:g}s"
         gate = self.gate.quarantined(self._gates.policy, self._now(), reason)
@@ -159,16 +161,16 @@ class Gatekeeper:
 
     def connected(self, actor: ServerActor) -> None:
         if self.parent is not None and self.parent.gate.is_troubled:
-            # Its children connect again; what a session's own child does after that is its own gate's.
+            # The server's children connect again; what a session's own child does next counts in its own gate.
             self.parent._set(Gate(), GateMove.SESSION_CONNECTED)
-        # A handshake is no proof: if the attempt itself was the probe, the next call is.
+        # A handshake is no proof: if the attempt was the probe, the next call becomes the probe.
         self.probe_left(actor)
         if actor.is_asked_for_by_name and self.gate.tripped and self.probe is None:
             self._set(self.gate.half_open(), GateMove.BY_NAME)
 
     def failed(self, ending: Ending, loss: Reason | None) -> None:
-        """A connect failed, or a connection was lost; both count at once. A hang was counted when its calls timed out,
-        and a server that forgot our session has not died."""
+        """A connect failed, or a connection was lost; both count at once. A hang was counted when its calls timed
+        out, and a server that forgot our session has not died."""
         policy, now, draw = self._gates.policy, self._now(), self._gates.chance.random()
         if ending.cause is Cause.CONNECT_FAILED:
             gate = self.gate.connect_failed(policy, now, ending.detail, draw)
@@ -182,14 +184,15 @@ class Gatekeeper:
         self._set(gate, GateMove.FAILED, ending.cause, ending.detail)
 
     def probe_left(self, who: Call | ServerActor) -> None:
-        """It is over without an answer. Harmless when it was not the probe."""
+        """The probe is over without an answer. Harmless for a call or actor that was not the probe."""
         if self.probe is who:
             self._set(self.gate.probe_left(), GateMove.PROBE_LEFT)
 
     def set_timer(self, now: float) -> None:
-        """See to it that those who wait apply again: when the gate opens, or going around it is allowed again.
+        """Set the timer at which the waiting starts apply again: when the gate opens, or may be bypassed again.
 
-        `now` is read before it was found shut: what opens between two looks at the clock has then still to come.
+        `now` was read before the gate was found shut. So an opening between two looks at the clock is still to
+        come.
         """
         if self.timer is not None:
             self.timer.cancel()
@@ -204,7 +207,7 @@ class Gatekeeper:
 
     @property
     def shut_until(self) -> float:
-        """When it may open: its own gate, and its server's."""
+        """When a start may pass: its own gate, and its server's."""
         return max(
             self.gate.shut_until, self.parent.gate.shut_until if self.parent is not None else -math.inf
         )
@@ -218,7 +221,7 @@ class Gatekeeper:
         return self.gate.admit(self._now())[1] is Pass.SHUT
 
     def _around_at(self) -> float:
-        """When somebody who asked by name may go around a shut gate."""
+        """When a start by name may bypass a shut gate."""
         return (self.parent or self).last_start + BYPASS_EVERY
 
     def _admits(self, who: Call | ServerActor) -> bool:
@@ -243,7 +246,7 @@ class Gatekeeper:
         )
 
     def _set(self, gate: Gate, move: GateMove, cause: Cause | None = None, words: str = "") -> None:
-        """`cause`: of the ending it follows from."""
+        """`cause`: of the ending that led to this."""
         was_tripped, self.gate = self.gate.tripped, gate
         self._record.guarded = gate.is_troubled
         if not gate.probing:
@@ -273,15 +276,15 @@ class Gatekeeper:
             self.set_timer(now)
 
     def _reopen(self) -> None:
-        """The gate may have opened: whoever waits at it applies again."""
+        """The gate may have opened: the starts that wait at it apply again."""
         for actor in self._gates.waiting_at(self):
-            if actor.start.place is Place.GATE:  # one before it may have ended its wait
+            if actor.start.place is Place.GATE:  # an earlier one may have ended its wait
                 self._gates.apply(actor)
 
 
 @attrs.define(eq=False)
 class GuardedRecord(Record):
-    """What the actors of one server, or of one session of it, have in common, their gatekeeper included."""
+    """The record of the actors of one server, or of one session of it, with their gatekeeper."""
 
     gatekeeper: Gatekeeper = attrs.field(init=False)
 

@@ -1,8 +1,8 @@
-"""What is kept of one configured server, whatever becomes of its addresses.
+"""What is kept of one configured server, independent of its addresses.
 
-A `ServerRecord` per configured server holds what outlives every actor of it: its gatekeeper, and whether it can be
-used. A session's actor has a record of its own below it, with the server's load: what its child does is its own gate's,
-what keeps any child from starting is the server's.
+Each configured server has a `ServerRecord`. It holds what outlives every actor of the server: its gatekeeper, and
+whether the server can be used. A session's actor has a record of its own below it, which shares the server's load.
+What the session's child does counts in its own gate; what keeps any child from starting counts in the server's.
 """
 
 from __future__ import annotations
@@ -24,27 +24,29 @@ _KEEP_ALIVE: Final = Lifecycle.KEEP_ALIVE
 
 @attrs.define(eq=False)
 class ServerRecord(GuardedRecord):
-    parent: ServerRecord | None = None  # of a session's record: the server's own
-    address: Address = attrs.field(init=False)  # made once, because every call asks for it
-    available: Availability = USABLE  # a session's own besides: its child may need a login, or stay down
-    visit: ServerActor | None = None  # who is to find out what it has; None once that is known
-    failure: str | None = None  # why it last failed, a server's own in any scope; forgotten when it connects
+    parent: ServerRecord | None = None  # for a session's record: the server's own
+    address: Address = attrs.field(init=False)  # made once, because every call needs it
+    available: Availability = (
+        USABLE  # a session has its own besides: its child may need a login, or stay down
+    )
+    visit: ServerActor | None = None  # the actor that learns what it has; None once that is known
+    failure: str | None = None  # why it last failed (a server's: in any scope); cleared when it connects
     failed_at: float = -math.inf
 
     @property
     def server(self) -> ServerRecord:
-        """The server's own, for a session's."""
+        """The server's own record; from a session's record, too."""
         return self.parent or self
 
     @property
     def is_kept(self) -> bool:
-        """It is kept alive, and may live."""
+        """Whether it is kept alive, and may run."""
         may_live = self.available.use not in (Use.DISABLED, Use.BROKEN)
         return self.definition.lifecycle is _KEEP_ALIVE and may_live
 
     @property
     def refusal(self) -> CallError | None:
-        """Why it is not served at all: its definition, or somebody's wish."""
+        """Why it is not served at all: its definition, or somebody's request."""
         return self.available.refusal or (self.parent.available.refusal if self.parent is not None else None)
 
     def __attrs_post_init__(self) -> None:

@@ -1,11 +1,11 @@
-"""`Greenroom`, the public door: what an embedder, the gateway and the command line hold.
+"""`Greenroom`, the public door that an embedder, the gateway and the command line hold.
 
-It adds no mechanism. Calls and requests are the public methods of `_calls`, which a session has too; everything that
-lives is in the `Runtime`, which runs in the task of `_owner`. Here is what is known, and what is asked of servers by
-name.
+It adds no mechanism. Calls and requests are the public methods of `_calls`, which a session has too. Everything
+that runs is in the `Runtime`, in the task of `_owner`. This module has what is known of servers, and the
+operations on servers by name.
 
-A server is started by a call (of a known tool, or of an unknown name with its prefix), by its lifecycle, by the first
-run's visit, and by being asked for by name (`connect`, `restart`); by nothing else.
+Only these start a server: a call (of a known tool, or of an unknown name with its prefix), its lifecycle, the
+first run's visit, and a request by name (`connect`, `restart`).
 """
 
 from __future__ import annotations
@@ -120,14 +120,14 @@ class Greenroom(Calls):
         await self._owner.leave()
 
     async def start(self, task_group: Any = None) -> None:
-        """Open the room in `task_group` (a trio nursery or an anyio task group). On asyncio it may be left out: the
-        room then has an owner task of its own. End it with `aclose`."""
+        """Open the room in `task_group` (a trio nursery or an anyio task group). On asyncio it may be left out:
+        the room then has an owner task of its own. End it with `aclose`."""
         await self._owner.start(task_group)
 
     async def aclose(self, patience: float | None = None) -> None:
-        """End the room: calls in flight may take `patience` seconds more (default: the configured drain time), every
-        server is stopped, `drain_report` is set. Bounded; idempotent; finishes also when its caller is cancelled. In a
-        forked copy it does nothing: the room is the other process's."""
+        """End the room: calls in flight may take `patience` seconds more (default: the configured drain time),
+        every server is stopped, `drain_report` is set. Bounded; idempotent; finishes even when its caller is
+        cancelled. In a forked copy it does nothing, because the room belongs to the parent."""
         await self._owner.aclose(patience)
 
     @property
@@ -148,20 +148,21 @@ class Greenroom(Calls):
         return self._runtime.report
 
     async def settled(self) -> Index:
-        """Wait until all that servers have said of themselves so far is in the index; returns it."""
+        """Wait until everything that servers have listed so far is in the index; returns the index."""
         return await self._live.router.ref.ask(Sync)
 
     async def ready(self) -> None:
-        """Wait until every eager and keep-alive server has connected, or failed to once."""
+        """Wait until every eager and keep-alive server has connected, or has failed once."""
         await self._live.ready()
 
     async def catalogued(self) -> None:
-        """Wait until servers nobody knew anything of have been asked once (the first run's background visits)."""
+        """Wait until each server that nothing was known of has been asked once (the first run's background
+        visits)."""
         await self._live.catalogued()
 
     @property
     def is_learning(self) -> bool:
-        """Whether there are servers that nobody knew anything of and that have not been asked once yet."""
+        """Whether there are servers that nothing is known of and that have not been asked once yet."""
         return self._live.is_learning
 
     def entry(self, server: str) -> ServerEntry | None:
@@ -199,14 +200,14 @@ class Greenroom(Calls):
         for number, address in enumerate(addresses(root, server)):
             if number % _A_PIECE == 0 and pace.due():
                 yield
-            if address.server in root.records:  # it may have gone meanwhile
+            if address.server in root.records:  # it may be gone by now
                 counts = self.index.counts(address.server)
                 row = status_row(root, address, now(), counts.callable if counts else None)
                 rows.append(self._with_catalogue(row, self.index))
         return rows
 
     def _with_catalogue(self, row: ServerStatus, index: Index) -> ServerStatus:
-        """What the catalogue has to say of it, where that is not all well."""
+        """What the catalogue reports of the server, if anything is wrong."""
         entry = self._live.router.entry(row.server)
         if entry is None:
             return row
@@ -214,33 +215,33 @@ class Greenroom(Calls):
         return attrs.evolve(row, faults=faults, problems=problems) if faults or problems else row
 
     def events(self, kinds: Iterable[Kind] | None = None) -> Subscription:
-        """`async with room.events() as events: async for event in events: …`, from now on, in order. Asked for before
-        the room is opened, in the loop that will open it: from the very first."""
+        """`async with room.events() as events: async for event in events: …`, from now on, in order. To get the
+        very first event, call it before the room is opened, in the loop that will open it."""
         return self._runtime.events.subscribe(kinds)
 
     def session(self, name: str) -> Session:
-        """A caller whose state nobody else shares: `async with room.session("alice") as s: await s.call(...)`."""
+        """A caller with state of its own: `async with room.session("alice") as s: await s.call(...)`."""
         return Session(name, self._live)
 
     # ---- servers ----------------------------------------------------------------------------------------------------
 
     async def connect(self, server: str, *, force: bool = False) -> None:
-        """Connect a server now, whatever its gate says and although it was taken down. `force`: anew, if it is
-        connected. Raises `ConnectFailed`, `UnknownServer`, `ServerDown` (disabled, broken definition)."""
+        """Connect a server now, whatever its gate says, and even if it was taken down. `force`: connect it again
+        if it is connected. Raises `ConnectFailed`, `UnknownServer`, `ServerDown` (disabled, broken definition)."""
         if force and any(actor.is_connected for actor in self._live.root.actors_of(server)):
             await self.restart(server)
         else:
             await self._caller.connect_by_name(server)
 
     def answer_with(self, host: Host | None) -> None:
-        """Let `host` answer what servers ask, and hear what they say, instead of the room's callbacks. Servers that
-        were told of other capabilities than it has now are connected again, once their calls are done."""
+        """Let `host` answer what servers ask, and receive their notifications, instead of the room's callbacks.
+        Servers that were told other capabilities than it has now are connected again, once their calls are done."""
         self._live.room_host.answer_with(host)
         self.restart_outdated()
 
     def restart_outdated(self) -> None:
-        """What can be answered, or how, has changed: restart the servers that were met otherwise. One that is being
-        installed, or only visited, is let finish first; it is asked again when it is ready."""
+        """What can be answered, or how, has changed: restart the servers that were greeted otherwise. A server
+        that is being installed, or only visited, finishes first; it is looked at again when it is ready."""
         room_host, root = self._live.room_host, self._live.root
         for actor in tuple(root.actors.values()):
             is_met = actor.life.state in (State.CONNECTING, State.CONNECTED)
@@ -258,10 +259,12 @@ class Greenroom(Calls):
             await event.wait()
 
     async def restart(self, server: str) -> None:
-        """End the present incarnation (calls in flight finish) and connect the next. One that is still being
-        installed is as good as the next, and killed in the middle it leaves a broken cache behind: it is waited for.
-        With a child per session, those of all sessions end, and come back when they are called. Raises as `connect`
-        does."""
+        """End the present incarnation (calls in flight finish) and connect the next.
+
+        An incarnation that is still being installed is waited for instead: it is as good as the next, and killing
+        it would leave a broken cache behind. With a child per session, the children of all sessions end, and start
+        again when they are called. Raises as `connect` does.
+        """
         root = self._live.root
         for actor in root.actors_of(server):
             live = actor.life.state in (State.CONNECTING, State.CONNECTED, State.DRAINING)
@@ -270,9 +273,9 @@ class Greenroom(Calls):
         await self._caller.connect_by_name(server)
 
     async def reload(self, config: ConfigSource, *, dry_run: bool = False) -> ReloadPlan:
-        """Go to another configuration by the least that is needed: servers that stay the same notice nothing, another
-        policy applies live, another definition drains the old incarnation first. `dry_run`: only say what would be
-        done. Raises `ConfigError`, and then nothing has changed."""
+        """Apply another configuration with the fewest changes. Servers that stay the same notice nothing, another
+        policy applies live, another definition drains the old incarnation first. `dry_run`: only return what would
+        be done. Raises `ConfigError`, and then nothing has changed."""
 
         def prepare() -> tuple[Config, ReloadPlan, Recalled]:
             loaded = _with_objects(open_config(config), self._in_process)
@@ -289,8 +292,8 @@ class Greenroom(Calls):
         return plan
 
     async def _define_ahead(self, config: Config, plan: ReloadPlan) -> None:
-        """The servers that are new, in slices: of thousands it takes longer than anybody should wait. No name leads to
-        them yet. Cancelled in between, they go again."""
+        """The new servers, made in slices: with thousands of them one step would take too long. No name leads to
+        them yet. When cancelled in between, they are removed again."""
         root = self._live.root
         new = [name for name in plan.start if name not in root.records]
         try:
@@ -302,8 +305,8 @@ class Greenroom(Calls):
             raise
 
     def refresh(self, server: str | None = None) -> list[str]:
-        """Ask the servers that nothing is known of, or this one, what they have; returns their names. Wait for it with
-        `catalogued`. Raises `UnknownServer`, and `ServerDown` for one that is out of service."""
+        """Ask the servers that nothing is known of, or this one, what they have; returns their names. Wait for it
+        with `catalogued`. Raises `UnknownServer`, and `ServerDown` for a server that is out of service."""
         live = self._live
         if server is not None:
             live.root.bring_back(server)
@@ -312,8 +315,8 @@ class Greenroom(Calls):
         return live.visit([name for name, entry in entries.items() if entry is None or not entry.known])
 
     async def reconnect(self, server: str | None = None) -> list[tuple[str, CallError | None]]:
-        """Restart one server, or: restart the live ones and connect eager and keep-alive ones, in parallel. Idle lazy
-        servers are left alone. Returns each server with its error, or None."""
+        """Restart one server; or restart all live ones and connect eager and keep-alive ones, in parallel. Idle
+        lazy servers are left alone. Returns each server with its error, or None."""
         root = self._live.root
         names = [root.record(server).definition.name] if server is not None else to_reconnect(root)
         outcomes: dict[str, CallError | None] = {}
@@ -341,7 +344,7 @@ class Greenroom(Calls):
 
 
 def _with_objects(config: Config, servers: Mapping[str, Any]) -> Config:
-    """The configuration and the servers that were given in code, which win over entries of the same name."""
+    """The configuration with the servers given in code, which win over entries of the same name."""
     given = {name: ServerDefinition(name, in_process=server) for name, server in servers.items()}
     broken = {name: problem for name, problem in config.broken.items() if name not in given}
     return attrs.evolve(config, servers={**config.servers, **given}, broken=broken) if given else config

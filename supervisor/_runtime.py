@@ -1,11 +1,13 @@
 """The runtime: everything that runs while a room is open, in one owner task.
 
-`Runtime.run` builds the room context, starts the timers, the core actors (router, then catalogue writer) and the
-standing servers, says so through `started`, then waits to be told to stop and ends in order: servers in parallel under
-one deadline, then the writer (its file flushed), then the router, then the timers. The task runs shielded from its
-surroundings: on trio and anyio the only way to end it is `request_stop`, so a cancelled host still gets an ordered,
-bounded end. Native asyncio cancellation ignores shields; then the task group's own cancellation ends every owner task,
-and each connection's `finally` kills its tree synchronously.
+`Runtime.run` builds the room context and starts the timers, the core actors (router, then catalogue writer) and
+the standing servers. It reports this through `started`, then waits for the request to stop and ends everything in
+order: the servers in parallel under one deadline, then the writer (its file flushed), then the router, then the
+timers.
+
+The task runs shielded from its surroundings. On trio and anyio the only way to end it is `request_stop`, so a
+cancelled host still gets an ordered, bounded end. Native asyncio cancellation ignores shields. In that case the
+task group's own cancellation ends every owner task, and each connection's `finally` kills its tree synchronously.
 """
 
 from __future__ import annotations
@@ -89,7 +91,7 @@ class Runtime:
         callbacks: Callbacks | None = None,
     ) -> None:
         self.config = config
-        self.is_built = False  # the attributes above are there, and stay
+        self.is_built = False  # the attributes above exist, and stay
         self.is_running = False
         self.is_copy = False  # in a fork of the process that the room runs in
         self.failure: BaseException | None = None
@@ -106,26 +108,26 @@ class Runtime:
 
     @cached_property
     def events(self) -> EventStream:
-        """The room's stream. It is there before the room is built, so that a reader who comes first misses nothing; the
-        first to ask must be in the loop that the room will run in."""
+        """The room's event stream. It exists before the room is built, so that an early reader misses nothing. The
+        first access must be in the loop that the room will run in."""
         return EventStream(current_backend())
 
     @cached_property
     def reloading(self) -> anyio.Lock:
-        """One reload after the other: each is a step from what is there."""
+        """Held during a reload, so that each reload begins from the result of the one before."""
         return anyio.Lock()
 
     # ---- from outside -----------------------------------------------------------------------------------------------
 
     def request_stop(self, patience: float | None = None) -> None:
-        """Begin the end. `patience`: seconds for calls in flight; None = the configured drain time. The first wins,
-        unless a later one is less patient."""
+        """Begin the end. `patience`: seconds for calls in flight; None = the configured drain time. The first
+        request counts, unless a later one is less patient."""
         self._closing.ask(patience, self.config.settings.drain_timeout)
         if self.is_running:
             self._stop.set()
 
     def disown(self) -> None:
-        """In a fork: nothing can be asked of this copy, and it has nothing to end."""
+        """In a fork: nobody can ask this copy for anything, and it has nothing to end."""
         self.is_copy, self.is_running = True, False
         text = "This room belongs to the process that forked this one. Open another here, after the fork."
         self.root.closing = RoomClosed(text, server="")
@@ -166,7 +168,7 @@ class Runtime:
         hidden = KnownSecrets(of_environment(os.environ))
         events.hide = lambda address, text: hidden.of(address and address.server).without(text)
         self.room_host = RoomHost(self._callbacks, partial(_note_callback, events))
-        self.run_id = f"{os.getpid()}-{secrets.token_hex(8)}"  # whose it is can be told from outside, too
+        self.run_id = f"{os.getpid()}-{secrets.token_hex(8)}"  # shows the owner's pid
         self.guard = Guard(
             backend, self.run_id, lambda text: events.emit(Note, code=NoteCode.GUARD, words=text)
         )
@@ -196,7 +198,7 @@ class Runtime:
         self.writer = CatalogueWriter(backend, events, self.store)
 
     def recall(self, config: Config) -> Recalled:
-        """What the cache knows of the servers as this configuration defines them. May be done in a thread."""
+        """What the cache knows of the servers as this configuration defines them. May run in a thread."""
         return recall(config, self.store)
 
     def _take(self, recalled: Recalled) -> dict[str, ServerEntry]:
@@ -219,12 +221,12 @@ class Runtime:
         self._visit_the_unknown(self._known)
 
     def _visit_the_unknown(self, known: Mapping[str, ServerEntry]) -> None:
-        """First run: a server nobody knows anything of is asked, in the background, for what it has."""
+        """First run: ask each server that nothing is known of, in the background, what it has."""
         asked = self.root.records.items() if self._bootstrap else ()
         self.visit([name for name, record in asked if name not in known and record.definition.bootstrap])
 
     def visit(self, names: Iterable[str]) -> list[str]:
-        """Ask these servers what they have; which of them can be asked. `catalogued` waits for the first try."""
+        """Ask these servers what they have; returns those that can be asked. `catalogued` waits for the first try."""
         visiting = self.root.supervision.visiting
         usable = [name for name in names if visiting.can_begin(name)]
         self._visits.ask(usable)
@@ -232,23 +234,23 @@ class Runtime:
 
     @property
     def is_learning(self) -> bool:
-        """Servers are being asked for the first time what they have."""
+        """Whether servers are being asked for the first time what they have."""
         return bool(self._visits)
 
     async def ready(self) -> None:
-        """Until every eager and keep-alive server has connected or failed to, once."""
+        """Wait until every eager and keep-alive server has connected, or has failed to once."""
         await self._standing.wait()
 
     async def catalogued(self) -> None:
-        """Until every server that is visited was tried once, and what that brought is in the index."""
+        """Wait until every server to be visited was tried once, and the results are in the index."""
         await self._visits.wait()
         await self.router.ref.ask(Sync)
 
     # ---- reload -----------------------------------------------------------------------------------------------------
 
     def reload(self, config: Config, plan: ReloadPlan, recalled: Recalled) -> None:
-        """Go to another configuration, by this plan and with what the cache knows of it. Servers that the plan keeps
-        notice nothing; those it starts may be defined already."""
+        """Apply another configuration by this plan, with what the cache knows of it. Servers that the plan keeps
+        notice nothing; those that it starts may be defined already."""
         self.config = config
         self.context.settings = config.settings
         self.root.limits_changed()
@@ -293,7 +295,7 @@ class Runtime:
         self.sessions.add(name)
 
     async def end_session(self, name: str) -> None:
-        """Its children go; returns when nothing of them is left."""
+        """End the session's children; returns when nothing of them is left."""
         self.sessions.discard(name)
         left = self.root.end_session(name) if self.is_running else []
         gone = [anyio.Event() for _ in left]
@@ -310,7 +312,7 @@ class Runtime:
             actor.note(NoteCode.UNREAD, problem)
         entry = entry_of(actor, self._hashes.get(name, ""), handshake, listing, revision)
         self.router.ref.tell_system(Learn(entry))
-        self._visits.tried(name)  # whoever found it out
+        self._visits.tried(name)  # whatever led to this answer
 
     def _remember(self, entry: ServerEntry) -> None:
         self.writer.ref.tell_system(Save(entry))
@@ -319,14 +321,14 @@ class Runtime:
         try:
             await self._stop.wait()
         except BaseException:
-            # The loop itself is being torn down (native cancellation): nothing may be started any more.
+            # The loop itself is being torn down (native cancellation): start nothing any more.
             self.root.closing = RoomClosed("The room was cancelled; the call was not sent.", server="")
             raise
 
     # ---- end --------------------------------------------------------------------------------------------------------
 
     async def _end(self) -> None:
-        """Servers in parallel, then the writer, then the router; one deadline for it all."""
+        """End the servers in parallel, then the writer, then the router; one deadline for all."""
         await self._closing.close_servers(self.context, self.root)
         with anyio.move_on_after(FLUSH_TIME if self._closing.patience else 0.2):
             await self.writer.ref.ask(Flush)
@@ -382,6 +384,6 @@ def _note_timer(events: EventStream, error: BaseException) -> None:
 
 
 def _note_callback(events: EventStream, address: Address, error: Exception) -> None:
-    """A callback that only hears has raised: it is told of, with its traceback, and nobody else suffers."""
+    """A callback that only listens has raised: report it with its traceback; nobody else is affected."""
     text = "".join(traceback.format_exception(error))
     events.emit(Note, address, code=NoteCode.CALLBACK, words=f"a callback of the room failed: {text}")

@@ -1,9 +1,9 @@
 """The starter: from a reason to connect to the connection.
 
-An idle actor passes three doors in this order: its server's gate (waits for it to open; an explicit connect goes around
-it, once a second), then admission (`_admission`): a slot of the pool, and a start permit. Which of them it is at, its
-`Start` says, and nothing else does; leaving every queue is one move. The gate may shut while it waits: when the permit
-comes, it is asked once more.
+An idle actor passes three steps in this order: its server's gate, a slot of the pool, and a start permit. The gate
+makes it wait until it opens (an explicit connect goes around it, once a second). Admission (`_admission`) grants
+the other two. Only the actor's `Start` says at which step it is; leaving every queue is one move. The gate may
+shut while the actor waits, so it is asked once more when the permit comes.
 """
 
 from __future__ import annotations
@@ -30,23 +30,24 @@ class Starter:
     # ---- reasons ----------------------------------------------------------------------------------------------------
 
     def request(self, actor: ServerActor) -> None:
-        """The idle actor has a reason to connect: a call, a wait, its policy. May be said again."""
+        """The idle actor has a reason to connect: a call, a wait, its policy. May be called again."""
         place = actor.start.place
         if place is Place.OUT or (place in TURNS and not self.is_visit(actor)):
             self._apply(actor)
 
     def request_by_name(self, actor: ServerActor) -> None:
-        """Connect it, whatever the gate says and although it was taken down. End it with `withdraw`."""
+        """Connect the actor, whatever the gate says, and even if it was taken down. End this with `withdraw`."""
         self._directory.bring_back(actor.address.server)
         if actor.record.definition.lifecycle is Lifecycle.KEEP_ALIVE:
-            actor.start.by_policy = True  # it is kept alive again, also when whoever brought it back has left
-        if actor.start.place is Place.GATE:  # go around it
+            actor.start.by_policy = True  # it is kept alive again, also when that caller has left
+        if actor.start.place is Place.GATE:  # bypass the gate
             self._apply(actor)
         else:
             actor.request_start()
 
     def request_as_called(self, actor: ServerActor) -> None:
-        """Connect it as a call would: raises what a call would be refused with. End it with `withdraw`."""
+        """Connect the actor as a call would: raises the error that a call would be refused with. End this with
+        `withdraw`."""
         record = record_of(actor)
         standing = self._directory.closing or record.refusal
         if standing is not None:
@@ -58,12 +59,12 @@ class Starter:
         actor.request_start()
 
     def request_by_policy(self, actor: ServerActor) -> None:
-        """Connect it by policy: no caller that leaves can undo it."""
+        """Connect the actor by policy: no caller that leaves can undo it."""
         actor.start.by_policy = True
         actor.request_start()
 
     def withdraw(self, actor: ServerActor) -> None:
-        """A reason is gone. With the last one its start leaves every queue."""
+        """A reason is gone. With the last one the actor's start leaves every queue."""
         has_another_reason = actor.start.by_policy or actor.is_awaited
         if actor.life.state is State.IDLE and not has_another_reason:
             self.admission.move(actor, Place.OUT)
@@ -81,9 +82,9 @@ class Starter:
         return record_of(actor).visit is actor and not actor.is_awaited
 
     def begin(self, actor: ServerActor) -> None:
-        """Its turn has come: start it, or send it back to its gate."""
+        """The actor's turn has come: start it, or send it back to its gate."""
         gatekeeper, now = keeper_of(actor), self.gates.now()
-        if not gatekeeper.lets_start(actor):  # it has shut while this one waited
+        if not gatekeeper.lets_start(actor):  # the gate has shut while the actor waited
             self._wait_at_gate(actor, now)
             return
         if actor.start.after_failure:
@@ -99,7 +100,7 @@ class Starter:
     # ---- the gate ---------------------------------------------------------------------------------------------------
 
     def _apply(self, actor: ServerActor) -> None:
-        """At the gate: pass, or wait for it."""
+        """The actor is at the gate: pass, or wait for it."""
         now = self.gates.now()
         if keeper_of(actor).lets_start(actor):
             self.admission.enter(actor)
@@ -112,7 +113,7 @@ class Starter:
 
 
 def made_out_to(server: str, refusal: CallError) -> CallError:
-    """A standing refusal, made out to one more caller."""
+    """A copy of a refusal that still holds, for one more caller."""
     refused = refusal.copy()
     refused.server = server
     return refused

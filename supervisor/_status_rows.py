@@ -14,8 +14,8 @@ from ._records import record_of
 
 
 def addresses(directory: Directory, server: str | None = None) -> Iterator[Address]:
-    """One per configured server, in order, then one per further live address; of `server` alone, if given. Servers may
-    come and go meanwhile."""
+    """One row per configured server, in order, then one per further live address; of `server` alone, if given.
+    Servers may come and go meanwhile."""
     for name in [*directory.records] if server is None else [server]:
         yield Address(name)
     yield from sorted(one for one in directory.actors if not one.is_shared and server in (None, one.server))
@@ -25,7 +25,7 @@ def status_row(directory: Directory, address: Address, now: float, tool_count: i
     server = directory.records[address.server]
     actor = directory.actors.get(address) or (server.visit if address.is_shared else None)
     record = server if actor is None else record_of(actor)
-    # A session stands behind its own gate and its server's.
+    # A session's child is behind its own gate and its server's.
     gate, behind = record.gatekeeper.gate, server.gatekeeper.gate
     gate = behind if gate.shut_until <= behind.shut_until else gate
     use = server.available if record.available.is_usable else record.available
@@ -63,7 +63,7 @@ def _waiting_for(actor: ServerActor | None) -> str | None:
 
 
 def _waiting(actor: ServerActor | None, now: float) -> float | None:
-    """Seconds since it began to wait for what it waits for now: its turn to start, or its connection."""
+    """Seconds since the actor began its present wait: for its turn to start, or for its connection."""
     if actor is None or (actor.start.waiting_for is None and not _is_connecting(actor)):
         return None
     return now - actor.start.waits_since

@@ -1,9 +1,10 @@
-"""Supervision: what a server actor may not decide, and asks.
+"""Supervision: the decisions that a server actor may not make itself.
 
-It is the `Supervisor` of every server actor. All of it is plain functions called from inside an actor's step, so a
-decision is never out of date when it is acted on. The policies are pure objects next door (`_gate`, `_restart`,
-`_pool`); each question goes to the one that knows: whether a call may be accepted to the gatekeeper, whether it may
-start to the starter, what a server has to the visits, what comes after an ending to `_endings`.
+This is the `Supervisor` of every server actor. It is plain functions called from inside an actor's step, so a
+decision is never out of date when the actor acts on it. The policies are pure objects in other modules (`_gate`,
+`_restart`, `_pool`). Each question goes to the part that knows the answer: whether a call may be accepted, to the
+gatekeeper; whether an actor may start, to the starter; what a server has, to the visits; what follows an ending,
+to `_endings`.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ _KEEP_ALIVE: Final = Lifecycle.KEEP_ALIVE
 
 
 class Learner(Protocol):
-    """Where it puts what a server said of itself."""
+    """Takes what a server said of itself."""
 
     def __call__(self, actor: ServerActor, handshake: Handshake, listing: Listing, revision: int) -> None: ...
 
@@ -50,18 +51,18 @@ class Supervision:
 
     def look_in(self, server: str, over: Callable[[ServerActor], None]) -> ServerActor:
         """Start a server without a shared address once, for a caller who wants to know what it has; then call
-        `over(actor)`. Raises what a call would be refused with."""
+        `over(actor)`. Raises the error that a call would be refused with."""
         actor = self.visiting.apart(server)
         self.on_closed(actor, lambda: over(actor))
         self.starter.request_by_policy(actor)
         return actor
 
     def on_closed(self, actor: ServerActor, callback: Callable[[], None]) -> None:
-        """Call it once, when the actor's incarnation has closed."""
+        """Call `over` once, when the actor's incarnation has closed."""
         self._on_closed.setdefault(actor, []).append(callback)
 
     def release(self) -> None:
-        """The room is over: whoever still waits for an actor to close waits in vain."""
+        """The room is over: release those who still wait for an actor to close."""
         waiting, self._on_closed = self._on_closed, {}
         for callbacks in waiting.values():
             for callback in callbacks:
@@ -128,7 +129,7 @@ class Supervision:
         if definition.lifecycle is _KEEP_ALIVE or actor.subscriptions.uris:
             return math.inf
         if not actor.address.is_shared:
-            return math.inf  # a session's child has its session's idle limit, a call's has none
+            return math.inf  # a session's child has its session's idle limit, a call's child has none
         seconds = definition.idle_timeout
         if seconds is None:
             seconds = 0.0 if definition.lifecycle is Lifecycle.EAGER else self._context.settings.idle_timeout
@@ -137,9 +138,9 @@ class Supervision:
     # ---- its end ----------------------------------------------------------------------------------------------------
 
     def failed(self, actor: ServerActor, ending: Ending) -> None:
-        """It counts at once: the gate is shut while the old tree is being stopped."""
+        """A failure counts at once, so the gate is shut while the old tree is being stopped."""
         if not ending.cause.has(Means.FAILED):
-            return  # it was being stopped already, for a stronger cause
+            return  # already being stopped, for a stronger cause
         record, now = record_of(actor), self._context.backend.now()
         if not actor.address.is_call:
             actor.start.after_failure = True
@@ -155,7 +156,7 @@ class Supervision:
         if actor.life.state is State.IDLE:
             self.starter.admission.move(actor, Place.OUT)
         elif actor.start.place is Place.STARTING:
-            # Its permit is free; its slot is, when its tree is gone.
+            # Its permit is free now; its slot is free when its tree is gone.
             self.starter.admission.move(actor, Place.LIVE)
         record.gatekeeper.probe_left(actor)
 
@@ -169,7 +170,7 @@ class Supervision:
     def _after(self, actor: ServerActor, ending: Ending) -> Decision:
         actor.start.by_policy = False
         if not ending.cause.has(Means.FAILED):
-            # Before its place goes to the next, who may be of the same server.
+            # Before its place goes to the next actor, which may be of the same server.
             keeper_of(actor).probe_left(actor)
         self.starter.admission.move(actor, Place.OUT)
         is_closing = self._directory.closing is not None

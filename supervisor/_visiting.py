@@ -1,10 +1,10 @@
-"""Visiting: starting a server that nobody knows anything of, for what it has to say.
+"""Visiting: starting a server that nothing is known of, to learn what it has.
 
-A visit is a connect like any other, of the actor that calls go to, so a call that comes meanwhile joins it, and there
-is one process. Afterwards the server stays a little while, because whoever waited for its list is about to call it. (A
-server without a shared address is visited at an address of the visit's own, which goes at once.) A visit that fails is
-tried again whenever the gate lets it, until the server has said what it has, or is taken down. How many at a time is
-the admission's affair, which of them and in what order that of `_visits`.
+A visit is an ordinary connect, of the actor that also takes calls. So a call that comes meanwhile joins it, and
+there is one process. Afterwards the server stays connected for a little while, because a client that waited for
+its list is about to call it. (A server without a shared address is visited at an address of the visit's own, which
+is removed at once.) A failed visit is tried again whenever the gate allows it, until the server has listed what it
+has, or is taken down. Admission bounds how many visits run at a time; `_visits` decides which, and in what order.
 """
 
 from __future__ import annotations
@@ -20,41 +20,41 @@ from ._records import ServerRecord, record_of
 from ._starter import Starter
 
 _SCOPE = Address.of_call("", "catalogue").scope
-VISIT_IDLE = 10.0  # seconds that a server nobody has called stays after it was visited
+VISIT_IDLE = 10.0  # seconds that a visited server stays when nobody calls it
 
 
 class Visiting:
     def __init__(self, directory: Directory, starter: Starter, over: Callable[[str], None]) -> None:
         self._directory = directory
         self._starter = starter
-        self._over = over  # told of the end of each try to visit a server, good or bad
+        self._over = over  # called at the end of each try to visit a server, good or bad
 
     def begin(self, server: str) -> ServerActor:
-        """Start it, as often as it takes; returns who does. Raises `UnknownServer`."""
+        """Visit the server, as often as it takes; returns the actor that does. Raises `UnknownServer`."""
         record = self._directory.record(server)
         visitor = record.visit or self._visitor(server)
         if visitor.is_connected:
-            self._over(server)  # what it has is known
+            self._over(server)  # what the server has is known
         elif record.visit is None:
             record.visit = visitor
             self._starter.request_by_policy(visitor)
         return visitor
 
     def can_begin(self, server: str) -> bool:
-        """Whether it may be asked what it has."""
+        """Whether the server may be asked what it has."""
         record = self._directory.records.get(server)
         return record is not None and record.available.is_usable
 
     def begin_if_usable(self, server: str) -> bool:
-        """False: it cannot be asked any more."""
+        """False: the server cannot be asked any more."""
         if self._directory.closing is not None or not self.can_begin(server):
             return False
         self.begin(server)
         return True
 
     def apart(self, server: str) -> ServerActor:
-        """Who visits a server without a shared address, once, and goes then. Raises what a call would be refused
-        with."""
+        """The actor that visits a server without a shared address, once, and is then removed. Raises the error
+        that a call would be refused with."""
         record = self._directory.record(server)
         refusal = self._directory.closing or record.refusal or record.gatekeeper.refuses_start()
         if refusal is not None:
@@ -62,12 +62,12 @@ class Visiting:
         return self._directory.actor(server, _SCOPE)
 
     def is_first_start(self, actor: ServerActor) -> bool:
-        """It is being installed, or visited: what it is and has is still to come, and nothing is to stop it."""
+        """It is being installed, or visited: what it has is not known yet, and nothing should stop it."""
         is_visited = actor.life.state is State.CONNECTING and record_of(actor).visit is actor
         return actor.is_installing or is_visited
 
     def learned(self, actor: ServerActor) -> None:
-        """It has said what it has, whoever asked for it."""
+        """The server has said what it has, whoever asked."""
         server = record_of(actor).server
         if server.visit is not None:
             self._end(server, actor)
@@ -75,7 +75,8 @@ class Visiting:
             actor.stop(Ending(Cause.SCOPE_ENDED, reason=Reason.VISIT_OVER), 0)
 
     def tried(self, actor: ServerActor, *, is_over: bool) -> None:
-        """A try has ended without an answer; it is the last one if `is_over`. Harmless for one that is no visit."""
+        """A try has ended without an answer; it was the last one if `is_over`. Harmless for an actor that is no
+        visit's."""
         record = record_of(actor)
         if record.visit is actor:
             if is_over:
@@ -87,7 +88,7 @@ class Visiting:
         return self._directory.actor(server, SHARED if has_shared else _SCOPE)
 
     def _end(self, record: ServerRecord, actor: ServerActor) -> None:
-        """It is known now, whoever found it out: a visit that has not begun need not begin."""
+        """What the server has is known now: a visit that has not begun need not begin."""
         visitor, record.visit = record.visit, None
         if visitor is actor and not actor.is_awaited and record.definition.lifecycle is Lifecycle.LAZY:
             actor.idling.shorten(VISIT_IDLE)
