@@ -9,9 +9,10 @@ Then the room closes, and nothing of it may be left.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
+import attrs
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
@@ -23,6 +24,31 @@ from ._world import ECHO, LONG, SAFE, World
 MOMENTS = st.sampled_from([0.0, 0.5, 1.0, 3.0])
 INDEX = st.integers(0, 99)
 _PERSISTENT = "persistent"
+
+
+@attrs.frozen
+class _Choice:
+    """What the numbers that were drawn stand for."""
+
+    world: World
+    entries: Mapping[str, Mapping[str, Any]]
+    isolation: str  # the room's
+    focus: Sequence[str]  # few servers an example: what happens to one of them adds up
+
+    def server(self, index: int) -> str:
+        return self.focus[index % len(self.focus)]
+
+    def session_for(self, server: str, index: int) -> tuple[bool, str | None]:
+        """Whether the server can be called now, and out of which session."""
+        sessions = tuple(self.world.sessions)
+        if self.entries[server].get("isolation", self.isolation) == _PERSISTENT:
+            return True, None
+        return bool(sessions), sessions[index % len(sessions)] if sessions else None
+
+
+def _wait(world: World, seconds: float) -> None:
+    if seconds:
+        world.advance(seconds)
 
 
 class RoomMachine(RuleBasedStateMachine):
@@ -71,7 +97,7 @@ class RoomMachine(RuleBasedStateMachine):
         pace: dict[str, float],
     ) -> None:
         names = tuple(self.entries)
-        self._focus = [name for place, name in enumerate(names) if focus >> place & 1] or names
+        chosen = [name for place, name in enumerate(names) if focus >> place & 1] or names
         drawn = {
             "startPermits": permits,
             "failureThreshold": threshold,
@@ -81,28 +107,12 @@ class RoomMachine(RuleBasedStateMachine):
             "restartBackoff": {"minMs": backoff, "maxMs": 60_000},
         }
         self.world = World(self.entries, {**drawn, **self.settings}, seed=seed, pace=pace)
+        isolation = self.settings.get("isolation", _PERSISTENT)
+        self._choice = _Choice(self.world, self.entries, isolation, chosen)
         if is_herd:  # everybody is called at once, before anything is up
             for name in names:
-                if self._session_for(name, 0)[0]:
+                if self._choice.session_for(name, 0)[0]:
                     self.world.call(name)
-
-    # ---- what can be drawn ------------------------------------------------------------------------------------------
-
-    def _server(self, index: int) -> str:
-        """Few servers an example: what happens to one of them adds up."""
-        return self._focus[index % len(self._focus)]
-
-    def _session_for(self, server: str, index: int) -> tuple[bool, str | None]:
-        """Whether the server can be called now, and out of which session."""
-        sessions = tuple(self.world.sessions)
-        entry, room = self.entries[server], self.settings.get("isolation", _PERSISTENT)
-        if entry.get("isolation", room) == _PERSISTENT:
-            return True, None
-        return bool(sessions), sessions[index % len(sessions)] if sessions else None
-
-    def _wait(self, seconds: float) -> None:
-        if seconds:
-            self.world.advance(seconds)
 
     # ---- calls ------------------------------------------------------------------------------------------------------
 
@@ -110,24 +120,24 @@ class RoomMachine(RuleBasedStateMachine):
         server=INDEX, tool=st.sampled_from([ECHO, SAFE]), count=st.integers(1, 4), session=INDEX, then=MOMENTS
     )
     def call(self, server: int, tool: str, count: int, session: int, then: float) -> None:
-        name = self._server(server)
-        can, who = self._session_for(name, session)
+        name = self._choice.server(server)
+        can, who = self._choice.session_for(name, session)
         if can:
             self.world.call(name, tool, count=count, session=who)
-            self._wait(then)
+            _wait(self.world, then)
 
     @rule(count=st.integers(1, 3), session=INDEX, then=MOMENTS)
     def call_all(self, count: int, session: int, then: float) -> None:
-        for name in self._focus:
-            can, who = self._session_for(name, session)
+        for name in self._choice.focus:
+            can, who = self._choice.session_for(name, session)
             if can:
                 self.world.call(name, SAFE, count=count, session=who)
-        self._wait(then)
+        _wait(self.world, then)
 
     @rule(server=INDEX, session=INDEX, turns=st.integers(0, 6))
     def call_and_leave(self, server: int, session: int, turns: int) -> None:
-        name = self._server(server)
-        can, who = self._session_for(name, session)
+        name = self._choice.server(server)
+        can, who = self._choice.session_for(name, session)
         if can:
             self.world.call(name, SAFE, session=who, leave_after=turns)
 
@@ -146,12 +156,12 @@ class RoomMachine(RuleBasedStateMachine):
         then=MOMENTS,
     )
     def lose(self, server: int, delay: float, loss: Reason, then: float) -> None:
-        self.world.lose(self._server(server), delay, loss)
-        self._wait(then)
+        self.world.lose(self._choice.server(server), delay, loss)
+        _wait(self.world, then)
 
     @rule(server=INDEX, seconds=st.sampled_from([1.0, 0.5, 3.0, 8.0, 70.0, HANG]))
     def answer_slowly(self, server: int, seconds: float) -> None:
-        self.world.slow_down(self._server(server), "call", seconds)
+        self.world.slow_down(self._choice.server(server), "call", seconds)
 
     @rule(
         server=INDEX,
@@ -159,23 +169,23 @@ class RoomMachine(RuleBasedStateMachine):
         seconds=st.sampled_from([1.0, 0.5, 3.0, HANG]),
     )
     def start_or_stop_slowly(self, server: int, step: str, seconds: float) -> None:
-        self.world.slow_down(self._server(server), step, seconds)
+        self.world.slow_down(self._choice.server(server), step, seconds)
 
     @rule(server=INDEX, how=st.sampled_from(["refuse_start", "refuse_greeting"]))
     def refuse(self, server: int, how: str) -> None:
-        self.world.refuse(self._server(server), how)
+        self.world.refuse(self._choice.server(server), how)
 
     @rule(server=INDEX, blocked=st.booleans())
     def deafen(self, server: int, blocked: bool) -> None:
-        self.world.deafen(self._server(server), blocked=blocked)
+        self.world.deafen(self._choice.server(server), blocked=blocked)
 
     @rule(server=INDEX)
     def heal(self, server: int) -> None:
-        self.world.heal(self._server(server))
+        self.world.heal(self._choice.server(server))
 
     @rule(server=INDEX, is_overtaken=st.booleans())
     def change_tools(self, server: int, is_overtaken: bool) -> None:
-        self.world.change_tools(self._server(server), is_overtaken=is_overtaken)
+        self.world.change_tools(self._choice.server(server), is_overtaken=is_overtaken)
 
     @rule(
         server=INDEX,
@@ -190,13 +200,13 @@ class RoomMachine(RuleBasedStateMachine):
         self, server: int, phase: str, seconds: float, count: int, gap: float, what: str, then: float
     ) -> None:
         """A fault hits a server that is busy or starting, which would be too rare if both were drawn separately."""
-        name = self._server(server)
-        can, who = self._session_for(name, 0)
+        name = self._choice.server(server)
+        can, who = self._choice.session_for(name, 0)
         if not can:
             return
         self.world.slow_down(name, phase, seconds)
         self.world.call(name, SAFE, count=count, session=who)
-        self._wait(gap)
+        _wait(self.world, gap)
         match what:
             case "lose" | "expire":
                 self.world.lose(name, loss=Reason.DIED if what == "lose" else Reason.EXPIRED)
@@ -207,16 +217,16 @@ class RoomMachine(RuleBasedStateMachine):
                 self.world.reload(what, name)
             case _:
                 self.world.ask(what, name)
-        self._wait(then)
+        _wait(self.world, then)
 
     @rule(server=INDEX, times=st.integers(2, 8), every=st.sampled_from([0.5, 1.0]))
     def lose_again_and_again(self, server: int, times: int, every: float) -> None:
-        name = self._server(server)
-        can, who = self._session_for(name, 0)
+        name = self._choice.server(server)
+        can, who = self._choice.session_for(name, 0)
         for _ in range(times if can else 0):
             self.world.call(name, session=who)
             self.world.lose(name)
-            self._wait(every)
+            _wait(self.world, every)
 
     # ---- what is asked of the room ----------------------------------------------------------------------------------
 
@@ -231,17 +241,17 @@ class RoomMachine(RuleBasedStateMachine):
     def ask(
         self, server: int, what: str, patience: float, delay: float, is_impatient: bool, then: float
     ) -> None:
-        self.world.ask(what, self._server(server), patience=patience, delay=delay)
+        self.world.ask(what, self._choice.server(server), patience=patience, delay=delay)
         if is_impatient:  # and asks once more at once
-            self.world.ask(what, self._server(server), patience=patience, delay=delay + 0.5)
-        self._wait(then)
+            self.world.ask(what, self._choice.server(server), patience=patience, delay=delay + 0.5)
+        _wait(self.world, then)
 
     @rule(
         server=INDEX,
         change=st.sampled_from(["same", "policy", "definition", "disable", "enable", "remove", "restore"]),
     )
     def reload(self, server: int, change: str) -> None:
-        self.world.reload(change, self._server(server))
+        self.world.reload(change, self._choice.server(server))
 
     @precondition(lambda self: len(self.world.sessions) < len(self.session_names))
     @rule()
