@@ -28,7 +28,7 @@ def test_t35_a_message_of_very_many_values_freezes_nobody(tmp_path: Path, kind: 
     before, middle, after, size = LARGE[kind]
     said = {"before": before, "middle": middle, "count": size // len(middle), "after": after}
     servers = {"good": faulty(tmp_path, "good"), "bad": hostile("2025-03-26")}
-    settings = {"requestTimeoutMs": 8_000, "stopTimeoutMs": 500}
+    settings: dict[str, Any] = {"requestTimeoutMs": 8_000, "stopTimeoutMs": 500}
     with serve(tmp_path, servers, "--expose", "direct", **settings) as gateway:
         gateway.greet()
         waits(gateway, "good_echo", 5)
