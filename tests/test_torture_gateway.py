@@ -285,7 +285,11 @@ def _until_failed(gateway: Gateway) -> None:
 
 
 def test_t29_a_breaker_that_tripped_on_real_deaths_starts_nothing_until_its_one_probe(tmp_path: Path) -> None:
-    settings: dict[str, Any] = {"failureThreshold": 3, "cooldownMs": 1500, "restartBackoff": {"minMs": 1, "maxMs": 1}}
+    settings: dict[str, Any] = {
+        "failureThreshold": 3,
+        "cooldownMs": 1500,
+        "restartBackoff": {"minMs": 1, "maxMs": 1},
+    }
     with serve(tmp_path, {"a": faulty(tmp_path, "a")}, **settings) as gateway:
         gateway.greet()
         for _ in range(3):
@@ -313,7 +317,11 @@ def test_t29_a_breaker_that_tripped_on_real_deaths_starts_nothing_until_its_one_
 def test_t09_a_server_that_greets_and_dies_is_not_started_without_end(tmp_path: Path) -> None:
     """Keep-alive, and every handshake succeeds: only the intensity can stop it."""
     entry = {**faulty(tmp_path, "a", "--crash-at", "notifications/initialized"), "lifecycle": "keep-alive"}
-    settings: dict[str, Any] = {"failureThreshold": 1000, "restartBackoff": {"minMs": 1, "maxMs": 1}, "cooldownMs": 60_000}
+    settings: dict[str, Any] = {
+        "failureThreshold": 1000,
+        "restartBackoff": {"minMs": 1, "maxMs": 1},
+        "cooldownMs": 60_000,
+    }
     with serve(tmp_path, {"a": entry}, **settings) as gateway:
         gateway.greet()
         deadline = time.monotonic() + 3
