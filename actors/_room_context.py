@@ -1,9 +1,10 @@
-"""The room context: what all actors of one room share; and what an actor may ask of those who decide.
+"""The room context: what all actors of one room share, and what an actor may ask its supervisor.
 
-`RoomContext` is the room's plumbing (loop backend, timers, events, tally, the way to start an owner task). `Supervisor`
-is the seam to the supervisor: an actor never decides whether it may connect, how long it may idle or what comes after
-its end, it asks, and is answered in the same step. Nothing in a `Supervisor` waits. `Record` is what the actors of one
-server have in common, whatever their scope: its bounds, and whether its gate wants to hear of every answer.
+`RoomContext` is the room's plumbing (loop backend, timers, events, tally, the way to start an owner task).
+`Supervisor` is the seam to the supervisor. An actor never decides whether it may connect, how long it may idle, or
+what follows its end. It asks, and is answered in the same step. Nothing in a `Supervisor` waits. `Record` is what
+the actors of one server have in common, whatever their scope: its bounds, and whether its gate needs every answer
+reported.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
 
 @attrs.define(eq=False)
 class Load:
-    """Calls of one server, over all its scopes: what its bounds are checked against."""
+    """The calls of one server, over all its scopes, counted against its bounds."""
 
     in_flight: int = 0
     queued: int = 0
@@ -46,16 +47,16 @@ class Load:
 
 @attrs.define(eq=False)
 class Record:
-    """What the actors of one server have in common. A session's actor has one of its own, with its server's load."""
+    """What the actors of one server have in common. A session's actor has its own record, with its server's load."""
 
     definition: ServerDefinition
     load: Load = attrs.field(factory=Load)
-    era_hint: str | None = None  # the protocol version it chose last: spares the probe
-    log_level: str | None = None  # from which level on it shall log
+    era_hint: str | None = None  # the protocol version the server chose last: saves the probe
+    log_level: str | None = None  # the least level it shall log
     guarded: bool = False  # the gate has something to decide: ask before each call, report each answer
 
     def most_in_flight(self, settings: Settings) -> int:
-        """Places there are for this server's calls, over all its scopes."""
+        """How many calls this server may have in flight, over all its scopes."""
         return self.definition.max_in_flight or settings.max_in_flight
 
 
@@ -63,7 +64,7 @@ class Next(enum.Enum):
     """What follows a closed incarnation."""
 
     IDLE = "idle"  # the next incarnation waits for a reason to connect; a queued call is one
-    CONNECT = "connect"  # it asks for its connection by itself
+    CONNECT = "connect"  # it connects without such a reason
     DOWN = "down"  # queued calls fail; only an explicit connect, restart or reload brings it back
     GONE = "gone"  # the address is gone
 
@@ -75,7 +76,8 @@ class Decision:
 
 
 class Supervisor(Protocol):
-    """What the supervisor answers. Plain functions; called from inside an actor's step."""
+    """The questions of an actor to its supervisor, and its reports. Plain functions; called from inside an actor's
+    step."""
 
     def refusal(self, actor: ServerActor, call: Call) -> CallError | None:
         """Why this call may not be accepted now, or None. May mark the call as the gate's probe."""
@@ -83,7 +85,7 @@ class Supervisor(Protocol):
 
     def request_start(self, actor: ServerActor) -> None:
         """The idle actor has a reason to connect. Ends in `actor.steps.connect()`, at once or later, or in
-        `withdraw_start`. May be said again."""
+        `withdraw_start`. May be called again."""
         ...
 
     def withdraw_start(self, actor: ServerActor) -> None:
@@ -93,7 +95,7 @@ class Supervisor(Protocol):
     def ready(self, actor: ServerActor, handshake: Handshake, listing: Listing, revision: int) -> None: ...
 
     def listed(self, actor: ServerActor, handshake: Handshake, listing: Listing, revision: int) -> None:
-        """A later look at what the server has: it said that its lists changed."""
+        """The server said that its lists changed, and they have been read again."""
         ...
 
     def answered(self, actor: ServerActor, call: Call) -> None: ...
@@ -103,7 +105,7 @@ class Supervisor(Protocol):
         ...
 
     def silent(self, actor: ServerActor) -> bool:
-        """Calls got no answer in time, and nothing at all was heard meanwhile. True: the server is hung."""
+        """Calls got no answer in time, and nothing at all was heard meanwhile. True: the server hangs."""
         ...
 
     def call_unanswered(self, actor: ServerActor, call: Call) -> None:
@@ -111,31 +113,31 @@ class Supervisor(Protocol):
         ...
 
     def stopped_for_bug(self, actor: ServerActor, bug: CallError) -> None:
-        """A step of it raised. Calls are refused with `bug` from here on."""
+        """A step of the actor raised. From here on its calls are refused with `bug`."""
         ...
 
     def failed(self, actor: ServerActor, ending: Ending) -> None:
-        """Its attempt to connect has failed, or its connection is lost; what is left of it is still to be stopped."""
+        """An attempt to connect has failed, or the connection is lost; what is left of it must still be stopped."""
         ...
 
     def closed(self, actor: ServerActor, ending: Ending) -> Decision:
-        """Nothing is left of this incarnation. What follows?"""
+        """Nothing is left of this incarnation. Returns what follows."""
         ...
 
     def rested(self, actor: ServerActor) -> None:
-        """It has come to rest. Told only while `RoomContext.pressed`."""
+        """The actor has begun to rest. Called only while `RoomContext.pressed`."""
         ...
 
     def may_expire(self, actor: ServerActor) -> bool:
-        """Whether it may stop, now that its idle time is over. If not, it is told to stop once it may."""
+        """Whether the actor may stop, now that its idle time is over. If not, it is told to stop once it may."""
         ...
 
     def health_interval(self, actor: ServerActor) -> float:
-        """Seconds of silence after which it is asked whether it is still there; `inf` for never."""
+        """Seconds of silence after which the server's health is checked; `inf` for never."""
         ...
 
     def idle_timeout(self, actor: ServerActor) -> float:
-        """Seconds without a call after which it may go; `inf` for never."""
+        """Seconds without a call after which the actor may stop; `inf` for never."""
         ...
 
 
@@ -143,10 +145,10 @@ Body = Callable[[], Coroutine[Any, Any, object]]
 
 
 class Spawner:
-    """Starts tasks for whoever is in a step, also where a step runs in no task at all.
+    """Starts tasks for steps, also where a step runs in no task at all.
 
-    On asyncio an answer is handled in a loop callback, and what it sets going (a call of its owner's callback, to a
-    server that is idle) may need an owner task there. A task group can only be used from a task, so this is one.
+    On asyncio an answer is handled in a loop callback. There its owner's callback may call a server that is idle,
+    which needs an owner task. A task group can only be used from a task, so this is that task.
     """
 
     def __init__(self, backend: Backend, tasks: TaskGroup) -> None:
@@ -160,7 +162,8 @@ class Spawner:
         self._bell.set()
 
     async def run(self) -> None:
-        """Ends by cancellation. Each task gets an empty context: it is the room's, not that of whoever came first."""
+        """Ends by cancellation. Each task gets an empty context: it belongs to the room, not to the caller that
+        came first."""
         while True:
             await self._bell.wait()
             self._bell = self._backend.waiter()
@@ -178,12 +181,12 @@ class RoomContext:
     spawner: Spawner
     client_info: dict[str, Any]
     host: Host = attrs.field(factory=NoHost)
-    secrets: KnownSecrets = attrs.field(factory=KnownSecrets)  # what no text about a server may show
+    secrets: KnownSecrets = attrs.field(factory=KnownSecrets)  # secrets that no text about a server may show
     tally: Tally = attrs.field(factory=Tally)
     calls: int = 0
     revisions: int = 0
     queued_bytes: int = 0  # parameters of all calls that wait in a mailbox
-    pressed: bool = False  # somebody waits for a slot: who comes to rest says so
+    pressed: bool = False  # an actor waits for a slot: one that comes to rest reports it
     stop_by: float = math.inf  # the room's own deadline, once it is closing
 
     def next_revision(self) -> int:

@@ -1,11 +1,11 @@
 """The router: owns the catalogue's index and publishes it.
 
-The index is immutable and replaced whole, so resolving a name is a dict look-up in whatever task needs it, with no hop.
-What is learned of servers arrives as messages; a batch of them costs one new index, which is made in slices, so that
-five thousand tools hold nobody up. An entry that is older than the one it would replace (by revision) is dropped, so a
-slow answer never overwrites a newer one; one that says the same is kept but announced to nobody. What clients would
-refuse of a new one is noted, item by item. `Sync` is answered once everything told before it is in the published index:
-that is how a caller that has just connected a server resolves its tool again.
+The index is immutable and replaced whole. So resolving a name is a dict look-up in the task that needs it, with no
+hop. What servers list arrives as messages. A batch of them costs one new index, which is made in slices, so that
+five thousand tools delay nobody. An entry that is older (by revision) than the present one is dropped, so a slow
+answer never overwrites a newer one. An entry with the same content is kept but not announced. What clients would
+refuse of a new entry is noted, item by item. `Sync` is answered once everything sent before it is in the published
+index: that is how a caller that has just connected a server resolves its tool again.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from ._ref import Reply
 from ._slices import in_turns
 from ._stream import EventStream
 
-_NOTED: Final = 10  # of one server's faults at a time
+_NOTED: Final = 10  # faults of one server noted at a time
 
 
 @attrs.frozen(eq=False)
@@ -39,7 +39,7 @@ class Learn:
 
 @attrs.frozen(eq=False)
 class Define:
-    """The configured servers have changed. Entries that no longer fit their definition are unknown again."""
+    """The configured servers have changed. Entries that no longer fit their definition become unknown."""
 
     servers: Mapping[str, ServerDefinition]
     entries: Mapping[str, ServerEntry]
@@ -75,11 +75,11 @@ class Router:
         self._is_stale = False
         self._before: dict[
             str, ServerEntry | None
-        ] = {}  # of servers that have said something, what was known
+        ] = {}  # of servers that have changed, what was known before
         self.index = Index.build(self._servers, self._entries, settings)
 
     def entry(self, server: str) -> ServerEntry | None:
-        """What is known of a server now; published or about to be."""
+        """What is known of a server now, whether published or about to be."""
         return self._entries.get(server)
 
     def step(self, message: RouterMessage) -> None:
@@ -112,7 +112,7 @@ class Router:
             reply.send(self.index)
 
     async def _is_news(self, server: str, before: ServerEntry | None) -> bool:
-        """Whether it says something else than was known; then everybody is told so."""
+        """Compare the entry with what was known; if it differs, announce it."""
         entry = self._entries.get(server)
         if entry is None or (before is not None and await in_turns(comparing(before, entry))):
             return False
@@ -146,7 +146,7 @@ class Router:
 
 
 def same_content(one: ServerEntry, other: ServerEntry) -> bool:
-    """Whether two entries say the same to whoever reads the catalogue."""
+    """Whether two entries look the same to readers of the catalogue."""
     return finish(comparing(one, other))
 
 

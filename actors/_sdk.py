@@ -1,9 +1,9 @@
-"""What we use of the SDK's provisional API, all of it, in one place.
+"""All that we use of the SDK's provisional API, in one place.
 
-`Server.run` over streams of `SessionMessage`s, and the low-level server inside an `MCPServer` or `FastMCP`: the same in
-both majors of the SDK, 1.x and 2.x. A contract test (`tests/test_sdk_contract.py`) fails when either changes; `make
-older-sdk` runs it with 1.x. Importing the SDK takes two thirds of a second, so nothing here does before a function is
-called: whoever has a server object has paid for it already.
+This is `Server.run` over streams of `SessionMessage`s, and the low-level server inside an `MCPServer` or
+`FastMCP`. They are the same in both majors of the SDK, 1.x and 2.x. A contract test (`tests/test_sdk_contract.py`)
+fails when either changes; `make older-sdk` runs it with 1.x. Importing the SDK takes two thirds of a second, so
+nothing here imports it before a function is called. A program with a server object has imported it already.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ def as_server(value: Any) -> Any | None:
 
 
 def _low_level(value: Any) -> Any | None:
-    """The low-level server that `value` is or holds. What holds one has no public way to it: `MCPServer` of the SDK's
-    2.x, `FastMCP` of its 1.x, and FastMCP's own."""
+    """The low-level server that `value` is or holds. Its holders offer no public way to it: `MCPServer` of the
+    SDK's 2.x, `FastMCP` of its 1.x, and FastMCP's own."""
     from mcp.server import Server
 
     found = getattr(value, "_lowlevel_server", None) or getattr(value, "_mcp_server", None) or value
@@ -41,13 +41,15 @@ async def serve(
     """Run the server until `incoming` is closed. Raises what its own code raises outside of a request."""
     low_level = _low_level(server)
     assert low_level is not None
-    lifespan = getattr(server, "_lifespan_manager", nullcontext)  # FastMCP's own, around every way to run it
+    lifespan = getattr(
+        server, "_lifespan_manager", nullcontext
+    )  # FastMCP's own, which it puts around every way to run the server
     async with lifespan():
         await low_level.run(incoming, outgoing, low_level.create_initialization_options())
 
 
 def to_message(line: bytes) -> SessionMessage:
-    """One JSON-RPC message, as the server takes it; half characters (`protocol/halves`) it does not."""
+    """One JSON-RPC message, in the form the server takes; it takes no half characters (`protocol/halves`)."""
     from mcp.shared.message import SessionMessage
     from pydantic import ValidationError
 
@@ -61,7 +63,7 @@ def to_message(line: bytes) -> SessionMessage:
 
 
 def _read(line: bytes) -> Any:
-    """One message of JSON-RPC's. Raises `pydantic.ValidationError`."""
+    """One JSON-RPC message. Raises `pydantic.ValidationError`."""
     try:
         from mcp_types.jsonrpc import jsonrpc_message_adapter
     except ModuleNotFoundError:  # the SDK's 1.x
@@ -72,7 +74,7 @@ def _read(line: bytes) -> Any:
 
 
 def from_message(message: SessionMessage) -> bytes:
-    """One JSON-RPC message of the server's, as bytes: exactly the fields it set."""
+    """One JSON-RPC message of the server, as bytes: exactly the fields it set."""
     from pydantic_core import PydanticSerializationError
 
     try:

@@ -1,17 +1,17 @@
 """The server actor: everything of one address, in steps that do not wait.
 
-An actor is a record with a mailbox. What is done to it is in the objects it holds: `steps` moves it through its life,
-`calls` accepts, sends and ends its calls, `idling` says how long it has had nothing to do, `waits` is who else waits
-for its connection. Nobody wakes up to read a mailbox: each message is handled at once, by whoever brings it (a caller,
-a pump, a timer). So a call on a connected server is admitted and written in its caller's own task, and an idle actor
-has no task at all. From connecting to closed there is one task, `Incarnation.run`, which owns the connection and
-nothing else.
+An actor is a record with a mailbox. The objects it holds do the work: `steps` moves it through its life; `calls`
+accepts, sends and ends its calls; `idling` says how long it has had nothing to do; `waits` lists who else waits
+for its connection. No task wakes up to read a mailbox: whatever brings a message (a caller, a pump, a timer)
+handles it at once. So a call on a connected server is admitted and written in its caller's own task, and an idle
+actor has no task at all. From connecting to closed there is one task, `Incarnation.run`, which owns the connection
+and nothing else.
 
-Two lanes. System messages are handled in the order they came, one at a time, also when handling one brings the next.
-Calls wait in the user lane while there is no connection (or all its places are taken) and outlive incarnations there.
+There are two lanes. System messages are handled in the order they came, one at a time, even when handling one
+brings the next. Calls wait in the user lane while there is no connection (or all its places are taken), and
+outlive incarnations there.
 
-What an actor may not do is decide: whether to connect, what follows an ending, how long to idle is asked of the
-`Supervisor`.
+An actor may not decide whether to connect, what follows an ending, or how long to idle. It asks the `Supervisor`.
 """
 
 from __future__ import annotations
@@ -119,12 +119,12 @@ class ServerActor:
 
     @property
     def is_idle(self) -> bool:
-        """It is connected, does nothing, and has not been told to stop."""
+        """It is connected, has nothing to do, and has not been told to stop."""
         return self.life.state is CONNECTED and self.is_resting and not self.is_stopping
 
     @property
     def is_stopping(self) -> bool:
-        """It is on its way out, or has been told to stop and is in the middle of another step."""
+        """It is stopping, or has been told to stop while another step runs."""
         told = self.mailbox.system
         return self.life.state is State.DRAINING or (bool(told) and any(isinstance(m, Stop) for m in told))
 
@@ -136,7 +136,7 @@ class ServerActor:
 
     @property
     def is_awaited(self) -> bool:
-        """Calls, waits or subscribed resources want a connection."""
+        """Calls, waits or subscribed resources need a connection."""
         return bool(self.mailbox.user or self.subscriptions.uris or self.is_waited_for)
 
     @property
@@ -146,18 +146,18 @@ class ServerActor:
 
     @property
     def is_asked_for_by_name(self) -> bool:
-        """Of those who wait for a connection, somebody asked for it by name."""
+        """One of those who wait for a connection asked for it by name."""
         return any(wait.by_name for wait in self.waits.open(self.life))
 
     @property
     def awaited_since(self) -> float:
-        """Since when the longest waiting call or wait waits; `inf` when there is none."""
+        """Since when the oldest call or wait has waited; `inf` when there is none."""
         return min(self.waits.since(self.life), self.calls.waiting.since)
 
     # ---- what is asked of it ----------------------------------------------------------------------------------------
 
     def tell(self, message: Message) -> None:
-        """Put it in the system lane: handled now, or right after what is being handled."""
+        """Put a message in the system lane: it is handled now, or right after the present one."""
         self.mailbox.put_system(message)
 
     def stop(self, ending: Ending, patience: float | None = None) -> None:
@@ -167,16 +167,18 @@ class ServerActor:
         self.tell(Stop(ending, patience))
 
     def on_connected(self, told: Told, *, by_name: bool = False) -> Callable[[], None]:
-        """Call `told(None)` when it is next connected, `told(error)` when that fails. Returns how to stop waiting."""
+        """Call `told(None)` when it is next connected, `told(error)` when that fails. Returns the function that
+        stops the wait."""
         return self.waits.add(told, self.context.backend.now(), self.life, by_name=by_name)
 
     def request_start(self) -> None:
-        """A call waits, or somebody else, or its policy wants it connected."""
+        """There is a reason to connect: a waiting call, another wait, or its policy."""
         if self.life.state is State.IDLE:
             self.supervisor.request_start(self)
 
     def refuse_waiting(self, why: str, since: float) -> None:
-        """What it waits for does not come: who has waited since `since` or longer is told so, the others wait on."""
+        """The connection does not come in time: those who have waited since `since` or longer get the error, the
+        others wait on."""
         error = errors.not_started(self.address.server, self.context.settings.acquire_timeout, why)
         had_calls = bool(self.mailbox.user)
         self.calls.waiting.refuse(error, since)
@@ -186,7 +188,7 @@ class ServerActor:
             self.calls.call_over()
 
     def subscriptions_changed(self) -> None:
-        """What it is to tell us has changed, or its log level: a live server hears of it."""
+        """Its subscriptions or its log level have changed: tell a live server."""
         listening = self.incarnation.listening if self.incarnation is not None else None
         if listening is not None and self.is_connected:
             listening.refresh()
@@ -194,7 +196,7 @@ class ServerActor:
         self.rearm()
 
     def rearm(self) -> None:
-        """Its policy changed: look again at its idle time, its health, its places."""
+        """Its policy changed: look again at its idle time, its health and its places."""
         self.idling.ask_time()
         now = self.context.backend.now()
         self.alarm.wake_by(self.idling.until if self.is_idle else self.steps.next_deadline(now))
@@ -205,26 +207,26 @@ class ServerActor:
     # ---- what is told of it -----------------------------------------------------------------------------------------
 
     def hidden(self, text: str) -> str:
-        """What a server, a library or the system says of a failure, without this server's secrets."""
+        """A failure's text from a server, a library or the system, without this server's secrets."""
         return self.context.secrets.of(self.address.server).without(text)
 
     def note(self, code: NoteCode, words: str) -> None:
-        """Something worth a line of the log."""
+        """Write a line to the log."""
         self.context.events.emit(Note, self.address, self.life.incarnation, code=code, words=words)
 
     def note_bug(self, error: BaseException) -> None:
-        """The traceback of an error of ours, into the event stream."""
+        """Put the traceback of an error of ours into the event stream."""
         self.note(NoteCode.BUG, "".join(traceback.format_exception(error)))
 
     # ---- the alarm --------------------------------------------------------------------------------------------------
 
     def _ring(self) -> None:
-        """Whatever is due; then set the alarm to what is due next."""
+        """Do whatever is due, then set the alarm to what is due next."""
         try:
             now = self.context.backend.now()
             self.calls.expire(now)
             self.steps.expire(now)
-            # By the same moment: what a later look at the clock would miss is not yet due.
+            # With the same `now` throughout: what falls due during this is for the next alarm.
             self.alarm.wake_by(min(self.steps.next_deadline(now), self.calls.next_deadline))
         except Exception as error:
             self.steps.stop_for_bug(error)

@@ -1,7 +1,8 @@
-"""Long work in slices, done in a loop: between two of them whatever else is due has its turn.
+"""Runs long work in slices in a loop; between two slices everything else that is due gets its turn.
 
-However many are at long work, one of them does one slice in a pass of the loop, in turn: six clients that ask a gateway
-of twenty thousand servers for its status would otherwise let everybody wait for six slices at a time.
+However many tasks have long work, only one of them runs one slice in each pass of the loop, in turn. Otherwise six
+clients that ask a gateway of twenty thousand servers for its status would make everybody wait for six slices at a
+time.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ async def in_turns(work: Slices[T]) -> T:
         return end.value
     turn = _turn_of_this_loop()
     while True:
-        async with turn:  # a checkpoint, and those who came before
+        async with turn:  # a checkpoint, and the turns of those who came first
             try:
                 next(work)
             except StopIteration as end:

@@ -1,8 +1,9 @@
 """The start: an actor's way to its connection.
 
-Each actor has one `Start`, and it is in exactly one `Place`. What the actor waits for, and whether it holds a slot or a
-start permit, is read from the place and kept nowhere else. So leaving every queue is one move, and no two lists can
-disagree about who stands in them. The actor reads its start; the supervisor moves it, in one function (`Starts.move`).
+Each actor has one `Start`, which is in exactly one `Place`. The place tells what the actor waits for, and whether
+it holds a slot or a start permit; nothing else stores that. So leaving every queue is one move, and no two lists
+can disagree about their members. The actor reads its start; the supervisor moves it, in one function
+(`Starts.move`).
 """
 
 from __future__ import annotations
@@ -23,9 +24,9 @@ class Start:
     """Times are of the room's clock, in seconds."""
 
     place: Place = Place.OUT
-    since: float = -math.inf  # in this place
-    began: float = -math.inf  # when it last set out
-    by_policy: bool = False  # its lifecycle, or a visit, wants it: no caller that leaves can undo it
+    since: float = -math.inf  # when it came to this place
+    began: float = -math.inf  # when it last left `OUT`
+    by_policy: bool = False  # its lifecycle or a visit wants it: no caller that leaves can undo it
     after_failure: bool = False  # it follows a loss or a failure: restart intensity counts it
     deadline: Timer | None = None  # until when it may wait for a slot
 
@@ -35,5 +36,5 @@ class Start:
 
     @property
     def waits_since(self) -> float:
-        """Since when it waits for what it waits for now: for its turn to connect, or for its connection."""
+        """When the present wait began: for its turn to connect, or for its connection."""
         return self.since if self.place is Place.STARTING else self.began

@@ -1,10 +1,10 @@
 """The steps of a server actor: what each system message does to its life.
 
-The life is moved only by `lifecycle.step`. The effects that come back are performed here, at once. The owner task and
-the pumps only *tell*: `Ready`, `Failed`, `Lost`, `Gone`, each with its incarnation's number, so a late message of
-incarnation n never touches n + 1.
+Only `lifecycle.step` moves the life. The effects that it returns are performed here, at once. The owner task and
+the pumps only *send messages*: `Ready`, `Failed`, `Lost`, `Gone`, each with its incarnation's number. So a late
+message of incarnation n never touches n + 1.
 
-An exception in a step is a bug of ours: it ends this incarnation as `failed: bug`, and the other servers serve on.
+An exception in a step is a bug of ours: it ends this incarnation as `failed: bug`, and the other servers go on.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Steps:
     # ---- messages ---------------------------------------------------------------------------------------------------
 
     def run(self) -> None:
-        """The bell of the mailbox: handle what is in the system lane, one step after the other."""
+        """The bell of the mailbox: handle the messages of the system lane, one step after the other."""
         if self._stepping:
             return
         self._stepping = True
@@ -102,7 +102,8 @@ class Steps:
         actor.idling.ask_time()
         actor.supervisor.ready(actor, message.handshake, message.listing, message.revision)
         if is_outdated(actor, actor.context.host.greeting(actor.address)):
-            # What can be answered has changed while it started. What it has is known; its calls wait for the next.
+            # The host's capabilities changed while it started. Its lists are known; its calls wait for the next
+            # incarnation.
             self.move(Trigger.STOP, Ending(Cause.RESTART, reason=Reason.NEW_ANSWERS))
             return
         self.move(Trigger.READY)
@@ -115,7 +116,7 @@ class Steps:
         actor = self._actor
         if is_late(actor.life, Trigger.FAILED):
             return
-        if actor.life.state is State.CONNECTED:  # the owner task itself broke: as good as lost
+        if actor.life.state is State.CONNECTED:  # the owner task itself broke: treated as a lost connection
             if isinstance(message.error, Bug):
                 self._stop_for(message.error)
             else:
@@ -138,7 +139,7 @@ class Steps:
             cause = Cause.NEEDS_AUTH if wants_login else Cause.LOST
             self._remember(errors.lost(server, reason, Reach.NOT_SENT))
             self.move(Trigger.LOST, Ending(cause, describe(reason), reason.loss))
-        # Else we are stopping it: that it goes is no news.
+        # Otherwise we are stopping it, and this end is expected.
 
     def _on_stop(self, message: Stop) -> None:
         actor = self._actor
@@ -153,7 +154,8 @@ class Steps:
             actor.incarnation.hurry()
 
     def _on_gone(self) -> None:
-        """The owner task has ended. It said why before, unless it was cancelled from outside: then say it here."""
+        """The owner task has ended. It said why before, unless it was cancelled from outside; in that case say it
+        here."""
         actor = self._actor
         if actor.life.state is State.CONNECTING:
             self.move(
@@ -173,15 +175,16 @@ class Steps:
     # ---- what others bring about ------------------------------------------------------------------------------------
 
     def connect(self) -> None:
-        """Granted by the supervisor: gate, slot and permit are had. Joins an attempt under way."""
+        """The supervisor grants the start: it has passed the gate and holds slot and permit. Joins an attempt that
+        is already running."""
         if self._actor.life.state is State.IDLE:
             try:
                 self.move(Trigger.CONNECT)
-            except Exception as error:  # here, or it would be the bug of whoever freed the permit
+            except Exception as error:  # caught here, or it would count as a bug of whoever freed the permit
                 self.stop_for_bug(error)
 
     def settle(self) -> None:
-        """It drains, and its last call is over."""
+        """The actor drains, and its last call is over."""
         actor = self._actor
         actor.life, effects = settle(actor.life)
         self._perform(effects)
@@ -194,7 +197,7 @@ class Steps:
         actor.tell(Lost(actor.life.incarnation, reason))
 
     def find_input(self, call: Call, result: dict[str, Any]) -> None:
-        """Its server wants more before it can answer; ends in `CallTable.send_again` or `give_up`."""
+        """The server needs more input before it can answer; ends in `CallTable.send_again` or `give_up`."""
         actor = self._actor
         assert actor.incarnation is not None
         questions = actor.incarnation.questions
@@ -208,9 +211,9 @@ class Steps:
         actor.context.spawn(find)
 
     def abort(self, error: CallError) -> None:
-        """The room has ended under it: whatever is still open fails, at once. Nothing is sent."""
+        """The room has ended under the actor: whatever is still open fails, at once. Nothing is sent."""
         actor = self._actor
-        actor.calls.waiting.fail(error)  # first: a place that is freed is not for them
+        actor.calls.waiting.fail(error)  # first: they must not get a place that is freed below
         endings.fail_all(actor.calls, error)
         actor.waits.tell(error)
 
@@ -227,7 +230,7 @@ class Steps:
         )
 
     def _stop_for(self, bug: Bug) -> None:
-        """Nothing here waits for anything any more, whatever else is broken; the tree is stopped."""
+        """Release everything that waits here, whatever else is broken, and stop the tree."""
         actor = self._actor
         self._remember(bug)
         actor.supervisor.stopped_for_bug(actor, bug)
@@ -236,7 +239,7 @@ class Steps:
             try:
                 self.move(Trigger.STOP, Ending(Cause.BUG, str(bug)))
                 return
-            except Exception as error:  # closing is what is broken
+            except Exception as error:  # closing itself is broken
                 actor.note_bug(error)
         if actor.life.state is State.CLOSED:
             actor.life = Life(incarnation=actor.life.incarnation + 1)
@@ -244,14 +247,14 @@ class Steps:
     # ---- time -------------------------------------------------------------------------------------------------------
 
     def expire(self, now: float) -> None:
-        """It has drained, or idled, for all its time."""
+        """The actor has drained or idled for all its time."""
         if self._actor.life.state is not State.DRAINING:
             self._actor.idling.expire(now)
         elif now >= self.next_deadline(now):
             self.move(Trigger.DEADLINE)
 
     def next_deadline(self, now: float) -> float:
-        """When draining has waited long enough, or idling. An idle time that is over is the pool's affair."""
+        """When the drain time or the idle time ends. Once the idle time is over, the pool decides."""
         actor, life = self._actor, self._actor.life
         if life.state is State.CONNECTED:
             if actor.is_resting and actor.idling.until > now:
@@ -263,7 +266,7 @@ class Steps:
     # ---- moves and their effects ------------------------------------------------------------------------------------
 
     def move(self, trigger: Trigger, ending: Ending | None = None, deadline: float | None = None) -> None:
-        """One step of the lifecycle table, and what follows from it."""
+        """Take one step of the lifecycle table, and perform its effects."""
         actor, before = self._actor, self._actor.life
         actor.life, effects = step(
             before, trigger, ending=ending, deadline=deadline, in_flight=actor.in_flight
@@ -271,7 +274,7 @@ class Steps:
         if actor.life.state is not before.state:
             self._tell_transition(before.state)
         if trigger in (Trigger.FAILED, Trigger.LOST):
-            # Before its calls hear of it: who tries again at once meets the gate as it is now.
+            # Before its calls are told: a caller that tries again at once must see the gate as it is now.
             assert actor.life.ending is not None
             actor.supervisor.failed(actor, actor.life.ending)
         self._perform(effects)
@@ -300,7 +303,7 @@ class Steps:
                     self._announce()
 
     def _announce(self) -> None:
-        """Closed. The supervisor says what follows; calls that may not wait for it fail now."""
+        """The incarnation is closed. The supervisor says what follows; calls that may not wait for it fail now."""
         actor = self._actor
         closed, ending = actor.life.incarnation, actor.life.ending
         assert ending is not None
@@ -310,7 +313,7 @@ class Steps:
             self._tell_transition(State.CLOSED)
         if decision.error is not None:
             actor.calls.waiting.fail(decision.error)
-            # Those who came while it was cleared away wait for the next one, if there is to be one.
+            # Those who came during the clean-up wait for the next incarnation, if there will be one.
             actor.waits.tell(decision.error, up_to=closed if decision.then is Next.CONNECT else math.inf)
         if decision.then is Next.CONNECT or (decision.then is Next.IDLE and actor.is_awaited):
             actor.request_start()
@@ -334,12 +337,12 @@ class Steps:
 
 
 def _reason_of(error: CallError) -> str:
-    """Why, for those who say themselves that a connect failed, and of which server."""
+    """The reason, for readers who already say that a connect failed, and of which server."""
     return error.reason if isinstance(error, ConnectFailed) else str(error)
 
 
 def _cause_of(error: CallError) -> Cause:
-    """What an attempt that ended with this error ends as."""
+    """The ending of an attempt that failed with this error."""
     match error:
         case Bug():
             return Cause.BUG

@@ -1,11 +1,13 @@
-"""The event stream: one ordered sequence that everything observable reads.
+"""The event stream: one ordered sequence of everything observable.
 
-`emit` is a plain function, called with a class of events and its fields; it does no more than it must: the sequence
-number always advances, an event is built only when somebody subscribed to its kind. A subscriber has a bounded buffer;
-one that does not keep up loses the oldest events of its own buffer and is told how many (`Lagged`), it never slows the
-room. A reader is not part of the room either: a callback that raises is taken off, with a note, and the step goes on.
-Whatever reads has its words from here, so here secrets are taken out of them (`hide`): out of the field `words`, for
-all other fields are ours.
+`emit` is a plain function that takes an event class and its fields, and does no more than it must. The sequence
+number always advances; an event is built only when somebody subscribed to its kind. A subscriber has a bounded
+buffer. One that does not keep up loses the oldest events of its own buffer and is told how many (`Lagged`); it
+never slows the room. A reader cannot break the room either: a callback that raises is removed, with a note, and
+the step goes on.
+
+Everything that readers see comes from here, so secrets are removed here (`hide`). Only the field `words` needs
+that: all other fields are ours.
 """
 
 from __future__ import annotations
@@ -42,7 +44,7 @@ class EventStream:
         self.call_readers: Sequence[Subscription] = self._subscribers[Kind.CALL]
 
     def wants(self, kind: Kind) -> bool:
-        """Whether an event of this kind has a reader: spares callers the words for a detail nobody reads."""
+        """Whether an event of this kind has a reader; if not, callers need not make its text."""
         return bool(self._subscribers[kind])
 
     def emit(
@@ -51,7 +53,7 @@ class EventStream:
         *args: P.args,
         **fields: P.kwargs,
     ) -> None:
-        """Tell of an event of the class `make`, with its fields; free text only as the keyword `words`."""
+        """Emit an event of the class `make`, with its fields; free text only as the keyword `words`."""
         self.seq += 1
         readers = self._subscribers[cast("type[Event]", make).kind]
         if not readers:

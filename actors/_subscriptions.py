@@ -1,12 +1,13 @@
-"""Subscriptions: what a server has been asked to tell us, and how it is asked again.
+"""Subscriptions: what a server was asked to report, and how it is asked again.
 
-Which resources are subscribed to, and from which level on it shall log: both belong to the actor and outlive
-incarnations, so the next one is told before anybody notices. Whatever changed while nobody listened is unknown, so each
-such resource is then reported as changed: a needless look is cheaper than a missed one.
+The subscribed resources and the log level belong to the actor and outlive incarnations, so the next incarnation is
+asked at once. Changes while nobody listened are unknown. So each subscribed resource is then reported as changed:
+a needless read is cheaper than a missed change.
 
-The eras ask differently. Until 2025-11-25 there is one request per resource and one for the level. From 2026-07-28 on
-nothing is told without a `subscriptions/listen`, whose answer is the stream itself; one is kept open for all that we
-want to hear, replaced by another when that changes, and opened again, at growing intervals, when the server ends it.
+The eras ask differently. Until 2025-11-25 there is one request per resource and one for the level. From 2026-07-28
+on nothing is reported without a `subscriptions/listen`, whose answer is the stream itself. One is kept open for
+everything that we want to hear. It is replaced by another when that changes, and opened again, at growing
+intervals, when the server ends it.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from ._incarnation import Incarnation
     from ._timers import Timer
 
-_AGAIN: Final = (1.0, 60.0)  # seconds until a stream that ended is asked for again: at first, at most
+_AGAIN: Final = (1.0, 60.0)  # seconds before asking again for a stream that ended: at first, at most
 UPDATED: Final = "notifications/resources/updated"
 _LISTS: Final = {
     "tools": "toolsListChanged",
@@ -38,9 +39,7 @@ _LISTS: Final = {
 class Subscriptions:
     """Of one address."""
 
-    uris: dict[str, int] = attrs.field(
-        factory=dict[str, int]
-    )  # how many subscribe to each, as the server spells it
+    uris: dict[str, int] = attrs.field(factory=dict[str, int])  # subscribers of each, by the server's own URI
 
     def add(self, uri: str) -> bool:
         """True for the first subscriber."""
@@ -56,7 +55,7 @@ class Subscriptions:
 
 
 class _Told(Exchange):
-    """A request of which only a failure is worth a word."""
+    """A request of which only a failure is reported."""
 
     def __init__(self, listening: Listening, method: str, params: Mapping[str, Any]) -> None:
         super().__init__(method, params)
@@ -75,7 +74,7 @@ class _Stream(_Told):
 
 
 class Listening:
-    """One incarnation's ear: tells its server what is subscribed to."""
+    """The subscriptions of one incarnation: tells its server what is subscribed to."""
 
     def __init__(self, incarnation: Incarnation, handshake: Handshake) -> None:
         self._incarnation = incarnation
@@ -88,14 +87,14 @@ class Listening:
         self.is_modern = handshake.protocol_version in MODERN_VERSIONS
 
     def listen(self) -> None:
-        """The server has just been met: hear of changes from here on, and of logs before the first call."""
+        """The server has just been greeted: hear of changes from here on, and of logs before the first call."""
         if self.is_modern:
             self._listen()
         else:
             self.tell_level()
 
     def start(self) -> None:
-        """Its lists are known: tell it the other subscriptions."""
+        """The server's lists are known: send it the other subscriptions."""
         if not self.is_modern:
             for uri in self._actor.subscriptions.uris:
                 self._send("resources/subscribe", {"uri": uri})
@@ -104,12 +103,12 @@ class Listening:
             self.presume_changed()
 
     def refresh(self) -> None:
-        """What is subscribed to has changed. Older servers were told by the request that changed them."""
+        """The subscriptions have changed. Older servers were told by the request that changed them."""
         if self.is_modern:
             self._listen()
 
     def tell_level(self) -> None:
-        """Tell an older server the level; newer ones read it in each request."""
+        """Send an older server the level; newer ones read it in each request."""
         level = self._actor.record.log_level
         if (
             level is None
@@ -130,7 +129,7 @@ class Listening:
         self._incarnation.note(NoteCode.UNREAD, text)
 
     def stream_ended(self, stream: _Stream, error: RpcError | None) -> None:
-        """The server ended the stream. One that does not know streams is left alone."""
+        """The server ended the stream. A server that does not know streams is not asked again."""
         if stream is not self._stream:
             return
         self._stream = None
@@ -149,7 +148,7 @@ class Listening:
         self._incarnation.look_again()
 
     def _listen(self) -> None:
-        """Open a stream for all there is to hear; the one before is closed when the new one is asked for."""
+        """Open a stream for everything to be heard; the previous one is closed once the new one is requested."""
         self.stop()
         before, self._stream = self._stream, None
         wanted = self._wanted()
@@ -167,7 +166,7 @@ class Listening:
         return wanted
 
     def presume_changed(self) -> None:
-        """Nobody listened for a while: each resource that is subscribed to may have changed."""
+        """Nobody listened for a while: each subscribed resource may have changed."""
         for uri in tuple(self._actor.subscriptions.uris):
             self._actor.context.host.heard(self._actor.address, UPDATED, {"uri": uri})
 

@@ -1,12 +1,12 @@
 """One timer for the whole room: a heap of deadlines and one task that sleeps until the earliest.
 
-Every deadline of every actor hangs here, so a thousand idle servers cost no task and no wake-up. The sleeping task is
-not woken when a deadline is added: its sleep is a cancel scope whose own deadline is moved forward. Cancelled timers
-stay in the heap until they come up or outnumber the live ones; then the heap is rebuilt, so memory is bounded by the
-timers that are live.
+All deadlines of all actors are in this heap, so a thousand idle servers cost no task and no wake-up. Adding a
+deadline does not wake the sleeping task: its sleep is a cancel scope whose own deadline is moved to the earlier
+time. Cancelled timers stay in the heap until they come up or outnumber the live ones. Then the heap is rebuilt, so
+memory is bounded by the live timers.
 
-Timers that fall on the same instant fire in the order they were set. A callback is a step: it must not wait, and an
-exception out of it is a bug that is reported to `on_bug` and does not stop the others.
+Timers for the same instant fire in the order they were set. A callback is a step: it must not wait. An exception
+from it is a bug that is reported to `on_bug` and does not stop the others.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class Timers:
         return timer
 
     def forget(self) -> None:
-        """A timer was cancelled; rebuild when the dead outnumber the living."""
+        """A timer was cancelled; rebuild when the cancelled ones outnumber the live ones."""
         self._live -= 1
         dead = len(self._heap) - self._live
         if dead > 64 and dead > self._live:
@@ -85,7 +85,7 @@ class Timers:
         return self._heap[0].when if self._heap else math.inf
 
     def _fire(self) -> None:
-        """Fire what is due now; what a callback sets for this very instant waits for the next round."""
+        """Fire what is due now; timers that a callback sets for this very instant wait for the next round."""
         now, last = self._now(), self._order
         held: list[Timer] = []
         while self._heap and self._heap[0].when <= now:

@@ -1,7 +1,7 @@
-"""A server behind a unix socket: the line protocol of stdio, on one descriptor, with nobody to start or to kill.
+"""A server behind a unix socket: the line protocol of stdio, on one descriptor, with no process to start or kill.
 
-Everything is the line peer's; what is left is to connect, to see the other side go, and to close. The server is
-somebody else's process: stopping is hanging up.
+The line peer does nearly everything. What is left is to connect, to notice that the other side closed, and to
+close. The server is somebody else's process, so stopping only closes the connection.
 """
 
 from __future__ import annotations
@@ -70,8 +70,8 @@ class UnixConnector:
                 return
 
     def _check_whose(self, line: socket.socket, path: str) -> None:
-        """Where anybody may make a socket, as in /tmp, who listens must be us or root: it is told arguments, and its
-        results are believed. A folder that is one user's says itself whose server it is."""
+        """Where anybody may make a socket, as in /tmp, its owner must be us or root, because it receives arguments
+        and its results are trusted. A folder that belongs to one user already says whose server it is."""
         try:
             if os.stat(os.path.dirname(path) or ".").st_mode & stat.S_IWOTH:
                 check_peer(line, or_root=True)
@@ -131,11 +131,11 @@ class UnixConnection:
         return ()
 
     async def stop(self, grace: float) -> None:
-        """Hang up. Idempotent."""
+        """Close the connection. Idempotent."""
         self.kill_now()
 
     def disown(self) -> None:
-        """In a fork: hanging up would hang up for the other process."""
+        """In a fork: closing would close the parent's connection."""
         let_go(self._line.fileno())
 
     def kill_now(self) -> None:

@@ -1,10 +1,11 @@
 """The calls of one address that wait to be sent: for a connection, for a free place, or for the gate.
 
-They lie in the user lane of the actor's mailbox, in order, and outlive incarnations there. `Load` counts them over all
-scopes of the server, and the room counts their bytes; both bounds are checked before a call is accepted, never after.
+They stay in the user lane of the actor's mailbox, in order, and outlive incarnations there. `Load` counts them
+over all scopes of the server, and the room counts their bytes. Both bounds are checked before a call is accepted,
+never after.
 
-Places (calls in flight) belong to the server, over all its scopes. An address that finds none free is listed in
-`Load.held`; the address that has been held back longest gets the next one.
+Places (calls in flight) belong to the server, over all its scopes. An address that finds no free place is listed
+in `Load.held`; the next free place goes to the address that has waited longest.
 """
 
 from __future__ import annotations
@@ -58,7 +59,7 @@ class WaitingCalls:
         )
 
     def add(self, call: Call, *, first: bool = False) -> None:
-        """It waits, behind the others or before them, and wants a connection."""
+        """The call waits, behind the others or before them, and needs a connection."""
         now = self._context.backend.now()
         call.queue_deadline = min(now + self._context.settings.queue_timeout, call.wait_by)
         self._actor.alarm.wake_by(call.queue_deadline)
@@ -71,7 +72,7 @@ class WaitingCalls:
         self._actor.request_start()
 
     def remove(self, call: Call) -> None:
-        """It no longer waits. With the last one, nobody here wants a connection."""
+        """The call no longer waits. With the last one, no call here needs a connection."""
         self.calls.remove(call)
         self._uncount(call)
         if not self.calls:
@@ -84,7 +85,8 @@ class WaitingCalls:
     # ---- sending ----------------------------------------------------------------------------------------------------
 
     def serve(self) -> None:
-        """Send what waits, as far as there are places. What ends meanwhile leaves its place to this same loop."""
+        """Send what waits, as far as there are places. A place that becomes free meanwhile is used by this same
+        loop."""
         if self._serving:
             return
         self._serving = True
@@ -105,14 +107,14 @@ class WaitingCalls:
         return not self._table.record.guarded or self._table.supervisor.may_send(self._actor, self.calls[0])
 
     def hold_back(self) -> None:
-        """All places are taken: be served when one is free, in whatever scope that is."""
+        """All places are taken: wait for the next free one, in whatever scope that is."""
         self._load.held.setdefault(self)
 
     # ---- how long ---------------------------------------------------------------------------------------------------
 
     @property
     def since(self) -> float:
-        """Since when the longest waiting call waits; `inf` when there is none."""
+        """Since when the oldest waiting call has waited; `inf` when there is none."""
         return min(map(self._since, self.calls), default=float("inf"))
 
     def _since(self, call: Call) -> float:
@@ -124,11 +126,11 @@ class WaitingCalls:
         return min((call.queue_deadline for call in self.calls), default=float("inf"))
 
     def expire(self, now: float) -> None:
-        """End those who have waited for all their time."""
+        """End the calls that have waited for all their time."""
         expired = [call for call in self.calls if call.queue_deadline <= now]
         for call in expired:
             if call not in self.calls:
-                continue  # cancelled by the callback of one before it
+                continue  # cancelled by the callback of an earlier one
             what = doing(self._actor)
             self.remove(call)
             waited = self._context.settings.queue_timeout
@@ -137,14 +139,15 @@ class WaitingCalls:
             self._table.call_over()
 
     def refuse(self, error: CallError, since: float) -> None:
-        """End those who have waited since `since` or longer; the others wait on."""
+        """End the calls that have waited since `since` or longer; the others wait on."""
         for call in [call for call in self.calls if self._since(call) <= since]:
             if call in self.calls:
                 self.remove(call)
                 self._table.end(call, error.copy())
 
     def fail(self, error: CallError) -> None:
-        """End those who wait now: what a callback adds meanwhile is a new call, accepted or refused on its own."""
+        """End the calls that wait now. A call that a callback adds meanwhile is new, and accepted or refused on
+        its own."""
         failed = list(self.calls)
         self.calls.clear()
         for call in failed:

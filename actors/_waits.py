@@ -1,8 +1,8 @@
-"""Who waits for an actor to be connected, besides its calls: one list.
+"""The waits for one actor's connection, besides its calls: one list.
 
-Each wait knows since when it waits, whether the connection was asked for by name, and for which incarnation it waits:
-for the present one, or for the next when that one is on its way out already. So one list answers who is told of a
-failed attempt (those who waited for it) and who goes on waiting (those who came after it had failed).
+Each wait knows when it began, whether the connection was requested by name, and for which incarnation it waits:
+the present one, or the next one when the present one is already ending. So one list tells which waits get the
+error of a failed attempt (those for that attempt) and which go on (those begun after the failure).
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ Told = Callable[[CallError | None], None]
 class Wait:
     told: Told  # called once: with None when it is connected, with the error when that fails
     since: float
-    incarnation: int  # the first that it waits for
-    by_name: bool = False  # around its gate, and although it was taken down
+    incarnation: int  # the first incarnation that it waits for
+    by_name: bool = False  # around the gate, and even if the server was taken down
 
 
 class Waits:
-    """All of one actor's, in order of arrival."""
+    """All waits of one actor, in order of arrival."""
 
     __slots__ = ("_waits",)
 
@@ -38,7 +38,7 @@ class Waits:
         return bool(self._waits)
 
     def add(self, told: Told, now: float, life: Life, *, by_name: bool) -> Callable[[], None]:
-        """Returns how to stop waiting. Harmless when it was told already."""
+        """Returns the function that stops the wait. Harmless once the wait is over."""
         is_over = life.state in (State.DRAINING, State.CLOSED)
         wait = Wait(told, now, life.incarnation + is_over, by_name)
         self._waits.append(wait)
@@ -49,30 +49,30 @@ class Waits:
         return stop_waiting
 
     def open(self, life: Life) -> Iterator[Wait]:
-        """Those who may still get what they wait for: not those whose attempt has failed and is cleared away."""
+        """The waits that can still be met: not those whose attempt has failed and is being cleaned up."""
         is_failed = life.ending is not None and life.ending.cause.has(Means.NO_START)
         return (wait for wait in self._waits if not is_failed or wait.incarnation > life.incarnation)
 
     def forget_names(self) -> None:
-        """It was taken down: whoever asked for it by name did so before that."""
+        """The server was taken down: requests by name before that no longer count as by name."""
         for wait in self._waits:
             wait.by_name = False
 
     def since(self, life: Life) -> float:
-        """Since when the first of them waits; `inf` when there is none."""
+        """When the oldest wait began; `inf` when there is none."""
         return min((wait.since for wait in self.open(life)), default=math.inf)
 
     def tell(self, error: CallError | None, *, up_to: float = math.inf) -> None:
-        """Tell those who wait for an incarnation up to this number, and no longer wait for them."""
+        """End the waits for incarnations up to this number, and tell them."""
         self._tell([wait for wait in self._waits if wait.incarnation <= up_to], error)
 
     def tell_early(self, error: CallError, since: float, life: Life) -> None:
-        """Tell those who have waited since `since` or longer."""
+        """Tell the waits that began at `since` or earlier."""
         self._tell([wait for wait in self.open(life) if wait.since <= since], error)
 
     def _tell(self, waits: list[Wait], error: CallError | None) -> None:
         for wait in waits:
-            if self._forget(wait):  # unless one before it ended its wait
+            if self._forget(wait):  # unless an earlier callback ended this wait
                 wait.told(error)
 
     def _forget(self, wait: Wait) -> bool:

@@ -1,9 +1,9 @@
-"""The bounds: how much of what comes from outside is taken, all of them in one table.
+"""The bounds on all input from outside, in one table.
 
-Whatever a server, a client or a file says has a bound in bytes, in items and in depth, checked where it enters and
-before anything is made of it. What is over a bound costs only its sender: an item, a page, an answer, a connection.
-Here stand the numbers and what becomes of what is over; docs/configuration.md shows them as `BOUNDS` says them. A bound
-that a setting changes has its number there, as that setting's default.
+All input from a server, a client or a file has bounds in bytes, in items and in depth. They are checked where the input
+enters, before objects are made of it. Input over a bound costs only its sender: an item, a page, an answer, a
+connection. This module has the numbers, and what happens over each; docs/configuration.md prints `BOUNDS`. When a
+setting changes a bound, the number is that setting's default.
 """
 
 from __future__ import annotations
@@ -75,25 +75,31 @@ class Bound:
 
 BOUNDS: Final = (
     Bound(
-        "one message of a server", "bytes", "its request fails; else it is thrown away", setting="max_line"
+        "one message of a server",
+        "bytes",
+        "its request fails; without a request it is dropped",
+        setting="max_line",
     ),
     Bound(
-        "one long message of a server", "values", "its request fails; else it is thrown away", MESSAGE_VALUES
+        "one long message of a server",
+        "values",
+        "its request fails; without a request it is dropped",
+        MESSAGE_VALUES,
     ),
     Bound(
         "one long message of a server",
         "objects and arrays",
-        "its request fails; else it is thrown away",
+        "its request fails; without a request it is dropped",
         MESSAGE_PARTS,
     ),
-    Bound("a batch (2025-03-26)", "messages", "all of it is junk", BATCH_MESSAGES),
+    Bound("a batch (2025-03-26)", "messages", "the whole batch is junk", BATCH_MESSAGES),
     Bound(
-        "what a server says unasked, after 12,000 lines",
+        "unrequested lines of a server, after the first 12,000",
         "lines a second",
-        "it is read no faster",
+        "they are not read faster",
         UNASKED_LINES,
     ),
-    Bound("nothing but junk from a server", "lines in a row", "it is ended as failed", JUNK_LINES),
+    Bound("only junk from a server", "lines in a row", "its connection ends as failed", JUNK_LINES),
     Bound("replies that a server does not read", "messages", "the next one is dropped", REPLIES),
     Bound("all lists of one server", "bytes", "the rest is left out", setting="max_list_bytes"),
     Bound("all lists of one server", "items", "the rest is left out", setting="max_list_items"),
@@ -110,54 +116,64 @@ BOUNDS: Final = (
     Bound("the head of an HTTP answer, or its trailer", "bytes", "the exchange fails", HTTP_HEAD_BYTES),
     Bound("the head of an HTTP answer, or its trailer", "lines", "the exchange fails", HTTP_HEAD_LINES),
     Bound("interim answers (1xx) before an HTTP answer", "answers", "the exchange fails", HTTP_INTERIM),
-    Bound("redirects of one HTTP request, to the same origin", "redirects", "it fails", HTTP_REDIRECTS),
     Bound(
-        "an HTTP body that is no answer: a refusal, a login's",
+        "redirects of one HTTP request, to the same origin", "redirects", "the request fails", HTTP_REDIRECTS
+    ),
+    Bound(
+        "an HTTP body other than an answer: a refusal, a login",
         "bytes",
-        "its rest is not read",
+        "the rest is not read",
         HTTP_ASIDE_BYTES,
     ),
-    Bound("how much a packed event stream grows", "times", "the exchange fails", HTTP_PACKED),
+    Bound("growth of a compressed event stream", "times", "the exchange fails", HTTP_PACKED),
     Bound("cookies of one HTTP server", "cookies", "the next one is not kept", HTTP_COOKIES),
     Bound("cookies of one HTTP answer", "cookies", "none of them is kept", HTTP_COOKIES_AT_ONCE),
     Bound("cookies of one HTTP answer", "characters", "none of them is kept", HTTP_COOKIE_CHARACTERS),
     Bound("the id of an event", "bytes", "it is not kept", EVENT_ID_BYTES),
-    Bound("a line of an event that is no data", "bytes", "its rest is not kept", EVENT_LINE_BYTES),
+    Bound("a line of an event other than data", "bytes", "the rest is not kept", EVENT_LINE_BYTES),
     Bound("the id of an HTTP session", "characters", "it does not connect", SESSION_ID_CHARACTERS),
-    Bound("the endpoint that an older event stream names", "characters", "it is cut", HTTP_PLACE_CHARACTERS),
-    Bound("what is missing from a server's lists, in words", "sentences", "the rest is not said", PROBLEMS),
-    Bound("what of a server's lists clients would refuse", "items", "the rest is counted", FAULTS),
+    Bound("the endpoint named by an older event stream", "characters", "it is cut", HTTP_PLACE_CHARACTERS),
     Bound(
-        "why a server refuses to be greeted or to list, in its words",
+        "reports of what is missing from a server's lists", "sentences", "the rest is not reported", PROBLEMS
+    ),
+    Bound("listed items of a server that clients would refuse", "items", "the rest is only counted", FAULTS),
+    Bound(
+        "a server's own reason for refusing its greeting or a list",
         "characters",
         "it is cut",
         REASON_CHARACTERS,
     ),
     Bound(
-        "questions of a server to its client that are open",
+        "open questions of a server to its client",
         "questions",
         "the next one is refused",
         OPEN_QUESTIONS,
     ),
     Bound(
-        "events that a reader of them is behind",
+        "events that a reader has not read yet",
         "events",
-        "it loses the oldest, and is told so",
+        "it loses the oldest, and is told how many",
         EVENTS_BEHIND,
     ),
-    Bound("resources that results link to, one client", "links", "the oldest are forgotten", LINKS),
+    Bound("resources that results link to, for one client", "links", "the oldest are forgotten", LINKS),
     Bound("resources that one result links to", "links", "the rest is not remembered", LINKS_AT_ONCE),
     Bound("values of one completion", "values", "the rest is left out", COMPLETIONS),
-    Bound("the catalogue's file", "bytes", "the oldest entries go", CACHE_BYTES),
-    Bound("a server's stderr that is kept", "bytes", "the oldest goes", setting="stderr_ring"),
+    Bound("the catalogue's file", "bytes", "the oldest entries are removed", CACHE_BYTES),
+    Bound("kept stderr of a server", "bytes", "the oldest is dropped", setting="stderr_ring"),
     Bound(
-        "calls of one server sent and not answered", "calls", "the next one waits", setting="max_in_flight"
+        "calls of one server that are sent but not answered",
+        "calls",
+        "the next one waits",
+        setting="max_in_flight",
     ),
     Bound(
-        "calls of one server accepted and not sent", "calls", "the next one is refused", setting="max_queued"
+        "calls of one server that are accepted but not sent",
+        "calls",
+        "the next one is refused",
+        setting="max_queued",
     ),
     Bound(
-        "parameters of all calls accepted and not sent",
+        "parameters of all calls that are accepted but not sent",
         "bytes",
         "the next one is refused",
         setting="max_queued_bytes",
@@ -165,19 +181,19 @@ BOUNDS: Final = (
     Bound(
         "one kind of oddity of a server, in the log",
         "lines",
-        "it is counted, and the count is said",
+        "it is only counted, and the count is logged",
         NOTES_IN_FULL,
     ),
     Bound(
         "an answer of the `mcp` tool",
         "bytes",
-        "it is cut, and kept whole in a file",
+        "it is cut; a file keeps all of it",
         setting="output_max_bytes",
     ),
     Bound(
         "an answer of the `mcp` tool",
         "lines",
-        "it is cut, and kept whole in a file",
+        "it is cut; a file keeps all of it",
         setting="output_max_lines",
     ),
 )

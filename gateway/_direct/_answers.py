@@ -1,12 +1,13 @@
-"""How the end of a call is told to the client of the direct door.
+"""How a call ends for the client of the direct door.
 
-* A result goes on as the bytes the server sent, unless clients could not read it (`_readable`).
-* A JSON-RPC error of the server goes on as that, with its code, message and data; both say whose it is.
-* A refusal of ours, or a failure of the server, is no answer of the server. For a tool it is a result with `isError`,
-  because that is what clients show to a model, which can then do something else; `_meta` says the same to programs. For
-  everything else, which a program asked for, it is a JSON-RPC error with the same in `data`.
-* So is the call of a tool that nobody has, or that more than one has: a model that mistakes a name can mend it. A
-  prompt or resource that nobody has is -32602.
+* A result is passed on as the bytes the server sent, unless clients could not read it (`_readable`).
+* A JSON-RPC error of the server is passed on with its code, message and data. Message and data name the
+  server.
+* A refusal of ours, or a failure of the server, is no answer of the server. For a tool it becomes a result with
+  `isError`: clients show that to a model, which can then do something else. `_meta` says the same to programs.
+  Everything else was requested by a program, so it gets a JSON-RPC error with the same in `data`.
+* A call of a tool that no server has, or more than one, is treated in the same way: a model can correct a wrong
+  name. A prompt or resource that no server has is -32602.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from ._readable import readable
 
 
 def end(job: Job, call: WholeCall) -> None:
-    """End `job` as its call ended. A call that was cancelled has nobody to tell."""
+    """End `job` as its call ended. A cancelled call has nobody to tell."""
     if call.result is not None:
         result = readable(job.method, job.params, call.result)
         job.answer_raw(result, modern=call.protocol_version in rpc.MODERN_VERSIONS)
@@ -45,7 +46,7 @@ def fail(job: Job, error: CallError) -> None:
 
 
 def refuse(job: Job, error: GreenroomError) -> None:
-    """End `job` with whatever kept it from being sent."""
+    """End `job` with the error that kept it from being sent."""
     if isinstance(error, CallError) and not isinstance(error, UsageError):
         fail(job, error)
     elif job.method == "tools/call":

@@ -1,7 +1,8 @@
-"""One request at the direct door, once it is known which server it is for: sent, and ended by callback.
+"""One request at the direct door, once its server is known: it is sent, and ends by callback.
 
-The parameters stay the bytes the client wrote, but for the name. A request of 2026-07-28 may end by asking for input:
-the state that its client brings back is the server's own, signed, so that it reaches that server and no other.
+The parameters stay the bytes the client wrote, except for the name. A request of 2026-07-28 may end by asking for
+input. The state that its client brings back is the server's own, signed, so that it reaches that server and no
+other.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ class DirectCalls:
         self._levels: dict[str, str] = {}  # what older servers were told for a newer client
 
     def start_tool(self, job: Job, target: Target) -> None:
-        """The short way, for a call that says nothing but the name and the arguments. Raises what refuses it."""
+        """The short way, for a call with only a name and arguments. Raises the error that refuses it."""
         if target.needs_task:
             raise TaskNeeded.of(target.name, target.server)
         plain = job.plain
@@ -59,7 +60,7 @@ class DirectCalls:
         job.follow(call)
 
     def start(self, job: Job, server: str, key: str, own: Any, target: Target | None = None) -> None:
-        """Send the client's parameters with the server's `own` spelling under `key`. Raises what refuses it."""
+        """Send the client's parameters with the server's `own` name under `key`. Raises the error that refuses it."""
         params: dict[str, Any] = {**job.params, key: own}
         params.pop("task", None)  # tasks are not declared here, so it means nothing (2025-11-25, tasks)
         if job.meta is not None:
@@ -103,7 +104,7 @@ class DirectCalls:
         answers.end(job, call)
 
     def _own_meta(self, job: Job, server: str) -> Mapping[str, Any]:
-        """What the client says beyond who it is. An older server is told the level the older way."""
+        """What the client says besides who it is. An older server is told the level the older way."""
         assert job.meta is not None
         level = job.meta.get(rpc.LOG_LEVEL_KEY)
         if (
@@ -159,7 +160,7 @@ class DirectCalls:
 
 
 def _asked_by(server: str, parts: Mapping[str, Any]) -> dict[str, Any]:
-    """The questions that a server of 2026-07-28 asks with its result, each with the server's name."""
+    """The questions in a result of a server of 2026-07-28, each with the server's name."""
     requests = rpc.read_value(parts.get(_REQUESTS))
     if not isinstance(requests, dict):
         return {}

@@ -1,10 +1,11 @@
 """One client of the direct door: which resources it watches, and which streams it keeps open.
 
-An older client subscribes by requests and gets plain notifications; a newer one keeps a `subscriptions/listen` open,
-and its notifications carry that request's id. Either way each subscription is one at the server, under the server's own
-URI, and the client is told the URI that it used.
+An older client subscribes by requests and gets plain notifications. A newer client keeps a `subscriptions/listen`
+open, and its notifications carry that request's id. Either way each subscription is one at the server, under the
+server's own URI, and the client sees the URI that it used.
 
-It also decides where a URI is read, because that depends on which server gave it to this client (`_links`).
+This module also decides which server a URI is read from, because that depends on which server gave it to this
+client (`_links`).
 """
 
 from __future__ import annotations
@@ -54,7 +55,8 @@ class DirectClient:
         self.links = Links()
 
     def locate(self, uri: str) -> Place:
-        """Where `uri` is read: where it is listed, else at whoever gave it to this client, else where it fits.
+        """Where `uri` is read: from the server that lists it, else from the one that gave it to this client, else
+        from one whose template matches.
 
         Raises `UnknownResource`, `AmbiguousTool`.
         """
@@ -75,7 +77,7 @@ class DirectClient:
                 self._client.tell(method, {"_meta": stream.meta})
 
     def tell_update(self, server: str, params: Mapping[str, Any]) -> None:
-        """A resource of `server` has changed: told to whoever watches it, or what it is part of."""
+        """A resource of `server` has changed: tell the client if it watches it, or what it is part of."""
         uri = params.get("uri")
         if not isinstance(uri, str):
             return
@@ -112,7 +114,7 @@ class DirectClient:
         job.answer({})
 
     async def listen(self, job: Job, wanted: Mapping[str, Any]) -> None:
-        """Keep a stream open until the client ends it. What cannot be watched is left out of what is acknowledged."""
+        """Keep a stream open until the client ends it. What cannot be watched is left out of the acknowledgement."""
         meta = {_ID: rpc.read_value(msgspec.Raw(job.key))}
         flags = frozenset(flag for flag in _FLAGS.values() if wanted.get(flag) is True)
         uris: Any = wanted.get("resourceSubscriptions")
@@ -140,7 +142,7 @@ class DirectClient:
             place = self.locate(str(uri))
             await self._room.watch_resource(place)
         except GreenroomError:
-            return  # what is acknowledged says so
+            return  # the acknowledgement says so
         places.append(attrs.evolve(place, uri=str(uri)))
 
     def leave(self) -> None:
@@ -157,7 +159,7 @@ class DirectClients(dict["Client", DirectClient]):
         self._room = room
 
     def of(self, client: Client) -> DirectClient:
-        """It may ask for something before it has introduced itself."""
+        """A client may ask for something before it has introduced itself."""
         if client not in self:
             self[client] = DirectClient(self._room, client)
         return self[client]
@@ -172,7 +174,7 @@ class DirectClients(dict["Client", DirectClient]):
 
     def learn_links(self, client: Client, server: str, result: bytes) -> None:
         direct_client = self.get(client)
-        if direct_client is not None:  # else it has left
+        if direct_client is not None:  # otherwise it has left
             direct_client.links.learn(server, result)
 
 
@@ -183,7 +185,7 @@ def _covers(place: Place, server: str, uri: str) -> bool:
 
 
 def _under(place: Place, params: Mapping[str, Any]) -> dict[str, Any]:
-    """The update under the URI the client knows; what is a part of the resource keeps its own."""
+    """The update under the URI the client knows; a part of the resource keeps its own URI."""
     told = {key: value for key, value in params.items() if key != "_meta"}
     if params["uri"] == place.original:
         told["uri"] = place.uri

@@ -1,9 +1,9 @@
-"""The direct door's exposure: each request, under its server's own name for the thing, on its way to that server.
+"""The direct door's exposure: it sends each request to its server, under the server's own name for the item.
 
-The short way: a name that is listed is a dict look-up; the parameters stay bytes but for that name; the call is
-started in the step that read the request and ends by callback (`_calls`); its result is spliced into the answer. No
-task, no decoding. The long way, in a task, is for what has to wait for more than a call: a name the catalogue does not
-have yet, whose prefix says which server may; watching a resource; completion.
+The short way is for a listed name. Finding it is a dict look-up, and the parameters stay bytes except for that
+name. The call starts in the step that read the request and ends by callback (`_calls`), and its result is spliced
+into the answer: no task, no decoding. The long way, in a task, is for requests that must wait for more than a
+call: a name that the catalogue does not have yet but whose prefix names a server; watching a resource; completion.
 """
 
 from __future__ import annotations
@@ -82,11 +82,11 @@ class Direct:
         return self._room.config.settings.first_list_timeout if self._room.is_learning else 0.0
 
     async def settle(self) -> None:
-        """Many clients list only once, and never see what a later `list_changed` announces."""
+        """Many clients list only once, and do not react when a later `list_changed` announces changes."""
         await self._room.catalogued()
 
     async def watch(self, *, task_status: anyio.abc.TaskStatus[None]) -> None:
-        """Announce what has really changed, once, when it is in the index."""
+        """Announce each real change once, when it is in the index."""
         async with self._room.events([Kind.CATALOGUE]) as events:
             task_status.started()
             async for _ in events:
@@ -131,7 +131,7 @@ class Direct:
             self._calls.start_tool(job, target)
 
     def _call_unlisted(self, name: str, job: Job) -> None:
-        """Spelled otherwise, not known yet, or not there."""
+        """The name is spelled otherwise, not known yet, or does not exist."""
         found = self._room.index.resolve(name)
         if isinstance(found, Ambiguous):
             raise AmbiguousTool(name, found.candidates)

@@ -1,10 +1,11 @@
-"""Which server gave a client which URI.
+"""Remembers which server gave a client which URI.
 
-Servers point to resources that they never list: a link in a tool's result, an embedded resource, a part of what was
-read, an update. No list and no template says whose it is, so whoever gave it is remembered, for that client. A resource
-that a server lists is read there, whoever else links to it. When two servers give the same URI, the later one counts,
-because the client saw that one last. Our qualified spelling names its server, so no other server can claim it. Bounded:
-the oldest entries go first.
+Servers point to resources that they never list: by a link in a tool's result, an embedded resource, a part of what
+was read, or an update. No list and no template says which server has such a resource. So the server that gave the
+URI is remembered, for that client. A resource that a server lists is read from that server, whichever other server
+links to it. When two servers give the same URI, the later one counts, because the client saw that one last. Our
+qualified spelling names its server, so no other server can claim it. The memory is bounded: the oldest entries are
+dropped first.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ class Links:
         self._givers: OrderedDict[str, str] = OrderedDict()
 
     def learn(self, server: str, result: bytes) -> None:
-        """Remember what a result of `server` points to. One that is shaped otherwise points to nothing."""
+        """Remember the URIs in a result of `server`. A result of another shape has none."""
         try:
             found = _result.decode(result)
         except (msgspec.MsgspecError, ValueError, RecursionError):

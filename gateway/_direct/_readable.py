@@ -1,8 +1,9 @@
-"""Results that strict clients refuse, made readable where nothing is lost by it.
+"""Makes results readable that strict clients refuse, where nothing is lost by it.
 
-A tool's result without `content` (servers that answer with structured content only), contents without the URI they were
-asked by, more completions than the protocol allows: the SDKs raise on these, and the answer is lost. All others pass as
-the bytes they are; for a tool's that is one look at the bytes.
+These are: a tool's result without `content` (from servers that answer with structured content only), contents
+without the URI they were requested by, and more completions than the protocol allows. The SDKs raise on these, and
+the answer is lost. All other results pass as the bytes they are; for a tool's result that takes one look at the
+bytes.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ LIST: Final = (
     b"[{",
     b"[]",
     b" [",
-)  # what stands behind it in nearly every result of a tool; such a one passes
+)  # what follows it in nearly every result of a tool; such a result passes
 
 
 def readable_tool(result: bytes) -> bytes:

@@ -1,13 +1,15 @@
 """What the direct door lists: every server's own objects, under the names of the index, sorted.
 
-It comes from the catalogue, so listing starts nothing. Only the name (a prompt's too, a resource's URI) is replaced,
-and only where it is not the server's own; but what clients would refuse is listed as they can read it, or left out, for
-they refuse the whole list with it (`protocol._fit`). Resources are listed as resources, not as the tools they are
-elsewhere.
-`directTools` chooses tools server by server; what is not chosen is not there at all, also for whoever knows its name.
+The lists come from the catalogue, so listing starts nothing. Only the name (also of a prompt; of a resource, the
+URI) is replaced, and only where it differs from the server's own. An item that clients would refuse is listed in a
+form they can read, or left out, because they would refuse the whole list with it (`protocol._fit`). Resources are
+listed as resources here; elsewhere they are tools.
 
-What was made of an index is kept until there is another one. A change counts when the text of a list changes, not when
-somebody says so: `changing` compares digests. With thousands of tools both are work in slices, so that nobody waits.
+`directTools` chooses tools server by server. A tool that is not chosen does not exist here, even for a client that
+knows its name.
+
+The lists of an index are kept until there is a new index. Only a changed text of a list counts as a change:
+`changing` compares digests. With thousands of tools both are work in slices, so that nobody waits.
 """
 
 from __future__ import annotations
@@ -56,7 +58,7 @@ class Shown:
         self._made: _Made | None = None
         self._digests: dict[str, bytes] = {}
         self._index: Index | None = None
-        self._found: dict[str, Target] = {}  # in that index: tools that were asked for, and are shown
+        self._found: dict[str, Target] = {}  # tools of this index that were called, and are shown
         finish(self.changing())
 
     def listing(self, method: str, *, modern: bool) -> Mapping[str, Any] | None:
@@ -75,11 +77,11 @@ class Shown:
             target = index.get(name)
             if target is None or not index.is_direct(target):
                 return None
-            self._found[name] = target  # whether it is chosen is asked once, not at each call
+            self._found[name] = target  # whether it is chosen is looked up once, not at each call
         return target
 
     def changing(self) -> Slices[list[str]]:
-        """The notifications that are due since this was asked last; found in slices."""
+        """The notifications that became due since the last look; found in slices."""
         before, self._digests = self._digests, (yield from self._digesting())
         changed = {method for method, digest in self._digests.items() if before.get(method) != digest}
         return [change for change, lists in CHANGES.items() if not changed.isdisjoint(lists)]
@@ -131,7 +133,7 @@ def _named(index: Index, target: Target) -> Mapping[str, Any] | None:
 
 
 def _placed(index: Index, kind: str, key: str, place: Place) -> Mapping[str, Any] | None:
-    """A URI without a scheme is none for some clients: it is shown in the spelling that names its server."""
+    """Some clients accept no URI without a scheme: it is shown in the spelling that names its server."""
     record = index.as_listed(kind, place.server, place.original, place.record)
     uri = (
         place.uri
@@ -147,7 +149,7 @@ def _under(record: Mapping[str, Any], key: str, name: str) -> Mapping[str, Any]:
 
 
 def _before_2026(tool: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Until 2025-11-25 an output is an object, or has no schema."""
+    """Until 2025-11-25 an output schema describes an object, or there is none."""
     output = tool.get("outputSchema")
     if output is None or output.get("type") == "object":
         return tool

@@ -1,8 +1,8 @@
-"""What the `mcp` tool answers with: content blocks for the model, and `details` for a program.
+"""The answer of the `mcp` tool: content blocks for the model, and `details` for a program.
 
 An answer is always a result, never a JSON-RPC error: a model can read a result and go on. It has no
-`structuredContent`, which clients would show in place of the content; the details stand in `_meta`. Whatever did not do
-what was asked has `details.error`, and with it `isError`.
+`structuredContent`, because clients would show that in place of the content; the details are in `_meta`. If the
+request was not carried out, `details.error` is set, and `isError` with it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ DETAILS_LIMIT: Final = 51_200  # bytes
 
 
 def size_of(value: Any) -> int:
-    """The bytes of `value` as JSON; what cannot be written has more than fit anywhere."""
+    """The bytes of `value` as JSON; for a value that cannot be encoded, more than fits anywhere."""
     try:
         return len(msgspec.json.encode(value))
     except (OverflowError, RecursionError, TypeError, UnicodeError):

@@ -1,4 +1,4 @@
-"""The `mcp` tool asked from a program of ours: a request in, its result out, nothing of a client between."""
+"""The `mcp` tool for our own programs: a request in, its result out, with no client in between."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class _Once:
 
 
 async def ask(tool: McpTool, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The result of one request to `tool`, as a client would get it. Cancelling cancels what was asked for.
+    """The result of one request to `tool`, as a client would get it. Cancelling this cancels the request.
 
     Raises `Bug` for an error of our own.
     """

@@ -1,15 +1,15 @@
 """The `mcp` tool as a client sees it: its definition, and what a request to it means.
 
-The definition is a constant. It names no servers and carries no counts, so it costs the same context (under 250
+The definition is a constant. It names no servers and carries no counts. So it costs the same context (under 250
 tokens) for one server or for a thousand, never changes while a client holds it, and needs no `list_changed`.
 
-A request's mode is decided by which parameters are there, the strongest first: tool, connect, describe, instructions,
-search, server, and status when there is none. Models like to fill in every parameter they are offered, so an empty
-string counts as absent; only `search` may be empty, where it means "everything of this server". Lists come in pages,
-however much is asked for.
+The parameters of a request decide its mode, the strongest first: tool, connect, describe, instructions, search,
+server, and status when there is none. Models like to fill in every parameter they are offered, so an empty string
+counts as absent. Only `search` may be empty; it then means "everything of this server". Lists come in pages,
+however many entries are requested.
 
-`args` is declared an object because several clients refuse a list of types in a schema, and refuse every other tool
-with it; a JSON string is taken all the same.
+`args` is declared an object, because several clients refuse a list of types in a schema, and every other tool with
+it. A JSON string is accepted all the same.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ def parse_request(arguments: Mapping[str, Any]) -> Request:
     Raises `UsageError` (code `invalid_args`) naming the parameter that is wrong and what was expected.
     """
     mode, subject = _mode_of(arguments)
-    if mode is Mode.CALL:  # the hot path: nothing else of the request matters to a call
+    if mode is Mode.CALL:  # the hot path: no other parameter matters to a call
         return Request(mode, subject, _text(arguments, "server"), parse_args(arguments.get("args")))
     if mode is Mode.STATUS and arguments.get("args"):
         raise _invalid(

@@ -1,7 +1,7 @@
-"""The next step, in the words of whoever reads it.
+"""The next step, in words for its reader.
 
-The same answers are read by a model, which can call `mcp(...)`, and by a person at a shell, who can type `greenroom …`.
-The facts are the same; only these sentences differ.
+The same answers are read by a model, which can call `mcp(...)`, and by a person at a shell, who can type
+`greenroom …`. The facts are the same; only these sentences differ.
 """
 
 from __future__ import annotations

@@ -1,14 +1,14 @@
-"""From what a server answered to what the model reads.
+"""Turns a server's answer into what the model reads.
 
-The content is transformed (`protocol/shown`), images pass untouched, text beyond the guard is cut and kept in a file.
-What the server said in `structuredContent` is among the blocks, unless its text says the same. For programs, that and
-the server's `_meta` go along in `details.mcpResult` as they were; the content does not, or every answer would be sent
-twice. A `mcpResult` over 16 KiB is left out and says so.
+The content is transformed (`protocol/shown`), images pass unchanged, and text beyond the output guard is cut and
+kept in a file. The server's `structuredContent` is added as a block, unless the text says the same. For programs,
+it and the server's `_meta` are in `details.mcpResult` unchanged. The content is not, or every answer would be sent
+twice. A `mcpResult` over 16 KiB is left out, and the details say so.
 
-What we say ourselves (a list, a description, a refusal) is held to the same bounds.
+Our own texts (a list, a description, a refusal) have the same bounds.
 
-`Outcome` is the pure half. Only an outcome with something to spill needs a thread; the others are answered in the step
-that read them.
+`Outcome` is the pure half. Only an outcome whose text must be saved needs a thread; every other is answered in the
+step that read it.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ _ELSEWHERE: Final = frozenset({"content", "contents", "resultType", "ttlMs", "ca
 
 @attrs.frozen(eq=False)
 class Outcome:
-    """A call's answer but for the path of the file its long text goes to."""
+    """A call's answer, except for the path of the file with its long text."""
 
     guarded: Guarded
     details: Mapping[str, Any]
 
     @classmethod
     def of(cls, answer: Answer, *, max_bytes: int, max_lines: int) -> Outcome:
-        """What becomes of an answer of our own."""
+        """The outcome for an answer of our own."""
         slim = answer.slim()
         return cls(
             guard([dict(block) for block in slim.content], max_bytes=max_bytes, max_lines=max_lines),
@@ -68,7 +68,7 @@ class Outcome:
 def outcome_of(
     server: str, target: Target | None, result: Mapping[str, Any], *, max_bytes: int, max_lines: int
 ) -> Outcome:
-    """What becomes of a result. `max_bytes`, `max_lines`: the output guard; 0 = off."""
+    """The outcome for a result. `max_bytes`, `max_lines`: the output guard; 0 = off."""
     details = _details_of(server, target, result)
     return Outcome(shown(result, target, max_bytes=max_bytes, max_lines=max_lines), details)
 
@@ -76,7 +76,7 @@ def outcome_of(
 def outcome_of_large(
     server: str, target: Target | None, raw: bytes, *, max_bytes: int, max_lines: int
 ) -> Slices[Outcome | None]:
-    """The same of a large result as it came, in slices. None: the server's answer is no result object."""
+    """The same for a large raw result, in slices. None: the server's answer is no result object."""
     try:
         result = yield from decoding_result(raw)
     except WireFault:
@@ -84,7 +84,7 @@ def outcome_of_large(
     yield
     outcome = yield from making_outcome(server, target, result, max_bytes=max_bytes, max_lines=max_lines)
     if outcome.spill_text is not None:
-        for key in ("content", "contents"):  # of these the answer has text of its own, and whole images
+        for key in ("content", "contents"):  # the answer has its own text and whole images for these
             blocks = result.pop(key, None)
             while isinstance(blocks, list) and blocks:
                 del blocks[-1_000:]

@@ -1,7 +1,7 @@
-"""How much of a long list one answer holds: as many entries as were asked for, and as fit the output guard's bounds.
+"""How much of a long list one answer holds: at most the requested entries, within the output guard's bounds.
 
-What is left is asked for by `offset`, so nothing is cut in the middle and no file is needed. An entry too long for any
-page is cut by itself: a list is for finding things, and describing one shows all of it.
+`offset` requests the rest, so nothing is cut in the middle and no file is needed. An entry that is too long for
+any page is cut by itself: a list is for finding things, and describing one shows all of it.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Final
 
 import attrs
 
-_AROUND: Final = 1_024  # bytes kept free for what stands above and below a list
+_AROUND: Final = 1_024  # bytes kept free for the text above and below a list
 _LINES_AROUND: Final = 16
 _CUT: Final = "… (cut here; describe it for the rest)"
 

@@ -1,9 +1,9 @@
-"""Where the text goes that was too long for an answer: one private file each, kept for a while and then removed.
+"""Files for text that was too long for an answer: one private file each, kept for a while and then removed.
 
-The directory is the user's own (0700) under the cache directory, so the files outlive the gateway that wrote them: an
-agent may come back to one after a restart. One that is another user's, or that others may write to, is not used. What
-bounds the files is age (24 h) and the sum of their sizes (100 MiB, oldest go first), enforced whenever one is written;
-there is no timer. Synchronous: writing megabytes is work for a thread.
+The directory is the user's own (0700) under the cache directory. So the files outlive the gateway that wrote them:
+an agent may come back to one after a restart. A directory that belongs to another user, or that others may write
+to, is not used. The files are bounded by age (24 h) and by the sum of their sizes (100 MiB; the oldest are removed
+first). Each write enforces both; there is no timer. Synchronous: writing megabytes is work for a thread.
 """
 
 from __future__ import annotations
@@ -45,13 +45,15 @@ class Spill:
         path = self.directory / f"output-{secrets.token_hex(8)}.txt"
         descriptor = open_own(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
         with open(descriptor, "wb") as file:
-            for start in range(0, len(text), _AT_ONCE):  # encoding lets no other thread go on
+            for start in range(
+                0, len(text), _AT_ONCE
+            ):  # in pieces: no other thread runs while a piece is encoded
                 file.write(text[start : start + _AT_ONCE].encode("utf-8", "replace"))
         self._prune(keep=path)
         return path
 
     def _prune(self, keep: Path) -> None:
-        """Newest first: whatever is too old, or no longer fits, goes. That others have removed files meanwhile is no
+        """Newest first: remove what is too old or no longer fits. Others may remove files meanwhile; that is no
         error."""
         room, oldest = self.max_total, self.clock() - self.max_age
         for path, stamp, size in sorted(self._files(), key=lambda file: (file[0] != keep, -file[1])):

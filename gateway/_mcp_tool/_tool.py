@@ -1,11 +1,12 @@
 """The `mcp` tool at work: each request is read, answered from what is known, or carried out.
 
-What only looks (status, list, search, describe, instructions) is a `CatalogueReader`'s. It is work in slices, and
-answered in the step that read the request when one slice does it; with thousands of tools the rest is a task's, and
-everybody else has a turn between two slices. Calling and connecting need a `Room`: a name the index knows goes straight
-to `start_call`, without a task; only a name it does not know, whose server may yet turn out to have it, is worth one.
+`CatalogueReader` handles the modes that only look (status, list, search, describe, instructions). They are work in
+slices. A request that needs only one slice is answered in the step that read it. With thousands of tools a task
+does the rest, and everybody else gets a turn between two slices. Calling and connecting need a `Room`. A name the
+index knows goes straight to `start_call`, without a task. Only a name it does not know, but which a server may
+still turn out to have, needs a task.
 
-Whatever is answered is held to the output guard, and what it cuts is kept in a file.
+Every answer is held to the output guard, and what that cuts is kept in a file.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ from ._spill import Spill
 
 
 class McpTool:
-    """The tool itself. `begin` takes a job and sees to it that it is answered."""
+    """The tool itself. `begin` takes a job and makes sure that it is answered."""
 
     def __init__(
         self,
@@ -75,7 +76,7 @@ class McpTool:
             self._reply_in_turns(self._reader.answering(request), job)
 
     def refuse(self, name: str, job: Job) -> None:
-        """Answer a call of some other tool than this one."""
+        """Answer a call of another tool than this one."""
         self._reply(refusals.other_tool(name), job)
 
     # ---- connect -------------------------------------------------------------------------------------------------
@@ -109,7 +110,7 @@ class McpTool:
             self._reply_in_turns(self._call_as_said(request, job), job)
 
     def _call_as_said(self, request: Request, job: Job) -> Slices[Answer | None]:
-        """A name that is not exposed as it is said, in slices. None: it is being called after all."""
+        """Handle a name that is not exposed in this spelling, in slices. None: it is being called after all."""
         index = self._room.index
         yield from index.preparing_names()
         found = index.resolve(request.subject, request.server)
@@ -139,7 +140,7 @@ class McpTool:
                 job.concluded_by(self._ended, target, request, job),
                 on_progress=on_progress,
             )
-        except UsageError as error:  # a reload has just removed the server, and the index is about to follow
+        except UsageError as error:  # a reload has just removed the server, and the index will follow
             self._reply_in_turns(self._refused(error, request), job)
         except CallError as error:
             self._reply(refusals.failed_call(error, target), job)
@@ -147,7 +148,7 @@ class McpTool:
             job.follow(call)
 
     def _start_errand(self, target: Target, request: Request, job: Job) -> None:
-        """For a client that is asked by ending its request: the call may outlive this job."""
+        """For a client that gets questions as the end of its request: the call may outlive this job."""
         suspendable = SuspendableCall(
             self._suspended, job, target.server, partial(self._ended, target, request)
         )
@@ -178,7 +179,7 @@ class McpTool:
             self._conclude(target.server, target, result, job)
 
     async def _conclude_large(self, target: Target, raw: bytes, job: Job) -> None:
-        """The same for a result that takes a while to look at."""
+        """The same for a result that takes long to decode."""
         settings = self._room.config.settings
         outcome = await in_turns(
             outcome_of_large(
@@ -199,7 +200,7 @@ class McpTool:
         self._reply(refusals.failed_call(error, target), job)
 
     def _failed(self, error: CallError, target: Target, request: Request) -> Slices[Answer]:
-        """A tool that was known from the cache may be gone now that the server has been asked again."""
+        """A tool known from the cache may be gone now that the server has been asked again."""
         if error.reach is not Reach.SENT:
             found = yield from self._resolving_again(request)
             if isinstance(found, Missing):
@@ -208,7 +209,7 @@ class McpTool:
         return refusals.failed_call(error, target)
 
     async def _call_unknown(self, request: Request, job: Job) -> None:
-        """The long way: a name the index lacks. The room connects whoever may have it, and asks again."""
+        """The long way: a name the index lacks. The room connects the server that may have it, and looks again."""
         on_progress = job.progress if job.wants_progress else None
         try:
             result = await self._room.call(
@@ -284,7 +285,7 @@ class McpTool:
         self._reply(await in_turns(work), job)
 
     def _reply(self, answer: Answer | None, job: Job) -> None:
-        """Answer in our own words, within the bounds. None: somebody else answers."""
+        """Answer in our own words, within the bounds. None: the job is answered elsewhere."""
         if answer is not None:
             bounds = self._reader.bounds
             self._end(Outcome.of(answer, max_bytes=bounds.max_bytes, max_lines=bounds.max_lines), job)

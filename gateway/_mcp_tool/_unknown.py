@@ -1,6 +1,6 @@
-"""Servers that nothing is known of yet, in words: named wherever what is known is looked at, with what they wait for.
+"""Servers that nothing is known of yet, in words: every look at the catalogue names them, with what they wait for.
 
-Pure. To say "not found" of what a server was never asked would be a guess.
+Pure. A server that was never asked may have the thing, so "not found" would be a guess.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ _MOST_DETAILED: Final = 500
 
 
 def is_unknown(row: ServerStatus) -> bool:
-    """Nothing is known of what it has, and it could be asked."""
+    """Nothing is known of what the server has, and it could be asked."""
     return row.tool_count is None and not row.disabled and row.broken is None
 
 
 def waits(row: ServerStatus) -> str:
-    """What it waits for, and since when: `installing for 12 s`."""
+    """What the server waits for, and since when: `installing for 12 s`."""
     took = "" if row.waiting is None else f" for {row.waiting:.0f} s"
     if row.waiting_for == "install":
         return f"installing{took}"
@@ -49,7 +49,7 @@ def sentence(rows: Sequence[ServerStatus]) -> str:
 
 
 def details(rows: Iterable[ServerStatus]) -> list[dict[str, Any]]:
-    """The same for a program: of thousands the first, for more would not fit beside an answer."""
+    """The same for a program. Of thousands only the first are named: more would not fit beside an answer."""
     return [
         {"name": row.server, "waitsFor": waits(row)} | ({"lastLine": row.last_line} if row.last_line else {})
         for row in islice(rows, _MOST_DETAILED)
