@@ -80,7 +80,8 @@ class _TrioBackend:
         import trio
 
         self._trio = trio
-        # The run's clock itself, virtual or not: `trio.current_time` finds it again at each of a call's three looks.
+        # The run's own clock, virtual or not: `trio.current_time` would look it up at each of a call's three
+        # reads.
         self.now: Callable[[], float] = trio.lowlevel.current_clock().current_time
 
     def waiter(self) -> Waiter:
@@ -133,10 +134,10 @@ class _AsyncioBackend:
         import asyncio
 
         self._loop: asyncio.AbstractEventLoop = asyncio.get_running_loop()
-        # What the loop's own `time` calls, unless it is another loop's: one call less at each look.
+        # What the loop's own `time` calls, unless the loop is another one: one call less at each read.
         plain = type(self._loop).time is asyncio.BaseEventLoop.time
         self.now: Callable[[], float] = time.monotonic if plain else self._loop.time
-        loop: Any = self._loop  # a `StepLoop` has a shorter way to a reader
+        loop: Any = self._loop  # a `StepLoop` has a shorter way to call a reader
         self._add_reader: Callable[[int, Callable[[], object]], object]
         self._add_reader = getattr(loop, "add_step", self._loop.add_reader)
         self._remove_reader: Callable[[int], object] = getattr(loop, "remove_step", self._loop.remove_reader)
@@ -147,7 +148,7 @@ class _AsyncioBackend:
     async def read_forever(self, fd: int, on_readable: OnReadable) -> None:
         done: asyncio.Future[None] = self._loop.create_future()
         is_due = False  # a further turn is scheduled
-        is_paused = False  # and one that was scheduled before the pause is none
+        is_paused = False  # and a turn that was scheduled before the pause does nothing
 
         def again() -> None:
             nonlocal is_due
@@ -181,7 +182,7 @@ class _AsyncioBackend:
                     is_paused = True
                     self._remove_reader(fd)
                     self._loop.call_later(_PAUSE, resume)
-                elif not more and not done.done():  # what it did may have cancelled us
+                elif not more and not done.done():  # the callback may have cancelled us
                     done.set_result(None)
 
         self._add_reader(fd, ready)

@@ -1,13 +1,13 @@
 """Calls: one request of a user, and its exactly one outcome.
 
-A `Call` is the exchange itself, so a call on a connected server costs one object and one wait. Whoever started it owns
-its end: a waiter for a task that sits in `wait`, or a callback for a door that has no task per call. `finish` is
-first-write-wins; everything that can end a call (the answer, a timeout, a lost connection, the drain deadline, its
-caller's cancelling) goes through it, so the outcome is one by construction. The tally that the drain report is made of
-is counted in the same step.
+A `Call` is the exchange itself, so a call on a connected server costs one object and one wait. The caller that
+started it owns its end: a waiter for a task in `wait`, or a callback for a door that has no task per call.
+`finish` is first-write-wins. Everything that can end a call goes through it: the answer, a timeout, a lost
+connection, the drain deadline, its caller's cancellation. So there is exactly one outcome by construction. The
+tally for the drain report is counted in the same step.
 
-While it is open a call is in one place at a time: queued in a mailbox, or in flight at a peer. `reach` only grows
-while it is there; a call that is replayed after a lost connection starts again at NOT_SENT.
+An open call is in one place at a time: queued in a mailbox, or in flight at a peer. Its `reach` only grows there;
+a call that is replayed after a lost connection starts again at NOT_SENT.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from ..protocol.address import Address
     from ._backend import Waiter
 
-LARGE_RESULT = 1 << 20  # bytes of a result from which on looking at it takes milliseconds
+LARGE_RESULT = 1 << 20  # bytes of a result that takes milliseconds to read
 
 Progress = Callable[[Mapping[str, Any]], None]
 
@@ -53,10 +53,10 @@ class Table(Protocol):
 
 @attrs.define
 class Tally:
-    """What the drain report says: every accepted call is in exactly one of the other three."""
+    """The numbers of the drain report: every accepted call is in exactly one of the other three."""
 
     accepted: int = 0
-    completed: int = 0  # an answer with a result, also one the tool calls an error
+    completed: int = 0  # got a result, even one that the tool calls an error
     failed: int = 0  # a typed error
     cancelled: int = 0  # by the caller, before there was an outcome
     refusals: dict[str, int] = attrs.field(
@@ -80,7 +80,7 @@ class Call(Exchange):
     """One accepted (or refused) request. Read `result`, `error` and `cancelled` once `ended` is true."""
 
     takes_inputs: bool = False  # a result that asks for more input is the caller's to deal with
-    asking: CancelScope | None = None  # input for it is being found
+    asking: CancelScope | None = None  # set while input for it is being found
     rounds: int = 0
     pauses: int = 0
     waiter: Waiter | None = None
@@ -91,14 +91,14 @@ class Call(Exchange):
     lost_before: bool = False
     is_probe: bool = False
     client: str | None = None  # the session it came from
-    # What its call table writes when it accepts it.
+    # Its call table writes these when it accepts it.
     table: Table | None = None
     number: int = 0
     accepted_at: float = 0.0
     sent_at: float = 0.0
     queue_deadline: float = 0.0
     weight: int = 0  # bytes of its parameters, once it has to wait
-    wait_by: float = math.inf  # its caller has waited before, for its name to be known: that counts, too
+    wait_by: float = math.inf  # its caller has already waited for the name to become known: that counts, too
     deadline: float = 0.0
     total_deadline: float = 0.0
 
@@ -140,7 +140,8 @@ class Call(Exchange):
     # ---- the caller's side ------------------------------------------------------------------------------------------
 
     def cancel(self, reason: str = "cancelled by the caller") -> None:
-        """The caller leaves. Queued: it is forgotten. Sent: the server is told. Ended: nothing."""
+        """The caller leaves. A queued call is dropped; for a sent call the server is told; nothing happens to an
+        ended one."""
         if not self.ended and self.table is not None:
             self.table.cancel(self, reason)
 
@@ -162,14 +163,15 @@ class Call(Exchange):
 
     @property
     def protocol_version(self) -> str | None:
-        """What its server speaks. Ask while the call ends: afterwards the connection may be another."""
+        """The protocol version of its server. Read it while the call ends: afterwards the connection may be
+        another."""
         return self.table.protocol_version if self.table is not None else None
 
     # ---- the one end ------------------------------------------------------------------------------------------------
 
     def finish(self, tally: Tally, *, result: bytes | None = None, error: CallError | None = None) -> bool:
-        """The outcome, once; with neither, the caller has cancelled it. False when there was one already. Its call
-        table then runs the callback."""
+        """Set the outcome, once; with neither argument, the caller has cancelled it. False when it had ended
+        already. Its call table then runs the callback."""
         if self.ended:
             return False
         self.ended = True
@@ -188,20 +190,21 @@ class Call(Exchange):
 
     @property
     def outcome(self) -> str:
-        """One word for the event stream."""
+        """The outcome as one word for the event stream."""
         if self.cancelled:
             return "cancelled"
         return self.error.code if self.error is not None else "result"
 
     def back_to_queue(self) -> None:
-        """Its connection was lost: as if it had never been sent."""
+        """Its connection was lost: reset it, as if it had never been sent."""
         self.lost_before = True
         self.wait_by = math.inf
         self.reach = Reach.NOT_SENT
 
 
 async def _let_others_go_first() -> None:
-    """Reading a large result took the loop a while, and its caller will decode it, which takes as long again. Between
-    the two come those whose answers arrived meanwhile: one turn for the answers to be read, one for their callers."""
+    """Give others their turn around a large result. Reading it took the loop a while, and its caller's decoding
+    takes as long again. In between, one turn lets answers that arrived meanwhile be read, and one lets their
+    callers run."""
     await anyio.lowlevel.cancel_shielded_checkpoint()
     await anyio.lowlevel.cancel_shielded_checkpoint()

@@ -1,7 +1,8 @@
-"""What becomes of the calls in flight when no answer comes: the connection is lost, or drained, or their time is up.
+"""What becomes of the calls in flight when no answer comes: the connection is lost or drained, or their time is
+up.
 
-Ending a call may run its owner's callback, and that may do anything. So each loop goes over a copy, and looks again
-whether a call is still open before it ends it.
+Ending a call may run its owner's callback, which may do anything. So each loop goes over a copy, and checks that a
+call is still open before it ends it.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
 def lose_all(table: CallTable, reason: LostReason) -> None:
     """The connection is gone."""
-    # The youngest first: each that is queued again goes to the head, so they stand there in their old order.
+    # The youngest first: a call that is queued again goes to the head, so the old order remains.
     for call in reversed(tuple(table.open)):
         if call in table.open:
             _lose(table, call, reason)
@@ -31,7 +32,7 @@ def lose_all(table: CallTable, reason: LostReason) -> None:
 
 
 def _lose(table: CallTable, call: Call, reason: LostReason) -> None:
-    """Send it again, once, if it cannot have run or may run twice; else it fails."""
+    """Send the call again, once, if it cannot have run or may run twice; otherwise it fails."""
     server, ending = table.actor.address.server, table.actor.life.ending
     table.take_off(call)
     if _may_replay(call) and ending is not None and ending.cause.has(Means.REQUEUES):
@@ -44,7 +45,8 @@ def _lose(table: CallTable, call: Call, reason: LostReason) -> None:
 
 
 def broke(table: CallTable, call: Call, error: RpcError) -> None:
-    """Its exchange broke, and the connection lives on: send it once more if that is harmless, else it fails."""
+    """The call's exchange broke, and the connection lives on: send the call once more if that is harmless;
+    otherwise it fails."""
     if _may_replay(call) and table.actor.life.state is State.CONNECTED:
         call.back_to_queue()
         table.waiting.add(call, first=True)
@@ -60,7 +62,7 @@ def _may_replay(call: Call) -> bool:
 
 
 def expire_drained(table: CallTable) -> None:
-    """The drain deadline: what is still in flight has had its time."""
+    """The drain deadline: the time of all calls in flight is up."""
     server, ending = table.actor.address.server, table.actor.life.ending
     for call in tuple(table.open):
         if call in table.open:
@@ -70,7 +72,7 @@ def expire_drained(table: CallTable) -> None:
 
 
 def fail_all(table: CallTable, error: CallError) -> None:
-    """Nothing more comes of any of them."""
+    """No answer can come any more for any of these calls."""
     for call in tuple(table.open):
         if call in table.open:
             table.take_off(call)
@@ -79,7 +81,8 @@ def fail_all(table: CallTable, error: CallError) -> None:
 
 
 def expire_sent(table: CallTable, now: float) -> None:
-    """Calls whose time is up. However many they are, a server that was silent meanwhile has failed once."""
+    """Calls whose time is up. However many there are, a server that was silent meanwhile counts as having failed
+    once."""
     expired = [call for call in table.open if call.deadline <= now and not _may_wait(table, call, now)]
     if not expired:
         return
@@ -87,7 +90,7 @@ def expire_sent(table: CallTable, now: float) -> None:
     assert actor.peer is not None
     heard = actor.peer.last_heard
     silent = any(heard <= call.sent_at for call in expired)
-    # First the gate, then the calls: a caller that tries again at once meets the gate as it is now.
+    # The gate first, then the calls: a caller that tries again at once must see the gate as it is now.
     hung = silent and table.supervisor.silent(actor)
     for call in expired:
         if call in table.open:

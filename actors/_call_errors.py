@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 def busy(server: str, calls: Iterable[Call], now: float, *, in_flight: int, queued: int, why: str) -> Busy:
-    """`calls`: those that are open at this address; the numbers are the server's, over all its scopes."""
+    """`calls`: the open calls at this address; the numbers are the server's, over all its scopes."""
     oldest = now - min((call.accepted_at for call in calls), default=now)
     return Busy(
         server,
@@ -43,19 +43,19 @@ def busy(server: str, calls: Iterable[Call], now: float, *, in_flight: int, queu
 
 
 def not_ready(server: str, waited: float, what: str) -> CallTimeout:
-    """It was queued for all its time. `what`: what its server was doing."""
+    """The call was queued for all its time. `what`: what its server was doing."""
     text = f'Server "{server}" was not ready within {waited:g}s ({what}); {Reach.NOT_SENT.words}.'
     return CallTimeout(text, server=server, reach=Reach.NOT_SENT, timeout=waited)
 
 
 def not_started(server: str, waited: float, why: str) -> CallTimeout:
-    """Its server was not allowed to start in time."""
+    """The server was not allowed to start in time."""
     text = f'Server "{server}" was not started within {waited:g}s: {why}; {Reach.NOT_SENT.words}.'
     return CallTimeout(text, server=server, reach=Reach.NOT_SENT, timeout=waited)
 
 
 def timed_out(server: str, call: Call, queue_timeout: float) -> CallTimeout:
-    """It was handed to the connection, and no answer came in time."""
+    """The call was handed to the connection, and no answer came in time."""
     if call.reach is Reach.NOT_SENT:
         waited = queue_timeout
         text = f'Server "{server}" read nothing for {waited:g}s; {call.reach.words}.'
@@ -69,13 +69,13 @@ def timed_out(server: str, call: Call, queue_timeout: float) -> CallTimeout:
 
 
 def drained(server: str, call: Call, ending: Ending | None) -> Drained:
-    """Its server has drained for all its time, and the call was not done."""
+    """The server's drain time ended before the call did."""
     text = f'Server "{server}" was drained ({ending}) before the call was done; {call.reach.words}.'
     return Drained(text, server=server, reach=call.reach)
 
 
 def lost(server: str, reason: LostReason, reach: Reach, what: str = "was lost") -> ServerLost:
-    """The connection went away under it."""
+    """The connection was lost during the call."""
     return ServerLost(
         f'Server "{server}" {what}: {describe(reason)}; {reach.words}.',
         server=server,
@@ -86,14 +86,14 @@ def lost(server: str, reason: LostReason, reach: Reach, what: str = "was lost") 
 
 
 def answered_with(server: str, call: Call, error: RpcError) -> CallError:
-    """Its server answered with an error, or with what is no answer."""
+    """The server answered with an error, or with something that is no answer."""
     if error.fault:
         return ProtocolFault(error.message, server=server, reach=call.reach, tool=call.tool)
     return RemoteError(error.message, server=server, rpc_code=error.code, data=error.data, tool=call.tool)
 
 
 def without_secrets(error: RpcError, known: Secrets) -> RpcError:
-    """The same error, with nothing of these secrets in it."""
+    """The same error, without these secrets."""
     data = error.data
     if data is not None and known.stand_in(encode_json(data).decode(errors="replace")):
         data = known.without_any(data)

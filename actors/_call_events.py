@@ -1,4 +1,4 @@
-"""What an event says of a call besides who and where."""
+"""What an event says of a call, besides its caller and its server."""
 
 from __future__ import annotations
 

@@ -1,16 +1,17 @@
-"""The call table: where the calls of one address are accepted, sent and ended.
+"""The call table: accepts, sends and ends the calls of one address.
 
 A server actor holds one. A call is in one place at a time: `waiting` (queued, see `_waiting_calls`) or `open` (in
-flight). `Load` counts both over all scopes of the server, and its bounds are checked before a call is accepted, never
-after. What becomes of calls that get no answer is in `_call_endings`, and what they are told in `_call_errors`.
+flight). `Load` counts both over all scopes of the server. Its bounds are checked before a call is accepted, never
+after. `_call_endings` handles calls that get no answer, and `_call_errors` makes their errors.
 
-Accepting, sending and ending are plain steps in the task of whoever brings the message. What the table asks its actor
-is little: its `life`, its `peer` and its `alarm`. It tells it: a call waits
-(`request_start`), the last call is over (`idling.rest`), a call needs more input, the server hangs, or a step of the
-table raised (`steps.find_input`, `steps.declare_hung`, `steps.stop_for_bug`).
+Accepting, sending and ending are plain steps in the task that brings the message. The table reads little of its
+actor: its `life`, its `peer` and its `alarm`. It tells the actor that a call waits (`request_start`), that the
+last call is over (`idling.rest`), that a call needs more input, that the server hangs, or that a step of the table
+raised (`steps.find_input`, `steps.declare_hung`, `steps.stop_for_bug`).
 
-Ending a call may run its owner's callback, and that may do anything: call again, cancel another, raise. So a call is
-taken off before it is ended, loops look again after each end, and what a callback raises is a note, no bug of ours.
+Ending a call may run its owner's callback. That may do anything: call again, cancel another call, raise. So a call
+is taken off before it is ended, and loops look again after each end. An exception from a callback becomes a note;
+it is no bug of ours.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ class CallTable:
         self.supervisor = actor.supervisor
         self.open: dict[Call, None] = {}  # in flight, oldest first
         self.waiting = WaitingCalls(self, actor.mailbox.user)
-        self.logs_by_request = False  # and only for those that name a level: 2026-07-28
+        self.logs_by_request = False  # and only for requests that name a level: 2026-07-28
 
     # ---- calls in ---------------------------------------------------------------------------------------------------
 
@@ -75,13 +76,13 @@ class CallTable:
                 self.send(call)
             else:
                 waiting.add(call)
-                if connected:  # else nobody would serve it when the place that is missing is another scope's
+                if connected:  # otherwise nobody would send it when another scope holds the missing place
                     waiting.hold_back()
         except Exception as error:
             actor.steps.stop_for_bug(error)
 
     def cancel(self, call: Call, reason: str) -> None:
-        """Its caller no longer waits: the call ends now, as cancelled."""
+        """The caller no longer waits: the call ends now, as cancelled."""
         try:
             if call in self.open:
                 self.abandon(call, reason)
@@ -117,7 +118,7 @@ class CallTable:
     # ---- at the peer ------------------------------------------------------------------------------------------------
 
     def send(self, call: Call) -> None:
-        """Hand it to the peer: from here on it is in flight."""
+        """Hand the call to the peer: from here on it is in flight."""
         self.record.load.in_flight += 1
         self.open[call] = None
         call.sent_at = self.context.backend.now()  # if the pipe is full: since when it has heard nothing
@@ -130,16 +131,16 @@ class CallTable:
         assert peer is not None
         try:
             peer.request(call)
-        except UsageError as error:  # its arguments are no JSON
+        except UsageError as error:  # its arguments cannot be written as JSON
             self.give_up(call, BadArguments(str(error), server=self.address.server))
             return
         if call.reach is NOT_SENT and call in self.open:
-            # The pipe is full: its clock starts when it is sent, so until then the queue's applies.
+            # The pipe is full: the call's own clock starts when it is sent, so until then the queue's applies.
             call.deadline = call.sent_at + self.context.settings.queue_timeout
             self.actor.alarm.wake_by(call.deadline)
 
     def send_again(self, call: Call, more: Mapping[str, Any]) -> None:
-        """The input its server wanted has been found: the same call, with it."""
+        """The input that the server wanted has been found: send the same call with it."""
         if call in self.open and self.actor.peer is not None:
             call.params = {**(call.params or {}), **more}
             call.reach = Reach.NOT_SENT
@@ -154,13 +155,13 @@ class CallTable:
             self.call_over()
 
     def abandon(self, call: Call, reason: str) -> None:
-        """Take it off, and tell its server that nobody wants the answer."""
+        """Take the call off, and tell its server that nobody wants the answer."""
         assert self.actor.peer is not None
         self.take_off(call)
         self.actor.peer.abandon(call, reason)
 
     def take_off(self, call: Call) -> None:
-        """It is in flight no more."""
+        """The call is no longer in flight."""
         if call in self.open:
             del self.open[call]
             self.record.load.in_flight -= 1
@@ -219,7 +220,7 @@ class CallTable:
             actor.steps.stop_for_bug(bug)
 
     def _lacks_input(self, call: Call, result: bytes) -> bool:
-        """The answer is not the end: the server wants more first. Then the call stays in flight."""
+        """The answer is not final: the server wants more input first. Then the call stays in flight."""
         assert self.actor.peer is not None
         wanting = needs_input(call, result, self.actor.peer.protocol_version)
         if wanting is None:
@@ -241,13 +242,13 @@ class CallTable:
     # ---- calls out --------------------------------------------------------------------------------------------------
 
     def end(self, call: Call, error: CallError | None = None) -> None:
-        """The end of a call that was not answered; without an error, its caller has cancelled it."""
+        """End a call that got no answer; without an error, its caller has cancelled it."""
         if call.is_probe:
             self.supervisor.call_unanswered(self.actor, call)
         self.finish(call, None, error)
 
     def finish(self, call: Call, result: bytes | None, error: CallError | None) -> None:
-        """Its outcome: told to the event stream, and to its owner."""
+        """Report its outcome to the event stream and to its owner."""
         context = self.context
         if not call.finish(context.tally, result=result, error=error):
             return
@@ -262,7 +263,7 @@ class CallTable:
                 self._note_raised(problem)
 
     def _note_raised(self, error: Exception) -> None:
-        """A callback of a call's owner raised: the owner's own affair, and worth a note."""
+        """A callback of a call's owner raised: that is the owner's error, and becomes a note."""
         text = "".join(traceback.format_exception(error))
         self.actor.note(NoteCode.CALLBACK, f"the callback of a call raised\n{text}")
 
@@ -283,7 +284,7 @@ class CallTable:
         )
 
     def call_over(self) -> None:
-        """A call is no longer in flight, or no longer waits: serve the next, rest, or go on draining."""
+        """A call is no longer in flight, or no longer waits: send the next, rest, or go on draining."""
         waiting, actor = self.waiting, self.actor
         if self.record.load.held:
             self.share_places()
@@ -293,7 +294,7 @@ class CallTable:
             actor.idling.rest()
 
     def share_places(self) -> None:
-        """A free place goes to the address of this server that has been held back longest."""
+        """A free place goes to the address of this server that has waited longest for one."""
         load, most = self.record.load, self.record.most_in_flight(self.context.settings)
         while load.held and load.in_flight < most:
             waiting = next(iter(load.held))
@@ -314,7 +315,7 @@ class CallTable:
 
 
 def _ask_for_logs(table: CallTable, call: Call) -> None:
-    """From 2026-07-28 on the level is said with each request; what the caller said itself stays."""
+    """From 2026-07-28 on each request carries the level; a level that the caller set stays."""
     peer = table.actor.peer
     assert peer is not None
     level = table.record.log_level or table.context.host.greeting(table.address).log_level

@@ -1,20 +1,19 @@
-"""The catalogue on disk: what every server said of itself, so that nothing has to run to be searched.
+"""The catalogue on disk: what every server listed, so that no server has to run to be searched.
 
-One file for all projects of a user. An entry is keyed by (definition hash, server), so two projects that
-call different things `github` neither see nor prune each other's. Reading takes no lock: the file is only
-ever replaced whole. Writing is read, merge, replace under a file lock, so that nobody's entry is lost, and
-of two answers the one fetched later stays. Entries go when they are too old to be used.
+There is one file for all projects of a user. An entry's key is (definition hash, server), so two projects that
+call different things `github` neither see nor prune each other's. Reading takes no lock: the file is only ever
+replaced whole. Writing is read, merge, replace under a file lock, so no process loses another's entry; of two
+answers the one fetched later stays. Entries are removed when they are too old to be used.
 
-The file is a cache, and behaves like one: whatever is wrong with it, the caller gets what could be read and
-a sentence for the log, never an exception. What is not ours (torn, or of another version) is set aside, not
-deleted. For the same reason there is no fsync: after a power failure an old, or an unreadable file costs
-one fetch per server, while an fsync would cost every save its disk. What another user of the machine may have put in
-the place of the file or its lock is not read, followed or waited for (`_own_files`).
+The file is a cache. Whatever is wrong with it, the caller gets what could be read and a sentence for the log,
+never an exception. A file that is not ours (torn, or of another version) is set aside, not deleted. For the same
+reason there is no fsync: after a power failure an old or unreadable file costs one fetch per server, while an
+fsync would slow down every save. Another user of the machine may have put something in the place of the file or
+its lock. It is not read, followed or waited for (`_own_files`).
 
-Entries stay undecoded until somebody wants them: merging copies the bytes of others, which is why a save
-costs about the same for one entry as for a thousand. Each is read by itself: one that cannot be read, or an
-item in it that is over the bounds of what is learned, costs only itself, and never a start. Everything here
-blocks; call it from a thread.
+Entries stay undecoded until somebody needs them. Merging copies the bytes of the others, so a save costs about the
+same for one entry as for a thousand. Each entry is read by itself. An entry that cannot be read, or an item in it
+that is over the bounds, costs only itself, and never a start. Everything here blocks; call it from a thread.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ from ._items import split_object, take_object
 VERSION: Final = 1
 MAX_AGE: Final = 7 * 86_400.0
 LOCK_TIMEOUT: Final = 5.0
-CLOCK_SLACK: Final = 300.0  # a stamp this far ahead is another process's, not a clock gone wrong
+CLOCK_SLACK: Final = 300.0  # seconds; a stamp this far ahead is another process's, not a wrong clock
 MAX_BROKEN: Final = 5  # files set aside and kept; the last one is replaced
 
 
@@ -54,7 +53,7 @@ def default_cache_path() -> Path:
 
 @attrs.frozen
 class Loaded:
-    """The entries that were found fresh, by server, and what was wrong with the file, if anything."""
+    """The fresh entries, by server, and what was wrong with the file, if anything."""
 
     entries: dict[str, ServerEntry]
     warning: str | None = None
@@ -123,8 +122,8 @@ class CatalogueFile:
     def load(self, wanted: Mapping[str, str], now: float) -> Loaded:
         """What is known of the servers in `wanted` (name to definition hash) at `now`, epoch seconds.
 
-        Absent are those never met, met with another definition, fetched too long ago or, by their stamp, in
-        the future. Never raises.
+        Left out are servers never connected, or with another definition then, or fetched too long ago or, by the
+        stamp, in the future. Never raises.
         """
         try:
             kept, warning = _parse(self._read()), None
@@ -159,12 +158,13 @@ class CatalogueFile:
         return broken or warning
 
     def _fresh(self, one: _Kept, now: float) -> bool:
-        """Young enough; and not from the future, which must not hold its place for ever."""
+        """Young enough, and not from the future: such an entry would keep its place for ever."""
         age = now - one.fetched_at
         return age >= -CLOCK_SLACK and (age <= self.max_age or self.max_age <= 0)
 
     def _read(self) -> bytes:
-        """Raises `_BrokenError` for what another user may have put there, or what is no file: it is set aside."""
+        """Raises `_BrokenError` for what another user may have put there, or what is no file; it is then set
+        aside."""
         try:
             size = self.path.lstat().st_size
             data = read_own(self.path) if size <= bounds.CACHE_BYTES else b""
@@ -204,7 +204,7 @@ class CatalogueFile:
         return next((name for name in names if not name.exists()), names[-1])
 
     def _replace(self, kept: dict[str, _Kept]) -> None:
-        """Put a new file in the place of the old one, in one step, for its owner's eyes only."""
+        """Replace the file in one step, readable for its owner only."""
         self._sweep()
         data = msgspec.json.encode(_File(VERSION, _that_fits(kept)))
         descriptor, temporary = tempfile.mkstemp(".tmp", f".{self.path.name}.", self.path.parent)  # mode 0600
@@ -218,15 +218,16 @@ class CatalogueFile:
             raise
 
     def _sweep(self) -> None:
-        """Remove what a killed writer left. Under the lock no temporary file is anybody's."""
+        """Remove what a killed writer left. Under the lock no temporary file is in use."""
         for leftover in self.path.parent.glob(f".{self.path.name}.*.tmp"):
             with suppress(OSError):
                 leftover.unlink()
 
     @contextmanager
     def _locked(self) -> Generator[None]:
-        """Hold the writers' lock. Raises `TimeoutError`, an `OSError`, when it is not had in time, and what a worker
-        thread is cancelled by when its task is: whoever ends does not wait for a writer that hangs."""
+        """Hold the writers' lock. Raises `TimeoutError`, an `OSError`, when the lock is not free in time. When the
+        task of a worker thread is cancelled, raises that cancellation: nobody who ends waits for a writer that
+        hangs."""
         from filelock import FileLock
 
         place = self.path.with_name(self.path.name + ".lock")
@@ -265,7 +266,7 @@ def _parse(data: bytes) -> dict[str, _Kept]:
 
 
 def _head(raw: msgspec.Raw) -> _Kept | None:
-    """An entry without what is in it; None when it is no entry."""
+    """An entry without its content; None when it is no entry."""
     try:
         return _as_kept.decode(raw)
     except (msgspec.MsgspecError, ValueError, RecursionError):
@@ -273,7 +274,7 @@ def _head(raw: msgspec.Raw) -> _Kept | None:
 
 
 def _without_deep_entries(data: bytes) -> bytes:
-    """A file in which something is nested deeper than a decoder goes, without that. Raises `WireFault`."""
+    """A file without the parts that are nested deeper than a decoder goes. Raises `WireFault`."""
     parts = {key: value for key, value, _ in finish(split_object(data))}
     entries = finish(split_object(parts.get(b'"entries"', b"")))
     shallow = b",".join(b"%b:%b" % (key, value) for key, value, depth in entries if depth <= _DEEPEST)
@@ -281,7 +282,7 @@ def _without_deep_entries(data: bytes) -> bytes:
 
 
 def _that_fits(kept: Mapping[str, _Kept]) -> dict[str, msgspec.Raw]:
-    """The entries as they are written, the newest first to have a place."""
+    """The entries to write; when the space is limited, the newest come first."""
     left, found = bounds.CACHE_BYTES - 1_000, dict[str, msgspec.Raw]()
     for key, one in sorted(kept.items(), key=lambda item: item[1].fetched_at, reverse=True):
         raw = msgspec.Raw(msgspec.json.encode(one))
@@ -293,7 +294,7 @@ def _that_fits(kept: Mapping[str, _Kept]) -> dict[str, msgspec.Raw]:
 
 
 def _version_problem(data: bytes) -> str:
-    """What to say of a file of another version; empty for one that states none or ours."""
+    """A sentence about a file of another version; empty for one that states none or ours."""
     with suppress(msgspec.MsgspecError, ValueError, RecursionError):
         version = lenient.decode(_as_version, data).version
         if version != VERSION:
@@ -302,7 +303,7 @@ def _version_problem(data: bytes) -> str:
 
 
 def _encoded(entries: Iterable[ServerEntry]) -> tuple[dict[str, _Kept], str | None]:
-    """Entries as they are kept, and a warning about those that JSON cannot say."""
+    """Entries in the form that is kept, and a warning about those that cannot be written as JSON."""
     kept: dict[str, _Kept] = {}
     warning = None
     for entry in entries:
@@ -333,12 +334,12 @@ def _kept(entry: ServerEntry) -> _Kept:
 def _said(record: Raw) -> msgspec.Raw:
     try:
         return msgspec.Raw(msgspec.json.encode(dict(record)))
-    except UnicodeEncodeError:  # half a character: only a server in our own process can say one
+    except UnicodeEncodeError:  # half a character: only a server in our own process can send one
         return msgspec.Raw(msgspec.json.encode(whole_value(dict(record))))
 
 
 def _entry(server: str, definition_hash: str, kept: _Kept) -> ServerEntry | None:
-    """The entry as others know it; None when it cannot be read."""
+    """The entry in its decoded form; None when it cannot be read."""
     try:
         body = _as_body.decode(kept.body)
         return ServerEntry(
@@ -361,12 +362,12 @@ def _entry(server: str, definition_hash: str, kept: _Kept) -> ServerEntry | None
 
 
 def _plain(records: tuple[Raw, ...] | None) -> list[msgspec.Raw] | None:
-    """Each by itself: a thread that says thousands at once lets nobody else go on."""
+    """Encode each by itself: a thread that encodes thousands at once would block all others."""
     return None if records is None else [_said(record) for record in records]
 
 
 def _frozen(records: list[msgspec.Raw] | None) -> tuple[Raw, ...] | None:
-    """The records, without those that are over the bounds."""
+    """The records, without those over the bounds."""
     return None if records is None else tuple(one for one in map(_usable, records) if one is not None)
 
 

@@ -1,8 +1,8 @@
 """The catalogue writer: the one actor that writes the catalogue's file.
 
-Entries told in one batch are one write, done in a worker thread because it locks, reads, merges and syncs a file. A
-write that fails costs nothing but the cache: it is noted, and the entries stay here for the next try. `Flush` is
-answered when everything told before it has been written or has failed to be.
+The entries of one batch are one write. It runs in a worker thread, because it locks, reads, merges and writes a
+file. A write that fails costs nothing but the cache: it is noted, and the entries stay here for the next try.
+`Flush` is answered when everything sent before it has been written or has failed.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class CatalogueWriter:
         inert_in_forks(self)
 
     def disown(self) -> None:
-        """In a fork: what is not written yet is written by the other process."""
+        """In a fork: the parent writes what is not written yet."""
         self._store = _Nowhere()
 
     def step(self, message: WriterMessage) -> None:
@@ -77,7 +77,7 @@ class CatalogueWriter:
         pending, self._pending = self._pending, {}
         problem = await self._write(pending) if pending else None
         if problem is not None:
-            self._pending = pending  # for the next batch: none is taken while one is written
+            self._pending = pending  # for the next batch: no entry is taken while one is written
             self._events.emit(Note, code=NoteCode.CATALOGUE_FILE, words=problem)
         waiting, self._waiting = self._waiting, []
         for reply in waiting:

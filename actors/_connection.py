@@ -1,10 +1,10 @@
-"""Connections: how an owner task opens, greets and ends whatever carries a peer.
+"""Connections: how an owner task opens, greets and ends what carries a peer.
 
-A `Connector` is made for one incarnation of one address. Its `open` is an async context manager, entered and left by
-the actor's owner task and nobody else (leaving an SDK client in another task ends a whole trio run). Inside, the pumps
-run in a task group of the connection's own; a fault of the other side never comes out of it as an exception, it is told
-through `PeerHooks.on_lost`. Leaving the context, by whatever path, leaves nothing of the process tree behind: politely
-if `stop` was awaited, by force and synchronously if it was not.
+A `Connector` is made for one incarnation of one address. Its `open` is an async context manager. The actor's owner
+task enters and leaves it, and no other task may (leaving an SDK client in another task ends a whole trio run).
+Inside, the pumps run in a task group of the connection's own. A fault of the other side never comes out as an
+exception: it is reported through `PeerHooks.on_lost`. Leaving the context, by whatever path, leaves nothing of the
+process tree behind: it ends politely if `stop` was awaited, and by force, synchronously, if not.
 """
 
 from __future__ import annotations
@@ -27,13 +27,11 @@ class Handshake:
     capabilities: Raw
     server_info: Raw
     instructions: str | None = None
-    is_its_choice: bool = (
-        True  # False: it was greeted in one era only and took that; it may speak the other too
-    )
+    is_its_choice: bool = True  # False: it accepted the only era that was tried; it may speak the other too
 
     @property
     def is_stateless(self) -> bool:
-        """Of the era in which each request says everything: there is no session to hold."""
+        """It speaks the era in which each request is complete by itself: there is no session to hold."""
         return self.protocol_version in MODERN_VERSIONS
 
 
@@ -54,20 +52,20 @@ class Connection(Protocol):
 
     @property
     def pid(self) -> int | None:
-        """Of the process it is, where it is one."""
+        """The process id, where it is a process."""
         ...
 
     @property
     def last_line(self) -> str:
-        """The last line of its stderr; empty where there is no such thing."""
+        """The last line of its stderr; empty where it has none."""
         ...
 
     def signs(self) -> object:
-        """What changes while it works, to be compared with an earlier one; None where nothing is to be seen."""
+        """Signs that change while it works, to be compared with earlier ones; None where nothing can be seen."""
         ...
 
     def stderr_tail(self) -> tuple[str, ...]:
-        """The last lines of its stderr, for an error message; empty where there is no such thing."""
+        """The last lines of its stderr, for an error message; empty where it has none."""
         ...
 
     async def stop(self, grace: float) -> None:

@@ -1,12 +1,13 @@
-"""The exchanges with a server: what to do with each message that comes in.
+"""The exchanges with a server: handles each message that comes in.
 
-What every peer has in common, whatever carries its messages. A message answers an open exchange (`RequestTable`) and
-ends it, or it is told to the hooks. Nothing the other side does raises here: what is broken but names an exchange ends
-that one, as a fault, and everything else that is odd becomes a note. After `silence` nothing is told any more.
+Every peer has this in common, whatever carries its messages. A message either answers an open exchange
+(`RequestTable`) and ends it, or goes to the hooks. Nothing the other side does raises here. A broken message that
+names an exchange ends that exchange, as a fault; everything else that is odd becomes a note. After `silence`
+nothing is reported any more.
 
-A subclass writes: it sends what `_opened` encodes, says so through `mark_sent`, tells the server what it is given in
+A subclass writes. It sends what `_opened` encodes, reports that through `mark_sent`, sends notifications in
 `notify`, and answers the server's own requests in `reply`. Rejected: one object that is given a `write` function,
-because what "written" means differs too much (a pipe that is full, a POST of its own, a stream that has to be opened
+because "written" means too many different things (a full pipe, a POST of its own, a stream that must be opened
 first).
 """
 
@@ -50,7 +51,7 @@ _SHORT = 80  # characters of an id or a method in a note
 
 
 class ExchangeTable:
-    """The half of a `Peer` that hears. `channel` names where messages come from, in notes ("stdout")."""
+    """The receiving half of a `Peer`. `channel` names where messages come from, in notes ("stdout")."""
 
     channel = "its stream"
 
@@ -60,7 +61,7 @@ class ExchangeTable:
         self.client_info: Mapping[str, Any] = {}
         self.client_capabilities: Mapping[str, Any] = {}
         self.notes = Notes(hooks.on_note)
-        self.junk = 0  # lines that were of no use to anybody
+        self.junk = 0  # lines that were no messages
         self.unasked = 0  # requests and notifications of the other side
         self._backend = backend
         self._hooks = hooks
@@ -80,15 +81,15 @@ class ExchangeTable:
         return self._silent
 
     def silence(self) -> None:
-        """Say and hear nothing from now on: no hook is called and no exchange is ended any more. Idempotent."""
+        """Send and report nothing from now on: no hook is called and no exchange is ended any more. Idempotent."""
         self._silent = True
 
     # -- out --
 
     def _opened(self, exchange: Exchange) -> bytes:
-        """Open the exchange: its line, stamped as its era wants.
+        """Open the exchange and return its line, stamped as its era requires.
 
-        Raises `UsageError` when its params cannot be said in JSON; nothing was opened then.
+        Raises `UsageError` when its params cannot be written as JSON; then nothing was opened.
         """
         if self.protocol_version != self._stamped:
             self._stamped = self.protocol_version
@@ -112,7 +113,7 @@ class ExchangeTable:
             self.notify(CANCELLED, {"requestId": exchange.rpc_id, "reason": reason})
 
     def _withdrawn(self, exchange: Exchange) -> None:
-        """Its owner no longer wants it: a subclass stops what is still on its way."""
+        """The owner no longer wants it: a subclass stops what is still being sent."""
 
     # -- in --
 
@@ -170,7 +171,7 @@ class ExchangeTable:
         try:
             decoded = decode_params(params)
         except WireFault as problem:
-            # Named as one kind: what is counted must not grow by what a server makes up.
+            # Counted as one kind: a server must not be able to add kinds by inventing names.
             self.notes.add("a malformed notification", f"{_short(method)}: {problem}")
             return
         if method == PROGRESS:
@@ -197,7 +198,7 @@ class ExchangeTable:
             return
         self.junk += 1
         head = line[:HEAD]
-        if head.isspace() or not head:  # an empty line is passed over, however often it counts
+        if head.isspace() or not head:  # it counts as junk, but is not reported
             return
         if not self._end_by_head(head, f"the answer is not JSON-RPC: {why}"):
             self.notes.add(f"junk on {self.channel}", lambda: excerpt(line))
@@ -210,7 +211,7 @@ class ExchangeTable:
             self.notes.add(f"a message over the bound of {bound} was thrown away", excerpt(head))
 
     def _end_by_head(self, head: bytes | bytearray, why: str) -> bool:
-        """End, as a fault, the one exchange that a broken answer belongs to, if its head still says which."""
+        """If the head of a broken answer still names its exchange, end that exchange as a fault."""
         exchange = self._requests.answered(answer_id_in(head) or 0)
         if exchange is None:
             return False

@@ -1,11 +1,11 @@
-"""The event stream on which one exchange is answered, resumed when it ends too early.
+"""The event stream that carries the answer of one exchange; it is resumed when it ends too early.
 
-A stream that broke or was closed before the answer is opened again from the id of its last event, after the time that
-the server asked for; without an id there is nothing to resume from. Openings in a row that bring nothing are bounded:
-how long the call may wait is its own clock's business.
+A stream that broke or was closed before the answer is opened again from the id of its last event, after the time
+that the server asked for. Without an id there is nothing to resume from. The number of openings in a row that
+bring nothing is bounded. The call's own clock bounds how long it waits.
 
-Once the answer is there the stream is given a moment to end by itself, because a connection closed by us in the middle
-of a body cannot be used again.
+Once the answer has come, the stream gets a moment to end by itself, because a connection that we close in the
+middle of a body cannot be used again.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """An HTTP server's connection: its client, its peer, and the way it ends.
 
-There is nothing to start: opening succeeds, and it is the handshake that finds out whether anybody is there. There is
-nothing to kill either. `stop` tells the server that its session is over, within a bound; leaving the context cancels
-whatever is still under way and closes the sockets.
+There is no process to start. Opening always succeeds, and the handshake finds out whether a server answers. There
+is no process to kill either. `stop` tells the server that its session is over, within a bound. Leaving the context
+cancels whatever still runs and closes the sockets.
 """
 
 from __future__ import annotations

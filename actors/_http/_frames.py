@@ -1,11 +1,12 @@
-"""The frame of answers, bounded before our HTTP library takes it apart: heads and trailers.
+"""Bounds the frame of answers (heads and trailers) before our HTTP library parses it.
 
-It parses a head of any number of lines in one go, the lines that may follow a chunked body too, and skips any number of
-interim answers (HTTP 100, 103) without a pause: 64 KiB of either stop everybody for a tenth of a second. So what comes
-from the network passes by here first, and its frame is followed from the last byte that we wrote. Bodies are not read
-here; of a chunked one its sizes are. A read is small until it is known that it does not hold hundreds of chunks.
+The library parses a head of any number of lines in one go, and so the lines that may follow a chunked body. It
+also skips any number of interim answers (HTTP 100, 103) without a pause. 64 KiB of either would stop everybody for
+a tenth of a second. So what comes from the network passes through here first, and its frame is followed from the
+last byte that we wrote. Bodies are not read here; only the sizes of a chunked body's chunks are. A read is small
+until it is known that it does not hold hundreds of chunks.
 
-The library has no public way to put anything there; this file alone knows where it is, and a test fails when it moves.
+The library has no public place for this. Only this file knows the private one, and a test fails when it moves.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
-"""The event stream of 2024-11-05: one GET that brings everything, and POSTs to the place that it names first.
+"""The event stream of 2024-11-05: one GET that brings everything, and POSTs to the endpoint that the stream names
+first.
 
-Like stdio it lives and dies as a whole: an answer comes on the stream, whatever POST asked for it, and when the stream
-ends the connection is lost. The place is only taken on the stream's own origin, for it gets our credentials. The
-transport is older than sessions that can be resumed, so nothing of the sort is tried.
+Like stdio it lives and dies as a whole. Every answer comes on the stream, whatever POST asked for it. When the
+stream ends, the connection is lost. The endpoint must have the stream's own origin, because it gets our
+credentials. The transport is older than resumable sessions, so nothing is resumed.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """Lines out of chunks, in linear time and bounded memory.
 
-Only new bytes are searched for the newline, and what is held of a line grows in place. A large line is given out as it
-was held, a `bytearray` of its receiver's own: copying it once more would stall the loop by a millisecond a megabyte.
-Over the bound a line is not kept at all: its head is, so that the exchange it answers can be named, and the rest is
-thrown away up to its newline. (The SDK's loop searches and copies all it has at each chunk: 40 MB took it seven
-seconds.)
+Only new bytes are searched for the newline, and the held part of a line grows in place. A large line is handed
+over as it was held, as a `bytearray` that then belongs to its receiver: one more copy would stall the loop by a
+millisecond per megabyte. A line over the bound is not kept. Only its head is, so that the exchange it answers can
+be named; the rest is thrown away up to its newline. (The SDK's loop searches and copies all it has at each chunk:
+40 MB took it seven seconds.)
 """
 
 from __future__ import annotations

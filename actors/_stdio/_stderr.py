@@ -1,11 +1,11 @@
-"""The last words of a server: its stderr, drained always and kept a little.
+"""The last words of a server: its stderr is always drained, and a little of it is kept.
 
-Nobody reads a server's stderr while all is well, but an unread pipe stops the server that writes to it. So it is read
-into a ring of fixed size, and what is left there when the server fails is quoted in the error, without the logins of
+Nobody reads a server's stderr while all is well, but an unread pipe stops a server that writes to it. So it is
+read into a ring of fixed size. When the server fails, the error quotes what is in the ring, without the logins of
 the URLs in it.
 
-What is quoted is what says why. The last lines of a program are often the end of a stack trace, or advice; the reason
-stands above them. So lines that look like an error come first, then what was said after the last of them.
+The quoted lines are those that say why. The last lines of a program are often the end of a stack trace, or advice;
+the reason comes before them. So lines that look like an error come first, then what follows the last of them.
 """
 
 from __future__ import annotations

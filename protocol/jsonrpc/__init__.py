@@ -1,8 +1,8 @@
-"""JSON-RPC as MCP speaks it, towards servers and towards clients: envelope, ids, errors, versions, lines.
+"""JSON-RPC as MCP uses it, towards servers and towards clients: envelope, ids, errors, versions, lines.
 
-Bytes in, bytes out, and nothing in between that waits or acts; who has asked what of whom is kept in `actors`.
-What the two sides have in common is here once. Where they differ, the difference is one of trust and manners, and each
-module says it at its head: from a server comes what may be junk, from a client what must be answered.
+Bytes in, bytes out; nothing here waits or acts. The tables of open requests are in `actors`. What the two sides
+have in common exists once, here. Where they differ, the head of each module says how: a server may send junk, and
+a client must be answered.
 """
 
 from ._envelope import (

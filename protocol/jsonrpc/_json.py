@@ -1,8 +1,8 @@
 """Values as JSON bytes, on one line. Half characters are replaced (`protocol/halves`).
 
-Two manners. What a caller gives us for a server is refused with the reason when it cannot be said (`encode_json`): it
-is the caller's to mend. What we answer is said if there is any way (`encode`): a server's number of thirty digits is
-not the client's fault.
+There are two ways. What a caller gives us for a server is refused, with the reason, when it cannot be written
+(`encode_json`): the caller can correct it. What we answer is written if there is any way (`encode`): a server's
+number of thirty digits is not the client's fault.
 """
 
 from __future__ import annotations

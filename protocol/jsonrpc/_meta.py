@@ -1,8 +1,8 @@
-"""What each era says in `_meta`, and elsewhere beside the matter itself.
+"""What each era carries in `_meta`, and in other fields beside the content.
 
-Requests of the 2026-07-28 era carry who we are in `_meta` of each; that part is encoded once per connection and spliced
-into the encoded params, which is why `Stamp` holds bytes. A result that crosses from a server of one era to a client of
-the other is translated by its top level alone: the parts stay the bytes the server sent.
+Each request of the 2026-07-28 era says in `_meta` who we are. That part is encoded once per connection and spliced
+into the encoded params, so `Stamp` holds bytes. A result that passes from a server of one era to a client of the
+other is translated only at its top level: the parts stay the bytes the server sent.
 """
 
 from __future__ import annotations

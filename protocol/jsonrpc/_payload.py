@@ -1,8 +1,8 @@
-"""What stands inside an envelope, for whoever wants to look.
+"""Decodes what is inside an envelope, on request.
 
-What comes from a server and is no object where one must be is a `WireFault`, to be noted; from a client it is an
-`RpcFault`, to be answered. A client's request is passed on without being read where that is possible (`PlainCall`), and
-by its parts where it is not.
+If an object is required and a server sent something else, that is a `WireFault`, to be noted; from a client it is
+an `RpcFault`, to be answered. A client's request is passed on without being decoded where possible (`PlainCall`),
+and by its parts where not.
 """
 
 from __future__ import annotations
