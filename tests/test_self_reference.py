@@ -11,7 +11,9 @@ from typing import Any
 import pytest
 from tests.support.gateway import faulty, named_after, serve
 
+from greenroom import UsageError
 from greenroom.supervisor import load_config
+from greenroom.supervisor._self_reference import DEEPEST, check_depth
 
 ITSELF: dict[str, dict[str, Any]] = {
     "as in the README": {"command": "greenroom", "args": ["serve"]},
@@ -82,3 +84,9 @@ def test_gateways_behind_gateways_have_a_limit(tmp_path: Path, monkeypatch: pyte
     (tmp_path / "mcp.json").write_text("{}")
     monkeypatch.setenv("GREENROOM_DEPTH", "5")
     assert run(["serve", "--config", os.fspath(tmp_path / "mcp.json")]) == 2
+
+
+def test_the_deepest_gateway_there_may_be_is_started() -> None:
+    check_depth({"GREENROOM_DEPTH": str(DEEPEST)})
+    with pytest.raises(UsageError, match=f"behind {DEEPEST + 1} gateways"):
+        check_depth({"GREENROOM_DEPTH": str(DEEPEST + 1)})
