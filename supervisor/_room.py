@@ -285,15 +285,16 @@ class Greenroom(Calls):
         async with live.reloading:
             loaded, plan, recalled = await apart(prepare) if live.store.blocks else prepare()
             if not dry_run:
-                await self._define_ahead(loaded, plan)
-                self._live.reload(loaded, plan, recalled)
+                defined = await self._define_ahead(loaded, plan)
+                self._live.reload(loaded, plan, recalled, defined)
                 self.config = loaded
                 await self._live.router.ref.ask(Sync)
         return plan
 
-    async def _define_ahead(self, config: Config, plan: ReloadPlan) -> None:
+    async def _define_ahead(self, config: Config, plan: ReloadPlan) -> frozenset[str]:
         """The new servers, made in slices: with thousands of them one step would take too long. No name leads to
-        them yet. When cancelled in between, they are removed again."""
+        them yet. When cancelled in between, they are removed again. Returns which they are: not those of whose
+        removal something is left."""
         root = self._live.root
         new = [name for name in plan.start if name not in root.records]
         try:
@@ -303,6 +304,7 @@ class Greenroom(Calls):
                 if name in root.records:
                     root.remove(name)
             raise
+        return frozenset(new)
 
     def refresh(self, server: str | None = None) -> list[str]:
         """Ask the servers that nothing is known of, or this one, what they have; returns their names. Wait for it

@@ -15,7 +15,7 @@ from __future__ import annotations
 import os
 import secrets
 import traceback
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, cast
 
@@ -248,9 +248,11 @@ class Runtime:
 
     # ---- reload -----------------------------------------------------------------------------------------------------
 
-    def reload(self, config: Config, plan: ReloadPlan, recalled: Recalled) -> None:
+    def reload(
+        self, config: Config, plan: ReloadPlan, recalled: Recalled, defined: Collection[str] = ()
+    ) -> None:
         """Apply another configuration by this plan, with what the cache knows of it. Servers that the plan keeps
-        notice nothing; those that it starts may be defined already."""
+        notice nothing. `defined`: the servers to start that are defined already."""
         self.config = config
         self.context.settings = config.settings
         self.root.limits_changed()
@@ -267,10 +269,7 @@ class Runtime:
         for name in (*plan.live, *plan.replace):
             self.root.redefine(config.servers[name], same_process=name in plan.live)
         for name in plan.start:
-            if (
-                self.root.records.get(name) is None
-                or self.root.records[name].definition is not config.servers[name]
-            ):
+            if name not in defined:
                 self.root.define(config.servers[name])
         for name, problem in config.broken.items():
             self.root.define(ServerDefinition(name), str(problem))

@@ -1,6 +1,6 @@
 """The servers that should be live without a call, eager and keep-alive ones: which they are, and how a room begins.
 
-All connect at once, and who asks for it waits for them.
+All of them connect at once, and `Standing.wait` waits until each was tried.
 """
 
 from __future__ import annotations

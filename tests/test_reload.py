@@ -16,6 +16,7 @@ from tests.support.rooms import Outcomes, record_events, settle
 from greenroom import ConfigError, Greenroom, ServerDown, UnknownServer
 from greenroom.gateway._direct import Direct
 from greenroom.gateway._mcp_tool import McpTool, ask
+from greenroom.protocol.config_parse import parse_config
 from greenroom.protocol.events import Transition
 from greenroom.protocol.lifecycle import Cause, State
 from greenroom.supervisor._files import open_config
@@ -465,5 +466,30 @@ def test_what_a_door_lists_during_a_reload_is_what_one_configuration_has(backend
             both = {f"{name}_{tool}" for name in "ab" for tool in ("echo",)}
             assert seen[0] >= both
             assert seen[1:] == [set()]
+
+    run_virtual(backend, main)
+
+
+def test_a_server_comes_back_by_the_very_configuration_that_it_was_removed_from(backend: str) -> None:
+    """While what is left of it still ends: its record has that definition already, and is a removed one."""
+
+    async def main() -> None:
+        servers = {n: FakeServer() for n in "ab"}
+        both = parse_config(_config(a={}, b={}))
+        room = Greenroom.open(
+            both, cache_path=":memory:", connectors=fake_connectors(servers), bootstrap=False
+        )
+        async with room, Outcomes() as calls:
+            await room.call("b_echo")
+            servers["b"].call_latency = 3.0
+            calls.start(room, "b_echo")
+            await settle()
+            await room.reload(_config(a={}))
+            await room.reload(both)
+            await anyio.sleep(10.0)
+            servers["b"].call_latency = 0.0
+            await room.connect("b")
+            assert [status.server for status in room.status()] == ["a", "b"]
+            await room.call("b_echo")
 
     run_virtual(backend, main)
