@@ -246,8 +246,8 @@ def test_what_a_server_asks_during_the_first_call_is_heard(backend: str) -> None
     def stream(handler: Handler, seen: Seen) -> bool:
         if seen.verb == "GET":
             time.sleep(0.3)  # a loaded machine
+            streams.append(handler)  # first: with the head of the answer the client may go on
             handler.begin_events()
-            streams.append(handler)
             handler.stage.release.wait(5)
             return True
         if seen.method == "tools/call":
