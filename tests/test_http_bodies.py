@@ -109,7 +109,7 @@ def test_a_body_of_just_its_bound_is_no_flood(backend: str) -> None:
             await read(Raw(b"x" * 10, b"x" * 11), "", limit=20)
         data = b"x" * (3 * HTTP_ASIDE_BYTES)
         assert sum(map(len, await read(Raw(*[data[:65_536]] * 48), "", is_lines=True))) == len(data)
-        with pytest.raises(BadAnswer, match="not encoded as it says it is"):
+        with pytest.raises(BadAnswer, match="not encoded as its header says"):
             await read(Raw(b"plain"), "gzip")
 
     run(backend, main)

@@ -184,7 +184,7 @@ REFUSALS: list[tuple[str, str, bool, httpx2.Response, type[ExchangeFault] | None
     (OLD, "tools/call", True, httpx2.Response(403, headers=SCOPE, content=failure(-1, "no")), BadAnswer, '"write"'),
     (OLD, "tools/call", True, httpx2.Response(403, content=failure(-1, "no")), None, "no"),
     (OLD, "tools/call", True, httpx2.Response(503, text="later"), BadAnswer, 'Service Unavailable: "later"'),
-    (OLD, "tools/call", True, httpx2.Response(200, text="hi"), BadAnswer, 'no event stream but text/plain: "hi"'),
+    (OLD, "tools/call", True, httpx2.Response(200, text="hi"), BadAnswer, 'nor an event stream but text/plain: "hi"'),
     (OLD, "tools/call", True, httpx2.Response(200, content=b"hi"), BadAnswer, 'stream but of no content type: "hi"'),
     (OLD, "tools/call", True, httpx2.Response(200), BadAnswer, "HTTP 200 OK and no answer to the request"),
     (OLD, "tools/call", True, httpx2.Response(202, text="yes"), BadAnswer, "HTTP 202 Accepted and no answer to"),
@@ -467,7 +467,7 @@ OPENINGS: list[tuple[Callable[[], httpx2.Response], type[ExchangeFault], str]] =
     (lambda: events(b"event: endpoint\ndata: http://other.test/post\n\n"), BadAnswer, "on another origin ('http://o"),
     (lambda: events(b"event: endpoint\ndata: https://server.test/post\n\n"), BadAnswer, "on another origin"),
     (lambda: events(b"event: endpoint\ndata: http://server.test:81/\n\n"), BadAnswer, "on another origin"),
-    (lambda: events(b"event: endpoint\ndata: http://server.test:x/\n\n"), BadAnswer, "that is no URL ('http://s"),
+    (lambda: events(b"event: endpoint\ndata: http://server.test:x/\n\n"), BadAnswer, "that is not a URL ('http://s"),
 ]  # fmt: skip
 
 

@@ -1,4 +1,5 @@
-"""HTTP: a server that is reached by a URL, over Streamable HTTP of both eras or the older event stream."""
+"""HTTP: a server that is reached by a URL, over Streamable HTTP of either era or over the older HTTP+SSE
+transport."""
 
 from ._connection import AuthFor, HttpConnection, HttpConnector
 from ._events import EventParser, ServerEvent

@@ -1,8 +1,8 @@
-"""The event stream that carries the answer of one exchange; it is resumed when it ends too early.
+"""The event stream that carries the answer of one exchange. It is resumed when it ends too early.
 
 A stream that broke or was closed before the answer is opened again from the id of its last event, after the time
-that the server asked for. Without an id there is nothing to resume from. The number of openings in a row that
-bring nothing is bounded. The call's own clock bounds how long it waits.
+that the server asked for. Without an id it cannot be resumed. The number of attempts in a row that bring nothing
+is bounded. The call's own timeout bounds how long it waits.
 
 Once the answer has come, the stream gets a moment to end by itself, because a connection that we close in the
 middle of a body cannot be used again.
@@ -24,13 +24,13 @@ from ._peer import Attempt, HttpPeer
 if TYPE_CHECKING:
     import httpx2
 
-FIRST_RETRY = 1.0  # seconds before a stream is opened again, when the server says nothing of it
-_FRUITLESS = 3  # openings in a row that bring nothing
-_LINGER = 0.05
+FIRST_RETRY = 1.0  # seconds before a stream is opened again, when the server does not set them
+_FRUITLESS = 3  # attempts in a row that bring nothing
+_LINGER = 0.05  # seconds
 
 
 class AnswerStream:
-    """`take(attempt, data)` is given each message that comes."""
+    """`take(attempt, data)` is called with each message that comes."""
 
     def __init__(
         self, attempt: Attempt, peer: HttpPeer, take: Callable[[Attempt, bytes | bytearray], None]
@@ -51,7 +51,7 @@ class AnswerStream:
         return bool(self.last_id) and not self._peer.is_modern
 
     async def read(self, response: httpx2.Response) -> None:
-        """Take what comes, until the stream ends or, a moment after the answer, we end it."""
+        """Take messages until the stream ends. A moment after the answer we end it ourselves."""
         with anyio.CancelScope() as scope:
             async with aclosing(response.aiter_bytes()) as pieces:
                 async for piece in pieces:
@@ -61,7 +61,7 @@ class AnswerStream:
                         scope.deadline = anyio.current_time() + _LINGER
 
     async def resume(self, open_again: Callable[[AnswerStream], Awaitable[None]]) -> None:
-        """Open the stream again and again, until the answer is there. Raises `Broken` when that cannot be."""
+        """Open the stream again and again, until the answer is there. Raises `Broken` when it cannot be resumed."""
         fruitless = 0
         while self._peer.is_open(self._attempt):
             if not self.is_resumable:

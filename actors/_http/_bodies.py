@@ -1,19 +1,20 @@
-"""Bodies as they may come in: of one encoding at most, decoded in bounded pieces, never in the way of anybody else.
+"""Response bodies: with one encoding at most, decoded in bounded pieces, so that no body delays anybody else.
 
-Every response of a client passes through `Incoming`, also those that only a login reads, so that no loop that reads a
-body has to think of these:
+Every response of a client passes through `Incoming`, also the responses that only a login reads. So no loop that reads
+a body has to take care of these rules:
 
-* We ask for gzip. A body may be encoded once, by gzip or deflate; what is encoded twice, or otherwise, is refused when
-  it is read (a status says what it says all the same). A few kilobytes, packed three times, are gigabytes.
-* A piece is `PIECE` bytes at most, decoded only when it is asked for; of an event stream it is small when it holds many
-  lines, because each of them is work. Between two pieces others have their turn once `TURN` seconds have passed.
-* What is not the answer to a request of ours (a refusal, what a login reads) has `HTTP_ASIDE_BYTES` at most. The bound
-  of an answer is its reader's.
-* A body that is left in the middle is closed and not drained. The library's stream is a chain of generators of which
-  one does not close the next; dropped half-way it is found by the garbage collector, with a warning. So it is unwound
-  from its inside: asked for more under a cancellation, it ends by itself, with what it had read already.
+* We ask for gzip. A body may be encoded once, with gzip or deflate. A body with two encodings, or another one, is
+  refused when it is read; its status counts all the same. A few kilobytes, packed three times, are gigabytes.
+* A piece has `PIECE` bytes at most, and is decoded only when it is asked for. A piece of an event stream is smaller
+  when it holds many lines, because each line is work. Between two pieces others get their turn once `TURN` seconds
+  have passed.
+* A body that does not answer one of our requests (a refusal, or what a login reads) may have `HTTP_ASIDE_BYTES` at
+  most. The reader of an answer applies its own bound.
+* A body that is left in the middle is closed, not drained. The library's stream is a chain of generators, and none
+  closes the next. If it were dropped half-way, the garbage collector would find it and warn. So it is unwound from
+  inside: asked for more under a cancellation, it ends by itself after what it had already read.
 
-The library's own decoders are not used: they decode what came with one read to its end, whoever still wants it.
+The library's own decoders are not used: they decode all that came with one read, even when nobody wants it any more.
 """
 
 from __future__ import annotations
@@ -32,22 +33,22 @@ from ._faults import BadAnswer, all_faults_told, media_type
 
 PIECE = 1 << 16
 TURN = 0.002  # seconds
-OURS = "greenroom.ours"  # the extension of a request of which we read the answer ourselves
+OURS = "greenroom.ours"  # the extension of a request whose answer we read ourselves
 
-_LINES = 128  # in a piece of an event stream
-_PIECE_OF_LINES = 2048
+_LINES = 128  # in a piece of an event stream; a piece with more is cut
+_PIECE_OF_LINES = 2048  # bytes
 _AS_IT_IS = (
     "",
     "identity",
     "none",
     "utf-8",
     "utf8",
-)  # the last three are no encodings, but servers do say them
-_ZLIB, _RAW, _GZIP = 15, -15, 31  # what zlib calls its formats
+)  # the last three are no encodings, but servers do send them
+_ZLIB, _RAW, _GZIP = 15, -15, 31  # zlib's numbers for its formats
 
 
 async def take_over(response: httpx2.Response) -> None:
-    """The client's hook: from here on the response's body is `Incoming`, and UTF-8."""
+    """The client's hook: wrap the response's body in `Incoming`, and read it as UTF-8."""
     ours = OURS in response.request.extensions and response.is_success
     assert isinstance(response.stream, httpx2.AsyncByteStream)
     response.stream = Incoming(
@@ -61,7 +62,7 @@ async def take_over(response: httpx2.Response) -> None:
 
 
 class Incoming(httpx2.AsyncByteStream):
-    """A body, decoded. `encoding`: what its header says; `limit`: in bytes, decoded, over which it is refused."""
+    """A decoded body. `encoding`: the value of its header. `limit`: decoded bytes above which it is refused."""
 
     def __init__(
         self, stream: httpx2.AsyncByteStream, encoding: str, *, limit: int | None, is_lines: bool
@@ -72,7 +73,7 @@ class Incoming(httpx2.AsyncByteStream):
         self._is_lines = is_lines
 
     async def __aiter__(self) -> AsyncGenerator[bytes]:
-        """Raises `BadAnswer` for what is encoded otherwise or longer than it may be, `Broken` when it breaks off."""
+        """Raises `BadAnswer` for a wrong encoding or a body over its bound, and `Broken` when it breaks off."""
         decode = _decoder(self._encoding)
         length, came, turn = 0, 0, anyio.current_time() + TURN
         raw = self._stream.__aiter__()
@@ -105,7 +106,7 @@ class Incoming(httpx2.AsyncByteStream):
 
 
 async def _next(raw: AsyncIterator[bytes]) -> bytes:
-    """The next bytes that are any; none at the end."""
+    """The next bytes that are not empty; empty at the end."""
     with all_faults_told():
         async for data in raw:
             if data:
@@ -125,7 +126,7 @@ async def _unwind(raw: AsyncIterator[bytes]) -> None:
 
 
 def _decoder(said: str) -> _Plain | _Inflate:
-    """Raises `BadAnswer` for an encoding that we cannot read, or several."""
+    """Raises `BadAnswer` for an encoding that we cannot read, or for several."""
     encodings = [name for part in said.split(",") if (name := part.strip().lower()) not in _AS_IT_IS]
     match encodings:
         case []:
@@ -151,7 +152,7 @@ class _Plain:
 
 
 class _Inflate:
-    """gzip, or deflate in the two ways in which it is said. What follows the end is no part of it, and not kept."""
+    """Decodes gzip, or deflate in its two forms. Bytes after the end of the data are thrown away."""
 
     def __init__(self, format: int | None) -> None:
         self._unpack = zlib.decompressobj(format) if format is not None else None
@@ -163,7 +164,7 @@ class _Inflate:
             try:
                 piece = self._unpack.decompress(data, PIECE)
             except zlib.error:
-                raise BadAnswer("the answer is not encoded as it says it is") from None
+                raise BadAnswer("the answer is not encoded as its header says") from None
             if piece:
                 yield piece
             data = self._unpack.unconsumed_tail

@@ -1,15 +1,15 @@
 """The HTTP client of one connection, and one exchange with it.
 
-A client per connection: its pool, cookies and credentials belong to one address and are never shared across it. It
-has no clock of its own but for connecting and for what a refusal says (an answer's time is the call's, kept by the
-actor), and no limit of connections but the actor's own bound on calls in flight. What is configured for one endpoint
-(the headers, the credentials, the body) must not follow a redirect elsewhere, so only those are followed that keep the
-origin and the method.
+Each connection has its own client: its pool, cookies and credentials belong to one address and are never shared with
+another. The client has only two timeouts of its own: for connecting, and for reading the body of a refusal. The actor
+keeps the time of a call. Nor does it limit the number of connections: the actor bounds the calls in flight. What is
+configured for one endpoint (the headers, the credentials, the body) must not follow a redirect elsewhere. So a redirect
+is followed only when it keeps the origin and the method.
 
-Proxies and certificates come from our own environment. What is wrong there is said as that, before anything is sent,
-and not said at all where it does not matter: to a host without a proxy, or to a URL without TLS.
+Proxies and certificates come from our own environment. A fault there is reported as such, before anything is sent. It
+is not reported where it does not matter: for a host without a proxy, or a URL without TLS.
 
-Cookies are kept, because balancers find a session's machine by them: few, short, of plain text.
+Cookies are kept, because load balancers find a session's machine by them: few of them, short, and of plain text.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _REFUSAL_WITHIN = 5.0  # seconds
 def make_client(definition: ServerDefinition, auth: Any, connect_timeout: float) -> httpx2.AsyncClient:
     """A client for the server's endpoint. `auth` is an `httpx2.Auth`, or None.
 
-    Raises `ConnectFailed` when what our own environment says of proxies or certificates cannot be used.
+    Raises `ConnectFailed` when the proxies or certificates that our own environment names cannot be used.
     """
     import httpx2
 
@@ -82,12 +82,12 @@ def _bounded_client(**options: Any) -> httpx2.AsyncClient:
 
 
 def _proxy_in_words(definition: ServerDefinition, error: Exception) -> str:
-    """Without the proxy itself: its URL may hold a password."""
+    """What is wrong with the proxy. Its URL is left out: it may hold a password."""
     named = [name for name in os.environ if name.lower() in ("all_proxy", "http_proxy", "https_proxy")]
     why = (
         'a SOCKS proxy needs the package "socksio"'
         if isinstance(error, ImportError)
-        else "it is no HTTP proxy"
+        else "it is not an HTTP proxy"
     )
     return (
         f'Server "{definition.name}": the proxy that {" or ".join(named) or "the system"} names cannot be used '
@@ -100,7 +100,7 @@ def _trust_for(definition: ServerDefinition) -> ssl.SSLContext:
         return _trust()
     except OSError as error:  # an `ssl.SSLError` is one
         if (definition.url or "").lower().startswith("http:"):
-            return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # trusts nobody
+            return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # trusts no certificate
         named = [name for name in ("SSL_CERT_FILE", "SSL_CERT_DIR") if os.environ.get(name)]
         where = f" ({' and '.join(named)} in this process's environment)" if named else ""
         raise ConnectFailed(
@@ -112,7 +112,7 @@ def _trust_for(definition: ServerDefinition) -> ssl.SSLContext:
 
 @functools.cache
 def _trust() -> ssl.SSLContext:
-    """Whom we trust: read once (25 ms), and the same for every server."""
+    """The certificates we trust: read once (25 ms), and the same for every server."""
     import httpx2
 
     return httpx2.create_ssl_context()
@@ -120,9 +120,10 @@ def _trust() -> ssl.SSLContext:
 
 @asynccontextmanager
 async def exchanged(client: httpx2.AsyncClient, request: httpx2.Request) -> AsyncGenerator[httpx2.Response]:
-    """Send the request, and read what comes in the body of this context.
+    """Send the request; the caller reads the response inside this context.
 
-    Raises `Broken` for every fault of the transport, here and in the body, and `LoginNeeded` when logging in failed.
+    Raises `Broken` for every fault of the transport, here and inside the context, and `LoginNeeded` when logging in
+    failed.
     """
     with all_faults_told():
         response = await client.send(request, stream=True, follow_redirects=False)
@@ -147,7 +148,7 @@ def request_to(
     body: bytes | None = None,
     trace: Any = None,
 ) -> httpx2.Request:
-    """A request whose answer we read. Raises `Broken` when its URL is none. `trace`: hears how far it gets."""
+    """A request whose answer we read. `trace` is told how far it gets. Raises `Broken` when its URL is not one."""
     from ._bodies import OURS
 
     extensions = {OURS: True} if trace is None else {OURS: True, "trace": trace}
@@ -157,7 +158,8 @@ def request_to(
 
 
 async def read_bounded(response: httpx2.Response, limit: int) -> bytes:
-    """The whole body. Raises `BadAnswer` when it is over `limit` bytes, or has more values than a message may."""
+    """The whole body. Raises `BadAnswer` when it is over `limit` bytes, or has more values than a message may
+    have."""
     body, values = bytearray(), None
     async with contextlib.aclosing(response.aiter_bytes()) as pieces:
         async for piece in pieces:
@@ -171,7 +173,7 @@ async def read_bounded(response: httpx2.Response, limit: int) -> bytes:
 
 
 async def read_refusal(response: httpx2.Response) -> bytes:
-    """What a body says beside a status, as far as it can be read, soon enough and bounded."""
+    """The body of a refusal, as far as it can be read within a few seconds and its bound."""
     body = bytearray()
     with anyio.move_on_after(_REFUSAL_WITHIN), contextlib.suppress(ExchangeFault):
         async with contextlib.aclosing(response.aiter_bytes()) as pieces:
@@ -181,7 +183,7 @@ async def read_refusal(response: httpx2.Response) -> bytes:
 
 
 class _Cookies(CookieJar):
-    """A jar of bounded size. What does not fit, or could not be said again, is not kept."""
+    """A jar of bounded size. A cookie that does not fit, or could not be sent back, is not kept."""
 
     def extract_cookies(self, response: Any, request: Any) -> None:
         said: list[str] = response.info().get_all("Set-Cookie", [])
@@ -195,7 +197,7 @@ class _Cookies(CookieJar):
 
 
 def _within_origin(response: httpx2.Response) -> httpx2.Request | None:
-    """The request that follows a redirect, when it may be followed."""
+    """The request that a redirect leads to; None when it must not be followed."""
     further = response.next_request
     if further is None or further.method != response.request.method:
         return None
@@ -208,8 +210,8 @@ def _within_origin(response: httpx2.Response) -> httpx2.Request | None:
 
 
 def _ours(request: Any) -> httpx2.Request:
-    """What a way to log in wants sent. That of the SDK's 1.x speaks `httpx`, and asks for its tokens in requests of
-    that; the requests and responses it is given it reads like its own."""
+    """A request of an auth flow, as our library's. The SDK's 1.x flow uses `httpx`, so its token requests come as
+    `httpx` requests. It reads our requests and responses as if they were its own."""
     import httpx2
 
     if isinstance(request, httpx2.Request):
@@ -219,7 +221,7 @@ def _ours(request: Any) -> httpx2.Request:
 
 
 def _contained(auth: httpx2.Auth) -> httpx2.Auth:
-    """The same way to log in, whose own failures end one exchange instead of the connection."""
+    """The same auth flow, but its own failures end one exchange instead of the connection."""
     import httpx2
 
     class Contained(httpx2.Auth):

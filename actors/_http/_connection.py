@@ -29,10 +29,10 @@ from ._streamable import StreamableHttp
 if TYPE_CHECKING:
     import httpx2
 
-_CLOSE_WITHIN = 1.0
+_CLOSE_WITHIN = 1.0  # seconds
 
 AuthFor = Callable[[ServerDefinition], Any]
-"""Makes the `httpx2.Auth` that logs in at a server, or None; asked at each incarnation."""
+"""Makes the `httpx2.Auth` that logs in to a server, or None. Called once for each incarnation."""
 
 
 class HttpConnector:
@@ -53,11 +53,11 @@ class HttpConnector:
 
     @asynccontextmanager
     async def open(self, hooks: PeerHooks) -> AsyncGenerator[HttpConnection]:
-        """The connection, before anything was sent. Never fails because of the server."""
+        """Make the connection; nothing is sent yet. Never fails because of the server."""
         definition = self._definition
         auth = self._auth(definition) if self._auth is not None else None
         timeout = definition.connect_timeout or self._settings.connect_timeout
-        # The library is imported with the first, and each reads the certificates that it trusts.
+        # In a thread: the first client imports the library and reads the trusted certificates.
         client = await apart(lambda: make_client(definition, auth, timeout))
         opened_by = os.getpid()
         try:
@@ -69,7 +69,7 @@ class HttpConnector:
                 finally:
                     connection.kill_now()
         finally:
-            if os.getpid() == opened_by:  # a fork says no goodbye on its parent's sockets
+            if os.getpid() == opened_by:  # a forked process must not use its parent's sockets
                 with anyio.CancelScope(shield=True), anyio.move_on_after(_CLOSE_WITHIN):
                     await client.aclose()
 
@@ -114,7 +114,7 @@ class HttpConnection:
         return ()
 
     async def stop(self, grace: float) -> None:
-        """Hear nothing more, and tell the server that we go, within `grace` seconds. Idempotent."""
+        """Take no more messages, and tell the server that the session is over, within `grace` seconds. Idempotent."""
         self.peer.silence()
         if os.getpid() != self._opened_by:
             return

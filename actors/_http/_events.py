@@ -1,11 +1,11 @@
-"""Server-sent events out of chunks, in linear time and bounded memory.
+"""Parses server-sent events from pieces, in linear time and bounded memory.
 
-The format is the WHATWG's: fields on lines that end in LF, CR or CRLF, an empty line after each event. What the
-protocol needs of it is little: the data (still bytes: the envelope is decoded once, later), the name, and for resuming
-the id and the retry time, which stay until the stream says others. The data of an event is gathered in one buffer as it
-comes, however it is cut into pieces and lines, and that buffer is handed on: an event costs little more than its bytes.
-An event over a bound is not kept: its head is told, at once, and the rest thrown away up to its end. (The parser of
-our HTTP library decodes to text first, and gives up the whole stream over one long event.)
+The format is the WHATWG's: fields on lines that end in LF, CR or CRLF, and an empty line after each event. MCP needs
+little of it: the data (kept as bytes, because the envelope is decoded once, later) and the name, and for resuming the
+id and the retry time, which stay until the stream sends new ones. The data of an event is gathered in one buffer,
+however it is cut into pieces and lines, and that buffer is handed on. So an event costs little more than its bytes. An
+event over a bound is not kept: its head is reported at once, and the rest is thrown away up to the event's end. (The
+parser of our HTTP library decodes to text first, and gives up the whole stream over one long event.)
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from ...protocol.bounds import EVENT_ID_BYTES, EVENT_LINE_BYTES
 from .._values import LONG, Values
 
 HEAD = 256  # bytes of over-long data that are kept
-SHORTEST_RETRY = 0.02  # seconds: a server that wishes for less would be asked without a pause
+SHORTEST_RETRY = 0.02  # seconds; a server that asks for less would be asked without a pause
 _DATA = b"data:"
 
 
@@ -29,8 +29,8 @@ class ServerEvent:
 
 
 class EventParser:
-    """Feed it pieces; it returns the events that carry data, and tells `on_overlong(head, bound)` of an event over
-    `limit` bytes, or of more values than a message may have."""
+    """Feed it pieces; it returns the events that carry data. It calls `on_overlong(head, bound)` for an event that has
+    over `limit` bytes, or more values than a message may have."""
 
     __slots__ = (
         "_after_cr", "_counted", "_data", "_dropping", "_in_data", "_limit", "_line", "_lines", "_name", "_on_overlong",
@@ -38,16 +38,16 @@ class EventParser:
     )  # fmt: skip
 
     def __init__(self, limit: int, on_overlong: Callable[[bytes, str], None]) -> None:
-        self._values: Values | None = None  # of the data, where there is much of it
-        self._counted = 0  # how much of it
+        self._values: Values | None = None  # the values counted in the data, once it is long
+        self._counted = 0  # bytes of the data that were counted
         self.last_id = ""
         self.retry: float | None = None  # seconds
         self._limit = limit
         self._on_overlong = on_overlong
-        self._line = bytearray()  # of a line that has not ended: all of it, or nothing when it is data
-        self._in_data = False  # the line that has not ended is data, and `_data` has what came of it
+        self._line = bytearray()  # the line that has not ended; empty when it is a data line
+        self._in_data = False  # the line that has not ended is a data line; what came of it is in `_data`
         self._data = bytearray()  # of the event that has not ended
-        self._lines = 0  # of data
+        self._lines = 0  # data lines of that event
         self._name = b""
         self._dropping = False
         self._after_cr = False
@@ -87,7 +87,7 @@ class EventParser:
         return piece
 
     def _hold(self, part: bytes) -> None:
-        """Part of a line. What is being thrown away keeps one byte: enough to tell it from an empty line."""
+        """Keep part of a line. Of a line that is thrown away one byte is kept, to tell it from an empty line."""
         if self._dropping:
             self._line[:] = part[:1]
         elif self._in_data:
@@ -124,7 +124,7 @@ class EventParser:
             self._drop()
 
     def _count(self) -> None:
-        """Once a piece, however many lines it has: telling values apart takes its time."""
+        """Count the new values. Once for each piece, however many lines it has, because counting takes time."""
         new, self._counted = self._data[self._counted :], len(self._data)
         self._values, over = Values.counted(self._values, new, self._data)
         if over:
@@ -145,6 +145,6 @@ class EventParser:
 
 
 def _id(value: bytes) -> str:
-    """The id of an event; none when no header could bring it back, for then there is nothing to resume from."""
+    """The id of an event; empty when it cannot be sent back in a header, because then we cannot resume from it."""
     text = value.decode(errors="replace")
     return text if len(value) <= EVENT_ID_BYTES and text.isprintable() else ""

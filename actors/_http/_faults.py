@@ -1,11 +1,14 @@
 """The ways one HTTP exchange can end without an answer, and what each of them proves.
 
-`BadAnswer`: the server answered, and not what the protocol says. `Broken`: no answer can come any more; the request may
-have run if it was sent. `SessionExpired` and `LoginNeeded`: the server says that it does not know the session, or us;
-they end the connection, not only the exchange. Everything our HTTP library raises is one of these by the time it leaves
-`faults_told` (a fault of its transport that escaped would cancel every other exchange of the connection: a known bug of
-the SDK's own client, python-sdk #3522). Around the library alone it is `all_faults_told`: what it raises there, of
-whatever kind, comes of what the server sent or of where it is, and is no bug of ours.
+`BadAnswer`: the server answered, but its answer breaks the protocol. `Broken`: no answer can come any more; if the
+request was sent, it may have run. `SessionExpired` and `LoginNeeded`: the server says that it does not know the
+session, or us; they end the connection, not only the exchange. `WrongTransport`: the server is an older one; the same
+request is then tried over the older transport.
+
+`faults_told` turns whatever our HTTP library raises into one of these. A fault that escaped it would cancel every other
+exchange of the connection (a known bug of the SDK's own client, python-sdk #3522). `all_faults_told` is for a body in
+which only the library runs. There an exception of any kind is caused by what the server sent or by its URL, and is no
+bug of ours.
 """
 
 from __future__ import annotations
@@ -27,7 +30,7 @@ _SCOPE = re.compile(r"""\bscope\s*=\s*(?:"([^"]*)"|([^\s,"]+))""", re.IGNORECASE
 
 
 class ExchangeFault(Exception):
-    """Root of the four. The text is for people."""
+    """Root of the five. The text is for people."""
 
 
 class BadAnswer(ExchangeFault):
@@ -39,15 +42,15 @@ class Broken(ExchangeFault):
 
 
 class SessionExpired(ExchangeFault):
-    """The server does not know the session any more."""
+    """The server no longer knows the session."""
 
 
 class LoginNeeded(ExchangeFault):
-    """HTTP 401. (A 403 is about what was asked, not about who asks: it ends its own exchange.)"""
+    """HTTP 401, or logging in failed. (A 403 is about the request, not about who asks: it ends only its exchange.)"""
 
 
 class WrongTransport(ExchangeFault):
-    """The server refused to be initialised over Streamable HTTP, in a way that older servers do."""
+    """The server refused `initialize` over Streamable HTTP, in the way older servers do."""
 
 
 @contextmanager
@@ -63,7 +66,7 @@ def faults_told() -> Generator[None]:
 
 @contextmanager
 def all_faults_told() -> Generator[None]:
-    """As `faults_told`, for a body in which nothing runs but the HTTP library."""
+    """Like `faults_told`, for a body in which only the HTTP library runs."""
     with faults_told():
         try:
             yield
@@ -102,7 +105,7 @@ def in_words(error: Exception) -> str:
         case httpx2.RemoteProtocolError() | httpx2.ReadError() | httpx2.WriteError():
             return f"the connection broke ({detail or type(error).__name__})"
         case httpx2.InvalidURL() | httpx2.UnsupportedProtocol():
-            return f'that is no URL to connect to ({detail or type(error).__name__}). Correct its "url".'
+            return f'its "url" cannot be connected to ({detail or type(error).__name__}). Correct it.'
         case _:
             return f"the exchange failed ({detail or type(error).__name__})"
 
@@ -116,7 +119,7 @@ def status_in_words(status: int) -> str:
 
 
 def refusal_in_words(response: httpx2.Response, body: bytes) -> str:
-    """An answer with a status that says no: the status, and what the body says of it."""
+    """A refusal: its status, and what its body says."""
     text = status_in_words(response.status_code)
     location = response.headers.get("location")
     if response.is_redirect and location:
@@ -131,20 +134,20 @@ def refusal_in_words(response: httpx2.Response, body: bytes) -> str:
 
 
 def lacks_scope(response: httpx2.Response) -> bool:
-    """Whether a 403 says that we are logged in, but not for this (RFC 6750)."""
+    """Whether a 403 says that our login does not allow this request (RFC 6750)."""
     challenge = response.headers.get("www-authenticate", "")
     return response.status_code == 403 and _INSUFFICIENT.search(challenge) is not None
 
 
 def login_in_words(response: httpx2.Response) -> str:
-    """A 401: the status, and what the server says of how to log in."""
+    """A 401: the status, and what the server says about logging in."""
     challenge = response.headers.get("www-authenticate")
     text = status_in_words(response.status_code)
     return f"{text} ({challenge[:200]})" if challenge else text
 
 
 def said(response: httpx2.Response, body: bytes) -> str:
-    """What a body that is no JSON-RPC says."""
+    """What a body that is not JSON-RPC says."""
     if media_type(response) in ("text/html", "application/xhtml+xml"):
         return "an HTML page; this URL does not appear to speak MCP"
     return excerpt(body, 200)

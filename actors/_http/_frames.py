@@ -33,7 +33,7 @@ _INTERIM = re.compile(rb"\s*HTTP/1\.\d 1(?!01)")
 
 
 def bound_frames(client: httpx2.AsyncClient) -> None:
-    """Have all that the client hears looked at."""
+    """Pass everything that the client receives through a `Frame`."""
     for transport in (client._transport, *client._mounts.values()):  # pyright: ignore[reportPrivateUsage]
         pool: Any = getattr(transport, "_pool", None)
         if pool is not None:
@@ -41,18 +41,18 @@ def bound_frames(client: httpx2.AsyncClient) -> None:
 
 
 class Frame:
-    """Where one answer is: in a head, in chunks, in what follows them, or in what needs no frame."""
+    """How far one answer has come: in its head, in chunks, in the trailers, or in a body without chunks."""
 
     def __init__(self) -> None:
         self.most = _FIRST_READ  # bytes that the next read may bring
         self._look: Callable[[bytes], None] | None = self._look_at_head
-        self._held = b""  # of a head, or of a line, that is not over
-        self._interim = 0
-        self._skip = 0  # bytes of the chunk that is coming
-        self._trailers: int | None = None  # lines of them
+        self._held = b""  # the part of a head or line that has not ended
+        self._interim = 0  # interim answers so far
+        self._skip = 0  # bytes that are still to come of the chunk
+        self._trailers: int | None = None  # lines of trailers; None before the last chunk
 
     def look(self, data: bytes) -> None:
-        """Take note of the next bytes. Raises `RemoteProtocolError` when the frame is longer than any needs to be."""
+        """Look at the next bytes. Raises `RemoteProtocolError` when the frame is over a bound."""
         if self._look is not None:
             self._look(data)
         else:
@@ -100,7 +100,7 @@ class Frame:
             chunks += 1
             size = _SIZE.match(line)
             if size is None:
-                self._look = None  # the library says what is wrong with it
+                self._look = None  # the library will report what is wrong with it
                 return
             length = int(size[0], 16)
             if length:

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 
 class LegacySse:
-    """A `Carrier`. Its stream is opened by the first request. `before`: what was tried first, for the error."""
+    """A `Carrier`. The first request opens its stream. `before`: what was tried before, for the error's text."""
 
     def __init__(
         self,
@@ -71,10 +71,10 @@ class LegacySse:
         await self._send(await self._where(), line)
 
     async def listen(self, settled: Callable[[], object]) -> None:
-        """There is only the one stream, and it is heard."""
+        """Nothing to do: there is only the one stream, and it is already read."""
 
     async def leave(self) -> None:
-        """Closing the stream says it all."""
+        """Nothing to do: closing the stream ends the session."""
 
     async def _send(self, endpoint: httpx2.URL, line: bytes) -> None:
         headers = {"Content-Type": "application/json"}
@@ -92,7 +92,7 @@ class LegacySse:
     # -- the stream --
 
     async def _where(self) -> httpx2.URL:
-        """Where to post to, once the stream has said so. Raises why it could not be opened."""
+        """The endpoint to post to, once the stream has named it. Raises the fault that kept the stream from opening."""
         if self._opening is None:
             self._opening = anyio.Event()
             self._tasks.start_soon(self._hear)
@@ -154,7 +154,9 @@ class LegacySse:
             with all_faults_told():
                 endpoint = stream.join(place[:HTTP_PLACE_CHARACTERS])
         except Broken:
-            raise BadAnswer(f"its event stream names an endpoint that is no URL ({place[:200]!r})") from None
+            raise BadAnswer(
+                f"its event stream names an endpoint that is not a URL ({place[:200]!r})"
+            ) from None
         if (endpoint.scheme, endpoint.host, endpoint.port) != (stream.scheme, stream.host, stream.port):
             raise BadAnswer(f"its event stream names an endpoint on another origin ({place[:200]!r})")
         return endpoint

@@ -1,23 +1,23 @@
 """The peer over HTTP: a task per exchange, and one place where its fault becomes an outcome.
 
-A request is a POST of its own, so its task, its connection and its fault are its own: whatever happens to it is caught
-in `_carry` and ends that exchange alone. What carries it (Streamable HTTP, or the older event stream) is the `Carrier`;
-the peer starts with one and may change it while greeting, when the server turns out to be older.
+Each request is its own POST, with its own task and connection. Whatever happens to it is caught in `_carry` and ends
+that exchange alone. The `Carrier` transports it (Streamable HTTP, or the older event stream). The peer starts with one
+carrier and may change it during the handshake, when the server turns out to be older.
 
-Two faults are about the connection and not the exchange: the server does not know our session any more, or wants a
-login. The exchange they were told to did not run, so it is unsent again; then the exchanges still under way are given a
-moment to end (twenty calls in flight are each told the same), and `on_lost` is told once. Requests made meanwhile stay
-unsent, for the actor to place elsewhere.
+Two faults concern the connection and not only the exchange: the server no longer knows our session, or wants a login.
+The exchange that got such an answer did not run, so it counts as unsent again. The other exchanges in flight then get a
+moment to end, because twenty calls in flight may each get the same answer; and `on_lost` is called once. Requests made
+meanwhile stay unsent, and the actor sends them over another connection.
 
-What a server says while it works on a call may come on the stream of what it says unasked, and what it says there
-before anybody listens is lost: a question would stay unanswered for ever. So whatever may make it ask waits until that
-stream is open, or refused, or has had its time.
+While a server works on a call, it may send its messages on the GET stream, where it sends what answers no request. What
+it sends there before anybody listens is lost: a question would stay unanswered for ever. So a request that may make the
+server ask something waits until that stream is open, or refused, or its time is up.
 
-What we tell the server has a POST of its own too, so two could overtake each other. Where the order says something it
-is kept: progress on the way to an answer of ours arrives in order, and before the answer.
+Each of our notifications and replies is its own POST too, so two could overtake each other. Where the order matters it
+is kept: our progress notifications arrive in order, and before the reply that they belong to.
 
-Abandoning closes the exchange's stream, which since 2026-07-28 is how cancellation is said; before, a stream may break
-for any reason, so the notification says it. The same era has no other notifications to the server over HTTP.
+Abandoning a request closes its stream. Since 2026-07-28 that alone cancels it. Before, a stream could break for any
+reason, so a notification cancels it. That newer era has no other notifications to the server over HTTP.
 """
 
 from __future__ import annotations
@@ -54,13 +54,12 @@ from .._request_table import mark_sent
 from .._room_context import Spawner
 from ._faults import BadAnswer, Broken, ExchangeFault, LoginNeeded, SessionExpired, WrongTransport
 
-DELIVERED_WITHIN = 30.0  # seconds that a server has to accept what is no request
+DELIVERED_WITHIN = 30.0  # seconds that a server has to accept a notification or a reply
 LAST_ANSWERS = 1.0  # seconds that other exchanges have to end, once the connection is known to be over
-LISTENS_WITHIN = (
-    1.0  # seconds that calls wait for the stream of what the server says unasked, from the introduction on
-)
+LISTENS_WITHIN = 1.0  # seconds that calls wait for the GET stream, once `initialized` was delivered
 
 
+# Requests at which a server has nothing to ask.
 _NOTHING_TO_ASK = frozenset(
     {"ping", "tools/list", "resources/list", "resources/templates/list", "prompts/list", "logging/setLevel"}
 )
@@ -68,8 +67,8 @@ _NOTHING_TO_ASK = frozenset(
 
 @attrs.frozen(eq=False)
 class Attempt:
-    """An exchange under the id it has now. The same exchange may be begun anew, before the task of this one has ended,
-    by an owner who sends it again."""
+    """An exchange and the id it has now. Its owner may send the same exchange again before the task of this attempt
+    has ended."""
 
     exchange: Exchange
     rpc_id: int
@@ -80,34 +79,34 @@ class Attempt:
         return self.exchange.method
 
     def did_not_run(self) -> None:
-        """The server says itself that it did nothing."""
+        """The server itself says that it did not run the request."""
         self.exchange.reach = Reach.NOT_SENT
 
 
 class Carrier(Protocol):
-    """What brings messages to the server and back. Raises `ExchangeFault`s, and nothing else for a server's doing."""
+    """Brings messages to the server and back. Raises only `ExchangeFault`s for anything that a server does."""
 
     async def carry(self, attempt: Attempt) -> None:
-        """Send a request, and see to it that its answer is taken: here, or by a stream that is read elsewhere."""
+        """Send a request, and have its answer taken: here, or by a stream that is read elsewhere."""
         ...
 
     async def deliver(self, line: bytes) -> None:
-        """Send a notification, or the answer to a request of the server's."""
+        """Send a notification, or a reply to one of the server's requests."""
         ...
 
     async def listen(self, settled: Callable[[], object]) -> None:
-        """Hear what the server says unasked, for as long as it lasts. Begun when the handshake is done; `settled()` is
-        called, any number of times, when it is heard or will not be just now."""
+        """Read the server's messages that answer no request, for as long as their stream lasts. Starts after the
+        handshake. Calls `settled()`, any number of times, when the stream is open or cannot be opened now."""
         ...
 
     async def leave(self) -> None:
-        """Tell the server that we go."""
+        """Tell the server that the session is over."""
         ...
 
 
 class HttpPeer(ExchangeTable):
-    """A `Peer` whose carrier is `carrier` (set by its connection). Its tasks run in `tasks`, and it begins one there
-    that starts them: a request may be made where no task is running."""
+    """A `Peer`; its connection sets `carrier`. Its tasks run in `tasks`. It starts one task there that starts the
+    others, because a request may be made where no task is running."""
 
     channel = "the event stream"
     carrier: Carrier
@@ -119,14 +118,12 @@ class HttpPeer(ExchangeTable):
         self._spawner = Spawner(backend, tasks)
         tasks.start_soon(self._spawner.run)
         self._scopes: dict[int, anyio.CancelScope] = {}
-        self._quiet = anyio.Event()  # while leaving: no exchange is under way any more
+        self._quiet = anyio.Event()  # while leaving: no exchange is in flight any more
         self._leaving = False
-        self._introduced: anyio.Event | None = None  # that we are initialised has reached the server
-        self._listening = (
-            anyio.Event()
-        )  # the stream of what it says unasked is open, or need not be waited for
+        self._introduced: anyio.Event | None = None  # set once `initialized` has reached the server
+        self._listening = anyio.Event()  # the GET stream is open, or need not be waited for
         self._listens_by = 0.0
-        self._progressed: anyio.Event | None = None  # the latest progress that we told has reached the server
+        self._progressed: anyio.Event | None = None  # set once our latest progress has reached the server
 
     @property
     def is_modern(self) -> bool:
@@ -135,9 +132,9 @@ class HttpPeer(ExchangeTable):
     # -- what the owner of a call does --
 
     def request(self, exchange: Exchange) -> None:
-        """Begin the exchange. On a peer that is over, or about to be, it stays open and unsent.
+        """Start the exchange. On a peer that is lost, or about to be, it stays open and unsent.
 
-        Raises `UsageError` when its params cannot be said in JSON; nothing was sent then.
+        Raises `UsageError` when its params cannot be written as JSON; nothing was sent then.
         """
         line = self._opened(exchange)
         if not self._silent and not self._leaving:
@@ -174,7 +171,7 @@ class HttpPeer(ExchangeTable):
         self.last_heard = self._backend.now()
 
     def gap(self) -> None:
-        """What the server said unasked may have been missed."""
+        """Messages of the server that answer no request may have been missed."""
         if not self._silent:
             self._hooks.on_gap()
 
@@ -182,14 +179,14 @@ class HttpPeer(ExchangeTable):
         return self._requests.find(attempt.rpc_id) is not None
 
     def sent(self, attempt: Attempt) -> None:
-        """The server has what it needs to act on it."""
+        """The server has received enough of the request to act on it."""
         if self.is_open(attempt):
             mark_sent(attempt.exchange)
 
     def take_for(self, attempt: Attempt, data: bytes | bytearray) -> None:
-        """What came on the exchange's own stream: its answer, or what the server says along the way.
+        """Take what came on the exchange's own stream: its answer, or another message of the server.
 
-        Raises `BadAnswer` for what is neither.
+        Raises `BadAnswer` for anything else.
         """
         try:
             messages = decode_line(repair_utf8(data), self.protocol_version)
@@ -212,7 +209,7 @@ class HttpPeer(ExchangeTable):
             self._end(attempt.exchange, message)
 
     def lose(self, reason: LostReason) -> None:
-        """The connection is over: say so once the exchanges under way have ended, or had their moment to."""
+        """The connection is over: report it once the exchanges in flight have ended, or their moment is up."""
         if self._leaving or self._silent:
             return
         self._leaving = True
@@ -243,7 +240,7 @@ class HttpPeer(ExchangeTable):
                 self._quiet.set()
 
     async def _carry(self, attempt: Attempt) -> None:
-        """Carry the request. Whatever becomes of it, it is nobody else's."""
+        """Carry the request. Whatever happens to it concerns no other exchange."""
         try:
             await self._carry_either_way(attempt)
         except (SessionExpired, LoginNeeded) as end:
@@ -323,7 +320,7 @@ class HttpPeer(ExchangeTable):
 
 
 def _is_for(attempt: Attempt, message: ServerMessage) -> bool:
-    """Over HTTP the stream says whose answer it is; the id only must not say otherwise."""
+    """Over HTTP the stream tells whose answer it is; the id must only not contradict it."""
     if message.id is None:
         return bool(bytes(message.error))
     return as_id(message.id) == attempt.rpc_id

@@ -1,9 +1,9 @@
 """What the 2026-07-28 era repeats in HTTP headers, so that middle boxes can route without reading bodies.
 
-Each request names its method, and the tool, prompt or resource it is about; a tool may ask, by `x-mcp-header` in its
-input schema, that an argument be mirrored too. A server refuses a request whose headers and body differ, so they are
-made from the body, here. A tool whose annotations break the rules must be left out of the list (the specification says
-so): its calls could not be routed as it believes they are.
+The headers of each request name its method, and the tool, prompt or resource it is about. A tool may ask, with
+`x-mcp-header` in its input schema, that an argument be mirrored in a header too. A server refuses a request whose
+headers and body differ, so the headers are made here, from the body. The specification says that a tool whose
+annotations break the rules must be left out of the list: its calls could not be routed as the tool expects.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ _NAMED_BY = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri
 _TOKEN = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
 _PLAIN = re.compile(r"[\x20-\x7E]*")
 _WRAPPED = re.compile(r"=\?base64\?.*\?=")
-_MIRRORABLE = ("string", "integer", "boolean")  # not number: floats have no one spelling
+_MIRRORABLE = ("string", "integer", "boolean")  # not number: a float can be spelled in several ways
 
 # Where a JSON Schema (2020-12) holds further schemas, by the shape of the keyword's value. Data (`default`, `enum`, …)
-# and references are left alone: an annotation in there annotates nothing.
+# and references are left out: an annotation there annotates nothing.
 _ONE = (
     "items", "contains", "unevaluatedItems", "additionalProperties", "propertyNames", "unevaluatedProperties",
     "not", "if", "then", "else", "contentSchema",
@@ -36,7 +36,7 @@ _Path = tuple[str, ...]
 
 
 class ToolHeaders:
-    """Which arguments of which tool are mirrored, learned from the lists that come by."""
+    """Which arguments of which tool are mirrored, learned from the tool lists that pass."""
 
     def __init__(self) -> None:
         self._mirrored: dict[str, dict[_Path, str]] = {}
@@ -72,14 +72,14 @@ class ToolHeaders:
 
 
 def encode_value(text: str) -> str:
-    """The text as a header value: as it is where that survives the way, else in base64 and marked so."""
+    """The text as a header value: unchanged where a header can carry it, otherwise in base64 and marked so."""
     if _PLAIN.fullmatch(text) and text == text.strip() and not _WRAPPED.fullmatch(text):
         return text
     return f"=?base64?{base64.b64encode(whole(text).encode()).decode('ascii')}?="
 
 
 def _annotations(schema: object) -> dict[_Path, str]:
-    """Property path → header token. Raises `ValueError` that says which annotation breaks the rules."""
+    """Property path → header token. Raises a `ValueError` that names the annotation that breaks the rules."""
     found: dict[_Path, str] = {}
     seen: set[str] = set()
     for path, node in _schemas(schema):
@@ -89,9 +89,11 @@ def _annotations(schema: object) -> dict[_Path, str]:
             raise ValueError(f"an {ANNOTATION} is not on a property of the arguments")
         token = node[ANNOTATION]
         if not isinstance(token, str) or not _TOKEN.fullmatch(token):
-            raise ValueError(f"the {ANNOTATION} of {'.'.join(path)!r} is no header name")
+            raise ValueError(f"the {ANNOTATION} of {'.'.join(path)!r} is not a header name")
         if node.get("type") not in _MIRRORABLE:
-            raise ValueError(f"{'.'.join(path)!r} has an {ANNOTATION} and is no string, integer or boolean")
+            raise ValueError(
+                f"{'.'.join(path)!r} has an {ANNOTATION} but is not a string, integer or boolean"
+            )
         if token.lower() in seen:
             raise ValueError(f"the {ANNOTATION} {token!r} is there twice")
         seen.add(token.lower())
@@ -100,8 +102,8 @@ def _annotations(schema: object) -> dict[_Path, str]:
 
 
 def _schemas(root: object) -> Iterator[tuple[_Path | None, dict[str, Any]]]:
-    """Every schema in `root`, with its path where that is a plain chain of properties. A list, not recursion: a
-    server's schema may be nested as deep as it likes."""
+    """Every schema in `root`, with its path where that is a plain chain of properties. A list, not recursion, because
+    a server's schema may be nested to any depth."""
     waiting: list[tuple[_Path | None, object]] = [((), root)]
     while waiting:
         path, node = waiting.pop()

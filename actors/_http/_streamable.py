@@ -1,18 +1,19 @@
-"""Streamable HTTP: each message a POST, its answer a JSON body or an event stream of its own.
+"""Streamable HTTP: each message is a POST, and its answer a JSON body or its own event stream.
 
-This is our own framing over the HTTP library that the SDK uses too, not the SDK's client. That one can be kept from
+This is our own framing over the HTTP library that the SDK uses too, not the SDK's client. That client can be kept from
 cancelling every exchange when one breaks, but it loses what a call's end depends on: whether the request was sent, the
-HTTP status, the `WWW-Authenticate`; it waits for ever on an answer with another id, does not bound a JSON body, opens
-the results into models and back, and asks for `import mcp` (650 ms). The protocol is small; what is kept of it here:
+HTTP status, the `WWW-Authenticate`. It waits for ever when an answer has another id, does not bound a JSON body,
+converts results to models and back, and needs `import mcp` (650 ms). The protocol is small. These are its rules here:
 
-* A session's id comes with the answer to `initialize` and goes with everything after it. A 404 while we have one means
-  that it has expired, and that this request did not run; so do the two forms of "not initialized".
-* An event stream that ends early is resumed (`_answer_stream`). Sessions and resuming ended with 2026-07-28.
-* What the server says unasked comes on one more stream, a GET; a server may refuse it. When it comes back without
-  having been resumed, there may be a gap.
-* A bad status with a JSON-RPC error in its body is that error. 401 wants a login, and no other status does: a 403
-  refuses what was asked, and says perhaps which scope it needs. `initialize` refused with 404, 405, 406 or 415 is what
-  servers do that only know the older event stream.
+* The session's id comes with the answer to `initialize` and goes into every later request. A 404 to a request with a
+  session id means that the session has expired and that this request did not run. So do the two forms of "not
+  initialized".
+* An event stream that ends early is resumed (`_answer_stream`). 2026-07-28 has neither sessions nor resuming.
+* Messages of the server that answer no request come on a further stream, a GET, which a server may refuse. When that
+  stream is opened again without being resumed, messages may have been missed.
+* A bad status with a JSON-RPC error in its body is that error. Only 401 asks for a login. A 403 refuses the request,
+  and may name the scope that it needs. Servers that only know the older event stream refuse `initialize` with 404,
+  405, 406 or 415.
 """
 
 from __future__ import annotations
@@ -66,17 +67,15 @@ _UNMET = (
     "session",
     "not initialized",
     "protocol version",
-)  # what an older server misses in a request without one
-_LAST_RETRY = 30.0
+)  # the words with which an older server refuses a request without a session
+_LAST_RETRY = 30.0  # seconds
 _SESSION_ID = re.compile(rf"[\x21-\x7e]{{1,{SESSION_ID_CHARACTERS}}}")  # the specification's characters
-_FRUITLESS = (
-    3  # openings of the stream of notifications in a row that bring nothing, and are no reason to wait longer
-)
+_FRUITLESS = 3  # GET streams in a row that may bring nothing, before we wait longer
 _FAREWELL = 2.0  # seconds
 
 
 class StreamableHttp:
-    """A `Carrier`. `may_be_older`: an older server is one possible reason for a refusal."""
+    """A `Carrier`. `may_be_older`: a refusal may mean that the server only speaks the older transport."""
 
     def __init__(self, url: str, client: httpx2.AsyncClient, peer: HttpPeer, *, may_be_older: bool) -> None:
         self._url = url
@@ -127,10 +126,10 @@ class StreamableHttp:
         if response.status_code == 202 or not body.strip():
             raise BadAnswer(f"{status_in_words(response.status_code)} and no answer to the request")
         kind = media_type(response) or "of no content type"
-        raise BadAnswer(f"the answer is no JSON and no event stream but {kind}: {said(response, body)}")
+        raise BadAnswer(f"the answer is neither JSON nor an event stream but {kind}: {said(response, body)}")
 
     def _take(self, attempt: Attempt, data: bytes | bytearray) -> None:
-        """What came for the exchange, looked at once on its way. A list of tools says which headers they want."""
+        """Look at what came for the exchange, and pass it on. A list of tools says which headers they want."""
         if attempt.method == "tools/list" and self._peer.is_modern:
             data = self._learn(data)
         elif self._session is not None and b"erver not initialized" in data[:256]:
@@ -140,13 +139,13 @@ class StreamableHttp:
         self._peer.take_for(attempt, data)
 
     def _learn(self, data: bytes | bytearray) -> bytes | bytearray:
-        """Take note of listed tools; those that must be left out are left out of the answer."""
+        """Learn the listed tools; a tool that must be left out is removed from the answer."""
         try:
             (message,) = decode_line(data)
             result = decode_result(bytes(message.result))
             refused = {i: why for i, tool in enumerate(result["tools"]) if (why := self._tools.learn(tool))}
         except (WireFault, ValueError, LookupError, TypeError, AttributeError):
-            return data  # no list of tools: whoever asked for one says what is wrong with it
+            return data  # not a list of tools: the code that asked for it reports what is wrong
         if not refused:
             return data
         for index, why in refused.items():
@@ -157,7 +156,7 @@ class StreamableHttp:
     # -- refusals --
 
     async def _refused(self, attempt: Attempt, response: httpx2.Response) -> None:
-        """A status that says no: end the exchange with it, or raise what else it means."""
+        """End the exchange with the refusal, or raise what else the status means."""
         body = await read_refusal(response)
         status, words, error = response.status_code, refusal_in_words(response, body), _error_in(body)
         self._check_known(response, body, greeting=attempt.method in ("initialize", "server/discover"))
@@ -175,7 +174,7 @@ class StreamableHttp:
             raise SessionExpired(refusal_in_words(response, body))
 
     def _has_forgotten(self, status: int, error: ServerMessage | None) -> bool:
-        """Whether the server has forgotten our session, or has become one that we have not met yet."""
+        """Whether the server has forgotten our session, or is another server now that needs a new handshake."""
         if status == 404 and self._session is not None:
             return True
         if status != 400 or error is None:
@@ -198,7 +197,7 @@ class StreamableHttp:
                 raise BadAnswer(refusal_in_words(response, body))
 
     async def listen(self, settled: Callable[[], object]) -> None:
-        """The stream of what the server says unasked, opened again whenever it ends, until the server refuses it."""
+        """Read the GET stream; open it again whenever it ends, until the server refuses it."""
         parser = EventParser(self._peer.max_size, self._overlong)
         delay: float | None = None
         fruitless = 0
@@ -224,7 +223,7 @@ class StreamableHttp:
             )
 
     async def _is_stream(self, response: httpx2.Response) -> bool:
-        """Whether a GET brought an event stream; a server need not have one. Raises what else a refusal says."""
+        """Whether a GET brought an event stream; a server need not offer one. Raises what else a refusal means."""
         self._peer.heard()
         if response.status_code >= 500:
             raise Broken(status_in_words(response.status_code))
@@ -233,7 +232,7 @@ class StreamableHttp:
         return response.is_success and media_type(response) == "text/event-stream"
 
     async def _hear(self, response: httpx2.Response, parser: EventParser) -> bool:
-        """Hear it to its end. Returns whether it brought anything."""
+        """Read the stream to its end. Returns whether it brought anything."""
         heard, last_id = False, parser.last_id
         async with aclosing(response.aiter_bytes()) as pieces:
             async for piece in pieces:
@@ -258,7 +257,7 @@ class StreamableHttp:
                 async with exchanged(self._client, request):
                     pass
             except (Broken, LoginNeeded):
-                return  # it is gone, or does not care
+                return  # the server is gone, or refuses; either way there is nothing left to end
 
     # -- what goes out --
 
@@ -288,7 +287,8 @@ class StreamableHttp:
 
 
 class _SentTeller:
-    """Hears from the HTTP library how far a request is. Sent is what the server can act on: its whole head."""
+    """The HTTP library tells it how far a request is. A request counts as sent with its whole head, because the server
+    can act on that."""
 
     def __init__(self, attempt: Attempt, peer: HttpPeer) -> None:
         self._attempt = attempt
@@ -298,13 +298,13 @@ class _SentTeller:
     async def __call__(self, event: str, info: dict[str, Any]) -> None:
         _, _, step = event.rpartition("send_request_headers.")
         if step == "started":
-            self._is_ours = info["request"].method != b"CONNECT"  # else it is the proxy's
+            self._is_ours = info["request"].method != b"CONNECT"  # a CONNECT is for the proxy
         elif step == "complete" and self._is_ours:
             self._peer.sent(self._attempt)
 
 
 def _session_in(response: httpx2.Response) -> str | None:
-    """The id of the session that an answer begins. Raises `BadAnswer` when no header could bring it back."""
+    """The id of the session that an answer opens. Raises `BadAnswer` when the id cannot be sent back in a header."""
     session = response.headers.get("mcp-session-id")
     if not session:
         return None
@@ -317,7 +317,7 @@ def _session_in(response: httpx2.Response) -> str | None:
 
 
 def _error_in(body: bytes | bytearray) -> ServerMessage | None:
-    """The JSON-RPC error that a body is."""
+    """The JSON-RPC error in a body; None when it is not one."""
     try:
         (message,) = decode_line(body)
     except (WireFault, ValueError):
@@ -331,5 +331,5 @@ def _is_forgotten(error: ServerMessage) -> bool:
 
 
 def _is_older(status: int, error: ServerMessage | None) -> bool:
-    """Whether an older server would say this to `initialize`. A newer one says "method not found", in JSON-RPC."""
+    """Whether an older server would refuse `initialize` like this. A newer one says "method not found" in JSON-RPC."""
     return status in _OLDER and (error is None or decode_error(bytes(error.error)).code != METHOD_NOT_FOUND)
