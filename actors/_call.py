@@ -20,8 +20,7 @@ import anyio.lowlevel
 import attrs
 
 from ..protocol.errors import CallError, GreenroomError, Reach
-from ..protocol.jsonrpc import RpcError
-from ._peer import Exchange
+from ._peer import Exchange, ExchangeOwner
 
 if TYPE_CHECKING:
     from anyio import CancelScope
@@ -34,19 +33,13 @@ LARGE_RESULT = 1 << 20  # bytes of a result that takes milliseconds to read
 Progress = Callable[[Mapping[str, Any]], None]
 
 
-class Table(Protocol):
+class Table(ExchangeOwner, Protocol):
     """What a call needs of the table that accepted it."""
 
     address: Address
 
     @property
     def protocol_version(self) -> str | None: ...
-
-    def call_sent(self, call: Call) -> None: ...
-
-    def call_answered(self, call: Call, result: bytes | None, error: RpcError | None) -> None: ...
-
-    def call_progressed(self, call: Call, params: Mapping[str, Any]) -> None: ...
 
     def cancel(self, call: Call, reason: str) -> None: ...
 
@@ -92,7 +85,7 @@ class Call(Exchange):
     is_probe: bool = False
     client: str | None = None  # the session it came from
     # Its call table writes these when it accepts it.
-    table: Table | None = None
+    owner: Table | None = None  # that table
     number: int = 0
     accepted_at: float = 0.0
     sent_at: float = 0.0
@@ -123,27 +116,13 @@ class Call(Exchange):
         if on_progress is not None:
             self.wants_progress = True
 
-    # ---- the peer's side --------------------------------------------------------------------------------------------
-
-    def sent(self) -> None:
-        assert self.table is not None
-        self.table.call_sent(self)
-
-    def end(self, result: bytes | None, error: RpcError | None) -> None:
-        assert self.table is not None
-        self.table.call_answered(self, result, error)
-
-    def progress(self, params: Mapping[str, Any]) -> None:
-        assert self.table is not None
-        self.table.call_progressed(self, params)
-
     # ---- the caller's side ------------------------------------------------------------------------------------------
 
     def cancel(self, reason: str = "cancelled by the caller") -> None:
         """The caller leaves. A queued call is dropped; for a sent call the server is told; nothing happens to an
         ended one."""
-        if not self.ended and self.table is not None:
-            self.table.cancel(self, reason)
+        if not self.ended and self.owner is not None:
+            self.owner.cancel(self, reason)
 
     async def wait(self) -> bytes:
         """The raw JSON of the result. Raises the call's `CallError`; being cancelled cancels the call."""
@@ -165,7 +144,7 @@ class Call(Exchange):
     def protocol_version(self) -> str | None:
         """The protocol version of its server. Read it while the call ends: afterwards the connection may be
         another."""
-        return self.table.protocol_version if self.table is not None else None
+        return self.owner.protocol_version if self.owner is not None else None
 
     # ---- the one end ------------------------------------------------------------------------------------------------
 

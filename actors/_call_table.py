@@ -106,7 +106,7 @@ class CallTable:
         context.tally.accepted += 1
         context.calls += 1
         call.number = context.calls
-        call.table = self
+        call.owner = self
         call.accepted_at = context.backend.now()
         if call.on_end is None:
             call.waiter = context.backend.waiter()
@@ -175,7 +175,7 @@ class CallTable:
         """What the server speaks now; None while it is not connected."""
         return self.actor.peer.protocol_version if self.actor.peer is not None else None
 
-    def call_sent(self, call: Call) -> None:
+    def exchange_sent(self, call: Call) -> None:
         """The first byte was accepted: the call's own clock starts (DESIGN, Calls)."""
         context, alarm = self.context, self.actor.alarm
         now, settings = context.backend.now(), context.settings
@@ -192,7 +192,7 @@ class CallTable:
         else:
             context.events.seq += 1
 
-    def call_answered(self, call: Call, result: bytes | None, error: RpcError | None) -> None:
+    def exchange_ended(self, call: Call, result: bytes | None, error: RpcError | None) -> None:
         if call not in self.open:
             return  # it has its outcome already
         actor = self.actor
@@ -229,7 +229,7 @@ class CallTable:
         self.actor.steps.find_input(call, wanting)
         return True
 
-    def call_progressed(self, call: Call, params: Mapping[str, Any]) -> None:
+    def exchange_progressed(self, call: Call, params: Mapping[str, Any]) -> None:
         """Progress restarts the call's clock, up to its total."""
         if call.timeout is not None:
             call.deadline = min(self.context.backend.now() + call.timeout, call.total_deadline)

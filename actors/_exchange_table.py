@@ -5,16 +5,16 @@ Every peer has this in common, whatever carries its messages. A message either a
 names an exchange ends that exchange, as a fault; everything else that is odd becomes a note. After `silence`
 nothing is reported any more.
 
-A subclass writes. It sends what `_opened` encodes, reports that through `mark_sent`, sends notifications in
-`notify`, and answers the server's own requests in `reply`. Rejected: one object that is given a `write` function,
-because "written" means too many different things (a full pipe, a POST of its own, a stream that must be opened
-first).
+How messages leave differs, so it is handed in: notifications and answers go out through the `Outgoing` that the
+table holds. A peer adds `request`: it sends what `_opened` encodes, and reports that through `mark_sent`. Rejected:
+one `write` function for everything, because "written" means too many different things (a full pipe, a POST of its
+own, a stream that must be opened first).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 
@@ -50,31 +50,38 @@ from ._request_table import RequestTable
 _SHORT = 80  # characters of an id or a method in a note
 
 
+class Outgoing(Protocol):
+    """How what is no request of ours leaves, and how a request is stopped on its way."""
+
+    def notify(self, method: str, params: Mapping[str, Any] | None) -> None: ...
+
+    def reply(self, rpc_id: Any, result: Mapping[str, Any] | None, error: RpcError | None) -> None: ...
+
+    def withdraw(self, exchange: Exchange) -> None:
+        """The owner no longer wants it: stop what is still being sent."""
+        ...
+
+
 class ExchangeTable:
-    """The receiving half of a `Peer`. `channel` names where messages come from, in notes ("stdout")."""
+    """What all peers have in common. `channel` names where messages come from, in notes ("stdout")."""
 
     channel = "its stream"
 
-    def __init__(self, backend: Backend, hooks: PeerHooks) -> None:
+    def __init__(self, backend: Backend, hooks: PeerHooks, notes: Notes, outgoing: Outgoing) -> None:
         self.last_heard = backend.now()
         self.protocol_version: str | None = None
         self.client_info: Mapping[str, Any] = {}
         self.client_capabilities: Mapping[str, Any] = {}
-        self.notes = Notes(hooks.on_note)
+        self.notes = notes
         self.junk = 0  # lines that were no messages
         self.unasked = 0  # requests and notifications of the other side
         self._backend = backend
         self._hooks = hooks
+        self._outgoing = outgoing
         self._stamp = NO_STAMP
         self._stamped: str | None = None  # the version `_stamp` was made for
         self._requests = RequestTable()
         self._silent = False
-
-    def notify(self, method: str, params: Mapping[str, Any] | None = None) -> None:
-        raise NotImplementedError
-
-    def reply(self, rpc_id: Any, result: Mapping[str, Any] | None, error: RpcError | None = None) -> None:
-        raise NotImplementedError
 
     @property
     def is_silent(self) -> bool:
@@ -85,6 +92,14 @@ class ExchangeTable:
         self._silent = True
 
     # -- out --
+
+    def notify(self, method: str, params: Mapping[str, Any] | None = None) -> None:
+        if not self._silent:
+            self._outgoing.notify(method, params)
+
+    def reply(self, rpc_id: Any, result: Mapping[str, Any] | None, error: RpcError | None = None) -> None:
+        if not self._silent:
+            self._outgoing.reply(rpc_id, result, error)
 
     def _opened(self, exchange: Exchange) -> bytes:
         """Open the exchange and return its line, stamped as its era requires.
@@ -108,12 +123,9 @@ class ExchangeTable:
     def abandon(self, exchange: Exchange, reason: str) -> None:
         if not self._requests.withdraw(exchange):
             return
-        self._withdrawn(exchange)
+        self._outgoing.withdraw(exchange)
         if exchange.reach is SENT and exchange.method not in NEVER_CANCELLED:
             self.notify(CANCELLED, {"requestId": exchange.rpc_id, "reason": reason})
-
-    def _withdrawn(self, exchange: Exchange) -> None:
-        """The owner no longer wants it: a subclass stops what is still being sent."""
 
     # -- in --
 

@@ -40,7 +40,7 @@ from ._backend import Backend
 from ._connection import Handshake
 from ._host import Greeting
 from ._items import take_object
-from ._peer import Exchange, Peer
+from ._peer import Exchange, Peer, WhenEnded
 
 _LEAST_TIME = 1.0  # seconds; `initialize` gets at least this, even when the probe used up everything
 
@@ -64,15 +64,14 @@ class RpcFailure(GreenroomError):
         return self.error is None
 
 
-class _Ask(Exchange):
-    """An exchange that one task waits for."""
+class _Answer:
+    """The answer that one task waits for."""
 
-    def __init__(self, backend: Backend, method: str, params: Mapping[str, Any] | None) -> None:
-        super().__init__(method, params)
+    def __init__(self, backend: Backend) -> None:
         self.waiter = backend.waiter()
         self.answer: bytes | RpcError | None = None
 
-    def end(self, result: bytes | None, error: RpcError | None) -> None:
+    def take(self, _exchange: Exchange, result: bytes | None, error: RpcError | None) -> None:
         self.answer = error if result is None else result
         self.waiter.set()
 
@@ -107,15 +106,16 @@ async def ask_raw(
     or timed-out request is abandoned. When the connection is lost meanwhile, the connection's owner hears of it
     (`PeerHooks.on_lost`) and cancels this.
     """
-    exchange = _Ask(backend, method, params)
+    asked = _Answer(backend)
+    exchange = Exchange(WhenEnded(asked.take), method, params)
     peer.request(exchange)
     try:
         with anyio.move_on_after(timeout):
-            await exchange.waiter.wait()
+            await asked.waiter.wait()
     finally:
-        if exchange.answer is None:
+        if asked.answer is None:
             peer.abandon(exchange, "timed out")
-    answer = exchange.answer
+    answer = asked.answer
     if answer is None:
         raise RpcFailure(method, f"no answer within {within or timeout:.3g}s")
     if isinstance(answer, RpcError):

@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING
 
 import attrs
 
-from ..protocol.jsonrpc import MODERN_VERSIONS, RpcError
-from ._peer import Exchange
+from ..protocol.jsonrpc import MODERN_VERSIONS
+from ._peer import Exchange, WhenEnded
 
 if TYPE_CHECKING:
     from ._incarnation import Incarnation
@@ -52,11 +52,8 @@ class Health:
         return Health(now), Finding.ASK, now + interval
 
 
-class _Question(Exchange):
-    """Any answer will do: it shows that the server is there."""
-
-    def end(self, result: bytes | None, error: RpcError | None) -> None:
-        pass
+# Any answer will do: that bytes came shows that the server is there.
+_ANY_ANSWER = WhenEnded(lambda _exchange, _result, _error: None)
 
 
 class Pulse:
@@ -66,7 +63,7 @@ class Pulse:
         self._incarnation = incarnation
         self._health = Health()
         self._timer: Timer | None = None
-        self._question: _Question | None = None
+        self._question: Exchange | None = None
 
     def start(self) -> None:
         """Begin, or begin again: the interval may have changed."""
@@ -99,7 +96,7 @@ class Pulse:
     def _ask(self) -> None:
         peer = self._incarnation.peer
         is_modern = peer.protocol_version in MODERN_VERSIONS
-        self._question = _Question("server/discover" if is_modern else "ping", None)
+        self._question = Exchange(_ANY_ANSWER, "server/discover" if is_modern else "ping", None)
         peer.request(self._question)
 
     def _look_at(self, when: float) -> None:

@@ -21,6 +21,7 @@ from ..protocol.jsonrpc import RpcError, encode_notification, encode_reply
 from ..protocol.secrets import in_words
 from ._backend import Backend
 from ._exchange_table import ExchangeTable
+from ._notes import Notes
 from ._peer import Exchange, LostReason, PeerHooks
 from ._pumps import pump_group
 from ._request_table import mark_sent
@@ -31,6 +32,29 @@ if TYPE_CHECKING:
     from mcp.shared.message import SessionMessage
 
 _ANSWERS_WAITING = 64
+
+
+class Handover:
+    """Hands lines to the server, until it is closed or the server has ended."""
+
+    def __init__(self, to_server: MemoryObjectSendStream[SessionMessage | Exception]) -> None:
+        self._to_server = to_server
+
+    def notify(self, method: str, params: Mapping[str, Any] | None) -> None:
+        self.hand_over(encode_notification(method, params))
+
+    def reply(self, rpc_id: Any, result: Mapping[str, Any] | None, error: RpcError | None) -> None:
+        self.hand_over(encode_reply(rpc_id, result, error))
+
+    def withdraw(self, exchange: Exchange) -> None:
+        pass  # nothing is on its way: a line is handed over whole, or not at all
+
+    def hand_over(self, line: bytes) -> bool:
+        try:
+            self._to_server.send_nowait(to_message(line))
+        except (anyio.BrokenResourceError, anyio.ClosedResourceError):
+            return False  # the server has ended; `on_lost` tells those who wait
+        return True
 
 
 class InProcessPeer(ExchangeTable):
@@ -44,32 +68,18 @@ class InProcessPeer(ExchangeTable):
         hooks: PeerHooks,
         to_server: MemoryObjectSendStream[SessionMessage | Exception],
     ) -> None:
-        super().__init__(backend, hooks)
-        self._to_server = to_server
+        self._handover = Handover(to_server)
+        super().__init__(backend, hooks, Notes(hooks.on_note), self._handover)
 
     def request(self, exchange: Exchange) -> None:
         """Raises `UsageError` when its params cannot be said in JSON; nothing was sent then."""
-        if self._hand_over(self._opened(exchange)):
+        line = self._opened(exchange)
+        if not self._silent and self._handover.hand_over(line):
             mark_sent(exchange)
-
-    def notify(self, method: str, params: Mapping[str, Any] | None = None) -> None:
-        self._hand_over(encode_notification(method, params))
-
-    def reply(self, rpc_id: Any, result: Mapping[str, Any] | None, error: RpcError | None = None) -> None:
-        self._hand_over(encode_reply(rpc_id, result, error))
 
     def hear(self, message: SessionMessage) -> None:
         self.last_heard = self._backend.now()
         self.take_line(from_message(message))
-
-    def _hand_over(self, line: bytes) -> bool:
-        if self._silent:
-            return False
-        try:
-            self._to_server.send_nowait(to_message(line))
-        except (anyio.BrokenResourceError, anyio.ClosedResourceError):
-            return False  # the server has ended; `on_lost` tells those who wait
-        return True
 
 
 class InProcessConnector:

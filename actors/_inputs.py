@@ -67,7 +67,7 @@ async def answer_inputs(
 
 async def _more_params(call: Call, result: Mapping[str, Any], questions: Questions) -> dict[str, Any]:
     call.rounds += 1
-    server = call.table.address.server if call.table is not None else ""
+    server = call.owner.address.server if call.owner is not None else ""
     if call.rounds > MOST_ROUNDS:
         text = f'Server "{server}" asked for more input {MOST_ROUNDS} times over; the call was given up.'
         raise ProtocolFault(text, server=server, reach=Reach.ANSWERED)

@@ -15,7 +15,7 @@ by the pump that reads the answer, with no task and no queue in between. The rul
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final, Protocol
 
 import attrs
@@ -30,37 +30,78 @@ SENT: Final = Reach.SENT
 ANSWERED: Final = Reach.ANSWERED
 
 
+class ExchangeOwner(Protocol):
+    """Who made an exchange and hears what becomes of it. Called synchronously; must not block or raise.
+
+    An owner knows its own exchanges, so each may name the class that it made.
+    """
+
+    def exchange_sent(self, exchange: Any, /) -> None:
+        """The first byte was accepted. `reach` is SENT already."""
+        ...
+
+    def exchange_ended(self, exchange: Any, result: bytes | None, error: RpcError | None, /) -> None:
+        """The answer: exactly one of the two is not None. `reach` is ANSWERED already."""
+        ...
+
+    def exchange_progressed(self, exchange: Any, params: Mapping[str, Any], /) -> None:
+        """A notifications/progress for this exchange; `params` as the server sent them."""
+        ...
+
+
 class Exchange:
-    """One request and its one answer. Owners subclass it and override `end`, `sent`, `progress`.
+    """One request and its one answer. It holds its owner, which is told what becomes of it.
 
     `params` is a plain dict (without our `_meta`: the peer adds that) or None. `result` arrives as the raw JSON
     bytes of the result value; `decode_result` of `protocol.jsonrpc` decodes it when somebody needs it.
 
-    Initial values are class attributes, here and in subclasses: an exchange is made for every call, and most of
-    its fields never change.
+    Initial values are class attributes, here and in `Call`: an exchange is made for every call, and most of its
+    fields never change.
     """
 
+    owner: Any = None  # an `ExchangeOwner`
     reach: Reach = NOT_SENT
     rpc_id: int = 0  # the peer's id, while the exchange is open
     wants_progress: bool = False
 
     def __init__(
-        self, method: str, params: Mapping[str, Any] | None, *, wants_progress: bool = False
+        self,
+        owner: ExchangeOwner,
+        method: str,
+        params: Mapping[str, Any] | None,
+        *,
+        wants_progress: bool = False,
     ) -> None:
+        self.owner = owner
         self.method = method
         self.params = params
         if wants_progress:
             self.wants_progress = True
 
     def sent(self) -> None:
-        """The first byte was accepted. `reach` is SENT already."""
+        self.owner.exchange_sent(self)
 
     def end(self, result: bytes | None, error: RpcError | None) -> None:
-        """The answer: exactly one of the two is not None. `reach` is ANSWERED already."""
-        raise NotImplementedError
+        self.owner.exchange_ended(self, result, error)
 
     def progress(self, params: Mapping[str, Any]) -> None:
-        """A notifications/progress for this exchange; `params` as the server sent them."""
+        self.owner.exchange_progressed(self, params)
+
+
+class WhenEnded:
+    """The owner of exchanges of which only the end counts: `act(exchange, result, error)`."""
+
+    def __init__(self, act: Callable[[Exchange, bytes | None, RpcError | None], None]) -> None:
+        self._act = act
+
+    def exchange_sent(self, exchange: Exchange, /) -> None:
+        pass
+
+    def exchange_ended(self, exchange: Exchange, result: bytes | None, error: RpcError | None, /) -> None:
+        self._act(exchange, result, error)
+
+    def exchange_progressed(self, exchange: Exchange, params: Mapping[str, Any], /) -> None:
+        pass
 
 
 @attrs.frozen(eq=False)

@@ -19,7 +19,7 @@ import attrs
 
 from ..protocol.events import NoteCode
 from ..protocol.jsonrpc import LISTEN, METHOD_NOT_FOUND, MODERN_VERSIONS, RpcError
-from ._peer import Exchange
+from ._peer import Exchange, WhenEnded
 
 if TYPE_CHECKING:
     from ._connection import Handshake
@@ -54,25 +54,6 @@ class Subscriptions:
         return left <= 0
 
 
-class _Told(Exchange):
-    """A request of which only a failure is reported."""
-
-    def __init__(self, listening: Listening, method: str, params: Mapping[str, Any]) -> None:
-        super().__init__(method, params)
-        self.listening = listening
-
-    def end(self, result: bytes | None, error: RpcError | None) -> None:
-        if error is not None:
-            self.listening.note(f"{self.method}: {error.message} ({error.code})")
-
-
-class _Stream(_Told):
-    """The open `subscriptions/listen`."""
-
-    def end(self, result: bytes | None, error: RpcError | None) -> None:
-        self.listening.stream_ended(self, error)
-
-
 class Listening:
     """The subscriptions of one incarnation: tells its server what is subscribed to."""
 
@@ -80,7 +61,7 @@ class Listening:
         self._incarnation = incarnation
         self._actor = incarnation.actor
         self._handshake = handshake
-        self._stream: _Stream | None = None
+        self._stream: Exchange | None = None  # the open `subscriptions/listen`
         self._again: Timer | None = None
         self._pause = _AGAIN[0]
         self._level: str | None = None
@@ -125,18 +106,19 @@ class Listening:
             self._again.cancel()
             self._again = None
 
-    def note(self, text: str) -> None:
-        self._incarnation.note(NoteCode.UNREAD, text)
+    def _note_failure(self, asked: Exchange, _result: bytes | None, error: RpcError | None) -> None:
+        """A request of which only a failure is reported."""
+        if error is not None:
+            self._incarnation.note(NoteCode.UNREAD, f"{asked.method}: {error.message} ({error.code})")
 
-    def stream_ended(self, stream: _Stream, error: RpcError | None) -> None:
+    def _stream_ended(self, stream: Exchange, result: bytes | None, error: RpcError | None) -> None:
         """The server ended the stream. A server that does not know streams is not asked again."""
         if stream is not self._stream:
             return
         self._stream = None
-        if error is not None:
-            self.note(f"subscriptions/listen: {error.message} ({error.code})")
-            if error.code == METHOD_NOT_FOUND:
-                return
+        self._note_failure(stream, result, error)
+        if error is not None and error.code == METHOD_NOT_FOUND:
+            return
         context = self._actor.context
         self._again = context.timers.at(context.backend.now() + self._pause, self._listen_again)
         self._pause = min(self._pause * 2, _AGAIN[1])
@@ -153,7 +135,7 @@ class Listening:
         before, self._stream = self._stream, None
         wanted = self._wanted()
         if wanted:
-            self._stream = _Stream(self, LISTEN, {"notifications": wanted})
+            self._stream = Exchange(WhenEnded(self._stream_ended), LISTEN, {"notifications": wanted})
             self._incarnation.peer.request(self._stream)
         if before is not None:
             self._incarnation.peer.abandon(before, "replaced by a newer subscription")
@@ -171,7 +153,7 @@ class Listening:
             self._actor.context.host.heard(self._actor.address, UPDATED, {"uri": uri})
 
     def _send(self, method: str, params: Mapping[str, Any]) -> None:
-        self._incarnation.peer.request(_Told(self, method, params))
+        self._incarnation.peer.request(Exchange(WhenEnded(self._note_failure), method, params))
 
 
 def _changes(capability: object) -> bool:

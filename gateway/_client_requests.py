@@ -23,22 +23,26 @@ OnProgress = Callable[[Mapping[str, Any]], None]
 _OURS: Final = "greenroom-"
 
 
-class _Question(Exchange):
-    def __init__(self, method: str, params: Mapping[str, Any], on_progress: OnProgress | None) -> None:
-        super().__init__(method, params, wants_progress=on_progress is not None)
+class _Question:
+    """The owner of one request to the client: it waits for the answer."""
+
+    def __init__(self, on_progress: OnProgress | None) -> None:
         self._on_progress = on_progress
         self.answered = anyio.Event()
         self.result: Mapping[str, Any] = {}
         self.error: RpcRefusal | None = None
 
-    def end(self, result: bytes | None, error: RpcError | None) -> None:
+    def exchange_sent(self, exchange: Exchange, /) -> None:
+        pass
+
+    def exchange_ended(self, exchange: Exchange, result: bytes | None, error: RpcError | None, /) -> None:
         if error is None:
             self.result, error = _result_in(result or b"")
         if error is not None:
             self.error = RpcRefusal(error.code, error.message, error.data)
         self.answered.set()
 
-    def progress(self, params: Mapping[str, Any]) -> None:
+    def exchange_progressed(self, exchange: Exchange, params: Mapping[str, Any], /) -> None:
         if self._on_progress is not None:
             self._on_progress(params)
 
@@ -59,15 +63,16 @@ class ClientRequests:
         meta: Mapping[str, Any] = params.get("_meta") or {}
         if on_progress is not None:
             params = {**params, "_meta": {**meta, "progressToken": name}}
-        question = _Question(method, params, on_progress)
+        question = _Question(on_progress)
+        exchange = Exchange(question, method, params, wants_progress=on_progress is not None)
         line = rpc.request_line(rpc.encode(name), method, params)
-        self._requests.open(question)
-        mark_sent(question)
+        self._requests.open(exchange)
+        mark_sent(exchange)
         self._send(line)
         try:
             await question.answered.wait()
         finally:
-            if self._requests.withdraw(question):  # nobody has answered it
+            if self._requests.withdraw(exchange):  # nobody has answered it
                 told = {"requestId": name, "reason": "the server no longer waits for it"}
                 self._send(rpc.encode_notification(rpc.CANCELLED, told, rpc.encode))
         if question.error is not None:

@@ -16,6 +16,7 @@ from tests.support import run_virtual
 from tests.support.stdio import Call, Recorder
 
 from greenroom.actors._backend import current_backend
+from greenroom.actors._http._carrier import Attempt
 from greenroom.actors._http._client import read_bounded
 from greenroom.actors._http._faults import (
     BadAnswer,
@@ -26,7 +27,7 @@ from greenroom.actors._http._faults import (
     WrongTransport,
 )
 from greenroom.actors._http._legacy_sse import LegacySse
-from greenroom.actors._http._peer import Attempt, HttpPeer
+from greenroom.actors._http._peer import HttpPeer
 from greenroom.actors._http._streamable import StreamableHttp
 from greenroom.protocol.errors import Reach
 from greenroom.protocol.jsonrpc import METHOD_NOT_FOUND, SERVER_ERROR, UNSUPPORTED_VERSION

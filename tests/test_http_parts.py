@@ -20,9 +20,11 @@ from tests.support.stdio import Call, Recorder
 from greenroom.actors._backend import current_backend
 from greenroom.actors._http import EventParser, ServerEvent, ToolHeaders, _connection, encode_value
 from greenroom.actors._http._answer_stream import AnswerStream
+from greenroom.actors._http._carrier import Attempt
 from greenroom.actors._http._client import _contained, _within_origin, read_bounded
+from greenroom.actors._http._deliveries import LISTENS_WITHIN
 from greenroom.actors._http._faults import BadAnswer, Broken, LoginNeeded, SessionExpired, WrongTransport
-from greenroom.actors._http._peer import LAST_ANSWERS, LISTENS_WITHIN, Attempt, HttpPeer
+from greenroom.actors._http._peer import LAST_ANSWERS, HttpPeer
 from greenroom.actors._peer import LostReason
 from greenroom.protocol.config import ServerDefinition, Settings
 from greenroom.protocol.errors import Reach

@@ -17,9 +17,10 @@ from typing import TYPE_CHECKING
 
 import anyio
 
+from ._carrier import Attempt
 from ._events import EventParser
 from ._faults import BadAnswer, Broken
-from ._peer import Attempt, HttpPeer
+from ._peer import HttpPeer
 
 if TYPE_CHECKING:
     import httpx2

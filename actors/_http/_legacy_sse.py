@@ -19,6 +19,7 @@ import anyio.abc
 from ...protocol.bounds import HTTP_PLACE_CHARACTERS
 from ...protocol.lifecycle import Reason
 from .._peer import LostReason
+from ._carrier import Attempt
 from ._client import exchanged, read_refusal, request_to
 from ._events import EventParser, ServerEvent
 from ._faults import (
@@ -32,7 +33,7 @@ from ._faults import (
     refusal_in_words,
     said,
 )
-from ._peer import Attempt, HttpPeer
+from ._peer import HttpPeer
 
 if TYPE_CHECKING:
     import httpx2

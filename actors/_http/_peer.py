@@ -9,25 +9,19 @@ The exchange that got such an answer did not run, so it counts as unsent again. 
 moment to end, because twenty calls in flight may each get the same answer; and `on_lost` is called once. Requests made
 meanwhile stay unsent, and the actor sends them over another connection.
 
-While a server works on a call, it may send its messages on the GET stream, where it sends what answers no request. What
-it sends there before anybody listens is lost: a question would stay unanswered for ever. So a request that may make the
-server ask something waits until that stream is open, or refused, or its time is up.
-
-Each of our notifications and replies is its own POST too, so two could overtake each other. Where the order matters it
-is kept: our progress notifications arrive in order, and before the reply that they belong to.
+Notifications and replies to the server go out by `Deliveries`.
 
 Abandoning a request closes its stream. Since 2026-07-28 that alone cancels it. Before, a stream could break for any
-reason, so a notification cancels it. That newer era has no other notifications to the server over HTTP.
+reason, so a notification cancels it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Mapping
-from typing import Any, Protocol
+from collections.abc import Callable, Coroutine
+from typing import Any
 
 import anyio
 import anyio.abc
-import attrs
 
 from ...protocol.errors import Reach
 from ...protocol.halves import repair_utf8
@@ -35,73 +29,26 @@ from ...protocol.jsonrpc import (
     LISTEN,
     MODERN_VERSIONS,
     PARSE_ERROR,
-    PROGRESS,
     RpcError,
     ServerMessage,
     WireFault,
     as_id,
     decode_line,
-    encode_notification,
-    encode_reply,
     excerpt,
     fault,
 )
 from ...protocol.lifecycle import Reason
 from .._backend import Backend
 from .._exchange_table import ExchangeTable
+from .._notes import Notes
 from .._peer import Exchange, LostReason, PeerHooks
 from .._request_table import mark_sent
 from .._room_context import Spawner
+from ._carrier import Attempt, Carrier
+from ._deliveries import Deliveries
 from ._faults import BadAnswer, Broken, ExchangeFault, LoginNeeded, SessionExpired, WrongTransport
 
-DELIVERED_WITHIN = 30.0  # seconds that a server has to accept a notification or a reply
 LAST_ANSWERS = 1.0  # seconds that other exchanges have to end, once the connection is known to be over
-LISTENS_WITHIN = 1.0  # seconds that calls wait for the GET stream, once `initialized` was delivered
-
-
-# Requests at which a server has nothing to ask.
-_NOTHING_TO_ASK = frozenset(
-    {"ping", "tools/list", "resources/list", "resources/templates/list", "prompts/list", "logging/setLevel"}
-)
-
-
-@attrs.frozen(eq=False)
-class Attempt:
-    """An exchange and the id it has now. Its owner may send the same exchange again before the task of this attempt
-    has ended."""
-
-    exchange: Exchange
-    rpc_id: int
-    line: bytes
-
-    @property
-    def method(self) -> str:
-        return self.exchange.method
-
-    def did_not_run(self) -> None:
-        """The server itself says that it did not run the request."""
-        self.exchange.reach = Reach.NOT_SENT
-
-
-class Carrier(Protocol):
-    """Brings messages to the server and back. Raises only `ExchangeFault`s for anything that a server does."""
-
-    async def carry(self, attempt: Attempt) -> None:
-        """Send a request, and have its answer taken: here, or by a stream that is read elsewhere."""
-        ...
-
-    async def deliver(self, line: bytes) -> None:
-        """Send a notification, or a reply to one of the server's requests."""
-        ...
-
-    async def listen(self, settled: Callable[[], object]) -> None:
-        """Read the server's messages that answer no request, for as long as their stream lasts. Starts after the
-        handshake. Calls `settled()`, any number of times, when the stream is open or cannot be opened now."""
-        ...
-
-    async def leave(self) -> None:
-        """Tell the server that the session is over."""
-        ...
 
 
 class HttpPeer(ExchangeTable):
@@ -112,7 +59,9 @@ class HttpPeer(ExchangeTable):
     carrier: Carrier
 
     def __init__(self, backend: Backend, hooks: PeerHooks, tasks: anyio.abc.TaskGroup, max_size: int) -> None:
-        super().__init__(backend, hooks)
+        notes = Notes(hooks.on_note)
+        self._deliveries = Deliveries(self, backend, notes)
+        super().__init__(backend, hooks, notes, self._deliveries)
         self.max_size = max_size
         self.fall_back: Callable[[WrongTransport], Carrier] | None = None
         self._spawner = Spawner(backend, tasks)
@@ -120,10 +69,6 @@ class HttpPeer(ExchangeTable):
         self._scopes: dict[int, anyio.CancelScope] = {}
         self._quiet = anyio.Event()  # while leaving: no exchange is in flight any more
         self._leaving = False
-        self._introduced: anyio.Event | None = None  # set once `initialized` has reached the server
-        self._listening = anyio.Event()  # the GET stream is open, or need not be waited for
-        self._listens_by = 0.0
-        self._progressed: anyio.Event | None = None  # set once our latest progress has reached the server
 
     @property
     def is_modern(self) -> bool:
@@ -140,29 +85,21 @@ class HttpPeer(ExchangeTable):
         if not self._silent and not self._leaving:
             attempt = Attempt(exchange, exchange.rpc_id, line)
             self._scopes[attempt.rpc_id] = anyio.CancelScope()
-            self._spawn(lambda: self._run(attempt))
+            self.spawn(lambda: self._run(attempt))
 
-    def _withdrawn(self, exchange: Exchange) -> None:
+    # -- what deliveries need --
+
+    def spawn(self, body: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        if not self._silent:
+            self._spawner.spawn(body)
+
+    def stop_carrying(self, exchange: Exchange) -> None:
         scope = self._scopes.get(exchange.rpc_id)
         if scope is not None:
             scope.cancel()
 
-    def notify(self, method: str, params: Mapping[str, Any] | None = None) -> None:
-        if self.is_modern:
-            return
-        line = encode_notification(method, params)
-        if method == "notifications/initialized":
-            self._introduced = introduced = anyio.Event()
-            self._spawn(lambda: self._introduce(line, introduced))
-        elif method == PROGRESS:
-            before, self._progressed = self._progressed, (reached := anyio.Event())
-            self._spawn(lambda: self._deliver_after(before, line, reached))
-        else:
-            self._spawn(lambda: self._deliver(line))
-
-    def reply(self, rpc_id: Any, result: Mapping[str, Any] | None, error: RpcError | None = None) -> None:
-        line, before = encode_reply(rpc_id, result, error), self._progressed
-        self._spawn(lambda: self._deliver_after(before, line))
+    def lose_for(self, end: SessionExpired | LoginNeeded) -> None:
+        self.lose(_reason(end))
 
     # -- what a carrier does --
 
@@ -219,20 +156,14 @@ class HttpPeer(ExchangeTable):
                 scope.cancel()  # it never ends by itself
         if not self._scopes:
             self._quiet.set()
-        self._spawn(lambda: self._see_off(reason))
+        self.spawn(lambda: self._see_off(reason))
 
     # -- the tasks --
-
-    def _spawn(self, body: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        if not self._silent:
-            self._spawner.spawn(body)
 
     async def _run(self, attempt: Attempt) -> None:
         try:
             with self._scopes[attempt.rpc_id]:
-                if self._introduced is not None:
-                    await self._introduced.wait()
-                    await self._until_it_is_heard(attempt.method)
+                await self._deliveries.until_heard(attempt.method)
                 await self._carry(attempt)
         finally:
             del self._scopes[attempt.rpc_id]
@@ -244,7 +175,7 @@ class HttpPeer(ExchangeTable):
         try:
             await self._carry_either_way(attempt)
         except (SessionExpired, LoginNeeded) as end:
-            self.lose(_reason(end))
+            self.lose_for(end)
         except Broken as problem:
             self._fail(attempt, RpcError(PARSE_ERROR, str(problem), broken=True))
         except ExchangeFault as problem:
@@ -259,49 +190,6 @@ class HttpPeer(ExchangeTable):
             self.carrier, self.fall_back = self.fall_back(refusal), None
             attempt.did_not_run()
             await self.carrier.carry(attempt)
-
-    async def _until_it_is_heard(self, method: str) -> None:
-        if not self._listening.is_set() and method not in _NOTHING_TO_ASK:
-            with anyio.CancelScope(deadline=self._listens_by):
-                await self._listening.wait()
-
-    async def _introduce(self, line: bytes, introduced: anyio.Event) -> None:
-        try:
-            await self._deliver(line)
-        finally:
-            self._listens_by = self._backend.now() + LISTENS_WITHIN
-            introduced.set()
-        try:
-            await self.carrier.listen(self._listening.set)
-        except (SessionExpired, LoginNeeded) as end:
-            self.lose(_reason(end))
-        except ExchangeFault as problem:
-            self.notes.add("the stream of notifications ended", str(problem))
-        finally:
-            self._listening.set()
-
-    async def _deliver_after(
-        self, before: anyio.Event | None, line: bytes, reached: anyio.Event | None = None
-    ) -> None:
-        try:
-            if before is not None:
-                await before.wait()
-            await self._deliver(line)
-        finally:
-            if reached is not None:
-                reached.set()
-
-    async def _deliver(self, line: bytes) -> None:
-        try:
-            with anyio.fail_after(DELIVERED_WITHIN):
-                await self.carrier.deliver(line)
-        except (SessionExpired, LoginNeeded) as end:
-            self.lose(_reason(end))
-        except ExchangeFault as problem:
-            self.notes.add("a message did not reach the server", f"{problem}: {excerpt(line)}")
-        except TimeoutError:
-            text = f"not accepted within {DELIVERED_WITHIN:g}s"
-            self.notes.add("a message did not reach the server", f"{text}: {excerpt(line)}")
 
     async def _see_off(self, reason: LostReason) -> None:
         with anyio.move_on_after(LAST_ANSWERS):

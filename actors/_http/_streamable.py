@@ -40,6 +40,7 @@ from ...protocol.jsonrpc import (
     excerpt,
 )
 from ._answer_stream import FIRST_RETRY, AnswerStream
+from ._carrier import Attempt
 from ._client import exchanged, read_bounded, read_refusal, request_to
 from ._events import EventParser
 from ._faults import (
@@ -55,7 +56,7 @@ from ._faults import (
     said,
     status_in_words,
 )
-from ._peer import Attempt, HttpPeer
+from ._peer import HttpPeer
 from ._routing import ToolHeaders
 
 if TYPE_CHECKING:

@@ -28,6 +28,7 @@ from ...protocol.jsonrpc import RpcError, encode_notification, encode_reply, fau
 from .._backend import AGAIN, PAUSE, Backend, More
 from .._exchange_table import ExchangeTable
 from .._line_writer import LineWriter, WriteRules
+from .._notes import Notes
 from .._peer import NOT_SENT, Exchange, PeerHooks
 from ._flood import FloodGuard
 from ._lines import LINES_A_TURN, LinesLeft, LineSplitter
@@ -36,6 +37,29 @@ _CHUNK = 65_536  # what a pipe holds
 _LAST_WORDS = (
     32  # chunks read after the end was seen; a pipe holds less, and a grandchild may go on writing for ever
 )
+
+
+class OutgoingLines:
+    """The notifications and answers of a line peer. What the other side does not read is dropped, with a note."""
+
+    def __init__(self, writer: LineWriter, notes: Notes) -> None:
+        self._writer = writer
+        self._notes = notes
+
+    def notify(self, method: str, params: Mapping[str, Any] | None) -> None:
+        self._write(encode_notification(method, params))
+
+    def reply(self, rpc_id: Any, result: Mapping[str, Any] | None, error: RpcError | None) -> None:
+        self._write(encode_reply(rpc_id, result, error))
+
+    def withdraw(self, exchange: Exchange) -> None:
+        if exchange.reach is NOT_SENT:
+            self._writer.withdraw(exchange)
+
+    def _write(self, line: bytes) -> None:
+        if not self._writer.send(line):
+            why = self._writer.lacking(line)
+            self._notes.add("a message was dropped: it does not read its stdin", why)
 
 
 class LinePeer(ExchangeTable):
@@ -59,12 +83,12 @@ class LinePeer(ExchangeTable):
         max_line: int,
         on_over: Callable[[str], None],
     ) -> None:
-        super().__init__(backend, hooks)
+        rules, notes = WriteRules(max_line, others=REPLIES), Notes(hooks.on_note)
+        self._writer = writer = LineWriter(backend, write_fd, rules, on_broken=self._broken)
+        super().__init__(backend, hooks, notes, OutgoingLines(writer, notes))
         self._read_fd = read_fd
         self._on_over = on_over
         self._lines = LineSplitter(max_line, self._take_overlong)
-        rules = WriteRules(max_line, others=REPLIES)
-        self._writer = LineWriter(backend, write_fd, rules, on_broken=self._broken)
         self._refused: list[Exchange] = []
         self._rest = LinesLeft()
         self._flood = FloodGuard(max_line, self.last_heard)
@@ -85,12 +109,6 @@ class LinePeer(ExchangeTable):
         line = self._opened(exchange)
         if not self._writer.send(line, exchange):
             self._refuse(exchange)
-
-    def notify(self, method: str, params: Mapping[str, Any] | None = None) -> None:
-        self._tell(encode_notification(method, params))
-
-    def reply(self, rpc_id: Any, result: Mapping[str, Any] | None, error: RpcError | None = None) -> None:
-        self._tell(encode_reply(rpc_id, result, error))
 
     # -- what the owner of the descriptors does --
 
@@ -167,20 +185,10 @@ class LinePeer(ExchangeTable):
 
     # -- out --
 
-    def _tell(self, line: bytes) -> None:
-        """What is no request of ours."""
-        if not self._writer.send(line):
-            why = self._writer.lacking(line)
-            self.notes.add("a message was dropped: it does not read its stdin", why)
-
     def _refuse(self, exchange: Exchange) -> None:
         """The queue is full. The exchange is ended by the writer's task: its owner is in the middle of a step now."""
         self._refused.append(exchange)
         self._writer.wake()
-
-    def _withdrawn(self, exchange: Exchange) -> None:
-        if exchange.reach is NOT_SENT:
-            self._writer.withdraw(exchange)
 
     def _end_refused(self) -> None:
         refused, self._refused = self._refused, []

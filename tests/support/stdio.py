@@ -67,23 +67,23 @@ class Recorder:
 
 
 class Call(Exchange):
-    """An exchange that remembers how it went."""
+    """An exchange that is its own owner and remembers how it went."""
 
     def __init__(self, method: str, params: Mapping[str, Any] | None = None, *, wants_progress: bool = False):
-        super().__init__(method, params, wants_progress=wants_progress)
+        super().__init__(self, method, params, wants_progress=wants_progress)
         self.ends: list[tuple[bytes | None, RpcError | None]] = []
         self.seen: list[Any] = []
         self.sent_at: list[Reach] = []
         self.done = anyio.Event()
 
-    def sent(self) -> None:
+    def exchange_sent(self, _exchange: Exchange, /) -> None:
         self.sent_at.append(self.reach)
 
-    def end(self, result: bytes | None, error: RpcError | None) -> None:
+    def exchange_ended(self, _exchange: Exchange, result: bytes | None, error: RpcError | None, /) -> None:
         self.ends.append((result, error))
         self.done.set()
 
-    def progress(self, params: Mapping[str, Any]) -> None:
+    def exchange_progressed(self, _exchange: Exchange, params: Mapping[str, Any], /) -> None:
         self.seen.append(params["progress"])
 
 
