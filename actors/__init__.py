@@ -7,8 +7,8 @@ Below it: `Peer`, `Connection`, `Connector` are the seam to whatever carries the
 
 What not every room needs is imported when first used: HTTP alone brings `ssl` with it.
 
-For the doors: `LineSplitter`, `LinesLeft`, `LineWriter`, `RequestTable`, `Part`, `apart`, `in_turns`, `new_loop`,
-`want_orphans`.
+For the doors: `LineSplitter`, `LinesLeft`, `LineWriter`, `RequestTable`, `IncomingTable`, `Part`, `apart`, `in_turns`,
+`new_loop`, `want_orphans`.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from ._connection import Connection, Connector, ConnectorFactory, Handshake, Lis
 from ._core import CoreActor
 from ._guard import Guard
 from ._host import Greeting, Host, NoHost, ServerRequest, not_found
+from ._incoming import IncomingTable, Refusals
 from ._line_writer import LineWriter, WriteRules
 from ._mailbox import Mailbox
 from ._messages import connect_failed, login_needed
@@ -73,6 +74,7 @@ __all__ = [
     "Host",
     "HttpConnector",
     "InProcessConnector",
+    "IncomingTable",
     "Learn",
     "LineSplitter",
     "LineWriter",
@@ -90,6 +92,7 @@ __all__ = [
     "PeerHooks",
     "Record",
     "Ref",
+    "Refusals",
     "Reply",
     "RequestTable",
     "RoomContext",

@@ -18,8 +18,9 @@ import anyio
 
 from ..protocol.bounds import OPEN_QUESTIONS
 from ..protocol.errors import RpcRefusal, UsageError
-from ..protocol.jsonrpc import CANCELLED, INTERNAL_ERROR, OVERLOADED, PROGRESS, RpcError
+from ..protocol.jsonrpc import CANCELLED, INTERNAL_ERROR, PROGRESS, RpcError, RpcFault
 from ._host import ServerRequest
+from ._incoming import IncomingTable, Refusals
 
 if TYPE_CHECKING:
     from ..protocol.address import Address
@@ -27,6 +28,11 @@ if TYPE_CHECKING:
     from ._incarnation import Incarnation
 
 MOST_OPEN: Final = OPEN_QUESTIONS
+_REFUSALS: Final = Refusals(
+    full="{open} requests of this server are open already; ask again later",
+    same_id="a request of this server with this id is open already",
+    closing="the connection is being closed; nobody answers any more",
+)
 
 
 class _Question:
@@ -53,9 +59,8 @@ class Questions:
         self._incarnation = incarnation
         self._address = address
         self._context = incarnation.actor.context
-        self._open: dict[Any, _Question] = {}  # by the id that the server gave its request
+        self._open: IncomingTable[Any, _Question] = IncomingTable(MOST_OPEN, _REFUSALS)
         self.asked = 0  # in all
-        self.closed = False
         self._settled: Waiter | None = None  # set while somebody waits for the last answer
 
     def __len__(self) -> int:
@@ -67,19 +72,17 @@ class Questions:
             self._settled = self._context.backend.waiter()
             await self._settled.wait()
 
-    def _is_over(self, rpc_id: Any) -> _Question | None:
-        """Remove it from the open questions."""
-        question = self._open.pop(rpc_id, None)
+    def _note_settled(self) -> None:
         if not self._open and self._settled is not None:
             self._settled.set()
             self._settled = None
-        return question
 
     def take(self, rpc_id: Any, method: str, params: Mapping[str, Any] | None) -> None:
         """A request came in. It is answered later, or refused now."""
-        if len(self._open) >= MOST_OPEN or rpc_id in self._open:
-            text = f"{len(self._open)} requests of this server are open already; ask again later"
-            self._incarnation.peer.reply(rpc_id, None, RpcError(OVERLOADED, text))
+        try:
+            self._open.check(rpc_id)
+        except RpcFault as refusal:
+            self._incarnation.peer.reply(rpc_id, None, RpcError(refusal.code, refusal.message))
             return
         self.asked += 1
         question = self._open[rpc_id] = _Question()
@@ -90,17 +93,15 @@ class Questions:
         if method != CANCELLED:
             return False
         rpc_id = (params or {}).get("requestId")
-        question = self._is_over(rpc_id) if isinstance(rpc_id, int | str | float) else None
-        if question is not None:
-            question.cancel()
+        if isinstance(rpc_id, int | str | float):
+            self._open.cancel(rpc_id)
+            self._note_settled()
         return True
 
     def close(self) -> None:
         """The incarnation ends: nobody waits for an answer any more."""
-        self.closed = True
-        questions, self._open = self._open, {}
-        for question in questions.values():
-            question.cancel()
+        self._open.closing = True
+        self._open.cancel_all()
 
     async def answer_all(self, requests: Mapping[str, Any]) -> dict[str, Any]:
         """The answers to the input requests of one result, by the server's keys. Raises `RpcRefusal`."""
@@ -135,7 +136,8 @@ class Questions:
                 error = RpcError(refusal.rpc_code, refusal.message, refusal.data)
         if not question.is_over:
             self._reply(rpc_id, result, error)
-            self._is_over(rpc_id)
+            self._open.pop(rpc_id, None)
+            self._note_settled()
 
     async def _ask(self, request: ServerRequest) -> Mapping[str, Any]:
         """Ask the host. A bug in a callback becomes a refusal that does not tell the server what the bug was."""
@@ -162,7 +164,7 @@ class Questions:
         peer = self._incarnation.peer
 
         def progress(told: Mapping[str, Any]) -> None:
-            if token is not None and not self.closed:
+            if token is not None and not self._open.closing:
                 peer.notify(PROGRESS, {**told, "progressToken": token})
 
         return ServerRequest(self._address, method, params, progress)

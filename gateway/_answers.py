@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
+from ..actors import IncomingTable, Refusals
 from ..protocol import jsonrpc as rpc
 from ..protocol.jsonrpc import RpcFault
 from ._jobs import Job
@@ -25,30 +26,17 @@ _UNCACHED: Final = {
 _FRAMES_TOLD: Final = 4  # of a bug's traceback, the innermost
 
 
-class OpenJobs(dict[bytes, Job]):
-    """By their ids as the client wrote them. `limit` bounds their number; once `closing`, none is added."""
+OpenJobs = IncomingTable[bytes, Job]  # by their ids as the client wrote them
+_REFUSALS: Final = Refusals(
+    full="Too many calls in flight ({open}); nothing was called. Retry when some have ended.",
+    same_id="Invalid request: a call with this id is still in flight.",
+    closing="The gateway is shutting down; nothing was called.",
+)
 
-    def __init__(self, limit: int) -> None:
-        super().__init__()
-        self.limit = limit
-        self.closing = False
 
-    def admit(self, key: bytes) -> None:
-        """Raises `RpcFault` when there is no place for one more of this id."""
-        if self.closing:
-            raise RpcFault(rpc.OVERLOADED, "The gateway is shutting down; nothing was called.")
-        if key in self:
-            raise RpcFault(rpc.INVALID_REQUEST, "Invalid request: a call with this id is still in flight.")
-        if len(self) >= self.limit:
-            text = f"Too many calls in flight ({len(self)}); nothing was called. Retry when some have ended."
-            raise RpcFault(rpc.OVERLOADED, text)
-
-    def cancel_all(self) -> None:
-        """The client is gone."""
-        jobs = list(self.values())
-        self.clear()
-        for job in jobs:
-            job.cancel()
+def open_jobs(limit: int) -> OpenJobs:
+    """The table of one client's requests, of which at most `limit` may be open."""
+    return IncomingTable(limit, _REFUSALS)
 
 
 class Answers:

@@ -23,7 +23,7 @@ import attrs
 
 from ..protocol import jsonrpc as rpc
 from ..protocol.jsonrpc import RpcFault
-from ._answers import Answers, OpenJobs
+from ._answers import Answers, open_jobs
 from ._client_requests import ClientRequests
 from ._exposure import Exposure
 from ._jobs import Job, Spawn
@@ -79,7 +79,7 @@ class ClientSession:
         self._outlet = outlet
         self._send = outlet.send
         self._spawn = spawn
-        self._open = OpenJobs(endpoint.max_open)
+        self._open = open_jobs(endpoint.max_open)
         self._answers = Answers(self._open, self._send, self.tell, endpoint.server_info(), endpoint.note)
         self._client_requests = ClientRequests(self._send)
         self._lists_by: float | None = None  # until when its lists may wait, once it has asked for one
@@ -216,7 +216,7 @@ class ClientSession:
         job = Job(self._answers, self._spawn, key, method, envelope.params)
         job.client = self
         self._look_into(job)
-        self._open.admit(key)
+        self._open.check(key)
         self._open[key] = job
         if self._lists_by is None:
             self._lists_by = anyio.current_time() + self._exposure.settling_time
@@ -242,7 +242,7 @@ class ClientSession:
             self._look_into(job)
         jobs = self._open
         if jobs.closing or key in jobs or len(jobs) >= jobs.limit:
-            jobs.admit(key)  # raises
+            jobs.check(key)  # raises
         jobs[key] = job
         try:
             if not self._exposure.begin(job):
@@ -259,14 +259,10 @@ class ClientSession:
             job.token = job.meta.get("progressToken")
 
     def _cancelled(self, envelope: rpc.ClientMessage) -> None:
-        """An id that is unknown, or has just been answered, is no error: the answer and the cancellation crossed."""
         try:
-            job = self._open.pop(rpc.read_cancel(envelope.params), None)
+            self._open.cancel(rpc.read_cancel(envelope.params))
         except RpcFault as fault:
             self._endpoint.note(f"ignored a cancellation: {fault.message}")
-            return
-        if job is not None:
-            job.cancel()
 
     def _is_modern(self, method: str, meta: object) -> bool:
         """Whether a request is of 2026-07-28. Raises `RpcFault` when it cannot be served as what it is."""

@@ -1786,7 +1786,7 @@ def test_each_question_of_a_server_is_answered_once_and_its_progress_told_while_
             await ask(4, "wait")
             await ask(4, "wait")
             ((_, _, refused),) = replies
-            assert refused[1] == "1 requests of this server are open already; ask again later"
+            assert refused[1] == "a request of this server with this id is open already"
             peer.hooks.on_notification("notifications/cancelled", {"requestId": 4})
             await settle()
             await ask(4, "again")

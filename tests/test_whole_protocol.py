@@ -34,10 +34,11 @@ from greenroom import (
 from greenroom.actors import declared_to
 from greenroom.actors._connection import Handshake
 from greenroom.actors._peer import Exchange, RpcError
-from greenroom.actors._questions import MOST_OPEN, OVERLOADED, Questions
+from greenroom.actors._questions import MOST_OPEN, Questions
 from greenroom.actors._subscriptions import Listening, Subscriptions
 from greenroom.protocol.address import Address
 from greenroom.protocol.errors import ProtocolFault
+from greenroom.protocol.jsonrpc import OVERLOADED
 from greenroom.protocol.lifecycle import State
 
 ERAS = pytest.mark.parametrize("era", ["2025-11-25", "2026-07-28"])
