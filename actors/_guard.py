@@ -1,19 +1,18 @@
 """The guard: child processes end with us, even when we are killed with SIGKILL.
 
 The guard is one tiny process of ours that holds the other end of a socket. While we live, we tell it which process
-groups exist. When the socket closes, or our pid ends, the guard kills those groups. On Linux it also kills every
-other process that carries our run's id in its environment: that finds what left its group by `setsid` or a double
-fork. At each stop of a child it sweeps in the same way for that one incarnation.
+groups exist. When the socket closes, or our process ends, the guard kills those groups. On Linux it also kills every
+other process that carries our run's id in its environment: so it finds processes that left their group by `setsid` or
+a double fork. Whenever a child is stopped, the guard sweeps in the same way for that one incarnation.
 
-The answer to a sweep comes back on a pipe of its own, handed over with the question. So each asker waits on its
-own descriptor, the guard's death is an end of file on all of them, and the guard needs no task of ours. A guard
-that dies is restarted and told everything again: at the next message to it, or at once where `watch` runs. A
-stopped guard counts as dead and is replaced within seconds; no event tells of that, so `watch` looks at it
-regularly.
+Each question to the guard carries a new pipe for its answer. So each caller waits on its own descriptor, the guard's
+death is an end of file on all of them, and we need no task to read answers. A guard that dies is restarted and told
+everything again: at the next message to it, or at once where `watch` runs. A stopped guard (SIGSTOP) counts as dead
+and is replaced within seconds. No event reports that, so `watch` looks regularly.
 
-When no process can be created, no server is started that the guard could not end. What runs goes on: restarting
-the guard is an optional part, tried until it succeeds. Rejected: PR_SET_PDEATHSIG, which reaches only the leader
-and fires when the spawning *thread* ends.
+When the guard cannot be started, no new server is started, because nothing could end it for sure. Servers that run go
+on: restarting the guard is an optional part, tried until it succeeds. Rejected: PR_SET_PDEATHSIG, which reaches only
+the leader and fires when the spawning *thread* ends.
 """
 
 from __future__ import annotations
@@ -50,8 +49,8 @@ _AT_ONCE = 1.0  # seconds: when a guard ends this soon after its restart, anothe
 class Guard:
     """The guard of one room. It is started before the first child.
 
-    `run_id` is what each child carries as `GREENROOM_ROOM`; `tell` takes log lines about the guard itself. Only
-    `start` raises `OSError` when the guard cannot be started: call it before there is anything to guard.
+    Each child carries `run_id` as `GREENROOM_ROOM`. `tell` takes log lines about the guard itself. Only `start` raises
+    `OSError` when the guard cannot be started: call it before there is anything to guard.
     """
 
     def __init__(
@@ -60,11 +59,11 @@ class Guard:
         self._backend = backend
         self._run_id = run_id
         self._part = Part(
-            "the guard process", tell, "What runs would outlive a SIGKILL of ours.", backend.now
+            "the guard process", tell, "Until then servers would outlive a SIGKILL of Greenroom.", backend.now
         )
         self.tell = tell
         self._groups: set[int] = set()
-        self._births: dict[int, int] = {}  # when each running server was born, where we adopt orphans
+        self._births: dict[int, int] = {}  # when each running server started, where we adopt orphans
         self._strays: dict[int, int] = {}  # orphans of these servers, with their groups
         self._unsaid: deque[bytes] = deque()
         self._process: subprocess.Popen[bytes] | None = None
@@ -237,14 +236,14 @@ class Guard:
     # -- talking to it --
 
     def _say(self, line: bytes) -> None:
-        """Send it now. If the guard is too busy to take it, send it before the next message."""
+        """Send the line now. If the guard is too busy to take it, send it before the next message."""
         if self._closed:
             return
         self._unsaid.append(line)
         self._flush_to_one()
 
     def _flush_to_one(self) -> bool:
-        """Send what is unsent, to a new guard if necessary. False: there is none."""
+        """Send all unsent lines, to a new guard if necessary. False: no guard can be started."""
         try:
             self.start()  # a new guard is told of all groups, whatever the old one missed
         except OSError as error:
@@ -262,7 +261,7 @@ class Guard:
         while self._flush_to_one():
             try:
                 answer = await self._ask(question)
-            except OSError as error:  # no descriptors
+            except OSError as error:  # out of descriptors
                 self._part.failed(error)
                 break
             if answer is not None:
@@ -289,7 +288,7 @@ class Guard:
         return not self._unsaid and self._send(question, fd)
 
     def _send(self, line: bytes, *fds: int) -> bool:
-        """False: the guard takes nothing just now, or has just died (the next `start` sees that)."""
+        """False: the guard takes nothing now, or has just died (the next `start` notices that)."""
         if self._lifeline is None:
             return False
         try:

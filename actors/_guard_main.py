@@ -1,15 +1,15 @@
 """The guard's own program. It is run by path with `python -I -S`, so it may import the standard library and
-nothing of ours.
+nothing of Greenroom.
 
     _guard_main.py RUN_TAG OWNER_PID        fd 0: the lifeline, a stream socket to the owner
 
-Lines on the lifeline: `+pgid` and `-pgid` keep the list of groups. `?TAG` is sent with a descriptor: kill every
-process that carries TAG in its environment, and write their number to that descriptor. When the lifeline ends, or
-the owner does, the guard kills every group on the list, then whatever carries the run's tag, until it finds
-nothing more.
+Lines on the lifeline: `+pgid` and `-pgid` keep the list of groups. `?TAG` comes with a descriptor. It means: kill every
+process that carries TAG in its environment, and write their number to that descriptor. When the lifeline closes or the
+owner ends, the guard kills every group on the list. Then it kills every process that carries the run's tag, until it
+finds no more.
 
-The guard ignores the polite signals that end its owner, because it must be the last to end. Its own environment is
-empty, so that no sweep can hit it, whether ours or one of a room that we ourselves run in.
+The guard ignores the signals that ask its owner to end, because the guard must end last. Its own environment is empty,
+so that no sweep can hit it, neither our own nor that of a room in which we ourselves run.
 """
 
 import os
@@ -22,10 +22,10 @@ from contextlib import suppress
 
 CHUNK = 65_536
 FDS = 32
-ROUNDS = 50  # of one sweep: more is a fork bomb, left to the last sweep
-QUIET = 3  # sweeps without a find, once the owner was killed: its children may be forking
-PAUSE = 0.05
-DEATH = 0.5  # seconds until what was killed must be dead
+ROUNDS = 50  # of one sweep; more rounds mean a fork bomb, which is left to the last sweep
+QUIET = 3  # sweeps in a row that must find nothing once the owner was killed: its children may be forking
+PAUSE = 0.05  # seconds between those sweeps
+DEATH = 0.5  # seconds in which a killed process should be dead
 
 
 def main(run_tag: bytes, owner: int) -> None:
@@ -46,7 +46,7 @@ def main(run_tag: bytes, owner: int) -> None:
 
 
 class Lifeline:
-    """What the owner has told us so far."""
+    """Reads the lifeline and keeps what the owner has told us."""
 
     def __init__(self, channel: socket.socket) -> None:
         self.groups: set[int] = set()
@@ -92,7 +92,7 @@ def answer(requests: dict[bytes, list[int]]) -> None:
     killed = sweep(set(requests))
     for tag, fds in requests.items():
         for fd in fds:
-            with suppress(OSError):  # the asker may be gone
+            with suppress(OSError):  # the reader may be gone
                 os.write(fd, b"%d" % killed.get(tag, 0))
             os.close(fd)
 
@@ -109,9 +109,9 @@ def last_sweep(groups: set[int], run_tag: bytes, *, owner_is_gone: bool) -> None
 
 
 def sweep(tags: set[bytes]) -> dict[bytes, int]:
-    """Kill what carries one of the tags. Look again for what was born meanwhile, until nothing was.
+    """Kill every process that carries one of the tags. Look again until no new process has appeared meanwhile.
 
-    Returns how many processes carried each tag, when they are dead.
+    Waits until they are dead. Returns how many processes carried each tag.
     """
     killed: dict[bytes, int] = {}
     seen: set[str] = set()
@@ -141,7 +141,7 @@ def processes() -> set[str]:
     try:
         return {name for name in os.listdir("/proc") if name.isdigit()}
     except OSError:
-        return set()  # no /proc here: groups are all we can reach
+        return set()  # no /proc here: we can kill only the groups
 
 
 def tag_of(name: str, tags: set[bytes]) -> bytes | None:
@@ -149,7 +149,7 @@ def tag_of(name: str, tags: set[bytes]) -> bytes | None:
         with open(f"/proc/{name}/environ", "rb", buffering=0) as file:
             environ = file.read()
     except OSError:
-        return None  # it has ended, or is another user's, or the kernel's
+        return None  # it has ended, or belongs to another user or to the kernel
     for tag in tags:
         if tag in environ and tag in environ.split(b"\0"):
             return tag
@@ -157,9 +157,9 @@ def tag_of(name: str, tags: set[bytes]) -> bytes | None:
 
 
 def kill(name: str, tags: set[bytes]) -> int | None:
-    """Kill it through a descriptor, so that a recycled pid is never hit: only what carries the tag is killed.
+    """Kill the process through a descriptor, and only if it carries a tag: so a recycled pid is never hit.
 
-    Returns the descriptor; None if it was not killed after all.
+    Returns the descriptor; None when the process was not killed after all.
     """
     fd = open_pidfd(int(name))
     if fd is None:

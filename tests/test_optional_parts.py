@@ -356,7 +356,7 @@ def test_t39_a_guard_that_cannot_be_started_again_ends_nobody_and_comes_back(
                 tasks.cancel_scope.cancel()
         finally:
             guard.close()
-        why = "Resource temporarily unavailable. What runs would outlive a SIGKILL of ours."
+        why = "Resource temporarily unavailable. Until then servers would outlive a SIGKILL of Greenroom."
         assert told == [f"the guard process: {why} It is tried again."]
 
     run(backend, body)

@@ -1,4 +1,4 @@
-"""stdio: a server that is a child of ours, and the line protocol on its pipes."""
+"""stdio: a server that is our child process, and the line protocol on its pipes."""
 
 from ._connection import StdioConnection, StdioConnector
 from ._environment import INHERITED_POSIX, INHERITED_WINDOWS, child_environment, incarnation_tag

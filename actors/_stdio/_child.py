@@ -1,11 +1,11 @@
-"""A child process and its group: started plainly, watched by its pid, never signalled by a recycled id.
+"""A child process and its group. No signal can hit another process that got a recycled id.
 
-The child leads a session and a group of its own. Its end is seen through a pidfd, because end of file on its pipe may
-never come while a grandchild holds it. A dead leader is left a zombie until its group has been killed: while the zombie
-owns the id, nobody else can have it, so a signal to the group hits the group or nothing.
+The child leads its own session and group. Its end is seen through a pidfd, because end of file on its pipe may never
+come while a grandchild holds the pipe. A dead leader stays a zombie until its group has been killed. While the zombie
+owns the id, no other process can get it, so a signal to the group hits the group or nothing.
 
-It is a synchronous `subprocess.Popen` with raw pipes: neither loop's process class lets a leader stay unreaped, and
-both start threads or watchers that this does not need.
+It is a synchronous `subprocess.Popen` with raw pipes. The process class of neither loop lets a leader stay unreaped,
+and both start threads or watchers that are not needed here.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from ...protocol.errors import ConnectFailed
 from .._backend import Backend
 from .._fork import inert_in_forks, let_go
 
-_FIRST_LOOK = 0.001  # between two looks at a group that is being torn down, doubling up to
+_FIRST_LOOK = 0.001  # seconds between two looks at a group that is ending; doubled each time, up to
 _LAST_LOOK = 0.02
 
 
@@ -62,7 +62,7 @@ class Child:
 
     @property
     def is_dead(self) -> bool:
-        """Whether the leader has ended; reaped or not."""
+        """Whether the leader has ended, reaped or not."""
         return self._seen_dead or self.exit_code is not None
 
     async def wait_exit(self, backend: Backend) -> None:
@@ -74,17 +74,17 @@ class Child:
         self._seen_dead = True
 
     def signal_group(self, number: int) -> None:
-        """Signal the whole group. Nothing happens once the leader has been reaped: the id may be anybody's then."""
+        """Signal the whole group. Does nothing once the leader has been reaped: the id may belong to another group."""
         if not self.is_reaped:
             with suppress(ProcessLookupError, PermissionError):
                 os.killpg(self.pid, number)
 
     def reap(self) -> None:
-        """Reap the leader if it is dead. Its group was killed before, and whoever may signal the group was told."""
+        """Reap the leader if it is dead. Before, kill its group and tell the guard, which might signal the group."""
         self._popen.poll()
 
     def block_until_dead(self, seconds: float) -> None:
-        """Wait, blocking, for a killed leader: for a `finally` that may not await. It stays a zombie."""
+        """Block until a killed leader is dead, for a `finally` that may not await. The leader stays a zombie."""
         if self._pidfd is not None:
             poll = select.poll()
             poll.register(self._pidfd, select.POLLIN)
@@ -95,15 +95,15 @@ class Child:
             time.sleep(_LAST_LOOK)
 
     async def wait_group_gone(self) -> None:
-        """Wait until no member of the group is left but zombies (pid 1 may take its time to reap those). Call it when
-        the group was killed and the leader reaped."""
+        """Wait until only zombies are left of the group (pid 1 may reap them late). Call it when the group was killed
+        and the leader reaped."""
         look = _FIRST_LOOK
         while group_lives(self.pid):
             await anyio.sleep(look)
             look = min(2 * look, _LAST_LOOK)
 
     def disown(self) -> None:
-        """In a fork: it counts as reaped, so nothing is signalled or waited for any more."""
+        """In a forked process: count the child as reaped, so that we neither signal it nor wait for it."""
         self._popen.returncode = 0
         open_pipes = [pipe.fileno() for pipe in (self.stdin, self.stdout, self.stderr) if not pipe.closed]
         let_go(self._pidfd, *open_pipes)
@@ -150,7 +150,9 @@ def _why_not(definition: ServerDefinition, error: OSError | ValueError) -> str:
     if isinstance(error, PermissionError):
         return f'{start}"{command}" may not be executed. Make it executable (chmod +x), or correct "command".'
     if isinstance(error, OSError) and error.errno == errno.ENOEXEC:
-        return f'{start}"{command}" is no program. Name its interpreter in "command" and the file in "args".'
+        return (
+            f'{start}"{command}" is not a program. Name its interpreter in "command" and the file in "args".'
+        )
     return f'{start}{error}. Check its "command", "args" and "env".'
 
 
@@ -172,8 +174,8 @@ def _peek_exit_code(pid: int) -> int | None:
 
 
 def _block_until_exit(pid: int) -> None:
-    """Where there is no pidfd: a thread that waits, and leaves the zombie alone."""
-    if sys.platform == "darwin":  # `os.waitid` is there since Python 3.13 only
+    """Runs in a thread where there is no pidfd. It waits for the leader's exit and leaves the zombie."""
+    if sys.platform == "darwin":  # `os.waitid` exists there only since Python 3.13
         with closing(select.kqueue()) as queue, suppress(ProcessLookupError):
             event = select.kevent(pid, select.KQ_FILTER_PROC, select.KQ_EV_ADD, select.KQ_NOTE_EXIT)
             queue.control([event], 1)
@@ -183,7 +185,7 @@ def _block_until_exit(pid: int) -> None:
 
 
 def group_lives(pgid: int) -> bool:
-    """Whether a member that is no zombie is left. The cheap question first: nearly always nobody is left at all."""
+    """Whether a member that is not a zombie is left. The cheap check comes first: nearly always nobody is left."""
     try:
         os.killpg(pgid, 0)
     except ProcessLookupError:

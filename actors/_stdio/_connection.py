@@ -1,16 +1,17 @@
 """A stdio server's connection: its child, its peer, and the ways they end.
 
-Three things tell that it is over (end of file, a broken pipe, the leader's exit) and they come in any order, or alone.
-The first of them starts the end: the exit code is given a moment to arrive, what the child wrote before it died is
-read, and then `on_lost` is told, once. An ending that was asked for (`stop`, `kill_now`) is no loss and tells nothing.
+Three signs show that it is over: end of file, a broken pipe, the leader's exit. They come in any order, or alone. The
+first sign starts the end. We wait a moment for the exit code, read what the child wrote before it died, and then call
+`on_lost` once. After an ending that was asked for (`stop`, `kill_now`) `on_lost` is not called.
 
-The stop ladder: close stdin; SIGTERM to the group; SIGKILL to the group. Each rung waits for its share of the grace
-and the last one is always taken, because a leader that left politely may have left others behind. Then the leader is
-reaped, the group is seen to be empty, and the guard sweeps for what had left it.
+The stop ladder has three steps: close stdin; SIGTERM to the group; SIGKILL to the group. Each step waits for its share
+of the grace. The last step is always taken, because a leader that exited by itself may have left others behind. Then
+the leader is reaped, we wait until the group is empty, and the guard sweeps for processes that had left the group.
 
-A command that is still installing its server does not read its stdin, and killed in the middle it leaves a broken cache
-behind. It has SIGTERM at once, on which installers undo what is half done, and the first rung's time besides. That is
-all that patience can be when everything must be gone soon: of the 0.8 s a room has whose client has left, 0.64.
+A command that is still installing its server does not read its stdin. Killed in the middle, it would leave a broken
+cache behind. So it gets SIGTERM at once, on which installers undo what is half done, and the first step's time in
+addition. There is no more time when everything must be gone soon: a room whose client has left has 0.8 s, and the
+installer gets 0.64 s of it.
 """
 
 from __future__ import annotations
@@ -38,11 +39,11 @@ from ._line_peer import LinePeer
 from ._stderr import StderrRing
 from ._tree import tree_signs
 
-_POLITE = 0.4  # of the grace: for the end of its stdin to be understood, and again for SIGTERM
-_FORCED = 0.2  # for the kernel to tear down what was killed
-_SWEEP_WITHIN = 1.0
-_EXIT_WITHIN = 0.25  # after end of file or a broken pipe: usually the child is on its way out
-_BLOCK_AT_MOST = 0.5  # a `finally` waits this long for a killed leader, so as not to leave a zombie
+_POLITE = 0.4  # share of the grace after stdin is closed, and the same after SIGTERM
+_FORCED = 0.2  # share of the grace for the kernel to remove what was killed
+_SWEEP_WITHIN = 1.0  # seconds
+_EXIT_WITHIN = 0.25  # seconds after end of file or a broken pipe: usually the child is about to exit
+_BLOCK_AT_MOST = 0.5  # seconds that a `finally` waits for a killed leader, so as not to leave a zombie
 _LAST_WORDS = 32  # chunks read after the exit; a pipe holds less, and a grandchild may go on writing for ever
 _CHUNK = 65_536
 
@@ -72,7 +73,7 @@ class StdioConnector:
     async def open(self, hooks: PeerHooks) -> AsyncGenerator[StdioConnection]:
         """Start the child and its pumps. Raises `ConnectFailed` when it cannot be started.
 
-        Leaving the context kills, at once and without awaiting, whatever `stop` has not ended before.
+        Leaving the context kills whatever `stop` has not ended, at once and without awaiting.
         """
         connection = self._start(hooks)
         try:
@@ -114,7 +115,7 @@ class StdioConnector:
 
 
 class StdioConnection:
-    """A running child and its peer. `peer` and `pid` are for its actor."""
+    """A running child and its peer. Its actor uses `peer` and `pid`."""
 
     def __init__(
         self,
@@ -153,7 +154,7 @@ class StdioConnection:
     # -- the pumps --
 
     def pump(self, tasks: anyio.abc.TaskGroup) -> None:
-        """Start the tasks of this connection: none of them is per call."""
+        """Start the tasks of this connection. No task is started per call."""
         tasks.start_soon(self._backend.read_forever, self._child.stdout.fileno(), self.peer.read)
         tasks.start_soon(self._backend.read_forever, self._child.stderr.fileno(), self._read_stderr)
         tasks.start_soon(self.peer.write_forever)
@@ -190,7 +191,7 @@ class StdioConnection:
             self._hooks.on_lost(self._reason())
 
     async def _hear_last_words(self) -> None:
-        """Read what was written before the end: an answer may be among it, and the reason is."""
+        """Read what was written before the end: it may hold an answer, and stderr tells the reason."""
         await self.peer.read_last()
         for _ in range(_LAST_WORDS):
             if not self._read_stderr():
@@ -213,14 +214,14 @@ class StdioConnection:
         return tuple(self._ring.tail())
 
     async def stop(self, grace: float) -> None:
-        """Down the ladder, in about `grace` seconds. Idempotent; call it shielded.
+        """Take the steps of the ladder, in about `grace` seconds. Idempotent; call it shielded.
 
-        Returns when no member of the group is left, and what had left the group has been swept.
+        Returns when no member of the group is left, and processes that had left the group have been swept.
         """
         async with self._stopping:
             if self._is_gone:
                 return
-            left_before = departed(self._child.pid)  # a leader that leaves politely leaves orphans
+            left_before = departed(self._child.pid)  # before the leader exits and leaves them as orphans
             try:
                 await self._end_leader(grace)
             finally:
@@ -231,14 +232,14 @@ class StdioConnection:
             self._is_gone = not patience.cancelled_caught or not group_lives(self._child.pid)
             if not self._is_gone:
                 text = (
-                    f"processes of group {self._child.pid} are left: another user's, or held by the kernel. "
+                    f"processes of group {self._child.pid} still run: another user's, or held by the kernel. "
                 )
                 self._guard.tell(f"{text}See ps -o pid,user,stat,args -g {self._child.pid}")
 
     def kill_now(self) -> None:
         """SIGKILL to the group, at once and without waiting. Idempotent."""
         if not self._is_gone and not self._child.is_reaped:
-            end_departed(departed(self._child.pid))  # first: its end of input may be what a leader leaves at
+            end_departed(departed(self._child.pid))  # first: closing its stdin may make the leader exit
         self._silence()
         if not self._is_gone:
             self._child.signal_group(signal.SIGKILL)
@@ -246,7 +247,7 @@ class StdioConnection:
             self._guard.sweep_soon(self._tag)
 
     def close(self) -> None:
-        """The last step, when the pumps have ended: no zombie and no descriptor stays."""
+        """The last step, when the pumps have ended: leave no zombie and no descriptor."""
         if not self._child.is_reaped:
             self._child.block_until_dead(_BLOCK_AT_MOST)
             self._reap()
@@ -269,14 +270,14 @@ class StdioConnection:
         return self._exited.is_set()
 
     def _silence(self) -> None:
-        """Hear nothing more of it, and close its stdin."""
+        """Take no more messages from the child, and close its stdin."""
         self.peer.silence()
         if not self._child.stdin.closed:
             anyio.notify_closing(self._child.stdin.fileno())
             self._child.stdin.close()
 
     def _reap(self) -> None:
-        """The guard is told first: from here on the group's id may be anybody's."""
+        """Tell the guard first: once the leader is reaped, the group's id may belong to another process."""
         if self._child.is_dead and not self._child.is_reaped:
             self._guard.remove(self._child.pid)
             self._child.reap()

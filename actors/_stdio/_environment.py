@@ -1,9 +1,14 @@
 """What a child may see of our environment: a short list, unless its definition says otherwise.
 
-A server is somebody else's program; our environment is full of tokens that are none of its business. It gets what a
-program needs to run at all, and to reach anything from a company's network (its certificates and proxies, which are
-lower case for some programs and upper case for others); what `inheritEnv` names; what its definition gives it; and two
-tags by which the guard finds its descendants. Not `SSH_AUTH_SOCK`: whoever has that can sign as the user.
+A server is somebody else's program, and our environment is full of tokens that are not meant for it. So it gets:
+
+* the variables that a program needs to run at all;
+* the certificates and proxies that it needs in a company's network (some programs read them in lower case, others in
+  upper case);
+* the variables that `inheritEnv` names, and those that its definition sets;
+* two tags by which the guard finds its descendants, and how deep gateways are nested.
+
+It does not get `SSH_AUTH_SOCK`: who has that can sign as the user.
 """
 
 from __future__ import annotations
@@ -43,7 +48,8 @@ _LOCALE = "LC_"
 
 
 def child_environment(definition: ServerDefinition, incarnation_tag: str, run_id: str) -> dict[str, str]:
-    """The whole environment of a child: the inherited part, the definition's `env` over it, our tags over both."""
+    """The whole environment of a child. The definition's `env` overrides what is inherited, and our tags override
+    both."""
     wanted = definition.inherit_env
     inherited = dict(os.environ) if wanted is True else {**_minimal(), **_named(wanted or ())}
     key, _, value = incarnation_tag.partition("=")
@@ -57,7 +63,7 @@ def child_environment(definition: ServerDefinition, incarnation_tag: str, run_id
 
 
 def incarnation_tag(run_id: str, address: Address, incarnation: int) -> str:
-    """`GREENROOM_INCARNATION=<run id>:<address>#<n>`, the address quoted: a session may be named anything."""
+    """`GREENROOM_INCARNATION=<run id>:<address>#<n>`. The address is quoted, because a session may have any name."""
     return f"{INCARNATION_KEY}={run_id}:{quote(str(address), safe='[]:')}#{incarnation}"
 
 
@@ -72,7 +78,7 @@ def _minimal() -> dict[str, str]:
 
 
 def _named(patterns: tuple[str, ...]) -> dict[str, str]:
-    """What the definition asks for by name or by pattern."""
+    """The variables that the definition asks for by name or by pattern."""
     return {
         name: value
         for name, value in os.environ.items()

@@ -1,8 +1,8 @@
 """Limits a peer that sends lines nobody asked for.
 
-Requests, notifications and junk share a budget in lines per second. A peer over its budget is not read for a while,
-so it has to wait for us. A peer that sends only junk is shut after ten thousand lines, or after twice the bytes that
-one line may have. Any message resets that count.
+Requests, notifications and junk share a budget in lines per second. A peer over its budget is not read for a while, so
+it has to wait for us. A peer that sends only junk is shut after ten thousand lines, or after twice the bytes that one
+line may have. Any message resets that count.
 
 This is a separate object for speed, too: CPython reads the fields of an object with more than thirty of them far
 slower, and the fields of a peer are read for every call.
@@ -14,14 +14,15 @@ from typing import Final
 
 from ...protocol.bounds import JUNK_LINES, UNASKED_LINES
 
-_MOST_UNASKED: Final = 12_000.0  # lines it may send at once after a time of silence
+_MOST_UNASKED: Final = 12_000.0  # lines that a peer may send at once after a time of silence
 _LEAST_UNHEARD: Final = (
     1 << 20
-)  # bytes without a message that are always allowed, however short its lines must be
+)  # bytes without a message that are always allowed, however small `max_line` is
 
 
 class FloodGuard:
-    """Since the last message, `junk` lines and `unheard` bytes have come. `is_shut`: nothing more is read from it."""
+    """Counts what has come since the last message: `junk` lines and `unheard` bytes. When `is_shut`, the peer is not
+    read any more."""
 
     __slots__ = ("_budget", "_budget_at", "_most_bytes", "is_shut", "junk", "unheard")
 
@@ -33,8 +34,8 @@ class FloodGuard:
         self.is_shut = False
 
     def count_junk(self, lines: int, junk: int) -> str:
-        """Count `lines` that were read, of which `junk` were no messages. When there has been only junk for too long,
-        shut the peer and return what it sent, in words."""
+        """Count `lines` that were read; `junk` of them were not messages. When there has been only junk for too long,
+        shut the peer and return in words how much it sent; else an empty string."""
         if junk < lines:
             self.junk = self.unheard = 0
             return ""
@@ -45,7 +46,7 @@ class FloodGuard:
         return f"{self.junk:,} lines" if self.junk >= JUNK_LINES else f"{self.unheard:,} bytes"
 
     def may_say(self, lines: int, now: float) -> bool:
-        """Take `lines` that nobody asked for off the budget. False: the budget is used up."""
+        """Subtract `lines` that nobody asked for from the budget. False: the budget is used up."""
         refilled = self._budget + (now - self._budget_at) * UNASKED_LINES
         self._budget = min(refilled, _MOST_UNASKED) - lines
         self._budget_at = now

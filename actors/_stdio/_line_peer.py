@@ -1,17 +1,17 @@
-"""The peer over two descriptors: lines in, lines out.
+"""The peer over two descriptors: it reads lines from one and writes lines to the other.
 
-A call is written in its caller's own step and ended by the step that reads its answer; between the two there is a dict
-entry and nothing else. The peer does not know what it talks to, so it serves a child's pipes, a socket, and our own
-stdin and stdout alike: what a broken pipe or an end of file *means* is for whoever owns the descriptors (`on_over`),
-who also decides when `PeerHooks.on_lost` is called.
+A call is written in its caller's own step and ended by the step that reads its answer. In between it is one dict
+entry. The peer does not know what it talks to, so it serves a child's pipes, a socket, and our own stdin and stdout
+alike. What a broken pipe or an end of file *means*, the owner of the descriptors decides (`on_over`). The owner also
+decides when to call `PeerHooks.on_lost`.
 
-Callers that come together share a write (`LineWriter`): a caller alone never waits, and sixty-four at once cost two
+Callers that come together share a write (`LineWriter`): a single caller never waits, and sixty-four at once cost two
 system calls, not sixty-four.
 
-What the other side says costs it, not others. However many lines a read brings, a hundred are taken in a turn and the
-rest in the next ones, before anything more is read. What nobody asked for has a budget besides, and one that says
-nothing but junk for too long is over, as if it had closed its stdout (`FloodGuard`). What it is told, and does not
-read, is bounded in number and bytes.
+Floods from the other side must not delay others. However many lines a read brings, a hundred are taken in a turn and
+the rest in the next turns, before anything more is read. Lines that nobody asked for also have a budget. A peer that
+sends only junk for too long is treated as if it had closed its stdout (`FloodGuard`). What is queued for a peer that
+does not read is bounded in number and bytes.
 """
 
 from __future__ import annotations
@@ -65,8 +65,9 @@ class OutgoingLines:
 class LinePeer(ExchangeTable):
     """A `Peer` that reads lines from `read_fd` and writes lines to `write_fd`, both non-blocking, neither owned.
 
-    `max_line` bounds a line coming in and, in bytes, what may be queued going out. `on_over(text)` is told, once, that
-    the other side stopped talking or listening. Run `read` from `Backend.read_forever` and `write_forever` in a task.
+    `max_line` bounds the bytes of a line that comes in, and the bytes that may be queued to go out. `on_over(text)` is
+    called once, when the other side stops writing or reading. Run `read` from `Backend.read_forever` and
+    `write_forever` in a task.
     """
 
     channel = "stdout"
@@ -96,15 +97,16 @@ class LinePeer(ExchangeTable):
 
     @property
     def has_spoken(self) -> bool:
-        """Anything at all has come from the other side."""
+        """Whether anything at all has come from the other side."""
         return self.last_heard > self._began
 
     # -- what the owner of a call does --
 
     def request(self, exchange: Exchange) -> None:
-        """Send it, or queue it. On a peer that is over it stays open and unsent, for its owner to place elsewhere.
+        """Send the request, or queue it. On a peer that is over, it stays open and unsent, and its owner sends it
+        elsewhere.
 
-        Raises `UsageError` when its params cannot be said in JSON; nothing was sent then.
+        Raises `UsageError` when its params cannot be written as JSON; nothing was sent then.
         """
         line = self._opened(exchange)
         if not self._writer.send(line, exchange):
@@ -113,8 +115,8 @@ class LinePeer(ExchangeTable):
     # -- what the owner of the descriptors does --
 
     def read(self) -> More:
-        """Take what is there to be read, without blocking. False: the other side has closed its end, or says nothing
-        of use; `AGAIN` and `PAUSE`: there are lines left for another turn, or it has said too much just now."""
+        """Read what is there, without blocking. False: the other side has closed its end, or sends only junk. `AGAIN`:
+        lines are left for another turn. `PAUSE`: it has sent more than its budget allows."""
         if self._rest:
             return self._take_rest()
         if self._flood.is_shut:
@@ -139,15 +141,13 @@ class LinePeer(ExchangeTable):
         for line in lines:
             self.take_line(line)
         if lines and self.junk == junk and self.unasked == unasked:
-            guard.junk = guard.unheard = (
-                0  # nothing but answers, as nearly always: nothing to be held against it
-            )
+            guard.junk = guard.unheard = 0  # only answers, as nearly always: nothing to count against it
             return True
         guard.unheard += len(chunk)
         return self._judge(len(lines), self.junk - junk, self.unasked - unasked)
 
     def _take_rest(self) -> More:
-        """The lines of one turn."""
+        """Take the lines of one turn."""
         lines = self._rest.turn()
         junk, unasked = self.junk, self.unasked
         for line in lines:
@@ -156,7 +156,7 @@ class LinePeer(ExchangeTable):
         return AGAIN if more is True and self._rest else more
 
     def _judge(self, lines: int, junk: int, unasked: int) -> More:
-        """What follows from the lines just taken. False: there has been nothing but junk for too long."""
+        """Decide what follows from the lines just taken. False: there has been only junk for too long."""
         said = self._flood.count_junk(lines, junk)
         if said:
             self._rest.clear()
@@ -166,7 +166,7 @@ class LinePeer(ExchangeTable):
         return PAUSE if uncalled_for and not self._flood.may_say(uncalled_for, self._backend.now()) else True
 
     async def read_last(self) -> None:
-        """Read what was written before the end: an answer may be among it."""
+        """Read what was written before the end: it may hold an answer."""
         for _ in range(_LAST_WORDS):
             while (more := self.read()) and self._rest:
                 await anyio.lowlevel.checkpoint()
@@ -179,14 +179,14 @@ class LinePeer(ExchangeTable):
         await self._writer.run(self._end_refused)
 
     def silence(self) -> None:
-        self._writer.close()  # what was gathered was said before this
+        self._writer.close()  # first: what was gathered was sent before this
         super().silence()
         self._rest.clear()
 
     # -- out --
 
     def _refuse(self, exchange: Exchange) -> None:
-        """The queue is full. The exchange is ended by the writer's task: its owner is in the middle of a step now."""
+        """The queue is full. The writer's task ends the exchange, because its owner is in the middle of a step now."""
         self._refused.append(exchange)
         self._writer.wake()
 

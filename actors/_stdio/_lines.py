@@ -1,10 +1,10 @@
-"""Lines out of chunks, in linear time and bounded memory.
+"""Splits chunks into lines, in linear time and bounded memory.
 
 Only new bytes are searched for the newline, and the held part of a line grows in place. A large line is handed
-over as it was held, as a `bytearray` that then belongs to its receiver: one more copy would stall the loop by a
-millisecond per megabyte. A line over the bound is not kept. Only its head is, so that the exchange it answers can
-be named; the rest is thrown away up to its newline. (The SDK's loop searches and copies all it has at each chunk:
-40 MB took it seven seconds.)
+over without a copy, as a `bytearray` that then belongs to its receiver: a copy would stall the loop by a millisecond
+per megabyte. Of a line over the bound only the head is kept, so that the exchange it answers can be named; the rest is
+thrown away up to its newline. (The SDK's loop searches and copies all it has at each chunk: 40 MB took it seven
+seconds.)
 """
 
 from __future__ import annotations
@@ -15,21 +15,21 @@ from typing import Final, cast
 from .._values import Values
 
 HEAD = 256  # bytes of an over-long line that are kept
-LARGE_LINE = 1 << 20  # bytes of a line from which on it is not copied
+LARGE_LINE = 1 << 20  # bytes; a line of this size or more is not copied
 LINES_A_TURN: Final = 100
 
 
 class LineSplitter:
-    """Feed it chunks; it returns the whole lines, without their newline, and tells `on_overlong` of the others.
+    """Feed it chunks; it returns the complete lines, without their newline, and reports lines over a bound.
 
-    `on_overlong(head, bound)` is called as soon as a bound is crossed, not when the line ends: it may never end. The
-    bound is told in words: so many bytes, or so many values (`_values`).
+    `on_overlong(head, bound)` is called as soon as a bound is crossed, not when the line ends: it may never end.
+    `bound` says in words which one: a number of bytes, or of values (`_values`).
     """
 
     __slots__ = ("_dropping", "_held", "_limit", "_on_overlong", "_values")
 
     def __init__(self, limit: int, on_overlong: Callable[[bytes, str], None]) -> None:
-        self._values: Values | None = None  # of a line that comes in many pieces
+        self._values: Values | None = None  # the values counted in a line that comes in many pieces
         self._limit = limit
         self._on_overlong = on_overlong
         self._held = bytearray()
@@ -62,7 +62,7 @@ class LineSplitter:
         return f"{self._limit:,} bytes a line"
 
     def _finish(self, part: bytes | bytearray) -> list[bytes | bytearray]:
-        """The line that `part` ends: none if it is over the bound."""
+        """The line that ends with `part`; an empty list when the line is over the bound."""
         self._hold(part)
         if self._dropping:
             self._dropping = False
@@ -83,15 +83,15 @@ class LineSplitter:
 
 
 class LinesLeft(list["bytes | bytearray"]):
-    """Lines that were read and not yet taken, the last one first. However many a read brings, a hundred are taken in a
-    turn, and others get theirs in between; nothing more is read before they are all taken."""
+    """Lines that were read and not yet taken, the last one first. However many lines a read brings, a hundred are taken
+    in a turn, and others get their turn in between. Nothing more is read before all are taken."""
 
     def put(self, lines: list[bytes | bytearray]) -> None:
-        """Into one that is empty."""
+        """Fill it with `lines`; it must be empty."""
         self[:] = lines[::-1]
 
     def turn(self) -> list[bytes | bytearray]:
-        """The lines of one turn, in their order; they are no longer left."""
+        """Remove and return the lines of one turn, in their order."""
         lines = self[: -LINES_A_TURN - 1 : -1]
         del self[-LINES_A_TURN:]
         return lines

@@ -1,11 +1,12 @@
-"""The last words of a server: its stderr is always drained, and a little of it is kept.
+"""A server's stderr: it is always drained, and the last part of it is kept.
 
 Nobody reads a server's stderr while all is well, but an unread pipe stops a server that writes to it. So it is
 read into a ring of fixed size. When the server fails, the error quotes what is in the ring, without the logins of
 the URLs in it.
 
-The quoted lines are those that say why. The last lines of a program are often the end of a stack trace, or advice;
-the reason comes before them. So lines that look like an error come first, then what follows the last of them.
+The quoted lines are those that tell the reason. A program's last lines are often the end of a stack trace, or advice,
+and the reason comes before them. So lines that look like an error are quoted first, then what follows the last of
+them.
 """
 
 from __future__ import annotations
@@ -16,9 +17,9 @@ from collections.abc import Sequence
 from ...protocol.plain_text import printable
 from ...protocol.secrets import without_logins
 
-_MOST = 6
-_LEAST = 3  # where nothing looks like an error, or too little does
-_QUOTED_LENGTH = 400
+_MOST = 6  # quoted lines
+_LEAST = 3  # quoted lines when fewer than that look like an error
+_QUOTED_LENGTH = 400  # characters of a line
 
 _REASON = re.compile(
     r"\w(?:Error|Exception)\b|"
@@ -27,7 +28,7 @@ _REASON = re.compile(
     r"already in use|out of memory|killed)\b|^\s*[×╰]",
     re.IGNORECASE,
 )
-# Where it happened, and advice: never why.
+# Lines that say where it happened, or give advice: never the reason.
 _ASIDE = re.compile(
     r"\s*(?:"
     r"at .*[):\d]\s*\{?|\.\.\. \d+ (?:more|lines).*|"  # frames of JavaScript and Java
@@ -45,7 +46,7 @@ _PYTHON_FRAME = re.compile(r'\s*File ".*", line \d+')
 
 
 def telling(lines: Sequence[str]) -> tuple[str, ...]:
-    """Those of a program's last lines that say why it failed, in their order and cut: at most six."""
+    """Those of a program's last lines that tell why it failed: at most six, in their order, each cut to a length."""
     said = [line[:_QUOTED_LENGTH] for line in lines if line.strip()]
     kept = [
         line
@@ -71,13 +72,13 @@ class StderrRing:
         self.total = 0  # bytes that came, kept or not
 
     def feed(self, chunk: bytes) -> None:
-        """Keep the end of what came."""
+        """Keep the last `size` bytes of all that came."""
         self.total += len(chunk)
         self._data += chunk[-self._size :]
         del self._data[: -self._size]
 
     def tail(self) -> tuple[str, ...]:
-        """The lines that say why (`telling`), printable, each cut to a length a message can carry."""
+        """The lines that tell the reason (`telling`), printable, each cut to a length that fits in a message."""
         return tuple(line.strip() for line in telling(self._lines()))
 
     def last_line(self) -> str:
@@ -85,7 +86,7 @@ class StderrRing:
         return next((line.strip()[:_QUOTED_LENGTH] for line in reversed(self._lines()) if line.strip()), "")
 
     def _lines(self) -> list[str]:
-        """What begins in the middle of a line is left out: half a secret is not known for one."""
+        """The kept lines. A first line that is incomplete is left out: half a secret would not be recognised."""
         text = self._data.decode(errors="replace")
         if self.total > len(self._data):
             _, newline, rest = text.partition("\n")

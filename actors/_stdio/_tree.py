@@ -1,4 +1,4 @@
-"""What a process tree shows of its work to whoever looks from outside."""
+"""Signs, visible from outside, that a process tree is working."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from .._reaper import children_of
 
 
 def tree_signs(pid: int) -> object:
-    """Who is in the tree below `pid` and how much processor time each has used: to be compared with an earlier one.
+    """The processes in the tree of `pid` and the processor time that each has used. Compare it with an earlier result:
+    when they differ, the tree works.
 
-    Where the system does not tell, each answer differs from every other, as of a tree that works.
+    Where the system does not tell, each result differs from every other, as if the tree worked.
     """
     if not os.path.exists("/proc/self/task"):
         return object()
