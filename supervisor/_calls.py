@@ -3,6 +3,10 @@
 These methods make a `Call` of the request and hand it to the `Caller` of the room or session, which knows the
 scope. Names are looked up in `_names`; subscriptions are in `_updates`. Every request is an ordinary call of the
 server's actor: it connects, waits, times out and is counted like one. The result is the server's own object.
+
+What a room and a session share is the `Caller` that each holds: its own, for its own scope. This class is what makes
+requests of it. Rejected: an object for that too, held by both: they would have to repeat all twenty public methods to
+pass them on. In return nothing of the room's may be added here: `Greenroom` alone has that.
 """
 
 from __future__ import annotations

@@ -506,9 +506,33 @@ def test_a_session_changes_nothing_of_the_room(backend: str) -> None:
             assert news not in (await room.call("w_heard")).structured["methods"]
             room.roots_changed()
             assert news in (await room.call("w_heard")).structured["methods"]
-            assert not {"answer_with", "restart_outdated", "reload", "drain", "restart"} & set(dir(alice))
 
     run(backend, main)
+
+
+def test_a_session_has_its_requests_and_what_is_its_own_and_nothing_of_the_room(backend: str) -> None:
+    requests = {
+        *(
+            "call",
+            "find",
+            "find_prompt",
+            "find_reference",
+            "locate",
+            "request",
+            "start_call",
+            "start_request",
+        ),
+        *("complete", "get_prompt", "index", "prompts", "read_resource", "resources", "templates"),
+    }
+    its_own = {"aclose", "connect", "name", "roots_changed", "set_log_level"}
+    what_it_subscribes_to = {"is_stateless", "subscribe", "unwatch_resource", "watch_resource"}
+
+    async def main() -> None:
+        async with open_room({"a": FakeServer()}) as room, room.session("alice") as alice:
+            public = {name for name in dir(alice) if not name.startswith("_")}
+            assert public == requests | its_own | what_it_subscribes_to
+
+    run_virtual(backend, main)
 
 
 @pytest.mark.parametrize("expose", ["proxy", "direct"])
