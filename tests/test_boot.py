@@ -1,7 +1,7 @@
 """A boot costs what the configuration costs to read, whatever stands behind it: real gateways, real processes counted.
 
-Times are compared with those of a bare interpreter on the same machine in the same minute, and the bounds are wide: a
-test that runs beside others can tell a boot that waits for servers from one that does not, no more.
+A boot's processor time is compared with that of a bare interpreter on the same machine in the same minute, and the
+bound is wide. What it waits for is not timed: that no server was started is counted.
 """
 
 from __future__ import annotations
@@ -34,13 +34,10 @@ def cpu_time(pid: int) -> float:
 
 
 def interpreter_time() -> float:
-    """The best of three starts of a bare interpreter, in seconds."""
-    times: list[float] = []
-    for _ in range(3):
-        begun = time.perf_counter()
-        subprocess.run([sys.executable, "-I", "-S", "-c", "pass"], check=True)
-        times.append(time.perf_counter() - begun)
-    return min(times)
+    """The processor time of a bare interpreter's start, in seconds; the best of three."""
+    program = "import time; print(time.process_time())"
+    starts = (subprocess.check_output([sys.executable, "-I", "-S", "-c", program]) for _ in range(3))
+    return min(map(float, starts))
 
 
 @pytest.mark.parametrize("known", [False, True], ids=["without bootstrap", "with a cache"])
@@ -55,18 +52,17 @@ def test_t13_fifty_lazy_servers_boot_with_no_child(tmp_path: Path, known: bool) 
     started = logged_pids(tmp_path)
     bare = interpreter_time()
 
-    begun = time.perf_counter()
     with serve(tmp_path, fifty(tmp_path), bootstrap=known, cold=True) as gateway:
         gateway.greet()
         tools = gateway.answer(gateway.send("tools/list"))["result"]["tools"]
-        took = time.perf_counter() - begun
+        took = cpu_time(gateway.process.pid)
 
         assert [tool["name"] for tool in tools] == ["mcp"]
         status = gateway.mcp()["_meta"]["greenroom/details"]["servers"]
         assert {row["status"] for row in status} == {"cached" if known else "not-connected"}
         assert children(gateway) == []
         gateway.end()
-    assert took < max(2.0, 60 * bare), (took, bare)
+    assert took < max(1.5, 120 * bare), (took, bare)
     assert logged_pids(tmp_path) == started
 
 
