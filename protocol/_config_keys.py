@@ -246,7 +246,7 @@ SETTING_KEYS: Final = (
         "installTurns",
         "install_turns",
         count("starts"),
-        "Of these, visits to npx, uvx, docker and similar commands, which may install first.",
+        "Of these, starts of npx, uvx, docker and similar commands (they may install) that no call waits for.",
     ),
     Key("maxInFlight", "max_in_flight", _CALLS, "Calls of one server that are sent and not yet answered."),
     Key("maxQueued", "max_queued", _CALLS, "Calls of one server that are accepted and not yet sent."),

@@ -1,6 +1,6 @@
 """What an index has besides tools: prompts, resources and resource templates.
 
-Each is made when it is first asked for, unless it was prepared, in slices.
+Each of the three tables is made in slices beforehand, or else when it is first asked for.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ._uris import UriSpace
 from .catalogue import ServerEntry
 from .slices import Pace, Slices, finish
 
-_MANY: Final = 500  # prompts, resources and templates that are prepared before they are asked for
+_MANY: Final = 500  # from this many prompts, resources and templates on, their tables are made beforehand
 
 
 @attrs.define(eq=False)
@@ -46,7 +46,7 @@ class Lists:
         return {name: part.entry for name, part in self._parts.items()}
 
     def preparing(self) -> Slices[None]:
-        """Make all of them, in slices, where there are many."""
+        """Make all three tables in slices, if there are many items."""
         entries = [entry for entry in self.entries.values() if entry is not None]
         many = sum(
             len(entry.prompts or ()) + len(entry.resources or ()) + len(entry.templates or ())

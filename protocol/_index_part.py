@@ -23,7 +23,7 @@ from .slices import Pace, Slices, finish
 
 @attrs.frozen
 class Counts:
-    """How much of a server is exposed. `callable` is what a person calls its tools: resources included."""
+    """How much of a server is exposed. `callable` counts tools, and resources that are offered as tools."""
 
     tools: int
     resources: int
@@ -36,13 +36,13 @@ class Counts:
 
 @attrs.frozen
 class Naming:
-    """What of a definition shapes its names, and where they are shown."""
+    """Those parts of a definition that decide what its names are and where they are shown."""
 
     mode: PrefixMode
     expose_resources: bool
     include: tuple[str, ...] | None
     exclude: tuple[str, ...]
-    direct: bool | tuple[str, ...]  # which of them a client is shown one by one
+    direct: bool | tuple[str, ...]  # which tools a client is shown one by one
 
     @classmethod
     def of(cls, definition: ServerDefinition, settings: Settings) -> Naming:
@@ -62,14 +62,14 @@ class Part:
     server: str
     entry: ServerEntry | None
     naming: Naming
-    made_of: tuple[ServerDefinition, Settings]  # the naming: where these are the same, so is that
+    made_of: tuple[ServerDefinition, Settings]  # what `naming` was made of: with the same two it is the same
     _tools: ServerNames | None = attrs.field(default=None, init=False)
     _prompts: ServerNames | None = attrs.field(default=None, init=False)
     _misfits: Mapping[tuple[str, str], Fitted] | None = attrs.field(default=None, init=False)
     _faults: tuple[str, ...] | None = attrs.field(default=None, init=False)
 
     def unless(self, other: Part | None) -> Part:
-        """`other`, with all it has worked out already, if it says the same; else this one."""
+        """`other`, with all that it has already computed, if it has the same content; else this part."""
         if other is not None and other.entry is self.entry and other.naming == self.naming:
             other.made_of = self.made_of
             return other
@@ -79,7 +79,7 @@ class Part:
     def of(
         cls, definition: ServerDefinition, settings: Settings, entry: ServerEntry | None, kept: Part | None
     ) -> Part:
-        """The part of this server: `kept`, if that says the same."""
+        """The part of this server; `kept` itself if it has the same content."""
         if kept is not None and kept.made_of[0] is definition and kept.made_of[1] is settings:
             same = kept.entry is entry
             return kept if same else cls(kept.server, entry, kept.naming, kept.made_of)
@@ -88,7 +88,7 @@ class Part:
 
     @cached_property
     def prefix(self) -> str:
-        """What its names start with; under `none`, what they start with when they have to be told apart."""
+        """What its names start with. Under `none`: what they start with when two servers want the same name."""
         mode = self.naming.mode
         return normal(prefix_of(self.server, PrefixMode.SERVER if mode is PrefixMode.NONE else mode))
 
@@ -97,7 +97,7 @@ class Part:
         return self._tools or finish(self.reading(Pace()))
 
     def reading(self, pace: Pace) -> Slices[ServerNames]:
-        """Read its tools, unless that is done."""
+        """Read its tools, unless they were read before."""
         if self._tools is None:
             read = chain(self._read("tool", "tools"), self._read("resource", "resources"))
             self._tools = yield from ServerNames.making(filter(self._is_chosen, read), pace)
@@ -112,25 +112,25 @@ class Part:
         return self._prompts or finish(self.reading_prompts(Pace()))
 
     def reading_prompts(self, pace: Pace) -> Slices[ServerNames]:
-        """Read its prompts, unless that is done."""
+        """Read its prompts, unless they were read before."""
         if self._prompts is None:
             self._prompts = yield from ServerNames.making(self._read("prompt", "prompts"), pace)
         return self._prompts
 
     @property
     def faults(self) -> tuple[str, ...]:
-        """What clients would refuse, in words; of too many the first."""
+        """What clients would refuse, in words. When there is too much, only the first."""
         if self._faults is None:
             finish(self.fitting(Pace()))
         return self._faults or ()
 
     @property
     def misfits(self) -> Mapping[tuple[str, str], Fitted]:
-        """What clients would not take as it is, by kind and the server's own name for it."""
+        """The items that clients would refuse as they are, by kind and by the server's own name for them."""
         return finish(self.fitting(Pace())) if self._misfits is None else self._misfits
 
     def fitting(self, pace: Pace) -> Slices[Mapping[tuple[str, str], Fitted]]:
-        """Look for misfits, unless that is done."""
+        """Look for misfits, unless that was done before."""
         if self._misfits is not None:
             return self._misfits
         found: dict[tuple[str, str], Fitted | None] = {}
@@ -138,7 +138,7 @@ class Part:
             records: tuple[Raw, ...] | None = getattr(self.entry, field, None)
             for record in records or ():
                 who = kind, _text(record, key)
-                if who not in found:  # what is listed twice counts once
+                if who not in found:  # an item that is listed twice counts once
                     found[who] = fit(kind, record)
                 if pace.due():
                     yield
@@ -158,7 +158,7 @@ class Part:
         return Counts(kinds.count("tool"), kinds.count("resource"), len(self.prompts.targets))
 
     def _read(self, kind: Kind, field: str) -> Iterator[tuple[Proposal, Target]]:
-        """Every usable record on its first proposal; one without a name cannot be called and is passed over."""
+        """Every usable record with its first proposal. A record without a name cannot be called and is skipped."""
         if self.entry is None or (kind == "resource" and not self.naming.expose_resources):
             return
         records: tuple[Raw, ...] | None = getattr(self.entry, field)
@@ -171,7 +171,7 @@ class Part:
                 yield proposal, _target(proposal.name, self.server, kind, original, record)
 
     def is_direct(self, target: Target) -> bool:
-        """Whether a target is a tool that clients are shown by itself (`directTools`)."""
+        """Whether clients are shown this target as a tool with its own name (`directTools`)."""
         wanted = self.naming.direct
         if target.kind != "tool" or isinstance(wanted, bool):
             return target.kind == "tool" and wanted is True
@@ -191,7 +191,7 @@ _LISTED: Final = {
 }
 
 
-_AS_TASK: Final = 'tool "{}": it runs only as a task, and tasks are not carried (calls are refused)'
+_AS_TASK: Final = 'tool "{}": it runs only as a task, and tasks are not supported (calls are refused)'
 
 
 def _first_faults(tasks: list[str], misfits: Mapping[tuple[str, str], Fitted]) -> tuple[str, ...]:

@@ -1,6 +1,6 @@
-"""Search in an index, and what a mistaken name may have meant.
+"""Search in an index, and suggestions for a mistaken name.
 
-The ranked index takes time with thousands of tools, so it is made in slices, at the first search or before.
+Making the ranked index takes time with thousands of tools. So it is made in slices beforehand, or at the first search.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from .config import PrefixMode
 from .names import MAX_LENGTH, normal, prefix_of
 from .slices import Pace, Slices, finish
 
-_ALIKE: Final = 0.8  # of 1: how much of two spellings must agree for one to suggest the other
-_A_PIECE: Final = 8  # servers whose prefixes are spelled
-_COMPARED: Final = 1000  # tools whose spelling is compared: ten milliseconds
+_ALIKE: Final = 0.8  # of 1: how much two spellings must agree for one to suggest the other
+_A_PIECE: Final = 8  # servers whose prefixes are made in one piece of work
+_COMPARED: Final = 1000  # tools whose spelling is compared at most: ten milliseconds
 _MODES: Final = (PrefixMode.SERVER, PrefixMode.SHORT)
 
 
@@ -27,19 +27,19 @@ class Finder:
     _servers: Collection[str]
     _tools: Namespace
     _ranking: Ranking | None = attrs.field(default=None, init=False)
-    # What a name may start with that says whose it is, in whatever mode.
+    # Every prefix that a name may have, in any prefix mode, each with its `_`.
     _prefixes: Collection[str] = attrs.field(default=(), init=False)
     _making: Slices[None] | None = attrs.field(default=None, init=False)
 
     @property
     def ranking(self) -> Ranking:
-        """Made now, unless it was prepared."""
+        """The ranked index; made now, unless it was prepared."""
         finish(self.preparing())
         assert self._ranking is not None
         return self._ranking
 
     def preparing(self) -> Slices[None]:
-        """Make what `search` and `suggest` need. Whoever asks while it is being made, in the same loop, helps."""
+        """Make what `search` and `suggest` need. A second caller in the same loop continues the work of the first."""
         if self._ranking is None and self._making is None:
             self._making = self._make_ranking()
         while self._ranking is None and self._making is not None:
@@ -63,7 +63,7 @@ class Finder:
     def suggest(self, name: str, limit: int = 5) -> tuple[str, ...]:
         """Up to `limit` exposed names that a mistaken `name` may have meant, the likeliest first: those spelled
         almost like it, then those that share words with it."""
-        name = name[: 4 * MAX_LENGTH]  # what is longer was never a name
+        name = name[: 4 * MAX_LENGTH]  # longer text was never a name
         bare = self._unprefixed(name)
         words = " ".join(word for word in tokens(normalise(bare)) if len(word) > 1)
         sharing = (self._tools.everything[number].name for number, _ in self.ranking.rank(words, limit)[0])
@@ -71,7 +71,7 @@ class Finder:
         return tuple(likeliest)[:limit]
 
     def _almost(self, name: str, limit: int) -> list[str]:
-        """The names of tools spelled almost like `name`. Of too many, none: comparing takes its time."""
+        """The names of tools spelled almost like `name`. None when there are too many tools: comparing takes time."""
         if len(self._tools.everything) > _COMPARED or len(name) > 2 * MAX_LENGTH:
             return []
         import difflib  # only ever needed for a mistake
@@ -82,7 +82,7 @@ class Finder:
         return [names[near] for near in difflib.get_close_matches(normal(name), names, limit, _ALIKE)]
 
     def _unprefixed(self, name: str) -> str:
-        """`name` without the longest server prefix it starts with, in whatever mode that is spelled."""
+        """`name` without the longest server prefix it starts with, in any prefix mode."""
         key = normal(name)
         finish(self.preparing())
         ends = [end for end in range(1, len(key) + 1) if key[:end] in self._prefixes]

@@ -2,8 +2,8 @@
 
 A `ServerNames` holds the names of one server, made unique within that server. It is kept when another server
 changes. A `Namespace` merges the `ServerNames` of all servers. Its meaning is simple: settle all claims
-together. The merge is quick because that is rarely needed. When no two servers ever want the same name,
-settling each server alone gives the same names, and one pass of dict updates proves that none do.
+together. That is rarely done in full, so the merge is quick: when no two servers want the same name, settling each
+server alone gives the same names, and one pass of dict updates shows that no two do.
 
 Look-ups go from certain to lenient and stop at the first level that knows the name: the exposed name; a
 contested name (ambiguous); the same name when hyphens equal underscores; a server's prefix followed by that

@@ -17,8 +17,10 @@ from .config import Settings
 KIB: Final = 1024
 MIB: Final = 1024 * KIB
 
-DEPTH: Final = 100  # of what is learned of a server; what we run on recurses a few hundred deep at most
-ITEM_BYTES: Final = 2 * MIB  # of one tool, resource, prompt; of one greeting
+DEPTH: Final = (
+    100  # levels of nesting in what is learned about a server; Python recurses a few hundred levels at most
+)
+ITEM_BYTES: Final = 2 * MIB  # of one tool, resource or prompt, or of one greeting
 ITEM_PARTS: Final = 20_000  # objects and arrays in it: making a hundred thousand takes a tenth of a second
 MESSAGE_VALUES: Final = (
     500_000  # in one message: passing over them, or throwing them away, takes ten milliseconds
@@ -27,7 +29,7 @@ MESSAGE_PARTS: Final = 100_000  # objects and arrays of them: the garbage collec
 BATCH_MESSAGES: Final = 100
 UNASKED_LINES: Final = 2_000  # a second, of a server over stdio or a socket
 JUNK_LINES: Final = 10_000  # in a row
-REPLIES: Final = 1_024  # that wait to be read by one server
+REPLIES: Final = 1_024  # waiting until one server reads them
 NAME_CHARACTERS: Final = 8_192
 CACHE_BYTES: Final = 256 * MIB  # of the catalogue's file
 PROBLEMS: Final = 20  # of one server's lists that are remembered
@@ -41,26 +43,26 @@ HTTP_HEAD_BYTES: Final = 32 * KIB  # of a head, or of a line after it
 HTTP_HEAD_LINES: Final = 256
 HTTP_INTERIM: Final = 16
 HTTP_REDIRECTS: Final = 5
-HTTP_ASIDE_BYTES: Final = MIB  # of a body that is no answer: a refusal, what a login reads
-HTTP_PACKED: Final = 100  # times: of an event stream, after its first megabyte
+HTTP_ASIDE_BYTES: Final = MIB  # of a body that is not an answer: a refusal, or what a login reads
+HTTP_PACKED: Final = 100  # times that an event stream may grow when it is unpacked, after its first megabyte
 HTTP_COOKIES: Final = 50
 HTTP_COOKIES_AT_ONCE: Final = 20  # of one response
 HTTP_COOKIE_CHARACTERS: Final = 8_192  # of all cookies of one response
 HTTP_PLACE_CHARACTERS: Final = 8_192  # of the endpoint that an older event stream names
 EVENT_ID_BYTES: Final = 4_096
-EVENT_LINE_BYTES: Final = 8_192  # of a line of an event that is no data
+EVENT_LINE_BYTES: Final = 8_192  # of a line of an event other than data
 SESSION_ID_CHARACTERS: Final = 4_096
-FAULTS: Final = 100  # of one server's items that clients would refuse, named
-NOTES_IN_FULL: Final = 3  # of each kind of oddity; then it is counted
+FAULTS: Final = 100  # items of one server that clients would refuse and that are named
+NOTES_IN_FULL: Final = 3  # of each kind of oddity; further ones are only counted
 
 
 @attrs.frozen
 class Bound:
-    """One bound. `most` is None where a setting says it; then `setting` names its attribute."""
+    """One bound. `most` is None when a setting has the number; then `setting` names its attribute."""
 
     what: str
     unit: str
-    over: str  # what becomes of what is over it
+    over: str  # what happens over it
     most: int | None = None
     setting: str = ""
 

@@ -1,17 +1,17 @@
-"""From what files say to one `Config`: reading, checking, merging. Pure; files are read by the supervisor.
+"""From the content of files to one `Config`: reading, checking, merging. Pure; the supervisor reads the files.
 
-Every wrong thing becomes a `Problem` that names its place and the next step, and as little as possible falls
-with it. Three sizes of damage:
+Everything that is wrong becomes a `Problem` that names its place and the next step, and does as little damage as
+possible. There are three sizes of damage:
 
-- a *warning*: a key nobody knows (kept in `extra`), a policy value that cannot be read (its default is used);
-- a *broken server*: it cannot be said what to start or call, or with what. It is listed with the reason and
-  refused with it; all others are served;
-- an *unusable file*: not an object, or settings that contradict themselves. A file somebody named is refused
-  with `ConfigError` (`strict`); one that was only found is used as far as it goes, with warnings. What is
-  given as a dict counts as named.
+- a *warning*: an unknown key (kept in `extra`), or a policy value that cannot be read (its default is used);
+- a *broken server*: its entry does not tell what to start or call, or with what. It is listed with the reason, and
+  calls to it are refused with that reason; all other servers are served;
+- an *unusable file*: it is not an object, or its settings contradict each other. A file that somebody named is
+  refused with `ConfigError` (`strict`). A file that was only found is used as far as possible, with warnings. A
+  dict counts as a file that somebody named.
 
-Layers are merged as they were written, before anything is read into the model, so that "not said" and "said
-the default" stay different things. Values keep their `${VAR}`: see `interpolate`.
+Layers are merged as they were written, before anything is read into the model. So a key that is absent stays
+different from a key that has the default value. Values keep their `${VAR}`: see `interpolate`.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ _TOP: Final = {*_SECTIONS, *_OURS, "adapter", "inputs"}
 
 @attrs.frozen
 class Layer:
-    """What one file says, as it was decoded. Of an imported one only its servers are read."""
+    """The decoded content of one file. Of an imported file only the servers are read."""
 
     source: str
     raw: Any
@@ -65,7 +65,7 @@ class Layer:
 
 
 class _Problems(list[Problem]):
-    """Collects what is wrong. Fatal ones end a strict reading and are warnings in a lenient one."""
+    """Collects problems. A fatal problem ends a strict reading, and is a warning in a lenient one."""
 
     def raise_fatal(self) -> None:
         if fatal := [problem for problem in self if problem.fatal]:
@@ -96,13 +96,13 @@ def merge(
     strict: bool = False,
     problems: Iterable[Problem] = (),
 ) -> Config:
-    """One `Config` from layers, strongest first. Every field keeps its source; `problems` are passed on in
-    front.
+    """One `Config` from layers, strongest first. Every field keeps its source. The given `problems` come first in
+    its list of problems.
 
-    A name in a file of ours takes nothing from imported layers, and of those the first to have a name has it
-    whole. With `environ`, a server whose URL needs variables that are not set is broken, and other references
-    to unset variables are warnings. Raises `ConfigError` when `strict` and a layer or a setting cannot be
-    used.
+    A server that one of our own files defines takes nothing from imported layers. Among the imported layers, the first
+    one that has a name supplies the whole entry. With `environ`, a server whose URL needs variables that are not set is
+    broken, and other references to unset variables are warnings. Raises `ConfigError` when `strict` and a layer or a
+    setting cannot be used.
     """
     seen = _Problems(problems)
     own: dict[str, Givens] = {}
@@ -125,8 +125,8 @@ def merge(
 
 
 def fit_keep_alive(config: Config) -> Config:
-    """At least one slot of the pool is left for the rest: keep-alive servers beyond that run lazy, with a warning
-    (DESIGN, Policies: pool). In the order of the configuration."""
+    """Leave at least one slot of the pool to the other servers: keep-alive servers beyond that run lazy, with a
+    warning (DESIGN, Policies: pool). The first ones in the configuration stay keep-alive."""
     kept = [
         name
         for name, one in config.servers.items()
@@ -181,7 +181,7 @@ def _summary(fatal: Sequence[Problem]) -> Problem:
 
 
 def imports_of(raw: Any, source: str) -> tuple[tuple[str, ...], tuple[Problem, ...]]:
-    """The kinds a file's `imports` name, in its order, and what is wrong with them."""
+    """The kinds that a file's `imports` names, in the file's order, and what is wrong with them."""
     wanted = raw.get("imports") if is_object(raw) else None
     if wanted is None:
         return (), ()
@@ -201,7 +201,7 @@ def _bad_import(source: str, position: int, kind: Any) -> Problem:
 
 
 def _entries(layer: Layer, seen: _Problems, strays: dict[str, Problem]) -> dict[str, Givens]:
-    """The server entries of one layer under our key names; entries that are no objects go to `strays`."""
+    """The server entries of one layer under our key names. Entries that are not objects go to `strays`."""
     if not is_object(layer.raw):
         what = f'must be an object like {{"mcpServers": {{…}}}}, is {kind_of(layer.raw)}'
         seen.append(Problem(layer.source, what))
@@ -217,7 +217,7 @@ def _entries(layer: Layer, seen: _Problems, strays: dict[str, Problem]) -> dict[
 
 
 def _imported_entries(layer: Layer, seen: _Problems) -> dict[str, Givens]:
-    """Another program's servers. What is wrong with its file is never fatal to ours."""
+    """The servers of another program. An error in its file is never fatal for ours."""
     found, strays = _Problems(), dict[str, Problem]()
     entries = _entries(layer, found, strays)
     seen += found.as_warnings()
@@ -272,5 +272,5 @@ def _section_of(entry: Givens) -> str:
 
 
 def _empty(source: str, path: tuple[str, ...]) -> Givens:
-    """An entry that says nothing still has a place to complain about."""
+    """The place of an empty entry, for messages about it."""
     return {"": Given(None, source, path)}

@@ -1,12 +1,14 @@
-"""Content: a server's result as blocks a model can take, and no more of it than fits.
+"""Content: a server's result as blocks that a model can take, and no more of it than fits.
 
-Two pure steps for the `mcp` tool; the other doors pass results on as they are. `to_blocks` turns every kind
-of block into text or an image: images and text stay the very objects the server sent, the rest is said in
-words, and what we do not know is shown as JSON rather than dropped. `structuredContent` is shown as JSON too,
-unless the text says the same already, as the protocol asks of servers; some leave one of the two half empty,
-and a client shows only one. `guard` then plans what to keep of a
-text that is too long. Neither writes a file: where bytes belong on disk the caller is asked (`save`), or
-told (`Guarded.spill`), and says how it went, because the text must name the file and still fit.
+These are two pure steps for the `mcp` tool; the other doors pass results on unchanged. `to_blocks` turns every kind of
+block into text or an image. Images and text stay the same objects that the server sent. Other known kinds are described
+in words, and unknown ones are shown as JSON, not dropped. `structuredContent` is shown as JSON too, unless the text
+already has the same content. The protocol asks servers to send both, but some leave one of the two half empty, and a
+client shows only one.
+
+`guard` then plans what to keep of a text that is too long. Neither step writes a file. The caller writes: it is called
+for binary data (`save`), or gets the full text (`Guarded.spill`), and reports the outcome, because the shown text must
+name the file and still fit.
 """
 
 from __future__ import annotations
@@ -28,20 +30,22 @@ SaveBlob = Callable[[str, str], str]
 MAX_BYTES: Final = 51_200
 MAX_LINES: Final = 2_000
 _NO_BOUND: Final = sys.maxsize
-_COMPARED: Final = 1 << 19  # characters of text that are read to see what they say: a few milliseconds
+_COMPARED: Final = (
+    1 << 19
+)  # characters of text that are compared with `structuredContent`: a few milliseconds
 _DECODER: Final = json.JSONDecoder()
 _TOO_DEEP: Final = "(content nested too deeply to show)"
-_BLOCKS: Final = 500  # that are made at once: a millisecond
+_BLOCKS: Final = 500  # blocks that are made at once: a millisecond
 _PIECE: Final = 1 << 18  # characters that are measured at once
 
 
-# ---- what a result says ----------------------------------------------------------------------------------
+# ---- the content of a result -----------------------------------------------------------------------------
 
 
 def to_blocks(result: Mapping[str, Any], *, save: SaveBlob | None = None) -> list[Block]:
-    """The blocks of a tools/call result, with its `structuredContent` unless their text has it.
+    """The blocks of a tools/call result, and its `structuredContent` unless their text has the same content.
 
-    `save` keeps binary data of embedded resources; without it a line says what kind there was.
+    `save` keeps binary data of embedded resources; without `save` a line names their type.
     """
     content = _list(result.get("content"))
     structured = result.get("structuredContent")
@@ -82,7 +86,7 @@ def _writing(value: object) -> Slices[str]:
 
 
 def to_resource_blocks(result: Mapping[str, Any], *, save: SaveBlob | None = None) -> list[Block]:
-    """The blocks of a resources/read result: text as it is, binary data as a line about it."""
+    """The blocks of a resources/read result: text unchanged, binary data as a line about it."""
     contents = _list(result.get("contents"))
     return [_text(_contents(one, save)) for one in contents] or [_text("(empty resource)")]
 
@@ -125,7 +129,7 @@ def _resource(resource: Block, save: SaveBlob | None, say: Callable[[object], An
 
 
 def _contents(contents: object, save: SaveBlob | None, say: Callable[[object], Any] | None = None) -> str:
-    """One of a read resource's contents. Its URI was asked for, so only saved bytes repeat it."""
+    """One of a read resource's contents. The caller knows its URI, so only saved bytes repeat it."""
     say = say or _json
     match contents:
         case {"text": str(text)}:
@@ -161,8 +165,8 @@ def _list(value: object) -> list[object]:
 
 
 def _is_said(value: object, texts: Sequence[str]) -> bool:
-    """Whether `texts` say `value`: as JSON, whatever stands around it; as the plain value, where that is wrapped in an
-    object of one key; or each item of such a list in a text of its own."""
+    """Whether `texts` have the content of `value` in one of these forms: as JSON, with other text around it or not; as
+    the plain value, if an object with one key wraps it; or as a list with one text for each item."""
     if not texts or sum(map(len, texts)) > _COMPARED:
         return False
     values = [value]
@@ -189,7 +193,7 @@ def _read(text: str) -> object:
 
 
 def _laid_out(value: object) -> str:
-    """`value` on many lines; long ones on one: the library lays out a megabyte in a fifth of a second."""
+    """`value` as indented JSON; on one line when it is long, because indenting a megabyte takes a fifth of a second."""
     text = _json(value)
     return text if len(text) > MAX_BYTES else _json(value, indent=2)
 
@@ -230,11 +234,11 @@ class Guarded:
     _max_lines: int = 0
 
     def cut(self, *, path: str | None = None, error: str = "") -> Guarded:
-        """The answer once the full text is at `path`, or could not be saved because of `error`; with neither, it was
-        not to be saved.
+        """The answer. `path`: where the full text was saved. `error`: why it could not be saved. Neither: it should not
+        be saved.
 
-        One text block, the head that fits and the notice, then the images. UTF-8 is never split. The notice
-        itself is always whole, even where it alone is over the bounds.
+        It is one text block, with the head that fits and the notice, and then the images. UTF-8 is never split. The
+        notice is always complete, even if it alone is over the bounds.
         """
         assert self.spill is not None, "nothing was cut"
         notice = _notice(self.stats, path, error)
@@ -247,7 +251,7 @@ class Guarded:
 
 
 def guard(blocks: Sequence[Block], *, max_bytes: int = MAX_BYTES, max_lines: int = MAX_LINES) -> Guarded:
-    """Hold all text of `blocks` together within `max_bytes` of UTF-8 and `max_lines`; 0 turns a bound off."""
+    """Keep all text of `blocks` together within `max_bytes` of UTF-8 and `max_lines`; 0 turns a bound off."""
     joined = text_of(blocks)
     size, lines = _measure(joined)
     images = sum(not _is_text(block) for block in blocks)
@@ -331,5 +335,5 @@ def _measure(text: str) -> tuple[int, int]:
 
 
 def _encode(text: str) -> bytes:
-    """UTF-8; what a decoder let through and no encoder takes (half a surrogate pair) becomes `?`."""
+    """The text as UTF-8; half a surrogate pair, which no encoder accepts, becomes `?`."""
     return text.encode(errors="replace")

@@ -1,15 +1,20 @@
 """Errors, named by whose fault they are and what to do next.
 
-One root, `GreenroomError`. Every error has a `code` (the machine's word, stable, from the `mcp` tool's contract), the
-server it is about where there is one, and a message that tells a person the next step. An error that ends a call is a
-`CallError` and says how far the request got (`Reach`): that is what decides whether it may be sent again.
+There is one root, `GreenroomError`. Every error has a `code` for programs (stable, from the `mcp` tool's contract), the
+server it is about if there is one, and a message that tells a person the next step. An error that ends a call is a
+`CallError` and says how far the request got (`Reach`), which decides whether it may be sent again.
 
 Everything that a call or another request raises is a `CallError`, even for an unknown name. Wrong use that is not
 about a call (a room opened twice) is a `UsageError` too.
 
-Families: *yours* (`ConfigError`, `UsageError` and below), *not now* (`Unavailable`, `Busy`, `ServerDown`,
-`NeedsAuth`, `Drained`, `RoomClosed`), *theirs* (`ConnectFailed`, `ServerLost`, `CallTimeout`, `RemoteError`,
-`ProtocolFault`), *ours* (`Bug`). None of them is ever a traceback on a user's screen.
+The families tell who is at fault:
+
+- *you*: `ConfigError`, and `UsageError` with its subclasses, `BadArguments`, `SessionNeeded`;
+- *nobody, but not now*: `Unavailable`, `Busy`, `ServerDown`, `NeedsAuth`, `Drained`, `RoomClosed`;
+- *the server*: `ConnectFailed`, `ServerLost`, `CallTimeout`, `RemoteError`, `InputRefused`, `ProtocolFault`;
+- *Greenroom*: `Bug`, and `TaskNeeded`, because it does not support tasks.
+
+No error ever shows a user a traceback.
 """
 
 from __future__ import annotations
@@ -22,9 +27,9 @@ import attrs
 
 
 class Reach(enum.StrEnum):
-    """How far a request got: a call only ever moves forward. A string, in JSON too."""
+    """How far a request got; it only moves forward. Each member is a string, also in JSON."""
 
-    NOT_SENT = "not_sent"  # no byte of it was accepted by a write: it cannot have run
+    NOT_SENT = "not_sent"  # no write accepted a byte of it: it cannot have run
     SENT = "sent"  # a byte was accepted, no answer came: it may have run
     ANSWERED = "answered"  # the server answered
 
@@ -37,7 +42,7 @@ class Reach(enum.StrEnum):
 class GreenroomError(Exception):
     """Root of everything Greenroom raises on purpose."""
 
-    code: str = "error"  # for programs; a class has a default, and an instance may have another one
+    code: str = "error"  # for programs; each class has a default, and an instance may have another code
 
     @property
     def message(self) -> str:
@@ -69,7 +74,7 @@ def _printable(text: str) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """As JSON has it: problems as objects, tuples as lists. What a server said stays what it is."""
+    """The value as plain JSON: problems as objects, tuples as lists. A server's own data is unchanged."""
     if isinstance(value, tuple):
         return [_plain(each) for each in cast("tuple[Any, ...]", value)]
     return attrs.asdict(value) if isinstance(value, Problem) else value
@@ -77,7 +82,7 @@ def _plain(value: Any) -> Any:
 
 @attrs.frozen
 class Problem:
-    """One thing wrong with a configuration: where it stands, what is wrong, what to do."""
+    """One thing that is wrong with a configuration: its place, what is wrong, and what to do."""
 
     where: str = attrs.field(converter=_printable)  # "mcp.json: mcpServers.github.command"
     what: str = attrs.field(converter=_printable)
@@ -98,7 +103,7 @@ class ConfigError(GreenroomError):
 
 
 class CallError(GreenroomError):
-    """A call, or another request, that was accepted or refused and has no result. `reach` says how far it got."""
+    """A call or another request failed or was refused, and has no result. `reach` says how far it got."""
 
     code = "call_failed"
 
@@ -111,7 +116,7 @@ class CallError(GreenroomError):
         self.tool = tool
 
     def copy(self, reach: Reach | None = None) -> CallError:
-        """The same error for one more call: each gets its own object, so tool names and tracebacks do not mix."""
+        """The same error for another call. Each call gets its own object, so tool names and tracebacks do not mix."""
         copy = self.__class__.__new__(self.__class__, *self.args)
         copy.args = self.args
         copy.__dict__.update(self.__dict__)
@@ -122,8 +127,8 @@ class CallError(GreenroomError):
 
 
 class UsageError(CallError):
-    """The request itself is wrong, and was not sent; asking again the same way cannot help. `server`: "" where it is
-    about none."""
+    """The request itself is wrong and was not sent; sending it again unchanged cannot help. `server` is "" when the
+    error is about no server."""
 
     code = "invalid_request"
 
@@ -188,7 +193,7 @@ class UnknownResource(UsageError):
 
 
 class AmbiguousTool(UsageError):
-    """More than one tool (prompt, resource) has that name; nothing was called."""
+    """More than one tool (or prompt, or resource) has that name; nothing was called."""
 
     code = "ambiguous_tool"
 
@@ -201,8 +206,8 @@ class AmbiguousTool(UsageError):
 
 
 class RpcRefusal(GreenroomError):
-    """A JSON-RPC error to answer a server's request with. Callbacks of a room raise it to say no in their own words;
-    any other exception of theirs becomes -32603 without its text."""
+    """A JSON-RPC error that answers a server's request. Callbacks of a room raise it to refuse in their own words. Any
+    other exception of a callback becomes -32603 without its text."""
 
     code = "refused"
 
@@ -216,7 +221,7 @@ class RpcRefusal(GreenroomError):
 
 
 class BadArguments(CallError):
-    """The arguments cannot be sent, because they cannot be written as JSON. Not sent."""
+    """The arguments cannot be written as JSON, so the call was not sent."""
 
     code = "invalid_request"
 
@@ -288,8 +293,8 @@ class TaskNeeded(CallError):
     @classmethod
     def of(cls, tool: str, server: str) -> TaskNeeded:
         text = (
-            f'Tool "{tool}" runs only as a task (taskSupport: "required"), and tasks are not carried here; it was not '
-            f'called. Connect to the server "{server}" itself for it.'
+            f'Tool "{tool}" runs only as a task (taskSupport: "required"), and Greenroom does not support tasks. '
+            f'It was not called. To use it, connect a client to the server "{server}" directly.'
         )
         return cls(text, server=server, tool=tool)
 
@@ -307,7 +312,7 @@ class RoomClosed(CallError):
 
 
 class ConnectFailed(CallError):
-    """The server could not be started or did not shake hands. Not sent. `reason` is the message without the server."""
+    """The server could not be started, or the handshake failed. Not sent. `reason`: the message without the server."""
 
     code = "connect_failed"
 
@@ -326,7 +331,7 @@ class ConnectFailed(CallError):
 
 
 class ServerLost(CallError):
-    """The connection ended under the call: EOF, exit, broken pipe, an expired session."""
+    """The connection ended during the call: end of file, exit, a broken pipe, or an expired session."""
 
     def __init__(
         self,
@@ -356,7 +361,7 @@ class CallTimeout(CallError):
 
 
 class RemoteError(CallError):
-    """The server answered with a JSON-RPC error. `rpc_code`, `rpc_message`, `data` are as it said them."""
+    """The server answered with a JSON-RPC error. `rpc_code`, `rpc_message` and `data` are as the server sent them."""
 
     def __init__(
         self, message: str, *, server: str, rpc_code: int, data: Any = None, tool: str | None = None
@@ -380,6 +385,6 @@ class ProtocolFault(CallError):
 
 
 class Bug(CallError):
-    """An error in Greenroom's own code. Please report it; the other servers serve on."""
+    """An error in Greenroom's own code. Please report it; the other servers go on."""
 
     code = "bug"

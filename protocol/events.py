@@ -26,7 +26,7 @@ class Kind(enum.Enum):
     """The kinds that a reader of the stream can choose from; each class of events has one kind."""
 
     TRANSITION = "transition"
-    STEP = "step"  # a connecting server got further
+    STEP = "step"  # a connecting server reached the next step
     START = "start"  # a start came to another place on its way to a connection
     DECISION = "decision"  # a policy decided: gate, restart, pool
     CALL = "call"
@@ -84,13 +84,13 @@ class Transition(Event):
 
 
 class ConnectStep(enum.Enum):
-    STARTED = "started"  # there is somebody to talk to
+    STARTED = "started"  # the process runs, or the connection is open
     GREETED = "greeted"  # the protocol version is agreed
 
 
 @attrs.frozen(kw_only=True)
 class Step(Event):
-    """A connecting server got further."""
+    """A connecting server reached the next step."""
 
     kind: ClassVar[Kind] = Kind.STEP
 
@@ -142,7 +142,7 @@ _GATE_WORDS = {
 
 @attrs.frozen(kw_only=True)
 class GateDecision(Event):
-    """The gate of a server or a session was shut, opened or half opened. `cause`: of the ending that led to it."""
+    """The gate of a server or a session was shut, opened or half opened. `cause`: the cause of the ending behind it."""
 
     kind: ClassVar[Kind] = Kind.DECISION
 
@@ -172,7 +172,7 @@ class GateDecision(Event):
 
 @attrs.frozen(kw_only=True)
 class EndDecision(Event):
-    """What follows an ending: `then` is idle, connect, down or gone."""
+    """What follows an ending. `then` is one of idle, connect, down, gone."""
 
     kind: ClassVar[Kind] = Kind.DECISION
 
@@ -224,7 +224,7 @@ class CallAccepted(CallEvent):
 
 @attrs.frozen(kw_only=True)
 class CallSent(CallEvent):
-    """Its first byte was accepted by the server. After a lost connection a call may be sent once more."""
+    """The server accepted the first byte of the call. After a lost connection a call may be sent once more."""
 
     waited: float = 0.0  # seconds since it was accepted
 
@@ -262,15 +262,15 @@ class CatalogueChanged(Event):
 class NoteCode(enum.Enum):
     """What a note is about."""
 
-    ODD = "odd"  # the server does what it should not: junk, late answers, what does not fit
+    ODD = "odd"  # the server does what it should not: junk, late answers, messages that do not fit
     INSTALLING = "installing"
     UNREAD = "unread"  # some of its data could not be read: its lists, updates of its resources
     REFUSED_BY_CLIENTS = "refused by clients"  # a definition that many clients would not take
     CONFIGURATION = "configuration"
     CATALOGUE_FILE = "catalogue file"
     GUARD = "guard"
-    CALLBACK = "callback"  # one of the embedder's raised
-    READER = "reader"  # of events: it raised, and is told no more
+    CALLBACK = "callback"  # a callback of the embedding program raised
+    READER = "reader"  # a reader of events raised; it gets no more events
     BUG = "bug"
 
 

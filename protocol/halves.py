@@ -1,4 +1,4 @@
-"""Half characters: text that JSON and Python can hold, and UTF-8 cannot say.
+"""Half characters: text that JSON and Python can hold, but UTF-8 cannot encode.
 
 JavaScript cuts strings between the two halves of an emoji, and its JSON then holds half of a surrogate pair as an
 escape (`\\ud83d`). RFC 8259 allows that, our decoder refuses it, and so do many others. A program's arguments and file
@@ -16,16 +16,16 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final, cast
 
-# Every half that does not stand beside its other half. Escaped backslashes must be out of the way.
+# Every half that is not beside its other half. Replace escaped backslashes first.
 _HALF: Final = re.compile(
     rb"\\u[dD][89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F][0-9a-fA-F]{2})"
     rb"|(?<!\\u[dD][89abAB][0-9a-fA-F]{2})\\u[dD][c-fC-F][0-9a-fA-F]{2}"
 )
-_BACKSLASH, _OUT_OF_THE_WAY = rb"\\", b"\xff\xfe"  # the second stands in no UTF-8
+_BACKSLASH, _OUT_OF_THE_WAY = rb"\\", b"\xff\xfe"  # the second never occurs in UTF-8
 
 
 def repair_utf8(data: bytes | bytearray) -> bytes | bytearray:
-    """The data with every byte that is not UTF-8 replaced; the very same object when there is none."""
+    """The data with every byte that is not UTF-8 replaced; the same object when there is none."""
     if data.isascii():
         return data
     try:
@@ -49,7 +49,7 @@ def whole(text: str) -> str:
 
 
 def whole_value(value: Any) -> Any:
-    """A JSON value with every half in its texts and keys replaced; what is no text, list or mapping stays."""
+    """A JSON value with every half in its texts and keys replaced; other values than texts, lists and mappings stay."""
     if isinstance(value, str):
         return whole(value)
     if isinstance(value, Mapping):

@@ -1,19 +1,19 @@
 """The index: what every exposed name means, as one immutable value.
 
-The router publishes an index and everybody reads it: resolving a name is a dict look-up, with no mailbox
-between. It is a pure function of (definitions, entries, settings), so it cannot depend on who connected
-first. Rebuilding one is cheap because each server's own part is kept from the previous index unless its
-entry or its naming changed, and what servers' names begin with unless a naming did; only the merge is done again. With
-twenty thousand servers that are asked one after the other, an index is made for each, and every call waits for one.
+The router publishes an index and everybody reads it: resolving a name is a dict look-up, without a mailbox. An index is
+a pure function of (definitions, entries, settings), so it cannot depend on which server connected first. Rebuilding it
+is cheap: each server's part is kept from the previous index unless its entry or its naming changed, and the table of
+prefixes is kept unless a naming changed. Only the merge is done again. This matters: when twenty thousand servers are
+asked one after the other, an index is made for each of them, and every call waits for one.
 
-What takes time with thousands of tools is made in slices: `building` an index, and `preparing` what search and
-mistaken names need of one. Without that it is made when first asked for, in one go.
+Work that takes time with thousands of tools is done in slices: `building` makes an index, and `preparing` makes what
+search and mistaken names need. Without them the same work is done in one go when it is first needed.
 
-A server whose entry is unknown is in the index too, with nothing in it: its prefix still says who to
-connect for a name nobody has. A disabled server is not in it at all.
+A server whose entry is unknown is in the index too, with nothing in it. Its prefix still tells which server to connect
+for a name that no server is known to have. A disabled server is not in the index.
 
-Tools and resources-as-tools share one namespace, prompts have their own under the same rules. Resource URIs
-are not names: they pass unchanged, in a space of their own (`_uris`).
+Tools and resources offered as tools share one namespace. Prompts have another one with the same rules. Resource URIs
+are not names: they pass unchanged, in a table of their own (`_uris`).
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ from .slices import Pace, Slices, finish
 
 __all__ = ["Ambiguous", "Counts", "Index", "Kind", "Missing", "Place", "Target", "qualified", "unqualified"]
 
-_A_PIECE: Final = 8  # servers whose part is made
-_A_GLANCE: Final = 100  # servers of which only a name is looked at, or whose part is kept
+_A_PIECE: Final = 8  # servers whose part is made in one piece of work
+_A_GLANCE: Final = 100  # the same for servers whose part is kept, or of which only the name is read
 
 
 @attrs.frozen(eq=False)
@@ -65,7 +65,8 @@ class Index:
     ) -> Index:
         """The index of `servers` (config order) and what is known of them.
 
-        `previous` only makes it quicker: parts are taken from it where the very same entry is named alike.
+        `previous` only makes it quicker: a part is taken from it when its entry is the same object and its naming is
+        equal.
         """
         return finish(cls.building(servers, entries, settings, previous=previous))
 
@@ -116,16 +117,16 @@ class Index:
         return self._tools.exact.get(name)
 
     def resolve(self, name: str, server: str | None = None) -> Target | Ambiguous | Missing:
-        """What `name` means, leniently: hyphen equals underscore; with a `server`, its own names count.
+        """What `name` means, leniently: hyphens equal underscores; with a `server`, that server's own names count too.
 
-        Never guesses: `Ambiguous` lists the candidates. `Missing` names the servers that are worth connecting
-        before giving up.
+        Never guesses: `Ambiguous` lists the candidates. `Missing` names the servers that should be connected before
+        the name is called unknown.
         """
         return self._tools.resolve(name, server)
 
     def is_direct(self, target: Target) -> bool:
-        """Whether a target is a tool that clients are shown by itself (`directTools`). The definitions that this index
-        was made of say so: during a reload the room's may be others already."""
+        """Whether clients are shown this target as a tool with its own name (`directTools`). It depends on the
+        definitions that this index was made of; during a reload the room may already have others."""
         part = self._parts.get(target.server)
         return part is not None and part.is_direct(target)
 
@@ -157,22 +158,22 @@ class Index:
         return templates.everything if server is None else templates.of_server(server)
 
     def resolve_uri(self, uri: str) -> Place | Ambiguous | Missing:
-        """Where `uri` is read: a listed resource, a qualified URI, or one that a single server's template makes."""
+        """Where `uri` is read: a listed resource, a qualified URI, or a URI that matches a template of one server."""
         lists = self._lists
         return resolve_uri(uri, lists.entries, lists.resources, lists.templates)
 
     def lists_resource(self, uri: str) -> bool:
-        """Whether any server lists `uri`, or several do, and whose it is has to be said."""
+        """Whether one or more servers list `uri`. (When several do, a caller has to name the server.)"""
         resources = self._lists.resources
         return uri in resources.exact or uri in resources.contested
 
     def resolve_template(self, uri: str) -> Place | Ambiguous | Missing:
-        """Whose template `uri` is, as it stands in `templates()`."""
+        """Which server's template `uri` is, spelled as in `templates()`."""
         return resolve_uri(uri, self._lists.entries, self._lists.templates, _NO_URIS)
 
     def preparing_lists(self) -> Slices[None]:
-        """Make what the lists of prompts, resources and templates need, in slices, where there are many. Else they are
-        made when they are asked for first."""
+        """Make, in slices, what the lists of prompts, resources and templates need, if there are many. Otherwise this
+        is made when it is first asked for."""
         return self._lists.preparing()
 
     # -- servers --
@@ -184,7 +185,7 @@ class Index:
 
     @property
     def unknown_servers(self) -> tuple[str, ...]:
-        """Those of which nothing is known yet, in config order."""
+        """The servers of which nothing is known yet, in config order."""
         return tuple(name for name, part in self._parts.items() if part.entry is None or not part.entry.known)
 
     def counts(self, server: str) -> Counts | None:
@@ -193,7 +194,7 @@ class Index:
         return None if part is None or part.entry is None or not part.entry.known else part.counts
 
     def as_listed(self, kind: str, server: str, original: str, record: Raw) -> Raw | None:
-        """`record` as clients can read it: itself nearly always, or mended; None when it must be left out of lists."""
+        """`record` in a form that clients can read: nearly always itself, else mended. None: leave it out of lists."""
         part = self._parts.get(server)
         fitted = None if part is None else part.misfits.get((kind, original))
         return record if fitted is None else fitted.record
@@ -205,8 +206,8 @@ class Index:
             yield from part.fitting(Pace())
 
     def faults(self, server: str) -> tuple[str, ...]:
-        """What of `server`'s lists clients would refuse, in words: each item with what was done about it. Of too many
-        the first, then how many more there are."""
+        """The items in `server`'s lists that clients would refuse, in words, each with what was done about it. When
+        there are too many: the first ones, and how many more there are."""
         part = self._parts.get(server)
         return () if part is None else part.faults
 
@@ -214,15 +215,15 @@ class Index:
 
     @property
     def ranking(self) -> Ranking:
-        """The ranked index over `tools()`; `search` is its door. Made at the first search, unless it was prepared."""
+        """The ranked index over `tools()`, for `search`. Made at the first search, unless it was prepared."""
         return self._finder.ranking
 
     def preparing_names(self) -> Slices[None]:
-        """Make what `resolve` needs for a name that is not exposed as it is said."""
+        """Make what `resolve` needs for a name that is not exposed in exactly that spelling."""
         return self._tools.preparing(Pace())
 
     def preparing(self) -> Slices[None]:
-        """Make what `search` and `suggest` need. Whoever asks while it is being made, in the same loop, helps."""
+        """Make what `search` and `suggest` need. A second caller in the same loop continues the work of the first."""
         return self._finder.preparing()
 
     def suggest(self, name: str, limit: int = 5) -> tuple[str, ...]:

@@ -29,7 +29,7 @@ from .errors import ConfigError, Problem
 _REFERENCE: Final = re.compile(
     r"\$\{(?:env:)?(?P<braced>\w+)(?::-(?P<default>[^}]*))?\}|\$env:(?P<dollar>\w+)|\{env:(?P<curly>\w+)\}"
 )
-# The same where no `}` follows: only the spelling that needs none. The groups are there to be asked for.
+# The same when no `}` follows: only the spelling that needs none. The empty groups exist because the code reads them.
 _OPEN: Final = re.compile(r"\$env:(?P<dollar>\w+)(?P<braced>(?!))?(?P<default>(?!))?(?P<curly>(?!))?")
 _HEADER_NAME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
@@ -97,10 +97,10 @@ def expand_path(text: str, environ: Mapping[str, str]) -> str:
 
 
 def expand_definition(definition: ServerDefinition, environ: Mapping[str, str]) -> Expanded:
-    """The definition as its process is started or its endpoint is called.
+    """The definition with all references expanded, as its process is started or its endpoint is called.
 
-    Raises `ConfigError` when the URL refers to variables that are not set, or is no http(s) URL once
-    expanded, and when a header cannot be sent; it names the header, and nothing of its value.
+    Raises `ConfigError` when the URL refers to variables that are not set, when the expanded URL is not an http(s)
+    URL, and when a header cannot be sent; then it names the header and shows nothing of its value.
     """
     expanded = expanded_fields(definition, environ)
     changed = {name: value for name, value in expanded.items() if value != getattr(definition, name)}
@@ -142,8 +142,8 @@ def _may_refer(text: str) -> bool:
 
 
 def _references(text: str) -> Iterator[re.Match[str]]:
-    """Each reference in `text`. A default is looked for only where a `}` can end it, or every `${A:-` that is never
-    closed would search the rest of the text: a second for 20 KB of them, and a minute for 150 KB."""
+    """Each reference in `text`. A default is looked for only where a `}` can end it. Otherwise every `${A:-` that is
+    never closed would search the rest of the text: a second for 20 KB of them, and a minute for 150 KB."""
     closed = text.rfind("}") + 1
     yield from _REFERENCE.finditer(text, 0, closed)
     yield from _OPEN.finditer(text, closed)
@@ -189,7 +189,7 @@ def _expand_headers(definition: ServerDefinition, environ: Mapping[str, str]) ->
 
 def _header_problem(name: str, value: str) -> str | None:
     if not _HEADER_NAME.fullmatch(name):
-        return "is no name that a header may have: write letters, digits and hyphens"
+        return "is not a name that a header may have: write letters, digits and hyphens"
     if _CONTROL.search(value.replace("\t", " ")):
         return f"its value holds {_CONTROL_WORDS}, which no header may: correct it, or the variable it comes from"
     if not value.isascii():
@@ -233,7 +233,7 @@ def _place(definition: ServerDefinition, attribute: str, *inside: str | int) -> 
 
 
 def texts_of(definition: ServerDefinition) -> Iterable[tuple[str, tuple[str | int, ...], str]]:
-    """Every text that may refer to the environment, but the URL: attribute, where inside it, text."""
+    """Every text except the URL that may refer to the environment: its attribute, the place inside it, the text."""
     for attribute in ("command", "cwd", "socket"):
         text: str | None = getattr(definition, attribute)
         if text is not None:

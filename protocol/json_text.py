@@ -13,14 +13,14 @@ import attrs
 
 from .slices import Pace, Slices
 
-_VALUES: Final = 500  # written at once: a millisecond
+_VALUES: Final = 500  # values that are written at once: a millisecond
 _PIECE: Final = 1 << 16  # characters of a long string that are written at once
 _encode: Final = json.JSONEncoder(ensure_ascii=False, default=str).encode
 
 
 @attrs.frozen(eq=False)
 class SaidLater:
-    """What stands for the text of `value` until it is written."""
+    """A placeholder for the text of `value` until it is written."""
 
     value: object
 
@@ -32,7 +32,7 @@ def writing(value: object) -> Slices[str]:
     pace = Pace(_VALUES)
     rest: list[tuple[Iterator[Any], str]] = [
         (iter([value]), "")
-    ]  # what is entered: what is left of it, and its end
+    ]  # for each array or object that is entered: its remaining members, and its closing bracket
     between = ""
     while rest:
         left, end = rest[-1]

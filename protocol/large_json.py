@@ -1,17 +1,19 @@
-"""Large JSON, decoded in slices: a decoder that has begun does not pause, and what it makes of megabytes takes long.
+"""Decodes large JSON in slices, because a decoder does not pause once it has begun, and megabytes take it long.
 
-A text is walked once, token by token: brackets, commas and whole strings, a twentieth of a microsecond for each byte at
-most. Whenever a few thousand bytes have been passed, the whole members among them are given to the decoder as an array
-or an object of their own, and what it makes goes into the array or object that is being filled. A member that is longer
-than that is entered. A long string is decoded piece by piece, and joined. So no step takes longer than a millisecond or
-two, but for joining the string, which is one copy of it: ten milliseconds for the longest there may be.
+A text is walked once, token by token: brackets, commas and whole strings, at most a twentieth of a microsecond for each
+byte. After every few thousand bytes, the complete members among them are given to the decoder as one array or object.
+The decoded values go into the array or object that is being filled. A member that is longer is entered. A long string
+is decoded piece by piece, and joined. So no step takes longer than a millisecond or two. The one exception is joining a
+string, which copies it: ten milliseconds for the longest string that is allowed.
 
-The walk proves nothing by itself: every byte is read by the decoder, or checked here between two pieces of which one
-was entered. What comes out is what the decoder makes of the whole, the last of equal keys included, except that a text
-may not be nested deeper than `DEEPEST`, where the decoder goes as deep as its caller's stack leaves it.
+The walk alone does not validate anything. Every byte is either read by the decoder or checked here, where a member was
+entered or left. The result is the same as if the decoder had read the whole text, also for repeated keys, where the
+last one counts. There is one difference: a text may not be nested deeper than `DEEPEST`, while the decoder goes as deep
+as its caller's stack allows.
 
-Rejected: a thread (the decoder keeps the interpreter's lock), another process (what it sends back has to be made here
-again), decoding one level at a time into raw members (six times as long as decoding, and one piece all the same).
+Rejected: a thread, because the decoder keeps the interpreter's lock. Another process, because what it sends back must
+be decoded here again. Decoding one level at a time into raw members: it takes six times as long as decoding, and is
+still one piece.
 """
 
 from __future__ import annotations
@@ -26,15 +28,17 @@ from . import lenient
 from .jsonrpc import NO_MESSAGE, WireFault, decode_result
 from .slices import Slices
 
-LARGE: Final = 1 << 18  # bytes from which on a text is decoded in slices: a millisecond or two for plain ones
+LARGE: Final = (
+    1 << 18
+)  # bytes from which on a text is decoded in slices: a millisecond or two of plain decoding
 DEEPEST: Final = 900
 _STEP: Final = 1 << 14  # bytes walked, and given to the decoder, at once
-_TOKENS: Final = 1_500  # the same in tokens, of which each may become an object
+_TOKENS: Final = 1_500  # the same in tokens, because each may become an object
 _PIECE: Final = 1 << 16  # bytes of a long string that are decoded at once
 _LONGEST_KEY: Final = 1 << 20
 
 _TOKEN: Final = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+("?)|[\[\]{},]', re.DOTALL)
-_INSIDE: Final = re.compile(rb'[^"\\]*+(?:\\(?:[^u]|u.{4})[^"\\]*+)*+', re.DOTALL)  # no half an escape
+_INSIDE: Final = re.compile(rb'[^"\\]*+(?:\\(?:[^u]|u.{4})[^"\\]*+)*+', re.DOTALL)  # only complete escapes
 _BLANK: Final = re.compile(rb"[ \t\r\n]*+")
 _AFTER: Final = re.compile(rb"[ \t\r\n]*+(.?)", re.DOTALL)
 _KEY: Final = re.compile(rb'[ \t\r\n]*+("[^"\\]*+(?:\\.[^"\\]*+)*+")[ \t\r\n]*+:[ \t\r\n]*+', re.DOTALL)
@@ -47,19 +51,19 @@ _any = msgspec.json.Decoder()
 def decoding_result(result: bytes) -> Slices[dict[str, Any]]:
     """`decode_result`, in slices. Raises `WireFault` when it is not a JSON object."""
     if _first(result) != _OPEN_OBJECT:
-        return decode_result(result)  # which says what it is instead
+        return decode_result(result)  # it says in its error what the result is instead
     return cast("dict[str, Any]", (yield from decoding(result)))
 
 
 def decoding(data: bytes) -> Slices[Any]:
-    """Any JSON, in slices. Raises `WireFault` when it is none."""
+    """Decode any JSON, in slices. Raises `WireFault` when it is not JSON."""
     if _first(data) not in (_OPEN_ARRAY, _OPEN_OBJECT):
         return _decoded(data)
     return (yield from _Walk(data).run())
 
 
 def _first(data: bytes) -> int:
-    """Its first character that is no space; 0: there is none."""
+    """The first character that is not a space; 0: there is none."""
     blank = _BLANK.match(data)
     return data[blank.end()] if blank is not None and blank.end() < len(data) else 0
 
@@ -72,19 +76,20 @@ def _decoded(data: bytes) -> Any:
 
 
 class _Walk:
-    """One text on its way: `_at` is where the members begin that were not decoded yet."""
+    """The walk through one text. The members from `_at` on are not decoded yet."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data
         self._filled: list[Any] = []  # the arrays and objects that are entered, the outermost first
         self._root: Any = None
         self._at = 0
-        self._lacks_member = False  # a comma stands before `_at`
-        # Of what has been walked since `_at` and not been decoded: where brackets opened that are still open, and the
-        # last comma in front of the first of them, between the first and the second, and so on; -1: there is none.
+        self._lacks_member = False  # a comma is before `_at`
+        # About the part from `_at` on that was walked but not decoded. `_opened`: the places of brackets that are still
+        # open. `_commas`: the last comma before the first of them, then the last comma between the first and the
+        # second, and so on; -1: there is none.
         self._opened: list[int] = []
         self._commas: list[int] = [-1]
-        self._gaps: list[tuple[int, int]] = []  # steps with nothing in them but spaces
+        self._gaps: list[tuple[int, int]] = []  # stretches that hold only spaces
 
     def run(self) -> Slices[Any]:
         data = self._data
@@ -94,16 +99,16 @@ class _Walk:
         at = self._at
         while self._filled:
             if at >= len(data):
-                raise WireFault("not JSON: it is torn off")
+                raise WireFault("not JSON: it ends too early")
             at = yield from self._walk(at)
             self._decode_whole_members(at)
             yield
         if _BLANK.sub(b"", data[at : at + 100]):
-            raise WireFault("not JSON: something stands behind it")
+            raise WireFault("not JSON: something follows its end")
         return self._root
 
     def _walk(self, at: int) -> Slices[int]:
-        """Pass over some tokens from `at` on; returns how far that came."""
+        """Pass over some tokens from `at` on. Returns the place behind them."""
         data, opened, commas = self._data, self._opened, self._commas
         end = at + _STEP
         for tokens, token in enumerate(_TOKEN.finditer(data, at, end)):
@@ -135,8 +140,8 @@ class _Walk:
     # -- members --
 
     def _decode_whole_members(self, at: int) -> None:
-        """What was walked far enough: as many members as are whole, of what is entered or, where that has none, of what
-        is entered then."""
+        """Once enough was walked, decode all complete members of the array or object that was entered last. If it has
+        none, enter the next one and look there."""
         if at - self._at < _STEP // 2:
             return
         while self._filled:
@@ -166,7 +171,7 @@ class _Walk:
             raise WireFault("not JSON: a member is missing")
 
     def _without_gaps(self, end: int) -> bytes:
-        """What stands between `_at` and `end`, without long stretches of spaces."""
+        """The text between `_at` and `end`, without long stretches of spaces."""
         if not self._gaps:
             return self._data[self._at : end]
         parts: list[bytes] = []
@@ -192,12 +197,12 @@ class _Walk:
             self._commas.append(-1)
 
     def _put(self, value: Any, start: int) -> None:
-        """A value that begins at `start` goes where it belongs: only its key stands before it."""
+        """Put a value that begins at `start` into the current array or object. Only its key may be before it."""
         into = self._filled[-1]
         if isinstance(into, dict):
             key = _KEY.fullmatch(self._data, self._at, start) if start - self._at < 2 * _LONGEST_KEY else None
             if key is None:
-                raise WireFault("not JSON: a value has no name")
+                raise WireFault("not JSON: a value has no key")
             cast("dict[str, Any]", into)[_decoded(key[1])] = value
         elif self._is_blank(start):
             cast("list[Any]", into).append(value)
@@ -205,7 +210,7 @@ class _Walk:
             raise WireFault("not JSON: between two values is no comma")
 
     def _leave(self, end: int) -> None:
-        """What was entered last ends with the bracket at `end`."""
+        """Leave the array or object that was entered last; it ends with the bracket at `end`."""
         filled = self._filled[-1]
         if isinstance(filled, dict) is not (self._data[end] == _END_OBJECT):
             raise WireFault("not JSON: a bracket is closed by one of another kind")
@@ -215,7 +220,8 @@ class _Walk:
         self._go_on(end + 1)
 
     def _go_on(self, at: int) -> None:
-        """A value that was not decoded with its neighbours ends at `at`: behind it is a comma, or the end."""
+        """Continue after a value that was not decoded with its neighbours. It ends at `at`; a comma or the closing
+        bracket must follow."""
         self._at, self._lacks_member = at, False
         self._commas[0] = -1
         after = _AFTER.match(self._data, at, at + _LONGEST_KEY)
@@ -235,7 +241,7 @@ class _Walk:
     # -- long strings --
 
     def _pass_string(self, start: int) -> Slices[int]:
-        """A string that the walk saw no end of; returns where it goes on."""
+        """Pass over a string that is longer than one step of the walk. Returns where the walk goes on."""
         data, at = self._data, start + 1
         cuts = [at]
         while True:
@@ -244,8 +250,8 @@ class _Walk:
             at = inside.end()
             if at < len(data) and data[at] == _QUOTE:
                 break
-            if at == cuts[-1]:  # a backslash, and nothing behind it, or the end
-                raise WireFault("not JSON: a string is torn off")
+            if at == cuts[-1]:  # the end of the text, or a backslash with nothing behind it
+                raise WireFault("not JSON: a string ends too early")
             at = self._between_characters(at, cuts[-1])
             cuts.append(at)
             yield
@@ -253,7 +259,7 @@ class _Walk:
             return at + 1
         if self._is_key(start, at):
             if at - start > _LONGEST_KEY:
-                raise WireFault(f"a name is longer than {_LONGEST_KEY:,} bytes")
+                raise WireFault(f"a key is longer than {_LONGEST_KEY:,} bytes")
             return at + 1
         if cuts[-1] != at:
             cuts.append(at)
@@ -276,12 +282,12 @@ class _Walk:
             self._enter_first()
 
     def _is_key(self, start: int, end: int) -> bool:
-        """Whether the string between the two is a name: a colon comes next."""
+        """Whether the string between the two places is a key: a colon comes next."""
         after = _AFTER.match(self._data, end + 1)
         return after is not None and after[1] == b":"
 
     def _between_characters(self, at: int, begin: int) -> int:
-        """At most `at`, and not in the middle of a character, or between its halves."""
+        """A place at or a little before `at` that does not split a character or its two escaped halves."""
         data = self._data
         while at > begin and at < len(data) and data[at] & 0xC0 == 0x80:
             at -= 1

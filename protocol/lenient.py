@@ -16,11 +16,13 @@ from .halves import mend_escapes
 T = TypeVar("T")
 
 _as_parts = msgspec.json.Decoder(dict[str, msgspec.Raw])
-_KEY = re.compile(rb'[\s{,]*"(?:[^"\\]++|\\.)*+"\s*:\s*')  # in valid JSON, with what is around it
+_KEY = re.compile(
+    rb'[\s{,]*"(?:[^"\\]++|\\.)*+"\s*:\s*'
+)  # a key in valid JSON, with the punctuation around it
 
 
 def decode(decoder: msgspec.json.Decoder[T], data: bytes | bytearray | msgspec.Raw) -> T:
-    """What `decoder` makes of `data`. Raises what it raises."""
+    """The value that `decoder` reads from `data`. Raises what `decoder` raises."""
     try:
         return decoder.decode(data)
     except msgspec.DecodeError:
@@ -45,7 +47,7 @@ def decode_parts(data: bytes | bytearray | msgspec.Raw) -> dict[str, msgspec.Raw
         value = bytes(part)
         before = _KEY.match(mended, end)  # mended, a key may look like a value
         if before is None or not mended.startswith(value, before.end()):
-            break  # a key is there twice: the rest stays mended
+            break  # a key occurs twice: the rest stays mended
         end = before.end() + len(value)
         parts[key] = msgspec.Raw(came[before.end() : end])
     return parts

@@ -30,7 +30,7 @@ import attrs
 
 
 class State(enum.Enum):
-    """Where an incarnation is. The words are those of DESIGN, used everywhere: code, logs, metrics, docs."""
+    """The state of an incarnation. Code, logs, metrics and docs all use these words."""
 
     IDLE = "idle"
     CONNECTING = "connecting"
@@ -92,7 +92,7 @@ class Cause(enum.Enum):
     SHUTDOWN = "shutdown", Means.FINAL
 
     def has(self, means: Means) -> bool:
-        """Whether all of this follows from it."""
+        """Whether the cause means all of this."""
         return means in self.means
 
 

@@ -14,14 +14,14 @@ from typing import Final
 
 LONGEST: Final = 2_000  # characters of what belongs on one line
 
-# Sequences that begin with ESC, or with the one character that stands for ESC [: colours, cursor, titles, clipboard.
+# Sequences that begin with ESC, or with the single character that means ESC [: colours, cursor, titles, clipboard.
 _SEQUENCE: Final = re.compile(
     r"(?:\x1b\[|\x9b)[0-?]{0,64}[ -/]{0,16}[@-~]"
     r"|(?:\x1b[\]PX^_]|[\x90\x98\x9d-\x9f])[^\x07\x1b\x9c\n]{0,4096}(?:\x07|\x1b\\|\x9c)?"
     r"|\x1b[ -/]{0,4}[0-~]?"
 )
 _BREAK: Final = re.compile(r"\r\n?|[\x0b\x0c\x85\u2028\u2029]")
-# Control characters but tab and newline; what turns the order of what follows; tags.
+# Control characters other than tab and newline; characters that reverse the order of the text; tag characters.
 _UNSEEN: Final = re.compile(
     r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\U000e0000-\U000e007f]"
 )

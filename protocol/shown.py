@@ -1,5 +1,5 @@
-"""What a model is shown of a result: its content as text and images, no more of it than fits, and, where the tool says
-that it failed, what it had expected. One rule for the `mcp` tool and for `ToolResult.for_model`.
+"""What a model is shown of a result: its content as text and images, and no more than fits. If the tool reports an
+error, also the parameters that it expects. The `mcp` tool and `ToolResult.for_model` share this rule.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ def shown(
     max_bytes: int = MAX_BYTES,
     max_lines: int = MAX_LINES,
 ) -> Guarded:
-    """What becomes of a result of `target`, where that is known. `max_bytes`, `max_lines`: the guard; 0 = off."""
+    """The blocks that a model is shown of a result. `target`: the tool that was called, if known. `max_bytes` and
+    `max_lines` bound the text; 0 = no bound."""
     blocks = to_resource_blocks(result) if _is_read(target, result) else to_blocks(result)
     if result.get("isError") is True:
         blocks = _as_error(blocks, target)
@@ -48,7 +49,7 @@ def showing(
 
 
 def expected_parameters(target: Target | None) -> str:
-    """The suffix of every failed call."""
+    """The parameters that the tool expects: the end of the text of every failed call."""
     if target is None:
         return ""
     if target.kind == "resource":
@@ -57,12 +58,12 @@ def expected_parameters(target: Target | None) -> str:
 
 
 def _is_read(target: Target | None, result: Mapping[str, Any]) -> bool:
-    """A resource read as a tool. Where the target is not known, the result's own shape says it."""
+    """Whether a resource was read as a tool. If the target is not known, the shape of the result tells."""
     return "contents" in result and "content" not in result if target is None else target.kind == "resource"
 
 
 def _as_error(blocks: Sequence[Mapping[str, Any]], target: Target | None) -> list[dict[str, Any]]:
-    """`Error: …` with what was expected, then whatever else the tool sent."""
+    """`Error: …` with the expected parameters, then everything else that the tool sent."""
     texts = [block["text"] for block in blocks if block.get("type") == "text"]
     message = "\n".join(texts).strip()
     if not message or message == "(empty result)":

@@ -1,8 +1,8 @@
-"""Long work in slices: a generator that yields wherever somebody else may go first, and returns what it made.
+"""Long work in slices: a generator that yields wherever others may run first, and returns its result.
 
-Nothing here waits. Who has a loop to keep turning lets it turn at each yield (`actors/_slices.py`); who has none, or
-has all the time there is, takes the work in one go with `finish`. So one piece of code makes an index for a program
-that embeds a room and for a gateway in which nobody may wait behind five thousand tools.
+Nothing here waits. In an event loop, `actors/_slices.py` lets others run at each yield. Without a loop, or when time
+does not matter, `finish` does the work in one go. So the same code makes an index for a program that embeds a room and
+for a gateway in which nobody may wait for five thousand tools.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ def finish(work: Slices[T]) -> T:
 
 
 def letting_go(value: object) -> Slices[None]:
-    """Take a large value apart that nobody else holds: dropped whole, half a million values take ten milliseconds."""
+    """Free a large value that nobody else holds, part by part. Freed at once, half a million values take ten
+    milliseconds."""
     rest, pace = [value], Pace(5_000)
     while rest:
         top = rest.pop()
@@ -46,8 +47,8 @@ def letting_go(value: object) -> Slices[None]:
 
 
 class Pace:
-    """Counts work done, in pieces of a tenth of a millisecond or so, and says when it makes a slice. The first is a
-    short one: whoever is asked for many things at once does the first slice of each at once."""
+    """Counts pieces of work, each about a tenth of a millisecond, and says when they make a slice. The first slice is
+    short: when many pieces of work are begun at once, their first slices run one after the other without a pause."""
 
     def __init__(self, size: int = 20) -> None:
         self._size = size

@@ -15,8 +15,8 @@ class Place(enum.Enum):
     TURN = "its turn to be visited"  # only visited
     SLOT = "slot"  # waits for a slot of the pool
     PERMIT = "permit"  # has its slot, waits for a start permit
-    STARTING = "starting"  # has both: it connects, or an attempt that failed is cleared away
-    LIVE = "live"  # has its slot: it is connected, or on its way out
+    STARTING = "starting"  # has both: it connects, or a failed attempt is being cleaned up
+    LIVE = "live"  # has its slot: it is connected, or is ending
 
 
 WAITING: Final = frozenset({Place.GATE, Place.INSTALL_TURN, Place.TURN, Place.SLOT, Place.PERMIT})

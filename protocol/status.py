@@ -5,7 +5,7 @@ the answers of the `mcp` tool, `--json`, the tables and the control socket are a
 fields out, but it has no other source.
 
 `json_of` writes it as JSON, and `status_from` reads it back. Writing does not use cattrs, because its import takes a
-twentieth of a second, which the command line and a busy gateway should not pay. Reading checks what somebody else has
+twentieth of a second, which would delay the command line and a busy gateway. Reading checks what another program has
 written, and there cattrs is worth it.
 """
 
@@ -35,9 +35,11 @@ class ServerStatus:
     incarnation: int = 0  # 0: there was none yet
     in_flight: int = 0
     queued: int = 0
-    waiting_for: str | None = None  # waited for before it connects: gate, slot, permit …, or the install
-    waiting: float | None = None  # how long it has been there, or has been connecting
-    last_line: str | None = None  # what it wrote last to its stderr while it connects
+    waiting_for: str | None = (
+        None  # what it waits for before it connects: gate, slot, permit …, or the install
+    )
+    waiting: float | None = None  # how long it has waited for that, or has been connecting
+    last_line: str | None = None  # the last line that it wrote to its stderr while it connects
     tool_count: int | None = None  # None: its tools are unknown
     problems: tuple[str, ...] = ()  # what is missing from its lists and why: one that was cut, or failed
     pid: int | None = None
@@ -92,7 +94,7 @@ def _plain(value: Any) -> Any:
 
 
 def status_from(said: Mapping[str, Any]) -> ServerStatus:
-    """Read what `json_of` wrote, or a view with more keys, in which unknown tools may be 0. Raises `ValueError`, which
+    """Read what `json_of` wrote, or a view with more keys, where 0 tools may mean unknown. Raises a `ValueError` that
     names the wrong fields."""
     from cattrs import transform_error
 

@@ -386,7 +386,7 @@ def test_a_tool_that_runs_only_as_a_task_is_named_among_the_faults() -> None:
     may = {**must, "name": "may", "execution": {"taskSupport": "optional"}}
     index = build_one(ServerEntry("s", "h", tools=(must, may)))
     assert index.faults("s") == (
-        'tool "must": it runs only as a task, and tasks are not carried (calls are refused)',
+        'tool "must": it runs only as a task, and tasks are not supported (calls are refused)',
     )
     assert index.faults("nobody") == ()
 

@@ -1,14 +1,14 @@
-"""Messages in: the envelope is read once, everything inside it only when somebody looks.
+"""Incoming messages: the envelope is decoded once, and its payloads only when they are needed.
 
-`params`, `result` and `error` stay the bytes that came, so nothing of them can be lost, renamed or validated on the
-way. The two sides differ in the id alone. What servers send most are answers, and those carry ids of ours, so there an
-id is read as a value and looked up. What clients send most are requests, and those carry ids of theirs, so there it is
-kept as it was written and echoed as such: a number stays that number and a string that string.
+`params`, `result` and `error` stay the bytes that came, so nothing in them can be lost, renamed or validated on the
+way. The two sides differ only in the id. Servers mostly send answers, which carry our ids, so there an id is read as a
+value and looked up. Clients mostly send requests, which carry their ids, so there an id is kept as it was written and
+echoed unchanged: a number stays that number and a string that string.
 
-A line that is no message is told apart by how much of it can still be used. An answer that is broken names the exchange
-it belongs to, and a broken request its id, if the head of the line shows it. From a server anything else is junk, to be
-counted; a client is told what was wrong (`RpcFault`). Half a character, as JavaScript escapes it, breaks nothing
-(`protocol/halves`): what only passes keeps it.
+When a line is not a message, we use what can still be read. If the head of the line shows an id, a broken answer still
+ends its exchange, and a broken request is answered under that id. Anything else from a server is junk and is counted. A
+client is told what was wrong (`RpcFault`). Half a character, as JavaScript escapes it, breaks nothing
+(`protocol/halves`): data that only passes keeps it.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ from ._terms import BATCHES, INVALID_REQUEST, PARSE_ERROR
 
 HEAD: Final = 256  # how much of a broken line is searched for its id
 ABSENT: Final = msgspec.Raw(b"")
-# What the decoder of a message raises when it is something else.
+# What the decoder raises when the bytes are not a message.
 NO_MESSAGE: Final = (msgspec.MsgspecError, RecursionError, UnicodeError)
 
 M = TypeVar("M", bound="Envelope")
 
 
 class Envelope(msgspec.Struct, gc=False):
-    """One message, its payloads still bytes (`ABSENT`, which is empty, where there is none). A request has `method` and
+    """One message. Its payloads are still bytes; a missing one is `ABSENT`, which is empty. A request has `method` and
     an id, a notification only `method`."""
 
     method: str | None = None
@@ -55,13 +55,13 @@ class ClientMessage(Envelope, gc=False):
 
 _from_server = msgspec.json.Decoder(ServerMessage)
 _from_client = msgspec.json.Decoder(ClientMessage)
-# The one message of a server's line. Raises one of `NO_MESSAGE` when it is something else, for `decode_line` to say
-# what. No function around it: that costs as much again, for every answer.
+# Decodes a server's line as one message. When the line is something else it raises one of `NO_MESSAGE`, and then
+# `decode_line` tells what it is. No function wraps the decoder: that would double the cost of every answer.
 decode_message = _from_server.decode
 
 _START = re.compile(rb"\s*+([\[{])")
 _ID_STARTS: Final = b'"-0123456789'
-# At the top level, before anything nested: what stands behind a nested value cannot be told from its inside.
+# Only at the top level and before anything nested: behind a nested value, we cannot tell inside from outside.
 _HEAD_ID: Final = re.compile(rb'\s*\{[^{}\[\]]*?"id"\s*:\s*("[^"\\\x00-\x1f\x80-\xff]*"|-?\d{1,18})\s*[,}]')
 
 
@@ -69,9 +69,9 @@ _HEAD_ID: Final = re.compile(rb'\s*\{[^{}\[\]]*?"id"\s*:\s*("[^"\\\x00-\x1f\x80-
 
 
 def decode_line(line: bytes | bytearray, version: str | None = None) -> list[ServerMessage]:
-    """The messages of one line: one, or several when the line is a JSON-RPC batch and `version` has those.
+    """The messages of one line: one, or several when the line is a JSON-RPC batch and `version` has batches.
 
-    Raises `WireFault` when it is no JSON-RPC, at once where its first character says so.
+    Raises `WireFault` when it is not JSON-RPC, without decoding if its first character already shows that.
     """
     start = _START.match(line)
     if start is None:
@@ -83,7 +83,7 @@ def decode_line(line: bytes | bytearray, version: str | None = None) -> list[Ser
 
 
 def _decode_server_message(line: bytes | bytearray) -> ServerMessage:
-    """One message; half characters in what only passes stay there."""
+    """One message; half characters stay in the parts that only pass."""
     message, mended = _decode(_from_server, line)
     if mended:
         parts = lenient.decode_parts(line)
@@ -97,15 +97,15 @@ def _decode_server_message(line: bytes | bytearray) -> ServerMessage:
 
 def _decode_batch(line: bytes | bytearray, version: str | None) -> list[ServerMessage]:
     if version not in BATCHES:
-        raise WireFault("a batch, which this version of the protocol does not have")
+        raise WireFault("it is a batch, which this version of the protocol does not have")
     members = msgspec.structs.astuple(lenient.decode(_batch_decoder(), line))
     return [each for each in members if isinstance(each, ServerMessage)]
 
 
 @lru_cache(1)
 def _batch_decoder() -> msgspec.json.Decoder[Any]:
-    """A batch as a struct of a hundred optional members: that ends at the first one too many, a list after all of them.
-    Made when the first batch comes, for few ever do."""
+    """The decoder of a batch: a struct of a hundred optional members. It stops at the first member too many, while a
+    list would first be decoded whole. Made when the first batch comes, because few servers ever send one."""
     members = [
         (f"member_{n}", ServerMessage | msgspec.UnsetType, msgspec.UNSET) for n in range(BATCH_MESSAGES)
     ]
@@ -118,9 +118,10 @@ def _batch_decoder() -> msgspec.json.Decoder[Any]:
 
 
 def read_client_line(line: bytes) -> ClientMessage:
-    """Raises `RpcFault`: parse error, or invalid request for JSON that is no message."""
+    """The message on a client's line. Raises `RpcFault`: a parse error, or an invalid request for JSON that is not a
+    message."""
     try:
-        # msgspec looks only into what it decodes, and what it does not is sent back or passed on
+        # Mend all bytes: msgspec checks only what it decodes, and the other parts are sent back or passed on.
         text = line if line.isascii() else repair_utf8(line)
         try:
             return _from_client.decode(text)
@@ -138,8 +139,8 @@ def read_client_line(line: bytes) -> ClientMessage:
 
 
 def _decode_client_message(line: bytes | bytearray) -> ClientMessage:
-    """A message with half a character in it: only its id stays as it came. Servers are sent what every server can read:
-    those of the SDK in Python leave a request with such a half unanswered. Raises as a decoder does."""
+    """A message with half a character in it: only its id stays as it came. The rest is mended so that every server can
+    read it: servers made with the Python SDK do not answer a request with such a half. Raises as a decoder does."""
     message, mended = _decode(_from_client, line)
     if mended and bytes(message.id):
         message.id = lenient.decode_parts(line)["id"]
@@ -147,7 +148,7 @@ def _decode_client_message(line: bytes | bytearray) -> ClientMessage:
 
 
 def read_id(message: ClientMessage) -> bytes:
-    """The id as written; empty for a notification. Raises `RpcFault` when it is no string and no number."""
+    """The id as written; empty for a notification. Raises `RpcFault` when it is neither a string nor a number."""
     key = bytes(message.id)
     if key and key[0] not in _ID_STARTS:
         raise RpcFault(INVALID_REQUEST, "Invalid request: the id must be a string or a number.")
@@ -158,7 +159,7 @@ def read_id(message: ClientMessage) -> bytes:
 
 
 def _decode(decoder: msgspec.json.Decoder[M], line: bytes | bytearray) -> tuple[M, bool]:
-    """The message, and whether it had to be mended to be read at all. Raises as a decoder does."""
+    """The message, and whether it had to be mended before it could be read. Raises as a decoder does."""
     mended = None
     try:
         return decoder.decode(line), False
@@ -172,24 +173,24 @@ def _decode(decoder: msgspec.json.Decoder[M], line: bytes | bytearray) -> tuple[
 
 
 def read_head_id(head: bytes | bytearray) -> bytes:
-    """The id, as written, of a message of which only the head can be read; empty when the head does not say."""
+    """The id, as written, of a message of which only the head can be read; empty when the head does not show it."""
     found = _HEAD_ID.match(head[:HEAD])
     return found[1] if found else b""
 
 
 def answer_id_in(head: bytes | bytearray) -> int | None:
-    """Our id in an answer of which only the head can be read; None when it has none, or is no answer."""
+    """Our id in an answer of which only the head can be read; None when it shows none, or is not an answer."""
     if b'"method"' in head[:HEAD]:
         return None
     key = read_head_id(head).strip(b'"')
     return int(key) if key.isdigit() and len(key) < _DIGITS else None
 
 
-_DIGITS: Final = 19  # an id of ours has fewer
+_DIGITS: Final = 19  # our ids have fewer
 
 
 def as_id(value: object) -> int:
-    """An id as we gave it, also if it comes back as a string or a float. 0, which we never give, if it is none."""
+    """Our id as a number, even if it comes back as a string or a float. 0, which we never use, if it is not an id."""
     if isinstance(value, str):
         return int(value) if value.isascii() and value.isdigit() and len(value) < _DIGITS else 0
     if isinstance(value, float):
@@ -198,11 +199,11 @@ def as_id(value: object) -> int:
 
 
 def excerpt(line: bytes | bytearray, limit: int = 80) -> str:
-    """The beginning of a line as people may see it: printable, on one line, cut."""
+    """The beginning of a line in a form for people: printable, on one line, cut."""
     text = json.dumps(line[:limit].decode(errors="replace"), ensure_ascii=False)
     return text if len(line) <= limit else f"{text}… ({len(line):,} bytes)"
 
 
 def why(error: BaseException) -> str:
-    """Why something cannot be read, for a client."""
+    """The reason why something cannot be read, for a client."""
     return "nested too deeply" if isinstance(error, RecursionError) else str(error)

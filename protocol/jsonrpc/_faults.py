@@ -1,4 +1,4 @@
-"""What can be wrong with a message, and the error that is its answer."""
+"""What can be wrong with a message, and the error that answers it."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ class RpcFault(Exception):
 
 @attrs.frozen(eq=False)
 class RpcError:
-    """A JSON-RPC error as the other side sent it; or `fault=True` for an answer that is no JSON-RPC at all; or
-    `broken=True` when no answer can come any more although the connection lives on (an HTTP exchange that failed by
-    itself). Only then is the exchange's `reach` less than ANSWERED."""
+    """A JSON-RPC error as the other side sent it. `fault=True`: the answer was not JSON-RPC at all. `broken=True`: no
+    answer can come any more, although the connection lives on (an HTTP exchange failed by itself). Only then may the
+    exchange's `reach` be less than ANSWERED."""
 
     code: int
     message: str
@@ -37,5 +37,5 @@ class RpcError:
 
 
 def fault(text: str) -> RpcError:
-    """An answer that is no JSON-RPC, in words."""
+    """The error for an answer that is not JSON-RPC; `text` says what is wrong with it."""
     return RpcError(PARSE_ERROR, text, fault=True)

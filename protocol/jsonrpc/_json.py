@@ -16,16 +16,16 @@ from ..errors import UsageError
 from ..halves import whole_value
 
 UNREADABLE: Final = (msgspec.DecodeError, RecursionError, UnicodeDecodeError)
-# What an answer made of a server's may raise.
+# What encoding an answer may raise when it holds parts of a server's answer.
 UNWRITABLE: Final = (*UNREADABLE, UnicodeEncodeError, OverflowError)
-REFUSED: Final = (TypeError, ValueError, OverflowError, RecursionError)  # by the encoder
+REFUSED: Final = (TypeError, ValueError, OverflowError, RecursionError)  # what the encoder raises
 
 plainly = msgspec.json.Encoder().encode  # without mending anything
 
 
 def encode(value: Any) -> bytes:
-    """Numbers beyond 64 bits, which msgspec refuses to write, are written by Python's own encoder. Raises one of
-    `UNWRITABLE`, or `TypeError`."""
+    """The value as JSON. Python's own encoder writes numbers beyond 64 bits, because msgspec refuses them. Raises one
+    of `UNWRITABLE`, or `TypeError`."""
     try:
         return plainly(value)
     except UnicodeEncodeError:
@@ -35,7 +35,7 @@ def encode(value: Any) -> bytes:
 
 
 def encode_json(value: Any) -> bytes:
-    """Raises `UsageError`: what cannot be said in JSON is the caller's to mend."""
+    """The value as JSON. Raises `UsageError` for what cannot be written as JSON: the caller has to correct it."""
     try:
         try:
             return plainly(value)
@@ -48,7 +48,8 @@ def encode_json(value: Any) -> bytes:
 
 
 def weigh(params: Any) -> int:
-    """Bytes of a request's parameters as they would be sent; 0 for what is no JSON, which is refused in its turn."""
+    """Bytes of a request's parameters as they would be sent; 0 when they cannot be written as JSON: then sending them
+    will be refused."""
     try:
         return len(encode_json(params))
     except UsageError:

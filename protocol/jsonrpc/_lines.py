@@ -1,4 +1,4 @@
-"""Messages out: one line each, its newline included, the parts joined once.
+"""Outgoing messages: one line each, with its newline; the parts are joined once.
 
 Rejected: the SDK's models (80-100 µs a call, and unknown fields vanish) and decoding into dicts to encode them again.
 """
@@ -18,7 +18,7 @@ _REQUEST: Final = b'{"jsonrpc":"2.0","id":%b,"method":%b,"params":%b}\n'
 _RESULT: Final = b'{"jsonrpc":"2.0","id":%b,"result":%b}\n'
 _ERROR: Final = b'{"jsonrpc":"2.0","id":%b,"error":%b}\n'
 
-_encode_method = lru_cache(64)(encode_json)  # there are a dozen of them, said over and over
+_encode_method = lru_cache(64)(encode_json)  # there are a dozen methods, used over and over
 
 # ---- requests and notifications ------------------------------------------------------------------------------------
 
@@ -33,7 +33,7 @@ def encode_request(
 ) -> bytes:
     """One request to a server. `progress` asks for progress notifications under the request's own id.
 
-    Raises `UsageError` when `params` cannot be said in JSON.
+    Raises `UsageError` when `params` cannot be written as JSON.
     """
     meta = stamp.meta
     if progress:
@@ -43,19 +43,19 @@ def encode_request(
     try:
         body = with_meta(params or {}, meta) if meta else plainly(params)
     except REFUSED:
-        body = encode_json(params)  # mends it, or says what is wrong with it
+        body = encode_json(params)  # mends them, or raises what is wrong with them
     return _REQUEST % (b"%d" % rpc_id, _encode_method(method), body)
 
 
 def request_line(key: bytes, method: str, params: Mapping[str, Any]) -> bytes:
-    """One request to a client, `key` its id as JSON. Raises as `encode` does."""
+    """One request to a client; `key` is its id as JSON. Raises as `encode` does."""
     return _REQUEST % (key, encode(method), encode(params))
 
 
 def encode_notification(
     method: str, params: Mapping[str, Any] | None, encoder: Callable[[Any], bytes] = encode_json
 ) -> bytes:
-    """One notification. Raises as `encoder` does: towards a client that is `encode`."""
+    """One notification. For a client, `encoder` is `encode`. Raises as `encoder` does."""
     if params is None:
         return b'{"jsonrpc":"2.0","method":%b}\n' % encoder(method)
     return b'{"jsonrpc":"2.0","method":%b,"params":%b}\n' % (encoder(method), encoder(params))
@@ -65,19 +65,19 @@ def encode_notification(
 
 
 def encode_reply(rpc_id: Any, result: Mapping[str, Any] | None, error: RpcError | None = None) -> bytes:
-    """The answer to a server's request, `rpc_id` its id as a value. Raises `UsageError` as `encode_request` does."""
+    """The answer to a server's request; `rpc_id` is its id as a value. Raises `UsageError` as `encode_request` does."""
     if error is None:
         return _RESULT % (_echo(rpc_id), encode_json(result or {}))
     return _ERROR % (_echo(rpc_id), encode_json(_body(error)))
 
 
 def raw_line(key: bytes, result: bytes) -> bytes:
-    """An answer around a result that is JSON already, `key` the id as it was written."""
+    """An answer with a result that is already JSON; `key` is the id as it was written."""
     return _RESULT % (key, result)
 
 
 def result_line(key: bytes, result: Mapping[str, Any]) -> bytes:
-    """Raises as `encode` does."""
+    """An answer with this result; `key` is the id as it was written. Raises as `encode` does."""
     return _RESULT % (key, encode(result))
 
 
@@ -86,7 +86,7 @@ def error_line(key: bytes, fault: RpcFault) -> bytes:
     body = _body(fault)
     try:
         said = encode(body)
-    except UNWRITABLE:  # the data, which may be a server's: what matters is said without it
+    except UNWRITABLE:  # because of the data, which may be a server's: send the rest without it
         said = encode({"code": fault.code, "message": fault.message})
     return _ERROR % (key or b"null", said)
 
@@ -97,7 +97,7 @@ def _body(error: RpcError | RpcFault) -> dict[str, Any]:
 
 
 def _echo(rpc_id: Any) -> bytes:
-    """The other side's own id, also with half a character in it."""
+    """The other side's own id as JSON, even with half a character in it."""
     try:
         return plainly(rpc_id)
     except UnicodeEncodeError:

@@ -25,7 +25,7 @@ _object = msgspec.json.Decoder(dict[str, Any])
 
 @attrs.frozen(eq=False)
 class Stamp:
-    """What each request of the 2026-07-28 era says of us, encoded once: the inside of its `_meta`, without braces."""
+    """What each request of the 2026-07-28 era says about us, encoded once: the inside of `_meta`, without braces."""
 
     meta: bytes = b""
 
@@ -33,7 +33,7 @@ class Stamp:
     def of(
         cls, version: str | None, client_info: Mapping[str, Any], capabilities: Mapping[str, Any]
     ) -> Stamp:
-        """The stamp for `version`: empty for the handshake era, where the handshake said it once."""
+        """The stamp for `version`. It is empty in the handshake era, where the handshake says it once."""
         if version not in MODERN_VERSIONS:
             return cls()
         said = {VERSION_KEY: version, CLIENT_INFO_KEY: client_info, CAPABILITIES_KEY: capabilities}
@@ -44,7 +44,7 @@ NO_STAMP = Stamp()
 
 
 def with_meta(params: Mapping[str, Any], meta: bytes) -> bytes:
-    """The params with our part of `_meta` in them; the caller's own keys stay, but it cannot speak for us."""
+    """The params with our part of `_meta` added. The caller's own keys stay, except those that only we may set."""
     own = params.get("_meta")
     if isinstance(own, Mapping):
         theirs = {key: value for key, value in cast("Mapping[str, Any]", own).items() if not _is_ours(key)}
@@ -54,12 +54,12 @@ def with_meta(params: Mapping[str, Any], meta: bytes) -> bytes:
 
 
 def joined(first: bytes, second: bytes) -> bytes:
-    """Two lists of members, each without braces, as one."""
+    """Two lists of members, each without braces, joined to one."""
     return b"%b,%b" % (first, second) if first and second else first or second
 
 
 def _is_ours(key: str) -> bool:
-    """What only we may say: who we are, and the token. The log level is a wish, and whoever calls may have one."""
+    """Whether only we may set the key: who we are, and the progress token. A caller may set the log level."""
     return (key.startswith(META) and key != LOG_LEVEL_KEY) or key == "progressToken"
 
 
@@ -71,8 +71,8 @@ def _inside(encoded: bytes) -> bytes:
 
 
 def for_modern(result: bytes, stamp: Mapping[str, Any], cached: Mapping[str, Any]) -> bytes:
-    """A server's result as a client of 2026-07-28 wants it: with a type, and from us. `cached`: what is said of caching
-    where the server said nothing."""
+    """A server's result in the form for a client of 2026-07-28: with a type, and signed by us. `cached`: the caching
+    fields for a result without any."""
     parts = lenient.decode_parts(result)
     meta = {**_meta(parts), **stamp}
     parts.pop("_meta", None)
@@ -80,7 +80,7 @@ def for_modern(result: bytes, stamp: Mapping[str, Any], cached: Mapping[str, Any
 
 
 def for_handshake(result: bytes) -> bytes:
-    """The result of a server of 2026-07-28 as an older client knows it."""
+    """The result of a server of 2026-07-28 in the form that an older client knows."""
     parts = lenient.decode_parts(result)
     meta = {key: value for key, value in _meta(parts).items() if not key.startswith(META)}
     parts = {key: value for key, value in parts.items() if key not in _NEWER}
@@ -90,5 +90,5 @@ def for_handshake(result: bytes) -> bytes:
 def _meta(parts: Mapping[str, msgspec.Raw]) -> dict[str, Any]:
     try:
         return lenient.decode(_object, parts["_meta"]) if "_meta" in parts else {}
-    except UNREADABLE:  # no object: nothing that could be kept
+    except UNREADABLE:  # not an object: there is nothing to keep
         return {}

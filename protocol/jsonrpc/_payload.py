@@ -37,14 +37,14 @@ class CallParams(msgspec.Struct):
 
 
 class PlainCall(msgspec.Struct, forbid_unknown_fields=True, gc=False):
-    """The params of a tools/call that says nothing else: no `_meta`, so it is of the handshake era and wants no
-    progress, and nothing that this version does not know."""
+    """The params of a tools/call that has nothing else: no `_meta`, so it is of the handshake era and asks for no
+    progress, and no field that we do not know."""
 
     name: str
     arguments: msgspec.Raw = ABSENT
 
     def renamed(self, name: str) -> dict[str, Any]:
-        """The same for another name, the arguments as they came."""
+        """The same params with another name; the arguments stay as they came."""
         return {"name": name} if self.arguments is ABSENT else {"name": name, "arguments": self.arguments}
 
 
@@ -69,7 +69,7 @@ def decode_result(result: bytes) -> dict[str, Any]:
     try:
         value = _decode_any(result) if len(result) < _LONG else _decode(result)
     except NO_MESSAGE:
-        value = _decode(result)  # mends it, or says what is wrong with it
+        value = _decode(result)  # mends it, or raises what is wrong with it
     if not isinstance(value, dict):
         raise WireFault(f"the result is not an object but {_kind(value)}")
     return cast("dict[str, Any]", value)
@@ -103,8 +103,8 @@ def _decode(raw: bytes) -> Any:
 
 
 def _without_collecting(raw: bytes) -> Any:
-    """All that is made is kept, so the collector, which comes at every so many new objects, would only look at it over
-    and over: four fifths of the time."""
+    """Decode with the garbage collector off. All new objects are kept, so the collector would only look at them again
+    and again: that took four fifths of the time."""
     was_on = gc.isenabled()
     gc.disable()
     try:
@@ -124,12 +124,12 @@ def _kind(value: object) -> str:
 
 
 def read_call(params: msgspec.Raw) -> CallParams:
-    """Raises `RpcFault`."""
+    """The params of a tools/call. Raises `RpcFault`."""
     return _read(_call, params)
 
 
 def read_plain_call(params: msgspec.Raw) -> PlainCall | None:
-    """None: there is more in it, or less, or it is broken; `read_parts` tells."""
+    """The params of a plain call. None when they have more fields, or fewer, or are broken: then use `read_parts`."""
     try:
         return _plain_call.decode(params)
     except UNREADABLE:
@@ -166,7 +166,7 @@ def read_meta(params: Mapping[str, msgspec.Raw]) -> dict[str, Any] | None:
 
 
 def read_value(raw: msgspec.Raw | None) -> Any:
-    """One part, decoded; None when it is absent. Raises `RpcFault`."""
+    """The decoded part; None when it is absent. Raises `RpcFault`."""
     if raw is None:
         return None
     try:

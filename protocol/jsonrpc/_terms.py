@@ -13,12 +13,12 @@ INVALID_REQUEST: Final = -32600
 METHOD_NOT_FOUND: Final = -32601
 INVALID_PARAMS: Final = -32602
 INTERNAL_ERROR: Final = -32603
-SERVER_ERROR: Final = -32000  # what servers of the SDK say of many things, and we of one
+SERVER_ERROR: Final = -32000  # servers made with the SDK use it for many errors, we only for `OVERLOADED`
 OVERLOADED: Final = SERVER_ERROR
 NO_RESOURCE: Final = -32002  # until 2025-11-25; a wrong parameter since
 UNSUPPORTED_VERSION: Final = -32022
 
-META: Final = "io.modelcontextprotocol/"  # what begins so in `_meta` is the protocol's
+META: Final = "io.modelcontextprotocol/"  # the protocol's own keys in `_meta` start with this
 VERSION_KEY: Final = f"{META}protocolVersion"
 CLIENT_INFO_KEY: Final = f"{META}clientInfo"
 CAPABILITIES_KEY: Final = f"{META}clientCapabilities"
@@ -27,8 +27,7 @@ LOG_LEVEL_KEY: Final = f"{META}logLevel"
 
 CANCELLED: Final = "notifications/cancelled"
 PROGRESS: Final = "notifications/progress"
-LISTEN: Final = (
-    "subscriptions/listen"  # the request of 2026-07-28 that stays open, and carries what is said unasked
-)
+# The request of 2026-07-28 that stays open and carries the server's notifications.
+LISTEN: Final = "subscriptions/listen"
 # The negotiation may not be cancelled (the specification says so): a late answer to it is simply dropped.
 NEVER_CANCELLED: Final = frozenset({"initialize", "server/discover"})
