@@ -54,13 +54,13 @@ DEEDS: Final[Mapping[str, Deed]] = {
     ),
     "hang": Deed(
         (*ALIVE, "stop"),
-        "answer nothing any more, and stay; at `stop` nothing but SIGKILL ends it",
+        "answer nothing any more, and stay; at `stop` only SIGKILL ends it",
     ),
     "crash": Deed(
         ALIVE,
-        "end at once, by an exit code (1) or a signal, with `text` as last words on stderr",
+        "end at once, with an exit code (default 1) or by a signal, after writing `text` to stderr",
         takes=("exit_code", "signal", "text"),
-        elsewhere='"delay" or "hang": an end that was asked for is no crash',
+        elsewhere='"delay" or "hang": an end that was asked for is not a crash',
     ),
     "refuse": Deed(
         REQUESTS,
@@ -71,7 +71,7 @@ DEEDS: Final[Mapping[str, Deed]] = {
     ),
     "garbage": Deed(
         ALIVE,
-        "say a junk line, one that is no UTF-8 and an answer nobody asked for, then go on",
+        "write a junk line, a line that is not UTF-8 and an answer to no request, then go on",
         elsewhere='"delay" or "hang": nobody listens any more',
     ),
     "flood": Deed(
@@ -82,16 +82,16 @@ DEEDS: Final[Mapping[str, Deed]] = {
     ),
     "list_changed": Deed(
         RUNNING,
-        "have these tools from now on, say so, then go on",
+        "have these tools from now on, send `list_changed`, then go on",
         needs=("tools",),
         elsewhere='the step "greeting": only a server that runs has tools',
     ),
     "expire": Deed(
         ("list", "call", "ping", "idle"),
-        "forget the session, as HTTP 404 says: the request has not run, and no other will be served",
+        "forget the session, like HTTP 404: the request has not run, and no later one is served",
         elsewhere='the step "list": before it there is no session',
     ),
-    "answer_twice": Deed(REQUESTS, "answer, and again", elsewhere='"garbage": nothing was asked'),
+    "answer_twice": Deed(REQUESTS, "answer twice", elsewhere='"garbage": nothing was asked'),
     "answer_late": Deed(
         ("list", "call", "ping"),
         "answer only when the request has been cancelled",
