@@ -6,7 +6,7 @@ from greenroom.testing import World
 def test_a_caller_that_leaves_does_not_stop_the_others() -> None:
     world = World({"notes": {}}, seed=7)
     try:
-        world.slow_down("notes", "start", 1.0)
+        world.faults.slow_down("notes", "start", 1.0)
         world.call("notes", count=2)
         world.cancel(world.pending[0])
         world.advance(1.0)

@@ -21,7 +21,8 @@ from ..protocol.lifecycle import Cause, State
 from ..protocol.start import Place
 from ._lives import EPS, Life
 from ._outcomes import outcomes_have_reasons
-from ._world import ECHO, World
+from ._server_faults import ECHO
+from ._world import World
 
 Law = Callable[[World], None]
 
@@ -31,7 +32,7 @@ _LIVE = (State.CONNECTING, State.CONNECTED, State.DRAINING)
 def nothing_unlawful_was_told(world: World) -> None:
     """The trace checker found no violation: transitions are in the table, in order, with a reason, and so on."""
     assert not world.checker.violations, "\n".join(world.checker.violations)
-    assert not world.unexpected, "\n".join(world.unexpected)
+    assert not world.background.unexpected, "\n".join(world.background.unexpected)
 
 
 def one_connection_each(world: World) -> None:
@@ -110,7 +111,9 @@ def nobody_serves_on_the_wrong_process(world: World) -> None:
         was_hung = is_hung and actor.connected_at < gate.failed_at - EPS
         assert not was_hung, f"{actor} was found hung, and is still connected"
         began = world.checker.lives.of(actor.address).connecting_at
-        assert began >= world.redefined_at.get(server, began) - EPS, f"{actor} runs on its old definition"
+        assert began >= world.truth.redefined_at.get(server, began) - EPS, (
+            f"{actor} runs on its old definition"
+        )
 
 
 def the_silent_are_found_dead(world: World) -> None:
@@ -119,9 +122,9 @@ def the_silent_are_found_dead(world: World) -> None:
     for actor in _actors(world):
         server = actor.address.server
         is_kept = actor.record.definition.lifecycle is Lifecycle.KEEP_ALIVE and actor.address.is_shared
-        if is_kept and actor.is_connected and actor.is_resting and server in world.silent_since:
+        if is_kept and actor.is_connected and actor.is_resting and server in world.truth.silent_since:
             life = world.checker.lives.of(actor.address)
-            since = max(world.silent_since[server], life.rested_at, world.reloaded_at)
+            since = max(world.truth.silent_since[server], life.rested_at, world.truth.reloaded_at)
             assert world.now - since <= limit + EPS, f"{actor} has said nothing for {world.now - since:g}s"
 
 
@@ -201,7 +204,7 @@ def nothing_outstays_its_time(world: World) -> None:
             stop_limit = definition.stop_timeout or settings.stop_timeout
             limit = (definition.drain_timeout or settings.drain_timeout) + stop_limit
             if not was_connected:  # an attempt that is left has no calls to wait for
-                limit = min(stop_limit, world.slowest_stop[actor.address.server])
+                limit = min(stop_limit, world.truth.slowest_stop[actor.address.server])
             assert for_seconds <= limit + EPS, f"{actor} drains for {for_seconds:g}s"
             is_lost = actor.life.ending is not None and actor.life.ending.cause is Cause.LOST
             assert not is_lost or not actor.in_flight, f"{actor} is lost, and has calls in flight"
@@ -219,7 +222,7 @@ def _check_idling(world: World, actor: ServerActor, life: Life) -> None:
         return
     if definition.lifecycle is Lifecycle.LAZY:
         # Looking for a tool of it is a use of it.
-        idle = world.now - max(life.rested_at, world.last_asked("find", life.address.server))
+        idle = world.now - max(life.rested_at, world.truth.last_asked("find", life.address.server))
         assert idle <= limit + EPS, f"{actor} is idle for {idle:g}s, its limit is {limit:g}s"
 
 
@@ -269,7 +272,9 @@ def recovered(world: World) -> None:
     for name, record in world.root.records.items():
         policy = record.definition.restart_policy or world.config.settings.restart_policy
         comes_back = policy in (None, RestartPolicy.ALWAYS) and record.available.is_usable
-        if not comes_back or world.was("failing", name, world.now):  # its own pace may be too slow for it
+        if not comes_back or world.truth.was(
+            "failing", name, world.now
+        ):  # its own pace may be too slow for it
             continue
         if record.definition.lifecycle is Lifecycle.KEEP_ALIVE:
             assert world.root.actor(name).is_connected, f"{name} is kept alive, and is not live"
@@ -286,7 +291,7 @@ def ended(world: World) -> None:
     open_ones = [number for number in world.checker.calls.accepted if number not in world.checker.calls.ended]
     assert not open_ones, f"calls {open_ones} were accepted and never ended"
     assert len(world.checker.calls.ended) == report.accepted, "the events and the report disagree"
-    assert world.waiting == 0, "somebody still waits"
+    assert world.background.waiting == 0, "somebody still waits"
     for name, fake in world.servers.items():
         assert fake.live == 0, f"{name} is still alive"
     starts = world.root.admission.starts

@@ -19,7 +19,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 from ..protocol.lifecycle import Reason
 from . import _laws
 from ._fake import HANG
-from ._world import ECHO, LONG, SAFE, World
+from ._server_faults import ECHO, SAFE
+from ._world import LONG, World
 
 MOMENTS = st.sampled_from([0.0, 0.5, 1.0, 3.0])
 INDEX = st.integers(0, 99)
@@ -156,12 +157,12 @@ class RoomMachine(RuleBasedStateMachine):
         then=MOMENTS,
     )
     def lose(self, server: int, delay: float, loss: Reason, then: float) -> None:
-        self.world.lose(self._choice.server(server), delay, loss)
+        self.world.faults.lose(self._choice.server(server), delay, loss)
         _wait(self.world, then)
 
     @rule(server=INDEX, seconds=st.sampled_from([1.0, 0.5, 3.0, 8.0, 70.0, HANG]))
     def answer_slowly(self, server: int, seconds: float) -> None:
-        self.world.slow_down(self._choice.server(server), "call", seconds)
+        self.world.faults.slow_down(self._choice.server(server), "call", seconds)
 
     @rule(
         server=INDEX,
@@ -169,23 +170,23 @@ class RoomMachine(RuleBasedStateMachine):
         seconds=st.sampled_from([1.0, 0.5, 3.0, HANG]),
     )
     def start_or_stop_slowly(self, server: int, step: str, seconds: float) -> None:
-        self.world.slow_down(self._choice.server(server), step, seconds)
+        self.world.faults.slow_down(self._choice.server(server), step, seconds)
 
     @rule(server=INDEX, how=st.sampled_from(["refuse_start", "refuse_greeting"]))
     def refuse(self, server: int, how: str) -> None:
-        self.world.refuse(self._choice.server(server), how)
+        self.world.faults.refuse(self._choice.server(server), how)
 
     @rule(server=INDEX, blocked=st.booleans())
     def deafen(self, server: int, blocked: bool) -> None:
-        self.world.deafen(self._choice.server(server), blocked=blocked)
+        self.world.faults.deafen(self._choice.server(server), blocked=blocked)
 
     @rule(server=INDEX)
     def heal(self, server: int) -> None:
-        self.world.heal(self._choice.server(server))
+        self.world.faults.heal(self._choice.server(server))
 
     @rule(server=INDEX, is_overtaken=st.booleans())
     def change_tools(self, server: int, is_overtaken: bool) -> None:
-        self.world.change_tools(self._choice.server(server), is_overtaken=is_overtaken)
+        self.world.faults.change_tools(self._choice.server(server), is_overtaken=is_overtaken)
 
     @rule(
         server=INDEX,
@@ -204,12 +205,12 @@ class RoomMachine(RuleBasedStateMachine):
         can, who = self._choice.session_for(name, 0)
         if not can:
             return
-        self.world.slow_down(name, phase, seconds)
+        self.world.faults.slow_down(name, phase, seconds)
         self.world.call(name, SAFE, count=count, session=who)
         _wait(self.world, gap)
         match what:
             case "lose" | "expire":
-                self.world.lose(name, loss=Reason.DIED if what == "lose" else Reason.EXPIRED)
+                self.world.faults.lose(name, loss=Reason.DIED if what == "lose" else Reason.EXPIRED)
             case "cancel":
                 for call in [call for call in self.world.pending if call.server == name]:
                     self.world.cancel(call)
@@ -225,7 +226,7 @@ class RoomMachine(RuleBasedStateMachine):
         can, who = self._choice.session_for(name, 0)
         for _ in range(times if can else 0):
             self.world.call(name, session=who)
-            self.world.lose(name)
+            self.world.faults.lose(name)
             _wait(self.world, every)
 
     # ---- what is asked of the room ----------------------------------------------------------------------------------
@@ -299,7 +300,7 @@ class RoomMachine(RuleBasedStateMachine):
     def end(self) -> None:
         """Remove all faults: every server that may come back must. Then close the room: nothing may be left."""
         for name in self.world.servers:
-            self.world.heal(name)
+            self.world.faults.heal(name)
         for seconds in (50.0, 100.0):  # over the longest backoff, cooldown, call
             self.world.advance(seconds)
             self._check(*_laws.settled)

@@ -66,7 +66,7 @@ def _ended_as(*causes: Cause) -> Callable[[World, OneCall, float], str | None]:
 
 def _lost(world: World, call: OneCall, ended: float) -> str | None:
     """This is also right if an ending had begun before, for a weaker cause."""
-    if world.was("lost", call.server, call.began):
+    if world.truth.was("lost", call.server, call.began):
         return None
     return _ended_as(Cause.LOST)(world, call, ended)
 
@@ -81,12 +81,12 @@ def _not_connected(world: World, call: OneCall, ended: float) -> str | None:
     """Taken down; whoever asked for it by name since, and left before it had drained, has not brought it back."""
     if (
         world.is_closed
-        or world.asked("shutdown", "", call.began)
-        or world.is_down(call.server)
+        or world.truth.asked("shutdown", "", call.began)
+        or world.truth.is_down(call.server)
         or call.was_down
     ):
         return None
-    if any(world.asked(what, call.server, call.began) for what in ("drained", "disabled", "removed")):
+    if any(world.truth.asked(what, call.server, call.began) for what in ("drained", "disabled", "removed")):
         return None
     down = (*_TAKEN_DOWN, Cause.LOST) if _stays_down(world, call) else _TAKEN_DOWN
     if any(life.leaves and life.leaves[-1].cause in down for life in _lives(world, call)):
@@ -95,7 +95,7 @@ def _not_connected(world: World, call: OneCall, ended: float) -> str | None:
     if any(life.ended_as(Cause.SCOPE_ENDED, call.began) for life in _lives(world, call)):
         return None
     scope = f"{call.server}[session:{call.session}]"
-    return None if world.asked("scope ended", scope, call.began) else "it was not taken down"
+    return None if world.truth.asked("scope ended", scope, call.began) else "it was not taken down"
 
 
 def _stays_down(world: World, call: OneCall) -> bool:
@@ -108,13 +108,13 @@ def _unknown(world: World, call: OneCall, ended: float) -> str | None:
     """The index has nothing of a server that is not configured, or disabled."""
     if call.definition is None or call.definition.disabled:
         return None
-    was_changed = any(world.asked(what, call.server, call.began) for what in ("removed", "disabled"))
+    was_changed = any(world.truth.asked(what, call.server, call.began) for what in ("removed", "disabled"))
     return None if was_changed else "its server is configured, and known"
 
 
 def _session_is_over(world: World, call: OneCall, ended: float) -> str | None:
     scope = f"{call.server}[session:{call.session}]"
-    return None if world.asked("scope ended", scope, call.began) else "its session is open"
+    return None if world.truth.asked("scope ended", scope, call.began) else "its session is open"
 
 
 def _busy(world: World, call: OneCall, ended: float) -> str | None:
@@ -140,7 +140,7 @@ def _waited(world: World, call: OneCall, ended: float) -> str | None:
 
 def _something_held_it(world: World, call: OneCall) -> bool:
     faults = ("failing", "hung", "slow", "late", "lost", "full pipe")
-    if any(world.was(fault, call.server, call.began) for fault in faults):
+    if any(world.truth.was(fault, call.server, call.began) for fault in faults):
         return True
     crowded = world.config.settings.max_connections < len(world.servers) + len(world.sessions) + 1
     definition = call.definition
@@ -151,7 +151,7 @@ def _something_held_it(world: World, call: OneCall) -> bool:
         crowded
         or apart
         or any(life.leaves for life in _lives(world, call))
-        or any(world.was("failing", name, call.began) for name in world.servers)
+        or any(world.truth.was("failing", name, call.began) for name in world.servers)
         or _is_bounded(definition)
     )
 
@@ -167,7 +167,7 @@ def _timed_out(world: World, call: OneCall, ended: float) -> str | None:
     ) or world.config.settings.call_timeout
     if ended - call.began < limit - EPS:
         return f"it had had {ended - call.began:g}s of {limit:g}s"
-    return None if world.was("slow", call.server, call.began) else "its server was not slow"
+    return None if world.truth.was("slow", call.server, call.began) else "its server was not slow"
 
 
 _drained = _ended_as(

@@ -628,9 +628,9 @@ def test_what_was_done_to_its_server_explains_an_outcome(world: World) -> None:
     """The other side of each question, each by the thing it asks for and with nothing else done."""
     _ended(world, "cancelled").asked_to_leave = True
     _ended(world, '{"n": 1, "who": null}')
-    world.hurt("lost", "a")
+    world.truth.hurt("lost", "a")
     _ended(world, ServerLost("", server="a", reach=Reach.SENT))
-    world.hurt("slow", "a")
+    world.truth.hurt("slow", "a")
     _ended(world, _timeout(Reach.SENT), after=60.0)
     _ended(world, _timeout(Reach.NOT_SENT), after=30.0)
     _ended(world, ServerDown("", server="a")).was_down = True
@@ -682,13 +682,13 @@ def _well(world: World) -> Any:
 
 
 def _at_work(world: World, tool: str = "echo", count: int = 2) -> Any:
-    world.slow_down("a", "call", 5.0)
+    world.faults.slow_down("a", "call", 5.0)
     world.call("a", tool, count=count)
     return world.root.actor("a")
 
 
 def _starting(world: World, count: int = 3) -> Any:
-    world.slow_down("a", "start", 5.0)
+    world.faults.slow_down("a", "start", 5.0)
     world.call("a", count=count)
     return world.root.actor("a")
 
@@ -753,7 +753,7 @@ def _lives_as(world: World, actor: Any, seconds: float, **more: Any) -> None:
 
 
 def _drains(world: World, seconds: float) -> None:
-    world.slow_down("a", "stop", 4.0)
+    world.faults.slow_down("a", "stop", 4.0)
     actor = _well(world)
     world.ask("drain", "a")
     _lives_as(world, actor, seconds)
@@ -767,8 +767,8 @@ def _lost_at_work(world: World) -> None:
 
 def _silent(world: World, seconds: float) -> None:
     actor = _kept(world)
-    world.silent_since["a"] = world.now - seconds
-    world.checker.lives.of(actor.address).rested_at = world.reloaded_at = -math.inf
+    world.truth.silent_since["a"] = world.now - seconds
+    world.checker.lives.of(actor.address).rested_at = world.truth.reloaded_at = -math.inf
 
 
 def _idle_for(world: World, seconds: float) -> None:
@@ -804,7 +804,7 @@ def _seen_twice(world: World, times: int, tool: str) -> None:
 IDLE_LIMIT, HEALTH = Settings().idle_timeout, 3 * Settings().health_interval
 BROKEN: dict[str, tuple[_laws.Law, Callable[[World], object], str]] = {
     "a complaint": (_laws.nothing_unlawful_was_told, lambda w: w.checker.violations.append("oh"), "oh"),
-    "a surprise": (_laws.nothing_unlawful_was_told, lambda w: w.unexpected.append("ah"), "ah"),
+    "a surprise": (_laws.nothing_unlawful_was_told, lambda w: w.background.unexpected.append("ah"), "ah"),
     "nobody's child": (
         _laws.one_connection_each,
         lambda w: (_well(w), _change(w.servers["a"], live=2)),
@@ -887,7 +887,7 @@ BROKEN: dict[str, tuple[_laws.Law, Callable[[World], object], str]] = {
     ),
     "an old one serves": (
         _laws.nobody_serves_on_the_wrong_process,
-        lambda w: (_well(w), w.redefined_at.update(a=w.now + 1.0)),
+        lambda w: (_well(w), w.truth.redefined_at.update(a=w.now + 1.0)),
         "runs on its old definition",
     ),
     "silent": (
@@ -1087,7 +1087,7 @@ LEFT: dict[str, tuple[Callable[[World], object], str]] = {
         "calls \\[99\\] were accepted and never ended",
     ),
     "an event": (lambda w: w.checker.calls.ended.update({99: 1}), "the events and the report disagree"),
-    "an asker": (lambda w: _change(w, waiting=1), "somebody still waits"),
+    "an asker": (lambda w: _change(w.background, waiting=1), "somebody still waits"),
     "a server": (lambda w: _change(w.servers["b"], live=1), "b is still alive"),
     "a permit": (
         lambda w: w.root.admission.starts._at[Place.STARTING].setdefault("x"),

@@ -40,7 +40,7 @@ def make() -> Iterator[MakeWorld]:
 def test_who_comes_late_to_the_queue_for_a_slot_has_his_whole_time(make: MakeWorld) -> None:
     """He was refused with those who had waited before him: the bound counted from the first of them."""
     world = make({"busy": {}, "late": {}}, maxConnections=1)
-    world.slow_down("busy", "call", 45.0)
+    world.faults.slow_down("busy", "call", 45.0)
     world.call("busy")
     world.call("late")
     world.advance(20.0)
@@ -58,12 +58,12 @@ def test_a_sessions_probe_does_not_go_through_its_servers_shut_gate(make: MakeWo
     world = make({"apart": {"isolation": "per_session"}}, failureThreshold=1, cooldownMs=5_000)
     world.open_session("ann")
     world.call("apart", session="ann")
-    world.lose("apart")
+    world.faults.lose("apart")
     world.advance(5.0)
-    world.slow_down("apart", "start", 3.0)
-    world.slow_down("apart", "stop", 1.0)
+    world.faults.slow_down("apart", "start", 3.0)
+    world.faults.slow_down("apart", "stop", 1.0)
     world.call("apart", session="ann")  # the probe
-    world.refuse("apart")
+    world.faults.refuse("apart")
     world.ask("restart", "apart")  # ends the probe's attempt; what it starts is refused at once
     world.advance(3.0)
     starts = world.servers["apart"].starts
@@ -80,8 +80,8 @@ def test_a_gate_that_shuts_while_a_session_waits_for_its_start_keeps_it_from_sta
     )
     for name in ("ann", "bob"):
         world.open_session(name)
-    world.slow_down("apart", "start", 1.0)
-    world.refuse("apart", "refuse_greeting")
+    world.faults.slow_down("apart", "start", 1.0)
+    world.faults.refuse("apart", "refuse_greeting")
     world.call("apart", session="ann")
     world.call("apart", session="bob")
     world.advance(2.0)
@@ -97,9 +97,9 @@ def test_a_connect_by_name_that_waited_for_a_slot_meets_the_gate_as_it_is_then(m
         world.open_session(name)
         world.call("apart", session=name)
     world.ask("connect", "apart")
-    world.refuse("apart")
+    world.faults.refuse("apart")
     starts = world.servers["apart"].starts
-    world.lose("apart")
+    world.faults.lose("apart")
     assert world.servers["apart"].starts == starts + 1
 
 
@@ -107,8 +107,8 @@ def test_a_gate_that_shuts_while_a_visit_waits_for_its_start_keeps_it_from_start
     """Of those whose gate is the server's own nobody was asked again."""
     world = make({"apart": {"isolation": "per_session"}}, startPermits=1)
     world.open_session("ann")
-    world.slow_down("apart", "start", 1.0)
-    world.refuse("apart", "refuse_greeting")
+    world.faults.slow_down("apart", "start", 1.0)
+    world.faults.refuse("apart", "refuse_greeting")
     world.call("apart", session="ann")
     world.ask("find", "apart")  # looks what it has, in a visit
     world.advance(1.5)
@@ -121,7 +121,7 @@ def test_what_is_kept_alive_is_so_again_when_who_brought_it_back_has_left(make: 
     """He left while it waited for a start permit, and with him the only reason to start it."""
     world = make({"kept": {"lifecycle": "keep-alive"}, "slow": {}}, startPermits=1)
     world.ask("drain", "kept")
-    world.slow_down("slow", "start", 10.0)
+    world.faults.slow_down("slow", "start", 10.0)
     world.call("slow")
     world.ask("connect", "kept", patience=0.5)
     world.advance(20.0)
@@ -131,7 +131,7 @@ def test_what_is_kept_alive_is_so_again_when_who_brought_it_back_has_left(make: 
 def test_what_is_brought_back_while_it_drains_takes_calls_again(make: MakeWorld) -> None:
     """It was refused as draining, and then left down, although it was configured again."""
     world = make({"notes": {}, "other": {}})
-    world.slow_down("notes", "call", 3.0)
+    world.faults.slow_down("notes", "call", 3.0)
     world.call("notes")
     world.reload("remove", "notes")
     world.reload("restore", "notes")
@@ -145,7 +145,7 @@ def test_what_is_brought_back_while_it_drains_takes_calls_again(make: MakeWorld)
 def test_what_is_removed_is_not_brought_back_by_its_name_while_it_drains(make: MakeWorld) -> None:
     """It was: a server ran that no configuration named."""
     world = make({"notes": {}, "other": {}})
-    world.slow_down("notes", "stop", 0.5)
+    world.faults.slow_down("notes", "stop", 0.5)
     world.ask("connect", "notes")
     world.reload("remove", "notes")
     world.ask("connect", "notes")
@@ -156,7 +156,7 @@ def test_what_is_removed_is_not_brought_back_by_its_name_while_it_drains(make: M
 
 def test_a_reload_brings_back_what_was_drained_before_it_is_closed(make: MakeWorld) -> None:
     world = make({"notes": {}, "other": {}})
-    world.slow_down("notes", "call", 3.0)
+    world.faults.slow_down("notes", "call", 3.0)
     world.call("notes")
     world.ask("drain", "notes")
     world.reload("definition", "notes")
@@ -183,8 +183,8 @@ def test_the_same_seed_is_the_same_run_jitter_included() -> None:
     def starts() -> list[float]:
         world = World({"kept": {"lifecycle": "keep-alive"}}, {"failureThreshold": 50})
         try:
-            world.refuse("kept")
-            world.lose("kept")
+            world.faults.refuse("kept")
+            world.faults.lose("kept")
             world.advance(30.0)
         finally:
             world.run.close()
@@ -204,17 +204,17 @@ def test_a_session_at_its_servers_half_open_gate_hears_of_the_probes_end(make: M
     world = make({"apart": {"isolation": "per_session"}}, failureThreshold=1, cooldownMs=5_000)
     world.open_session("ann")
     world.call("apart", session="ann")
-    world.refuse("apart")
+    world.faults.refuse("apart")
     world.ask("find", "apart")  # its visit trips the server's own gate
-    world.heal("apart")
+    world.faults.heal("apart")
     world.advance(5.0)
-    world.slow_down("apart", "call", 60.0)
+    world.faults.slow_down("apart", "call", 60.0)
     world.call("apart", "safe", session="ann")
     (anns,) = world.servers["apart"].connections
-    world.slow_down("apart", "start", 3.0)
+    world.faults.slow_down("apart", "start", 3.0)
     world.ask("find", "apart")  # the probe
-    world.hurt("lost", "apart")
-    world.later(0.0, lambda: anns.lose(LostReason("session expired", loss=Reason.EXPIRED)))
-    world.heal("apart")
+    world.truth.hurt("lost", "apart")
+    world.background.later(0.0, lambda: anns.lose(LostReason("session expired", loss=Reason.EXPIRED)))
+    world.faults.heal("apart")
     world.advance(10.0)
     assert world.calls[1].outcomes == ['{"n": 1, "who": "ann"}']
