@@ -42,6 +42,8 @@ from ..protocol.jsonrpc import (
     excerpt,
     fault,
 )
+from ..protocol.large_message import reading_line, repairing_utf8
+from ..protocol.slices import Slices
 from ._backend import Backend
 from ._notes import Notes
 from ._peer import SENT, Exchange, PeerHooks
@@ -150,6 +152,20 @@ class ExchangeTable:
         else:
             for message in messages:
                 self.take(message)
+
+    def taking_line(self, line: bytes | bytearray) -> Slices[None]:
+        """`take_line` for a large line, in slices."""
+        text = yield from repairing_utf8(line)
+        if text is not line:
+            self.notes.add(f"bad UTF-8 on {self.channel}", lambda: excerpt(line))
+        try:
+            messages = yield from reading_line(text, self.protocol_version)
+        except WireFault as problem:
+            self._take_junk(text, str(problem))
+            return
+        for message in messages:
+            yield
+            self.take(message)
 
     def take(self, message: ServerMessage) -> None:
         if self._silent:

@@ -73,6 +73,7 @@ class LineWriter:
         self._wake = backend.waiter()
         self._relief: Waiter | None = None
         self._empty: Waiter | None = None
+        self._full: anyio.CancelScope | None = None  # while `run` waits for a full pipe
         self.gathering = (
             False  # a line was written since the other side was heard; whoever hears it resets this
         )
@@ -134,8 +135,10 @@ class LineWriter:
         return False
 
     def wake(self) -> None:
-        """Have `run` make a pass, even if nothing waits."""
+        """Have `run` make a pass, even if nothing waits, or if the other side reads nothing."""
         self._wake.set()
+        if self._full is not None:
+            self._full.cancel()
 
     def flush(self) -> None:
         """Write what waits, as long as each write is taken whole."""
@@ -150,8 +153,8 @@ class LineWriter:
             self._end()
 
     async def run(self, first: Callable[[], object] = _nothing) -> None:
-        """Write what waits, as fast as the other side reads. `first()` is called at each pass, before anything is
-        written. Runs until cancelled or over."""
+        """Write what waits, as fast as the other side reads. `first()` is called at each pass: before anything is
+        written, and whenever the pipe has room again or `wake` was called. Runs until cancelled or over."""
         while not self.is_over:
             await self._wake.wait()
             self._wake = self._backend.waiter()
@@ -159,13 +162,17 @@ class LineWriter:
             first()
             self.flush()
             while self._queue:
-                try:
-                    await anyio.wait_writable(self._fd)
-                except anyio.ClosedResourceError:
-                    return  # closed under us, by its owner
-                except PermissionError:
-                    pass  # a file: it takes what it can at once, or raises
-                self._write_some()
+                with anyio.CancelScope() as self._full:
+                    try:
+                        await anyio.wait_writable(self._fd)
+                    except anyio.ClosedResourceError:
+                        return  # closed under us, by its owner
+                    except PermissionError:
+                        pass  # a file: it takes what it can at once, or raises
+                self._full = None
+                first()
+                if self._queue:
+                    self._write_some()
 
     async def relieved(self) -> None:
         """Wait until no longer congested (or over)."""
@@ -221,7 +228,7 @@ class LineWriter:
         self.is_over = True
         self._queue.clear()
         self.waiting = 0
-        self._wake.set()
+        self.wake()
         self._tell()
 
     def _tell(self) -> None:

@@ -5,23 +5,26 @@ from __future__ import annotations
 import gc
 import json
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import anyio
 import msgspec
 import pytest
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tests.support import run
 
 from greenroom.actors import in_turns
 from greenroom.gateway._mcp_tool._outcome import making_outcome, outcome_of
-from greenroom.protocol import content, json_text
+from greenroom.protocol import content, json_text, large_message
 from greenroom.protocol import large_json as large
 from greenroom.protocol.bounds import MESSAGE_PARTS, MESSAGE_VALUES
-from greenroom.protocol.jsonrpc import WireFault, decode_result
-from greenroom.protocol.lenient import decode
+from greenroom.protocol.halves import repair_utf8
+from greenroom.protocol.jsonrpc import RpcFault, WireFault, decode_line, decode_result, read_client_line
+from greenroom.protocol.large_message import reading_client_line, reading_line, repairing_utf8
+from greenroom.protocol.lenient import decode, decode_parts
 from greenroom.protocol.slices import Slices, finish
 
 _any = msgspec.json.Decoder()
@@ -39,6 +42,7 @@ def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(large, "_STEP", 48)
     monkeypatch.setattr(large, "_TOKENS", 9)
     monkeypatch.setattr(large, "_PIECE", 16)
+    monkeypatch.setattr(large_message, "_PIECE", 3)
     monkeypatch.setattr(json_text, "_PIECE", 7)
     monkeypatch.setattr(content, "_PIECE", 5)
     monkeypatch.setattr(content, "_BLOCKS", 2)
@@ -136,6 +140,119 @@ def test_what_is_nested_too_deeply_is_refused_and_says_so() -> None:
         finish(large.decoding(b"[" * 5000 + b"]" * 5000))
     with pytest.raises(WireFault, match="not an object but an array"):
         finish(large.decoding_result(b"[]"))
+
+
+NAMES = frozenset(("id", "method", "params", "result", "error"))
+PARTS = st.dictionaries(st.sampled_from(sorted(NAMES)) | TEXT, VALUES, max_size=6)
+
+
+@settings(max_examples=40)
+@given(PARTS, st.booleans())
+def test_an_outline_has_the_members_as_they_came(value: Any, plain: bool) -> None:
+    data = said(value, plain=plain, indent=None)
+
+    parts = {name: bytes(part) for name, part in decode_parts(data).items() if name in NAMES}
+    assert finish(large.outlining(data, NAMES)) == parts
+    assert finish(large.outlining(bytearray(data), NAMES)) == parts
+
+
+@settings(max_examples=40)
+@given(PARTS)
+def test_an_outline_may_leave_out_what_only_spaces(value: Any) -> None:
+    data = said(value, plain=True, indent=1)
+
+    outline = finish(large.outlining(data, NAMES))
+    assert {name: decode(_any, part) for name, part in outline.items()} == {
+        name: decode(_any, part) for name, part in decode_parts(data).items() if name in NAMES
+    }
+
+
+@settings(max_examples=40)
+@given(PARTS, CHANGES)
+def test_an_outline_is_refused_where_the_decoder_refuses_the_whole(
+    value: Any, changes: list[tuple[int, int, int]]
+) -> None:
+    data = bytearray(json.dumps({**value, "params": [value, value]}).encode())
+    for place, taken, put in changes:
+        at = place % len(data)
+        data[at : at + taken] = bytes([put])
+    try:
+        parts = decode_parts(data)
+    except (msgspec.MsgspecError, UnicodeError):
+        with pytest.raises(WireFault):
+            finish(large.outlining(data, NAMES))
+    else:
+        outline = finish(large.outlining(data, NAMES))
+        assert outline == {name: bytes(part) for name, part in parts.items() if name in NAMES}
+
+
+IDS = st.integers(0, 99) | TEXT | st.none() | st.lists(st.integers(), max_size=1)
+MESSAGES = st.fixed_dictionaries(
+    {},
+    optional={
+        "jsonrpc": st.just("2.0"),
+        "id": IDS,
+        "method": TEXT | st.none(),
+        "params": VALUES,
+        "result": VALUES,
+        "error": VALUES,
+        "more": VALUES,
+    },
+)
+
+
+def fields(message: Any) -> dict[str, Any]:
+    values = {name: getattr(message, name) for name in NAMES}
+    return {name: bytes(value) if isinstance(value, msgspec.Raw) else value for name, value in values.items()}
+
+
+@settings(max_examples=40)
+@given(MESSAGES, st.booleans())
+def test_a_message_read_in_slices_is_the_message_read_in_one_go(value: Any, plain: bool) -> None:
+    data = said(value, plain=plain, indent=None)
+
+    try:
+        one = [fields(message) for message in decode_line(data)]
+    except WireFault:
+        with pytest.raises(WireFault):
+            finish(reading_line(data, None))
+    else:
+        assert [fields(message) for message in finish(reading_line(data, None))] == one
+
+
+@settings(max_examples=40)
+@given(MESSAGES | VALUES, st.booleans())
+def test_a_clients_message_read_in_slices_is_the_message_read_in_one_go(value: Any, plain: bool) -> None:
+    data = said(value, plain=plain, indent=None)
+
+    assert outcome(lambda: finish(reading_client_line(data))) == outcome(lambda: read_client_line(data))
+
+
+def outcome(read: Callable[[], Any]) -> dict[str, Any]:
+    try:
+        return fields(read())
+    except RpcFault as fault:
+        return {"code": fault.code}
+
+
+@pytest.mark.parametrize("name", ["id", "method"])
+def test_a_message_whose_id_or_method_is_a_book_is_refused(name: str) -> None:
+    data = b'{"%b":"%b"}' % (name.encode(), b"x" * 70_000)
+
+    with pytest.raises(WireFault, match=f"its {name} is longer than 65,536 bytes"):
+        finish(reading_line(data, None))
+    with pytest.raises(RpcFault) as found:
+        finish(reading_client_line(data))
+    assert found.value.code == -32600
+
+
+@given(st.lists(st.sampled_from([b"a", "é".encode(), "\U0001f600".encode(), b"\xff", b"\xc3", b"\xf0\x9f"])))
+def test_text_is_repaired_in_slices_as_in_one_go(pieces: list[bytes]) -> None:
+    data = b"".join(pieces)
+
+    repaired = finish(repairing_utf8(data))
+    assert repaired == repair_utf8(data)
+    assert (repaired is data) == (repair_utf8(data) is data)
 
 
 @given(VALUES)

@@ -17,17 +17,18 @@ from tests.support import run
 from tests.support.stdio import Call, Recorder
 
 from greenroom.actors import _call
-from greenroom.actors._backend import current_backend
+from greenroom.actors._backend import AGAIN, current_backend
 from greenroom.actors._line_writer import LineWriter, WriteRules
 from greenroom.actors._notes import Notes
 from greenroom.actors._stdio import LinePeer, _flood
 from greenroom.actors._stdio._flood import FloodGuard
-from greenroom.actors._stdio._lines import LARGE_LINE, LineSplitter
+from greenroom.actors._stdio._lines import LineSplitter
 from greenroom.actors._stdio._stderr import StderrRing
 from greenroom.protocol.bounds import JUNK_LINES, UNASKED_LINES
 from greenroom.protocol.errors import Reach
 from greenroom.protocol.halves import repair_utf8
 from greenroom.protocol.jsonrpc import decode_line, decode_result
+from greenroom.protocol.large_message import LARGE_MESSAGE
 
 
 def _chunks(data: bytes, cuts: list[int]) -> list[bytes]:
@@ -58,17 +59,17 @@ def test_an_endless_line_is_told_of_at_once_and_not_kept() -> None:
 
 
 def test_a_fat_line_is_its_receivers_own_and_not_copied() -> None:
-    splitter = LineSplitter(4 * LARGE_LINE, _never)
-    assert splitter.feed(b"a" * LARGE_LINE) == []
+    splitter = LineSplitter(4 * LARGE_MESSAGE, _never)
+    assert splitter.feed(b"a" * LARGE_MESSAGE) == []
     fat, thin = splitter.feed(b"b\nthin\nres")
-    assert (type(fat), fat, thin) == (bytearray, b"a" * LARGE_LINE + b"b", b"thin")
+    assert (type(fat), fat, thin) == (bytearray, b"a" * LARGE_MESSAGE + b"b", b"thin")
     (rest,) = splitter.feed(b"t\n")
-    assert (type(rest), rest, len(fat)) == (bytes, b"rest", LARGE_LINE + 1)
+    assert (type(rest), rest, len(fat)) == (bytes, b"rest", LARGE_MESSAGE + 1)
 
 
-@pytest.mark.parametrize("size", [10, 2 * LARGE_LINE])
+@pytest.mark.parametrize("size", [10, 2 * LARGE_MESSAGE])
 def test_bad_utf8_in_an_answer_is_repaired_however_fat_it_is(size: int) -> None:
-    splitter = LineSplitter(4 * LARGE_LINE, _never)
+    splitter = LineSplitter(4 * LARGE_MESSAGE, _never)
     splitter.feed(b'{"id":1,"result":{"text":"\xff%b' % (b"x" * size))
     (line,) = splitter.feed(b'"}}\n')
     (message,) = decode_line(repair_utf8(line))
@@ -79,7 +80,7 @@ def test_whoever_was_answered_meanwhile_comes_before_the_caller_of_a_fat_result(
     async def main() -> None:
         order, meanwhile = list[str](), anyio.Event()
         call = _call.Call("tools/call", {})
-        call.finish(_call.Tally(), result=b"x" * LARGE_LINE)
+        call.finish(_call.Tally(), result=b"x" * LARGE_MESSAGE)
 
         async def caller() -> None:
             meanwhile.set()  # as an answer that came in while the fat one was read
@@ -471,6 +472,91 @@ def test_a_silent_peer_hears_nothing_more_of_a_batch_it_is_reading(backend: str)
             line.peer.notify("notifications/late")
             line.peer.reply(7, {})
             assert line.said == []
+
+    run(backend, main)
+
+
+LARGE_RESULT = b'{"jsonrpc":"2.0","id":%d,"result":{"text":"%b"}}'
+
+
+def test_a_large_line_is_read_in_slices_before_the_lines_behind_it(backend: str) -> None:
+    async def main() -> None:
+        with Line(max_line=4 * LARGE_MESSAGE) as line:
+            large, small = Call("tools/call"), Call("tools/call")
+            line.peer.request(large)
+            line.peer.request(small)
+            line.peer._writer.flush()
+            answer, turns = LARGE_RESULT % (1, b"\xff" + b"x" * 2 * LARGE_MESSAGE), 0
+            for start in range(0, len(answer), 50_000):
+                os.write(line._tell, answer[start : start + 50_000])
+                assert line.peer.read() is True
+            os.write(line._tell, b"\n%b\n" % (RESULT % 2))
+            while line.peer.read() is AGAIN:
+                turns += 1
+                assert not small.ends
+            assert turns > 20
+            ((result, error),) = large.ends
+            assert (error, len(small.ends)) == (None, 1)
+            assert result == b'{"text":"\xef\xbf\xbd%b"}' % (b"x" * 2 * LARGE_MESSAGE)
+            assert len(line.hooks.notes) == 1
+
+    run(backend, main)
+
+
+@pytest.mark.parametrize("cut", [0, 1])
+def test_a_large_line_that_is_no_message_or_comes_too_late_is_nobodys(backend: str, cut: int) -> None:
+    async def main() -> None:
+        with Line(max_line=4 * LARGE_MESSAGE) as line:
+            call = Call("tools/call")
+            line.peer.request(call)
+            answer = LARGE_RESULT % (1, b"x" * LARGE_MESSAGE)
+            answer = answer[: len(answer) - cut]
+            for start in range(0, len(answer), 50_000):
+                os.write(line._tell, answer[start : start + 50_000])
+                line.peer.read()
+            os.write(line._tell, b"\n")
+            assert line.peer.read() is AGAIN
+            if cut:
+                while line.peer.read() is AGAIN:
+                    pass
+                ((result, error),) = call.ends
+                assert result is None
+                assert error is not None
+                assert "ends too early" in error.message
+            else:
+                line.peer.silence()
+                assert line.peer.read() is True
+                assert call.ends == []
+
+    run(backend, main)
+
+
+def test_what_is_refused_ends_although_the_other_side_never_reads(backend: str) -> None:
+    async def main() -> None:
+        with Line(max_line=100_000) as line:
+            taken, refused = (Call("x", {"ballast": "b" * 90_000}) for _ in range(2))
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(line.peer.write_forever)
+                line.peer.request(taken)
+                await anyio.wait_all_tasks_blocked()
+                line.peer.request(refused)
+                with anyio.fail_after(5):
+                    while not refused.ends:
+                        await anyio.lowlevel.checkpoint()
+                assert taken.ends == []
+                tasks.cancel_scope.cancel()
+
+    run(backend, main)
+
+
+def test_a_writer_that_waits_for_a_full_pipe_ends_when_it_is_over(backend: str) -> None:
+    async def main() -> None:
+        with Line(max_line=1 << 20) as line, anyio.fail_after(5):
+            async with anyio.create_task_group() as tasks:
+                line.peer.request(Call("x", {"ballast": "b" * 900_000}))
+                tasks.start_soon(line.peer.write_forever)
+                await anyio.wait_all_tasks_blocked()
+                line.peer.silence()
 
     run(backend, main)
 

@@ -9,9 +9,9 @@ Callers that come together share a write (`LineWriter`): a single caller never w
 system calls, not sixty-four.
 
 Floods from the other side must not delay others. However many lines a read brings, a hundred are taken in a turn and
-the rest in the next turns, before anything more is read. Lines that nobody asked for also have a budget. A peer that
-sends only junk for too long is treated as if it had closed its stdout (`FloodGuard`). What is queued for a peer that
-does not read is bounded in number and bytes.
+the rest in the next turns, before anything more is read. A line of a megabyte or more is read in slices, one in each
+turn. Lines that nobody asked for also have a budget. A peer that sends only junk for too long is treated as if it had
+closed its stdout (`FloodGuard`). What is queued for a peer that does not read is bounded in number and bytes.
 """
 
 from __future__ import annotations
@@ -89,9 +89,9 @@ class LinePeer(ExchangeTable):
         super().__init__(backend, hooks, notes, OutgoingLines(writer, notes))
         self._read_fd = read_fd
         self._on_over = on_over
-        self._lines = LineSplitter(max_line, self._take_overlong)
         self._refused: list[Exchange] = []
         self._rest = LinesLeft()
+        self._lines = LineSplitter(max_line, self._take_overlong, self._rest.put)
         self._flood = FloodGuard(max_line, self.last_heard)
         self._began = self.last_heard
 
@@ -144,15 +144,14 @@ class LinePeer(ExchangeTable):
             guard.junk = guard.unheard = 0  # only answers, as nearly always: nothing to count against it
             return True
         guard.unheard += len(chunk)
-        return self._judge(len(lines), self.junk - junk, self.unasked - unasked)
+        more = self._judge(len(lines), self.junk - junk, self.unasked - unasked)
+        return AGAIN if more is True and self._rest else more
 
     def _take_rest(self) -> More:
-        """Take the lines of one turn."""
-        lines = self._rest.turn()
+        """Take the lines of one turn, or one slice of a large line."""
         junk, unasked = self.junk, self.unasked
-        for line in lines:
-            self.take_line(line)
-        more = self._judge(len(lines), self.junk - junk, self.unasked - unasked)
+        taken = self._rest.take(self.take_line, self.taking_line)
+        more = self._judge(taken, self.junk - junk, self.unasked - unasked)
         return AGAIN if more is True and self._rest else more
 
     def _judge(self, lines: int, junk: int, unasked: int) -> More:

@@ -12,23 +12,31 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final, cast
 
+from ...protocol.large_message import LARGE_MESSAGE
+from ...protocol.slices import Slices
 from .._values import Values
 
 HEAD = 256  # bytes of an over-long line that are kept
-LARGE_LINE = 1 << 20  # bytes; a line of this size or more is not copied
 LINES_A_TURN: Final = 100
 
 
 class LineSplitter:
     """Feed it chunks; it returns the complete lines, without their newline, and reports lines over a bound.
 
+    A chunk that ends a large line goes to `on_large` instead, if there is one: that line and the lines behind it.
     `on_overlong(head, bound)` is called as soon as a bound is crossed, not when the line ends: it may never end.
     `bound` says in words which one: a number of bytes, or of values (`_values`).
     """
 
-    __slots__ = ("_dropping", "_held", "_limit", "_on_overlong", "_values")
+    __slots__ = ("_dropping", "_held", "_limit", "_on_large", "_on_overlong", "_values")
 
-    def __init__(self, limit: int, on_overlong: Callable[[bytes, str], None]) -> None:
+    def __init__(
+        self,
+        limit: int,
+        on_overlong: Callable[[bytes, str], None],
+        on_large: Callable[[list[bytes | bytearray]], None] | None = None,
+    ) -> None:
+        self._on_large = on_large
         self._values: Values | None = None  # the values counted in a line that comes in many pieces
         self._limit = limit
         self._on_overlong = on_overlong
@@ -41,6 +49,9 @@ class LineSplitter:
         rest = lines.pop()
         if lines and (self._held or self._dropping):
             lines[0:1] = self._finish(lines[0])
+            if self._on_large is not None and lines and type(lines[0]) is bytearray:
+                self._on_large(lines)
+                lines = []
         if rest:
             self._hold(rest)
         if len(chunk) > self._limit:  # only then can a line that came in one piece be too long
@@ -68,7 +79,7 @@ class LineSplitter:
             self._dropping = False
             return []
         line, self._held, self._values = self._held, bytearray(), None
-        return [line if len(line) >= LARGE_LINE else bytes(line)]
+        return [line if len(line) >= LARGE_MESSAGE else bytes(line)]
 
     def _drop(self, bound: str) -> None:
         head, self._held, self._values = bytes(self._held[:HEAD]), bytearray(), None
@@ -84,7 +95,10 @@ class LineSplitter:
 
 class LinesLeft(list["bytes | bytearray"]):
     """Lines that were read and not yet taken, the last one first. However many lines a read brings, a hundred are taken
-    in a turn, and others get their turn in between. Nothing more is read before all are taken."""
+    in a turn, or one slice of a large line, and others get their turn in between. Nothing more is read before all are
+    taken."""
+
+    _large: Slices[None] | None = None  # the next line, while it is read in slices
 
     def put(self, lines: list[bytes | bytearray]) -> None:
         """Fill it with `lines`; it must be empty."""
@@ -95,3 +109,28 @@ class LinesLeft(list["bytes | bytearray"]):
         lines = self[: -LINES_A_TURN - 1 : -1]
         del self[-LINES_A_TURN:]
         return lines
+
+    def take(
+        self,
+        take: Callable[[bytes | bytearray], object],
+        taking: Callable[[bytearray], Slices[None]],
+    ) -> int:
+        """Take one turn's share of them. Returns how many lines were taken whole."""
+        first = self[-1]
+        if type(first) is not bytearray:
+            lines = self.turn()
+            for line in lines:
+                take(line)
+            return len(lines)
+        self._large = self._large or taking(first)
+        try:
+            next(self._large)
+        except StopIteration:
+            self._large = None
+            del self[-1:]  # whoever took it may have cleared all
+            return 1
+        return 0
+
+    def clear(self) -> None:
+        super().clear()
+        self._large = None

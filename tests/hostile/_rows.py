@@ -48,10 +48,10 @@ ANSWERS: Final = (
     Row("many_objects", {"attack": content(',"structuredContent":{"x":[{}', times(90_000, ',{"a":"b"}'), "]}")}, memory=256 * MIB, quick=True),
     Row("many_blocks", {"attack": answer('{"content":[{"type":"text","text":"x"}', times(45_000, ',{"type":"text","text":"a line"}'), "]}")}, memory=256 * MIB),
     Row("many_odd_blocks", {"attack": answer('{"content":[{"type":"x"}', times(30_000, ',{"type":"y","z":[1,2]}'), "]}")}, memory=256 * MIB),
-    Row("long_content", {"attack": answer('{"content":[{"type":"text","text":"', times(MIB // 16, "a line, \\u00e9\\n"), '"}]}')}, memory=256 * MIB),
-    Row("long_structure", {"attack": content(',"structuredContent":{"x":"', times(MIB // 8, "a line, é\\n"), '"}')}, memory=256 * MIB),
-    # Longer ones take longer than that in passes over their bytes that do not pause (SECURITY.md, Bounds).
-    Row("spaces", {"attack": content(times(2 * MIB, " "))}),
+    Row("long_content", {"attack": answer('{"content":[{"type":"text","text":"', times(MIB // 8, "a line, \\u00e9\\n"), '"}]}')}, memory=256 * MIB),
+    Row("long_structure", {"attack": content(',"structuredContent":{"x":"', times(MIB // 4, "a line, é\\n"), '"}')}, memory=256 * MIB),
+    # Longer ones take longer than that to be copied once (SECURITY.md, Bounds).
+    Row("spaces", {"attack": content(times(4 * MIB, " "))}),
     Row("fat_text", {"attack": content(',"x":"', times(4 * MIB, "x"), '"')}, memory=128 * MIB),
     Row("short_strings", {"attack": content(',"x":["a\\n"', times(8_000_000, ',"\\n"'), "]")}, quick=True),
     Row("keys_without_end", {"attack": content(times(1_500_000, ',"k":1'))}),

@@ -1,0 +1,111 @@
+"""Large messages, read in slices (`protocol/large_json`): for others, reading one line of megabytes is no single step.
+
+What comes out is what `jsonrpc.decode_line` and `jsonrpc.read_client_line` make of the same line. Only what tells one
+message from another is decoded, its id and its method; a payload is a `bytes` where a small message has a `Raw`, so
+that asking for its bytes does not copy it once more.
+"""
+
+from __future__ import annotations
+
+import codecs
+from collections.abc import Iterator
+from typing import Any, Final, TypeVar
+
+from .halves import mend_escapes
+from .jsonrpc import (
+    INVALID_REQUEST,
+    PARSE_ERROR,
+    ClientMessage,
+    Envelope,
+    RpcFault,
+    ServerMessage,
+    WireFault,
+    decode_line,
+    read_client_line,
+)
+from .large_json import outlining
+from .slices import Slices
+
+LARGE_MESSAGE: Final = 1 << 20  # bytes of a message from which on it is read in slices
+
+_PIECE: Final = 1 << 18  # bytes
+_LONGEST: Final = 1 << 16  # bytes of an id, and of a method
+_PAYLOADS: Final = ("params", "result", "error")
+_NAMES: Final = frozenset(("id", "method", *_PAYLOADS))
+
+M = TypeVar("M", bound=Envelope)
+
+
+def reading_line(line: bytes | bytearray, version: str | None) -> Slices[list[ServerMessage]]:
+    """`decode_line`, in slices. A batch is still read in one go. Raises `WireFault`."""
+    if line.lstrip()[:1] != b"{":
+        return decode_line(line, version)
+    parts = yield from outlining(line, _NAMES)
+    (message,) = decode_line(_head_of(parts))
+    return [_with_payloads(message, parts)]
+
+
+def reading_client_line(line: bytes) -> Slices[ClientMessage]:
+    """`read_client_line`, in slices. Raises `RpcFault`."""
+    text = yield from repairing_utf8(line)
+    if text.lstrip()[:1] != b"{":
+        raise RpcFault(INVALID_REQUEST, "Not a JSON-RPC message: send one JSON-RPC object per line.")
+    try:
+        parts = yield from outlining(text, _NAMES)
+    except WireFault as problem:
+        raise RpcFault(PARSE_ERROR, f"Parse error: {problem}") from None
+    try:
+        message = read_client_line(_head_of(parts))
+    except WireFault as problem:
+        raise RpcFault(INVALID_REQUEST, f"Invalid request: {problem}.") from None
+    for name in parts.keys() & _PAYLOADS:  # servers are sent what every server can read
+        parts[name] = mend_escapes(parts[name]) or parts[name]
+        yield
+    return _with_payloads(message, parts)
+
+
+def _head_of(parts: dict[str, bytes]) -> bytes:
+    """A small message, with the id and the method of the one that has these parts."""
+    head = {name: parts[name] for name in ("id", "method") if name in parts}
+    for name, value in head.items():
+        if len(value) > _LONGEST:
+            raise WireFault(f"its {name} is longer than {_LONGEST:,} bytes")
+    return b"{%b}" % b",".join(b'"%b":%b' % (name.encode(), value) for name, value in head.items())
+
+
+def _with_payloads(message: M, parts: dict[str, bytes]) -> M:
+    for name in parts.keys() & _PAYLOADS:
+        setattr(message, name, parts[name])
+    return message
+
+
+def repairing_utf8(data: bytes | bytearray) -> Slices[bytes | bytearray]:
+    """`halves.repair_utf8`, in slices."""
+    strict, is_pending = codecs.getincrementaldecoder("utf-8")(), False
+    try:
+        for piece in _pieces(data):
+            if is_pending or not piece.isascii():
+                is_pending = _is_pending(strict, piece)
+            yield
+        strict.decode(b"", final=True)
+    except UnicodeDecodeError:
+        pass
+    else:
+        return data
+    lenient, mended = codecs.getincrementaldecoder("utf-8")("replace"), bytearray()
+    for piece in _pieces(data):
+        mended += lenient.decode(piece).encode()
+        yield
+    mended += lenient.decode(b"", final=True).encode()
+    return mended
+
+
+def _is_pending(decoder: codecs.IncrementalDecoder, piece: bytes | bytearray) -> bool:
+    """Whether a character has begun in this piece, or before it, and not ended."""
+    decoder.decode(piece)
+    held: Any = decoder.getstate()[0]
+    return bool(held)
+
+
+def _pieces(data: bytes | bytearray) -> Iterator[bytes | bytearray]:
+    return (data[start : start + _PIECE] for start in range(0, len(data), _PIECE))
