@@ -6,14 +6,15 @@ the time. So this file, and no other, talks to the two loops directly. Both back
 `tests/test_backend.py` runs one body on both.
 
 A `Waiter` is a one-shot flag for one waiting task: `set` may be called before, during or after `wait`, any number of
-times. Cancelling the wait leaves the flag usable; nothing is lost: the *value* lives in whoever owns the waiter.
+times. Cancelling the wait leaves the flag usable, and nothing is lost, because the owner of the waiter holds the
+*value*.
 
-`read_forever` calls `on_readable` each time the descriptor has something to read, until that returns False. When it
-returns `AGAIN` it has more to do than one turn allows and is called in the next, whatever there is to read; when it
-returns `PAUSE`, in a hundredth of a second and not before. On trio it is a loop around `wait_readable`; on asyncio it
-is a loop callback, so that an answer is handled without waking a task for it, or the step of a `StepLoop`, which calls
-it sooner still. Rejected: anyio's byte streams (an intermediate buffer and two task switches a read) and one task per
-call.
+`read_forever` calls `on_readable` each time the descriptor has something to read, until it returns False. `AGAIN` means
+that there is more to do than one turn allows: it is called again in the next turn, whatever there is to read. `PAUSE`
+means that it is called again after a hundredth of a second and not before. On trio this is a loop around
+`wait_readable`. On asyncio it is a loop callback, so an answer is handled without waking a task for it; in a `StepLoop`
+it is a step, which is called sooner still. Rejected: anyio's byte streams (an intermediate buffer and two task switches
+a read) and one task per call.
 """
 
 from __future__ import annotations

@@ -72,7 +72,7 @@ class Tally:
 class Call(Exchange):
     """One accepted (or refused) request. Read `result`, `error` and `cancelled` once `ended` is true."""
 
-    takes_inputs: bool = False  # a result that asks for more input is the caller's to deal with
+    takes_inputs: bool = False  # the caller itself handles a result that asks for more input
     asking: CancelScope | None = None  # set while input for it is being found
     rounds: int = 0
     pauses: int = 0

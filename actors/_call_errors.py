@@ -61,7 +61,9 @@ def timed_out(server: str, call: Call, queue_timeout: float) -> CallTimeout:
         text = f'Server "{server}" read nothing for {waited:g}s; {call.reach.words}.'
     elif call.deadline == call.total_deadline > call.sent_at + (call.timeout or 0.0):
         waited = call.total_deadline - call.sent_at
-        text = f'Server "{server}" was not done within {waited:g}s, for all its progress; {call.reach.words}.'
+        text = (
+            f'Server "{server}" did not finish within {waited:g}s, despite its progress; {call.reach.words}.'
+        )
     else:
         waited = call.timeout or 0.0
         text = f'Server "{server}" did not answer within {waited:g}s; {call.reach.words}.'

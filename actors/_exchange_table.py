@@ -53,7 +53,7 @@ _SHORT = 80  # characters of an id or a method in a note
 
 
 class Outgoing(Protocol):
-    """How what is no request of ours leaves, and how a request is stopped on its way."""
+    """How notifications and replies leave, and how a request is stopped on its way."""
 
     def notify(self, method: str, params: Mapping[str, Any] | None) -> None: ...
 

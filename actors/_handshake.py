@@ -299,7 +299,7 @@ def _newest(ours: tuple[str, ...], theirs: tuple[str, ...]) -> str | None:
 
 def _no_common_version(method: str, theirs: str) -> RpcFailure:
     known = ", ".join((*HANDSHAKE_VERSIONS, *MODERN_VERSIONS))
-    text = f"the server speaks protocol version {theirs}; we know {known}. Update the server, or us."
+    text = f"the server speaks protocol version {theirs}; Greenroom knows {known}. Update the server or Greenroom."
     return RpcFailure(method, text, error=fault(text))
 
 

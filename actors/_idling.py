@@ -72,7 +72,7 @@ class Idling:
             actor.stop(Ending(Cause.SCOPE_ENDED, reason=Reason.CALL_OVER), 0)
 
     def expire(self, now: float) -> None:
-        """Stop the actor if its idle time is over and it may go."""
+        """Stop the actor if its idle time is over and the supervisor allows it."""
         actor = self._actor
         if not actor.is_idle or now < self.until:
             return

@@ -1,4 +1,4 @@
-"""A server in our own process: an object of the SDK's, run in the room's loop over streams in memory.
+"""A server in our own process: a server object of the SDK, run in the room's loop over streams in memory.
 
 It is an actor like any other: it is greeted, listed, stopped when idle, drained and started again. An object is
 run again for the next incarnation; a factory is called again. An exception of its code outside a request ends the
@@ -72,7 +72,7 @@ class InProcessPeer(ExchangeTable):
         super().__init__(backend, hooks, Notes(hooks.on_note), self._handover)
 
     def request(self, exchange: Exchange) -> None:
-        """Raises `UsageError` when its params cannot be said in JSON; nothing was sent then."""
+        """Hand it over. Raises `UsageError` when its params cannot be written as JSON; nothing was sent then."""
         line = self._opened(exchange)
         if not self._silent and self._handover.hand_over(line):
             mark_sent(exchange)
@@ -114,7 +114,7 @@ class InProcessConnector:
             except Exception as error:
                 raise ConnectFailed(f"it could not be made: {in_words(error)}", server=name) from error
         if server is None:
-            text = "it is no MCP server of the SDK's or of FastMCP's, and no factory of one."
+            text = "it is not an MCP server of the SDK or FastMCP, nor a function that makes one. Pass one of these."
             raise ConnectFailed(text, server=name)
         return server
 

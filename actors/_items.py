@@ -6,8 +6,8 @@ itself. No objects are made of it first: its depth is known from its bytes, or f
 
 A small page is split by the decoder. A larger page is split here, because a decoder cannot pause. A piece that
 looks like the end of an item is given to the decoder as if the item ended there. JSON can be read in one way only,
-so if the decoder accepts the piece, the item does end there. Where that finds no end (in one enormous item, for
-example), brackets are counted. That is ten times slower, but can pause anywhere.
+so if the decoder accepts the piece, the item does end there. If no end is found in this way (in one enormous item,
+for example), brackets are counted. That is ten times slower, but can pause anywhere.
 """
 
 from __future__ import annotations

@@ -30,7 +30,7 @@ from ._backend import Backend, Waiter
 from ._peer import Exchange
 from ._request_table import mark_sent
 
-_MOST_PIECES: Final = 64  # in one write
+_MOST_PIECES: Final = 64  # lines in one write
 _BUSY: Final = 1 << 16
 CONGESTED: Final = 1 << 20
 
@@ -75,7 +75,7 @@ class LineWriter:
         self._empty: Waiter | None = None
         self._full: anyio.CancelScope | None = None  # while `run` waits for a full pipe
         self.gathering = (
-            False  # a line was written since the other side was heard; whoever hears it resets this
+            False  # a line was written since the other side was last heard; the reader resets this
         )
         self.waiting = 0  # bytes
         self.is_over = False  # the other end is closed, or ours: everything sent from now on is dropped
@@ -90,8 +90,8 @@ class LineWriter:
         return self.waiting > _BUSY
 
     def send(self, line: bytes, exchange: Exchange | None = None) -> bool:
-        """Write `line` now or in its turn: the request of `exchange`, or no request of ours. False: it is refused,
-        for the reason that `lacking` gives."""
+        """Write `line` now or in its turn: the request of `exchange`, or another message. False: it is refused, for
+        the reason that `lacking` gives."""
         if self.is_over:
             return True
         gathered = exchange is not None or self._gathers_all

@@ -162,7 +162,7 @@ class _List:
 
     def _usable(self, cursor: object) -> str | None:
         if cursor is not None and not isinstance(cursor, str):
-            self._say("its nextCursor is no string; what came until then is kept")
+            self._say("its nextCursor is not a string; what came until then is kept")
             return None
         if cursor and len(cursor) > bounds.NAME_CHARACTERS:
             self._say("its nextCursor is too long; what came until then is kept")

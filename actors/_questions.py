@@ -156,7 +156,9 @@ class Questions:
             self._incarnation.peer.reply(rpc_id, result, error)
         except UsageError as problem:  # a callback's answer is not valid JSON
             self._incarnation.actor.note_bug(problem)
-            self._incarnation.peer.reply(rpc_id, None, RpcError(INTERNAL_ERROR, "Internal error: no JSON."))
+            self._incarnation.peer.reply(
+                rpc_id, None, RpcError(INTERNAL_ERROR, "Internal error: the answer is not JSON.")
+            )
 
     def _request(self, method: str, params: Mapping[str, Any]) -> ServerRequest:
         meta: object = params.get("_meta")

@@ -128,7 +128,7 @@ class Subscription:
             self.callback(event)
         except Exception as error:
             self.close()
-            words = f"a reader of events raised {in_words(error)} and is told no more"
+            words = f"a reader of events raised {in_words(error)} and gets no more events"
             self._stream.emit(Note, code=NoteCode.READER, words=words)
 
     def wake(self) -> None:

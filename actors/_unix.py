@@ -24,7 +24,7 @@ from ._peer import LostReason, PeerHooks
 from ._pumps import pump_group
 from ._stdio import LinePeer
 
-_LOOK_AGAIN = 0.02  # while the server's queue of connections is full
+_LOOK_AGAIN = 0.02  # seconds, while the server's queue of connections is full
 
 
 class SocketPeer(LinePeer):
@@ -63,7 +63,7 @@ class UnixConnector:
             except BlockingIOError:
                 await anyio.sleep(_LOOK_AGAIN)
             except OSError as error:
-                text = f'nobody can be reached at "{path}" ({error.strerror or error}). '
+                text = f'no server answers at "{path}" ({error.strerror or error}). '
                 raise ConnectFailed(f'{text}Start it, or correct "socket".', server=name) from None
             else:
                 self._check_whose(line, path)

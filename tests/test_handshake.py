@@ -95,7 +95,7 @@ def test_every_handshake_version_is_taken(backend: str, version: str) -> None:
 def test_an_unknown_version_is_a_clear_error(backend: str) -> None:
     async def body() -> None:
         async with linked(definition_of("faulty.py", "--version", "2099-01-01")) as link:
-            with pytest.raises(RpcFailure, match=r"'2099-01-01'; we know 2024-11-05, .*2026-07-28"):
+            with pytest.raises(RpcFailure, match=r"'2099-01-01'; Greenroom knows 2024-11-05, .*2026-07-28"):
                 await _greet(link)
 
     run(backend, body)
@@ -300,7 +300,7 @@ def test_versions_in_common_are_found_in_the_refusal(backend: str) -> None:
     _paced(backend, old, falls_back)
 
     async def gives_up(peer: Paced) -> None:
-        with pytest.raises(RpcFailure, match="speaks protocol version 2099-01-01; we know"):
+        with pytest.raises(RpcFailure, match="speaks protocol version 2099-01-01; Greenroom knows"):
             await _meet(peer, Settings())
         assert peer.protocol_version is None
 
@@ -486,7 +486,7 @@ def test_a_list_with_as_many_pages_as_there_may_be_is_whole(backend: str) -> Non
 @pytest.mark.parametrize(
     ("page", "problem"),
     [
-        ({"tools": [{"name": "a"}], "nextCursor": 7}, "its nextCursor is no string"),
+        ({"tools": [{"name": "a"}], "nextCursor": 7}, "its nextCursor is not a string"),
         ({"tools": [{"name": "a"}, {"name": ""}], "nextCursor": ""}, 'an item without a "name"'),
     ],
 )

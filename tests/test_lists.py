@@ -146,7 +146,7 @@ ENDS: dict[str, tuple[Answer, dict[str, Any], int, tuple[str, ...]]] = {
         lambda method, _: page(method, "a", nextCursor=7),
         {},
         1,
-        ("its nextCursor is no string; what came until then is kept",),
+        ("its nextCursor is not a string; what came until then is kept",),
     ),
     "a long cursor": (
         lambda method, cursor: page(method, "a", nextCursor=LONG if cursor is None else LONG + "c"),

@@ -284,7 +284,7 @@ def test_progress_restarts_the_clock_up_to_ten_minutes_in_all(backend: str) -> N
             await room.connect("a")
             start = anyio.current_time()
             tasks.start_soon(keep_reporting)
-            with pytest.raises(CallTimeout, match="was not done within 600s") as caught:
+            with pytest.raises(CallTimeout, match="did not finish within 600s") as caught:
                 await room.call("a_echo", on_progress=seen.append)
             assert anyio.current_time() - start == pytest.approx(600.0, abs=0.01)
             assert caught.value.reach is Reach.SENT

@@ -107,7 +107,7 @@ def test_a_listener_is_called_in_the_step_and_one_that_raises_is_taken_off(backe
         stream.emit(CallAccepted, **CALL)
         stream.emit(CallSent, **CALL)
         assert heard == ["accepted", "sent"]
-        assert notes == ["a reader of events raised ZeroDivisionError and is told no more"]
+        assert notes == ["a reader of events raised ZeroDivisionError and gets no more events"]
 
     with_stream(backend, body)
 
