@@ -1,8 +1,9 @@
 """The requests of one client that have no answer yet, and the answers they get.
 
-A request is taken off the open ones in the step that sends its answer, and in no other place but a cancellation. The
-answer is what an exposure says, stamped as the era of its request wants. What cannot be written is answered with an
-error that says why; a bug of ours with -32603, and no traceback is ever sent.
+A request leaves the table of open ones in the step that sends its answer; only a cancellation removes it
+elsewhere. The exposure makes the answer, and this module adds the fields that the version of the request asks
+for. If an answer cannot be written, the client gets an error that says why. A bug of ours is answered with
+-32603, and no traceback is ever sent.
 """
 
 from __future__ import annotations
@@ -22,11 +23,11 @@ from ._signed import ESCAPE, NAMED, result_without_ours, without_ours
 _UNCACHED: Final = {
     "ttlMs": 0,
     "cacheScope": "private",
-}  # what servers said of caching holds for them, not for us
-_FRAMES_TOLD: Final = 4  # of a bug's traceback, the innermost
+}  # a server may let its results be cached; that does not hold for the gateway
+_FRAMES_TOLD: Final = 4  # the innermost frames of a bug's traceback
 
 
-OpenJobs = IncomingTable[bytes, Job]  # by their ids as the client wrote them
+OpenJobs = IncomingTable[bytes, Job]  # by the request ids, as the client wrote them
 _REFUSALS: Final = Refusals(
     full="Too many calls in flight ({open}); nothing was called. Retry when some have ended.",
     same_id="Invalid request: a call with this id is still in flight.",
@@ -35,12 +36,12 @@ _REFUSALS: Final = Refusals(
 
 
 def open_jobs(limit: int) -> OpenJobs:
-    """The table of one client's requests, of which at most `limit` may be open."""
+    """The table of one client's open requests: at most `limit`."""
     return IncomingTable(limit, _REFUSALS)
 
 
 class Answers:
-    """The sink of a client's jobs. `send` takes lines, `tell` notifications; `note` hears of bugs."""
+    """The sink of a client's jobs. `send` is given lines, `tell` notifications, `note` reports of bugs."""
 
     def __init__(
         self,
@@ -89,8 +90,8 @@ class Answers:
         self._answer(job, self.bug_line(job.key, error))
 
     def _answer(self, job: Job, line: bytes) -> None:
-        """The one place where a request of the client's is taken off the open ones to be answered: its line is made
-        by now, so nothing can come between."""
+        """Remove a request from the table and send its answer. No other place does both. The line is finished
+        already, so nothing can fail between the two."""
         if self._jobs.pop(job.key, None) is None or self._send(line):
             return
         text = (
@@ -99,8 +100,8 @@ class Answers:
         self._send(rpc.error_line(job.key, RpcFault(rpc.OVERLOADED, text)))
 
     def _unsayable(self, job: Job, problem: Exception) -> bytes:
-        """The error in place of an answer that cannot be written. What a server said is its own affair; anything else
-        is ours."""
+        """The error in place of an answer that cannot be written. If a server's content is the cause, the
+        error names that; any other cause is a bug of ours."""
         if not isinstance(problem, rpc.UNWRITABLE):
             return self.bug_line(job.key, problem)
         why = "it is nested too deeply" if isinstance(problem, RecursionError) else str(problem)
@@ -108,8 +109,8 @@ class Answers:
         return rpc.error_line(job.key, RpcFault(rpc.INTERNAL_ERROR, text))
 
     def bug_line(self, key: bytes, error: Exception) -> bytes:
-        """The answer in place of one that a bug of ours prevents; reports it."""
-        # Its kind and its place, and not its words, which may quote what was passed on.
+        """Report a bug of ours, and return the error that takes the answer's place."""
+        # The type and the place of the error, but not its message, which may quote what was passed on.
         frames = traceback.extract_tb(error.__traceback__)[-_FRAMES_TOLD:]
         places = [f"{Path(frame.filename).name}, line {frame.lineno}" for frame in frames]
         where = f" at {', from '.join(reversed(places))}" if places else ""
@@ -118,7 +119,8 @@ class Answers:
         return rpc.error_line(key, fault)
 
     def stamped(self, result: Mapping[str, Any], *, cacheable: bool = False) -> dict[str, Any]:
-        """What 2026-07-28 wants on every result, and on those a client may cache."""
+        """The result with the fields that 2026-07-28 asks for: in every result, and in those a client may
+        cache."""
         stamped: dict[str, Any] = {"resultType": "complete", **(_UNCACHED if cacheable else {}), **result}
         stamped["_meta"] = {**(result.get("_meta") or {}), rpc.SERVER_INFO_KEY: self._server_info}
         return stamped

@@ -1,15 +1,16 @@
 """Notices that a file may have changed, without polling.
 
-A `Bell` rings when something happens on the way to one of the given paths: a name is made, moved or removed in a folder
-where it is looked up, a folder on the way is moved, or the file itself is written. The way includes links and missing
-parts. So the bell notices a file that is created later, and a folder that is exchanged by means of a link. It may ring
-for nothing, so look before you act. It only notices what happens after it was hung, so look at the files after hanging
-it.
+A `Bell` rings when something happens on the way to one of the given paths: a name is created, moved or
+removed in a folder where it is looked up, a folder on the way is moved, or the file itself is written. The
+way includes links and missing parts. So the bell notices a file that is created later, and a link that is set
+to another folder. It may ring without a change, so look before you act. It notices only what happens after it
+was hung, so look at the files after hanging it.
 
-On Linux the kernel reports changes through a descriptor that the loop waits for: no thread, and no wake-up while
-nothing happens. On other systems, and if no watches can be had (a user has 128 instances, and all may be in use), the
-bell rings every two seconds. This is logged once, and the next bell asks for watches again. Rejected: watchfiles. Its
-thread wakes up five times a second to look whether it should end, and the end of the program has to wait for it.
+On Linux the kernel reports changes through a descriptor that the loop waits for. That needs no thread, and
+nothing wakes up while nothing happens. On other systems the bell rings every two seconds. It also does so
+when the kernel grants no watches (a user has 128 instances, and all may be in use). This is logged once, and
+the next bell asks for watches again. Rejected: watchfiles. Its thread wakes up five times a second to see
+whether it should end, and the program cannot end before that.
 """
 
 from __future__ import annotations
@@ -39,8 +40,8 @@ class Bell(Protocol):
 
 @contextmanager
 def hung_at(paths: Collection[Path], part: Part) -> Generator[Bell]:
-    """A bell for these absolute paths. `part` is told whether the kernel reports changes, on systems where it can.
-    Raises nothing."""
+    """A bell for these absolute paths. `part` is told whether the kernel reports changes, on systems where it
+    can. Raises nothing."""
     bell: Bell = _Clock()
     with ExitStack() as stack:
         try:
@@ -55,8 +56,8 @@ def hung_at(paths: Collection[Path], part: Part) -> Generator[Bell]:
 
 
 def prepare() -> None:
-    """Load the library, which starts a program to find the system's library. Slow the first time. It blocks, so run it
-    in a thread. Raises nothing."""
+    """Load the library, which starts a program to find the system's library. Slow the first time. It blocks,
+    so run it in a thread. Raises nothing."""
     with suppress(OSError):
         library = _inotify()
         if library is not None:
@@ -64,8 +65,8 @@ def prepare() -> None:
 
 
 def way_to(path: Path) -> Iterator[tuple[str, str]]:
-    """Each look-up on the way to an absolute `path`: the real folder, and the name looked up in it. It ends at the
-    first missing name, or with the file."""
+    """Each look-up on the way to an absolute `path`: the real folder, and the name looked up in it. It ends
+    at the first missing name, or with the file."""
     here, links = path.anchor, 0
     ahead = [*reversed(path.parts[1:])]
     while ahead:
@@ -96,11 +97,12 @@ class _Clock:
 
 
 class _KernelBell:
-    """Watches folders only for names that are missing, that are links, or that are the file's. For another name in a
-    busy folder like /tmp, the folder of that name is watched instead: it reports when it is moved itself."""
+    """Watches folders only for names that are missing, that are links, or that are the file's. For another
+    name in a busy folder like /tmp, the folder of that name is watched instead: it reports when it is moved
+    itself."""
 
     def __init__(self, kernel: Any, catalogue: Any, paths: Collection[Path]) -> None:
-        """Raises `OSError` when there are no more watches to be had."""
+        """Raises `OSError` when the kernel grants no more watches."""
         flags = catalogue.flags
         self._kernel = kernel
         self._of_names = int(
@@ -131,7 +133,7 @@ class _KernelBell:
         except (FileNotFoundError, NotADirectoryError):
             self._is_late = True  # it has gone since we looked
         except PermissionError:
-            return  # we may not read it, so we cannot be told
+            return  # we may not read it, so the kernel reports nothing
         else:
             self._names[watch].add(name)
 
@@ -144,12 +146,13 @@ class _KernelBell:
                 return
 
     def _is_ours(self, event: Any) -> bool:
-        """Of a watch we did not hang: events were lost."""
+        """Whether a watched name changed. An event of an unknown watch means that events were lost: that
+        counts."""
         return event.wd not in self._names or event.name in self._names[event.wd]
 
 
 def _inotify() -> Any:
-    """The library, where there is one. By name: elsewhere it is not installed."""
+    """The library, on Linux. It is imported by name, because it is not installed on other systems."""
     if sys.platform != "linux":
         return None
     try:

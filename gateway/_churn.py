@@ -1,12 +1,13 @@
-"""Connection churn: connect, list, call and close a server over and over, and measure the cost and what is left behind.
+"""Connection churn: connect, list, call and close a server over and over. Measures the cost, and looks for
+leaks.
 
-It uses an ordinary room, so it measures what a user of this server pays. Each of several workers has a clone of the
-server's definition under its own name. The worker connects it, calls one tool and takes it down, again and again. The
-times of the phases come from the room's event stream, so they follow the room's clock.
+It uses an ordinary room, so it measures what a user of this server pays. Each worker has a clone of the
+server's definition under its own name. It connects the clone, calls one tool and takes the clone down, again
+and again. The times of the phases come from the room's event stream, so they follow the room's clock.
 
-Leaks are looked for while the room is still open, because its end kills everything. Processes, descriptors and memory
-after all cycles are compared with those after one warm-up cycle of each worker. By then everything that is started once
-exists (the guard, imports, caches).
+Leaks are looked for while the room is still open, because its end kills everything. Processes, descriptors
+and memory after all cycles are compared with those after one warm-up cycle of each worker. By then everything
+that is started only once exists (the guard, imports, caches).
 """
 
 from __future__ import annotations
@@ -47,8 +48,9 @@ class ChurnRoom(Room, Protocol):
 
 @attrs.frozen
 class Plan:
-    """What to do: `cycles` in all, `concurrency` at a time. `tool` is the server's own name of the tool to call. None:
-    a tool that only reads and needs no arguments, by its own word; if there is none, no call is made."""
+    """What to do: `cycles` in all, `concurrency` at a time. `tool` is the server's own name of the tool to
+    call. None: a tool that declares that it only reads, and that needs no arguments. If there is none, no
+    call is made."""
 
     cycles: int = 50
     concurrency: int = 1
@@ -58,11 +60,11 @@ class Plan:
 
 @attrs.frozen
 class Holdings:
-    """What this process and its children held at one moment. None: it cannot be found out on this system."""
+    """What this process held at one moment, and its descendants. None: this system does not tell."""
 
-    processes: Mapping[int, str]  # pid -> command, of our descendants
+    processes: Mapping[int, str]  # our descendants: pid -> command
     descriptors: int | None
-    memory: int | None  # resident bytes, ours
+    memory: int | None  # our own resident bytes
 
     @classmethod
     def now(cls) -> Holdings:
@@ -71,7 +73,7 @@ class Holdings:
 
 @attrs.frozen
 class Leaks:
-    """What was there after the last cycle but not after the warm-up."""
+    """What exists after the last cycle but did not after the warm-up."""
 
     processes: tuple[str, ...]  # by their commands
     descriptors: int | None
@@ -141,8 +143,8 @@ async def churn(
 ) -> Churned:
     """Carry out `plan`. After each measured cycle it calls `tell(n)`, where `n` is the number of cycles done.
 
-    Raises `UnknownServer`, `UnknownTool`, and the `CallError` of a server that cannot be connected at all; a cycle that
-    fails later is counted and told in the result.
+    Raises `UnknownServer`, `UnknownTool`, and the `CallError` of a server that cannot be connected at all. A
+    cycle that fails later is recorded in the result.
     """
     if server not in config.servers:
         raise UnknownServer(server, tuple(config.servers))
@@ -150,9 +152,7 @@ async def churn(
     watch = _Watch()
     problem: GreenroomError | None = None
     run: _Run | None = None
-    async with (
-        anyio.create_task_group() as watching
-    ):  # ends when the room's stream does: every event has been read
+    async with anyio.create_task_group() as watching:  # ends with the room's stream, so every event is read
         try:
             async with open_room(clones) as room:
                 await watching.start(partial(follow, room, [watch.take], kinds=_KINDS))
@@ -247,7 +247,7 @@ def _harmless_tool(room: ChurnRoom, clone: str) -> str | None:
 
 
 def _is_harmless(target: Target) -> bool:
-    """Whether the tool says that it only reads, and needs no arguments."""
+    """Whether the tool declares that it only reads, and requires no arguments."""
     hints: Any = target.record.get("annotations")
     reads = isinstance(hints, Mapping) and hints.get("readOnlyHint") is True  # pyright: ignore[reportUnknownMemberType]
     return target.kind == "tool" and reads and not (target.input_schema or {}).get("required")
@@ -267,7 +267,7 @@ def _config_of_clones(config: Config, definition: ServerDefinition, count: int) 
 
 
 class _Watch:
-    """Follows every incarnation through its events. A cycle counts when it got connected, and began after `begin`."""
+    """Follows every incarnation through its events. A cycle counts if it connected, and began after `begin`."""
 
     def __init__(self) -> None:
         self.samples: dict[str, list[float]] = {phase: [] for phase in (*PHASES, CYCLE)}
@@ -277,7 +277,7 @@ class _Watch:
         ] = {}  # by server: when each point of the present cycle was reached
 
     def begin(self) -> float:
-        """From here on cycles count. Returns the time."""
+        """Count cycles from now on. Returns the time."""
         self._since = anyio.current_time()
         return self._since
 

@@ -1,15 +1,15 @@
-"""The host of a door's clients: servers ask the door's client, and say things unasked; it decides what becomes of it.
+"""The room's `Host` while a door is open, whatever the door shows: passes servers' requests and notifications
+to clients.
 
-It is the room's `Host` for as long as there is a door, whatever the door shows.
+A server's question goes to the client if there is exactly one client and it declared that it can answer. When
+several clients share a server, nobody can know which of them the server asks. Servers are told the client's
+own capabilities, so they ask only what it can answer. How a client is asked depends on its version
+(`_suspended`). A client of the handshake era is sent requests. Its servers are greeted by handshake, because
+only then can they ask. For a client of 2026-07-28 either kind of greeting will do.
 
-A question goes to the client when there is exactly one and it declared that it can answer. When several clients share a
-server, nobody can know which of them the server asks. Servers are told the client's own capabilities, so they ask only
-what it can answer. How a client is asked depends on its version (`_suspended`): for one that is asked by requests,
-servers are greeted by handshake, because only then can they ask; for one of 2026-07-28 both kinds of greeting will do.
-
-A question names the server that asks (`_signed`), because the person who reads it has to know. Notifications pass
-unchanged, except those that the door sends itself: changes of lists are announced once for all servers, and updates of
-resources go to the clients that subscribed to them.
+A question names the server that asks (`_signed`), because the person who reads it has to know. Notifications
+pass unchanged, except for two kinds that the door sends itself: changes of lists are announced once for all
+servers, and updates of resources go to the clients that subscribed to them.
 """
 
 from __future__ import annotations
@@ -49,7 +49,8 @@ def _nobody_watches(_server: str, _params: Mapping[str, Any]) -> None:
 
 
 class ClientHost:
-    """Between one door's clients and the servers. `on_update(server, params)` hears of resources that changed."""
+    """Stands between one door's clients and the servers. `on_update(server, params)` is called when a
+    resource changes."""
 
     def __init__(self, room: HostedRoom, on_update: OnUpdate = _nobody_watches) -> None:
         self._room = room
@@ -61,12 +62,12 @@ class ClientHost:
     # ---- what clients do -------------------------------------------------------------------------------------
 
     def came(self, client: Client) -> None:
-        """It said what it can do: servers that were told otherwise are connected again."""
+        """A client declared its capabilities: servers that were told others are connected again."""
         self._clients[client] = None
         self._room.restart_outdated()
 
     def said(self, method: str) -> None:
-        """A notification of a client's."""
+        """A client sent a notification."""
         if method == "notifications/roots/list_changed":
             self._room.roots_changed()
 
@@ -84,7 +85,7 @@ class ClientHost:
         capabilities = {name: said[name] for name in _ANSWERABLE.values() if name in said}
         if client.modern:
             return Greeting(capabilities)
-        # A client of the handshake era that names no level gets whatever a server chooses to send.
+        # A client of the handshake era that sets no level gets whatever a server chooses to send.
         return Greeting(capabilities, by_handshake=bool(capabilities), log_level=_UNASKED_LEVEL)
 
     async def answer(self, request: ServerRequest) -> Mapping[str, Any]:

@@ -1,9 +1,9 @@
 """Our requests to a client, and its answers.
 
-The ids are ours (`greenroom-1`, and so on), so that questions of several servers are never confused; they serve as
-progress tokens too. A question ends when the client answers, when we cancel it (the client is told), or when the client
-leaves. Who answers badly is only a client: its answer is read as far as it can be, and what is wrong is told to the
-server that asked.
+The ids are ours (`greenroom-1`, and so on), so that questions of several servers are never confused. They
+serve as progress tokens too. A question ends when the client answers, when we cancel it (then the client is
+told), or when the client disconnects. A client's malformed answer is read as far as possible, and the server
+that asked gets an error that names the fault.
 """
 
 from __future__ import annotations
@@ -57,8 +57,9 @@ class ClientRequests:
     async def ask(
         self, method: str, params: Mapping[str, Any], on_progress: OnProgress | None = None
     ) -> Mapping[str, Any]:
-        """The client's result. With `on_progress` it is asked for progress. Raises `RpcRefusal` for its error, or when
-        it is gone; cancelling tells the client that its answer is no longer wanted."""
+        """Send a request and return the client's result. With `on_progress` the client is asked to report
+        progress. Raises `RpcRefusal` for the client's error, or when the client is gone. Cancelling this
+        tells the client that its answer is no longer wanted."""
         name = f"{_OURS}{self._requests.last_id + 1}"
         meta: Mapping[str, Any] = params.get("_meta") or {}
         if on_progress is not None:
@@ -72,7 +73,7 @@ class ClientRequests:
         try:
             await question.answered.wait()
         finally:
-            if self._requests.withdraw(exchange):  # nobody has answered it
+            if self._requests.withdraw(exchange):  # it has no answer yet
                 told = {"requestId": name, "reason": "the server no longer waits for it"}
                 self._send(rpc.encode_notification(rpc.CANCELLED, told, rpc.encode))
         if question.error is not None:
@@ -80,7 +81,7 @@ class ClientRequests:
         return question.result
 
     def answered(self, key: bytes, envelope: rpc.ClientMessage) -> None:
-        """An answer came. One that nobody waits for is dropped: the two crossed on the wire."""
+        """An answer came. If nobody waits for it, it is dropped: it crossed our cancellation on the wire."""
         question = self._requests.answered(_number(_name(key)))
         if question is None:
             return
@@ -91,7 +92,7 @@ class ClientRequests:
             question.end(bytes(envelope.result), None)
 
     def broken(self, key: bytes, fault: RpcFault) -> bool:
-        """A message that cannot be read came with this id. False: it is no answer to a question."""
+        """A message with this id came that cannot be read. False: it does not answer any question."""
         question = self._requests.answered(_number(_name(key)))
         if question is None:
             return False
@@ -102,7 +103,7 @@ class ClientRequests:
         try:
             params = rpc.read_object(envelope.params)
         except RpcFault:
-            return  # it names no question of ours, and a notification cannot be answered
+            return  # nothing to do: it names no question of ours, and a notification gets no answer
         self._requests.progress(_number(str(params.get("progressToken"))), params)
 
     def close(self) -> None:
@@ -116,7 +117,7 @@ def _name(key: bytes) -> str:
 
 
 def _number(name: str) -> int:
-    """The number in an id of ours; 0, which none has, in any other."""
+    """The number in an id of ours; 0, which no id of ours has, for any other id."""
     return rpc.as_id(name.removeprefix(_OURS)) if name.startswith(_OURS) else 0
 
 
@@ -131,7 +132,7 @@ def _result_in(raw: bytes) -> tuple[Mapping[str, Any], RpcError | None]:
 
 
 def _error_in(raw: msgspec.Raw) -> RpcError:
-    """The client's error, read for as much as it says."""
+    """The client's error, read as far as possible."""
     try:
         error = rpc.read_value(raw)
     except RpcFault as fault:

@@ -1,12 +1,14 @@
-"""The control socket, the gateway's half: how `greenroom status`, `call` and the rest reach one that is running.
+"""The gateway's end of the control socket, by which `greenroom status`, `call` and others reach a running
+gateway.
 
-The file system decides who may connect (`_control_place`), the kernel says who has connected, and nothing ever listens
-on a network. It is an optional part: a gateway serves its client without one, if it must. When it cannot listen, or
-cannot accept a connection because descriptors have run out, it closes the socket, logs that once and tries again later.
-Commands that are already connected go on.
+The file system decides who may connect (`_control_place`), the kernel says who has connected, and nothing
+ever listens on a network. The control socket is an optional part: without it a gateway still serves its
+client. When the gateway cannot listen, or cannot accept a connection because it has no descriptors left, it
+closes the socket, logs that once and tries again later. Commands that are already connected go on.
 
-Messages are JSON, one a line: `{"method": …, "params": {…}}` in, `{"result": …}` or `{"error": {"code", "message"}}`
-out, one answer per request in order. When the command goes away, what it asked for is cancelled.
+Messages are JSON, one per line: `{"method": …, "params": {…}}` in, `{"result": …}` or `{"error": {"code",
+"message"}}` out. Each request gets one answer, in order. When a command disconnects, its request is
+cancelled.
 """
 
 from __future__ import annotations
@@ -42,14 +44,14 @@ Handler = Callable[[Mapping[str, Any]], Any]  # returns an awaitable; raises Gre
 
 @attrs.define(eq=False)
 class Place:
-    """Where the socket is, or would be. It moves with its configuration: a gateway that reads other files has another
-    name."""
+    """The path of the socket, even while there is none. It changes when the gateway reads its configuration
+    from other files."""
 
     path: Path
-    _bound_by: int = attrs.field(default=0, init=False)  # the process that removes it; a fork of it does not
+    _bound_by: int = attrs.field(default=0, init=False)  # only this process removes it, none of its forks
 
     def move(self, path: Path) -> None:
-        """Raises `OSError` when it cannot; both are in one folder."""
+        """Rename the socket. Both paths are in the same folder. Raises `OSError`."""
         if path != self.path and self._bound_by:
             with socket_in(self.path.parent) as (folder, _):
                 os.rename(self.path.name, path.name, src_dir_fd=folder, dst_dir_fd=folder)
@@ -57,7 +59,8 @@ class Place:
 
     @contextmanager
     def bound(self) -> Generator[socket.socket]:
-        """The listening socket; it is removed at the end, synchronously: it must happen under cancellation too.
+        """The listening socket. At the end it is removed without awaiting, so that cancellation cannot
+        prevent it.
 
         Raises `OSError`.
         """
@@ -87,8 +90,8 @@ async def serve_control(
     *,
     task_status: anyio.abc.TaskStatus[Place],
 ) -> None:
-    """Listen on `path` until cancelled. `started` is called with its `Place` when it listens, or has failed to for the
-    first time."""
+    """Listen on `path` until cancelled. Starts with its `Place` as soon as it listens, or after its first
+    failure to listen."""
     import anyio
 
     place = Place(path)
@@ -139,18 +142,18 @@ async def _let_in(
 
 
 async def _serve_line(line: socket.socket, methods: Mapping[str, Handler], part: Part) -> None:
-    """Serve one command. An error in it concerns nobody else."""
+    """Serve one command. An error ends this command's connection only."""
     import anyio.abc
 
     with line:
         try:
             await _serve_client(await anyio.abc.UNIXSocketStream.from_socket(line), methods)
         except Exception as error:
-            part.tell(f"{part.name}: a command was hung up on: {in_words(error)}")
+            part.tell(f"{part.name}: the connection of a command was closed: {in_words(error)}")
 
 
 async def _serve_client(stream: Any, methods: Mapping[str, Handler]) -> None:
-    """Serve one command. Its requests are answered one after another; when it disconnects, the request in progress is
+    """Answer a command's requests one after another. When it disconnects, the request in progress is
     cancelled."""
     import anyio
 
@@ -190,7 +193,10 @@ async def _answer(line: bytes, methods: Mapping[str, Handler]) -> dict[str, Any]
         return _error("invalid_request", fault.message)
     handler = methods.get(method)
     if handler is None:
-        return _error("invalid_request", f"This gateway does not know {method!r}; is it older?")
+        text = (
+            f"This gateway does not know the method {method!r}. If it is older than this command, restart it."
+        )
+        return _error("invalid_request", text)
     try:
         return {"result": await handler(params)}
     except GreenroomError as error:
@@ -200,7 +206,7 @@ async def _answer(line: bytes, methods: Mapping[str, Handler]) -> dict[str, Any]
 
 
 def _encoded(answer: dict[str, Any]) -> bytes:
-    """One answer as a line; an error in its place when it cannot be written as JSON."""
+    """One answer as a line. If it cannot be written as JSON, an error takes its place."""
     try:
         return json.dumps(answer).encode() + b"\n"
     except (RecursionError, TypeError, ValueError) as problem:

@@ -1,7 +1,8 @@
-"""The control socket, the command's half: find the running gateway of this configuration, and ask it.
+"""A command's end of the control socket: finds the running gateway of a configuration, and sends it requests.
 
-Plain blocking sockets, so a command needs no event loop. A command that finds a socket whose process is gone removes
-it. It does not look in a folder that is not ours, and it does not ask a gateway of another user.
+The sockets are plain and blocking, so a command needs no event loop. When a command finds a socket whose
+process is gone, it removes the socket. It does not look in a folder that is not this user's, and it does not
+ask a gateway of another user.
 """
 
 from __future__ import annotations
@@ -34,17 +35,18 @@ class GatewayError(GreenroomError):
 
 @attrs.frozen(eq=False)
 class Gateway:
-    """A running gateway, connected to. Use as a context manager."""
+    """A connection to a running gateway. Use it as a context manager."""
 
     pid: int
     connection: socket.socket
     path: Path
 
     def ask(self, method: str, *, quickly: bool = False, **params: Any) -> Any:
-        """One request and its answer. Raises `GatewayError`, also when the gateway falls silent.
+        """Send one request and return its answer. Raises `GatewayError`, also when the gateway does not
+        respond.
 
-        A request may take any time, as long as the gateway answers another one within two seconds. `quickly`: the
-        answer comes from memory, so the request itself is given up after two seconds.
+        A request may take any time, as long as the gateway answers a second connection within two seconds.
+        `quickly`: the answer comes from memory, so the request itself fails after two seconds.
         """
         request = json.dumps({"method": method, "params": params})
         try:
@@ -72,7 +74,7 @@ class Gateway:
         return json.loads(b"".join(parts))
 
     def _is_responding(self) -> bool:
-        """Whether it still answers another request."""
+        """Whether the gateway still answers a request on another connection."""
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as other:
             other.settimeout(ANSWER_WITHIN)
             try:
@@ -90,10 +92,10 @@ class Gateway:
 
 
 def find_gateway(config: str, pid: int | None = None) -> Gateway | None:
-    """Connect to the newest gateway of `config`, or to that of `pid`; None when there is none.
+    """Connect to the newest gateway of `config`, or to the one with this `pid`. None: there is none.
 
-    Raises `UsageError` when `pid` is given and has no gateway of this configuration, `GatewayError` for one that
-    accepts no connection any more.
+    Raises `UsageError` when `pid` is given and is no gateway of this configuration, and `GatewayError` for a
+    gateway that no longer accepts connections.
     """
     for found, path in _candidates(config):
         if pid is None or found == pid:
@@ -107,8 +109,8 @@ def find_gateway(config: str, pid: int | None = None) -> Gateway | None:
 
 
 def _candidates(config: str) -> Iterator[tuple[int, Path]]:
-    """Sockets of this configuration, newest first. Those of dead processes are removed. Raises `UsageError` when the
-    folder they are in is not ours alone."""
+    """The sockets of this configuration, newest first. Those of dead processes are removed. Raises
+    `UsageError` when their folder is not this user's alone."""
     directory = control_directory()
     found: list[tuple[float, int, Path]] = []
     try:
@@ -138,14 +140,15 @@ def _pid_of(path: Path) -> int | None:
 
 
 def _connect(path: Path, pid: int) -> socket.socket | None:
-    """None when nobody listens: the process id belongs to another program by now. The socket is then removed."""
+    """Connect to a socket. None: nobody listens, because the process id now belongs to another program. Then
+    the socket is removed."""
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     connection.settimeout(ANSWER_WITHIN)
     try:
         _dial(connection, path)
     except NotOurs as error:
         connection.close()
-        raise GatewayError(f"Process {pid} is not asked anything: {error.strerror}.") from None
+        raise GatewayError(f"Process {pid} is not trusted as a gateway: {error.strerror}.") from None
     except (BlockingIOError, TimeoutError):
         connection.close()
         raise _silent(pid) from None
@@ -161,8 +164,8 @@ def _connect(path: Path, pid: int) -> socket.socket | None:
 
 
 def _dial(line: socket.socket, path: Path) -> None:
-    """Connect to a socket of this user's, on which a process of this user's listens. Raises `NotOurs`, or another
-    `OSError`."""
+    """Connect to a socket. It and the process that listens on it must be this user's. Raises `NotOurs`, or
+    another `OSError`."""
     with socket_in(path.parent) as (_, prefix):
         line.connect(prefix + path.name)
     check_peer(line)
@@ -171,7 +174,7 @@ def _dial(line: socket.socket, path: Path) -> None:
 def _silent(pid: int) -> GatewayError:
     text = (
         f"The gateway (pid {pid}) does not answer: nothing came from it for {ANSWER_WITHIN:g} s. It may be stopped or "
-        "stuck: let it go on or end it, or name another one with --pid."
+        "stuck. Continue or end that process, or name another gateway with --pid."
     )
     return GatewayError(text, "gateway_silent")
 

@@ -1,8 +1,9 @@
-"""Where the control sockets are, and by which name a command finds the gateway of its configuration.
+"""Where the control sockets are, and the names by which a command finds the gateway of its configuration.
 
-Each running gateway listens on one socket of its own, `<config>-<pid>.sock`, mode 0600 in a folder of mode 0700 that is
-ours. `<config>` is a hash of the paths the configuration was read from. Both sides check whose folder it is
-(`_own_files`) and who is at the other end, because calls carry arguments and answers are trusted.
+Each running gateway listens on a socket of its own, `<config>-<pid>.sock`. The socket has mode 0600, its
+folder has mode 0700, and both are this user's. `<config>` is a hash of the paths the configuration was read
+from. Both sides check who owns the folder (`_own_files`) and who is at the other end, because calls carry
+arguments and answers are trusted.
 """
 
 from __future__ import annotations
@@ -20,14 +21,16 @@ _LONGEST_NAME: Final = "0123456789ab-4194304.sock"
 
 
 def identity(files: Sequence[str]) -> str:
-    """The name of a configuration: the files it was read from; without any, the directory we are in."""
+    """The name of a configuration: a hash of the files it was read from, or of the working directory if there
+    are none."""
     places = [os.path.realpath(file) for file in files] or [os.getcwd()]
     return hashlib.sha256("\0".join(places).encode("utf-8", "surrogateescape")).hexdigest()[:12]
 
 
 def control_directory() -> Path:
-    """Where the sockets are: `run/` in the user's cache directory. Only where a path too long for a socket's cannot be
-    reached another way (not on Linux): a folder of ours beside the temporary files, checked as strictly."""
+    """Where the sockets are: `run/` in the user's cache directory. If that path is too long for a socket, and
+    the system has no other way to it (Linux has one), it is a folder beside the temporary files, which is
+    checked as strictly."""
     import platformdirs
 
     wanted = platformdirs.user_cache_path("greenroom", appauthor=False) / "run"

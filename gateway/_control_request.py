@@ -1,10 +1,10 @@
-"""Requests on the control socket: the form they must have, and the errors for those that do not have it."""
+"""Requests on the control socket: reads them, and names the fault of a malformed one."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, cast
 
 from ..protocol._config_readers import is_object, kind_of
 from ..protocol.errors import UsageError
@@ -12,7 +12,7 @@ from ..protocol.halves import repair_utf8
 
 
 def parse_request(line: bytes) -> tuple[str, Mapping[str, Any]]:
-    """Its method and params. Raises `UsageError` that names the fault."""
+    """The method and params of a request. Raises a `UsageError` that names the fault."""
     try:
         request: Any = json.loads(repair_utf8(line))
     except RecursionError:
@@ -32,7 +32,7 @@ def parse_request(line: bytes) -> tuple[str, Mapping[str, Any]]:
 
 
 def text_in(params: Mapping[str, Any], name: str) -> str | None:
-    """A parameter that is a string or absent. Raises `UsageError` for another."""
+    """A parameter that must be a string, if it is there. Raises `UsageError`."""
     value = params.get(name)
     if value is not None and not isinstance(value, str):
         raise _wrong(f'"{name}" must be a string, not {kind_of(value)}')
@@ -40,12 +40,30 @@ def text_in(params: Mapping[str, Any], name: str) -> str | None:
 
 
 def object_in(params: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    """A parameter that is an object, or absent, which is an empty one. Raises `UsageError` for another."""
+    """A parameter that must be an object. An absent one is an empty object. Raises `UsageError`."""
     value = params.get(name)
     if value is not None and not is_object(value):
         raise _wrong(f'"{name}" must be an object, not {kind_of(value)}')
     return value or {}
 
 
+def texts_in(params: Mapping[str, Any], name: str) -> Sequence[str]:
+    """A parameter that must be a list of strings. Raises `UsageError`."""
+    value = params.get(name)
+    if not isinstance(value, list) or not all(isinstance(each, str) for each in cast("list[Any]", value)):
+        raise _wrong(f'"{name}" must be a list of strings')
+    return cast("list[str]", value)
+
+
+def number_in(params: Mapping[str, Any], name: str) -> float:
+    """A parameter that must be a number. Raises `UsageError`."""
+    value = params.get(name)
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        raise _wrong(f'"{name}" must be a number, not {kind_of(value)}')
+    return value
+
+
 def _wrong(fault: str) -> UsageError:
-    return UsageError(f"The control socket takes one JSON object a line, with a method and params: {fault}.")
+    return UsageError(
+        f"The control socket takes one JSON object per line, with a method and params: {fault}."
+    )

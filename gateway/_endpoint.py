@@ -1,15 +1,16 @@
 """The gateway's MCP methods, one handler for every door.
 
-A door brings lines and takes lines; everything between is here, and here only: both eras of the protocol, requests in
-flight in both directions, cancellation, progress. One `ClientSession` per client keeps what is in flight; the
-`Endpoint` behind it is shared and has no state, so a door with many clients opens many sessions of one endpoint.
+A door reads and writes lines. Everything in between is here, and only here: both eras of the protocol,
+requests in flight in both directions, cancellation, progress. Each client has a `ClientSession`, which keeps
+what is in flight. The `Endpoint` behind it is shared and has no state, so a door with many clients opens many
+sessions of one endpoint.
 
-Which method exists in which era of the protocol stands in `_methods`, what becomes of a request that takes time in
-`_answers`, and what we ask of the client in `_client_requests`. What the exposure does not have is -32601, as is a
-method that nobody knows.
+`_methods` says which method exists in which era of the protocol, `_answers` answers requests that take time,
+and `_client_requests` has our own requests to the client. An unknown method is -32601, and so is one that the
+exposure does not have.
 
-A bad message harms nothing else: it is answered with a JSON-RPC error (when it can be answered at all) and the next
-line is read. An error in Greenroom itself is answered with -32603 and reported to `note`.
+A bad message affects nothing else: it is answered with a JSON-RPC error, if it can be answered at all, and
+the next line is read. An error in Greenroom itself is answered with -32603 and reported to `note`.
 """
 
 from __future__ import annotations
@@ -35,12 +36,12 @@ class Outlet(Protocol):
 
     @property
     def busy(self) -> bool:
-        """So much is waiting for the client to read that no notification should be added."""
+        """Whether so much waits for the client to read that no notification should be added."""
         ...
 
     def send(self, line: bytes) -> bool:
-        """Take one line, newline included. False: too much is waiting already, and the line was dropped; a short line
-        is always taken. Must not block or raise."""
+        """Take one line, newline included. False: too much is waiting already, so the line was dropped. A
+        short line is always taken. Must not block or raise."""
         ...
 
 
@@ -52,8 +53,8 @@ def _no_note(_text: str) -> None:
 class Endpoint:
     """What all client sessions of a gateway share.
 
-    `version` is our own, told to clients. `max_open` bounds the requests one client may have in flight. `note` hears of
-    what deserves a log line.
+    `version` is our own, which clients are told. `max_open` bounds the requests that one client may have in
+    flight. `note` is given the texts that belong in the log.
     """
 
     exposure: Exposure
@@ -62,8 +63,8 @@ class Endpoint:
     note: Callable[[str], None] = _no_note
 
     def open(self, outlet: Outlet, spawn: Spawn) -> ClientSession:
-        """Open the session of one client. `spawn` runs a coroutine function in a task group that outlives the session's
-        answers."""
+        """Open the session of one client. `spawn` runs a coroutine function in a task group that outlives the
+        session's answers."""
         return ClientSession(self, outlet, spawn)
 
     def server_info(self) -> dict[str, str]:
@@ -82,7 +83,7 @@ class ClientSession:
         self._open = open_jobs(endpoint.max_open)
         self._answers = Answers(self._open, self._send, self.tell, endpoint.server_info(), endpoint.note)
         self._client_requests = ClientRequests(self._send)
-        self._lists_by: float | None = None  # until when its lists may wait, once it has asked for one
+        self._lists_by: float | None = None  # until when its lists may wait; set when it asks for one
         self._at_once: Final[Mapping[str, Callable[[rpc.ClientMessage], Mapping[str, Any]]]] = {
             "initialize": self._initialize,
             "ping": self._ping,
@@ -120,27 +121,27 @@ class ClientSession:
             self._send(self._answers.bug_line(key, error))
 
     def refuse_line(self, head: bytes, text: str) -> None:
-        """A line was dropped unread; only its head was kept."""
+        """Answer a line that was dropped unread. Only its head was kept."""
         self._refuse_unread(head, RpcFault(rpc.INVALID_REQUEST, text))
 
     def _refuse_unread(self, head: bytes, fault: RpcFault) -> None:
-        """Answer a message that cannot be read, under its id if its head shows one. If it is itself an answer, the
-        question it was for fails."""
+        """Answer a message that cannot be read, with its id if its head shows one. If the message is itself
+        an answer, the question it belongs to fails."""
         key = rpc.read_head_id(head)
         if not self._client_requests.broken(key, fault):
             self._send(rpc.error_line(key, fault))
 
     def refuse_new(self) -> None:
-        """From here on new requests are refused; those in flight are still answered."""
+        """Refuse new requests from now on. Those in flight are still answered."""
         self._open.closing = True
 
     def close(self) -> None:
-        """The client is gone: cancel what it asked for, answer nothing more."""
+        """The client is gone: cancel its requests, and answer nothing more."""
         self._open.cancel_all()
         self._client_requests.close()
         self._exposure.left(self)
 
-    # ---- what comes in -------------------------------------------------------------------------------------------
+    # ---- incoming -------------------------------------------------------------------------------------------------
 
     def _take(self, envelope: rpc.ClientMessage, key: bytes) -> None:
         method = envelope.method
@@ -211,8 +212,8 @@ class ClientSession:
         return self._answers.stamped(result, cacheable=True) if modern else result
 
     def _list_later(self, method: str, envelope: rpc.ClientMessage, key: bytes) -> None:
-        """Part of what the lists would show is still being learned. All lists of one client wait until the same
-        moment."""
+        """Answer a list later: part of what it should show is still being learned. All lists of one client
+        wait no longer than until the same moment."""
         job = Job(self._answers, self._spawn, key, method, envelope.params)
         job.client = self
         self._look_into(job)
@@ -233,7 +234,7 @@ class ClientSession:
             job.fail(fault.code, fault.message)
 
     def _begin(self, method: str, envelope: rpc.ClientMessage, key: bytes) -> None:
-        """A request that may take time is a job."""
+        """Begin a request that may take time, as a job."""
         job = Job(self._answers, self._spawn, key, method, envelope.params)
         job.client = self
         if method == "tools/call":
@@ -251,7 +252,7 @@ class ClientSession:
             job.broke(error)
 
     def _look_into(self, job: Job) -> None:
-        """What a request says beyond what it asks. Raises `RpcFault`."""
+        """Read the parts of a request: its era, its `_meta`, its progress token. Raises `RpcFault`."""
         job.params = rpc.read_parts(job.raw)
         job.meta = rpc.read_meta(job.params)
         job.modern = self._is_modern(job.method, job.meta)
@@ -265,7 +266,8 @@ class ClientSession:
             self._endpoint.note(f"ignored a cancellation: {fault.message}")
 
     def _is_modern(self, method: str, meta: object) -> bool:
-        """Whether a request is of 2026-07-28. Raises `RpcFault` when it cannot be served as what it is."""
+        """Whether a request is of 2026-07-28. Raises `RpcFault` for an unknown version, and for a method that
+        does not exist in the request's era."""
         said = stateless_meta(method, meta)
         if said is None:
             return False
@@ -275,7 +277,8 @@ class ClientSession:
         return True
 
     def _learn(self, capabilities: object, *, modern: bool) -> None:
-        """What the client can answer. From 2026-07-28 on it says so in each request, and always the same."""
+        """Learn what the client can answer. From 2026-07-28 on, every request of a client says so, and nearly
+        always the same."""
         self.modern = modern
         said = cast("dict[str, Any]", capabilities) if isinstance(capabilities, dict) else {}
         if said != self.capabilities or not self._introduced:
@@ -283,9 +286,9 @@ class ClientSession:
             self.capabilities = said
             self._exposure.came(self)
 
-    # ---- what goes out -------------------------------------------------------------------------------------------
+    # ---- outgoing -------------------------------------------------------------------------------------------------
 
     def tell(self, method: str, params: Mapping[str, Any] | None = None) -> None:
-        """Send a notification. A client that does not keep up does without it."""
+        """Send a notification, unless the client is behind with its reading."""
         if not self._outlet.busy:
             self._send(rpc.encode_notification(method, params, rpc.encode))

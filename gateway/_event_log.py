@@ -1,10 +1,11 @@
-"""The event stream as text: one line a person can follow, and one JSON object a program can (`_events_file`).
+"""The event stream as text: a line per event for people, and a JSON object per event for programs
+(`_events_file`).
 
-A person is told of transitions, policy decisions and oddities, each once: an attempt to connect is one line, which says
-how it ended, and a decision that only follows from an ending is not told. Single calls and the steps on the way are
-only in the JSON. The log goes to standard error, which many clients never read: a full pipe there must not stop the
-gateway, so a line is written only when it fits without waiting, and what was left out is counted, and the count is
-told.
+People are told of transitions, policy decisions and oddities, each once. An attempt to connect is one line,
+which says how it ended, and a decision that only follows from an ending is left out. Single calls, and the
+steps of connecting, are only in the JSON. The log goes to standard error, which many clients never read. A
+full pipe there must not stop the gateway. So a line is written only if it fits without waiting, and the next
+line says how many were left out.
 """
 
 from __future__ import annotations
@@ -28,14 +29,14 @@ TOLD: Final = frozenset({Kind.TRANSITION, Kind.DECISION, Kind.NOTE})
 
 
 class Log:
-    """Lines on a descriptor, `greenroom: ` in front. Never waits, never raises."""
+    """Writes lines to a descriptor, each after `greenroom: `. Never waits, never raises."""
 
     def __init__(self, fd: int = 2) -> None:
         self._fd = fd
         self._lost = 0
 
     def line(self, text: str) -> None:
-        """Write one line, unless whoever reads it has fallen behind."""
+        """Write one line, unless its reader has fallen behind."""
         if self._lost:
             text = f"({self._lost} lines left out) {text}"
         data = f"greenroom: {one_line(text, _ATOMIC // 4 - 16)}".encode("utf-8", "replace") + b"\n"
@@ -52,7 +53,7 @@ class Log:
 
 
 def line_of(event: Event | Lagged) -> str | None:
-    """One event as a person reads it, or None when there is nothing to tell."""
+    """One event as a line for people. None: there is nothing to tell."""
     if isinstance(event, Lagged):
         return f"{event.missed} events were dropped here"
     if event.kind not in TOLD:
@@ -61,7 +62,7 @@ def line_of(event: Event | Lagged) -> str | None:
     if isinstance(event, EndDecision | Eviction) or (
         isinstance(event, GateDecision) and event.cause is not None
     ):
-        return None  # what follows from an ending that was told
+        return None  # it follows from an ending that was told
     if not isinstance(event, Transition):
         return f"{who}: {event.detail}"
     if event.after in (State.CONNECTING, State.IDLE):
@@ -72,7 +73,7 @@ def line_of(event: Event | Lagged) -> str | None:
 
 
 def record_of(event: Event | Lagged) -> dict[str, Any]:
-    """One event as JSON: its fields by their names, without those that say nothing, and what happened in words."""
+    """One event as JSON: its fields by name, without those at their defaults, and what happened in words."""
     if isinstance(event, Lagged):
         return {"kind": "lagged", "missed": event.missed}
     record: dict[str, Any] = {"seq": event.seq, "at": round(event.at, 6), "kind": event.kind.value}
@@ -88,9 +89,8 @@ def record_of(event: Event | Lagged) -> dict[str, Any]:
     return {**record, "inFlight": getattr(event, "in_flight", 0), "queued": getattr(event, "queued", 0)}
 
 
-_SAID: Final = frozenset(
-    {"seq", "at", "address", "words", "in_flight", "queued"}
-)  # otherwise, or in the words
+# Fields that the record has under another name, in another form, or in the words.
+_SAID: Final = frozenset({"seq", "at", "address", "words", "in_flight", "queued"})
 _KEYS: Final[dict[str, str]] = {"before": "from", "after": "to", "shut_for": "shutFor"}
 
 
@@ -119,8 +119,9 @@ async def follow(
     kinds: Iterable[Kind] | None = None,
     task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED,
 ) -> None:
-    """Tell the events of `room` (of these `kinds`; None: all) to `hearers`, from the moment this has started, until
-    the stream ends. Events nobody asked for cost a call nothing, so only a file of events asks for those of calls."""
+    """Give the events of `room` to `hearers`, from the start of this task until the stream ends. `kinds`:
+    only these; None: all. Events that nobody asks for cost a call nothing, so only an events file asks for
+    those of calls."""
     told = tuple(hearers)
     async with room.events(kinds) as events:
         task_status.started()

@@ -1,11 +1,13 @@
-"""The events file: each event as one line of JSON, appended to what a person named with `--events`.
+"""The events file: each event as one line of JSON, appended to the file that `--events` names.
 
-It is an optional part. It is opened and written without waiting, be it a full disk, a pipe nobody reads or a file that
-went; what could not be written is counted, and stands in the file as a gap (`{"kind": "lagged", …}`) when writing works
-again. Nobody but its owner can read what it makes (0600): events tell whose servers do what.
+It is an optional part. It is opened and written without waiting, even with a full disk, a pipe that nobody
+reads, or a file that is gone. Events that cannot be written are counted. When writing works again, the file
+says how many are missing (`{"kind": "lagged", …}`). Only its owner can read a file made here (0600), because
+events tell whose servers do what.
 
-Call events, of which there are thousands a second, are kept back and written with the next event of another kind. So
-when a gateway is killed, the file lacks at most the last calls.
+There are thousands of call events a second. They are kept back and written with the next event of another
+kind, or when 64 KiB of them have gathered. So when a gateway is killed, the file lacks at most the last
+calls.
 """
 
 from __future__ import annotations
@@ -23,9 +25,10 @@ from ..protocol.events import Event, Kind, Lagged
 from ..protocol.plain_text import seen_in_json
 from ._event_log import record_of
 
-_AT_ONCE: Final = 1 << 16  # bytes kept before they are written all the same
-_MOST: Final = 1 << 20  # bytes kept for a pipe that is read slowly
+_AT_ONCE: Final = 1 << 16  # bytes of kept call events from which on they are written anyway
+_MOST: Final = 1 << 20  # the most bytes kept for a pipe that is read slowly
 _END: Final = ord("\n")
+# Errors that are no mistake of the person who named the file: it may work later.
 _PASSING: Final = frozenset(
     {
         errno.ENXIO,
@@ -37,7 +40,7 @@ _PASSING: Final = frozenset(
         errno.EIO,
         errno.EAGAIN,
     }
-)  # not a mistake of the person who named the file: it may work later
+)
 
 
 class EventsFile:
@@ -49,9 +52,9 @@ class EventsFile:
         self._part = part
         self._fd: int | None = None
         self._kept = bytearray()
-        self._events = 0  # in what is kept
+        self._events = 0  # how many events are in `_kept`
         self._missed = 0
-        self._is_torn = False  # the last line in the file has no end
+        self._is_torn = False  # the last line in the file is incomplete
         try:
             self._open()
         except OSError as error:
@@ -61,7 +64,7 @@ class EventsFile:
             self._failed(error)
 
     def __call__(self, event: Event | Lagged) -> None:
-        """Hear one. Never waits, never raises."""
+        """Take one event. Never waits, never raises."""
         if self._fd is None and not self._opened_again():
             self._missed += 1
             return
@@ -98,7 +101,7 @@ class EventsFile:
             self._missed = 0
 
     def _write(self) -> None:
-        """As much as is taken without waiting."""
+        """Write as much as is taken without waiting."""
         assert self._fd is not None
         while self._kept:
             try:

@@ -1,8 +1,9 @@
-"""What a door shows to its clients, and who carries out what they ask for.
+"""What a door shows to its clients, and what carries out their requests.
 
-The endpoint knows the protocol and not one tool; an `Exposure` knows its tools and little of the protocol. `proxy`
-shows exactly one tool, `mcp`, whatever is configured behind it; `direct` (in `_direct`) shows what the servers have.
-With both, the `ClientHost` passes the servers' questions, logs and progress on to the client.
+The endpoint knows the protocol but no tools. An `Exposure` knows its tools and little of the protocol.
+`proxy` shows exactly one tool, `mcp`, whatever is configured behind it. `direct` (in `_direct`) shows what
+the servers have. With both, the `ClientHost` passes the servers' questions, logs and progress on to the
+client.
 """
 
 from __future__ import annotations
@@ -30,12 +31,14 @@ class Client(Protocol):
 
     @property
     def modern(self) -> bool:
-        """Its last request was of 2026-07-28: it cannot be asked, only answered that input is needed."""
+        """Whether its last request was of 2026-07-28. Such a client cannot be sent requests, only the answer
+        that input is required."""
         ...
 
     @property
     def greeted(self) -> bool:
-        """It has said that it is ready to be told things. Never, from 2026-07-28 on."""
+        """Whether it has sent `notifications/initialized`, so that it may be sent notifications. Never true
+        from 2026-07-28 on."""
         ...
 
     @property
@@ -44,51 +47,55 @@ class Client(Protocol):
         ...
 
     def tell(self, method: str, params: Mapping[str, Any] | None = None) -> None:
-        """A notification. Left out while the client does not read what was sent before."""
+        """Send a notification. It is dropped while the client does not read what was sent before."""
         ...
 
     async def ask(self, method: str, params: Mapping[str, Any], on_progress: Any = None) -> Mapping[str, Any]:
-        """The client's answer to our request. Raises `RpcRefusal` for its error; cancelling tells it so."""
+        """Send a request and return the client's result. Raises `RpcRefusal` for its error. Cancelling this
+        cancels the request."""
         ...
 
 
 class Exposure(Protocol):
     def capabilities(self) -> Mapping[str, Any]:
-        """What it can do, as the protocol declares it."""
+        """The capabilities that the client is told, in the protocol's form."""
         ...
 
     def instructions(self) -> str | None: ...
 
     def listing(self, method: str, *, modern: bool = False) -> Mapping[str, Any] | None:
-        """The result of a list, in a stable order, for a client of either era; None: it has no such list."""
+        """The result of a list request, in a stable order. `modern`: for a request of 2026-07-28. None: there
+        is no such list."""
         ...
 
     @property
     def settling_time(self) -> float:
-        """Seconds that a client's first lists may wait for `settle`; 0: they are complete already."""
+        """The seconds that a client's first lists may wait for `settle`. 0: they are complete already."""
         ...
 
     async def settle(self) -> None:
-        """Wait until everything is known that is being learned for the lists."""
+        """Wait until everything that is being learned for the lists is known."""
         ...
 
     def begin(self, job: Job) -> bool:
-        """Carry out a request; end `job` exactly once, now or later. False: it has no such method. Must not block.
-        May raise `RpcFault`."""
+        """Carry out a request: end `job` exactly once, now or later. False: there is no such method. Must not
+        block. May raise `RpcFault`."""
         ...
 
     def came(self, client: Client) -> None:
-        """A client said what it can do: at first, and whenever that changes."""
+        """A client declared its capabilities, for the first time or changed."""
         ...
 
     def heard(self, client: Client, method: str) -> None:
-        """A notification of a client that is not about a request."""
+        """A client sent a notification that is not about a request."""
         ...
 
-    def left(self, client: Client) -> None: ...
+    def left(self, client: Client) -> None:
+        """A client has disconnected."""
+        ...
 
     async def watch(self, *, task_status: anyio.abc.TaskStatus[None]) -> None:
-        """A task of the door, for whatever the exposure has to watch. Runs until cancelled."""
+        """A task of the door for what the exposure has to watch. Runs until cancelled; may end at once."""
         ...
 
 
@@ -142,13 +149,15 @@ class Proxy:
             job.answer({})
 
     def _heed_level(self, level: object) -> None:
-        """A client of 2026-07-28 says it in each request, and a server hears of it in whichever way it knows."""
+        """Set the log level, if it is another one. A client of 2026-07-28 names it in each request. Each
+        server is told in the way that its own version knows."""
         if isinstance(level, str) and level != self._level:
             self._room.set_log_level(level)
             self._level = level
 
     def _resumed(self, job: Job) -> bool:
-        """Whether the client has come back with an answer, and its call goes on. Raises `RpcFault`."""
+        """Whether this request continues a suspended call, with the answer to its question. Raises
+        `RpcFault`."""
         state = rpc.read_value(job.params.get("requestState"))
         if not isinstance(state, str):
             return False

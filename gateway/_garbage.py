@@ -1,12 +1,14 @@
-"""Garbage while starting: none is looked for until a loop runs.
+"""Keeps the garbage collector from work that finds nothing.
 
-All that is imported stays, and each new module makes the collector go over the earlier ones again, which is a tenth of
-the time to start. So the `greenroom` command turns it off before its first import, and whoever runs a loop turns it on
-again, with what is there by then set aside for good: a collection looks at calls, never at modules. An embedder's
-collector is the embedder's: where it was not turned off, nothing is done.
+Everything that is imported stays, and while modules are loaded the collector goes over the earlier ones again
+and again: a tenth of the time to start. So the `greenroom` command turns it off before its first import.
+Whoever runs a loop turns it on again and sets aside for good everything that exists by then. From then on a
+collection looks at calls, never at modules. An embedder decides about its own collector: if it was not turned
+off, nothing is done.
 
-What a room is made of stays as well: of twenty thousand servers it is a million objects, which a collection would go
-over in a tenth of a second. So a process that is a room's alone sets them aside once the room is there.
+The objects of a room stay as well. Twenty thousand servers are a million objects, and a collection would take
+a tenth of a second to go over them. So a process that exists only for a room sets them aside once the room is
+open.
 """
 
 from __future__ import annotations
@@ -17,7 +19,8 @@ from contextlib import contextmanager
 
 
 def collect_again() -> None:
-    """End what `greenroom.__main__` began. A loop is about to run, and its imports are done."""
+    """Turn the collector on again, if `greenroom.__main__` turned it off. Call it before a loop runs, after
+    the imports."""
     if not gc.isenabled():
         gc.freeze()
         gc.enable()
@@ -25,7 +28,7 @@ def collect_again() -> None:
 
 @contextmanager
 def uncollected() -> Generator[None]:
-    """While much is read that nobody throws away piece by piece: a collection would go over all of it, in one go."""
+    """Turn the collector off while much is read that stays. A collection would go over all of it at once."""
     was_on = gc.isenabled()
     gc.disable()
     try:
@@ -36,5 +39,5 @@ def uncollected() -> Generator[None]:
 
 
 def set_room_aside() -> None:
-    """A room was made, and stays until the end of this process."""
+    """Set aside the objects of a room that stays until the process ends."""
     gc.freeze()

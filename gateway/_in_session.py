@@ -1,7 +1,8 @@
-"""A room as one session sees it: what a door calls through.
+"""A room as one session sees it. Doors make their calls through it.
 
-Each client of a door has a session. A server that is isolated per session has one child for it, which ends with it. So
-whatever goes to a server goes through the session, which finds the child. Everything else is the room's.
+Each client of a door has a session. A server that is isolated per session has a child of its own for each
+session, which ends with the session. So requests to servers go through the session, which finds the child.
+Everything else goes to the room.
 """
 
 from __future__ import annotations
@@ -18,15 +19,16 @@ if TYPE_CHECKING:
 
 
 class InSession:
-    """A `DirectRoom`: the methods of an open session, and beside them those of its room.
+    """A `DirectRoom` made of the methods of an open session and of its room.
 
-    Each is taken once, as it is bound: so a call through here is a call of the session's method and nothing more.
+    The bound methods are taken once. So a call through here is a call of the session's method and costs
+    nothing more.
     """
 
     def __init__(self, room: Greenroom, session: Session) -> None:
         self._room = room
         self._scope = f"session:{session.name}"
-        # What goes to a server.
+        # Requests to servers.
         self.call = session.call
         self.connect = session.connect
         self.find = session.find
@@ -38,7 +40,7 @@ class InSession:
         self.start_request = session.start_request
         self.unwatch_resource = session.unwatch_resource
         self.watch_resource = session.watch_resource
-        # The rest.
+        # Everything else.
         self.answer_with = room.answer_with
         self.catalogued = room.catalogued
         self.entry = room.entry
@@ -68,7 +70,7 @@ class InSession:
         return finish(self.surveying())
 
     def surveying(self, server: str | None = None) -> Slices[list[ServerStatus]]:
-        """The same in slices, or of one server."""
+        """The same in slices, for all servers or for one."""
         rows = yield from self._room.surveying(server)
         own = {row.server for row in rows if row.scope == self._scope}
         return [row for row in rows if row.scope == self._scope or row.server not in own]

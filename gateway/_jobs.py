@@ -1,9 +1,9 @@
-"""A job: one request at a door that takes time, from its arrival to its one answer.
+"""A job: one request at a door that takes time, from its arrival to its only answer.
 
-An exposure (what a door shows) is handed a job and ends it with exactly one of `answer` and `fail`. Most
-jobs need no task: the exposure starts a call, lets the job `follow` it, and the call's callback answers. What has to
-wait for more than a call is given to `run`. Whoever made the job can cancel it at any moment; whatever it follows or
-runs is cancelled with it, and a late answer goes nowhere.
+An exposure (what a door shows) is given a job and ends it with exactly one answer or error. Most jobs need no
+task: the exposure starts a call, lets the job `follow` it, and the call's callback answers. Work that has to
+wait for more than a call is given to `run`. Whoever made the job can cancel it at any moment. That also
+cancels the call it follows and the task it runs, and a late answer is dropped.
 """
 
 from __future__ import annotations
@@ -28,24 +28,25 @@ class Sink(Protocol):
     def job_done(self, job: Job, result: Mapping[str, Any] | None, error: RpcFault | None) -> None: ...
 
     def job_raw(self, job: Job, result: bytes, *, modern: bool) -> None:
-        """A result as a server sent it, `modern` if it speaks 2026-07-28."""
+        """End with a result as a server sent it. `modern`: that server speaks 2026-07-28."""
         ...
 
     def job_progress(self, job: Job, params: Mapping[str, Any]) -> None: ...
 
     def job_broke(self, job: Job, error: Exception) -> None:
-        """Our own code raised; the sink answers and reports it."""
+        """Our own code raised: answer that, and report the bug."""
         ...
 
 
 class Job:
-    """One request. `key` is its id as the client wrote it, `raw` its params, `params` these by name, each still bytes;
-    `token` its progress token or None. What most jobs never change is set in the class, as in `Call`.
+    """One request. `key` is its id as the client wrote it. `raw` is its params, and `params` the same by
+    name, each value still bytes. `token` is its progress token, or None. As in `Call`, fields that most jobs
+    never change are class attributes.
 
-    A tools/call with nothing but a name and arguments is `plain`: it has no `params`, no `meta` and no token.
+    A tools/call with only a name and arguments is `plain`: it has no `params`, no `meta` and no token.
     """
 
-    client: Any = None  # whose request it is
+    client: Any = None  # the client that sent it
     plain: PlainCall | None = None
     params: Mapping[str, msgspec.Raw] = {}  # never written to
     meta: Mapping[str, Any] | None = None
@@ -81,9 +82,9 @@ class Job:
             self._sink.job_done(self, result, None)
 
     def answer_raw(self, result: bytes, *, modern: bool = False) -> None:
-        """End with a result as a server sent it; `modern` if the server speaks 2026-07-28."""
+        """End with a result as a server sent it. `modern`: that server speaks 2026-07-28."""
         if not self._ended:
-            self._ended = True  # `_end`, here because nearly every call of a tool ends here
+            self._ended = True  # as in `_end`; nearly every call of a tool ends here, so a step is saved
             self._call = None
             self._sink.job_raw(self, result, modern=modern)
 
@@ -97,13 +98,13 @@ class Job:
             self._sink.job_done(self, None, RpcFault(code, message, data))
 
     def progress(self, params: Mapping[str, Any]) -> None:
-        """Tell the client the progress. Dropped unless the client asked for it, and after the end."""
+        """Report progress to the client, if it asked for that and the job has not ended."""
         if self.token is not None and not self._ended:
             self._sink.job_progress(self, params)
 
     def broke(self, error: Exception) -> None:
-        """End with an error that was raised on the way: a fault as it says, anything else as a bug of ours. What it
-        follows or runs is cancelled."""
+        """End with an error that was raised on the way: an `RpcFault` as it is, any other as a bug of ours.
+        Cancels the call it follows and the task it runs."""
         call, scope = self._call, self._scope
         if not self._end():
             return
@@ -117,7 +118,8 @@ class Job:
             scope.cancel()
 
     def concluded_by(self, step: Callable[..., None], *what: Any) -> Callable[[Any], None]:
-        """What to give a call as its `on_end`: `step(*what, call)`, which ends the job. If it raises, that does."""
+        """An `on_end` for a call: it calls `step(*what, call)`, which ends the job. If that raises, the error
+        ends the job."""
         return partial(self._conclude, step, what)
 
     def _conclude(self, step: Callable[..., None], what: tuple[Any, ...], call: Any) -> None:
@@ -127,16 +129,17 @@ class Job:
             self.broke(error)
 
     def follow(self, call: CallLike) -> None:
-        """Cancelling the job cancels `call`. The call may have ended already."""
+        """From now on, cancelling the job cancels `call`. The call may have ended already."""
         if not self._ended:
             self._call = call
 
     def let_go(self) -> None:
-        """The call it follows outlives it."""
+        """Follow no call any more: the call goes on after the job's end."""
         self._call = None
 
     def run(self, work: Work) -> None:
-        """Do `work` in a task of the job's own; it must end the job, or hand it on: to a call, or to another `run`."""
+        """Do `work` in a task of the job's own. It must end the job, or pass it on to a call or to another
+        `run`."""
         scope = self._scope = anyio.CancelScope()
         self._spawn(lambda: self._contained(work, scope))
 
@@ -156,12 +159,12 @@ class Job:
         if self._ended:
             return False
         self._ended = True
-        self._call = None  # it refers to us by its callback: a circle would be left for the garbage collector
+        self._call = None  # its callback refers to this job: a cycle would need the garbage collector
         return True
 
     async def _contained(self, work: Work, scope: anyio.CancelScope) -> None:
-        """Run the job's task. A bug in it ends the job, is reported, and harms nothing else. It is a bug, too, when the
-        task leaves the job without a call or a later task that could end it."""
+        """Run the job's task. A bug in it ends the job, is reported, and affects nothing else. It is also a
+        bug if the task leaves the job without a call or a later task that could end it."""
         with scope:
             try:
                 await work()
@@ -169,5 +172,5 @@ class Job:
                     raise RuntimeError(f"{self.method} was left without an answer")
             except Exception as error:
                 if self._scope is scope:
-                    self._scope = None  # it is leaving; nothing of it is left to be cancelled
+                    self._scope = None  # this task is ending, so nothing in it needs to be cancelled
                 self.broke(error)

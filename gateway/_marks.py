@@ -1,7 +1,8 @@
-"""What we say to programs beside a result: our keys in its `_meta`.
+"""Our keys in the `_meta` of a result, for programs.
 
-Only we set them (`_signed`). They are not in `structuredContent`, because that is the server's answer in another form,
-and many clients show it to their model in place of the text. Clients show `_meta` to nobody.
+Only Greenroom sets them (`_signed`). They are not in `structuredContent`, because that is the server's answer
+in another form, and many clients show it to their model in place of the text. No client shows `_meta` to
+anybody.
 """
 
 from __future__ import annotations
@@ -9,11 +10,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-DETAILS: Final = "greenroom/details"  # of every answer of the `mcp` tool
-ERROR: Final = "greenroom/error"  # at the direct door: what kept a call from its server's answer
-SERVER: Final = (
-    "greenroom/server"  # of what a server asks a client, and in the data of its errors: whose it is
-)
+DETAILS: Final = "greenroom/details"  # in every answer of the `mcp` tool
+ERROR: Final = "greenroom/error"  # at the direct door: why the server did not answer a call
+SERVER: Final = "greenroom/server"  # in a server's questions and in the data of its errors: its name
 OURS: Final = "greenroom/"
 
 

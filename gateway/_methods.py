@@ -1,7 +1,8 @@
-"""Which method exists in which era of the protocol, and of which era a request is.
+"""Which method exists in which era of the protocol, and to which era a request belongs.
 
-The era is a property of each request, not of the connection: one that carries a 2026-07-28 envelope in `_meta` is of
-that version, any other is as the handshake versions want it. What exists in neither, or not in its own, is -32601.
+The era is a property of each request, not of the connection. A request whose `_meta` names the version
+2026-07-28 is of that version; any other is of the handshake era. A method that does not exist in its
+request's era is -32601.
 """
 
 from __future__ import annotations
@@ -35,16 +36,16 @@ METHODS: Final[Mapping[str, Era]] = {
     "logging/setLevel": Era.HANDSHAKE,
     rpc.LISTEN: Era.STATELESS,
 }
-# The same by era: asked for every request, and naming a member of an enum, or asking it for another, is slow.
+# The same by era. Every request looks here, and testing a flag of an enum is slow.
 _HANDSHAKE_METHODS: Final = frozenset(method for method, eras in METHODS.items() if Era.HANDSHAKE in eras)
 _STATELESS_METHODS: Final = frozenset(method for method, eras in METHODS.items() if Era.STATELESS in eras)
-# Those that may take time.
+# The methods that may take time.
 JOBS: Final = frozenset(METHODS) - LISTS - {"initialize", "ping", "server/discover"}
 
 
 def stateless_meta(method: str, meta: object) -> Mapping[str, Any] | None:
-    """The `_meta` of a request of 2026-07-28; None for one of the handshake era. Raises `RpcFault` when it cannot be
-    served as what it is."""
+    """The `_meta` of a request of 2026-07-28; None for a request of the handshake era. Raises `RpcFault` for
+    an unknown version, and for a method that does not exist in the request's era."""
     said = cast("Mapping[str, Any]", meta) if isinstance(meta, dict) else None
     version: object = None if said is None else said.get(rpc.VERSION_KEY)
     if version is not None and version not in rpc.MODERN_VERSIONS:

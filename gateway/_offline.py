@@ -1,4 +1,4 @@
-"""A catalogue without a room: what the configuration and the catalogue on disk know. Starts nothing."""
+"""A catalogue without a room, from the configuration and the catalogue on disk. It starts nothing."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class OfflineCatalogue:
 
 
 def open_catalogue(config: Config) -> OfflineCatalogue:
-    """The catalogue of `config`, with what the catalogue on disk holds for its definitions."""
+    """The catalogue of `config`, with the entries that the catalogue on disk has for its definitions."""
     wanted = catalogue_keys(config)
     cache = CatalogueFile(default_cache_path(), max_age=config.settings.cache_max_age)
     loaded = cache.load(wanted, time.time())

@@ -1,7 +1,10 @@
-"""`greenroom refresh`: servers of which nothing is known are started once, and the command follows the progress. That
-may take minutes, so it is not one long request: `begin` says which servers are asked and since when, `look` how each of
-them is doing, as often as one likes. Neither keeps anything: what has come since is read off the catalogue and the
-status. A gateway does the same over its control socket as a room of the command's own.
+"""`greenroom refresh`: starts servers of which nothing is known once, so that the command can follow the
+progress.
+
+That may take minutes, so it is not one long request. `begin` says which servers are asked, and since when.
+`look` says how each of them is doing, and may be called as often as one likes. Neither keeps anything: the
+progress is read off the catalogue and the status. It works in the same way over a gateway's control socket
+and in a room of the command's own.
 """
 
 from __future__ import annotations
@@ -21,7 +24,9 @@ if TYPE_CHECKING:
 
 
 def begin(room: Room, server: str | None) -> dict[str, Any]:
-    """Ask them: the names, and the wall clock's time. Raises `UnknownServer`, `ServerDown` (it is out of service)."""
+    """Begin to ask the servers. Returns their `names`, and `since`, the time by the wall clock.
+
+    Raises `UnknownServer`, `ServerDown` (the server is out of service)."""
     since = time.time()
     return {"names": room.refresh(server), "since": since}
 

@@ -1,8 +1,8 @@
-"""What the doors use of a room.
+"""The parts of a room that the doors use.
 
-The doors are written against these protocols and not against `Greenroom` itself, for two reasons: a room that only has
-the cache (no actors, no loop) can stand behind the same `mcp` tool, and the list below is everything a door can do to a
-room. A door never reaches further in.
+The doors are written against these protocols and not against `Greenroom` itself, for two reasons. A catalogue
+from the cache alone (no actors, no loop) can stand behind the same `mcp` tool. And the list below is
+everything that a door can do with a room: a door never reaches further in.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ OnProgress = Callable[[Mapping[str, Any]], None]
 
 
 class CallLike(Protocol):
-    """A call that was accepted: ended exactly once, by callback."""
+    """A call that was accepted. It ends exactly once, by callback."""
 
     @property
     def result(self) -> bytes | None:
-        """The raw JSON of the result, when it ended well."""
+        """The raw JSON of the result, if the call ended with one."""
         ...
 
     @property
@@ -39,16 +39,16 @@ class CallLike(Protocol):
 
 
 class WholeCall(CallLike, Protocol):
-    """A call whose result goes on as it is."""
+    """A call whose result is passed on as it is."""
 
     @property
     def protocol_version(self) -> str | None:
-        """What its server speaks; to be asked while the call ends."""
+        """The protocol version of its server. Only valid inside the callback that ends the call."""
         ...
 
 
 class Catalogue(Protocol):
-    """What is known without asking anybody: enough for status, list, search, describe and instructions."""
+    """What is known without asking a server: enough for status, list, search, describe and instructions."""
 
     @property
     def config(self) -> Config: ...
@@ -56,7 +56,8 @@ class Catalogue(Protocol):
     def index(self) -> Index: ...
 
     def surveying(self, server: str | None = None) -> Slices[Sequence[ServerStatus]]:
-        """A row per server, and one per further live address of one, in slices; of one server alone, if given."""
+        """A row for each server and for each further live address of a server, in slices. `server`: only its
+        rows."""
         ...
 
     def entry(self, server: str) -> ServerEntry | None: ...
@@ -93,7 +94,7 @@ class Room(Catalogue, Protocol):
 
 
 class HostedRoom(Room, Protocol):
-    """A room for whose servers a door answers and listens."""
+    """A room in which a door answers the servers' requests and hears their notifications."""
 
     def set_log_level(self, level: str, server: str | None = None) -> None: ...
 
@@ -105,7 +106,7 @@ class HostedRoom(Room, Protocol):
 
 
 class DirectRoom(HostedRoom, Protocol):
-    """A room with the rest of the protocol: what the `direct` door uses."""
+    """A room with the rest of the protocol, for the `direct` door."""
 
     def start_request(
         self,

@@ -1,14 +1,15 @@
 """`greenroom serve`: a room, the doors to it, and how it all ends.
 
-Two ways out. *Politely* (the first SIGTERM or SIGINT): no new calls are taken, the room drains, the answers of its last
-calls are written, and the client has a second to read them. *At once* (the client closed its end, or a second signal):
-whoever asked is gone or has run out of patience, so calls are cancelled and the room is closed with no patience left.
-Clients kill a server that lingers two seconds after they closed its input, so leaving at once also sets an alarm:
-whatever may hold us up, after 1.2 s the process ends, and the guard ends what it started.
+There are two ways to end. *Politely* (the first SIGTERM or SIGINT): no new calls are taken, the room drains,
+the answers of its last calls are written, and the client has a second to read them. *At once* (the client
+closed its end, or a second signal): the client is gone or the user has lost patience, so calls are cancelled
+and the room closes without waiting. Clients kill a server that still runs two seconds after they closed its
+input. So ending at once also sets an alarm: whatever holds us up, the process ends after 1.2 s, and the guard
+ends what it started.
 
-What belongs to the client (reading, writing, jobs that wait) runs in the outer task group and outlives the room, or the
-room's last answers would have nobody to write them. The room has an owner task beside it rather than a context around
-it, because the second signal must be able to hurry a close that is under way.
+The client's part (reading, writing, waiting jobs) runs in the outer task group, which ends after the room.
+Otherwise nobody would write the room's last answers. The room has an owner task beside it and not a context
+around it, because the second signal must be able to hurry a close that has begun.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from ..protocol.config import Config
 from ..protocol.errors import UsageError
 from . import _control as control
 from ._control_place import identity, socket_path
-from ._control_request import object_in, text_in
+from ._control_request import number_in, object_in, text_in, texts_in
 from ._endpoint import ClientSession, Endpoint
 from ._event_log import TOLD, Hear, Log, follow, to_log
 from ._events_file import EventsFile
@@ -49,17 +50,17 @@ from ._watch import watch_configuration
 if TYPE_CHECKING:
     from ..supervisor import Greenroom, Session
 
-_CLIENT_SESSION: Final = "stdio"  # the name of the one client's session
-_LAST_ANSWERS: Final = 1.0  # seconds the client has to read what the room's end left for it
+_CLIENT_SESSION: Final = "stdio"  # the name of the only client's session
+_LAST_ANSWERS: Final = 1.0  # seconds the client has to read the answers written while the room closed
 _LAST_WORDS: Final = 0.2  # the same for a client that is probably gone
-_LAST_RESORT: Final = 1.2  # seconds from leaving at once to the alarm; an orderly end takes 1.2 at most
+_LAST_RESORT: Final = 1.2  # seconds from ending at once to the alarm; an orderly end takes no longer
 
-OpenRoom = Callable[[Config], Any]  # Greenroom.open: something with `start`, `aclose` and what `Room` has
+OpenRoom = Callable[[Config], Any]  # Greenroom.open: returns a `Room` that has `start` and `aclose` too
 
 
 @attrs.frozen
 class Options:
-    """What the command line decides beyond the configuration."""
+    """What the command line sets beyond the configuration."""
 
     expose: str = "proxy"
     events: Path | None = None
@@ -68,7 +69,7 @@ class Options:
 
 
 class Exit:
-    """When and how to leave. Asked by signals and by the client's end; obeyed by `serve`."""
+    """When and how to end. Signals and the client's end ask for it, and `serve` does it."""
 
     def __init__(self, hurry: Callable[[], object]) -> None:
         self.asked = anyio.Event()
@@ -85,7 +86,7 @@ class Exit:
 
 
 def set_alarm(seconds: float) -> None:
-    """End this process after `seconds`, whatever it is doing by then. No-op where there are no alarms."""
+    """End this process after `seconds`, whatever it is doing by then. Does nothing on systems without alarms."""
     if hasattr(signal, "setitimer"):
         signal.signal(signal.SIGALRM, signal.SIG_DFL)
         signal.setitimer(signal.ITIMER_REAL, seconds)
@@ -94,8 +95,8 @@ def set_alarm(seconds: float) -> None:
 async def serve(config: Config, open_room: OpenRoom, options: Options) -> None:
     """Serve `config` on standard input and output until the client or a signal ends it.
 
-    Raises `UsageError` when the events file cannot be written, `StreamFault` when standard input or output cannot be
-    used.
+    Raises `UsageError` when the events file cannot be written, `StreamFault` when standard input or output
+    cannot be used.
     """
     collect_again()
     want_orphans()
@@ -134,7 +135,7 @@ async def _serve_room(
     async with anyio.create_task_group() as owner:
         await room.start(owner)
         set_room_aside()
-        # Left after the room has closed: an earlier end of the client's session would cut short what drains.
+        # The session ends after the room has closed. An earlier end would cancel the calls that drain.
         async with room.session(_CLIENT_SESSION) as session:
             try:
                 await _until_asked(room, session, options, door, outer, leaving, log)
@@ -152,7 +153,7 @@ async def _until_asked(
     leaving: Exit,
     log: Log,
 ) -> None:
-    """Let clients and commands in, until it is time to leave."""
+    """Serve the client and commands, until it is time to end."""
     exposure = exposure_of(options.expose, InSession(room, session))
     endpoint = Endpoint(exposure, options.version, note=log.line)
     client_session = endpoint.open(door, outer.start_soon)
@@ -175,7 +176,7 @@ async def _until_asked(
 
 
 def exposure_of(name: str, room: DirectRoom) -> Exposure:
-    """What a door shows, by the name `--expose` has for it. Raises `UsageError` for one that is not known."""
+    """What a door shows, by its name for `--expose`. Raises `UsageError` for an unknown name."""
     if name == "direct":
         from ._direct import Direct
 
@@ -214,7 +215,8 @@ async def _serve_commands(
 
 
 def _follow(place: control.Place, room: Room, part: Part) -> None:
-    """The configuration may be made of other files now, and commands find the socket by their names."""
+    """Rename the socket after a reload. The configuration may consist of other files now, and commands find
+    the socket by their names."""
     try:
         place.move(_socket_of(room))
     except OSError as error:
@@ -226,8 +228,8 @@ def _socket_of(room: Room) -> Path:
 
 
 def commands(room: Any, version: str) -> Mapping[str, control.Handler]:
-    """What the control socket offers. The answers are those of the `mcp` tool, in words for a person; `vitals` is for
-    leak checks: what a process holds that cannot be seen from outside."""
+    """The methods of the control socket. The answers are those of the `mcp` tool, in words for people.
+    `vitals` is for leak checks: it tells what the process holds that cannot be seen from outside."""
     reader = CatalogueReader(room, hints=FOR_PEOPLE)
     numbers = itertools.count(1)
 
@@ -252,10 +254,11 @@ def commands(room: Any, version: str) -> Mapping[str, control.Handler]:
         return {"servers": [{"name": name, "error": str(error) if error else None} for name, error in ended]}
 
     async def refresh(params: Mapping[str, Any]) -> Any:
-        return begin(room, params.get("server"))
+        return begin(room, text_in(params, "server"))
 
     async def refreshed(params: Mapping[str, Any]) -> Any:
-        return await in_turns(look(room, reader, params))
+        asked = {"names": texts_in(params, "names"), "since": number_in(params, "since")}
+        return await in_turns(look(room, reader, asked))
 
     async def vitals(_params: Mapping[str, Any]) -> Any:
         return {
@@ -277,7 +280,8 @@ def commands(room: Any, version: str) -> Mapping[str, control.Handler]:
 
 
 def events_file(path: Path | None, stack: ExitStack, tell: Callable[[str], object]) -> list[Hear]:
-    """Who writes the events to `path`. Raises `UsageError` when that can never be."""
+    """The hearer that writes events to `path`; none without a path. Raises `UsageError` when it can never be
+    written."""
     if path is None:
         return []
     file = EventsFile(path, Part(f"the events file {path}", tell))

@@ -1,15 +1,15 @@
 """The stdio door: one client, on our own standard input and output.
 
-The two descriptors are taken over before anything else runs: the protocol keeps private duplicates, standard input
-becomes the null device and standard output becomes standard error, so a stray `print` of any library lands in the log
-and can never corrupt the protocol.
+The two descriptors are taken over before anything else runs. The protocol keeps private duplicates, standard
+input becomes the null device, and standard output becomes standard error. So a stray `print` of any library
+goes to the log and can never corrupt the protocol.
 
-Reading waits in the loop, not in a thread, and can be cancelled at any moment: the door ends on a signal with standard
-input still open. What cannot be waited for (a file, the null device) is read as it is; it never blocks. While the
-client does not read its answers, we do not read its requests.
+Reading waits in the loop, not in a thread, and can be cancelled at any moment. So the door ends on a signal
+while standard input is still open. A file or the null device cannot be waited for; it is simply read, which
+never blocks. While the client does not read its answers, we do not read its requests.
 
-That a client leaves is no error. A descriptor that cannot be used is one: a full disk, a directory, one opened in the
-wrong direction. `serve` reports it at the end.
+It is no error when the client disconnects. It is an error when a descriptor cannot be used: a full disk, a
+directory, a file opened in the wrong direction. `serve` reports it at the end.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from ..actors import AGAIN, LINES_A_TURN, Backend, LinesLeft, LineSplitter, Line
 from ..protocol.errors import GreenroomError
 from ..protocol.jsonrpc import INVALID_REQUEST, RpcFault, error_line, read_head_id
 
-_CHUNK: Final = 65_536  # what a pipe holds; more would be memory mapped and given back for each read
+_CHUNK: Final = 65_536  # what a pipe holds; a larger buffer would be mapped and unmapped for each read
 
 
-_LEFT: Final = (errno.EPIPE, errno.ECONNRESET, errno.EIO)  # the last: a terminal that was closed
-_MARK: Final = b"\xef\xbb\xbf"  # what some programs begin UTF-8 with
+_LEFT: Final = (errno.EPIPE, errno.ECONNRESET, errno.EIO)  # the client is gone; EIO: its terminal was closed
+_MARK: Final = b"\xef\xbb\xbf"  # the byte order mark, with which some programs begin UTF-8
 
 
 TO_A_CLIENT: Final = WriteRules(128 << 20, short=4096, gathers_all=True)
@@ -47,7 +47,7 @@ class StreamFault(GreenroomError):
 
 @contextlib.contextmanager
 def taken_over_stdio() -> Generator[tuple[int, int]]:
-    """Private duplicates of standard input and output; given back at the end."""
+    """Private duplicates of standard input and output. At the end both are restored."""
     sys.stdout.flush()
     stdin, stdout = os.dup(0), os.dup(1)
     null = os.open(os.devnull, os.O_RDONLY)
@@ -91,16 +91,16 @@ class StdioDoor:
 
     @property
     def fault(self) -> str | None:
-        """Why a descriptor could not be used, if it was not that the client has left."""
+        """Why a descriptor could not be used. None: it could, or the client is gone."""
         ends = ("input cannot be read", self._unreadable), ("output cannot be written", self._writer.fault)
         for what, error in ends:
             if error is not None and error.errno not in _LEFT:
-                return f"Standard {what} ({error.strerror}). An MCP client gives a pipe for each; start it from one."
+                return f"Standard {what} ({error.strerror}). Start this from an MCP client, which gives it pipes."
         return None
 
     @contextlib.contextmanager
     def opened(self) -> Generator[None]:
-        """While open, the descriptors do not block; afterwards they are as they were."""
+        """While this is open, the descriptors do not block. Afterwards they are as they were."""
         changed = [fd for fd in (self._stdin, self._stdout) if _is_pipe(fd) and os.get_blocking(fd)]
         for fd in changed:
             os.set_blocking(fd, False)
@@ -111,14 +111,14 @@ class StdioDoor:
                 os.set_blocking(fd, True)
 
     async def write(self) -> None:
-        """The pump out. Runs until cancelled or until the client is gone."""
+        """Write what is sent. Runs until cancelled or until the client is gone."""
         await self._writer.run()
 
     async def read(
         self, receive: Callable[[bytes], None], refuse: Callable[[bytes, str], None] | None = None
     ) -> None:
-        """Give each line of the client to `receive`, and the head of each that is too long to `refuse`, with the reason
-        in words. Returns when there will be no more: its end is closed, or it has stopped listening."""
+        """Give each line of the client to `receive`. If a line is too long, give its head and the reason to
+        `refuse`. Returns when no more lines will come: the client has closed its end, or no longer reads."""
         self._refuse = refuse or self._refuse
 
         def receive_first(line: bytes) -> None:
@@ -156,19 +156,19 @@ class StdioDoor:
             self._eof = True
             return False
         writer = self._writer
-        writer.gathering = False  # its answer goes out at once
+        writer.gathering = False  # the first answer is written at once
         lines = self._splitter.feed(data)
         if len(lines) > LINES_A_TURN:
             self._rest.put(lines)
             return self._take_rest()
         for line in lines:
             if line and not line.isspace():
-                self._receive(bytes(line))  # a large one is copied; any other is itself
+                self._receive(bytes(line))  # copies only a large line; any other is `bytes` already
         # False: nothing more is read from the client until it reads its answers.
         return not (writer.is_over or (writer.waiting and writer.congested))
 
     def _take_rest(self) -> More:
-        """The lines of one turn."""
+        """Take the remaining lines of one turn."""
         for line in self._rest.turn():
             if line and not line.isspace():
                 self._receive(bytes(line))

@@ -1,13 +1,19 @@
-"""Questions to a client of 2026-07-28: it gets no request, but an answer that input is needed, and asks again.
+"""How a client of 2026-07-28 is asked: its request is answered with "input required", and it sends the
+request again.
 
-*State* that a newer server gives away passes through the client and comes back. It is signed for the server and the
-thing it was given for, with a key of this process, so that no client can hand one server's state to another.
+Such a client is sent no requests. Its second request carries the answers and the `requestState` of the first
+answer.
 
-*A call of an older server* that asks its client something cannot be ended and asked again: it is suspended. The client
-is told that input is needed, with a name for state; the call runs on, and when the client comes back with the name and
-the answers, the server has its answer and the client's new request takes the call's place. A server's question does not
-say which call it is for, so the longest running call of that client to that server carries it. Such a name is good
-once, for as long as a call may take in all.
+*A newer server* makes its own `requestState`. It passes through the client and comes back. It is signed with
+a key of this process, together with the server and the item it was made for. So no client can hand one
+server's state to another server.
+
+*An older server* sends a request in the middle of a call, and the call cannot be ended and sent again. So the
+call is suspended: it goes on running, and the client's request ends with "input required" and a random name
+as `requestState`. When the client comes back with that name and the answer, the answer goes to the server,
+and the client's new request waits for the call. A server's question does not say which call it belongs to, so
+it ends the oldest request of that client to that server. A name is valid once, and for no longer than a call
+may take in all.
 """
 
 from __future__ import annotations
@@ -29,7 +35,7 @@ _KEY: Final = "question"
 
 
 class StateSigner:
-    """Binds a server's state to what it was given for."""
+    """Binds a server's state to the item it was made for."""
 
     def __init__(self) -> None:
         self._secret = secrets.token_bytes(32)
@@ -38,7 +44,7 @@ class StateSigner:
         return f"{self._digest(state, what)}.{state}"
 
     def verify(self, signed_state: str, *what: str) -> str:
-        """Raises `RpcFault` when it was not signed here, for this."""
+        """Return the server's own state. Raises `RpcFault` when it was not signed by this process for `what`."""
         digest, _, state = signed_state.partition(".")
         if not hmac.compare_digest(digest.encode(), self._digest(state, what).encode()):
             text = "Invalid params: this requestState was not given for this request. Ask again without it."
@@ -51,9 +57,10 @@ class StateSigner:
 
 
 class SuspendableCall:
-    """A call for a newer client: its job may end, and another take its place, before the call does.
+    """A call for a newer client. Its job may end before the call does; then another job takes the first one's
+    place.
 
-    `conclude(job, call)` ends the job that waits when the call ends.
+    When the call ends, `conclude(job, call)` ends the job that waits for it.
     """
 
     def __init__(
@@ -64,19 +71,19 @@ class SuspendableCall:
         self._suspended = suspended
         self._conclude = conclude
         self._call: Any = None
-        self._outcome: Any = None  # it ended while nobody waited
+        self._outcome: Any = None  # the call, if it ended while no job waited
         self._ended = False
         suspended.started(self)
 
     def follow(self, call: Any) -> None:
-        """Its call has been accepted; it may have ended already."""
+        """The call was accepted. It may have ended already."""
         if not self._ended:
             self._call = call
             if self.job is not None:
                 self.job.follow(call)
 
     def ended(self, call: Any) -> None:
-        """Its call has ended: for its `on_end`."""
+        """The call has ended. Give this to it as `on_end`."""
         self.refused()
         if self.job is None:
             self._outcome = call
@@ -84,7 +91,7 @@ class SuspendableCall:
             self.job.concluded_by(self._conclude, self.job)(call)
 
     def refused(self) -> None:
-        """There is no call, or no call any more."""
+        """No call was made, or it has ended."""
         self._ended, self._call = True, None
         self._suspended.ended(self)
 
@@ -93,7 +100,7 @@ class SuspendableCall:
             self.job.progress(params)
 
     def carry(self, job: Job) -> None:
-        """This job waits for the call from here on."""
+        """From now on `job` waits for the call."""
         self.job = job
         if self._outcome is not None:
             job.concluded_by(self._conclude, job)(self._outcome)
@@ -101,13 +108,13 @@ class SuspendableCall:
             job.follow(self._call)
 
     def drop(self) -> None:
-        """The client never came back."""
+        """Cancel the call: its client does not come back."""
         if self._call is not None:
             self._call.cancel()
 
 
 class SuspendedCalls:
-    """The calls of newer clients that run, and those of them that are suspended."""
+    """The running calls of newer clients, and which of them are suspended."""
 
     def __init__(self, patience: float) -> None:
         self._patience = patience  # seconds a suspended call is held
@@ -121,7 +128,8 @@ class SuspendedCalls:
         self._running.pop(suspendable, None)
 
     async def ask(self, client: Any, server: str, request: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Have `request` of an older server answered by a newer client. Raises `RpcRefusal`."""
+        """Ask a newer client what an older server asks in `request`. Raises `RpcRefusal` when it cannot be
+        asked or does not answer in time."""
         suspendable = next((each for each in self._running if _carries(each, client, server)), None)
         if suspendable is None or suspendable.job is None:
             text = "The client cannot be asked: none of its calls is open to carry the question (2026-07-28)."
@@ -143,8 +151,8 @@ class SuspendedCalls:
         return suspension.answer
 
     def resume(self, job: Job, name: str) -> SuspendableCall | None:
-        """The client comes back to a suspended call. None: the name is none of ours. Raises `RpcFault` without an
-        answer."""
+        """The client sends its request again: `job` waits for the suspended call of this name. None: there is
+        no such name. Raises `RpcFault` when the request has no answer."""
         found = self._suspensions.get(name)
         if found is None:
             return None
@@ -160,7 +168,7 @@ class SuspendedCalls:
         return suspendable
 
     def left(self, client: Any) -> None:
-        """A client is gone: what it left suspended goes too."""
+        """A client has disconnected: cancel its suspended calls."""
         for suspendable, suspension in tuple(self._suspensions.values()):
             if suspension.client is client:
                 suspendable.drop()

@@ -1,12 +1,14 @@
-"""An event log as a timeline: JSONL from `serve --events` into the Chrome trace format (chrome://tracing, Perfetto).
+"""An event log as a timeline: JSONL from `serve --events` into the Chrome trace format (chrome://tracing,
+Perfetto).
 
-A lane per address, a span per state an incarnation was in and per queue it waited in before that (its gate, a slot, a
-start permit), a mark per policy decision and note. A call is a span of its own on its address's call track, named by
-its tool, from accepted to ended, with a flow from the moment it was sent into the incarnation that took it; so a call
-that waited for a start, or was replayed by a second incarnation, is seen to have.
+Each address has a lane. It has a span for each state of an incarnation and for each queue that the start
+waited in before (its gate, a slot, a start permit), and a mark for each policy decision and note. A call is a
+span on the call track of its address, named by its tool, from accepted to ended. An arrow leads from its
+acceptance to the moment it was sent. So one sees that a call waited for a start, or was replayed by a second
+incarnation.
 
-Pure: records in, trace events out. The log may be cut off (a gateway that was killed): what was open then ends with the
-last record. What is not a record is counted and left out, never fatal.
+Pure: records in, trace events out. The log may be cut off, because the gateway was killed. Then open spans
+end with the last record. A line that is no record is counted and left out.
 """
 
 from __future__ import annotations
@@ -28,7 +30,7 @@ TraceEvent = dict[str, Any]
 @attrs.frozen
 class Trace:
     events: list[TraceEvent]
-    skipped: int  # lines that were no records
+    skipped: int  # how many lines were no records
 
     def to_json(self) -> str:
         return json.dumps({"traceEvents": self.events, "displayTimeUnit": "ms"}, separators=(",", ":"))
@@ -122,7 +124,8 @@ class _Tracer:
             )
 
     def _start(self, record: Record) -> None:
-        """It came to a place on its way to a connection. Where it waits for nothing, its state says all there is."""
+        """A start came to a place on its way to a connection. At a place where nothing is waited for, the
+        state's span says it all."""
         address, place = _address(record), str(record.get("place"))
         self._end_wait(address)
         if place not in _PLACES_THAT_HOLD:
@@ -136,7 +139,7 @@ class _Tracer:
 
     def _end_state(self, address: str, at: float) -> None:
         opened = self.states.pop(address, None)
-        if opened is not None and opened.state != "idle":  # an empty lane says idle best
+        if opened is not None and opened.state != "idle":  # an empty lane shows that best
             self._span(opened, "state", address, at)
 
     def _span(self, opened: _Open, category: str, address: str, at: float) -> None:

@@ -1,6 +1,7 @@
-"""What commands and other programs see of a room: plain JSON, one function for a running room and for the cache alone.
+"""What commands and other programs see of a room, as plain JSON. The same functions serve a running room and
+the cache alone.
 
-The shapes are those of the `mcp` tool's `details`, with more said of each server.
+The shapes are those of the `mcp` tool's `details`, with more about each server.
 """
 
 from __future__ import annotations
@@ -35,7 +36,8 @@ def status_view(reader: CatalogueReader, catalogue: Catalogue) -> Slices[dict[st
 
 
 def tools_view(reader: CatalogueReader, catalogue: Catalogue, server: str | None) -> Slices[dict[str, Any]]:
-    """Every tool by name, or those of `server`; when it cannot be asked for, the `mcp` tool's refusal."""
+    """Every tool, sorted by name, or those of `server`. If `server` cannot be listed: the `mcp` tool's
+    refusal."""
     refusal = reader.refusal(Mode.LIST, server)
     if refusal is not None:
         return {**refusal.details, "mode": "tools", "message": refusal.text}

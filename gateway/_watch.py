@@ -1,11 +1,12 @@
-"""Watching the configuration of a running gateway: a changed file is a reload.
+"""Watches the configuration of a running gateway, and reloads it when a file changes.
 
-All places where the configuration is looked for are watched, whether or not anything is there yet. When the bell rings,
-or something is not as it was, the configuration is read again; only when it says something else is it a reload. Several
-writes in a moment are one. A new configuration that is broken changes nothing: the old one goes on, and the log says
-what is wrong and where. What a good one changed, the room says itself.
+All places where the configuration is looked for are watched, even if nothing is there yet. When the bell
+rings and a file is not as it was, the configuration is read again. The room is reloaded only if the
+configuration says something new. Several writes in a short time count as one. A broken new configuration
+changes nothing: the gateway keeps the old one, and the log says what is wrong and where. What a good one
+changes is reported by the room itself.
 
-There may be thousands of servers in it, so it is read and compared beside the loop, in a thread.
+A configuration may have thousands of servers, so it is read and compared in a thread, outside the loop.
 """
 
 from __future__ import annotations
@@ -24,9 +25,9 @@ from ._bell import hung_at, prepare
 from ._event_log import Log
 from ._garbage import uncollected
 
-_DEBOUNCE: Final = 0.3  # seconds in which several writes are one change
+_DEBOUNCE: Final = 0.3  # seconds in which several writes count as one change
 
-Look = Mapping[Path, object]  # what is at each place: equal while nothing has changed there
+Look = Mapping[Path, object]  # a stamp per place, equal while nothing has changed there
 
 
 async def watch_configuration(
@@ -35,12 +36,12 @@ async def watch_configuration(
     log: Log,
     reloaded: Callable[[], object] = lambda: None,
 ) -> None:
-    """Reload `room` with `reread()` whenever that says something new, until cancelled. `reloaded` is called after each
-    reload."""
+    """Reload `room` with `reread()` whenever that says something new, until cancelled. `reloaded` is called
+    after each reload."""
     seen: Look | None = None
     kernel = Part("hearing of changed files at once", log.line, "They are looked for every two seconds.")
     while True:
-        await anyio.sleep(_DEBOUNCE)  # the first time, starting goes first
+        await anyio.sleep(_DEBOUNCE)  # also the first time, so that starting up goes first
         places = [Path(place) for place in room.config.places]
         await apart(prepare)
         with hung_at(places, kernel) as bell:
@@ -49,23 +50,23 @@ async def watch_configuration(
                 seen = found
                 if await reload(room, reread, log):
                     reloaded()
-                    continue  # there may be other places now
+                    continue  # the places may have changed
             await bell.rung()
 
 
 async def reload(room: Any, reread: Callable[[], Config], log: Log) -> bool:
-    """Read the configuration again and go to it, if it is another one; on any problem the old one goes on. True: the
-    room was reloaded."""
+    """Read the configuration again, and reload the room if it has changed. After any problem the old one
+    stays in use. True: the room was reloaded."""
     try:
         config = await apart(lambda: _reread_if_other(reread, room.config))
         if config is None:
             return False
         await room.reload(config)
     except ConfigError as error:
-        log.line(f"the changed configuration is not used, the old one goes on: {_one_line(error.problems)}")
+        log.line(f"the changed configuration is not used, the old one stays: {_one_line(error.problems)}")
         return False
     except GreenroomError as error:
-        log.line(f"the changed configuration is not used, the old one goes on: {error}")
+        log.line(f"the changed configuration is not used, the old one stays: {error}")
         return False
     return True
 

@@ -19,12 +19,14 @@ import anyio.to_thread
 import pytest
 from tests.support import run
 
+from greenroom import Greenroom
 from greenroom._own_files import NotOurs, make_own_folder
 from greenroom.actors._part import Part
 from greenroom.gateway import _control as control
 from greenroom.gateway import _control_client as client
 from greenroom.gateway import _control_place as place
 from greenroom.gateway._control_request import object_in, text_in
+from greenroom.gateway._serve import commands
 from greenroom.protocol.errors import UnknownServer, UsageError
 
 
@@ -110,7 +112,7 @@ def test_a_command_finds_it_and_is_answered(backend: str) -> None:
                 ) as unwritable:
                     gateway.ask(method)
                 assert unwritable.value.code == "unwritable"
-            with pytest.raises(client.GatewayError, match="does not know 'zebra'"):
+            with pytest.raises(client.GatewayError, match="does not know the method 'zebra'"):
                 gateway.ask("zebra")
         assert client.find_gateway(place.identity(["another"])) is None
 
@@ -186,8 +188,27 @@ def test_parameters_of_another_kind_are_named(name: str) -> None:
             read({"x": wrong}, "x")
     with pytest.raises(UsageError) as caught:
         read({"x": other}, "x")
-    form = "The control socket takes one JSON object a line, with a method and params"
+    form = "The control socket takes one JSON object per line, with a method and params"
     assert caught.value.message == f'{form}: "x" must be {kind}.'
+
+
+def test_malformed_parameters_of_a_refresh_are_the_commands_fault(backend: str) -> None:
+    async def body() -> None:
+        async with Greenroom.open({"mcpServers": {}}) as room:
+            methods = commands(room, "0")
+            for method, params, fault in (
+                ("refresh", {"server": 5}, '"server" must be a string'),
+                ("refreshed", {}, '"names" must be a list of strings'),
+                ("refreshed", {"names": [[]], "since": 0}, '"names" must be a list of strings'),
+                ("refreshed", {"names": ["x"]}, '"since" must be a number, not null'),
+                ("refreshed", {"names": ["x"], "since": True}, '"since" must be a number'),
+            ):
+                with pytest.raises(UsageError, match=fault):
+                    await methods[method](params)
+            (row,) = await methods["refreshed"]({"names": ["x"], "since": 0})
+            assert (row["name"], row["state"]) == ("x", "failed")
+
+    run(backend, body)
 
 
 def test_when_a_command_goes_away_what_it_asked_for_is_cancelled(backend: str) -> None:

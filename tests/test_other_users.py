@@ -131,7 +131,7 @@ def test_t43_who_listens_in_our_folder_must_be_us(folder: Path, monkeypatch: pyt
         with monkeypatch.context() as patch:
             if os.geteuid() == OTHER:
                 patch.setattr(own, "_peer_uid", lambda _line: 12345)
-            with pytest.raises(client.GatewayError, match="is not asked anything"):
+            with pytest.raises(client.GatewayError, match="is not trusted as a gateway"):
                 client.find_gateway("0123456789ab")
     finally:
         spy.kill()

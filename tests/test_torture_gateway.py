@@ -255,7 +255,7 @@ def test_t27_a_changed_file_reloads_what_changed_and_a_broken_one_nothing(tmp_pa
         written = json.loads(config.read_text())
 
         config.write_text("{ broken")
-        _until_logged(tmp_path, "the old one goes on")
+        _until_logged(tmp_path, "the old one stays")
         assert _call(gateway, "a", "pid")["content"][0]["text"] == pids["a"]  # type: ignore[index]
 
         written["mcpServers"]["b"]["env"] = {"NEW": "1"}

@@ -159,7 +159,7 @@ def test_a_named_file_that_breaks_is_said_and_the_old_one_goes_on(tmp_path: Path
     with serving(tmp_path, "--config", os.fspath(file)) as said:
         file.write_text("{")
         assert until(lambda: len(said()) == 1)
-        assert "is not used, the old one goes on" in said()[0]
+        assert "is not used, the old one stays" in said()[0]
         file.write_text(config_of("a", "b"))
         assert until(lambda: len(said()) == 2)
         assert "keep 1, start 1" in said()[1]
@@ -378,7 +378,7 @@ def test_a_configuration_is_reloaded_when_it_is_another_and_kept_when_it_is_refu
         assert not await watch.reload(refused, lambda: new, said)
         assert await watch.reload(room, lambda: new, said)
         assert (room.reloads, room.config) == (1, new)
-        what = "the changed configuration is not used, the old one goes on: "
+        what = "the changed configuration is not used, the old one stays: "
         assert said.lines == [
             f"{what}mcp.json: is no JSON; other: neither",
             f"{what}The room is closing.",
