@@ -1,7 +1,9 @@
-"""`greenroom bench churn`: what it costs to connect a server over and over, by phase, and whether something is left.
+"""`greenroom bench churn`: what it costs to connect a server over and over, by phase, and whether something
+is left.
 
-The picture consists of characters: one row of bars for each phase, over one logarithmic axis of milliseconds. So a
-phase with two humps (a cold cache, a slow second attempt) shows both. `--picture` writes the same as an SVG file.
+The picture consists of characters: one row of bars for each phase, over one logarithmic axis of milliseconds.
+So a phase with two humps (a cold cache, a slow second attempt) shows both. `--picture` writes the same as an
+SVG file.
 """
 
 from __future__ import annotations
@@ -33,11 +35,18 @@ def bench_command() -> None:
 
 @bench_command.command("churn")
 @click.argument("server")
-@click.option("--cycles", "-n", type=click.IntRange(1), default=50, show_default=True, help="In all.")
 @click.option(
-    "--concurrency", "-c", type=click.IntRange(1, 256), default=1, show_default=True, help="At a time."
+    "--cycles", "-n", type=click.IntRange(1), default=50, show_default=True, help="How many in all."
 )
-@click.option("--tool", help="Call this one in each cycle, by the server's own name for it.")
+@click.option(
+    "--concurrency",
+    "-c",
+    type=click.IntRange(1, 256),
+    default=1,
+    show_default=True,
+    help="How many at a time.",
+)
+@click.option("--tool", help="Call this tool in each cycle. Give the server's own name for it.")
 @click.option("--args", "args_json", metavar="JSON", help="Its arguments.")
 @click.option(
     "--picture", type=click.Path(dir_okay=False, path_type=Path), help="Write the picture here, as SVG."
@@ -56,8 +65,8 @@ def churn_command(
 ) -> int:
     """Connect SERVER, list its tools, call one, close it, again and again.
 
-    Without --tool, a tool is called that only reads and needs no arguments, if the server has one. The exit code is 1
-    when cycles failed or something was left behind.
+    Without --tool, a tool is called that only reads and needs no arguments, if the server has one. The exit
+    code is 1 when cycles failed or something was left behind.
     """
 
     from ... import Greenroom

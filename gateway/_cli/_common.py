@@ -1,7 +1,7 @@
 """What the commands share: the configuration, the source of the answers, and printing them.
 
-A `Source` is a running gateway of the same configuration, or else the cache. Both give answers of the same form, so a
-command need not know which it is. A line on stderr tells it to the person.
+A `Source` is a running gateway of the same configuration, or else the cache. Both give answers of the same
+form, so a command need not know which it is. A line on stderr tells it to the person.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def config_option(command: F) -> F:
         "--config",
         "config_path",
         type=click.Path(path_type=Path),
-        help="Use this configuration and no other.",
+        help="Read only this configuration file.",
     )(command)
 
 
@@ -66,8 +66,8 @@ def load(path: Path | None) -> Config:
 
 
 def say_whose(config: Config, path: Path | None, known: tuple[str, ...] = ()) -> tuple[str, ...]:
-    """Name the files of the project that `config` is made of, because they came with the repository and start programs.
-    Nothing is said if one file was asked for, or if they are the `known` ones. Returns them."""
+    """Name the files of the project that `config` is made of, because they came with the repository and start
+    programs. Nothing is said if one file was asked for, or if they are the `known` ones. Returns them."""
     from ...supervisor._config_files import project_files, working_directory
 
     if path is not None:
@@ -81,15 +81,15 @@ def say_whose(config: Config, path: Path | None, known: tuple[str, ...] = ()) ->
 
 
 def running_gateway(config: Config, pid: int | None) -> control.Gateway | None:
-    """The gateway to ask, if one runs. The connection is closed when the command ends. Raises `UsageError` when no
-    gateway has that `pid`."""
+    """The gateway to ask, if one runs. The connection is closed when the command ends. Raises `UsageError`
+    when no gateway has that `pid`."""
     gateway = control.find_gateway(identity(config.files), pid)
     return None if gateway is None else click.get_current_context().with_resource(gateway)
 
 
 def run_to_end(main: Callable[[], Awaitable[T]]) -> T:
-    """Run `main` on trio. Ctrl-C is raised only in `main`, where it waits. Raised at an arbitrary place, it would end a
-    task of the room."""
+    """Run `main` on trio. Ctrl-C is raised only in `main`, where it waits. Raised at an arbitrary place, it
+    would end a task of the room."""
     import anyio
 
     collect_again()

@@ -41,9 +41,9 @@ def tools_command(server: str | None, config_path: Path | None, pid: int | None,
 @click.argument("words", nargs=-1, required=True)
 @click.option("--regex", is_flag=True, help="WORDS is a pattern.")
 @click.option("--server", help="Only tools of this server.")
-@click.option("--limit", type=click.IntRange(1), default=12, show_default=True, help="As many at most.")
-@click.option("--offset", type=click.IntRange(0), default=0, help="Leave out so many first ones.")
-@click.option("--schemas", is_flag=True, help="With each tool's parameters.")
+@click.option("--limit", type=click.IntRange(1), default=12, show_default=True, help="Show at most so many.")
+@click.option("--offset", type=click.IntRange(0), default=0, help="Skip the first so many.")
+@click.option("--schemas", is_flag=True, help="Show each tool's parameters.")
 @common_options
 def search_command(
     words: tuple[str, ...],
@@ -101,7 +101,7 @@ def _state(server: Mapping[str, Any]) -> str:
 
 
 def _notes(server: Mapping[str, Any]) -> str:
-    """What is worth knowing besides the state, if anything."""
+    """The rest of what is worth knowing about a server."""
     notes: list[str] = []
     if server["state"] not in ("idle", "connected", "closed"):
         notes.append(server["state"])

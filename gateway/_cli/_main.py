@@ -1,9 +1,10 @@
-"""The group of commands. A table says where each command is, so that help and light commands import nothing else.
+"""The group of commands. A table says where each command is, so that help and light commands import nothing
+else.
 
-Every error of ours ends as one message on stderr and an exit code. So does an error of the system, such as a full disk.
-Any other exception is a bug and is reported as one; `GREENROOM_DEBUG=1` shows its traceback. A command ends in silence
-when its reader has seen enough (`greenroom tools | head`). A character that the terminal cannot show is written as an
-escape.
+Every error of ours ends as one message on stderr and an exit code. So does an error of the system, such as a
+full disk. Any other exception is a bug and is reported as one; `GREENROOM_DEBUG=1` shows its traceback. A
+command ends in silence when its reader has seen enough (`greenroom tools | head`). A character that the
+terminal cannot show is written as an escape.
 """
 
 from __future__ import annotations
@@ -57,9 +58,7 @@ class LazyGroup(click.Group):
     def invoke(self, ctx: click.Context) -> Any:
         try:
             return super().invoke(ctx)
-        except (
-            KeyboardInterrupt
-        ):  # bare, not wrapped by a task group: click would answer it with an empty line
+        except KeyboardInterrupt:  # not wrapped by a task group; click would print an empty line for it
             raise click.Abort from None
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -120,8 +119,8 @@ def run(arguments: list[str] | None = None) -> int:
 
 
 def _fill_the_gaps() -> None:
-    """Put the null device in place of a closed standard descriptor. Otherwise the next file that is opened would get
-    its number, and then messages for standard error would be written into that file."""
+    """Put the null device in place of a closed standard descriptor. Otherwise the next file that is opened
+    would get its number, and then messages for standard error would be written into that file."""
     nowhere = os.open(os.devnull, os.O_RDWR)
     while nowhere <= 2:
         nowhere = os.open(os.devnull, os.O_RDWR)
@@ -129,14 +128,15 @@ def _fill_the_gaps() -> None:
 
 
 def _never_fail_on_a_letter() -> None:
-    """Names and descriptions are Unicode, and not every terminal can show that."""
+    """Print characters that the terminal cannot show as escapes: names and descriptions may have any."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
 
 
 def _single(error: BaseException) -> BaseException:
-    """The one exception that task groups wrapped, perhaps several times; or `error` when there are more."""
+    """The exception that task groups wrapped, perhaps several times. `error` itself when there are several
+    kinds."""
     first, *others = _leaves(error)
     return error if any(type(other) is not type(first) for other in others) else first
 
@@ -174,7 +174,7 @@ def _report(error: BaseException) -> int:
 
 
 def _forget_stdout() -> None:
-    """Throw away what is still buffered, or the interpreter tries to write it again when it exits."""
+    """Throw away what is still buffered. Otherwise the interpreter would write it again when it exits."""
     try:
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, sys.stdout.fileno())

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from ...protocol.config import Config
 
 
-_TURN = 0.001  # seconds that a thread may keep the interpreter from the loop; a fifth of the default
+_TURN = 0.001  # seconds for which a thread may keep the interpreter from the loop; a fifth of the default
 
 
 @click.command("serve")
@@ -90,10 +90,10 @@ def serve_command(
 def _run(main: Callable[[], Awaitable[None]]) -> None:
     """Run the gateway on asyncio; the other commands run on trio.
 
-    A gateway is two reads and two writes a call: asyncio calls a reader, trio wakes a task and arms the descriptor
-    anew, which takes it twice the time (`benchmarks.b03_gateway` measures a bare forwarder on each), and a loop of ours
-    calls the reader without asyncio's doing anything (`actors._step_loop`). Signals are `serve`'s own affair, so it
-    needs nothing of `run_to_end`.
+    A gateway makes two reads and two writes per call. For each, asyncio calls a function, while trio wakes a
+    task and registers the descriptor again, which takes twice as long (`benchmarks.b03_gateway` measures a
+    bare forwarder on each). Our own loop calls the function without any work by asyncio
+    (`actors._step_loop`). `serve` handles signals itself, so it does not need `run_to_end`.
     """
     import anyio
 

@@ -14,7 +14,12 @@ from ._common import say
 
 @click.command("trace")
 @click.argument("events", type=click.Path(exists=True, dir_okay=False, path_type=Path))
-@click.option("--output", "-o", type=click.Path(dir_okay=False, path_type=Path), help="Instead of stdout.")
+@click.option(
+    "--output",
+    "-o",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Write to this file instead of stdout.",
+)
 def trace_command(events: Path, output: Path | None) -> int:
     """Turn EVENTS, the log of `serve --events`, into a Chrome or Perfetto trace.
 

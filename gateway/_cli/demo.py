@@ -1,12 +1,12 @@
 """`greenroom demo`: the main features, on servers that come with the package.
 
-It is one story in scenes, and uses only the public API: you can do everything shown here with five lines of your own.
-Everything is real: the servers are child processes, the crash is a crash, and the times are measured. The catalogue is
-kept in memory, so each run is a first run.
+It is one story in scenes, and uses only the public API: you can do everything shown here with five lines of
+your own. Everything is real: the servers are child processes, the crash is a crash, and the times are
+measured. The catalogue is kept in memory, so each run is a first run.
 
-A watcher task reads the room's event stream and gives every transition to the screen. The story waits for events of the
-same stream and never sleeps. It knows how each call must end: a call that ends differently stops the demo with exit
-code 1.
+A watcher task reads the room's event stream and gives every transition to the screen. The story waits for
+events of the same stream and never sleeps. It knows how each call must end: a call that ends differently
+stops the demo with exit code 1.
 """
 
 from __future__ import annotations
@@ -39,7 +39,8 @@ class Unexpected(GreenroomError):
 
 
 def run_demo(*, as_json: bool = False) -> int:
-    """Play the demo on stdout. Returns the exit code: 1 when something it expected did not happen, 130 for Ctrl-C."""
+    """Play the demo on stdout. Returns the exit code: 1 when something it expected did not happen, 130 for
+    Ctrl-C."""
     code = 1
     try:
         with choose_screen(as_json=as_json) as screen:
@@ -81,8 +82,8 @@ async def _play(screen: Screen) -> int:
 
 
 async def _perform(room: Greenroom, screen: Screen, watch: _Watch) -> Exception | None:
-    """Play every scene. Returns the exception that stopped the story, if any; it is caught here, before a task group
-    wraps it."""
+    """Play every scene. Returns the exception that stopped the story, if any; it is caught here, before a
+    task group wraps it."""
     try:
         for scene in _Story(room, screen, watch).scenes:
             await scene()
@@ -118,7 +119,7 @@ class _Story:
         self._screen.table(self._room.status())
         self._screen.say("Each one is visited once, in the background, to learn what it has:")
         await self._watch.until(self._all_known, "the background visits to the servers")
-        self._screen.say("From here on that is cached. Nobody stays on stage for it.")
+        self._screen.say("From now on that is cached. Nobody stays on stage for it.")
 
     async def search_without_running(self) -> None:
         self._screen.scene("Search and describe, with nothing running")
@@ -201,7 +202,8 @@ class _Story:
 
 
 class _Watch:
-    """Follows the room's events: informs the screen, remembers processes and endings, and wakes tasks that wait."""
+    """Follows the room's events: informs the screen, remembers processes and endings, and wakes tasks that
+    wait."""
 
     def __init__(self, room: Greenroom, screen: Screen) -> None:
         self.pids: set[int] = set()
@@ -222,7 +224,8 @@ class _Watch:
             self._changed = anyio.Event()
 
     async def until(self, condition: Callable[[], bool], what: str) -> None:
-        """Wait until `condition` holds; it is checked at every event. Raises `TimeoutError` that names `what`."""
+        """Wait until `condition` holds; it is checked at every event. Raises `TimeoutError` that names
+        `what`."""
         with anyio.move_on_after(PATIENCE):
             while not condition():
                 await self._changed.wait()
@@ -231,7 +234,7 @@ class _Watch:
         raise TimeoutError(f"waited {PATIENCE:g} s for {what}")
 
     async def settle(self) -> None:
-        """Until what has happened so far has been shown."""
+        """Wait until everything that has happened so far is shown."""
         await anyio.wait_all_tasks_blocked()
 
 

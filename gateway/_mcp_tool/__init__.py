@@ -1,15 +1,17 @@
 """The `mcp` tool: every server behind one tool of constant size.
 
 * `_definition`  what a client sees, and how a request is read
-* `_tool`        `McpTool`: the modes carried out
-* `_reader`      `CatalogueReader`: those that only look
-* `_texts`       what the looking modes say
-* `_refusals`    what is said when it did not go well
-* `_outcome`     from a server's answer to what the model reads
+* `_tool`        `McpTool`, which carries out the requests
+* `_reader`      `CatalogueReader`: the modes that only read the catalogue
+* `_texts`       the texts of these modes
+* `_refusals`    the texts of requests that failed
+* `_unknown`     the texts about servers of which nothing is known yet
+* `_pages`       how much of a list fits one answer
+* `_outcome`     turns a server's answer into what the model reads
 * `_patterns`    search patterns in linear time
 * `_spill`       files for text that is too long
-* `_ask`         the tool asked from our own code
-* `_answer`, `_hints`  the shape of an answer; the next step in the reader's words
+* `_ask`         requests to the tool from our own code
+* `_answer`, `_hints`  the form of an answer; the next step in words for its reader
 """
 
 from ._answer import Answer

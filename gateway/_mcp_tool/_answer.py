@@ -1,8 +1,8 @@
 """The answer of the `mcp` tool: content blocks for the model, and `details` for a program.
 
 An answer is always a result, never a JSON-RPC error: a model can read a result and go on. It has no
-`structuredContent`, because clients would show that in place of the content; the details are in `_meta`. If the
-request was not carried out, `details.error` is set, and `isError` with it.
+`structuredContent`, because clients would show that in place of the content; the details are in `_meta`. If
+the request was not carried out, `details.error` is set, and `isError` with it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ DETAILS_LIMIT: Final = 51_200  # bytes
 
 
 def size_of(value: Any) -> int:
-    """The bytes of `value` as JSON; for a value that cannot be encoded, more than fits anywhere."""
+    """The size of `value` as JSON, in bytes. A value that cannot be encoded counts as too large for any
+    bound."""
     try:
         return len(msgspec.json.encode(value))
     except (OverflowError, RecursionError, TypeError, UnicodeError):
@@ -33,7 +34,7 @@ def _no_details() -> Mapping[str, Any]:
 
 @attrs.frozen(eq=False)
 class Answer:
-    """`content` as MCP content blocks, `details` as the machine's version of the same."""
+    """`content` is MCP content blocks, and `details` says the same for programs."""
 
     content: Sequence[Mapping[str, Any]]
     details: Mapping[str, Any] = attrs.field(factory=_no_details)
@@ -48,7 +49,8 @@ class Answer:
         return "error" in self.details
 
     def slim(self) -> Answer:
-        """The same with its details within bounds: the largest are left out, and named."""
+        """The same answer with its details within bounds: the largest details are left out, and their names
+        kept."""
         sizes = {key: size_of(value) for key, value in self.details.items()}
         omitted: dict[str, int] = {}
         for key in sorted(sizes, key=sizes.__getitem__, reverse=True):

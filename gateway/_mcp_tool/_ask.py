@@ -1,4 +1,5 @@
-"""The `mcp` tool for our own programs: a request in, its result out, with no client in between."""
+"""The `mcp` tool for our own programs: sends it a request and returns the result, without a client in
+between."""
 
 from __future__ import annotations
 

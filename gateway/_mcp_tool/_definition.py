@@ -1,15 +1,16 @@
-"""The `mcp` tool as a client sees it: its definition, and what a request to it means.
+"""The `mcp` tool as a client sees it: its definition, and how a request to it is read.
 
-The definition is a constant. It names no servers and carries no counts. So it costs the same context (under 250
-tokens) for one server or for a thousand, never changes while a client holds it, and needs no `list_changed`.
+The definition is a constant. It names no servers and carries no counts. So it costs the same context (under
+250 tokens) for one server or for a thousand, never changes while a client holds it, and needs no
+`list_changed`.
 
-The parameters of a request decide its mode, the strongest first: tool, connect, describe, instructions, search,
-server, and status when there is none. Models like to fill in every parameter they are offered, so an empty string
-counts as absent. Only `search` may be empty; it then means "everything of this server". Lists come in pages,
-however many entries are requested.
+The parameters of a request decide its mode, in this order: tool, connect, describe, instructions, search,
+server. A request with none of them asks for the status. Models like to fill in every parameter they are
+offered, so an empty string counts as absent. Only `search` may be empty; it then means "everything of this
+server". Lists come in pages, however many entries are requested.
 
-`args` is declared an object, because several clients refuse a list of types in a schema, and every other tool with
-it. A JSON string is accepted all the same.
+`args` is declared an object, because several clients refuse a tool whose schema has a list of types, and
+every other tool along with it. A JSON string is accepted too.
 """
 
 from __future__ import annotations
@@ -82,7 +83,8 @@ _DECIDES: Final[tuple[tuple[str, Mode], ...]] = (
 
 @attrs.frozen
 class Request:
-    """A request to the `mcp` tool, read. `subject` is what the deciding parameter says: a tool, a server, a query."""
+    """A parsed request to the `mcp` tool. `subject` is the value of the deciding parameter: a tool, a server,
+    a query."""
 
     mode: Mode
     subject: str = ""
@@ -97,7 +99,7 @@ class Request:
 def parse_request(arguments: Mapping[str, Any]) -> Request:
     """Read the arguments of a call to `mcp`.
 
-    Raises `UsageError` (code `invalid_args`) naming the parameter that is wrong and what was expected.
+    Raises `UsageError` (code `invalid_args`), which names the wrong parameter and what was expected.
     """
     mode, subject = _mode_of(arguments)
     if mode is Mode.CALL:  # the hot path: no other parameter matters to a call
@@ -120,7 +122,8 @@ def parse_request(arguments: Mapping[str, Any]) -> Request:
 
 
 def parse_args(args: Any) -> Mapping[str, Any] | None:
-    """`args` as an object: given as one, or as its JSON. Empty text and null are no arguments.
+    """`args` as an object. It may be given as an object or as JSON text. Empty text and null mean no
+    arguments.
 
     Raises `UsageError`: `Invalid args JSON: …` or `Invalid args: expected a JSON object, got …`.
     """

@@ -1,7 +1,7 @@
-"""The next step, in words for its reader.
+"""The next step, in words for the reader of an answer.
 
-The same answers are read by a model, which can call `mcp(...)`, and by a person at a shell, who can type
-`greenroom …`. The facts are the same; only these sentences differ.
+Two kinds of readers get the same answers: a model, which can call `mcp(...)`, and a person at a shell, who
+can type `greenroom …`. The facts are the same; only these sentences differ.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ import attrs
 
 @attrs.frozen
 class Hints:
-    """Each is a clause that completes a message. `{server}` is filled in."""
+    """Each hint completes a message. `{server}` is filled in."""
 
     overview: str
     see_servers: str
     search: str
     connect: str
     instructions: str
-    learn: str  # what to do about servers that nothing is known of
+    learn: str  # what to do about servers of which nothing is known
 
     def to_connect(self, server: str) -> str:
         return self.connect.format(server=server)

@@ -1,13 +1,14 @@
 """Turns a server's answer into what the model reads.
 
-The content is transformed (`protocol/shown`), images pass unchanged, and text beyond the output guard is cut and
-kept in a file. The server's `structuredContent` is added as a block, unless the text says the same. For programs,
-it and the server's `_meta` are in `details.mcpResult` unchanged. The content is not, or every answer would be sent
-twice. A `mcpResult` over 16 KiB is left out, and the details say so.
+The content is transformed (`protocol/shown`), images pass unchanged, and text beyond the output guard is cut
+and kept in a file. The server's `structuredContent` is added as a block, unless the text says the same. For
+programs, `details.mcpResult` has `structuredContent` and the server's `_meta` unchanged. It does not have the
+content, because then every answer would be sent twice. A `mcpResult` over 16 KiB is left out, and the details
+say so.
 
 Our own texts (a list, a description, a refusal) have the same bounds.
 
-`Outcome` is the pure half. Only an outcome whose text must be saved needs a thread; every other is answered in the
+An `Outcome` is pure. Only an outcome whose text must be saved needs a thread. Every other is answered in the
 step that read it.
 """
 
@@ -38,7 +39,7 @@ _ELSEWHERE: Final = frozenset({"content", "contents", "resultType", "ttlMs", "ca
 
 @attrs.frozen(eq=False)
 class Outcome:
-    """A call's answer, except for the path of the file with its long text."""
+    """The answer to a call, without the path of the file with its long text."""
 
     guarded: Guarded
     details: Mapping[str, Any]
@@ -68,7 +69,7 @@ class Outcome:
 def outcome_of(
     server: str, target: Target | None, result: Mapping[str, Any], *, max_bytes: int, max_lines: int
 ) -> Outcome:
-    """The outcome for a result. `max_bytes`, `max_lines`: the output guard; 0 = off."""
+    """The outcome for a result. `max_bytes`, `max_lines`: the bounds of the output guard; 0: no bound."""
     details = _details_of(server, target, result)
     return Outcome(shown(result, target, max_bytes=max_bytes, max_lines=max_lines), details)
 
@@ -76,7 +77,7 @@ def outcome_of(
 def outcome_of_large(
     server: str, target: Target | None, raw: bytes, *, max_bytes: int, max_lines: int
 ) -> Slices[Outcome | None]:
-    """The same for a large raw result, in slices. None: the server's answer is no result object."""
+    """The same for the bytes of a large result, in slices. None: the server's answer is no result object."""
     try:
         result = yield from decoding_result(raw)
     except WireFault:
@@ -84,7 +85,7 @@ def outcome_of_large(
     yield
     outcome = yield from making_outcome(server, target, result, max_bytes=max_bytes, max_lines=max_lines)
     if outcome.spill_text is not None:
-        for key in ("content", "contents"):  # the answer has its own text and whole images for these
+        for key in ("content", "contents"):  # freed in slices: the outcome has its own text and images
             blocks = result.pop(key, None)
             while isinstance(blocks, list) and blocks:
                 del blocks[-1_000:]
@@ -97,7 +98,7 @@ def outcome_of_large(
 def making_outcome(
     server: str, target: Target | None, result: Mapping[str, Any], *, max_bytes: int, max_lines: int
 ) -> Slices[Outcome]:
-    """`outcome_of`, in slices."""
+    """`outcome_of` in slices."""
     details = _details_of(server, target, result)
     yield
     guarded = yield from showing(result, target, max_bytes=max_bytes, max_lines=max_lines)

@@ -1,7 +1,7 @@
 """How much of a long list one answer holds: at most the requested entries, within the output guard's bounds.
 
-`offset` requests the rest, so nothing is cut in the middle and no file is needed. An entry that is too long for
-any page is cut by itself: a list is for finding things, and describing one shows all of it.
+A client requests the rest with `offset`, so a list is not cut in the middle and no file is needed. An entry
+that is too long for any page is cut: a list is for finding things, and `describe` shows all of one.
 """
 
 from __future__ import annotations
@@ -18,13 +18,14 @@ _CUT: Final = "… (cut here; describe it for the rest)"
 
 @attrs.frozen
 class Bounds:
-    """The output guard's, of one answer: bytes of UTF-8, lines; 0 = off."""
+    """The output guard's bounds for one answer: bytes of UTF-8, and lines. 0: no bound."""
 
     max_bytes: int = 0
     max_lines: int = 0
 
     def fitting(self, entries: Sequence[str], between: str = "\n") -> list[str]:
-        """The first of `entries` that fit one answer when joined by `between`; at least one, cut if it must be."""
+        """The first entries, as many as fit one answer when joined by `between`. If not even one fits, the
+        first entry, cut."""
         size, lines, breaks = self._bytes, self._lines, between.count("\n")
         kept: list[str] = []
         for entry in entries:

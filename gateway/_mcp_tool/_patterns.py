@@ -1,9 +1,10 @@
 """Search patterns that cannot hang the room.
 
-A pattern comes from a model and is run over every tool, in the loop that serves everybody. So it is matched by RE2,
-whose time is linear in the text whatever the pattern, and not by a backtracking engine with a timeout around it: a
-timeout bounds the harm to one request, linear time leaves none. The price is that look-around and back-references are
-not available; a pattern that has them is told apart from one that is simply wrong.
+A pattern comes from a model and is matched against every tool, in the loop that serves everybody. So RE2
+matches it: its time is linear in the length of the text, whatever the pattern. Rejected: a backtracking
+engine with a timeout. A timeout only limits the harm that one request does, while linear time does none. The
+price is that look-around and back-references are not available. The error for a pattern that uses them
+differs from that for an invalid one.
 """
 
 from __future__ import annotations
@@ -20,14 +21,14 @@ _MEMORY = 1 << 20  # bytes a compiled pattern may take
 
 
 def matcher(pattern: str) -> Callable[[str], bool]:
-    """A case-insensitive "does it occur in this text".
+    """A function that says whether the pattern occurs in a text, ignoring case.
 
     Raises `UsageError` with code `query_too_long`, `invalid_pattern` or `unsafe_pattern`.
     """
     if len(pattern) > MAX_REGEX:
         text = f"Regex query is too long; maximum length is {MAX_REGEX} characters."
         raise UsageError(text, code="query_too_long")
-    engine: Any = importlib.import_module("re2")  # it ships no types
+    engine: Any = importlib.import_module("re2")  # it has no type hints
     options = engine.Options()
     options.case_sensitive = False
     options.log_errors = False
@@ -42,7 +43,8 @@ def matcher(pattern: str) -> Callable[[str], bool]:
 
 
 def _refusal(pattern: str, error: Exception) -> UsageError:
-    """Valid for a backtracking engine but not here means unsafe; valid for neither means wrong."""
+    """The error for a pattern that RE2 refuses: unsafe if a backtracking engine accepts it, invalid
+    otherwise."""
     try:
         re.compile(pattern)
     except (re.error, RecursionError, OverflowError):

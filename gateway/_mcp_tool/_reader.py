@@ -1,7 +1,7 @@
 """The modes of the `mcp` tool that only look: status, list, search, describe, instructions.
 
-They never touch a server, so a `CatalogueReader` answers them for any `Catalogue`, a running room or only its cache. It
-works in slices: with thousands of tools an answer takes longer than a turn may.
+These modes use no server. So a `CatalogueReader` can answer them from any `Catalogue`: a running room, or
+only the cache. It works in slices, because with thousands of tools an answer takes longer than one turn may.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from ._pages import Bounds
 from ._patterns import matcher
 from ._unknown import is_unknown
 
-_A_PIECE: Final = 20  # names compared: a tenth of a millisecond
-_SEEN: Final = 200  # rows looked at in passing: the same
-_NOTHING_YET: Final[tuple[None, ...]] = ()  # to yield from, in what is one slice
+_A_PIECE: Final = 20  # names that are compared in a tenth of a millisecond
+_SEEN: Final = 200  # rows that are read in the same time
+_NOTHING_YET: Final[tuple[None, ...]] = ()  # yielding from this makes a generator of work that is one slice
 
 
 class CatalogueReader:
@@ -47,7 +47,7 @@ class CatalogueReader:
         }
 
     def answer(self, request: Request) -> Answer:
-        """The answer to a request that only looks, in one go."""
+        """The answer to a request that only looks, at once."""
         return finish(self.answering(request))
 
     def answering(self, request: Request) -> Slices[Answer]:
@@ -55,10 +55,10 @@ class CatalogueReader:
         return self._answers[request.mode](request)
 
     def rows(self, server: str | None = None) -> Slices[list[ServerStatus]]:
-        """One row per server, in the order of the configuration: that of its shared address where there is one. Of one
-        server alone, if given.
+        """One row for each server, in the order of the configuration; with `server`, only its row. If a
+        server has several addresses, it is the row of the shared one.
 
-        A server whose definition is broken has no actor to report it, and is shown all the same, after the others.
+        A server with a broken definition has no actor that could report it. Its row comes after the others.
         """
         broken = self._catalogue.config.broken
         found: dict[str, ServerStatus] = {
@@ -82,7 +82,7 @@ class CatalogueReader:
         return Bounds(settings.output_max_bytes, settings.output_max_lines)
 
     def refusal(self, mode: Mode, server: str | None) -> Answer | None:
-        """Why nothing can be asked of `server`, if so."""
+        """The refusal if `server` cannot be used: it is unknown, disabled or broken. None: it can."""
         config = self._catalogue.config
         if server is None:
             return None
@@ -96,7 +96,8 @@ class CatalogueReader:
     def missing(
         self, mode: Mode, tool: str, server: str | None, *, connected_now: bool = False
     ) -> Slices[Answer]:
-        """No such tool: whose it would be if that server could be used, or else what there is instead."""
+        """The answer when there is no such tool. It names the disabled, broken or unasked server that the
+        tool's prefix points to; if there is none, it names similar tools."""
         unusable = self._unusable_owner(tool) if server is None else None
         if unusable is not None:
             refusal = self.refusal(mode, unusable)
@@ -126,7 +127,7 @@ class CatalogueReader:
         )
 
     def _unusable_owner(self, tool: str) -> str | None:
-        """The disabled or broken server whose prefix `tool` has: the index knows nothing of either."""
+        """The disabled or broken server whose prefix `tool` has. The index has no tools of such servers."""
         config = self._catalogue.config
         disabled = (name for name, definition in config.servers.items() if definition.disabled)
         return max(
@@ -214,7 +215,7 @@ class CatalogueReader:
         )
 
     def unknown(self, server: str | None = None) -> Slices[list[ServerStatus]]:
-        """The servers that nothing is known of yet (or that one, if so)."""
+        """The servers of which nothing is known yet; with `server`, only that one."""
         rows, pace = (yield from self.rows(server)), Pace()
         if pace.due(len(rows) // _SEEN):
             yield
@@ -232,5 +233,5 @@ class CatalogueReader:
 
 
 def _is_merely_connecting(row: ServerStatus) -> bool:
-    """It will be known in a moment."""
+    """Whether the server is connecting now, so that it will be known in a moment."""
     return row.connecting and row.waiting_for is None

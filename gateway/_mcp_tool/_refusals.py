@@ -1,9 +1,9 @@
-"""The texts of requests that failed: names that nothing has, and calls that ended in an error.
+"""The texts of requests that failed: unknown names, and calls that ended with an error.
 
-Pure, as `_texts`. The code in `details.error` is the error's own (`protocol/errors.py`), except that everything a
-server answered or a connection did to a call is `call_failed`, the one word agents know for it. `details.reach` says
-how far the call got; when it may have run without our knowing, the error's own message says so, because a model decides
-from the text whether to try again.
+Pure, like `_texts`. `details.error` is the error's own code (`protocol/errors.py`). Errors that a server
+answered, and broken connections, all have the code `call_failed`, because agents know that one.
+`details.reach` says how far the call got. If the call may have run without our knowing, the message itself
+says so, because a model decides from the text whether to try again.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def broken_server(mode: str, server: str, reason: str) -> Answer:
 
 
 def refused_request(mode: str, error: GreenroomError) -> Answer:
-    """A request that is wrong in itself."""
+    """A request that is invalid in itself."""
     return Answer.of(error.message, mode=mode, error=error.code)
 
 
@@ -67,7 +67,8 @@ def unknown_tool(
     unknown: Sequence[ServerStatus] = (),
     hints: Hints,
 ) -> Answer:
-    """No tool of that name. `names`: what `server` has; `connected_now`: it was connected to make sure."""
+    """No tool has this name. `names`: the tools of `server`. `connected_now`: the server was connected to
+    make sure."""
     details: dict[str, Any] = {"mode": mode, "requestedTool": tool, "error": "tool_not_found"}
     if server is not None:
         details["server"] = server
@@ -88,7 +89,7 @@ def unknown_tool(
 
 
 def not_known_yet(mode: str, tool: str, owners: Sequence[ServerStatus], hints: Hints) -> Answer:
-    """A tool of a server that nothing is known of: whether it is there cannot be said."""
+    """A tool whose server was never asked, so nobody knows whether the tool exists."""
     servers = " and ".join(f'"{row.server}"' for row in owners)
     text = f'Nothing is known of {servers} yet, nor whether it has "{tool}". {sentence(owners)} {hints.learn}'
     return Answer.of(
@@ -102,7 +103,7 @@ def not_known_yet(mode: str, tool: str, owners: Sequence[ServerStatus], hints: H
 
 
 def other_tool(name: str) -> Answer:
-    """A server's tool was called as if the client had it."""
+    """The client called a server's tool directly, and not through `mcp`."""
     text = f'Unknown tool: {name}. Use mcp({{ tool: "{name}" }}) to call a server\'s tool.'
     return Answer.of(text, mode="call", requestedTool=name, error="tool_not_found")
 
@@ -141,7 +142,7 @@ def _call_details(error: CallError, target: Target | None) -> dict[str, Any]:
 
 
 def subject_of(target: Target | None) -> Mapping[str, str]:
-    """What was called, as `details` name it."""
+    """What was called, under the key that it has in `details`."""
     if target is None:
         return {}
     return {"resourceUri": target.original} if target.kind == "resource" else {"tool": target.name}

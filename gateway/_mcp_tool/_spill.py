@@ -1,9 +1,10 @@
-"""Files for text that was too long for an answer: one private file each, kept for a while and then removed.
+"""Files for texts that are too long for an answer. Each text gets a private file, which is kept for a while.
 
-The directory is the user's own (0700) under the cache directory. So the files outlive the gateway that wrote them:
-an agent may come back to one after a restart. A directory that belongs to another user, or that others may write
-to, is not used. The files are bounded by age (24 h) and by the sum of their sizes (100 MiB; the oldest are removed
-first). Each write enforces both; there is no timer. Synchronous: writing megabytes is work for a thread.
+The directory is the user's own (0700) under the cache directory. So the files outlive the gateway that wrote
+them, and an agent may come back to one after a restart. A directory that belongs to another user, or that
+others may write to, is not used. The files are bounded by age (24 h) and by the sum of their sizes (100 MiB;
+the oldest are removed first). Each write enforces both bounds; there is no timer. Writing is synchronous,
+because megabytes are work for a thread.
 """
 
 from __future__ import annotations
@@ -40,21 +41,20 @@ class Spill:
     clock: Callable[[], float] = time.time  # file stamps are wall clock
 
     def write(self, text: str) -> Path:
-        """Keep `text` in a new file, mode 0600, and remove what is due. Raises `OSError`."""
+        """Write `text` to a new file of mode 0600, and remove the files that are due. Raises `OSError`."""
         make_own_folder(self.directory, denied=WRITABLE)
         path = self.directory / f"output-{secrets.token_hex(8)}.txt"
         descriptor = open_own(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
         with open(descriptor, "wb") as file:
-            for start in range(
-                0, len(text), _AT_ONCE
-            ):  # in pieces: no other thread runs while a piece is encoded
+            # In pieces, because no other thread runs while a piece is encoded.
+            for start in range(0, len(text), _AT_ONCE):
                 file.write(text[start : start + _AT_ONCE].encode("utf-8", "replace"))
         self._prune(keep=path)
         return path
 
     def _prune(self, keep: Path) -> None:
-        """Newest first: remove what is too old or no longer fits. Others may remove files meanwhile; that is no
-        error."""
+        """Keep the newest files, and remove those that are too old or no longer fit. Another process may
+        remove files meanwhile; that is no error."""
         room, oldest = self.max_total, self.clock() - self.max_age
         for path, stamp, size in sorted(self._files(), key=lambda file: (file[0] != keep, -file[1])):
             room -= size

@@ -1,9 +1,8 @@
 """The texts of the modes that only look: status, list, search, describe, instructions.
 
-Pure: facts in, `Answer` out. Each function builds the text and its `details` side by side, so neither can say
-something the other does not. The wording is the contract that existing prompts and tests of agents rely on; numbers
-(50 characters of a description, 300 of instructions) are part of it. Lists keep to the
-output guard's bounds (`_pages`).
+Pure: facts in, `Answer` out. Each function builds the text and its `details` together, so that both say the
+same. The wording is a contract: existing prompts and tests of agents rely on it. Its numbers (50 characters
+of a description, 300 of instructions) are part of it. Lists keep to the output guard's bounds (`_pages`).
 """
 
 from __future__ import annotations
@@ -34,8 +33,8 @@ PREVIEW: Final = 300
 MOST_PROBLEMS: Final = 5
 SHOWN_QUERY: Final = 200
 UNBOUNDED: Final = Bounds()
-_SEEN: Final = 200  # rows looked at in passing: a tenth of a millisecond
-_A_PIECE: Final = 40  # lines of an overview: a tenth of a millisecond
+_SEEN: Final = 200  # rows that are read in a tenth of a millisecond
+_A_PIECE: Final = 40  # lines of an overview that are made in a tenth of a millisecond
 
 
 # ---- status --------------------------------------------------------------------------------------------------------
@@ -43,7 +42,7 @@ _A_PIECE: Final = 40  # lines of an overview: a tenth of a millisecond
 
 @attrs.frozen
 class Line:
-    """One server in the overview: the word a program reads, the mark and the note a person reads."""
+    """One server in the overview: a word for programs, and a mark and a note for people."""
 
     word: str
     mark: str
@@ -51,7 +50,8 @@ class Line:
 
 
 def line_of(row: ServerStatus) -> Line:
-    """How a server shows. Precedence: what cannot change by waiting, then connected, then trouble, then the cache."""
+    """The line for a server. What waiting cannot change comes first, then connected, then trouble, then the
+    cache."""
     if row.broken is not None:
         return Line("broken", "✗", f"broken: {row.broken}")
     if row.disabled:
@@ -78,7 +78,8 @@ def status(
     offset: int = 0,
     bounds: Bounds = UNBOUNDED,
 ) -> Slices[Answer]:
-    """One line per server in the order of the configuration. `rows`: one per server; `limit`, `offset`: the page."""
+    """A line for each server in the order of the configuration. `rows`: one per server. `limit`, `offset`:
+    the page."""
     pace = Pace()
     disabled = sum(row.disabled for row in rows)
     if pace.due(len(rows) // _SEEN):
@@ -125,7 +126,7 @@ class _Page:
         return end if end < self.total else None
 
     def footer(self) -> list[str]:
-        """Nothing where everything is shown."""
+        """The lines below a list that say how to get the rest; none when everything is shown."""
         if self.shown == self.total:
             return []
         more = "" if self.next_offset is None else f" — offset: {self.next_offset} for more"
@@ -149,7 +150,7 @@ def _server_details(row: ServerStatus, line: Line) -> dict[str, Any]:
 
 
 def _counted(row: ServerStatus) -> str:
-    """How many tools it has; where its lists are not all it has, that too."""
+    """How many tools the server has, and the problems because of which its lists are incomplete."""
     return "; ".join((_tools(row.tool_count or 0), *map(_brief, row.problems[:MOST_PROBLEMS])))
 
 
@@ -179,7 +180,7 @@ def server_list(
     offset: int = 0,
     bounds: Bounds = UNBOUNDED,
 ) -> Answer:
-    """The tools of one server, by name, a page of them."""
+    """A page of the tools of one server, sorted by name."""
     server = row.server
     shown = bounds.fitting([short_line(tool) for tool in tools[offset : offset + limit]])
     page = _Page(offset, len(shown), len(tools))
@@ -247,7 +248,7 @@ def search(
     hints: Hints,
     bounds: Bounds = UNBOUNDED,
 ) -> Answer:
-    """A page of matches: with their parameters (`full`), or one line each."""
+    """A page of matches, each in one line, or with its parameters (`full`)."""
     query = cut(query, SHOWN_QUERY)
     between = "\n\n" if full else "\n"
     shown = bounds.fitting(
@@ -278,7 +279,7 @@ def search(
 
 
 def describe(target: Target) -> Answer:
-    """One tool, with what it wants."""
+    """One tool with its parameters."""
     text = [target.name, f"Server: {target.server}"]
     if target.kind == "resource":
         text.append(f"Type: Resource (reads from {target.original})")
@@ -287,7 +288,7 @@ def describe(target: Target) -> Answer:
 
 
 def tool_details(target: Target) -> dict[str, Any]:
-    """A tool as `details` carry it: what the server said of it, under the name it is called by here."""
+    """A tool as it is in `details`: the server's record of it, with the name that it is called by here."""
     details: dict[str, Any] = {
         "name": target.name,
         "server": target.server,
@@ -306,13 +307,13 @@ def tool_details(target: Target) -> dict[str, Any]:
 
 
 def short_line(target: Target) -> str:
-    """`- name - first words of its description`."""
+    """`- name - the first words of its description`."""
     description = cut(" ".join((target.description or "").split()), SHORT)
     return f"- {target.name} - {description}" if description else f"- {target.name}"
 
 
 def full_entry(target: Target) -> str:
-    """A tool with what it wants, as search shows it."""
+    """A tool with its parameters, as search shows it."""
     text = [target.name, f"  {target.description or '(no description)'}"]
     if target.kind == "resource":
         text.append("  No parameters (resource tool).")
@@ -322,7 +323,8 @@ def full_entry(target: Target) -> str:
 
 
 def cut(text: str, width: int) -> str:
-    """`text` if it fits, else its head with `...`: at a space when that does not lose more than two fifths of it."""
+    """`text` if it fits, else its head with `...`. It is cut at a space, unless that loses more than two
+    fifths of the head."""
     if len(text) <= width:
         return text
     head = text[:width]
@@ -339,7 +341,7 @@ def _parameters(target: Target) -> list[str]:
 
 
 def _declared(target: Target) -> list[str]:
-    """What else a tool declares of itself: its annotations as the server wrote them, and what it gives back."""
+    """What else a tool declares: its annotations as the server wrote them, and the schema of its result."""
     text: list[str] = []
     hints: object = target.record.get("annotations")
     if target.kind == "tool" and isinstance(hints, Mapping) and hints:

@@ -1,12 +1,12 @@
-"""The `mcp` tool at work: each request is read, answered from what is known, or carried out.
+"""Carries out the requests to the `mcp` tool.
 
-`CatalogueReader` handles the modes that only look (status, list, search, describe, instructions). They are work in
-slices. A request that needs only one slice is answered in the step that read it. With thousands of tools a task
-does the rest, and everybody else gets a turn between two slices. Calling and connecting need a `Room`. A name the
-index knows goes straight to `start_call`, without a task. Only a name it does not know, but which a server may
-still turn out to have, needs a task.
+`CatalogueReader` handles the modes that only look (status, list, search, describe, instructions). It works in
+slices. A request that needs only one slice is answered in the step that read it. With thousands of tools a
+task does the rest, and everybody else gets a turn between two slices. Calling and connecting need a `Room`. A
+name that the index knows goes straight to `start_call`, without a task. A task is needed only for a name that
+the index does not know, if a server may still turn out to have it.
 
-Every answer is held to the output guard, and what that cuts is kept in a file.
+The output guard applies to every answer, and text that it cuts is kept in a file.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from ._spill import Spill
 
 
 class McpTool:
-    """The tool itself. `begin` takes a job and makes sure that it is answered."""
+    """The `mcp` tool. `begin` takes a job and makes sure that it is answered."""
 
     def __init__(
         self,
@@ -61,7 +61,7 @@ class McpTool:
         self._reader = CatalogueReader(room, hints=hints)
 
     def begin(self, arguments: Mapping[str, Any], job: Job) -> None:
-        """Answer `job`, now or when the call it needs has ended."""
+        """Answer `job`, now or when the call that it needs has ended."""
         try:
             request = parse_request(arguments)
         except UsageError as error:
@@ -76,7 +76,7 @@ class McpTool:
             self._reply_in_turns(self._reader.answering(request), job)
 
     def refuse(self, name: str, job: Job) -> None:
-        """Answer a call of another tool than this one."""
+        """Answer a call of another tool than `mcp`."""
         self._reply(refusals.other_tool(name), job)
 
     # ---- connect -------------------------------------------------------------------------------------------------
@@ -110,7 +110,7 @@ class McpTool:
             self._reply_in_turns(self._call_as_said(request, job), job)
 
     def _call_as_said(self, request: Request, job: Job) -> Slices[Answer | None]:
-        """Handle a name that is not exposed in this spelling, in slices. None: it is being called after all."""
+        """Handle a name that is not in the index in this spelling, in slices. None: the tool is called."""
         index = self._room.index
         yield from index.preparing_names()
         found = index.resolve(request.subject, request.server)
@@ -123,14 +123,15 @@ class McpTool:
         if isinstance(found, Ambiguous):
             return refusals.ambiguous_tool("call", request.subject, found.candidates)
         if found.servers:
-            job.run(partial(self._call_unknown, request, job))
+            job.run(partial(self._connect_and_call, request, job))
             return None
         return (yield from self._reader.missing(Mode.CALL, request.subject, request.server))
 
     def _start(self, target: Target, request: Request, job: Job) -> None:
-        """The short way: the call is accepted or refused here, and its end comes by callback."""
+        """Start the call of a tool that the index knows. It is accepted or refused here, and ends by
+        callback."""
         if job.modern:
-            self._start_errand(target, request, job)
+            self._start_suspendable(target, request, job)
             return
         on_progress = job.progress if job.wants_progress else None
         try:
@@ -140,15 +141,15 @@ class McpTool:
                 job.concluded_by(self._ended, target, request, job),
                 on_progress=on_progress,
             )
-        except UsageError as error:  # a reload has just removed the server, and the index will follow
+        except UsageError as error:  # a reload has just removed the server; the index follows later
             self._reply_in_turns(self._refused(error, request), job)
         except CallError as error:
             self._reply(refusals.failed_call(error, target), job)
         else:
             job.follow(call)
 
-    def _start_errand(self, target: Target, request: Request, job: Job) -> None:
-        """For a client that gets questions as the end of its request: the call may outlive this job."""
+    def _start_suspendable(self, target: Target, request: Request, job: Job) -> None:
+        """The same for a client of 2026-07-28: a question ends the job, and the call goes on (`_suspended`)."""
         suspendable = SuspendableCall(
             self._suspended, job, target.server, partial(self._ended, target, request)
         )
@@ -179,7 +180,7 @@ class McpTool:
             self._conclude(target.server, target, result, job)
 
     async def _conclude_large(self, target: Target, raw: bytes, job: Job) -> None:
-        """The same for a result that takes long to decode."""
+        """End `job` with a result that takes long to decode."""
         settings = self._room.config.settings
         outcome = await in_turns(
             outcome_of_large(
@@ -200,7 +201,8 @@ class McpTool:
         self._reply(refusals.failed_call(error, target), job)
 
     def _failed(self, error: CallError, target: Target, request: Request) -> Slices[Answer]:
-        """A tool known from the cache may be gone now that the server has been asked again."""
+        """The answer to a call that failed. If the server no longer has the tool, it says so: the index may
+        have come from the cache when the call began."""
         if error.reach is not Reach.SENT:
             found = yield from self._resolving_again(request)
             if isinstance(found, Missing):
@@ -208,8 +210,9 @@ class McpTool:
                 return (yield from self._reader.missing(Mode.CALL, name, server, connected_now=True))
         return refusals.failed_call(error, target)
 
-    async def _call_unknown(self, request: Request, job: Job) -> None:
-        """The long way: a name the index lacks. The room connects the server that may have it, and looks again."""
+    async def _connect_and_call(self, request: Request, job: Job) -> None:
+        """Call a tool that the index does not know: the room connects the server that may have it, and looks
+        again."""
         on_progress = job.progress if job.wants_progress else None
         try:
             result = await self._room.call(
@@ -272,7 +275,7 @@ class McpTool:
     # ---- answers -------------------------------------------------------------------------------------------------
 
     def _reply_in_turns(self, work: Slices[Answer | None], job: Job) -> None:
-        """Answer with what `work` makes: now, if that is one slice."""
+        """Answer with the result of `work`: now, if it takes one slice, else in a task."""
         try:
             next(work)
         except StopIteration as end:
@@ -285,7 +288,7 @@ class McpTool:
         self._reply(await in_turns(work), job)
 
     def _reply(self, answer: Answer | None, job: Job) -> None:
-        """Answer in our own words, within the bounds. None: the job is answered elsewhere."""
+        """Answer with a text of ours, within the bounds. None: the job is answered elsewhere."""
         if answer is not None:
             bounds = self._reader.bounds
             self._end(Outcome.of(answer, max_bytes=bounds.max_bytes, max_lines=bounds.max_lines), job)

@@ -1,6 +1,7 @@
-"""Servers that nothing is known of yet, in words: every look at the catalogue names them, with what they wait for.
+"""The texts about servers of which nothing is known yet. Every look at the catalogue names them, and what
+they wait for.
 
-Pure. A server that was never asked may have the thing, so "not found" would be a guess.
+Pure. A server that was never asked may have what was searched for, so "not found" would be a guess.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ _MOST_DETAILED: Final = 500
 
 
 def is_unknown(row: ServerStatus) -> bool:
-    """Nothing is known of what the server has, and it could be asked."""
+    """Whether the server's tools are unknown, although the server could be asked."""
     return row.tool_count is None and not row.disabled and row.broken is None
 
 
@@ -41,7 +42,7 @@ def waits(row: ServerStatus) -> str:
 
 
 def sentence(rows: Sequence[ServerStatus]) -> str:
-    """`Not known yet: context7 (installing for 12 s), time (not asked yet).`; empty for no rows."""
+    """`Not known yet: context7 (installing for 12 s), time (not asked yet).` Empty for no rows."""
     named = [f"{row.server} ({waits(row)})" for row in rows[:_MOST]]
     if len(rows) > _MOST:
         named.append(f"and {len(rows) - _MOST} more")
@@ -49,7 +50,8 @@ def sentence(rows: Sequence[ServerStatus]) -> str:
 
 
 def details(rows: Iterable[ServerStatus]) -> list[dict[str, Any]]:
-    """The same for a program. Of thousands only the first are named: more would not fit beside an answer."""
+    """The same for programs. Of thousands of servers only the first 500 are named, because more would not fit
+    beside an answer."""
     return [
         {"name": row.server, "waitsFor": waits(row)} | ({"lastLine": row.last_line} if row.last_line else {})
         for row in islice(rows, _MOST_DETAILED)
