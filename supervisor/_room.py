@@ -286,8 +286,8 @@ class Greenroom(Calls):
             loaded, plan, recalled = await apart(prepare) if live.store.blocks else prepare()
             if not dry_run:
                 defined = await self._define_ahead(loaded, plan)
-                self._live.reload(loaded, plan, recalled, defined)
                 self.config = loaded
+                await _all_of(live.applying(loaded, plan, recalled, defined))
                 await self._live.router.ref.ask(Sync)
         return plan
 
@@ -300,9 +300,7 @@ class Greenroom(Calls):
         try:
             await in_turns(root.defining(config.servers[name] for name in new))
         except BaseException:
-            for name in new:
-                if name in root.records:
-                    root.remove(name)
+            await _all_of(root.removing(new))
             raise
         return frozenset(new)
 
@@ -343,6 +341,16 @@ class Greenroom(Calls):
         else:
             self._live.root.supervision.on_closed(actor, event.set)
         return event
+
+
+async def _all_of(work: Slices[None]) -> None:
+    """Do all of `work`, in slices; however this task is cancelled meanwhile, none of it is left undone."""
+    try:
+        with anyio.CancelScope(shield=True):
+            await in_turns(work)
+    except BaseException:
+        finish(work)
+        raise
 
 
 def _with_objects(config: Config, servers: Mapping[str, Any]) -> Config:

@@ -22,6 +22,7 @@ from ._log_levels import LogLevels
 from ._records import ServerRecord, record_of
 from ._supervision import Learner, Supervision
 
+_NOBODY: Final[dict[Address, ServerActor]] = {}
 _PERSISTENT: Final = Isolation.PERSISTENT  # named for every call, see `actors._peer`
 
 
@@ -30,6 +31,9 @@ class Root:
         self.context = context
         self.records: dict[str, ServerRecord] = {}
         self.actors: dict[Address, ServerActor] = {}
+        self._of_server: dict[
+            str, dict[Address, ServerActor]
+        ] = {}  # the same: a reload asks for each of thousands
         self.closing: CallError | None = None
         self.supervision = Supervision(context, self, learn, visited)
         self.admission = self.supervision.starter.admission
@@ -88,6 +92,15 @@ class Root:
             actor.stop(Ending(Cause.REMOVED))
         self._forget_removed(server)
 
+    def removing(self, servers: Iterable[str]) -> Slices[None]:
+        """`remove` these, in slices, as far as they are still there."""
+        pace = Pace()
+        for server in servers:
+            if server in self.records:
+                self.remove(server)
+            if pace.due():
+                yield
+
     def _forget_removed(self, server: str) -> None:
         record = self.records.get(server)
         if record is not None and record.available.use is Use.REMOVED and not self.actors_of(server):
@@ -136,11 +149,17 @@ class Root:
                 record.gatekeeper = Gatekeeper(record, address, self.supervision.starter.gates, behind)
             found = ServerActor(address, record, self.context, self.supervision)
             self.actors[address] = found
+            self._of_server.setdefault(address.server, {})[address] = found
         return found
 
     def forget(self, actor: ServerActor) -> None:
         """Its address is gone."""
-        self.actors.pop(actor.address, None)
+        address = actor.address
+        if self.actors.pop(address, None) is not None:
+            of_server = self._of_server[address.server]
+            del of_server[address]
+            if not of_server:
+                del self._of_server[address.server]
         self._forget_removed(actor.address.server)
 
     def forget_unused(self, actor: ServerActor) -> None:
@@ -232,7 +251,7 @@ class Root:
     def actors_of(self, server: str) -> list[ServerActor]:
         """The actors there are of a server, in every scope. Raises `UnknownServer`."""
         self.record(server)
-        return [actor for actor in self.actors.values() if actor.address.server == server]
+        return list(self._of_server.get(server, _NOBODY).values())
 
     def close_all(self, patience: float) -> list[ServerActor]:
         """Every actor ends, in parallel; calls are refused from now on. The actors that are not closed yet."""

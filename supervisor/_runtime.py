@@ -50,6 +50,7 @@ from ..protocol.errors import RoomClosed, UsageError
 from ..protocol.events import Note, NoteCode
 from ..protocol.lifecycle import Cause, Ending, Reason
 from ..protocol.secrets import KnownSecrets, in_words, of_environment
+from ..protocol.slices import Pace, Slices
 from ._callbacks import Callbacks
 from ._closing import Closing
 from ._connectors import Connectors
@@ -248,11 +249,15 @@ class Runtime:
 
     # ---- reload -----------------------------------------------------------------------------------------------------
 
-    def reload(
+    def applying(
         self, config: Config, plan: ReloadPlan, recalled: Recalled, defined: Collection[str] = ()
-    ) -> None:
+    ) -> Slices[None]:
         """Apply another configuration by this plan, with what the cache knows of it. Servers that the plan keeps
-        notice nothing. `defined`: the servers to start that are defined already."""
+        notice nothing. `defined`: the servers to start that are defined already.
+
+        The first slice makes this the configuration. The servers that are removed or defined anew follow in slices,
+        because they may be thousands; until its turn comes, each is what it was. All slices must be done.
+        """
         self.config = config
         self.context.settings = config.settings
         self.root.limits_changed()
@@ -263,11 +268,12 @@ class Runtime:
             if self._hashes.get(name) == hashes[name]:
                 entries[name] = entry
         self.router.ref.tell_system(Define(config.servers, entries, config.settings))
-        for name in plan.remove:
-            if name not in config.broken:
-                self.root.remove(name)
+        yield from self.root.removing(name for name in plan.remove if name not in config.broken)
+        pace, live = Pace(), frozenset(plan.live)
         for name in (*plan.live, *plan.replace):
-            self.root.redefine(config.servers[name], same_process=name in plan.live)
+            self.root.redefine(config.servers[name], same_process=name in live)
+            if pace.due():
+                yield
         for name in plan.start:
             if name not in defined:
                 self.root.define(config.servers[name])
@@ -283,7 +289,8 @@ class Runtime:
         told = f"{plan}. Problems: {problems}" if problems else str(plan)
         words = f"configuration reloaded: {told}"
         self.context.events.emit(Note, code=NoteCode.CONFIGURATION, words=words)
-        self._visit_the_unknown(entries)
+        if self.root.closing is None:  # it may have begun to close between two slices
+            self._visit_the_unknown(entries)
 
     # ---- sessions ---------------------------------------------------------------------------------------------------
 

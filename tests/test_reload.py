@@ -19,6 +19,7 @@ from greenroom.gateway._mcp_tool import McpTool, ask
 from greenroom.protocol.config_parse import parse_config
 from greenroom.protocol.events import Transition
 from greenroom.protocol.lifecycle import Cause, State
+from greenroom.protocol.slices import finish
 from greenroom.supervisor._files import open_config
 from greenroom.supervisor._root import Root
 from greenroom.testing._fake import FakeServer, fake_connectors
@@ -92,6 +93,49 @@ def test_t36_thousands_of_new_servers_are_defined_while_others_have_their_turns(
     run(backend, main)
 
 
+def test_t36_thousands_of_servers_are_removed_while_others_have_their_turns(
+    backend: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And whoever is cancelled meanwhile leaves none of them."""
+    most, here, remove = 0, 0, Root.remove
+    old = _config(a={}, **{f"s{number}": {} for number in range(2_000)})
+
+    def counted(self: Root, server: str) -> None:
+        nonlocal here, most
+        here += 1
+        most = max(most, here)
+        remove(self, server)
+
+    async def count() -> None:
+        nonlocal here
+        while True:
+            here = 0
+            await anyio.lowlevel.checkpoint()
+
+    async def main() -> None:
+        async with _room({"a": FakeServer()}, old) as room, anyio.create_task_group() as tasks:
+            await room.call("a_echo")
+            monkeypatch.setattr(Root, "remove", counted)
+            tasks.start_soon(count)
+            with anyio.CancelScope() as left:
+
+                async def leave() -> None:
+                    while len(room._runtime.root.records) > 1_500:
+                        await anyio.lowlevel.checkpoint()
+                    left.cancel()
+
+                tasks.start_soon(leave)
+                await room.reload(_config(a={}))
+            assert left.cancelled_caught
+            assert [status.server for status in room.status()] == ["a"]
+            assert list(room._runtime.root.records) == ["a"]
+            await room.call("a_echo")
+            assert 0 < most <= 100, "removed in one turn"
+            tasks.cancel_scope.cancel()
+
+    run(backend, main)
+
+
 def test_t27_unchanged_servers_notice_nothing_and_changed_ones_finish_their_calls_first(backend: str) -> None:
     async def main() -> None:
         servers = {n: FakeServer() for n in "abc"}
@@ -129,7 +173,7 @@ def test_a_call_between_the_removal_of_a_server_and_that_of_its_names_is_told_so
             assert room.status()[0].state is State.IDLE
             plan = await room.reload(_config(b={}), dry_run=True)
             room.config = open_config(_config(b={}))
-            room._runtime.reload(room.config, plan, room._runtime.recall(room.config))
+            finish(room._runtime.applying(room.config, plan, room._runtime.recall(room.config)))
             assert room.index.get("a_echo") is not None
             answer = await ask(McpTool(room), {"tool": "a_echo"})
             assert answer["_meta"]["greenroom/details"]["error"] == "server_not_found"
