@@ -179,7 +179,9 @@ class Supervision:
         if decision.then is Next.GONE and not is_closing:
             self._directory.forget(actor)
         actor.start.by_policy = decision.then is Next.CONNECT
-        self.visiting.tried(actor, is_over=decision.then is not Next.CONNECT)
+        is_over = decision.then is not Next.CONNECT
+        if is_over or ending.cause.has(Means.NO_START):  # an incarnation that only made way was not a try
+            self.visiting.tried(actor, is_over=is_over)
         if decision.then in (Next.CONNECT, Next.DOWN):
             self._context.events.emit(
                 EndDecision,

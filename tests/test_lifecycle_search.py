@@ -672,6 +672,29 @@ def test_what_ended_when_the_clock_began_is_not_open_any_more() -> None:
         made.run.close()
 
 
+def test_a_call_of_a_server_that_is_not_configured_is_judged_too(world: World) -> None:
+    call = _ended(world, _timeout(Reach.NOT_SENT), after=30.0)
+    call.definition = None
+    with pytest.raises(AssertionError, match="nothing kept it from being sent"):
+        outcomes_have_reasons(world)
+
+
+def test_a_world_knows_when_it_was_last_asked(world: World) -> None:
+    assert world.truth.last_asked("find", "a") == -math.inf
+    _well(world)
+    for _ in range(2):
+        world.ask("find", "a")
+        world.advance(2.0)
+    assert world.truth.last_asked("find", "a") == 2.0
+    assert [world.truth.last_asked(*asked) for asked in (("find", "b"), ("drain", "a"))] == [-math.inf] * 2
+    world.faults.slow_down("a", "stop", 4.0)
+    world.ask("drain", "a")
+    world.advance(3.0)
+    assert world.truth.last_asked("drain", "a") == world.now == 7.0, "somebody still asks"
+    world.advance(3.0)
+    assert world.truth.last_asked("drain", "a") == 8.0
+
+
 # ---- laws ----------------------------------------------------------------------------------------------------------
 
 
@@ -726,6 +749,13 @@ def _kept(world: World) -> Any:
 
 def _bounded(actor: Any, **bounds: int) -> None:
     actor.record.definition = attrs.evolve(actor.record.definition, **bounds)
+
+
+def _full(world: World) -> None:
+    """One call in flight, and one that waits for its place."""
+    _bounded(_well(world), max_in_flight=1)
+    actor = _at_work(world)
+    assert (actor.in_flight, actor.queued) == (1, 1)
 
 
 def _tripped_gate(actor: Any, failed_at: float, **more: Any) -> None:
@@ -1032,6 +1062,11 @@ KEPT: dict[str, tuple[_laws.Law, Callable[[World], object]]] = {
     "those sent before it tripped": (
         _laws.gates_have_a_prober,
         lambda w: _tripped_gate(_at_work(w), w.now),
+    ),
+    "connected, and waits for a place": (_laws.whoever_waits_is_in_a_queue, lambda w: _full(w)),
+    "idle, and asked for a tool since": (
+        _laws.nothing_outstays_its_time,
+        lambda w: (_idle_for(w, IDLE_LIMIT + 1.0), w.ask("find", "a")),
     ),
     "all its places": (_laws.load_is_counted, lambda w: _bounded(_at_work(w), max_in_flight=2)),
     "all its queue": (
