@@ -1077,6 +1077,30 @@ def test_evictions_and_drains_are_no_restarts(backend: str) -> None:
     limited(backend, body)
 
 
+def test_a_server_that_is_lost_while_it_makes_way_has_not_failed(backend: str) -> None:
+    server = FakeServer(call_latency=5.0)
+
+    async def body() -> None:
+        async with open_room({"a": server}) as room, Outcomes() as calls:
+            await room.connect("a")
+            record = room._runtime.root.records["a"]
+            for _ in range(10):
+                call = calls.start(room, "a_echo")
+                await settle()
+                async with anyio.create_task_group() as tasks:
+                    tasks.start_soon(room.restart, "a")
+                    await settle()
+                    assert state(room) is State.DRAINING  # it waits for the call
+                    server.crash()
+                assert call.error.reach is Reach.SENT
+                assert state(room) is State.CONNECTED
+            assert record.gatekeeper.gate.failures == 0
+            assert record.gatekeeper.intensity.times == ()
+            assert record.failure is None
+
+    limited(backend, body)
+
+
 # ---- deadlines and traces ----------------------------------------------------------------------------------
 
 
