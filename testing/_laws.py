@@ -249,18 +249,23 @@ def far_ends_agree(world: World) -> None:
 def versions_only_grow(world: World) -> None:
     """What is known of a server is never replaced by something older."""
     for name in world.servers:
-        if name not in world.config.servers:
-            world.seen_versions[name] = 0
-            continue
-        entry = world.room.entry(name)
-        if entry is None:
-            world.seen_versions[name] = 0
-            continue
-        version = next(
-            int(str(tool["name"])[1:]) for tool in entry.tools or () if str(tool["name"])[:1] == "v"
-        )
-        assert version >= world.seen_versions[name], f"{name}: version {version} replaced a newer one"
-        world.seen_versions[name] = version
+        world.versions.look(name)
+    assert not world.versions.violations, "\n".join(world.versions.violations)
+
+
+def no_timer_is_lost(world: World) -> None:
+    """Every timer that was set, has not fired and was not cancelled will fire."""
+    timers = world.runtime.context.timers
+    held = sum(timer.callback is not None for timer in timers._heap)
+    assert held == len(timers), f"{len(timers) - held} timers will never fire"
+
+
+def nothing_outlives_its_session(world: World) -> None:
+    """What belongs to a session that is over is on its way out."""
+    for actor in _actors(world):
+        scope = actor.address.scope
+        if actor.address.is_session and scope.removeprefix("session:") not in world.sessions:
+            assert actor.life.state is State.DRAINING, f"{actor}: its session is over"
 
 
 def recovered(world: World) -> None:
@@ -314,6 +319,8 @@ settled: tuple[Law, ...] = (
     nothing_outstays_its_time,
     far_ends_agree,
     versions_only_grow,
+    no_timer_is_lost,
+    nothing_outlives_its_session,
     outcomes_have_reasons,
 )
 

@@ -39,10 +39,14 @@ class _Choice:
     def server(self, index: int) -> str:
         return self.focus[index % len(self.focus)]
 
+    def is_shared(self, server: str) -> bool:
+        """Whether all callers share one child of it."""
+        return self.entries[server].get("isolation", self.isolation) == _PERSISTENT
+
     def session_for(self, server: str, index: int) -> tuple[bool, str | None]:
         """Whether the server can be called now, and out of which session."""
         sessions = tuple(self.world.sessions)
-        if self.entries[server].get("isolation", self.isolation) == _PERSISTENT:
+        if self.is_shared(server):
             return True, None
         return bool(sessions), sessions[index % len(sessions)] if sessions else None
 
@@ -70,6 +74,8 @@ class RoomMachine(RuleBasedStateMachine):
     session_names: ClassVar[tuple[str, ...]] = ("ann", "bob")
 
     world: World
+    _apart: list[str]  # servers with a child for each session
+    _is_crowded: bool  # there are fewer slots than servers, and a server waits for one briefly
     _is_broken = False  # a law was found broken: the rest would only hide it
 
     @initialize(
@@ -79,6 +85,7 @@ class RoomMachine(RuleBasedStateMachine):
         slots=st.sampled_from([20, 2, 3]),
         minimum=st.sampled_from([0, 0, 2]),
         backoff=st.sampled_from([1_000, 50]),
+        acquire=st.sampled_from([30_000, 1_000]),
         focus=st.integers(0, 2**5 - 1),
         is_herd=st.booleans(),
         pace=st.fixed_dictionaries(
@@ -93,6 +100,7 @@ class RoomMachine(RuleBasedStateMachine):
         slots: int,
         minimum: int,
         backoff: int,
+        acquire: int,
         focus: int,
         is_herd: bool,
         pace: dict[str, float],
@@ -105,11 +113,14 @@ class RoomMachine(RuleBasedStateMachine):
             "cooldownMs": 1_000,
             "maxConnections": max(slots, self.settings.get("minConnections", minimum) + 1),
             "minConnections": minimum,
+            "acquireTimeoutMs": acquire,
             "restartBackoff": {"minMs": backoff, "maxMs": 60_000},
         }
         self.world = World(self.entries, {**drawn, **self.settings}, seed=seed, pace=pace)
         isolation = self.settings.get("isolation", _PERSISTENT)
         self._choice = _Choice(self.world, self.entries, isolation, chosen)
+        self._apart = [name for name in names if not self._choice.is_shared(name)]
+        self._is_crowded = acquire < 30_000 and slots < len(names)
         if is_herd:  # everybody is called at once, before anything is up
             for name in names:
                 if self._choice.session_for(name, 0)[0]:
@@ -188,6 +199,20 @@ class RoomMachine(RuleBasedStateMachine):
     def change_tools(self, server: int, is_overtaken: bool) -> None:
         self.world.faults.change_tools(self._choice.server(server), is_overtaken=is_overtaken)
 
+    @precondition(lambda self: self._apart)
+    @rule(server=INDEX)
+    def change_tools_for_two(self, server: int) -> None:
+        """One child's list of tools overtakes another's. Once an example: that two are connected is rare, and takes
+        long to bring about."""
+        name, self._apart = self._apart[server % len(self._apart)], []
+        for who in self.session_names:
+            if who not in self.world.sessions:
+                self.world.open_session(who)
+            self.world.call(name, SAFE, session=who)
+        self.world.advance(1.0)
+        self.world.faults.change_tools(name, is_overtaken=True)
+        self.world.advance(3.0)
+
     @rule(
         server=INDEX,
         phase=st.sampled_from(["call", "start", "stop"]),
@@ -219,6 +244,27 @@ class RoomMachine(RuleBasedStateMachine):
             case _:
                 self.world.ask(what, name)
         _wait(self.world, then)
+
+    @precondition(lambda self: self._is_crowded)
+    @rule(server=INDEX, count=st.integers(1, 4), times=st.integers(1, 2))
+    def lose_in_a_crowd(self, server: int, count: int, times: int) -> None:
+        """A busy server is lost while all others are called. They take its slot while it waits at its gate, and the
+        time to wait for a slot is over when it gets there."""
+        name = self._choice.server(server)
+        can, who = self._choice.session_for(name, 0)
+        if not can:
+            return
+        self.world.faults.slow_down(name, "call", 3.0)
+        self.world.call(name, SAFE, count=count, session=who)
+        self.world.advance(1.0)
+        for other in self.entries:
+            can, who = self._choice.session_for(other, 0)
+            if can and other != name:
+                self.world.call(other, SAFE, session=who)
+        for _ in range(times):
+            self.world.faults.lose(name)
+            self.world.advance(0.5)
+        self.world.advance(1.0)
 
     @rule(server=INDEX, times=st.integers(2, 8), every=st.sampled_from([0.5, 1.0]))
     def lose_again_and_again(self, server: int, times: int, every: float) -> None:

@@ -30,6 +30,7 @@ from ._schedule import seed_schedule
 from ._server_faults import ECHO, ServerFaults, tools_of
 from ._trace_checker import TraceChecker
 from ._truth import Truth
+from ._versions import Versions
 from ._virtual_run import VirtualRun
 
 LONG = 1_000.0  # seconds; longer than anything here may take
@@ -83,7 +84,6 @@ class World:
         self.entries = {name: {"command": "fake", **entry} for name, entry in entries.items()}
         self.settings = dict(settings or {})
         self.servers = {name: FakeServer(tools=tools_of(0)) for name in entries}
-        self.seen_versions = dict.fromkeys(entries, 0)
         self.calls: list[OneCall] = []
         self.sessions: dict[str, Session] = {}
         self.is_closed = False
@@ -101,6 +101,7 @@ class World:
         self.faults = ServerFaults(self.servers, pace or {}, self.truth, self.run, self.background)
         self._inside: Any = self.room  # what the room keeps is looked at, never changed
         self.checker = TraceChecker(self.truth)
+        self.versions = Versions(self.room, entries)
         self.events: list[Event] = []
         for name, entry in self.entries.items():
             if entry.get("disabled"):
@@ -116,6 +117,7 @@ class World:
         stream = self.runtime.context.events
         stream.listen(self.events.append)
         stream.listen(self.checker.read)
+        stream.listen(self.versions.read)
         for actor in self.root.actors.values():  # some started before anybody could listen
             self.checker.begin(actor.address, actor.life.state, actor.life.incarnation)
         for name, server in self.servers.items():

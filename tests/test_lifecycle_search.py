@@ -55,8 +55,10 @@ from greenroom.testing import RoomMachine, World, _laws
 from greenroom.testing._gate_model import GateModel, Span
 from greenroom.testing._lives import Seats
 from greenroom.testing._outcomes import outcomes_have_reasons
+from greenroom.testing._server_faults import tools_of
 from greenroom.testing._trace_checker import TraceChecker
-from greenroom.testing._world import OneCall
+from greenroom.testing._versions import Versions
+from greenroom.testing._world import OneCall, teach
 
 RoomMachine.TestCase.settings = settings(
     examples(300),
@@ -1013,8 +1015,18 @@ BROKEN: dict[str, tuple[_laws.Law, Callable[[World], object], str]] = {
     ),
     "older": (
         _laws.versions_only_grow,
-        lambda w: w.seen_versions.update(a=1),
+        lambda w: w.versions.seen.update(a=1),
         "a: version 0 replaced a newer one",
+    ),
+    "a lost timer": (
+        _laws.no_timer_is_lost,
+        lambda w: (_at_work(w), w.runtime.context.timers._heap.clear()),
+        "timers will never fire",
+    ),
+    "left over": (
+        _laws.nothing_outlives_its_session,
+        lambda w: w.root.actor("a", "session:ann"),
+        "its session is over",
     ),
     "still queued": (_laws.recovered, _starting, "still has 3 calls queued"),
     "still in flight": (_laws.recovered, _at_work, "still has 2 calls in flight"),
@@ -1074,7 +1086,7 @@ KEPT: dict[str, tuple[_laws.Law, Callable[[World], object]]] = {
         lambda w: _bounded(_starting(w), max_in_flight=1, max_queued=2),
     ),
     "safe to run twice": (_laws.far_ends_agree, lambda w: _seen_twice(w, 2, "safe")),
-    "the same version": (_laws.versions_only_grow, lambda w: (_well(w), w.seen_versions.update(a=0))),
+    "the same version": (_laws.versions_only_grow, lambda w: (_well(w), w.versions.seen.update(a=0))),
 }
 
 
@@ -1088,27 +1100,34 @@ def test_what_just_keeps_a_law_is_let_pass(world: World, case: str) -> None:
 def test_versions_are_remembered_from_look_to_look_until_nothing_is_known() -> None:
     entry: Any = None
     fake: Any = SimpleNamespace(
-        servers={"a": None},
         config=SimpleNamespace(servers={"a": None}),
-        room=SimpleNamespace(entry=lambda _name: entry),
-        seen_versions={"a": 0},
+        entry=lambda _name: entry,
     )
+    versions = Versions(fake, ["a"])
 
-    def look(version: int | None) -> None:
+    def look(version: int | None) -> list[str]:
         nonlocal entry
         entry = (
             None if version is None else SimpleNamespace(tools=[{"name": "echo"}, {"name": f"v{version}"}])
         )
-        _laws.versions_only_grow(fake)
+        versions.look("a")
+        return versions.violations
 
     for version in (3, 3, 12, None, 1):
-        look(version)
-    with pytest.raises(AssertionError, match="a: version 0 replaced a newer one"):
-        look(0)
+        assert look(version) == []
+    assert look(0) == ["a: version 0 replaced a newer one"]
+    versions.violations.clear()
     fake.config.servers = {}
-    look(0)
+    assert look(0) == []
     fake.config.servers = {"a": None}
-    look(0)
+    assert look(0) == []
+
+
+def test_an_older_version_is_told_though_a_newer_one_has_followed_at_once(world: World) -> None:
+    for version in (2, 1, 3):
+        world.do(lambda version=version: teach(world.room, "a", tools_of(version)))
+    with pytest.raises(AssertionError, match="a: version 1 replaced a newer one"):
+        _laws.versions_only_grow(world)
 
 
 LEFT: dict[str, tuple[Callable[[World], object], str]] = {
