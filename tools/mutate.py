@@ -98,7 +98,7 @@ def _configure(tree: Path, files: list[str]) -> None:
 source_paths = ["src/greenroom"]
 only_mutate = {mutated}
 also_copy = ["tests"]
-pytest_add_cli_args = ["-p", "no:cacheprovider", "-k", "not asyncio and not real and not test_serve"]
+pytest_add_cli_args = ["-p", "no:cacheprovider", "-k", "not asyncio and not real and not takes_no_time"]
 pytest_add_cli_args_test_selection = {tests}
 """
     (tree / "pyproject.toml").write_text(pytest_part + mutmut_part, encoding="utf-8")
