@@ -55,7 +55,8 @@ class Gateway:
         except TimeoutError:
             raise _silent(self.pid) from None
         except OSError as error:
-            raise GatewayError(f"The gateway (pid {self.pid}) went away: {error}.") from None
+            text = f"The gateway (pid {self.pid}) went away: {error}. Run the command again."
+            raise GatewayError(text) from None
         if "error" in answer:
             raise GatewayError(answer["error"]["message"], answer["error"]["code"])
         return answer["result"]

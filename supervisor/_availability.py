@@ -69,7 +69,7 @@ def defined(definition: ServerDefinition, problem: str | None = None) -> Availab
 
 
 def removed(server: str) -> Availability:
-    text = f'Server "{server}" was removed from the configuration.'
+    text = f'Server "{server}" was removed from the configuration. Add it again to use it.'
     return Availability(Use.REMOVED, ServerDown(text, server=server))
 
 

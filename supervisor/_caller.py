@@ -64,7 +64,8 @@ class Caller:
         live = self.runtime
         if self.is_over or not live.is_running:  # otherwise `live` raises nothing, and this saves the look
             live = self.live
-            raise self.refused(RoomClosed("The room is not open; the call was not sent.", server=server))
+            text = "The room is not open; the call was not sent. Call inside `async with Greenroom.open(…)`."
+            raise self.refused(RoomClosed(text, server=server))
         root = live.root
         call.client = self.session
         try:

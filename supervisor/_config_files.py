@@ -29,7 +29,7 @@ from . import _jsonc
 from ._imports import Surroundings, imported_layers, places_of, skipped
 from ._self_reference import without_self_reference
 
-LARGEST: Final = 64 * 1024 * 1024  # bytes; a larger file is no configuration
+LARGEST: Final = 64 * 1024 * 1024  # bytes; a larger file is not a configuration
 
 
 @attrs.frozen
@@ -120,7 +120,8 @@ def read_text(path: Path, label: str = "") -> str:
         text = read_regular(path, LARGEST).decode("utf-8-sig")
         return text.replace("\r\n", "\n").replace("\r", "\n")
     except OverflowError:
-        raise ConfigError([Problem(label or str(path), "is too large to be a configuration")]) from None
+        what = f"has more than {LARGEST:,} bytes, too many for a configuration: name another file"
+        raise ConfigError([Problem(label or str(path), what)]) from None
     except (OSError, ValueError) as error:
         raise ConfigError([Problem(label or str(path), _why_not_read(error))]) from None
 

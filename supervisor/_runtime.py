@@ -297,7 +297,9 @@ class Runtime:
     def open_session(self, name: str) -> None:
         """Raises `UsageError` when there is a session of that name."""
         if name in self.sessions:
-            raise UsageError(f"There is a session {name!r} already; a session is one caller's.")
+            raise UsageError(
+                f"A session {name!r} is already open, and a session has one caller. Choose another name."
+            )
         self.sessions.add(name)
 
     async def end_session(self, name: str) -> None:
