@@ -72,7 +72,7 @@ def test_python_that_nothing_runs_is_found(copy: Path) -> None:
         page.write("\n```python\nnever_run()\n```\n")
 
     assert list(docs.testing_examples(copy)) == [
-        "docs/testing.md: a python block is no file of examples/testing_*.py"
+        "docs/testing.md: a python block is not a file of examples/testing_*.py"
     ]
 
 
@@ -81,7 +81,7 @@ def test_dependencies_are_compared_both_ways(copy: Path) -> None:
 
     assert list(docs.dependencies(copy)) == [
         "docs/dependencies.md: no line for trio",
-        "docs/dependencies.md: twisted is no dependency any more",
+        "docs/dependencies.md: twisted is no longer a dependency",
     ]
 
 

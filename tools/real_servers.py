@@ -1,10 +1,10 @@
 """Install the real MCP servers the tests run against, under `.build/servers/`.
 
-Servers nobody here wrote, a spread of eras and SDKs: two from the Python index, each in its own environment because
-they may want another SDK than ours, three from npm. Versions are pinned here. Each leaves a stamp with its pin, so a
-second run does nothing and needs no network; a half-finished one is begun again.
+They were written by others, with different eras and SDKs: those from the Python index each get their own environment,
+because they may need another SDK than ours; the others come from npm. Versions are pinned here. Each install leaves a
+stamp with its pin, so a second run does nothing and needs no network. A half-finished install is begun again.
 
-Without node the npm servers are left out, and the tests that need them say so; with `CI=true` that is an error.
+Without Node.js the npm servers are left out, and the tests that need them say so; with `CI=true` that is an error.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ HOME = ROOT / ".build" / "servers"
 PYTHON_SERVERS: Mapping[str, str] = {
     "time": "mcp-server-time==2026.10.19",
     "git": "mcp-server-git==2026.10.19",
-    "sqlite": "mcp-server-sqlite==2025.4.25 mcp==1.30.0",  # the old SDK, which it does not start without
+    "sqlite": "mcp-server-sqlite==2025.4.25 mcp==1.30.0",  # it does not start without the old SDK
 }
 NODE_SERVERS: Mapping[str, str] = {
     "everything": "@modelcontextprotocol/server-everything@2026.8.31",
@@ -33,11 +33,12 @@ NODE_SERVERS: Mapping[str, str] = {
 
 
 class InstallFailed(Exception):
-    """A package manager refused; the message is the end of what it said."""
+    """A package manager failed; the message is the end of its output."""
 
 
 def main() -> int:
-    """Install what is missing, one line each. 0: all there (or node is missing and this is not CI)."""
+    """Install what is missing, and print one line each. Returns 0 when all are there, or Node.js is missing outside
+    CI."""
     node = shutil.which("node") and shutil.which("npm")
     complete = True
     for name, pin in PYTHON_SERVERS.items():
@@ -83,7 +84,7 @@ def _report(name: str, pin: str, install: Callable[[str, Path], None]) -> bool:
 def _install_python(pin: str, home: Path) -> None:
     venv.create(home, with_pip=False, symlinks=True)
     wanted = pin.split()
-    # One that brings its own SDK cannot be held to our pins.
+    # A server with its own SDK cannot use our pins.
     constraints = () if len(wanted) > 1 else ("-c", ROOT / "constraints.txt")
     _run(
         *(sys.executable, "-m", "pip", "--disable-pip-version-check", "--python", home / "bin" / "python"),

@@ -1,8 +1,9 @@
-"""A server that tells whatever it was given: `python -S blabber.py [WHEN] ARGUMENT…`, or `… http` for one over HTTP.
+"""A server that gives away everything it was given: `python -S blabber.py [WHEN] ARGUMENT…`, or `… http` over HTTP.
 
-It knows its arguments, its environment, and over HTTP each request's path and headers. WHEN is `start`: it fails at
-once; `list`: when its tools are asked for; else when a tool of that name is called: `refuse` (a JSON-RPC error), `junk`
-(a line that is no JSON), `die`. Over HTTP the same words stand in the URL's path, and `401`, `500`, `html` and `login`.
+It shows its arguments, its environment, and over HTTP each request's path and headers. WHEN is `start` (it fails at
+once) or `list` (it fails when its tools are listed). Otherwise it fails when one of these tools is called: `refuse` (a
+JSON-RPC error), `junk` (a line that is not JSON), `die`. Over HTTP the URL's path has these words, or `401`, `500`,
+`html`, `login`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""A room for the doors to stand before: a real configuration, index and search; servers played by the test.
+"""A room for tests of the doors: its configuration, index and search are real, and the test plays the servers.
 
-`FakeRoom.calls` holds every call that was accepted; the test ends each with `end` or `fail`, or gives `answer` to have
-them ended at once.
+`FakeRoom.calls` holds every accepted call. The test ends each with `end` or `fail`, or sets `answer` to have calls
+ended at once.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A gateway as a process of its own, before a room played by `FakeRoom`: real signals, real pipes, a real socket.
+"""A gateway in its own process, with a `FakeRoom` behind it: real signals, real pipes, a real socket.
 
     python -m tests.support.fake_gateway CONFIG [--slow-exit]
 
@@ -30,7 +30,7 @@ def text(words: str) -> dict[str, Any]:
 
 
 class Room(FakeRoom):
-    catalogued = settled = None  # nothing here waits for either
+    catalogued = settled = None  # nothing here waits for them
 
     def start_call(self, target: Any, arguments: Any, on_end: Any, **more: Any) -> Any:
         call = super().start_call(target, arguments, on_end, **more)
@@ -71,7 +71,7 @@ class Room(FakeRoom):
 
 
 class Session:
-    """The one client's, which is the room itself as far as this room goes."""
+    """The session of the one client. In this fake it is the room itself."""
 
     def __init__(self, room: Room, name: str) -> None:
         self.name = name

@@ -1,4 +1,4 @@
-"""A stdio server that speaks in others' names: `python -S forger.py`. Tools: `forge`, `fail`, `ask`, `echo_meta`."""
+"""A stdio server that pretends to be others: `python -S forger.py`. Tools: `forge`, `fail`, `ask`, `echo_meta`."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""The fork servers of this session's tests (`forkserver`): started by the first who needs one, ended with the session.
+"""The fork servers of this session's tests (`forkserver`). The first test that needs one starts it; it ends with the
+session.
 
-One has imported what servers of the SDK's need (`forked`), the other what the command line of Greenroom imports by
-itself and nothing more (`popen_forked`, `run_forked`).
+One has imported what the SDK's servers need (`forked`). The other has imported exactly what the command line of
+Greenroom imports (`popen_forked`, `run_forked`).
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ class _ForkServer:
         self._socket = ""
 
     def socket(self) -> str:
-        """Where to ask. Starts it if it does not run."""
+        """The socket of the fork server. Starts the server if it does not run."""
         if self._process is None or self._process.poll() is not None:
             self._start()
         return self._socket
@@ -72,17 +73,17 @@ _of_ours = _ForkServer(
 
 
 def forked(module: str, *words: str) -> list[str]:
-    """The command that runs `module.main(*words)` in a process forked for it."""
+    """The command that runs `module.main(*words)` in a newly forked process."""
     return [sys.executable, "-S", os.fspath(PROGRAM), _of_sdk.socket(), module, *words]
 
 
 class Forked(subprocess.Popen[Any]):
-    """`greenroom WORDS…`, as `subprocess.Popen([*GREENROOM, *WORDS], …)` would start it, without the half second it
-    takes to import itself: a child of this process, forked from one that has imported what the command imports.
+    """`greenroom WORDS…`, as `subprocess.Popen([*GREENROOM, *WORDS], …)` would start it, but without the half second
+    that its imports take: a child of this process, forked from one that has already imported them.
 
-    What depends on how a process of Python's begins (its flags, `PYTHON…` variables, what it has imported, how long it
-    takes, its command line in /proc) is not to be tried with it: start `GREENROOM` for that. So does this class where
-    there is no such fork.
+    Do not use it for tests that depend on how a Python process begins: its flags, `PYTHON…` variables, what it has
+    imported, how long it takes, its command line in /proc. Start `GREENROOM` for those. This class itself starts
+    `GREENROOM` on systems where such a fork is not possible.
     """
 
     def _execute_child(self, *given: Any) -> None:
@@ -111,7 +112,7 @@ class Forked(subprocess.Popen[Any]):
 
 
 def popen_forked(command: Sequence[Any], **how: Any) -> subprocess.Popen[Any]:
-    """As `subprocess.Popen`. What begins with `GREENROOM` is forked (`Forked`)."""
+    """Like `subprocess.Popen`; a command that begins with `GREENROOM` is forked (`Forked`)."""
     if tuple(command[:3]) == GREENROOM:
         return Forked(command[3:], **how)
     return subprocess.Popen(command, **how)
@@ -120,7 +121,7 @@ def popen_forked(command: Sequence[Any], **how: Any) -> subprocess.Popen[Any]:
 def run_forked(
     command: Sequence[Any], *, timeout: float = 60.0, check: bool = False, text: bool = False, **how: Any
 ) -> subprocess.CompletedProcess[Any]:
-    """As `subprocess.run` with its output captured. What begins with `GREENROOM` is forked (`Forked`)."""
+    """Like `subprocess.run` with captured output; a command that begins with `GREENROOM` is forked (`Forked`)."""
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     with popen_forked(command, text=text, **pipes, **how) as process:
         try:

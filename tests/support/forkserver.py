@@ -1,14 +1,15 @@
-"""A fork server for programs in Python: what takes half a second of processor time to import is imported once.
+"""A fork server for Python programs: modules that take half a second of processor time to import are imported once.
 
-    python -m tests.support.forkserver SOCKET MODULE…    imports the modules, then forks a process for each who asks
-    python -S forkserver.py SOCKET MODULE WORD…          asks for `MODULE.main(WORD…)`, on this command's own pipes
+    python -m tests.support.forkserver SOCKET MODULE…    imports the modules, then forks a process for each request
+    python -S forkserver.py SOCKET MODULE WORD…          requests `MODULE.main(WORD…)`, on this command's own pipes
 
-Each is a process of its own, forked from one that has imported and done nothing else. What a command asked for lives
-as long as the command, which says its exit code; and all end with the tests they serve (`forked`).
+Each forked process is separate; the process that it is forked from has only imported modules. A requested process lives
+as long as the command that requested it, and the command ends with its exit code. All of them end with the tests that
+use them (`forked`).
 
-The tests themselves may ask for a *child of their own* instead: its parent is not this server but the server's parent,
-which waits for it, signals it and finds it below itself as if it had started it. It runs `MODULE.main()` with the words
-as its command line, from where a program begins, and ends as a program does.
+The tests may also request a *child of their own*. Its parent is not this server but the server's parent, which waits
+for the child, signals it and finds it among its children, as if it had started it itself. The child runs
+`MODULE.main()` with the words as its command line; it begins and ends as a program does.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ _CLONE_PARENT = 0x8000
 
 
 def ask(path: str, module: str, words: list[str]) -> int:
-    """Have it run; its exit code."""
+    """Request a process and wait for it. Returns its exit code."""
     request = json.dumps(
         {"module": module, "words": words, "env": dict(os.environ), "cwd": os.getcwd(), "own": False}
     )
@@ -47,12 +48,13 @@ def ask(path: str, module: str, words: list[str]) -> int:
 
 
 def serve(path: str, modules: list[str]) -> None:
-    """Until its stdin ends. In a child that somebody wanted as his own, return once nothing of the server is left."""
+    """Serve until stdin ends. In a child that the tests requested as their own, return once it has closed all that
+    belongs to the server."""
     import gc
     import importlib
     import selectors
 
-    gc.disable()  # as `greenroom` does while it imports; and a child would copy what a collection writes to
+    gc.disable()  # as `greenroom` does while it imports; a collection would also make each child copy its memory
     for module in modules:
         importlib.import_module(module)
     with socket.socket(socket.AF_UNIX) as listener, selectors.DefaultSelector() as selector:
@@ -74,7 +76,7 @@ def serve(path: str, modules: list[str]) -> None:
 
 
 class _Children:
-    """Who was forked, and for whom."""
+    """The forked processes, and who requested each."""
 
     def __init__(self, selector: selectors.BaseSelector, listener: socket.socket) -> None:
         self._selector = selector
@@ -91,7 +93,7 @@ class _Children:
         request, fds = b"", list[int]()
         with suppress(OSError):
             request, fds, _, _ = socket.recv_fds(line, _REQUEST, 3)
-        if not request:  # who asked has been ended already
+        if not request:  # the requesting command has already ended
             line.close()
             return
         wanted = json.loads(request)
@@ -127,7 +129,7 @@ class _Children:
             signal.pidfd_send_signal(child, signal.SIGKILL)
 
     def _forget(self) -> None:
-        """In a child: close what is the server's."""
+        """In a child: close everything that belongs to the server."""
         for child, (_, line) in self._lines.items():
             os.close(child)
             line.close()
@@ -152,12 +154,12 @@ class _Children:
         import signal
 
         child = self._children.get(line.fileno())
-        if child is not None:  # else it has ended in this very round
+        if child is not None:  # otherwise it has ended in this same round
             signal.pidfd_send_signal(child, signal.SIGKILL)
 
 
 def _fork_for_parent() -> int:
-    """As `os.fork`, but the child is our parent's."""
+    """Like `os.fork`, but the child belongs to our parent."""
     import ctypes
     import signal
 
@@ -175,7 +177,7 @@ def _fork_for_parent() -> int:
 
 
 def _settle(request: dict[str, object], fds: list[int]) -> list[str]:
-    """Take the descriptors, the environment and the place of who asked. Returns the words."""
+    """Take over the descriptors, environment and working directory of the requester. Returns the words."""
     for number, fd in enumerate(fds):
         os.dup2(fd, number)
         os.close(fd)
@@ -189,7 +191,7 @@ def _settle(request: dict[str, object], fds: list[int]) -> list[str]:
 
 
 def _become_a_program(request: dict[str, object], fds: list[int]) -> None:
-    """The program that was asked for, from its beginning to its end. Does not return."""
+    """Run the requested program from its beginning to its end. Does not return."""
     import importlib
 
     words = _settle(request, fds)
@@ -209,7 +211,7 @@ def _become_a_program(request: dict[str, object], fds: list[int]) -> None:
 
 
 def _stream(number: int, before: io.TextIOWrapper) -> io.TextIOWrapper:
-    """As the interpreter opens it when it starts: what it is like depends on what the descriptor leads to."""
+    """Open a standard stream as the interpreter does when it starts: its mode depends on the kind of descriptor."""
     import io
 
     raw = io.FileIO(number, "w" if number else "r", closefd=False)
@@ -219,7 +221,7 @@ def _stream(number: int, before: io.TextIOWrapper) -> io.TextIOWrapper:
 
 
 def _exit(code: int) -> None:
-    """As the interpreter ends, but for taking its memory apart: modules that were copied would have to be, too."""
+    """End as the interpreter does, but without freeing its memory: that would also free all imported modules."""
     import atexit
     import threading
 
@@ -229,12 +231,12 @@ def _exit(code: int) -> None:
         try:
             stream.flush()
         except (OSError, ValueError):
-            return  # it goes the usual way, which has words for this
+            return  # end in the usual way, which reports the error
     os._exit(code)
 
 
 def _become(request: dict[str, object], fds: list[int]) -> None:
-    """The server that was asked for. Does not return."""
+    """Run the requested server. Does not return."""
     import gc
     import importlib
     import traceback

@@ -1,9 +1,9 @@
-"""What a whole run must have done, besides passing.
+"""What a whole run must have done besides passing.
 
-* With `CI=true` nothing may be skipped: what a newcomer's machine may lack, ours has.
-* With `--every-torture-row` each row of `torture_rows.txt` must have had a test `test_tNN_…` that ran and passed.
+* With `CI=true` no test may be skipped: CI has everything that a newcomer's machine may lack.
+* With `--every-torture-row`, each row of `torture_rows.txt` must have a test `test_tNN_…` that ran and passed.
 
-A worker of pytest-xdist has run only its share, and complains of nothing: the run it reports to sees every test.
+A worker of pytest-xdist has run only its share, so it reports nothing; the run that it reports to sees every test.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
 
 
 def complaints(config: pytest.Config) -> list[str]:
-    """What keeps this run from counting, one line each."""
+    """The reasons why this run does not count, one line each."""
     found: list[str] = []
     if hasattr(config, "workerinput"):
         return found

@@ -44,7 +44,7 @@ def logged_pids(folder: Path) -> set[int]:
 
 
 def logged_when_all(folder: Path, count: int, within: float = 5.0) -> set[int]:
-    """The same once there are `count`: one that was forked twice says so only after its server has begun to answer."""
+    """The same once there are `count`. A process that was forked twice logs only after its server began to answer."""
     until = time.monotonic() + within
     while len(pids := logged_pids(folder)) < count and time.monotonic() < until:
         time.sleep(0.01)
@@ -52,7 +52,7 @@ def logged_when_all(folder: Path, count: int, within: float = 5.0) -> set[int]:
 
 
 def named_after(folder: Path) -> set[int]:
-    """Every process with `folder` in its command line: also those that had no time to log anything."""
+    """Every process with `folder` in its command line, even if it had no time to log anything."""
     needle = os.fsencode(folder) + b"/"
     found: set[int] = set()
     for pid in (int(name) for name in os.listdir("/proc") if name.isdigit()):
@@ -63,7 +63,7 @@ def named_after(folder: Path) -> set[int]:
 
 
 def alive(pids: set[int]) -> set[int]:
-    """Those that exist and are no zombies."""
+    """Those that exist and are not zombies."""
     found: set[int] = set()
     for pid in pids:
         try:
@@ -76,7 +76,7 @@ def alive(pids: set[int]) -> set[int]:
 
 
 def gone_within(pids: set[int], seconds: float) -> set[int]:
-    """Wait until none of them is alive; those that still are, after `seconds`."""
+    """Wait until none of them is alive. Returns those that are still alive after `seconds`."""
     deadline = time.monotonic() + seconds
     while (left := alive(pids)) and time.monotonic() < deadline:
         time.sleep(0.01)
@@ -133,7 +133,7 @@ class Gateway:
         return self.send("tools/call", {"name": "mcp", "arguments": arguments})
 
     def end(self, how: int | None = None, within: float = 10.0) -> int:
-        """End it by a signal, or by closing its stdin; the exit code."""
+        """End it by a signal, or by closing its stdin. Returns its exit code."""
         if how is None:
             assert self.process.stdin is not None
             self.process.stdin.close()
@@ -164,7 +164,7 @@ def _read(line: bytes) -> dict[str, Any]:
 def serve(
     folder: Path, servers: dict[str, Any], *options: str, cold: bool = False, **settings: Any
 ) -> Generator[Gateway]:
-    """A gateway over `servers`, with a cache and a control socket of its own in `folder`."""
+    """A gateway over `servers`, with its own cache and control socket in `folder`."""
     config = folder / "mcp.json"
     config.write_text(json.dumps({"mcpServers": servers, "settings": {"bootstrap": False, **settings}}))
     environment = {
@@ -180,7 +180,7 @@ def serve(
             started(*command, env=environment, cwd=folder, stderr=log, cold=cold) as gateway,
         ):
             yield gateway
-    finally:  # what was killed with the gateway is the guard's, within a second
+    finally:  # the guard ends what a killed gateway left, within a second
         gone_within(logged_pids(folder), 1.0)
 
 
@@ -193,8 +193,8 @@ def started(
     may_be_late: bool = False,
     cold: bool = False,
 ) -> Generator[Gateway]:
-    """`command` as a gateway, forked if it is `GREENROOM` and need not start `cold`. Killed at the end if it still
-    runs; one that ended may not have been ended by its own last resort, unless it `may_be_late`."""
+    """`command` as a gateway; it is forked if it is `GREENROOM` and need not start `cold`. If it still runs at the end,
+    it is killed. A gateway that ended must not have been ended by its own alarm, unless it `may_be_late`."""
     start = subprocess.Popen if cold else popen_forked
     process = start(command, env=env, cwd=cwd, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=stderr)
     gateway = Gateway(process)

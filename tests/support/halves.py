@@ -1,7 +1,7 @@
-"""A stdio server that cuts emojis in two wherever a server can say something, as JavaScript does.
+"""A stdio server that cuts emojis in two in every text that it sends, as JavaScript does.
 
-`HALF` is how its JSON says it; with `raw` as its argument it says a byte that is no UTF-8 instead. Asked by the tool
-`ask`, it asks for the client's roots under an id that is cut, and answers what came.
+`HALF` is such a half in its JSON; with the argument `raw` it sends bytes that are not UTF-8 instead. Its tool `ask`
+asks for the client's roots under an id that is cut, and returns what came.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What a hostile HTTP server sends instead of an answer: whole responses, as bytes, each a few lines of data.
 
-`ATTACKS` want to be expensive: small for who sends them, long or large for who reads them. `ODD` want to be
-misunderstood. `responses` makes up more of both.
+`ATTACKS` are meant to be expensive: small for the sender, long or large for the reader. `ODD` are meant to be
+misunderstood. `responses` draws more of both.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A stdio server for attacks: `python -S hostile_server.py VERSION [LINE-WHEN-GREETED TIMES]`.
 
-It greets in VERSION and has two tools. `echo` says back. `say` writes what it is told, raw, in place of its answer:
-`before` and `after` around `middle` times `count`, with `ID` standing for the request's id.
+It greets in VERSION and has two tools. `echo` returns its arguments. `say` writes raw bytes in place of its answer:
+`before`, then `middle` as often as `count` says, then `after`; `ID` in them stands for the request's id.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Servers of the SDK's over HTTP, each a process of its own, for as long as a test needs it."""
+"""Servers made with the SDK over HTTP, each in its own process, for as long as a test needs it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def sdk_server(host: str, kind: str) -> Generator[str]:
 
 @contextmanager
 def asker_entry(transport: str) -> Generator[dict[str, str | list[str]]]:
-    """The entry of `sdk_asker`, on "stdio" or running already on "http"."""
+    """The entry of `sdk_asker`, on "stdio", or on "http", where it already runs."""
     if transport == "stdio":
         command, *args = forked("tests.support.sdk_asker")
         yield {"command": command, "args": args}

@@ -1,4 +1,4 @@
-"""Real processes that stand for `npx`: each installs by a few lines of shell, then runs a server."""
+"""Real processes in the place of `npx`: each "installs" with a few lines of shell, then runs a server."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ HANGS = "echo stuck >&2; sleep 60 & wait"
 
 
 def npx(folder: Path, name: str, install: str, *faults: str) -> dict[str, Any]:
-    """The entry of a server that an `npx` of ours installs by these lines of shell, then runs. It logs to `name.log`
-    `npx PID` when it begins and `undone PID` when it hears SIGTERM."""
+    """The entry of a server that our own `npx` installs with these lines of shell and then runs. In `name.log` it logs
+    `npx PID` when it begins, and `undone PID` on SIGTERM."""
     script = folder / name / "npx"
     script.parent.mkdir()
     log = folder / f"{name}.log"

@@ -69,7 +69,7 @@ def dumped(value: Any) -> bytes:
 
 
 def messages(ids: st.SearchStrategy[Any]) -> st.SearchStrategy[bytes]:
-    """JSON-RPC as to its keys, and anything at all in them."""
+    """Objects with the keys of JSON-RPC and any values."""
     parts = {"jsonrpc": st.just("2.0") | VALUES, "id": ids, "method": METHODS | VALUES, "params": VALUES}
     answers = {"result": VALUES, "error": VALUES | st.fixed_dictionaries({"code": VALUES, "message": VALUES})}
     return st.fixed_dictionaries({}, optional={**parts, **answers}).map(dumped)
@@ -95,6 +95,6 @@ CUTS = st.lists(st.integers(0), max_size=12)
 
 
 def cut_up(data: bytes, cuts: list[int]) -> list[bytes]:
-    """The same bytes in pieces."""
+    """The same bytes, cut into pieces."""
     places = sorted({cut % (len(data) + 1) for cut in cuts} | {0, len(data)})
     return [data[a:b] for a, b in pairwise(places)]

@@ -2,14 +2,15 @@
 
 A test that leaves something behind fails by itself, and what it left is ended, so the next one starts clean.
 
-* Children are read from `/proc/<pid>/task/*/children`, recursively; a zombie counts, it should have been reaped.
+* Children are read from `/proc/<pid>/task/*/children`, recursively. A zombie counts: it should have been reaped.
 * A process that left our tree (setsid and double fork) is found by what the room puts into every child's environment.
-  It counts only if it is an orphan, born during the test, that works in this checkout or in this session's temporary
-  folder: somebody else's room on the same machine must never be taken for ours, for what is found is killed. Workers of
-  pytest-xdist share the checkout: each gets a `TMPDIR` of its own, and what works in the checkout is its own by that.
-  The scan reads every process there is, so it is made only when the test has reaped a child: page faults show that.
-* What serves all tests of a session is kept (`KEPT_PROCESSES`); but what it started for a test ends with the test.
-* Descriptors are compared by number and target. Garbage is collected before a difference is believed.
+  It counts only if it is an orphan, was born during the test, and works in this checkout or in this session's temporary
+  folder. We must never find somebody else's room on the same machine, because what is found is killed. Workers of
+  pytest-xdist share the checkout, so each gets its own `TMPDIR`, and a process in the checkout belongs to the worker
+  whose `TMPDIR` it has. The scan reads every process of the machine, so it is made only when the test has reaped a
+  child, which page faults show.
+* Processes that serve all tests of a session are kept (`KEPT_PROCESSES`). What they started for a test ends with it.
+* Descriptors are compared by number and target. Garbage is collected before a difference counts.
 
 Linux only: elsewhere nothing is watched.
 """
@@ -75,7 +76,7 @@ def nothing_left(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPa
 
 
 def snapshot(*homes: Path) -> Snapshot:
-    """How things stand. `homes`: folders, besides this checkout, that only tests of this session work in."""
+    """What there is now. `homes`: folders, besides this checkout, in which only tests of this session work."""
     return Snapshot(
         children=frozenset(_descendants(os.getpid())),
         descriptors=_descriptors(),
@@ -87,7 +88,7 @@ def snapshot(*homes: Path) -> Snapshot:
 
 
 def leaks_since(before: Snapshot) -> list[str]:
-    """What is there now and was not before, in words. Processes among it are killed and reaped."""
+    """What there is now and was not before, in words. New processes are killed and reaped."""
     _let_kept_ones_reap()
     processes = set(_descendants(os.getpid())) - before.children
     if processes or resource.getrusage(resource.RUSAGE_CHILDREN).ru_minflt != before.reaped_faults:
@@ -101,7 +102,7 @@ def leaks_since(before: Snapshot) -> list[str]:
 
 
 def _let_kept_ones_reap() -> None:
-    """They hear of the end of a test's process by themselves, a moment later."""
+    """Wait a moment: kept processes notice the end of a test's process by themselves."""
     deadline = time.monotonic() + 2.0
     while any(any(_descendants(pid)) for pid in KEPT_PROCESSES) and time.monotonic() < deadline:
         time.sleep(0.002)
@@ -135,7 +136,7 @@ def _works_in(before: Snapshot, entry: Path) -> bool:
 
 
 def _is_orphan(entry: Path) -> bool:
-    """Nobody but the system's adopter stands above it and what it came with."""
+    """Whether only the system's adopter is above the process, or above the processes that it came with."""
     parent = _parent(entry)
     while _is_tagged(parent):
         parent = _parent(parent)

@@ -1,8 +1,9 @@
-"""A server that says what its file says: `python -S lister.py FILE`, and `lister(...)`, its entry.
+"""A server that lists and answers what its file says: `python -S lister.py FILE`. `lister(...)` is its entry.
 
-FILE is JSON: `tools` (the records), `results` (name -> the result of a call; text without one), `instructions`, and
-`pages`: the list of tools begins again, page after page, so many times, with `"same"` under one cursor for ever, with
-`"endless"` under ever new ones. `many`: so many small tools besides. `nested`: one more, whose schema is so deep.
+FILE is JSON. `tools`: the records. `results`: name -> the result of a call (a text, if the name is not there).
+`instructions`. `pages`: how many pages the list of tools has, each with the same tools; `"same"`: endless pages with
+one cursor; `"endless"`: endless pages with new cursors. `many`: the number of further small tools. `nested`: the depth
+of the schema of one more tool.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import Any
 
 
 def lister(folder: Path, name: str, **what: Any) -> dict[str, Any]:
-    """The entry of a server called `name` that says `what`."""
+    """The entry of a server called `name`; `what` is the content of its file."""
     file = folder / f"{name}.lister.json"
     file.write_text(json.dumps(what))
     return {"command": sys.executable, "args": ["-S", os.path.abspath(__file__), os.fspath(file)]}
@@ -65,7 +66,7 @@ def main() -> None:
 
 
 def _more(what: dict[str, Any]) -> str:
-    """Tools that need not be made one by one, or cannot be."""
+    """The tools of `many` and `nested`, as JSON text."""
     more = [f'{{"name": "many_{number}"}}' for number in range(what.get("many", 0))]
     if depth := what.get("nested"):
         schema = '{"x":' * depth + "{}" + "}" * depth

@@ -1,7 +1,7 @@
-"""`GREENROOM_TEST_ORDER=<n>`: every test in another order, the same for the same number. Off without it.
+"""`GREENROOM_TEST_ORDER=<n>` shuffles the tests; the same number gives the same order. Off without it.
 
-Each test must be able to run alone and after any other. The workers of pytest-xdist collect each for itself and must
-agree, so the order follows from the number and the tests' names alone.
+Each test must be able to run alone and after any other. The workers of pytest-xdist each collect the tests and must
+agree, so the order follows only from the number and the tests' names.
 """
 
 from __future__ import annotations
@@ -27,6 +27,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def shuffle(items: list[pytest.Item], seed: str) -> None:
-    """In place."""
+    """Shuffle the list in place."""
     items.sort(key=lambda item: item.nodeid)
     random.Random(seed).shuffle(items)

@@ -1,8 +1,8 @@
-"""How hard Hypothesis looks.
+"""How long Hypothesis searches.
 
-`default` in every run, in seconds; `deep` under `make soak` (`GREENROOM_SOAK=1`), in minutes; `mutants` only as far as
-the first failure (`GREENROOM_MUTANTS=1`), where nobody reads a shrunk example. A test that sets its own number of
-examples scales it with `examples`. No deadline in any of them: a busy machine is no failure.
+`default`, in every run, takes seconds; `deep`, under `make soak` (`GREENROOM_SOAK=1`), takes minutes; `mutants`
+(`GREENROOM_MUTANTS=1`) stops at the first failure and does not shrink it, because nobody reads the example. A test that
+sets its own number of examples scales it with `examples`. No profile has a deadline: a busy machine is not a failure.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """An HTTP server in a thread, written on the bare standard library, that misbehaves on command.
 
-It speaks MCP well enough to be met (the handshake era with sessions, or 2026-07-28), and each of its tools answers in
-a way of its own: `ok` well, `slow` when the test says so, and every tool in `FAULTS` as its row of the failure table
-says. Everything that came in is kept in `requests`.
+It speaks MCP well enough to be connected (the handshake era with sessions, or 2026-07-28). Each of its tools answers in
+its own way: `ok` correctly, `slow` when the test releases it, and every tool in `FAULTS` as its row of the failure
+table says. `requests` keeps everything that came in.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class RawHttp:
         return [seen.method for seen in self.requests if seen.verb == "POST"]
 
     def forget_sessions(self) -> None:
-        """As a restart does."""
+        """Forget all sessions, as a restart does."""
         self.sessions.clear()
 
 

@@ -1,8 +1,7 @@
-"""Real servers nobody here wrote, as `mcpServers` entries.
+"""Real servers that were written by others, as `mcpServers` entries.
 
-`real_server("git", tmp_path)` is one of them, ready to start on a folder of the test's own.
-`tools/real_servers.py` installs them (`make test` does it first); a test whose server is missing says so by name and is
-skipped, which CI takes for a failure.
+`real_server("git", tmp_path)` is one of them, ready to start on the test's own folder. `tools/real_servers.py` installs
+them (`make test` does it first). A test whose server is missing names it and is skipped, which fails in CI.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ class RealServer:
     tool_count: int  # for a client that declares no capabilities
     tool: str
     arguments: Mapping[str, Any]
-    answer: str  # stands in the text of the call's result
+    answer: str  # part of the text of the call's result
 
 
 def real_server(name: str, folder: Path) -> RealServer:
@@ -60,7 +59,7 @@ def _git(folder: Path) -> RealServer:
 
 
 def _sqlite(folder: Path) -> RealServer:
-    """Of the old SDK (version 1)."""
+    """Made with the old SDK (version 1)."""
     entry = {
         "command": os.fspath(executable("sqlite")),
         "args": ["--db-path", os.fspath(folder / "stage.db")],

@@ -1,7 +1,7 @@
-"""Rooms of fake servers, and what their calls came to.
+"""Rooms of fake servers, and the outcomes of their calls.
 
-`open_room` is a room whose servers are `FakeServer`s: everything above the peer is the real thing. `Outcomes` runs
-calls side by side and keeps, for each, what it ended with: its text, its error, or "cancelled".
+`open_room` is a room whose servers are `FakeServer`s; everything above the peer is real. `Outcomes` runs calls side by
+side and keeps the outcome of each: its text, its error, or "cancelled".
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def open_room(
 
 @attrs.define(eq=False)
 class Running:
-    """One call on its way, and what became of it."""
+    """One call, and its outcome once it has ended."""
 
     scope: anyio.CancelScope
     outcome: Outcome | None = None

@@ -1,10 +1,10 @@
-"""A server that says what it was told to, word for word: for what no SDK would let a server say.
+"""A server that answers word for word what it was told, for answers that no SDK would let a server send.
 
     python -S said.py FILE [--modern]
 
 FILE holds an object: method -> result; for `tools/call`, `resources/read` and `prompts/get` also `method name` (the
-tool's or prompt's name, the URI) -> result. What is not there is refused with -32601. Each request is appended to
-FILE.log, a line of JSON. Until 2025-11-25 by handshake; with `--modern` 2026-07-28 only.
+tool's or prompt's name, the URI) -> result. Anything else is refused with -32601. Each request is appended to FILE.log
+as a line of JSON. It speaks the handshake era up to 2025-11-25; with `--modern` only 2026-07-28.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def said(folder: Path, name: str, answers: Mapping[str, Any], *options: str) -> 
 
 
 def asked(folder: Path, name: str) -> list[dict[str, Any]]:
-    """The requests it has had, in order."""
+    """The requests that it has received, in order."""
     log = folder / f"{name}.said.json.log"
     return [json.loads(line) for line in log.read_text().splitlines()] if log.exists() else []
 

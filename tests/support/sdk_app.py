@@ -1,4 +1,4 @@
-"""An MCP server of the SDK's over HTTP, as a process of its own.
+"""An MCP server made with the SDK over HTTP, in its own process.
 
     python -m tests.support.sdk_app HOST KIND
 
@@ -87,7 +87,7 @@ def make_app(kind: str) -> Any:
 
 
 def _before_2026(app: Any) -> Any:
-    """The same application, answering requests of the newer era as servers did that had never heard of it."""
+    """The same application, but it answers requests of the newer era like servers that do not know that era."""
 
     async def older(scope: Any, receive: Any, send: Any) -> None:
         if (b"mcp-protocol-version", b"2026-07-28") not in scope.get("headers", ()):

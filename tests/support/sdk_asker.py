@@ -1,9 +1,9 @@
-"""An MCP server of the SDK's, of both eras, that asks its client for everything there is to ask, and logs.
+"""An MCP server made with the SDK, of both eras. It asks its client everything that a server can ask, and logs.
 
     python -m tests.support.sdk_asker            on stdio
     python -m tests.support.sdk_asker http       Streamable HTTP; the port is printed; it ends when its stdin does
 
-Each tool says the protocol version it was called in, so a test sees which era the server was greeted in.
+The tool `era` returns the protocol version of its call, so a test sees in which era the server was greeted.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """One printed seed decides every schedule.
 
-With Hypothesis installed trio shuffles each batch of runnable tasks, which is good fuzzing and would be an
-irreproducible failure. So before each test trio's own source of chance (and the `random` module) is seeded from the
-session's seed and the test's name: `GREENROOM_TEST_SEED=<n>` brings a failure back, also when only that test is run.
-Workers of pytest-xdist take the seed of the run they belong to.
+When Hypothesis is installed, trio shuffles each batch of runnable tasks. That is good fuzzing, but a failure could not
+be reproduced. So before each test, trio's random generator and the `random` module are seeded from the session's seed
+and the test's name. `GREENROOM_TEST_SEED=<n>` reproduces a failure, even when only that test is run. Workers of
+pytest-xdist take the seed of the run that they belong to.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_configure_node(node: Any) -> None:
-    """Of pytest-xdist: a worker is about to be started."""
+    """A hook of pytest-xdist: a worker is about to be started."""
     node.workerinput[VARIABLE] = node.config.stash[SEED]
 
 
@@ -39,7 +39,7 @@ def pytest_report_header(config: pytest.Config) -> str:
 
 @pytest.fixture(autouse=True)
 def schedule_seed(request: pytest.FixtureRequest) -> int:
-    """The seed of this test's schedule, already in force."""
+    """The seed of this test's schedule; it has already been set."""
     seed = request.config.stash[SEED] ^ zlib.crc32(request.node.nodeid.encode())
     seed_schedule(seed)
     return seed
@@ -50,6 +50,6 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
     report = yield
     if report.failed:
         report.sections.append(
-            ("schedule", f"{VARIABLE}={item.config.stash[SEED]} brings this order of tasks back")
+            ("schedule", f"{VARIABLE}={item.config.stash[SEED]} reproduces this order of tasks")
         )
     return report

@@ -1,5 +1,6 @@
-"""A shell that starts the tests in the background lets them ignore Ctrl-C, and so would every child they start: a test
-that interrupts one would wait in vain. A handler of our own is not handed down, so children begin with the default."""
+"""A shell that starts the tests in the background makes them ignore Ctrl-C, and their children would inherit that. A
+test that interrupts a child would then wait for ever. Our own handler is not inherited, so children begin with the
+default."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How long others wait: calls to a good server, one after the other, with and without somebody who misbehaves."""
+"""How long others wait: calls to a good server, one after the other, with and without a misbehaving neighbour."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from tests.support.gateway import Gateway
 
 HOSTILE = Path(__file__).resolve().parent / "hostile_server.py"
 CALLS = 40
-SLOWER = 15  # times; what froze everything was slower by some hundred
+SLOWER = 15  # times; an attack that froze everything made calls some hundred times slower
 
 
 def hostile(version: str = "2025-11-25", *more: str) -> dict[str, Any]:
-    """The entry of a server that says what it is told to."""
+    """The entry of a server that sends what it is told to send."""
     return {"command": sys.executable, "args": ["-S", os.fspath(HOSTILE), version, *more]}
 
 
@@ -31,12 +31,12 @@ def waits(gateway: Gateway, tool: str, count: int = CALLS) -> list[float]:
 
 
 def assert_not_held_up(calm: list[float], meanwhile: list[float]) -> None:
-    """Nine calls of ten, for a machine that is busy otherwise has a slow one now and then."""
+    """Compares nine calls of ten, because on a busy machine a call is slow now and then."""
     at = len(calm) * 9 // 10
     assert meanwhile[at] < SLOWER * max(calm[at], 0.001), (calm[at], meanwhile[at], meanwhile[-1])
 
 
 def memory_of(gateway: Gateway) -> int:
-    """The most it ever held, bytes."""
+    """The most memory that it ever had, in bytes."""
     text = Path(f"/proc/{gateway.process.pid}/status").read_text()
     return int(text.partition("VmHWM:")[2].split()[0]) << 10

@@ -1,4 +1,4 @@
-"""Real children for the tests: a recorder for what a peer tells, and one connection from start to end."""
+"""Real children for the tests: a recorder for what a peer reports, and one connection from start to end."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ RUN = f"test-{os.getpid()}"
 
 
 class Recorder:
-    """Peer hooks that remember. `lost` may be waited for."""
+    """Peer hooks that record everything. A test may wait for `lost`."""
 
     def __init__(self) -> None:
         self.reasons: list[LostReason] = []
@@ -67,7 +67,7 @@ class Recorder:
 
 
 class Call(Exchange):
-    """An exchange that is its own owner and remembers how it went."""
+    """An exchange that is its own owner and records its outcome."""
 
     def __init__(self, method: str, params: Mapping[str, Any] | None = None, *, wants_progress: bool = False):
         super().__init__(self, method, params, wants_progress=wants_progress)
@@ -92,7 +92,7 @@ def tool(name: str, **arguments: Any) -> Call:
 
 
 class Link:
-    """One child under test, with what surrounds it."""
+    """One child under test, with its connection, hooks and guard."""
 
     def __init__(
         self, connection: StdioConnection, hooks: Recorder, loop_backend: Backend, guard: Guard
@@ -128,7 +128,7 @@ def definition_of(script: str, *args: str, **more: Any) -> ServerDefinition:
 
 
 def unmarked(definition: ServerDefinition) -> ServerDefinition:
-    """The same, started in an empty environment: nothing but its group says whose process it is."""
+    """The same, started in an empty environment: only its group shows whose process it is."""
     assert definition.command is not None
     return attrs.evolve(definition, command="env", args=("-i", definition.command, *definition.args))
 
@@ -137,7 +137,7 @@ def unmarked(definition: ServerDefinition) -> ServerDefinition:
 async def linked(
     definition: ServerDefinition, *, settings: Settings | None = None, stop: bool = True
 ) -> AsyncGenerator[Link]:
-    """Start it, greet nobody, and leave nothing: stopped at the end, or left for the context to kill."""
+    """Start it without a greeting. At the end it is stopped; with `stop=False` leaving the context kills it."""
     loop_backend = current_backend()
     guard = Guard(loop_backend, RUN)
     hooks = Recorder()
@@ -171,8 +171,8 @@ def lives(pid: int) -> bool:
 
 
 async def until(happened: Callable[[], bool], seconds: float = 5.0) -> bool:
-    """Look every 5 ms whether it happened; False when it has not within the time."""
-    for _ in range(int(seconds / 0.005) + 1):  # what other processes do sets no event of ours
+    """Check every 5 ms whether it has happened; False when it has not happened in time."""
+    for _ in range(int(seconds / 0.005) + 1):  # other processes cannot set an event here
         if happened():
             return True
         await anyio.sleep(0.005)
@@ -180,7 +180,7 @@ async def until(happened: Callable[[], bool], seconds: float = 5.0) -> bool:
 
 
 async def gone_within(seconds: float, pids: list[int]) -> bool:
-    """Whether all of them end within the time; what does not is ended here, so no test leaves anything."""
+    """Whether all of them end in time. Those that do not are killed here, so that no test leaves anything."""
     gone = await until(lambda: not any(map(lives, pids)), seconds)
     for pid in filter(lives, pids):
         os.kill(pid, signal.SIGKILL)

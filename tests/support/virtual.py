@@ -1,8 +1,8 @@
 """Virtual time for both backends.
 
-trio brings its own (`MockClock`). asyncio gets a selector loop whose `time()` jumps: when nothing is readable, the
-selector adds the wait it was asked for to the clock instead of waiting. Nothing is ready and no timer is set means that
-the body waits for something that cannot happen; after a second of real time that is an error, not a hang.
+trio has its own (`MockClock`). asyncio gets a selector loop whose `time()` jumps: when nothing is readable, the
+selector does not wait, but adds the requested wait to the clock. When nothing is ready and no timer is set, the body
+waits for something that cannot happen; after a second of real time that is an error, not a hang.
 """
 
 from __future__ import annotations

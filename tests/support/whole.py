@@ -1,7 +1,8 @@
-"""The server that has everything (`testing/servers/whole.py`), and a client of ours that talks to any server raw.
+"""The server that has everything (`testing/servers/whole.py`), and our own client that talks to any server without an
+SDK.
 
-`RawClient` is a hundred lines of pipes and JSON: what it gets is what the server wrote. It is the measure for
-everything that goes through us.
+`RawClient` is a hundred lines of pipes and JSON, so it gets exactly what the server wrote. Everything that passes
+through Greenroom is compared with that.
 """
 
 from __future__ import annotations
@@ -36,14 +37,14 @@ def whole(name: str, *options: str) -> dict[str, Any]:
 
 
 def without_stamps(result: Mapping[str, Any]) -> dict[str, Any]:
-    """A result without what 2026-07-28 says of its sender and of caching, which a middle says anew."""
+    """A result without the fields of 2026-07-28 about its sender and caching, which each gateway sets anew."""
     found = {key: value for key, value in result.items() if key not in ("ttlMs", "cacheScope", "_meta")}
     meta = {key: value for key, value in result.get("_meta", {}).items() if not key.startswith(META)}
     return {**found, "_meta": meta} if meta else found
 
 
 class RawClient:
-    """One server (or gateway) as a child. `answers` (method -> result or error) answers what it asks of its client."""
+    """One server (or gateway) as a child. `answers` (method -> result or error) holds the replies to its requests."""
 
     def __init__(self, process: subprocess.Popen[bytes], *, modern: bool) -> None:
         self.process = process
@@ -109,10 +110,10 @@ class RawClient:
         while not happened():
             left = deadline - time.monotonic()
             assert left > 0, f"waited for {what}; heard {self.told}"
-            self.read(min(left, 0.1))  # what is waited for may not announce itself
+            self.read(min(left, 0.1))  # it may happen without any output
 
     def read(self, within: float) -> None:
-        """Take what comes within the time, if anything comes."""
+        """Read what comes within `within` seconds, if anything."""
         if not self._selector.select(within):
             return
         assert self.process.stdout is not None
@@ -162,7 +163,7 @@ def raw_client(
     cwd: Path | None = None,
     leaves: bool = True,
 ) -> Generator[RawClient]:
-    """Start `command` and talk to it. `leaves`: it must end when its input does; else it is killed."""
+    """Start `command` and talk to it. `leaves`: it must end when its input is closed; otherwise it is killed."""
     environment = {"PATH": os.environ["PATH"], **(env or {})}
     process = popen_forked(
         command,
