@@ -1,6 +1,8 @@
-"""Who decides: restart, gate, idle, pool, reload; the root supervisor; `Greenroom`, the public door.
+"""The supervisor: decides about restarts, gates, idle servers, the pool and reloads. `Greenroom` is its
+public door.
 
-Names are imported when first used: a command that only reads the configuration must not pay for a room.
+Names are imported when they are first used, so a command that only reads the configuration does not load a
+room.
 """
 
 from __future__ import annotations

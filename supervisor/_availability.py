@@ -1,8 +1,8 @@
 """Whether a server can be used, and if not, why: one value.
 
-There are five reasons why a server cannot be used. Each has the error that refuses a call, and the text of that error
-is made only here. The definition comes before what was done to the server: a server that is disabled, broken or
-removed is not also drained, and a connect by name does not bring it back.
+There are five reasons why a server cannot be used. Each has the error that refuses a call, and the text of
+that error is made only here. The definition comes before what was done to the server: a server that is
+disabled, broken or removed is not also drained, and a connect by name does not bring it back.
 """
 
 from __future__ import annotations
@@ -19,9 +19,8 @@ from ..protocol.lifecycle import Ending, State
 
 class Use(enum.Enum):
     USABLE = "usable"
-    DOWN = (
-        "down"  # taken down on purpose, by a bug of ours, or lost for good: a connect by name brings it back
-    )
+    # Taken down on purpose or by a bug of ours, or lost for good. A connect by name brings it back.
+    DOWN = "down"
     NEEDS_LOGIN = "needs login"
     DISABLED = "disabled"
     BROKEN = "broken"  # its definition cannot be used
@@ -79,7 +78,7 @@ def drained(server: str) -> Availability:
 
 
 def down_with(error: CallError) -> Availability:
-    """Down for a reason that this error tells: a bug of ours, or the result of its last attempt."""
+    """Down, with this error: a bug of ours, or the failure of the last attempt to connect."""
     return Availability(Use.DOWN, error)
 
 

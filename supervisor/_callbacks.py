@@ -1,12 +1,12 @@
 """Callbacks: an embedder's functions that answer requests of servers and receive their notifications.
 
-A callback that is given is declared to servers as its capability. A server that asks for a capability without a
-callback is told that the method does not exist. With any callback, servers are greeted by handshake, for in the newer
-era they could neither ask nor log at any moment. Results are the protocol's own objects and are passed on unchanged;
-their content is a matter between the server and the callback.
+Each callback that is given is declared to servers as a capability. A server that sends a request without a
+callback for it is told that the method does not exist. With any callback, servers are greeted by handshake,
+because in the newer era they could not ask or log at any moment. Results are the protocol's own objects and
+are passed on unchanged. Their content is a matter between the server and the callback.
 
-Callbacks that answer are async and run in tasks of the room. Callbacks that only listen are plain functions, called at
-once and in order. If one of those raises, we report it, and the server does not notice.
+Callbacks that answer are async and run in tasks of the room. Callbacks that only listen are plain functions.
+They are called at once and in order. If one of them raises, that is reported, and the server does not notice.
 """
 
 from __future__ import annotations
@@ -36,7 +36,8 @@ def _nothing() -> Mapping[str, Any]:
 
 @attrs.frozen(eq=False)
 class Callbacks:
-    """What a room (or a session) can answer. `capabilities` adds to what is declared: `{"sampling": {"tools": {}}}`."""
+    """What a room (or a session) can answer. `capabilities` adds to what is declared: `{"sampling": {"tools":
+    {}}}`."""
 
     on_sampling: Answer | None = None
     on_elicitation: Answer | None = None
@@ -81,7 +82,7 @@ class Callbacks:
 
 
 def as_root(root: Root) -> Mapping[str, Any]:
-    """A root as the protocol writes it: a path becomes a `file://` URI, an object stays what it is."""
+    """A root as the protocol writes it. A path becomes a `file://` URI, and an object stays as it is."""
     if isinstance(root, Mapping):
         return root
     text = os.fspath(root)

@@ -62,7 +62,7 @@ class Caller:
     def submit(self, server: str, call: Call) -> None:
         """Hand the call to its actor in this scope. Raises the `CallError` with which it is refused."""
         live = self.runtime
-        if self.is_over or not live.is_running:  # otherwise `live` raises nothing, and this saves the look
+        if self.is_over or not live.is_running:  # only then can `self.live` raise; this saves looking
             live = self.live
             text = "The room is not open; the call was not sent. Call inside `async with Greenroom.open(…)`."
             raise self.refused(RoomClosed(text, server=server))
@@ -109,7 +109,7 @@ class Caller:
     # ---- waiting for a connection -----------------------------------------------------------------------------------
 
     def wait_by(self) -> float:
-        """Until when somebody who begins to wait for a server now will wait."""
+        """The time until which somebody waits who begins to wait for a server now."""
         context = self.live.context
         return context.backend.now() + context.settings.queue_timeout
 
@@ -121,9 +121,10 @@ class Caller:
     async def connect(self, server: str, *, by_name: bool = False, wait_by: float = math.inf) -> None:
         """Wait until the server is connected.
 
-        By name: around the gate. Otherwise as a call would wait, and for as long, or until `wait_by`. When the
-        wait ends, a running attempt goes on. A server that has no standing address here (one child per call, or
-        per session and this is none) is visited instead: the result is the same.
+        `by_name`: bypass the gate. Otherwise wait as a call would wait, and no longer than a call or than
+        until `wait_by`. When the wait ends, a running attempt goes on. A server may have no standing address
+        here: it has a child per call, or a child per session and this is no session. Then it is visited
+        instead, with the same result.
         """
         live = self.live
         root, settings, backend = live.root, live.context.settings, live.context.backend
@@ -178,15 +179,15 @@ class Caller:
             raise box[0].copy()
 
     def lease(self, server: str) -> Callable[[], None]:
-        """Keep the server's connection from being evicted; returns the function that releases it."""
+        """Keep the server's connection from being evicted. Returns the function that ends this."""
         if not self.live.root.has_standing_address(server, self.session):
             return _nothing
         return self.actor(server).idling.lease()
 
 
 async def decoded_in_turns(answer: bytes) -> dict[str, Any]:
-    """Decode a large result while others get their turns. The result is here already, so a cancellation meanwhile
-    does not lose it."""
+    """Decode a large result while others get their turns. The result has arrived already, so a cancellation
+    during this does not lose it."""
     with anyio.CancelScope(shield=True):
         return await in_turns(decoding_result(answer))
     raise AssertionError("a shielded scope that nobody cancels")  # for the type checker only

@@ -1,12 +1,14 @@
 """The requests to servers in one scope: the public methods that a room and a session have in common.
 
 These methods make a `Call` of the request and hand it to the `Caller` of the room or session, which knows the
-scope. Names are looked up in `_names`; subscriptions are in `_updates`. Every request is an ordinary call of the
-server's actor: it connects, waits, times out and is counted like one. The result is the server's own object.
+scope. Names are looked up in `_names`; subscriptions are in `_updates`. Every request is an ordinary call of
+the server's actor: it connects, waits, times out and is counted like one. The result is the server's own
+object.
 
-What a room and a session share is the `Caller` that each holds: its own, for its own scope. This class is what makes
-requests of it. Rejected: an object for that too, held by both: they would have to repeat all twenty public methods to
-pass them on. In return nothing of the room's may be added here: `Greenroom` alone has that.
+A room and a session each hold a `Caller` for their own scope. This class, from which both inherit, has the
+public methods that make requests through it. Rejected: an object for these methods too, held by both. Then
+both would have to repeat all twenty public methods only to pass them on. In return, nothing that belongs to
+the room may be added here: only `Greenroom` has that.
 """
 
 from __future__ import annotations
@@ -38,7 +40,7 @@ Progress = Callable[[Mapping[str, Any]], None]
 
 
 class Calls:
-    """The requests that servers take."""
+    """The methods that send requests to servers."""
 
     def __init__(self, caller: Caller) -> None:
         self._caller = caller
@@ -61,12 +63,12 @@ class Calls:
         on_progress: Progress | None = None,
         meta: Mapping[str, Any] | None = None,
     ) -> ToolResult:
-        """Call a tool (or read a resource) by its name; connects its server when needed.
+        """Call a tool (or read a resource) by its name. Connects its server when needed.
 
-        `timeout`: seconds from being sent, instead of the server's. `on_progress(params)` gets every progress
-        notification as the server sent it; `meta` goes along as the request's `_meta`. Raises `CallError`s, each of
-        which says how far the call got: among them `UnknownTool`, `AmbiguousTool`, `UnknownServer`. Cancelling it
-        cancels the call.
+        `timeout`: seconds after the call is sent, instead of the server's timeout. `on_progress(params)` gets
+        every progress notification as the server sent it. `meta` is sent as the request's `_meta`. Raises a
+        `CallError`, which says how far the call got; `UnknownTool`, `AmbiguousTool` and `UnknownServer` are
+        among them. Cancelling this cancels the call.
         """
         target = self._caller.index.get(tool) if server is None else None
         wait_by = math.inf
@@ -86,7 +88,7 @@ class Calls:
                     meta=meta,
                 )
             except CallError:
-                # A refusal costs a turn, so a loop around it cannot starve the rest.
+                # Others get a turn after a refusal, so a loop of refused calls cannot starve them.
                 await anyio.lowlevel.checkpoint()
                 raise
         answer = await call.wait()
@@ -105,11 +107,12 @@ class Calls:
         wait_by: float = math.inf,
         meta: Mapping[str, Any] | None = None,
     ) -> Call:
-        """Accept a call without waiting for it: it ends with `on_end(call)`, exactly once, possibly before this
-        returns.
+        """Start a call without waiting for it. It ends with `on_end(call)`, exactly once, possibly before
+        this returns.
 
-        `wait_by`: room time by which it must be sent, if that is before its queue timeout. `meta`: the request's
-        `_meta`. Raises `CallError` when it is refused. For doors that have no task per call.
+        `wait_by`: the time of the room's clock by which it must be sent, if that is before its queue timeout.
+        `meta`: the request's `_meta`. Raises the `CallError` with which it is refused. For doors, which have
+        no task per call.
         """
         if arguments is not None and not isinstance(arguments, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
             got = type(arguments).__name__
@@ -137,7 +140,8 @@ class Calls:
     async def find(self, name: str, server: str | None = None) -> Target:
         """Resolve a name. If it is unknown, connect the server it may belong to and resolve again.
 
-        Raises `UnknownTool`, `AmbiguousTool`, `UnknownServer`, and the error that kept the server from connecting.
+        Raises `UnknownTool`, `AmbiguousTool`, `UnknownServer`, and the error that kept the server from
+        connecting.
         """
         with ExitStack() as leases:
             return await self._names.find(name, server, leases, self._caller.wait_by())
@@ -167,10 +171,10 @@ class Calls:
         timeout: float | None = None,
         on_progress: Progress | None = None,
     ) -> ResourceContents:
-        """Read a resource. One that no list names can be read too, if one server's template matches or `server` is
-        given.
+        """Read a resource. A resource that is in no list can be read too, if only one server's template
+        matches or `server` is given.
 
-        `timeout`: seconds from being sent. Raises `CallError`s, `UnknownResource`, `AmbiguousTool`,
+        `timeout`: seconds after the request is sent. Raises `CallError`s, `UnknownResource`, `AmbiguousTool`,
         `UnknownServer`.
         """
         with self._caller.counting_refusals():
@@ -189,9 +193,11 @@ class Calls:
         timeout: float | None = None,
         on_progress: Progress | None = None,
     ) -> PromptMessages:
-        """Get a prompt by its name. Connects its server when needed, also to find out whether it has the prompt.
+        """Get a prompt by its name. Connects its server when needed, also to find out whether it has the
+        prompt.
 
-        `timeout`: seconds from being sent. Raises `CallError`s, `UnknownPrompt`, `AmbiguousTool`, `UnknownServer`.
+        `timeout`: seconds after the request is sent. Raises `CallError`s, `UnknownPrompt`, `AmbiguousTool`,
+        `UnknownServer`.
         """
         with self._caller.counting_refusals():
             target = await self.find_prompt(name, server)
@@ -212,8 +218,8 @@ class Calls:
         server: str | None = None,
         timeout: float | None = None,
     ) -> Completion:
-        """Complete an argument of a prompt (`{"type": "ref/prompt", "name": …}`, a name of ours) or of a template
-        (`{"type": "ref/resource", "uri": …}`). `argument`: `{"name": …, "value": …}`.
+        """Complete an argument of a prompt (`{"type": "ref/prompt", "name": …}`, a name of ours) or of a
+        template (`{"type": "ref/resource", "uri": …}`). `argument`: `{"name": …, "value": …}`.
 
         Raises as `get_prompt` and `read_resource` do, and `UsageError` for another kind of ref.
         """
@@ -233,10 +239,11 @@ class Calls:
         timeout: float | None = None,
         on_progress: Progress | None = None,
     ) -> dict[str, Any]:
-        """Send any request to `server`, connecting it when needed; returns the result as the server sent it.
+        """Send any request to `server`, and return the result as the server sent it. Connects the server when
+        needed.
 
-        After a lost connection the request is sent again only if it never left, or if its method only reads.
-        Raises `CallError`s, `UnknownServer`.
+        After a lost connection the request is sent again only if it was never sent, or if its method only
+        reads. Raises `CallError`s, `UnknownServer`.
         """
         call = Call(method, params, timeout=timeout, replayable=method in _ONLY_LOOK, on_progress=on_progress)
         return await self._caller.ask(server, call)
@@ -254,11 +261,11 @@ class Calls:
         replayable: bool = False,
         takes_inputs: bool = False,
     ) -> Call:
-        """Accept a request without waiting for it: it ends with `on_end(call)`, exactly once, possibly before this
-        returns.
+        """Start a request without waiting for it. It ends with `on_end(call)`, exactly once, possibly before
+        this returns.
 
-        `takes_inputs`: `on_end` handles a result that asks for more input. Raises `CallError` when it is refused,
-        `UnknownServer`. For doors that have no task per request.
+        `takes_inputs`: `on_end` handles a result that asks for more input. Raises the `CallError` with which
+        it is refused, and `UnknownServer`. For doors, which have no task per request.
         """
         call = Call(
             method,
@@ -298,9 +305,9 @@ class Calls:
     async def subscribe(self, uri: str, server: str | None = None) -> AsyncGenerator[Updates]:
         """`async with room.subscribe(uri) as updates: async for update in updates: …`
 
-        While it is open its server is kept connected (and brought back when it is lost); after a new connection the
-        resource is reported as changed. Raises on entering, as `read_resource` does; `RemoteError` when the server
-        takes no subscriptions.
+        While this is open, the server is kept connected, and connected again when it is lost. After a new
+        connection the resource is reported as changed. On entering, this raises as `read_resource` does, and
+        `RemoteError` when the server takes no subscriptions.
         """
         async with subscribed(self._caller, self.locate(uri, server)) as updates:
             yield updates
@@ -322,9 +329,10 @@ class Calls:
     def set_log_level(self, level: str, server: str | None = None) -> None:
         """Set the least level of log messages that all servers (or one) send to `on_log`.
 
-        Live servers are told now, others when they are greeted. A session sets it for its own children only. The
-        room's level also applies to sessions' children, unless their session set one. Raises `UsageError` for a
-        level that the protocol does not have, and in a session for a server that is not its own; `UnknownServer`.
+        Live servers are told now, others when they are greeted. A session sets it for its own children only.
+        The room's level also applies to sessions' children, unless their session set one. Raises `UsageError`
+        for a level that the protocol does not have, and in a session for a server that is not its own;
+        `UnknownServer`.
         """
         if level not in LOG_LEVELS:
             raise UsageError(f'"{level}" is no log level. Use one of: {", ".join(LOG_LEVELS)}.')

@@ -1,7 +1,8 @@
 """The end of a room's servers: in parallel, under one deadline.
 
-Calls in flight may take as long as whoever asks for the end has patience. A later request counts only if it is less
-patient; then the deadline comes forward, also while the servers are being stopped.
+Each request to end the room says how long calls in flight may still take: its patience. A later request
+counts only if it has less patience. Then the deadline comes earlier, even while the servers are being
+stopped.
 """
 
 from __future__ import annotations
@@ -11,15 +12,14 @@ import anyio
 from ..actors import RoomContext, ServerActor
 from ._root import Root
 
-IMPATIENT = (
-    0.8  # seconds for every tree, when the client has gone (SDK clients terminate us two seconds after)
-)
+# Seconds for all trees when the client is gone. The SDK's clients terminate us two seconds after that.
+IMPATIENT = 0.8
 
 
 class Closing:
     def __init__(self) -> None:
-        self.patience: float | None = None  # seconds for calls in flight, once the end is asked for
-        # Once the servers are being stopped: which, and until when.
+        self.patience: float | None = None  # seconds for calls in flight; None: the end is not asked for
+        # Set while the servers are being stopped: the room, its servers, and the scope with the deadline.
         self._begun: tuple[RoomContext, Root, anyio.CancelScope] | None = None
 
     @property
@@ -27,7 +27,8 @@ class Closing:
         return self.patience is not None
 
     def ask(self, patience: float | None, default: float) -> None:
-        """`patience`: seconds for calls in flight; None: `default`, unless the end was asked for before."""
+        """Ask for the end. `patience`: seconds for calls in flight. None: `default`, unless an earlier
+        request set it."""
         if self.patience is not None and (patience is None or patience >= self.patience):
             return
         self.patience = default if patience is None else patience
@@ -37,7 +38,7 @@ class Closing:
             root.close_all(self._patience_left(context))
 
     async def close_servers(self, context: RoomContext, root: Root) -> None:
-        """Stop them all; returns when they have closed, or when the time is up."""
+        """Stop all servers. Returns when they have closed, or when the time is up."""
         with anyio.CancelScope(deadline=self._stop_by(context)) as scope:
             self._begun = context, root, scope
             remaining = set(root.close_all(self._patience_left(context)))
@@ -54,7 +55,7 @@ class Closing:
                 await done.wait()
 
     def _stop_by(self, context: RoomContext) -> float:
-        """The one deadline, from now; a later, less patient request only brings it forward."""
+        """The deadline for all, counted from now. A later request with less patience only makes it earlier."""
         limit = context.settings.shutdown_timeout
         if not self.patience:
             limit = min(limit, IMPATIENT)
@@ -62,6 +63,6 @@ class Closing:
         return context.stop_by
 
     def _patience_left(self, context: RoomContext) -> float:
-        """Seconds for calls in flight: the trees need their stop time out of the same deadline."""
+        """The seconds left for calls in flight. The trees need their time to stop before the same deadline."""
         left = context.stop_by - context.backend.now() - context.settings.stop_timeout
         return max(0.0, min(self.patience or 0.0, left))

@@ -1,14 +1,15 @@
 """Find and read the configuration files.
 
-A file that was *named* is the only one used; if it is missing or broken, that is an error. Files that are *found*
-are merged, and the nearer ones are stronger. A broken one is skipped with a warning, for it may belong to another
-program, and the servers of the other files must still be served:
+A file that was *named* is the only one used; if it is missing or broken, that is an error. Files that are
+*found* are merged, and the nearer ones are stronger. A broken one is skipped with a warning, because it may
+belong to another program, and the servers of the other files must still be served:
 
     ./.greenroom/mcp.json  over  ./.mcp.json  over  $XDG_CONFIG_HOME/greenroom/mcp.json over
     ~/.config/mcp/mcp.json  over  what they import
 
 Directory, home and environment are arguments and never looked up here, so that the same call gives the same
-answer. Reading is synchronous: it happens before the room is up, or in a worker thread when a running room reloads.
+answer. Reading is synchronous: it happens before the room is up, or in a worker thread when a running room
+reloads.
 """
 
 from __future__ import annotations
@@ -62,7 +63,8 @@ def load_config(
     environ: Mapping[str, str],
     platform: str = sys.platform,
 ) -> Config:
-    """The effective configuration: from the file at `path` (relative to `cwd`), or from all files that are found.
+    """The effective configuration: from the file at `path` (relative to `cwd`), or from all files that are
+    found.
 
     `platform` is a value of `sys.platform` and decides where other programs keep their files. Raises
     `ConfigError` only for a named file. References are checked against `environ` and stay as written.
@@ -95,8 +97,8 @@ def project_files(config: Config, *, cwd: Path, home: Path, environ: Mapping[str
 
 
 def working_directory(path: str | Path | None) -> Path:
-    """The directory that `load_config(path)` looks in. If it has been deleted, `path` must be absolute, and no other
-    files are found. Raises `UsageError` for a relative path then."""
+    """The directory that `load_config(path)` looks in. If it has been deleted, `path` must be absolute, and
+    no other files are found. Raises `UsageError` for a relative path then."""
     try:
         return Path.cwd()
     except OSError:
@@ -107,7 +109,7 @@ def working_directory(path: str | Path | None) -> Path:
 
 
 def read_json(path: Path, label: str = "") -> Any:
-    """The content of one JSON(C) file. Raises `ConfigError` naming the file, the line and column."""
+    """The content of one JSON(C) file. Raises a `ConfigError` that names the file, the line and the column."""
     try:
         return _jsonc.loads(read_text(path, label))
     except _jsonc.NotJsonError as error:
@@ -115,7 +117,8 @@ def read_json(path: Path, label: str = "") -> Any:
 
 
 def read_text(path: Path, label: str = "") -> str:
-    """The text of one UTF-8 file, with or without a mark. Raises `ConfigError` with file and next step."""
+    """The text of one UTF-8 file, with or without a byte order mark. Raises a `ConfigError` that names the
+    file and the next step."""
     try:
         text = read_regular(path, LARGEST).decode("utf-8-sig")
         return text.replace("\r\n", "\n").replace("\r", "\n")

@@ -1,4 +1,5 @@
-"""How a server is reached: its definition made ready (settings applied, variables filled in), and its connector."""
+"""Makes the connector of a server: completes its definition (settings applied, variables filled in) and
+chooses the transport."""
 
 from __future__ import annotations
 
@@ -22,12 +23,12 @@ if TYPE_CHECKING:
 
 @attrs.frozen
 class Connectors:
-    """A `ConnectorFactory`: asked once for each incarnation."""
+    """A `ConnectorFactory`. It is called once for each incarnation."""
 
     backend: Backend
-    settings: Callable[[], Settings]  # as they are now: a reload changes them
+    settings: Callable[[], Settings]  # the present ones: a reload changes them
     guard: Guard
-    secrets: KnownSecrets  # learns those of each definition
+    secrets: KnownSecrets  # told the secrets of each definition
     run_id: str
     auth: AuthFor | None
 

@@ -1,4 +1,4 @@
-"""What the parts of the supervisor ask of the directory of servers and actors (`_root`)."""
+"""What the parts of the supervisor may ask the directory of servers and actors (`_root`)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Directory(Protocol):
 
     @property
     def closing(self) -> CallError | None:
-        """Why nothing is accepted or started any more: the room is closing."""
+        """Why nothing is accepted or started any more. None: the room is not closing."""
         ...
 
     def record(self, server: str) -> ServerRecord:
@@ -32,7 +32,7 @@ class Directory(Protocol):
         ...
 
     def shared_actor(self, server: str) -> ServerActor | None:
-        """The actor of its shared address, if it was needed yet."""
+        """The actor of the server's shared address, if it exists already."""
         ...
 
     def kept(self) -> Collection[str]:
@@ -40,17 +40,18 @@ class Directory(Protocol):
         ...
 
     def bring_back(self, server: str) -> None:
-        """It was taken down, and is asked for by name. Raises what cannot be helped by that."""
+        """Let a server that was taken down be used again. Raises the refusal if its definition forbids that,
+        or the room is closing."""
         ...
 
     def has_standing_address(self, server: str, session: str | None) -> bool:
-        """Whether there is an actor that outlives one call, seen from this session or from none."""
+        """Whether calls of this session (None: calls in no session) share an actor, which outlives each call."""
         ...
 
     def in_reach(self, session: str | None) -> list[ServerActor]:
-        """The actors that a session may change: its own; out of none: all."""
+        """The actors that a session may change: its own. None: all actors."""
         ...
 
     def forget(self, actor: ServerActor) -> None:
-        """Its address is gone."""
+        """Remove an actor whose address is gone."""
         ...

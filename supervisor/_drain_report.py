@@ -11,7 +11,7 @@ import attrs
 class DrainReport:
     """The sum of a run: `completed + failed + cancelled == accepted`.
 
-    `refused` calls were never accepted; `refusals` says why, as how many there were of each error code.
+    `refused` calls were never accepted. `refusals` has the number of them for each error code.
     """
 
     accepted: int

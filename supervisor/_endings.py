@@ -29,8 +29,8 @@ def refusal_on_the_way_out(actor: ServerActor) -> CallError | None:
 def what_follows(
     actor: ServerActor, ending: Ending, general: RestartPolicy | None, *, is_closing: bool
 ) -> Decision:
-    """What follows this ending of the actor's incarnation. Afterwards the actor's record says why it is down, if
-    it is.
+    """What follows this ending of the actor's incarnation. Afterwards the actor's record says why it is down,
+    if it is.
 
     `general`: the restart policy of the settings; `is_closing`: the room closes.
     """
@@ -66,5 +66,6 @@ def _down(actor: ServerActor, ending: Ending) -> Availability:
 
 
 def _as_it_stands(record: ServerRecord, cause: Cause) -> Cause:
-    """It was taken down, and brought back while it was still draining: it only makes way for the next."""
+    """The cause of an ending as it counts now. If a server was taken down, and brought back while it drained,
+    this incarnation only makes way for the next one, as after a reload."""
     return Cause.RELOAD if cause.has(Means.TAKEN_DOWN) and record.refusal is None else cause

@@ -1,4 +1,4 @@
-"""What a room is opened from: a configuration in any of its forms, and the catalogue's store."""
+"""Opens what a room needs: its configuration, given in any form, and the store of its catalogue."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MEMORY: Final = ":memory:"
 
 
 def open_config(source: str | os.PathLike[str] | Mapping[str, Any] | Config) -> Config:
-    """The configuration in whatever form it was given. Raises `ConfigError`."""
+    """The configuration, from any of its forms. Raises `ConfigError`."""
     if isinstance(source, Config):
         return source
     if isinstance(source, Mapping):
@@ -28,7 +28,8 @@ def open_config(source: str | os.PathLike[str] | Mapping[str, Any] | Config) -> 
 
 
 def open_store(path: str | os.PathLike[str] | None, settings: Settings) -> CatalogueStore:
-    """The catalogue of this user (None), of a file, or of nobody (`:memory:`)."""
+    """The store of the catalogue: this user's file (None), the file at `path`, or only in memory
+    (`:memory:`)."""
     if path == MEMORY:
         return MemoryStore()
     return FileStore(

@@ -2,19 +2,20 @@
 
 Rules (DESIGN, Policies):
 
-* It counts connect failures, deaths, and timeouts of calls if nothing at all was heard meanwhile. It does not count
-  error answers, a 401, Busy, Drained or a wait for a slot.
-* A connect failure shuts it for `min · 2ⁿ⁻¹`, at most `max`, with jitter. So does a death, except the first of a
-  streak.
+* It counts connect failures, deaths, and timeouts of calls if nothing at all was heard meanwhile. It does not
+  count error answers, a 401, Busy, Drained or a wait for a slot.
+* A connect failure shuts it for `min · 2ⁿ⁻¹`, at most `max`, with jitter. So does a death, except the first
+  of a streak.
 * Timeouts alone do not shut it: below the threshold, calls to a connected server are never refused.
-* At the threshold it *trips*: it is shut for at least the cooldown, and then half-open, when exactly one probe may
-  pass. The probe's answer opens it, and its failure shuts it again. If the caller of the probe leaves, the next call
-  is the probe.
-* An answer from a server that has been connected for `stable_after` clears the count. A handshake does not: a server
-  that greets and dies must not reset its own backoff.
+* At the threshold it *trips*: it is shut for at least the cooldown, and then half-open, when exactly one
+  probe may pass. The probe's answer opens it, and its failure shuts it again. If the caller of the probe
+  cancels it, the next call is the probe.
+* An answer from a server that has been connected for `stable_after` clears the count. A handshake does not: a
+  server that greets and dies must not reset its own backoff.
 
-`Gate` is immutable and knows no clock; `now` and the random draw are arguments. Rejected: two mechanisms (a backoff per
-connection and a breaker per call), which fight each other in practice and disagree about what a failure is.
+`Gate` is immutable and knows no clock; `now` and the random draw are arguments. Rejected: two mechanisms (a
+backoff per connection and a breaker per call), which fight each other in practice and disagree about what a
+failure is.
 """
 
 from __future__ import annotations
@@ -73,7 +74,7 @@ class Gate:
     reason: str = ""
     shut_until: float = -math.inf
     tripped: bool = False  # the threshold was reached; only an answer opens it
-    probing: bool = False  # half-open, and the one probe is on its way
+    probing: bool = False  # half-open, and the only probe is under way
 
     @property
     def is_troubled(self) -> bool:
@@ -110,7 +111,7 @@ class Gate:
         return self
 
     def probe_left(self) -> Gate:
-        """The probe's caller has gone: the next one is the probe."""
+        """The probe has ended without an answer: the next call is the probe."""
         return attrs.evolve(self, probing=False)
 
     def half_open(self) -> Gate:

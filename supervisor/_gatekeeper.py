@@ -1,16 +1,16 @@
 """The gatekeeper of one server: its gate, its restarts, its probe, and the time of the next look.
 
-The policies are pure (`_gate`, `_restart`); their state is kept here. When it changes, calls that were held back
-for the probe are sent, and the starts that wait at the gate apply again. Which starts wait there is read off the
-starts.
+The policies are pure (`_gate`, `_restart`); their state is kept here. When it changes, calls that were held
+back for the probe are sent, and the starts that wait at the gate apply again. Which starts wait there is read
+off the starts.
 
-The probe of a half-open gate is one call, or one attempt to connect that no call asked for; the gatekeeper knows
-which. Only the end of that call or attempt ends the probe. A probe that ends without an answer passes its turn to
-the next waiting call.
+The probe of a half-open gate is one call, or one attempt to connect that no call asked for; the gatekeeper
+knows which. Only the end of that call or attempt ends the probe. A probe that ends without an answer passes
+its turn to the next waiting call.
 
-A session's child has a gatekeeper of its own, behind its server's. What the child does after connecting counts in
-its own gate. What keeps any child from starting counts in the server's gate, and the server's bound limits the
-starts around a shut gate.
+A session's child has a gatekeeper of its own, behind its server's. What the child does after connecting
+counts in its own gate. What keeps any child from starting counts in the server's gate, and the server's bound
+limits the starts around a shut gate.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from ._restart import Intensity
 from ._start import Starts
 
 BYPASS_EVERY = 1.0  # seconds between two starts that bypass a shut gate
-# Where the next thing is an attempt to connect, which the server's own gate has a say in.
+# From these states a call leads to an attempt to connect, about which the server's own gate decides too.
 _BETWEEN = (State.IDLE, State.DRAINING)
 
 
@@ -44,7 +44,7 @@ class Gates:
     starts: Starts
     actors: Callable[[], Iterable[ServerActor]]
     apply: Callable[[ServerActor], None]  # called for a start at its gate: pass, or go on waiting
-    # Jitter, not secrets: out of the module's own source, so whoever seeds that has the same run again.
+    # For jitter, not for secrets. It is seeded from `random` itself, so seeding that repeats a run.
     chance: random.Random = attrs.field(factory=lambda: random.Random(random.getrandbits(64)))  # noqa: S311
 
     @property
@@ -58,7 +58,7 @@ class Gates:
         return [actor for actor in self.starts.at(Place.GATE) if keeper_of(actor) is keeper]
 
     def sessions_behind(self, keeper: Gatekeeper) -> Collection[Gatekeeper]:
-        """The actors of sessions whose starts wait now."""
+        """The gatekeepers of sessions behind this one in which a start waits now."""
         found = dict.fromkeys(map(keeper_of, self.starts.at(Place.GATE)))
         return [each for each in found if each.parent is keeper]
 
@@ -130,7 +130,7 @@ class Gatekeeper:
     def lets_start(self, actor: ServerActor) -> bool:
         """Whether this actor may start now. Its start may become the probe, or bring it."""
         if self.parent is not None and self.parent._is_shut():
-            return False  # also for a session's probe: the server's gate may have shut since
+            return False  # even for a session's probe: the server's gate may have shut meanwhile
         if self.probe is actor or any(call is self.probe for call in actor.mailbox.user):
             return True  # let through before
         if actor.is_asked_for_by_name:
@@ -169,8 +169,8 @@ class Gatekeeper:
             self._set(self.gate.half_open(), GateMove.BY_NAME)
 
     def failed(self, ending: Ending, loss: Reason | None) -> None:
-        """A connect failed, or a connection was lost; both count at once. A hang was counted when its calls timed
-        out, and a server that forgot our session has not died."""
+        """A connect failed, or a connection was lost; both count at once. A hang was counted when its calls
+        timed out, and a server that forgot our session has not died."""
         policy, now, draw = self._gates.policy, self._now(), self._gates.chance.random()
         if ending.cause is Cause.CONNECT_FAILED:
             gate = self.gate.connect_failed(policy, now, ending.detail, draw)
@@ -189,10 +189,11 @@ class Gatekeeper:
             self._set(self.gate.probe_left(), GateMove.PROBE_LEFT)
 
     def set_timer(self, now: float) -> None:
-        """Set the timer at which the waiting starts apply again: when the gate opens, or may be bypassed again.
+        """Set the timer at which the waiting starts apply again: when the gate opens, or may be bypassed
+        again.
 
-        `now` was read before the gate was found shut. So an opening between two looks at the clock is still to
-        come.
+        `now` was read before the gate was found shut. So an opening between two looks at the clock is still
+        to come.
         """
         if self.timer is not None:
             self.timer.cancel()
@@ -246,7 +247,8 @@ class Gatekeeper:
         )
 
     def _set(self, gate: Gate, move: GateMove, cause: Cause | None = None, words: str = "") -> None:
-        """`cause`: of the ending that led to this."""
+        """Set the gate, report it, and let starts and held calls apply again. `cause`: the cause of the
+        ending that led to this."""
         was_tripped, self.gate = self.gate.tripped, gate
         self._record.guarded = gate.is_troubled
         if not gate.probing:

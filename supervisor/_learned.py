@@ -1,4 +1,4 @@
-"""What is known of servers: read from the cache at boot, and made of what a server says of itself."""
+"""What is known of servers. It is read from the cache at boot, and made from the lists that a server gives."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ._stores import CatalogueStore
 
 @attrs.frozen
 class Recalled:
-    """What the cache knows of a configuration's servers, by name; warnings in words."""
+    """What the cache knows of a configuration's servers, by their names. `warnings` are texts."""
 
     hashes: Mapping[str, str]
     entries: Mapping[str, ServerEntry]
@@ -26,10 +26,10 @@ class Recalled:
 
 
 def recall(config: Config, store: CatalogueStore) -> Recalled:
-    """What the cache knows of the servers as this configuration defines them. May be done in a thread."""
+    """What the cache knows of the servers as this configuration defines them. May run in a thread."""
     hashes = catalogue_keys(config)
     entries, warnings = store.load(hashes)
-    # Whatever this run reads is newer than what an earlier one wrote.
+    # Everything that this run reads from a server is newer than what an earlier run wrote.
     current = {name: attrs.evolve(entry, revision=0) for name, entry in entries.items()}
     return Recalled(hashes, current, warnings)
 
@@ -37,7 +37,7 @@ def recall(config: Config, store: CatalogueStore) -> Recalled:
 def entry_of(
     actor: ServerActor, definition_hash: str, handshake: Handshake, listing: Listing, revision: int
 ) -> ServerEntry:
-    """What its server has, as it has just said."""
+    """The entry of the actor's server, from the lists that it has just given."""
     return ServerEntry(
         server=actor.address.server,
         definition_hash=definition_hash,
@@ -56,5 +56,6 @@ def entry_of(
 
 
 def _known(listed: tuple[Raw, ...] | None, capability: str, handshake: Handshake) -> tuple[Raw, ...] | None:
-    """A server without the capability is known to have none; a list that failed is unknown."""
+    """A list as it is known. A server without the capability has an empty list; a list that failed is
+    unknown."""
     return () if listed is None and capability not in handshake.capabilities else listed

@@ -1,8 +1,9 @@
 """What is kept of one configured server, independent of its addresses.
 
-Each configured server has a `ServerRecord`. It holds what outlives every actor of the server: its gatekeeper, and
-whether the server can be used. A session's actor has a record of its own below it, which shares the server's load.
-What the session's child does counts in its own gate; what keeps any child from starting counts in the server's.
+Each configured server has a `ServerRecord`. It holds what outlives every actor of the server: its gatekeeper,
+and whether the server can be used. A session's actor has a record of its own below it, which shares the
+server's load. What the session's child does counts in its own gate; what keeps any child from starting counts
+in the server's.
 """
 
 from __future__ import annotations
@@ -26,11 +27,9 @@ _KEEP_ALIVE: Final = Lifecycle.KEEP_ALIVE
 class ServerRecord(GuardedRecord):
     parent: ServerRecord | None = None  # for a session's record: the server's own
     address: Address = attrs.field(init=False)  # made once, because every call needs it
-    available: Availability = (
-        USABLE  # a session has its own besides: its child may need a login, or stay down
-    )
-    visit: ServerActor | None = None  # the actor that learns what it has; None once that is known
-    failure: str | None = None  # why it last failed (a server's: in any scope); cleared when it connects
+    available: Availability = USABLE  # a session's own says more: its child may need a login, or be down
+    visit: ServerActor | None = None  # the actor that visits the server; None once its lists are known
+    failure: str | None = None  # why it last failed (for a server: in any scope); cleared when it connects
     failed_at: float = -math.inf
 
     @property
@@ -40,13 +39,13 @@ class ServerRecord(GuardedRecord):
 
     @property
     def is_kept(self) -> bool:
-        """Whether it is kept alive, and may run."""
+        """Whether the server is kept alive, and may run."""
         may_live = self.available.use not in (Use.DISABLED, Use.BROKEN)
         return self.definition.lifecycle is _KEEP_ALIVE and may_live
 
     @property
     def refusal(self) -> CallError | None:
-        """Why it is not served at all: its definition, or somebody's request."""
+        """The error that refuses every call, because of the definition or because the server was taken down."""
         return self.available.refusal or (self.parent.available.refusal if self.parent is not None else None)
 
     def __attrs_post_init__(self) -> None:

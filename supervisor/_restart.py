@@ -1,12 +1,13 @@
 """What follows an ending: one table, and the restart intensity.
 
-`AFTERMATH` is DESIGN's table (cause x lifecycle) as data; `after` refines its `lost` row by the restart policy. If the
-row says so, queued calls fail with the error of the ending; otherwise they wait for the next incarnation.
+`AFTERMATH` is DESIGN's table (cause x lifecycle) as data; `after` refines its `lost` row by the restart
+policy. If the row says so, queued calls fail with the error of the ending; otherwise they wait for the next
+incarnation.
 
-Restart intensity is OTP's rule, for each server. The times of starts after `lost` or `failed` are kept, as long as they
-are within the period. More of them than the limit mean quarantine. A start counts even if its handshake succeeds,
-because the rule is meant for a server that greets and dies a second later (66,487 processes in seven minutes, in one
-report).
+Restart intensity is OTP's rule, for each server. The times of starts after `lost` or `failed` are kept, as
+long as they are within the period. More of them than the limit mean quarantine. A start counts even if its
+handshake succeeds, because the rule is meant for a server that greets and dies a second later (66,487
+processes in seven minutes, in one report).
 """
 
 from __future__ import annotations
@@ -76,7 +77,8 @@ _LOST: Final = {
 
 
 def restart_policy(definition: ServerDefinition, general: RestartPolicy | None = None) -> RestartPolicy:
-    """The server's own, the settings' (`general`), or its lifecycle's default."""
+    """The restart policy: the server's own, or that of the settings (`general`), or the default of its
+    lifecycle."""
     chosen = definition.restart_policy or general
     if chosen is not None:
         return chosen

@@ -1,11 +1,11 @@
 """`Greenroom`, the public door that an embedder, the gateway and the command line hold.
 
-It adds no mechanism. Calls and requests are the public methods of `_calls`, which a session has too. Everything
-that runs is in the `Runtime`, in the task of `_owner`. This module has what is known of servers, and the
-operations on servers by name.
+It adds no mechanism. Calls and requests are the public methods of `_calls`, which a session has too.
+Everything that runs is in the `Runtime`, in the task of `_owner`. This module tells what is known of servers,
+and has the operations on servers by name.
 
-Only these start a server: a call (of a known tool, or of an unknown name with its prefix), its lifecycle, the
-first run's visit, and a request by name (`connect`, `restart`).
+Only these start a server: a call (of a known tool, or of an unknown name with its prefix), its lifecycle, a
+visit to learn what it has, and a request by name (`connect`, `restart`).
 """
 
 from __future__ import annotations
@@ -77,20 +77,22 @@ class Greenroom(Calls):
         on_notification: OnNotification | None = None,
         capabilities: Mapping[str, Any] | None = None,
     ) -> Greenroom:
-        """A room over `config`: a path, a dict of the same shape, or a `Config`. Nothing runs before it is entered.
+        """A room over `config`: a path, a dict of the same shape, or a `Config`. Nothing runs before it is
+        entered.
 
-        `bootstrap` False: do not start servers in the background just to learn their tools (default: as configured).
-        `cache_path`: the catalogue's file; None = this user's, ":memory:" = none. `connectors` replaces how servers are
-        reached, for tests. `auth(definition)` makes the `httpx2.Auth` that logs in at an HTTP server (an
-        `OAuthClientProvider` of the SDK's is one), or returns None; it is asked at each incarnation.
-        `in_process`: further servers by name, each an `MCPServer` or `Server` of the SDK's, a `FastMCP`, or a function
-        that makes one.
-        Raises `ConfigError` when the configuration cannot be used at all.
+        `bootstrap` False: do not start servers in the background just to learn their tools (default: as
+        configured). `cache_path`: the catalogue's file; None: this user's; ":memory:": none. `connectors`
+        replaces the way servers are reached, for tests. `auth(definition)` makes the `httpx2.Auth` that logs
+        in at an HTTP server (such as the SDK's `OAuthClientProvider`), or returns None. It is called for each
+        incarnation. `in_process`: further servers by name, each an `MCPServer` or `Server` of the SDK, a
+        `FastMCP`, or a function that makes one. Raises `ConfigError` when the configuration cannot be used at
+        all.
 
-        What servers ask of their client is answered by `on_sampling` and `on_elicitation` (`async (ServerRequest) ->
-        result`, which may raise `RpcRefusal`) and by `roots` (paths, URIs, root objects, or an async callable of them),
-        each declared to servers only when it is given; `capabilities` adds to what is declared. `on_log(address,
-        params)` hears log messages, `on_notification(address, method, params)` everything said unasked but progress.
+        The requests that servers send to their client are answered by `on_sampling` and `on_elicitation`
+        (`async (ServerRequest) -> result`, which may raise `RpcRefusal`) and by `roots` (paths, URIs, root
+        objects, or an async callable that returns them). Each is declared to servers only if it is given;
+        `capabilities` adds to what is declared. `on_log(address, params)` gets log messages.
+        `on_notification(address, method, params)` gets every notification except progress.
         """
         loaded = _with_objects(open_config(config), in_process or {})
         runtime = Runtime(
@@ -120,14 +122,14 @@ class Greenroom(Calls):
         await self._owner.leave()
 
     async def start(self, task_group: Any = None) -> None:
-        """Open the room in `task_group` (a trio nursery or an anyio task group). On asyncio it may be left out:
-        the room then has an owner task of its own. End it with `aclose`."""
+        """Open the room in `task_group` (a trio nursery or an anyio task group). On asyncio it may be left
+        out: the room then has an owner task of its own. End it with `aclose`."""
         await self._owner.start(task_group)
 
     async def aclose(self, patience: float | None = None) -> None:
-        """End the room: calls in flight may take `patience` seconds more (default: the configured drain time),
-        every server is stopped, `drain_report` is set. Bounded; idempotent; finishes even when its caller is
-        cancelled. In a forked copy it does nothing, because the room belongs to the parent."""
+        """End the room: calls in flight may take `patience` seconds more (default: the configured drain
+        time), every server is stopped, `drain_report` is set. Bounded; idempotent; finishes even when its
+        caller is cancelled. In a forked copy it does nothing, because the room belongs to the parent."""
         await self._owner.aclose(patience)
 
     @property
@@ -139,7 +141,7 @@ class Greenroom(Calls):
 
     @property
     def run_id(self) -> str:
-        """What each process of this room carries as `GREENROOM_ROOM` in its environment."""
+        """The value of `GREENROOM_ROOM` in the environment of each process of this room."""
         return self._runtime.run_id
 
     @property
@@ -148,7 +150,7 @@ class Greenroom(Calls):
         return self._runtime.report
 
     async def settled(self) -> Index:
-        """Wait until everything that servers have listed so far is in the index; returns the index."""
+        """Wait until everything that servers have listed so far is in the index. Returns the index."""
         return await self._live.router.ref.ask(Sync)
 
     async def ready(self) -> None:
@@ -156,13 +158,13 @@ class Greenroom(Calls):
         await self._live.ready()
 
     async def catalogued(self) -> None:
-        """Wait until each server that nothing was known of has been asked once (the first run's background
-        visits)."""
+        """Wait until each server of which nothing was known has been visited once, or has failed to be."""
         await self._live.catalogued()
 
     @property
     def is_learning(self) -> bool:
-        """Whether there are servers that nothing is known of and that have not been asked once yet."""
+        """Whether there are servers of which nothing is known and which are still to be visited for the first
+        time."""
         return self._live.is_learning
 
     def entry(self, server: str) -> ServerEntry | None:
@@ -190,11 +192,11 @@ class Greenroom(Calls):
         return found
 
     def status(self) -> list[ServerStatus]:
-        """One per configured server, and one per further live address."""
+        """A row for each configured server, and one for each further live address."""
         return finish(self.surveying())
 
     def surveying(self, server: str | None = None) -> Slices[list[ServerStatus]]:
-        """The same in slices, for there may be thousands; of one server alone, if given."""
+        """The same in slices, because there may be thousands of rows. `server`: only its rows."""
         root, pace, rows = self._live.root, Pace(), list[ServerStatus]()
         now = self._live.context.backend.now
         for number, address in enumerate(addresses(root, server)):
@@ -207,7 +209,7 @@ class Greenroom(Calls):
         return rows
 
     def _with_catalogue(self, row: ServerStatus, index: Index) -> ServerStatus:
-        """What the catalogue reports of the server, if anything is wrong."""
+        """The row with the faults and problems that the catalogue has for the server, if any."""
         entry = self._live.router.entry(row.server)
         if entry is None:
             return row
@@ -215,8 +217,8 @@ class Greenroom(Calls):
         return attrs.evolve(row, faults=faults, problems=problems) if faults or problems else row
 
     def events(self, kinds: Iterable[Kind] | None = None) -> Subscription:
-        """`async with room.events() as events: async for event in events: …`, from now on, in order. To get the
-        very first event, call it before the room is opened, in the loop that will open it."""
+        """`async with room.events() as events: async for event in events: …`, from now on, in order. To get
+        the very first event, call it before the room is opened, in the loop that will open it."""
         return self._runtime.events.subscribe(kinds)
 
     def session(self, name: str) -> Session:
@@ -226,22 +228,24 @@ class Greenroom(Calls):
     # ---- servers ----------------------------------------------------------------------------------------------------
 
     async def connect(self, server: str, *, force: bool = False) -> None:
-        """Connect a server now, whatever its gate says, and even if it was taken down. `force`: connect it again
-        if it is connected. Raises `ConnectFailed`, `UnknownServer`, `ServerDown` (disabled, broken definition)."""
+        """Connect a server now, whatever its gate says, and even if it was taken down. `force`: connect it
+        again if it is connected. Raises `ConnectFailed`, `UnknownServer`, `ServerDown` (disabled, broken
+        definition)."""
         if force and any(actor.is_connected for actor in self._live.root.actors_of(server)):
             await self.restart(server)
         else:
             await self._caller.connect_by_name(server)
 
     def answer_with(self, host: Host | None) -> None:
-        """Let `host` answer what servers ask, and receive their notifications, instead of the room's callbacks.
-        Servers that were told other capabilities than it has now are connected again, once their calls are done."""
+        """Let `host` answer the requests of servers and receive their notifications, instead of the room's
+        callbacks. Servers that were told other capabilities than it has are connected again, once their calls
+        are done."""
         self._live.room_host.answer_with(host)
         self.restart_outdated()
 
     def restart_outdated(self) -> None:
-        """What can be answered, or how, has changed: restart the servers that were greeted otherwise. A server
-        that is being installed, or only visited, finishes first; it is looked at again when it is ready."""
+        """Restart the servers that were greeted with other capabilities than the host has now. A server that
+        is being installed, or only visited, finishes first; it is checked again when it is ready."""
         room_host, root = self._live.room_host, self._live.root
         for actor in tuple(root.actors.values()):
             is_met = actor.life.state in (State.CONNECTING, State.CONNECTED)
@@ -250,8 +254,8 @@ class Greenroom(Calls):
                 actor.stop(Ending(Cause.RESTART, reason=Reason.NEW_ANSWERS))
 
     async def drain(self, server: str) -> None:
-        """Take a server down: calls in flight finish, new ones are refused, then its process is stopped. It stays
-        down until it is connected or restarted by name. Raises `UnknownServer`."""
+        """Take a server down: calls in flight finish, new ones are refused, then its process is stopped. It
+        stays down until it is connected or restarted by name. Raises `UnknownServer`."""
         root = self._live.root
         closed = [self._when_closed(actor) for actor in root.actors_of(server)]
         root.take_down(server, Ending(Cause.DRAINED))
@@ -261,9 +265,9 @@ class Greenroom(Calls):
     async def restart(self, server: str) -> None:
         """End the present incarnation (calls in flight finish) and connect the next.
 
-        An incarnation that is still being installed is waited for instead: it is as good as the next, and killing
-        it would leave a broken cache behind. With a child per session, the children of all sessions end, and start
-        again when they are called. Raises as `connect` does.
+        If the present incarnation is still being installed, it is not ended but waited for. It is as good as
+        the next one, and killing it would leave a broken cache behind. With a child per session, the children
+        of all sessions end, and start again when they are called. Raises as `connect` does.
         """
         root = self._live.root
         for actor in root.actors_of(server):
@@ -273,9 +277,9 @@ class Greenroom(Calls):
         await self._caller.connect_by_name(server)
 
     async def reload(self, config: ConfigSource, *, dry_run: bool = False) -> ReloadPlan:
-        """Apply another configuration with the fewest changes. Servers that stay the same notice nothing, another
-        policy applies live, another definition drains the old incarnation first. `dry_run`: only return what would
-        be done. Raises `ConfigError`, and then nothing has changed."""
+        """Apply another configuration with the fewest changes. Unchanged servers notice nothing. A changed
+        policy applies at once. With another definition the old incarnation drains first. `dry_run`: only
+        return the plan. Raises `ConfigError`, and then nothing has changed."""
 
         def prepare() -> tuple[Config, ReloadPlan, Recalled]:
             loaded = _with_objects(open_config(config), self._in_process)
@@ -292,9 +296,9 @@ class Greenroom(Calls):
         return plan
 
     async def _define_ahead(self, config: Config, plan: ReloadPlan) -> frozenset[str]:
-        """The new servers, made in slices: with thousands of them one step would take too long. No name leads to
-        them yet. When cancelled in between, they are removed again. Returns which they are: not those of whose
-        removal something is left."""
+        """Define the new servers in slices, because with thousands of them one step would take too long. No
+        name leads to them yet. If this is cancelled in between, they are removed again. Returns their names,
+        without those servers that were removed before and of which something is still left."""
         root = self._live.root
         new = [name for name in plan.start if name not in root.records]
         try:
@@ -305,8 +309,8 @@ class Greenroom(Calls):
         return frozenset(new)
 
     def refresh(self, server: str | None = None) -> list[str]:
-        """Ask the servers that nothing is known of, or this one, what they have; returns their names. Wait for it
-        with `catalogued`. Raises `UnknownServer`, and `ServerDown` for a server that is out of service."""
+        """Visit the servers of which nothing is known, or this one, and return their names. `catalogued`
+        waits for the visits. Raises `UnknownServer`, and `ServerDown` for a server that is out of service."""
         live = self._live
         if server is not None:
             live.root.bring_back(server)
@@ -315,8 +319,8 @@ class Greenroom(Calls):
         return live.visit([name for name, entry in entries.items() if entry is None or not entry.known])
 
     async def reconnect(self, server: str | None = None) -> list[tuple[str, CallError | None]]:
-        """Restart one server; or restart all live ones and connect eager and keep-alive ones, in parallel. Idle
-        lazy servers are left alone. Returns each server with its error, or None."""
+        """Restart one server; or restart all live ones and connect eager and keep-alive ones, in parallel.
+        Idle lazy servers are left alone. Returns each server with its error, or None."""
         root = self._live.root
         names = [root.record(server).definition.name] if server is not None else to_reconnect(root)
         outcomes: dict[str, CallError | None] = {}
@@ -354,7 +358,7 @@ async def _all_of(work: Slices[None]) -> None:
 
 
 def _with_objects(config: Config, servers: Mapping[str, Any]) -> Config:
-    """The configuration with the servers given in code, which win over entries of the same name."""
+    """The configuration with the servers that were given in code. They replace entries of the same name."""
     given = {name: ServerDefinition(name, in_process=server) for name, server in servers.items()}
     broken = {name: problem for name, problem in config.broken.items() if name not in given}
     return attrs.evolve(config, servers={**config.servers, **given}, broken=broken) if given else config
@@ -362,4 +366,4 @@ def _with_objects(config: Config, servers: Mapping[str, Any]) -> Config:
 
 __all__ = ["Address", "ConfigSource", "Greenroom"]
 
-_A_PIECE = 4  # rows of the status: a tenth of a millisecond
+_A_PIECE = 4  # rows of the status that are made in a tenth of a millisecond

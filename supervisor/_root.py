@@ -1,8 +1,9 @@
-"""The root: a directory of the servers and sessions of one room, and what is done to them by name.
+"""The root: a directory of the servers and sessions of one room, and the operations on them by name.
 
-One record per configured server (`_records`) holds what outlives every address of it. Actors are made when first
-needed: a configured server that nobody has called is a definition and a record. A removed server's record goes with the
-last of its actors. What an actor may not decide it asks of the `Supervision`, which asks here who there is.
+Each configured server has a record (`_records`), which outlives all its addresses. Actors are made when they
+are first needed. So a configured server that nobody has called is only a definition and a record. The record
+of a removed server is dropped with its last actor. An actor asks the `Supervision` for decisions that it may
+not make itself, and the `Supervision` finds servers and actors here.
 """
 
 from __future__ import annotations
@@ -39,12 +40,12 @@ class Root:
         self.admission = self.supervision.starter.admission
         self.log_levels = LogLevels(self)
         self._kept: dict[str, None] = {}  # the servers that are kept alive, in order
-        self._calls_apart = 0
+        self._calls_apart = 0  # how many calls had a child of their own; numbers their addresses
 
     # ---- servers and actors -----------------------------------------------------------------------------------------
 
     def define(self, definition: ServerDefinition, problem: str | None = None) -> ServerRecord:
-        """It is configured so. `problem`: why that cannot be used."""
+        """Define a server, or define it anew. `problem`: why the definition cannot be used."""
         record = self.records.get(definition.name)
         if record is None:
             record = self.records[definition.name] = ServerRecord(definition)
@@ -63,7 +64,7 @@ class Root:
         return record
 
     def defining(self, definitions: Iterable[ServerDefinition]) -> Slices[None]:
-        """`define` these, in slices."""
+        """`define` these servers, in slices."""
         pace = Pace()
         for definition in definitions:
             self.define(definition)
@@ -71,8 +72,9 @@ class Root:
                 yield
 
     def redefine(self, definition: ServerDefinition, *, same_process: bool) -> None:
-        """Another definition for a server that is there (DESIGN, Policies: reload). `same_process`: only its policy is
-        another, and applies at once; else its incarnations drain, and the next ones are made of this."""
+        """Give an existing server another definition (DESIGN, Policies: reload). `same_process`: only its
+        policy has changed, and applies at once. Otherwise its incarnations drain, and the next ones use the
+        new definition."""
         record = self.define(definition)
         for actor in self.actors_of(definition.name):
             if definition.disabled:
@@ -85,7 +87,8 @@ class Root:
             self.supervision.starter.request_by_policy(self.actor(definition.name))
 
     def remove(self, server: str) -> None:
-        """It is no longer configured: calls in flight finish, then nothing of it is left, its record neither."""
+        """Remove a server that is no longer configured: calls in flight finish, then its actors and its
+        record go."""
         record = self.record(server)
         record.available = removed(server)
         for actor in self.actors_of(server):
@@ -107,11 +110,12 @@ class Root:
             del self.records[server]
             if server in self._kept:
                 del self._kept[server]
-                self.admission.look()  # the slot that was set aside for it is everybody's now
+                self.admission.look()  # the slot that was set aside for it is free for others now
 
     def kept(self) -> Collection[str]:
-        """The keep-alive servers: each has a slot of its own, for as long as anything of it is left. One slot is left
-        for the others; that it is comes from reading configurations, but for the moment of a reload."""
+        """The keep-alive servers. Each has a slot of its own, as long as anything of it is left. At least one
+        slot stays for the others. Reading a configuration ensures that too, but during a reload old servers
+        still count."""
         most = self.context.settings.max_connections - 1
         return self._kept.keys() if len(self._kept) <= most else tuple(self._kept)[:most]
 
@@ -130,12 +134,12 @@ class Root:
         return self.actor_at(Address(server, scope))
 
     def actor_at(self, address: Address) -> ServerActor:
-        """The same by its address."""
+        """The same, by address."""
         found = self.actors.get(address)
         if found is None:
             record = self.record(address.server)
             if address == record.address:
-                address = record.address  # the very same: then no call's look-up has to compare two
+                address = record.address  # the same object, so that looking it up compares nothing
             if address.is_session:
                 record = ServerRecord(
                     record.definition,
@@ -153,7 +157,7 @@ class Root:
         return found
 
     def forget(self, actor: ServerActor) -> None:
-        """Its address is gone."""
+        """Remove an actor whose address is gone."""
         address = actor.address
         if self.actors.pop(address, None) is not None:
             of_server = self._of_server[address.server]
@@ -163,12 +167,12 @@ class Root:
         self._forget_removed(actor.address.server)
 
     def forget_unused(self, actor: ServerActor) -> None:
-        """Its call was refused: an address of the call's own is gone with it, and has never lived."""
+        """The actor's call was refused: if the actor was made for that call, remove it. It has never run."""
         if actor.address.is_call:
             self.forget(actor)
 
     def actor_for(self, server: str, session: str | None) -> ServerActor:
-        """The actor of a call to `server`, out of this session or out of none. Raises as `address` does."""
+        """The actor for a call to `server` in this session (None: in no session). Raises as `address` does."""
         record = self.records.get(server) or self.record(server)
         isolation = record.definition.isolation or self.context.settings.isolation
         shared = isolation is None or isolation is _PERSISTENT  # nearly always
@@ -176,7 +180,7 @@ class Root:
         return self.actors.get(address) or self.actor_at(address)
 
     def address(self, server: str, session: str | None) -> Address:
-        """Where a call to `server` goes, out of this session or out of none (DESIGN, Policies: isolation).
+        """The address for a call to `server` in this session, or in none (DESIGN, Policies: isolation).
 
         Raises `UnknownServer`, and `SessionNeeded` for a server that is isolated per session.
         """
@@ -190,24 +194,24 @@ class Root:
             case Isolation.PER_SESSION:
                 if session is None:
                     text = (
-                        f'Server "{server}" has a child per session, and this call is in none. Call it through '
+                        f'Server "{server}" has a child per session, and this call is in no session. Call it through '
                         '`room.session(name)`, or set "isolation": "persistent" or "per_call" in its entry.'
                     )
                     raise SessionNeeded(text, server=server)
                 return Address.of_session(server, session)
 
     def in_reach(self, session: str | None) -> list[ServerActor]:
-        """The actors that a session may change: its own; out of none: all."""
+        """The actors that a session may change: its own. None: all actors."""
         scope = Address.of_session("", session).scope if session is not None else None
         return [actor for actor in self.actors.values() if scope in (None, actor.address.scope)]
 
     def isolation(self, server: str) -> Isolation:
-        """Who shares a child of this server. Raises `UnknownServer`."""
+        """Which calls share a child of this server. Raises `UnknownServer`."""
         own = self.record(server).definition.isolation
         return own or self.context.settings.isolation or Isolation.PERSISTENT
 
     def has_standing_address(self, server: str, session: str | None) -> bool:
-        """Whether there is an actor that outlives one call, seen from this session or from none."""
+        """Whether calls of this session (None: calls in no session) share an actor, which outlives each call."""
         match self.isolation(server):
             case Isolation.PERSISTENT:
                 return True
@@ -217,7 +221,8 @@ class Root:
                 return False
 
     def bring_back(self, server: str) -> None:
-        """It was taken down, and is asked for by name. Raises what cannot be helped by that, `UnknownServer`."""
+        """Let a server that was taken down be used again. Raises the refusal if its definition forbids that
+        or the room is closing, and `UnknownServer`."""
         record = self.record(server)
         refusal = self.closing or (record.refusal if record.available.is_by_definition else None)
         if refusal is not None:
@@ -227,7 +232,7 @@ class Root:
             record_of(actor).available = USABLE
 
     def end_session(self, session: str) -> list[ServerActor]:
-        """Everything of a session goes, in whatever state it is; the actors that are not gone yet."""
+        """End all children of a session, whatever their state. Returns the actors that are not gone yet."""
         scope = Address.of_session("", session).scope
         self.log_levels.forget(scope)
         for actor in [actor for actor in self.actors.values() if actor.address.scope == scope]:
@@ -235,13 +240,13 @@ class Root:
         return [actor for actor in self.actors.values() if actor.address.scope == scope]
 
     def limits_changed(self) -> None:
-        """The settings are others now: the policies' numbers with them."""
+        """The settings have changed, and with them the numbers of the policies."""
         self.admission.look()
         for actor in tuple(self.actors.values()):
             actor.rearm()
 
     def take_down(self, server: str, ending: Ending) -> None:
-        """End it in all its scopes, on purpose; calls do not bring it back. Raises `UnknownServer`."""
+        """End a server in all scopes, on purpose. Calls do not start it again. Raises `UnknownServer`."""
         record = self.record(server)
         record.available = record.available.unless_defined(drained(server))
         for actor in self.actors_of(server):
@@ -249,12 +254,13 @@ class Root:
             actor.stop(ending)
 
     def actors_of(self, server: str) -> list[ServerActor]:
-        """The actors there are of a server, in every scope. Raises `UnknownServer`."""
+        """The existing actors of a server, in all scopes. Raises `UnknownServer`."""
         self.record(server)
         return list(self._of_server.get(server, _NOBODY).values())
 
     def close_all(self, patience: float) -> list[ServerActor]:
-        """Every actor ends, in parallel; calls are refused from now on. The actors that are not closed yet."""
+        """End every actor, in parallel, and refuse calls from now on. Returns the actors that are not closed
+        yet."""
         self.closing = RoomClosed("The room is closing; the call was not sent.", server="")
         ending = Ending(Cause.SHUTDOWN)
         for actor in tuple(self.actors.values()):

@@ -1,6 +1,6 @@
-"""The servers that should be live without a call, eager and keep-alive ones: which they are, and how a room begins.
+"""The standing servers, which should be live without a call: the eager and the keep-alive ones.
 
-All of them connect at once, and `Standing.wait` waits until each was tried.
+When a room opens, all of them connect at once, and `Standing.wait` waits until each was tried.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def standing(root: Root) -> list[ServerActor]:
 
 
 def to_reconnect(root: Root) -> list[str]:
-    """What reconnecting everything means: the live ones, and those that should be live."""
+    """The servers to reconnect when all are to be reconnected: the live ones, and the standing ones."""
     live = {actor.address for actor in root.actors.values() if actor.life.state in _LIVE}
     return [
         name
@@ -43,7 +43,7 @@ class Standing:
         self._over = anyio.Event()
 
     def connect(self, root: Root) -> None:
-        """In parallel: one bad server never delays another."""
+        """Connect them in parallel, so that a bad server delays no other."""
         actors = standing(root)
         self._connecting = set(actors)
         for actor in actors:
@@ -53,7 +53,7 @@ class Standing:
             self.release()
 
     async def wait(self) -> None:
-        """Until each has connected or failed to, once."""
+        """Wait until each has connected, or has failed once."""
         await self._over.wait()
 
     def release(self) -> None:

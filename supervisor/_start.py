@@ -1,8 +1,8 @@
 """The places of all starts of a room. One function moves a start, and every move is an event.
 
-The place of a start says what it waits for and what it holds (`protocol.start`). `Starts` keeps the actors of each
-place in order of arrival, so the queues and the number of used slots and permits are read from it. Only `move` changes
-a place and these lists.
+The place of a start says what it waits for and what it holds (`protocol.start`). `Starts` keeps the actors of
+each place in order of arrival, so the queues and the number of used slots and permits are read from it. Only
+`move` changes a place and these lists.
 """
 
 from __future__ import annotations
@@ -35,7 +35,8 @@ class Starts:
         return [*self._at[Place.LIVE], *self._at[Place.STARTING], *self._at[Place.PERMIT]]
 
     def move(self, actor: ServerActor, place: Place) -> None:
-        """Move it to the end of the queue at `place`. Nothing happens when it is there already."""
+        """Move the actor's start to the end of the queue at `place`. Nothing happens when it is there
+        already."""
         start, now = actor.start, self._context.backend.now()
         if start.place is place:
             return

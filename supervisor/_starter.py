@@ -1,9 +1,9 @@
 """The starter: from a reason to connect to the connection.
 
-An idle actor passes three steps in this order: its server's gate, a slot of the pool, and a start permit. The gate
-makes it wait until it opens (an explicit connect goes around it, once a second). Admission (`_admission`) grants
-the other two. Only the actor's `Start` says at which step it is; leaving every queue is one move. The gate may
-shut while the actor waits, so it is asked once more when the permit comes.
+An idle actor passes three steps in this order: its server's gate, a slot of the pool, and a start permit. The
+gate makes it wait until it opens (an explicit connect goes around it, once a second). Admission
+(`_admission`) grants the other two. Only the actor's `Start` says at which step it is; leaving every queue is
+one move. The gate may shut while the actor waits, so it is asked once more when the permit comes.
 """
 
 from __future__ import annotations
@@ -39,15 +39,15 @@ class Starter:
         """Connect the actor, whatever the gate says, and even if it was taken down. End this with `withdraw`."""
         self._directory.bring_back(actor.address.server)
         if actor.record.definition.lifecycle is Lifecycle.KEEP_ALIVE:
-            actor.start.by_policy = True  # it is kept alive again, also when that caller has left
+            actor.start.by_policy = True  # it is kept alive again, even if that caller stops waiting
         if actor.start.place is Place.GATE:  # bypass the gate
             self._apply(actor)
         else:
             actor.request_start()
 
     def request_as_called(self, actor: ServerActor) -> None:
-        """Connect the actor as a call would: raises the error that a call would be refused with. End this with
-        `withdraw`."""
+        """Connect the actor as a call would: raises the error that a call would be refused with. End this
+        with `withdraw`."""
         record = record_of(actor)
         standing = self._directory.closing or record.refusal
         if standing is not None:
@@ -59,12 +59,12 @@ class Starter:
         actor.request_start()
 
     def request_by_policy(self, actor: ServerActor) -> None:
-        """Connect the actor by policy: no caller that leaves can undo it."""
+        """Connect the actor by policy. No caller can withdraw that."""
         actor.start.by_policy = True
         actor.request_start()
 
     def withdraw(self, actor: ServerActor) -> None:
-        """A reason is gone. With the last one the actor's start leaves every queue."""
+        """A reason to connect is gone. With the last one the actor's start leaves every queue."""
         has_another_reason = actor.start.by_policy or actor.is_awaited
         if actor.life.state is State.IDLE and not has_another_reason:
             self.admission.move(actor, Place.OUT)
@@ -113,7 +113,7 @@ class Starter:
 
 
 def made_out_to(server: str, refusal: CallError) -> CallError:
-    """A copy of a refusal that still holds, for one more caller."""
+    """A copy of a standing refusal, for one more caller. `server`: the server that was called."""
     refused = refusal.copy()
     refused.server = server
     return refused

@@ -14,8 +14,8 @@ from ._records import record_of
 
 
 def addresses(directory: Directory, server: str | None = None) -> Iterator[Address]:
-    """One row per configured server, in order, then one per further live address; of `server` alone, if given.
-    Servers may come and go meanwhile."""
+    """The addresses that have a row: each configured server's, in order, then each further live one.
+    `server`: only its own. Servers may be added and removed meanwhile."""
     for name in [*directory.records] if server is None else [server]:
         yield Address(name)
     yield from sorted(one for one in directory.actors if not one.is_shared and server in (None, one.server))
@@ -25,7 +25,7 @@ def status_row(directory: Directory, address: Address, now: float, tool_count: i
     server = directory.records[address.server]
     actor = directory.actors.get(address) or (server.visit if address.is_shared else None)
     record = server if actor is None else record_of(actor)
-    # A session's child is behind its own gate and its server's.
+    # A session's child is behind two gates: its own and its server's. The row shows the one that is shut longer.
     gate, behind = record.gatekeeper.gate, server.gatekeeper.gate
     gate = behind if gate.shut_until <= behind.shut_until else gate
     use = server.available if record.available.is_usable else record.available

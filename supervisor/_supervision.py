@@ -1,10 +1,10 @@
 """Supervision: the decisions that a server actor may not make itself.
 
 This is the `Supervisor` of every server actor. It is plain functions called from inside an actor's step, so a
-decision is never out of date when the actor acts on it. The policies are pure objects in other modules (`_gate`,
-`_restart`, `_pool`). Each question goes to the part that knows the answer: whether a call may be accepted, to the
-gatekeeper; whether an actor may start, to the starter; what a server has, to the visits; what follows an ending,
-to `_endings`.
+decision is never out of date when the actor acts on it. The policies are pure objects in other modules
+(`_gate`, `_restart`, `_pool`). Each question goes to the part that knows the answer. The gatekeeper decides
+whether a call may be accepted, the starter when an actor may start, and `_endings` what follows an ending.
+`_visiting` is told when a server has given its lists.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _KEEP_ALIVE: Final = Lifecycle.KEEP_ALIVE
 
 
 class Learner(Protocol):
-    """Takes what a server said of itself."""
+    """Takes the lists that a server has given."""
 
     def __call__(self, actor: ServerActor, handshake: Handshake, listing: Listing, revision: int) -> None: ...
 
@@ -58,11 +58,11 @@ class Supervision:
         return actor
 
     def on_closed(self, actor: ServerActor, callback: Callable[[], None]) -> None:
-        """Call `over` once, when the actor's incarnation has closed."""
+        """Call `callback` once, when the actor's incarnation has closed."""
         self._on_closed.setdefault(actor, []).append(callback)
 
     def release(self) -> None:
-        """The room is over: release those who still wait for an actor to close."""
+        """The room has ended: release everybody who still waits for an actor to close."""
         waiting, self._on_closed = self._on_closed, {}
         for callbacks in waiting.values():
             for callback in callbacks:
@@ -89,7 +89,7 @@ class Supervision:
     def call_unanswered(self, actor: ServerActor, call: Call) -> None:
         keeper_of(actor).call_unanswered(actor, call)
 
-    # ---- its start --------------------------------------------------------------------------------------------------
+    # ---- the start of an incarnation --------------------------------------------------------------------------------
 
     def request_start(self, actor: ServerActor) -> None:
         self.starter.request(actor)
@@ -112,7 +112,7 @@ class Supervision:
     def listed(self, actor: ServerActor, handshake: Handshake, listing: Listing, revision: int) -> None:
         self._learn(actor, handshake, listing, revision)
 
-    # ---- its rest ---------------------------------------------------------------------------------------------------
+    # ---- an idle connection -----------------------------------------------------------------------------------------
 
     def rested(self, actor: ServerActor) -> None:
         self.starter.admission.look()
@@ -129,18 +129,18 @@ class Supervision:
         if definition.lifecycle is _KEEP_ALIVE or actor.subscriptions.uris:
             return math.inf
         if not actor.address.is_shared:
-            return math.inf  # a session's child has its session's idle limit, a call's child has none
+            return math.inf  # a session's child ends with its session, a call's child with its call
         seconds = definition.idle_timeout
         if seconds is None:
             seconds = 0.0 if definition.lifecycle is Lifecycle.EAGER else self._context.settings.idle_timeout
         return seconds or math.inf
 
-    # ---- its end ----------------------------------------------------------------------------------------------------
+    # ---- the end of an incarnation ----------------------------------------------------------------------------------
 
     def failed(self, actor: ServerActor, ending: Ending) -> None:
         """A failure counts at once, so the gate is shut while the old tree is being stopped."""
         if not ending.cause.has(Means.FAILED):
-            return  # already being stopped, for a stronger cause
+            return  # it is being stopped already, for a stronger cause
         record, now = record_of(actor), self._context.backend.now()
         if not actor.address.is_call:
             actor.start.after_failure = True

@@ -1,10 +1,11 @@
-"""Visiting: starting a server that nothing is known of, to learn what it has.
+"""Visiting: starting a server of which nothing is known, to learn what it has.
 
-A visit is an ordinary connect, of the actor that also takes calls. So a call that comes meanwhile joins it, and
-there is one process. Afterwards the server stays connected for a little while, because a client that waited for
-its list is about to call it. (A server without a shared address is visited at an address of the visit's own, which
-is removed at once.) A failed visit is tried again whenever the gate allows it, until the server has listed what it
-has, or is taken down. Admission bounds how many visits run at a time; `_visits` decides which, and in what order.
+A visit is an ordinary connect, of the actor that also takes calls. So a call that comes meanwhile joins it,
+and there is one process. Afterwards the server stays connected for a little while, because a client that
+waited for its list is about to call it. (A server without a shared address is visited at an address of the
+visit's own, which is removed at once.) A failed visit is tried again whenever the gate allows it, until the
+server has listed what it has, or is taken down. Admission bounds how many visits run at a time; `_visits`
+decides which, and in what order.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ class Visiting:
         self._over = over  # called at the end of each try to visit a server, good or bad
 
     def begin(self, server: str) -> ServerActor:
-        """Visit the server, as often as it takes; returns the actor that does. Raises `UnknownServer`."""
+        """Visit the server, as often as it takes. Returns the actor that visits it. Raises `UnknownServer`."""
         record = self._directory.record(server)
         visitor = record.visit or self._visitor(server)
         if visitor.is_connected:
@@ -53,8 +54,8 @@ class Visiting:
         return True
 
     def apart(self, server: str) -> ServerActor:
-        """The actor that visits a server without a shared address, once, and is then removed. Raises the error
-        that a call would be refused with."""
+        """The actor for one visit of a server without a shared address. It is removed after the visit. Raises
+        the error with which a call would be refused."""
         record = self._directory.record(server)
         refusal = self._directory.closing or record.refusal or record.gatekeeper.refuses_start()
         if refusal is not None:
@@ -62,12 +63,13 @@ class Visiting:
         return self._directory.actor(server, _SCOPE)
 
     def is_first_start(self, actor: ServerActor) -> bool:
-        """It is being installed, or visited: what it has is not known yet, and nothing should stop it."""
+        """Whether the server is being installed or visited. Its lists are not known yet, so nothing should
+        stop it."""
         is_visited = actor.life.state is State.CONNECTING and record_of(actor).visit is actor
         return actor.is_installing or is_visited
 
     def learned(self, actor: ServerActor) -> None:
-        """The server has said what it has, whoever asked."""
+        """The server has given its lists, whoever asked for them."""
         server = record_of(actor).server
         if server.visit is not None:
             self._end(server, actor)
@@ -75,8 +77,8 @@ class Visiting:
             actor.stop(Ending(Cause.SCOPE_ENDED, reason=Reason.VISIT_OVER), 0)
 
     def tried(self, actor: ServerActor, *, is_over: bool) -> None:
-        """A try has ended without an answer; it was the last one if `is_over`. Harmless for an actor that is no
-        visit's."""
+        """A try to visit has ended without the lists. `is_over`: it was the last one. Does nothing for an
+        actor that does not visit."""
         record = record_of(actor)
         if record.visit is actor:
             if is_over:

@@ -1,8 +1,8 @@
 """Visits: servers that will be asked what they have, a few dozen at a time.
 
-A server with unknown tools is started once so that it lists them. A configuration may have thousands of such servers,
-so most wait here as a name only: an actor for each, with a queue entry and timers, would make a room slow to start and
-to end. A server that is called meanwhile does not wait for its visit; the call starts it.
+A server with unknown tools is started once so that it lists them. A configuration may have thousands of such
+servers, so most wait here as a name only: an actor for each, with a queue entry and timers, would make a room
+slow to start and to end. A server that is called meanwhile does not wait for its visit; the call starts it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ AT_ONCE: Final = 50  # visits that have begun and were not tried yet
 
 
 class Visits:
-    """`begin(server)` starts one visit, or returns False when that is no longer possible; `tried` reports its end."""
+    """`begin(server)` starts one visit, or returns False when that is no longer possible; `tried` reports its
+    end."""
 
     def __init__(self, begin: Callable[[str], bool]) -> None:
         self._begin = begin
@@ -41,7 +42,8 @@ class Visits:
         self._go_on()
 
     def tried(self, server: str) -> None:
-        """The server has been tried once, with or without success. Harmless for a server that was not asked."""
+        """The server has been tried once, with or without success. Does nothing for a server that was not
+        asked."""
         self._begun.discard(server)
         self._later.pop(server, None)
         self._go_on()
@@ -53,12 +55,12 @@ class Visits:
         self._all_tried.set()
 
     async def wait(self) -> None:
-        """Until every server was tried once."""
+        """Wait until every server was tried once."""
         while self:
             await self._all_tried.wait()
 
     def _go_on(self) -> None:
-        if self._is_beginning:  # beginning one may bring the end of it: the loop below goes on
+        if self._is_beginning:  # a visit may end while it is begun; the loop that runs then goes on
             return
         self._is_beginning = True
         try:
