@@ -1,8 +1,8 @@
-"""The requests of one other side, a server or a client, that we have not answered yet.
+"""The requests from one other side, a server or a client, that we have not answered yet.
 
-The other half of `RequestTable`. A request is admitted under the id that the other side gave it, and taken off in the
-step that answers it, or when it is cancelled. The number of open requests is bounded. What differs between servers and
-clients is data: the bound, and the words of the refusals.
+It is the counterpart of `RequestTable`. A request is admitted under the id that the other side gave it. It is taken off
+in the step that answers it, or when it is cancelled. The number of open requests is bounded. Servers and clients differ
+only in data: the bound, and the texts of the refusals.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from ..protocol.jsonrpc import INVALID_REQUEST, OVERLOADED, RpcFault
 
 
 class Cancellable(Protocol):
-    """An open request: whatever works on its answer."""
+    """An open request: the work on its answer."""
 
     def cancel(self) -> None: ...
 

@@ -180,7 +180,7 @@ SETTING_KEYS: Final = (
         word(Isolation),
         "Who shares one process of a server.",
         True,
-        "`persistent`; `per_session` behind `serve --http`",
+        "`persistent`",
     ),
     Key(
         "restartPolicy",

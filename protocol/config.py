@@ -99,7 +99,7 @@ class ServerDefinition:
     exclude_tools: tuple[str, ...] = ()
     # -- policy (applied live) --
     lifecycle: Lifecycle = Lifecycle.LAZY
-    isolation: Isolation | None = None  # None: what the settings say, else the door's default
+    isolation: Isolation | None = None  # None: what the settings say
     era: Era = Era.AUTO
     restart_policy: RestartPolicy | None = None  # None: always for keep-alive, on_demand otherwise
     idle_timeout: float | None = None  # seconds; 0 = never; None = the global one
@@ -130,7 +130,7 @@ class Settings:
     """Numbers for the whole room, in seconds unless a comment says otherwise. All can be set (DESIGN, Policies)."""
 
     tool_prefix: PrefixMode = PrefixMode.SERVER
-    isolation: Isolation | None = None  # None: persistent, or per session behind `serve --http`
+    isolation: Isolation | None = None  # None: persistent
     restart_policy: RestartPolicy | None = None  # None: always for keep-alive, on_demand otherwise
     idle_timeout: float = 600.0  # 0 = never
     connect_timeout: float = 30.0

@@ -9,9 +9,9 @@ about a call (a room opened twice) is a `UsageError` too.
 
 The families tell who is at fault:
 
-- *you*: `ConfigError`, and `UsageError` with its subclasses, `BadArguments`, `SessionNeeded`;
+- *you*: `ConfigError`, `UsageError` with its subclasses, `BadArguments`, `SessionNeeded`, `InputRefused`;
 - *nobody, but not now*: `Unavailable`, `Busy`, `ServerDown`, `NeedsAuth`, `Drained`, `RoomClosed`;
-- *the server*: `ConnectFailed`, `ServerLost`, `CallTimeout`, `RemoteError`, `InputRefused`, `ProtocolFault`;
+- *the server*: `ConnectFailed`, `ServerLost`, `CallTimeout`, `RemoteError`, `ProtocolFault`;
 - *Greenroom*: `Bug`, and `TaskNeeded`, because it does not support tasks.
 
 No error ever shows a user a traceback.

@@ -78,8 +78,8 @@ def _decoded(data: bytes | bytearray, decoder: msgspec.json.Decoder[Any] = _any)
 
 
 def outlining(data: bytes | bytearray, names: Set[str]) -> Slices[dict[str, bytes]]:
-    """Those members of an object that have one of these names, each as it came; all the rest is checked and not made.
-    Raises `WireFault` when it is no object."""
+    """The members of an object that have one of these names, each as it came. All others are checked, but no objects
+    are made of them. Raises `WireFault` when it is not an object."""
     if _first(data) != _OPEN_OBJECT:
         raise WireFault("not a JSON object")
     outline = _Outline(data, names)
@@ -176,7 +176,7 @@ class _Walk:
             raise WireFault("not JSON: a member is missing")
 
     def _read(self, piece: bytes | bytearray) -> bool:
-        """Decode some members of what was entered last. False: there are none."""
+        """Decode some members of the array or object that was entered last. False: there are none."""
         into = self._filled[-1]
         if isinstance(into, dict):
             members = _decoded(b"{%b}" % piece)
@@ -226,7 +226,7 @@ class _Walk:
             raise WireFault("not JSON: between two values is no comma")
 
     def _name(self, key: str, value: Any, start: int) -> None:
-        """A value that begins at `start` goes into the object that was entered last."""
+        """Put a value that begins at `start` into the object that was entered last."""
         cast("dict[str, Any]", self._filled[-1])[key] = value
 
     def _leave(self, end: int) -> None:
@@ -294,8 +294,8 @@ class _Walk:
         return self._at
 
     def _inside(self, at: int) -> int:
-        """How far a string goes on from `at`: to its end, or about a piece further, and not into an escape. Nearly
-        always a look for quotes says it, in a tenth of the time that the expression takes."""
+        """How far to pass in a string from `at` on: to its end, or about a piece further, but not into an escape.
+        Searching for a quote nearly always tells, in a tenth of the time that the expression takes."""
         data, end = self._data, min(at + _PIECE, len(self._data))
         quote = data.find(b'"', at, end)
         if quote < 0 and data.find(b"\\", max(at, end - _ESCAPE), end) < 0:
@@ -333,7 +333,7 @@ class _Walk:
 
 
 class _Nothing(msgspec.Struct):
-    """What is made of an object of which nothing is wanted: it is passed over, and checked like any other."""
+    """Stands for an object of which no member is wanted: the decoder checks it like any other, and makes nothing."""
 
 
 class _NothingInArray(msgspec.Struct, array_like=True):
@@ -345,13 +345,13 @@ _no_array = msgspec.json.Decoder(_NothingInArray)
 
 
 class _Outline(_Walk):
-    """The same walk for who wants only some members of the outermost object, as bytes."""
+    """The same walk, but it keeps only some members of the outermost object, as bytes."""
 
     def __init__(self, data: bytes | bytearray, names: Set[str]) -> None:
         super().__init__(data)
         self.parts: dict[str, bytes] = {}
         self._names = names
-        self._entered = "", 0  # of the outermost members: its name, and where it begins
+        self._entered = "", 0  # the outermost member that was entered: its name, and where it begins
 
     def _read(self, piece: bytes | bytearray) -> bool:
         if isinstance(self._filled[-1], list):

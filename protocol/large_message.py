@@ -1,8 +1,7 @@
-"""Large messages, read in slices (`protocol/large_json`): for others, reading one line of megabytes is no single step.
+"""Reads large messages in slices (`protocol/large_json`), so that a line of megabytes does not make others wait.
 
-What comes out is what `jsonrpc.decode_line` and `jsonrpc.read_client_line` make of the same line. Only what tells one
-message from another is decoded, its id and its method; a payload is a `bytes` where a small message has a `Raw`, so
-that asking for its bytes does not copy it once more.
+The result is the same as from `jsonrpc.decode_line` and `jsonrpc.read_client_line`. Only the id and the method are
+decoded. A payload is `bytes` where a small message has a `Raw`, so that reading its bytes does not copy it once more.
 """
 
 from __future__ import annotations
@@ -58,14 +57,14 @@ def reading_client_line(line: bytes) -> Slices[ClientMessage]:
         message = read_client_line(_head_of(parts))
     except WireFault as problem:
         raise RpcFault(INVALID_REQUEST, f"Invalid request: {problem}.") from None
-    for name in parts.keys() & _PAYLOADS:  # servers are sent what every server can read
+    for name in parts.keys() & _PAYLOADS:  # mended, so that every server can read it
         parts[name] = mend_escapes(parts[name]) or parts[name]
         yield
     return _with_payloads(message, parts)
 
 
 def _head_of(parts: dict[str, bytes]) -> bytes:
-    """A small message, with the id and the method of the one that has these parts."""
+    """A small message with only the id and the method from these parts."""
     head = {name: parts[name] for name in ("id", "method") if name in parts}
     for name, value in head.items():
         if len(value) > _LONGEST:
@@ -101,7 +100,7 @@ def repairing_utf8(data: bytes | bytearray) -> Slices[bytes | bytearray]:
 
 
 def _is_pending(decoder: codecs.IncrementalDecoder, piece: bytes | bytearray) -> bool:
-    """Whether a character has begun in this piece, or before it, and not ended."""
+    """Decode a piece. Returns whether a character has begun that has not ended yet."""
     decoder.decode(piece)
     held: Any = decoder.getstate()[0]
     return bool(held)

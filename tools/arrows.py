@@ -1,25 +1,25 @@
 """Import arrows: gateway → supervisor → actors → protocol, and nothing the other way.
 
-Every import statement counts, wherever it stands: inside a function, under `TYPE_CHECKING`, or as the literal
-argument of `importlib.import_module`. That is why this is a script of our own over the syntax trees: the usual tools
-look at what runs at import time, and a layer that is only reached lazily is reached all the same.
+Every import statement counts, wherever it is: inside a function, under `TYPE_CHECKING`, or as the literal argument of
+`importlib.import_module`. So this is our own script over the syntax trees: the usual tools only look at what runs at
+import time, and a lazy import of a layer is an import all the same.
 
 The rules:
 
-* A room imports itself and the rooms below it. `testing` stands on top of all of them, so nobody imports it: what it
-  holds is only ever run as a process.
-* Inside the rooms imports of ourselves are relative. The front door (`greenroom` itself) may be imported by the gateway
-  and by `testing`; its version by everyone, and so, but for `protocol`, is what stands below them all (`GROUND`).
-* A room enters another by its front door (`actors`, or a module without an underscore): the private modules of another
-  room are nobody's business. `testing` looks at everybody's insides; that is its purpose.
-* No two files import each other, directly or around corners: not when they run, wherever the import stands. Groups that
-  name each other in types alone are listed in `TYPE_CYCLES`.
+* A room imports itself and the rooms below it. `testing` is above all of them, so no room imports it; its programs are
+  only run as processes.
+* Inside the rooms, imports of Greenroom are relative. The gateway and `testing` may import the front door (`greenroom`
+  itself). Every room may import its version, and every room except `protocol` what is below them all (`GROUND`).
+* A room imports another one through its front door (`actors`, or a module without an underscore), never a private
+  module of another room. Only `testing` may, because its purpose is to look inside.
+* No two files import each other at run time, directly or through others, wherever the import is. Groups of files that
+  import each other only for types are listed in `TYPE_CYCLES`.
 * The supervisor does not speak MCP, so it does not import the SDK.
-* `protocol` is pure: the standard library without its clocks and its I/O, attrs, cattrs; no `async`, no `await`, no
-  `open`, no `print`.
+* `protocol` is pure: it uses the standard library without clocks and I/O, attrs and cattrs, and no `async`, `await`,
+  `open` or `print`.
 
-An exception has to be named in `EXCEPTIONS` or `TYPE_CYCLES`, with its reason, and is itself a finding when nothing
-needs it any more.
+An exception must be listed in `EXCEPTIONS` or `TYPE_CYCLES`, with its reason. An exception that nothing needs any more
+is itself a finding.
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ class Import(NamedTuple):
 
 
 def main(root: Path) -> int:
-    """Check the tree at `root`; print each finding; 1 when there is one."""
+    """Check the tree at `root` and print each finding. Returns 1 when there is one."""
     findings = check_tree(root)
     for finding in findings:
         print(finding)
@@ -155,7 +155,7 @@ def check_tree(
 
 
 def check_ground(path: str, root: Path) -> Iterator[Finding]:
-    """What stands below all rooms, where the tree has it."""
+    """Check the modules below all rooms, if the tree has them."""
     file = root / path
     if not file.exists():
         return
@@ -237,7 +237,7 @@ def check_cycles(root: Path, type_cycles: Mapping[frozenset[str], str]) -> Itera
 
 
 def _type_blocks(tree: ast.AST) -> list[ast.stmt]:
-    """What is only there for type checkers."""
+    """The statements that only type checkers run."""
     blocks = (
         node for node in ast.walk(tree) if isinstance(node, ast.If) and _named(node.test) == "TYPE_CHECKING"
     )
@@ -249,7 +249,7 @@ def _end(statement: ast.stmt) -> int:
 
 
 def _file_of(target: str, files: Collection[str]) -> str:
-    """The file that is imported: the longest part of the target that is one; empty when none of ours is."""
+    """The imported file: the longest part of the target that is one of our files; empty when there is none."""
     name = target.removeprefix("greenroom.") if target.startswith("greenroom.") else ""
     while name and name not in files:
         name = name.rpartition(".")[0]

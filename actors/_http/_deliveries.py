@@ -1,4 +1,4 @@
-"""What an HTTP server is told that is no request: our notifications, and our replies to its own requests.
+"""Delivers our notifications to an HTTP server, and our replies to its requests.
 
 Each is its own POST, so two could overtake each other. Where the order matters it is kept: our progress notifications
 arrive in order, and before the reply that they belong to.

@@ -127,7 +127,7 @@ class LinesLeft(list["bytes | bytearray"]):
             next(self._large)
         except StopIteration:
             self._large = None
-            del self[-1:]  # whoever took it may have cleared all
+            del self[-1:]  # if taking it did not clear all lines
             return 1
         return 0
 

@@ -1,9 +1,8 @@
 """Real servers and real clients, as a person has them: `python -m tools.world [--core] [--only NAME] [--write]`.
 
-Servers and clients are installed from the package indexes, each into an environment of its own under `.build/world/`,
-and played against this checkout; then a peer's own tests are run with our door in the middle. `--core` plays what CI
-plays, without the peer's tests. `--write` writes the tables to `docs/world.md`. The run fails when anything that was
-played has a problem.
+Servers and clients are installed from the package indexes, each into its own environment under `.build/world/`, and
+tried with this checkout. Then FastMCP's own tests are run with our door in the middle. `--core` tries only what CI
+tries, without those tests. `--write` writes the tables to `docs/world.md`. The run fails when there is any problem.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""Each real client in front of the gateway, at both exposures: what its model would be shown.
+"""Tries each real client in front of the gateway, at both exposures, and checks what its model would be shown.
 
-The scene is the same for all: a call that works, a search, a call of a tool that is not there, a call that fails. A
-client works when every text that a model needs is in what it is shown, and a refusal is shown as one where the client
-can show it.
+The scene is the same for all: a call that works, a search, a call of an unknown tool, a call that fails. A client works
+when it shows every text that a model needs, and shows a refusal as an error, if the client can do that.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ PATIENCE = 120.0  # seconds for one client's scene, imports included
 
 @attrs.frozen
 class Line:
-    """One call of the scene. `needs` must stand in what is shown."""
+    """One call of the scene. What is shown must contain `needs`."""
 
     tool: str
     arguments: Mapping[str, Any]
@@ -67,7 +66,7 @@ class ClientRow:
 
 
 async def play_clients(clients: Sequence[Client], folder: Path) -> list[ClientRow]:
-    """One after the other: each brings its own interpreter up, and there are two cores."""
+    """Try one after the other: each starts its own interpreter, and there are only two cores."""
     config = folder / "clients.json"
     clock = {"command": sys.executable, "args": ["-m", "greenroom.testing.servers.demo_clock"]}
     config.write_text(json.dumps({"mcpServers": {"clock": clock}}), encoding="utf-8")
@@ -94,7 +93,7 @@ async def _play(client: Client, config: Path, folder: Path) -> ClientRow:
 async def _scene(
     client: Client, home: Path, exposure: str, lines: Sequence[Line], config: Path, folder: Path
 ) -> Mapping[str, Any]:
-    """What the client's script says. Raises `ValueError` when it says nothing that can be read."""
+    """The output of the client's script. Raises `ValueError` when it cannot be read."""
     calls = [{"tool": line.tool, "arguments": line.arguments} for line in lines]
     served = ["-m", "greenroom", "serve", "--expose", exposure, "--config", str(config)]
     wish = {"command": sys.executable, "arguments": served, "calls": calls}

@@ -1,7 +1,7 @@
-"""Put what the world run needs under `.build/world/`: one folder and one environment for each entry.
+"""Install what the world run needs under `.build/world/`: one folder and one environment for each entry.
 
-Nothing is shared between entries: they want other SDKs than ours, and than each other. Each leaves a stamp with its
-pin, so a second run needs no network; a half-finished one is begun again.
+Entries share nothing, because they need different SDKs. Each install leaves a stamp with its pin, so a second run needs
+no network. A half-finished install is begun again.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _NPM = ("--no-audit", "--no-fund", "--no-package-lock", "--ignore-scripts", "--l
 
 
 class InstallFailed(Exception):
-    """A package manager refused; the message is the end of what it said."""
+    """A package manager failed; the message is the end of its output."""
 
 
 def install(kind: str, name: str, index: str, pins: Sequence[str]) -> Path:
@@ -49,7 +49,7 @@ def install(kind: str, name: str, index: str, pins: Sequence[str]) -> Path:
 
 
 def program(home: Path, index: str, name: str) -> list[str]:
-    """The command that runs `name` out of this folder."""
+    """The command that runs `name` from this folder."""
     if index == "npm":
         return ["node", str((home / "node_modules" / ".bin" / name).resolve(strict=True))]
     return [str(home / "bin" / name)]

@@ -1,7 +1,7 @@
 """A client that adds nothing: JSON-RPC lines to a process and back.
 
-What a server says through the gateway is compared with what it says without it, so the client in the middle of that
-comparison must not be ours, nor an SDK that drops what it does not know.
+The answers of a server through the gateway are compared with its answers without it. So the client must not be our own,
+and not an SDK, which drops fields that it does not know.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Failed(Exception):
 
 
 class RawClient:
-    """One process that speaks MCP on its standard streams. Asks it nothing that the caller does not."""
+    """One process that speaks MCP on its standard streams. Sends only what the caller asks."""
 
     def __init__(self, command: Sequence[str], env: Mapping[str, str], cwd: Path) -> None:
         self._command = command
@@ -72,7 +72,7 @@ class RawClient:
         return self._errors.decode(errors="replace").strip()
 
     async def greet(self, patience: float = PATIENCE) -> Mapping[str, Any]:
-        """The handshake, as a client that can be asked nothing."""
+        """Do the handshake as a client that declares no capabilities."""
         info = {"name": "world", "version": "1"}
         params = {"protocolVersion": PROTOCOL, "capabilities": {}, "clientInfo": info}
         greeting = await self.ask("initialize", params, patience)
@@ -107,7 +107,7 @@ class RawClient:
         return found
 
     async def leave(self, patience: float = 10.0) -> tuple[int, float]:
-        """Close its stdin. Its exit code, and the seconds it took to go. Raises `Failed`."""
+        """Close its stdin. Returns its exit code and the seconds it took to end. Raises `Failed`."""
         assert self._process.stdin is not None
         began = time.monotonic()
         self._process.stdin.close()

@@ -1,7 +1,7 @@
-"""Each real server, without the gateway and through it.
+"""Tries each real server without the gateway and through it.
 
-What it lists and what it answers is compared field by field: `direct` may change a tool's name and nothing else. All
-servers stand in one configuration, on an empty cache, so the first list is a first start of all of them at once.
+Its lists and answers are compared field by field: `direct` may change a tool's name and nothing else. All servers are
+in one configuration, with an empty cache, so the first list is a first start of all of them at once.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _ALWAYS = ("PATH", "HOME", "LANG", "SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "NODE_
 
 @attrs.define
 class ServerRow:
-    """What came of one server. `problems` empty: it works, and nothing differs."""
+    """The result for one server. Without `problems` it works, and nothing differs."""
 
     name: str
     pin: str
@@ -49,7 +49,7 @@ class Gathered:
 
 @attrs.frozen
 class _Alone:
-    """What a server says without us."""
+    """The lists and answers of a server without the gateway."""
 
     command: list[str]
     env: Mapping[str, str]
@@ -132,7 +132,7 @@ async def _play_behind(
 async def _all_known(
     gateway: RawClient, servers: Mapping[str, Server], alone: Mapping[str, _Alone], until: float
 ) -> Mapping[str, Mapping[str, Any]]:
-    """The gateway's list, once every server that has tools is in it, or time is up."""
+    """The gateway's list, once it has every server that has tools, or when the time is up."""
     while True:
         behind = {tool["name"]: tool for tool in await gateway.list_all("tools/list", "tools")}
         missing = [name for name in servers if alone[name].tools and not _of(name, behind)]

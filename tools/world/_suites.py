@@ -1,8 +1,8 @@
-"""A peer's own tests, with our door in the middle: FastMCP's, of its client and its proxy.
+"""Runs FastMCP's own tests, of its client and its proxy, with our door in the middle.
 
-They come from its source distribution and run in an environment of their own, with `peer_door` as a pytest plugin. What
-may fail stands in `fastmcp_expected.toml`, with its reason; a test that fails and is not there, and one that is there
-and passes, are both problems.
+They come from its source distribution and run in their own environment, with `peer_door` as a pytest plugin.
+`fastmcp_expected.toml` lists what may fail, with the reason. A test that fails and is not listed is a problem, and so
+is a listed one that passes.
 """
 
 from __future__ import annotations
@@ -45,12 +45,14 @@ AREAS = (
 PLUGINS = Path(__file__).parent
 EXPECTED = PLUGINS / "fastmcp_expected.toml"
 PATIENCE = 900.0  # seconds for the whole run
-_LEFT_OUT = "not client_process and not subprocess_heavy and not integration"  # they need what is not there
+_LEFT_OUT = (
+    "not client_process and not subprocess_heavy and not integration"  # what they need is not installed
+)
 
 
 @attrs.define
 class SuiteRow:
-    """What came of a suite."""
+    """The result of a suite."""
 
     name: str
     passed: int = 0

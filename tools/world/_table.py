@@ -1,7 +1,7 @@
-"""Who is in the world: real servers, and real clients, each with its pinned version.
+"""The table of real servers and real clients, each with its pinned version.
 
-`core` marks those that CI plays: a spread of SDKs, eras and frameworks that installs in a few minutes. A server's call
-is one that needs no network and no account; where it has none, its list is what is compared.
+`core` marks those that CI tries: different SDKs, eras and frameworks that are installed in a few minutes. The call of a
+server needs no network and no account. If a server has no such call, only its list is compared.
 """
 
 from __future__ import annotations
@@ -16,24 +16,24 @@ _NOTHING: Mapping[str, Any] = {}
 
 @attrs.frozen
 class Server:
-    """One real server. `pin`: what pip or npm installs. `program`: the command it brings, or the package's own."""
+    """One real server. `pin`: what pip or npm installs. `program`: the command that it installs."""
 
     name: str
     index: str  # "pypi" or "npm"
     pin: str
     program: str
-    args: tuple[str, ...] = ()  # {home}: a folder of its own
+    args: tuple[str, ...] = ()  # {home}: its own folder
     env: Mapping[str, str] = _NOTHING
     tool: str | None = None
     arguments: Mapping[str, Any] = _NOTHING
-    answer: str = ""  # stands in the text of the call's result
+    answer: str = ""  # part of the text of the call's result
     core: bool = False
 
 
 @attrs.frozen
 class Client:
-    """One real client: the packages it needs, and its script in `clients/`. `refusals`: how it shows a tool's error to
-    whoever drives it: "flag" (a field or an exception) or "text" (only the text)."""
+    """One real client: the packages it needs, and its script in `clients/`. `refusals`: how it shows a tool's error:
+    "flag" (a field or an exception) or "text" (only the text)."""
 
     name: str
     index: str

@@ -1,7 +1,7 @@
-"""A pytest plugin for FastMCP's own tests: its in-memory transport goes through a `direct` door of ours.
+"""A pytest plugin for FastMCP's own tests: its in-memory transport goes through our `direct` door.
 
-Client and server stay FastMCP's, in one process as its tests want them; between them stands a room with the server in
-it, and the door that `greenroom serve --expose direct` has. Names carry no prefix, as there is one server.
+Client and server stay FastMCP's, in one process, as its tests need. Between them are a room with the server in it and
+the door of `greenroom serve --expose direct`. Names have no prefix, because there is only one server.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ ROOM = {"mcpServers": {}, "settings": {"toolPrefix": "none", "bootstrap": False}
 
 
 class Outlet:
-    """Where the door's lines go: to the client's stream."""
+    """Passes the door's lines to the client's stream."""
 
     busy = False
 
@@ -43,7 +43,7 @@ class Outlet:
 async def connect_session(
     self: Any, *, transport_options: TransportOptions | None = None, **session_kwargs: Any
 ) -> AsyncGenerator[Any]:
-    """What stands in for `FastMCPTransport.connect_session`."""
+    """Replaces `FastMCPTransport.connect_session`."""
     session_class = (transport_options or TransportOptions()).session_class
     failure: BaseException | None = None
     async with Greenroom.open(ROOM, cache_path=":memory:", in_process={"peer": self.server}) as room:
