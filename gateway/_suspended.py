@@ -13,7 +13,8 @@ call is suspended: it goes on running, and the client's request ends with "input
 as `requestState`. When the client comes back with that name and the answer, the answer goes to the server,
 and the client's new request waits for the call. A server's question does not say which call it belongs to, so
 it ends the oldest request of that client to that server. A name is valid once, and for no longer than a call
-may take in all.
+may take in all. It stays valid when the server withdraws its question or is lost: the client that comes back
+then gets the outcome of the call. Rejected: to refuse such a client, because it would call a second time.
 """
 
 from __future__ import annotations
@@ -119,7 +120,7 @@ class SuspendedCalls:
     def __init__(self, patience: float) -> None:
         self._patience = patience  # seconds a suspended call is held
         self._running: dict[SuspendableCall, None] = {}
-        self._suspensions: dict[str, tuple[SuspendableCall, _Suspension]] = {}
+        self._suspensions: dict[str, _Suspension] = {}
 
     def started(self, suspendable: SuspendableCall) -> None:
         self._running[suspendable] = None
@@ -134,9 +135,10 @@ class SuspendedCalls:
         if suspendable is None or suspendable.job is None:
             text = "The client cannot be asked: none of its calls is open to carry the question (2026-07-28)."
             raise RpcRefusal(rpc.INTERNAL_ERROR, text)
-        suspension, job = _Suspension(client), suspendable.job
-        name = secrets.token_urlsafe(24)
-        self._suspensions[name] = suspendable, suspension
+        self._drop_overdue()
+        suspension = _Suspension(suspendable, client, anyio.current_time() + self._patience)
+        name, job = secrets.token_urlsafe(24), suspendable.job
+        self._suspensions[name] = suspension
         job.let_go()
         suspendable.job = None
         job.answer({"resultType": "input_required", "inputRequests": {_KEY: request}, "requestState": name})
@@ -144,10 +146,11 @@ class SuspendedCalls:
             with anyio.fail_after(self._patience):
                 await suspension.answered.wait()
         except TimeoutError:
-            suspendable.drop()
-            raise RpcRefusal(rpc.INTERNAL_ERROR, "The client did not come back with an answer.") from None
-        finally:
-            self._suspensions.pop(name, None)
+            if self._suspensions.pop(name, None) is not None:
+                suspendable.drop()
+                text = "The client did not come back with an answer."
+                raise RpcRefusal(rpc.INTERNAL_ERROR, text) from None
+        # Cancelled: the server has withdrawn its question, or is lost. The client may still come back for the outcome.
         return suspension.answer
 
     def resume(self, job: Job, name: str) -> SuspendableCall | None:
@@ -160,23 +163,35 @@ class SuspendedCalls:
         answer: Any = cast("dict[str, Any]", responses).get(_KEY) if isinstance(responses, dict) else None
         if not isinstance(answer, dict):
             raise RpcFault(rpc.INVALID_PARAMS, f"Invalid params: inputResponses lacks an object {_KEY!r}.")
-        suspendable, suspension = found
         del self._suspensions[name]
-        suspension.answer = cast("Mapping[str, Any]", answer)
-        suspension.answered.set()
-        suspendable.carry(job)
-        return suspendable
+        found.answer = cast("Mapping[str, Any]", answer)
+        found.answered.set()
+        found.suspendable.carry(job)
+        return found.suspendable
 
     def left(self, client: Any) -> None:
         """A client has disconnected: cancel its suspended calls."""
-        for suspendable, suspension in tuple(self._suspensions.values()):
-            if suspension.client is client:
-                suspendable.drop()
+        self._drop_where(lambda suspension: suspension.client is client)
+
+    def _drop_overdue(self) -> None:
+        """Drop the calls whose questions were withdrawn and whose clients did not come back in time."""
+        now = anyio.current_time()
+        self._drop_where(lambda suspension: suspension.until <= now)
+
+    def _drop_where(self, is_over: Callable[[_Suspension], bool]) -> None:
+        for name, suspension in tuple(self._suspensions.items()):
+            if is_over(suspension):
+                del self._suspensions[name]
+                suspension.suspendable.drop()
 
 
 class _Suspension:
-    def __init__(self, client: Any) -> None:
+    """A suspended call: whose it is, and `until` when its client may come back."""
+
+    def __init__(self, suspendable: SuspendableCall, client: Any, until: float) -> None:
+        self.suspendable = suspendable
         self.client = client
+        self.until = until
         self.answered = anyio.Event()
         self.answer: Mapping[str, Any] = {}
 

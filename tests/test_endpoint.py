@@ -1136,6 +1136,58 @@ def test_a_parked_call_is_given_up_when_its_client_does_not_come_back(backend: s
     run_virtual(backend, body)
 
 
+def test_a_withdrawn_question_leaves_the_way_to_the_outcome_of_its_call(backend: str) -> None:
+    async def withdrawn(suspended: SuspendedCalls, mine: object, suspendable: SuspendableCall) -> str:
+        """Ask, and cancel that. Returns the state that the client was given."""
+        job: Any = suspendable.job
+        with anyio.move_on_after(5.0):
+            await suspended.ask(mine, "s", {"method": "x"})
+        return job.said[2]["requestState"]
+
+    def started(suspended: SuspendedCalls, mine: object, ended: list[Any]) -> tuple[SuspendableCall, Any]:
+        job: Any = Ended(client=mine)
+        suspendable = SuspendableCall(suspended, job, "s", lambda *how: ended.append(how))
+        call: Any = FakeCall(None, {}, lambda _: None, None)  # pyright: ignore[reportArgumentType]
+        suspendable.follow(call)
+        return suspendable, call
+
+    def comes_back(suspended: SuspendedCalls, mine: object, name: str) -> tuple[Any, SuspendableCall | None]:
+        job: Any = Ended(client=mine)
+        job.params = {"inputResponses": msgspec.Raw(b'{"question": {"action": "accept"}}')}
+        return job, suspended.resume(job, name)
+
+    async def body() -> None:
+        suspended, mine, ended = SuspendedCalls(30.0), object(), list[Any]()
+        # The call ends before the client comes back: it gets the outcome, once.
+        suspendable, call = started(suspended, mine, ended)
+        name = await withdrawn(suspended, mine, suspendable)
+        suspendable.ended(call)
+        again, found = comes_back(suspended, mine, name)
+        assert found is suspendable
+        assert (ended, call.cancelled) == ([(again, call)], False)
+        assert comes_back(suspended, mine, name)[1] is None
+        # The call still runs when the client comes back: the client waits for it.
+        suspendable, call = started(suspended, mine, ended)
+        name = await withdrawn(suspended, mine, suspendable)
+        again, found = comes_back(suspended, mine, name)
+        assert (found, suspendable.job) == (suspendable, again)
+        suspendable.ended(call)
+        assert ended[1:] == [(again, call)]
+        # The client does not come back in time: the next question drops the call.
+        suspendable, call = started(suspended, mine, ended)
+        name = await withdrawn(suspended, mine, suspendable)
+        await anyio.sleep(26.0)
+        other, _ = started(suspended, mine, ended)
+        await withdrawn(suspended, mine, other)
+        assert call.cancelled
+        assert comes_back(suspended, mine, name)[1] is None
+        # The client has disconnected: nothing is kept for it.
+        suspended.left(mine)
+        assert not suspended._suspensions
+
+    run_virtual(backend, body)
+
+
 def test_a_state_is_sealed_for_one_thing_of_one_server() -> None:
     signer = StateSigner()
     closed = signer.sign("a.b", "s", "tools/call", "t")

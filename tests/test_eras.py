@@ -198,6 +198,55 @@ def test_t49_a_client_that_declared_nothing_hears_what_servers_log(expose: str, 
         assert heard == ["hear"]
 
 
+# A server of 2025-11-25. Its tool `ask` asks the client. Its tool `withdraw` cancels that question, and ends the call.
+WITHDRAWER = """
+import json, sys
+asking = None
+def send(**message):
+    print(json.dumps({"jsonrpc": "2.0", **message}), flush=True)
+def said(text):
+    return {"content": [{"type": "text", "text": text}]}
+for line in sys.stdin:
+    message = json.loads(line)
+    method, number = message.get("method"), message.get("id")
+    if method == "initialize":
+        info = {"name": "withdrawer", "version": "1"}
+        send(id=number, result={"protocolVersion": "2025-11-25", "capabilities": {"tools": {}}, "serverInfo": info})
+    elif method == "tools/list":
+        tools = [{"name": name, "inputSchema": {"type": "object"}} for name in ("ask", "withdraw")]
+        send(id=number, result={"tools": tools})
+    elif method == "tools/call" and message["params"]["name"] == "ask":
+        asking = number
+        form = {"message": "Sure?", "requestedSchema": {"type": "object", "properties": {}}}
+        send(id="q", method="elicitation/create", params=form)
+    elif method == "tools/call":
+        send(method="notifications/cancelled", params={"requestId": "q"})
+        send(id=asking, result=said("decided without you"))
+        send(id=number, result=said("withdrawn"))
+"""
+
+
+@EXPOSED
+def test_t49_a_newer_client_gets_the_outcome_although_the_question_was_withdrawn(
+    expose: str, tmp_path: Path
+) -> None:
+    entry = {"command": sys.executable, "args": ["-c", WITHDRAWER]}
+    with direct_door(tmp_path, {"w": entry}, modern=True, expose=expose) as door:
+        door.greet(elicitation={"form": {}})
+        if expose == "proxy":
+            door.call("mcp", {"connect": "w"})
+            params: dict[str, Any] = {"name": "mcp", "arguments": {"tool": "w_ask"}}
+        else:
+            door.wait(lambda: bool(door.list_all("tools")), "the tools of the server")
+            params = {"name": "w_ask", "arguments": {}}
+        first = door.result("tools/call", params)
+        assert first["resultType"] == "input_required"
+        (key,) = first["inputRequests"]
+        assert text(call(door, expose, "w_withdraw")) == "withdrawn"
+        again = {**params, "inputResponses": {key: NAMED}, "requestState": first["requestState"]}
+        assert text(door.result("tools/call", again)) == "decided without you"
+
+
 @pytest.mark.parametrize("server", ["old", "new"])
 def test_t49_the_mcp_tool_asks_a_newer_client_by_needing_input(server: str, tmp_path: Path) -> None:
     servers = {"old": whole("old"), "new": whole("new", "--modern")}
