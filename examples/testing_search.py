@@ -17,7 +17,7 @@ class MyServers(RoomMachine):
         "shell": {"isolation": "per_session"},
     }
 
-    @rule(query=st.text(max_size=3))
+    @rule(query=st.sampled_from(["", "read", "zebra"]))
     def look_something_up(self, query: str) -> None:
         assert len(self.world.room.search(query).matches) <= 12  # works while nothing runs
 

@@ -2,7 +2,8 @@
 
 `default`, in every run, takes seconds; `deep`, under `make soak` (`GREENROOM_SOAK=1`), takes minutes; `mutants`
 (`GREENROOM_MUTANTS=1`) stops at the first failure and does not shrink it, because nobody reads the example. A test that
-sets its own number of examples scales it with `examples`. No profile has a deadline: a busy machine is not a failure.
+sets its own number of examples scales it with `examples`. No profile has a deadline, or the
+check "too slow": a busy machine is not a failure.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ _TIMES: Final = 25  # as many examples as in the default profile
 
 def register_profiles() -> None:
     """Register both and load the one that is asked for. Called once, by `conftest`."""
-    default = settings(deadline=None, print_blob=True)
+    default = settings(deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow])
     patient = (HealthCheck.too_slow, HealthCheck.data_too_large)
     deep = settings(default, max_examples=100 * _TIMES, suppress_health_check=patient)
     settings.register_profile("default", default)
