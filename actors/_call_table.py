@@ -207,7 +207,7 @@ class CallTable:
             self.take_off(call)
             failure = None
             if error is not None:
-                error = errors.without_secrets(error, self.context.secrets.of(self.address.server))
+                error = errors.without_secrets(error, self.context.secrets.of(self.address))
                 if error.broken:
                     endings.broke(self, call, error)
                     return

@@ -208,7 +208,7 @@ class ServerActor:
 
     def hidden(self, text: str) -> str:
         """A failure's text from a server, a library or the system, without this server's secrets."""
-        return self.context.secrets.of(self.address.server).without(text)
+        return self.context.secrets.of(self.address).without(text)
 
     def note(self, code: NoteCode, words: str) -> None:
         """Write a line to the log."""

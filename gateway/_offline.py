@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from ..actors import CatalogueFile, default_cache_path
 from ..protocol.index import Index
+from ..protocol.interpolate import session_variables
 from ..protocol.slices import Slices
 from ..protocol.status import ServerStatus
 from ..supervisor._catalogue_keys import catalogue_keys
@@ -47,6 +48,7 @@ class OfflineCatalogue:
             tool_count=len(self.index.tools(name)) if known else None,
             problems=entry.problems if entry is not None else (),
             disabled=definition.disabled,
+            session_variables=tuple(sorted(session_variables(definition))),
             faults=self.index.faults(name),
         )
 

@@ -136,12 +136,18 @@ async def _serve_room(
         await room.start(owner)
         set_room_aside()
         # The session ends after the room has closed. An earlier end would cancel the calls that drain.
-        async with room.session(_CLIENT_SESSION) as session:
+        async with room.session(_CLIENT_SESSION, variables=_of_client(os.environ)) as session:
             try:
                 await _until_asked(room, session, options, door, outer, leaving, log)
             finally:
                 await room.aclose(leaving.patience)
     await door.flush(_LAST_ANSWERS if leaving.patience is None else _LAST_WORDS)
+
+
+def _of_client(environ: Mapping[str, str]) -> Mapping[str, str]:
+    """What the client's session gives to servers that name `${session.NAME}`: the client has started us in its own
+    environment, and there is no other client."""
+    return {name: value for name, value in environ.items() if name.isidentifier()}
 
 
 async def _until_asked(

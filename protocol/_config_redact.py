@@ -23,7 +23,7 @@ from ._config_readers import is_array, is_object
 from ._secret_places import Hider
 from .config import Config, ServerDefinition, Settings
 from .errors import ConfigError
-from .interpolate import expand, expand_definition, referred_to, texts_of
+from .interpolate import SESSION, expand, expand_definition, referred_to, texts_of
 from .secrets import REDACTED, SECRET_WORD, Hidden
 
 # Variables that programs quote in ordinary texts and that hold no secrets.
@@ -62,7 +62,7 @@ def secrets_of(definition: ServerDefinition, environ: Mapping[str, str]) -> list
     hider = Hider()
     _redacted_by(hider, definition)
     for _, _, text in (*texts_of(definition), ("url", (), definition.url or "")):
-        hider.found += (Hidden(name, environ.get(name) or default) for name, default in referred_to(text))
+        hider.found += (_referred(name, environ.get(name) or default) for name, default in referred_to(text))
     hider.found += _under("", definition.extra)
     hider.found += _inherited(definition, environ)
     try:
@@ -70,6 +70,11 @@ def secrets_of(definition: ServerDefinition, environ: Mapping[str, str]) -> list
     except ConfigError:  # it cannot be reached, but messages may still quote parts of it
         hider.url(expand(definition.url or "", environ))
     return hider.found
+
+
+def _referred(name: str, value: str) -> Hidden:
+    """What a session gives is a credential, whatever its name is."""
+    return Hidden(f"the credential {name}" if name.startswith(SESSION) else name, value)
 
 
 def _inherited(definition: ServerDefinition, environ: Mapping[str, str]) -> Iterator[Hidden]:

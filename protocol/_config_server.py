@@ -19,7 +19,14 @@ from ._config_place import place
 from ._config_readers import BadValueError, is_array, is_object, kind_of, unknown
 from .config import Isolation, Lifecycle, ServerDefinition
 from .errors import ConfigError, Problem
-from .interpolate import expand_definition, has_reference, url_problem
+from .interpolate import (
+    expand_definition,
+    has_reference,
+    refers_to_session,
+    session_variables,
+    texts_of,
+    url_problem,
+)
 
 
 def read_server(name: str, entry: Givens) -> tuple[ServerDefinition, list[Problem]]:
@@ -160,6 +167,29 @@ def _check_idle(definition: ServerDefinition, entry: Givens) -> Iterable[Problem
             'has no effect on a "keep-alive" server, which is never stopped for being idle: remove it, or make '
             'the lifecycle "eager"'
         )
+
+
+def check_session(definition: ServerDefinition, isolation: Isolation | None) -> Iterable[Problem]:
+    """A credential of one session in a child that all share, or where it would choose the program. `isolation`: that
+    of servers that name none."""
+    for attribute, _, text in texts_of(definition):
+        if attribute in ("command", "cwd", "socket") and refers_to_session(text):
+            what = "cannot hold a ${session.…}: that may stand in env, headers, url and args"
+            yield Problem(_place_in(definition, attribute), what)
+    needed = sorted(session_variables(definition))
+    if needed and (definition.isolation or isolation) in (None, Isolation.PERSISTENT):
+        what = (
+            f"needs ${{session.{needed[0]}}}, and its process is shared by all sessions: "
+            'add "isolation": "per_session", or "per_call"'
+        )
+        yield Problem(_place_in(definition), what)
+
+
+def _place_in(definition: ServerDefinition, *inside: str) -> str:
+    source = definition.sources.get(inside[0] if inside else "isolation") or next(
+        iter(definition.sources.values()), ""
+    )
+    return place(source, "mcpServers", definition.name, *inside)
 
 
 def check_environment(definition: ServerDefinition, environ: Mapping[str, str] | None) -> list[Problem]:

@@ -26,6 +26,7 @@ class Address:
 
     server: str
     scope: str = SHARED
+    owner: str | None = attrs.field(default=None, eq=False, order=False, repr=False)  # of a call: its session
     is_call: bool = attrs.field(
         init=False, eq=False, repr=False
     )  # read at the end of each call, so computed once
@@ -39,9 +40,10 @@ class Address:
         return cls(server, f"session:{session}")
 
     @classmethod
-    def of_call(cls, server: str, call: str) -> Address:
-        """The address of a child that serves one call (or one catalogue visit) and then ends."""
-        return cls(server, f"call:{call}")
+    def of_call(cls, server: str, call: str, session: str | None = None) -> Address:
+        """The address of a child that serves one call (or one catalogue visit) and then ends. `session`: whose call
+        it is."""
+        return cls(server, f"call:{call}", session)
 
     @property
     def is_shared(self) -> bool:
@@ -50,6 +52,11 @@ class Address:
     @property
     def is_session(self) -> bool:
         return self.scope.startswith("session:")
+
+    @property
+    def session(self) -> str | None:
+        """The session that a child at this address is started for."""
+        return self.scope.removeprefix("session:") if self.is_session else self.owner
 
     def __str__(self) -> str:
         return self.server if self.is_shared else f"{self.server}[{self.scope}]"

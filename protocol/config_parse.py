@@ -29,9 +29,9 @@ from ._config_place import place
 from ._config_readers import did_you_mean, is_array, is_object, is_whole, kind_of, unknown
 from ._config_redact import redacted, secrets_of
 from ._config_schema import config_schema
-from ._config_server import check_environment, read_server
+from ._config_server import check_environment, check_session, read_server
 from ._config_settings import merged_settings, read_settings
-from .config import Config, Lifecycle, ServerDefinition
+from .config import Config, Isolation, Lifecycle, ServerDefinition
 from .errors import ConfigError, Problem
 
 __all__ = [
@@ -119,7 +119,7 @@ def merge(
     settings, sources = read_settings(merged_settings(own_files, seen.append), seen.append)
     if strict:
         seen.raise_fatal()
-    config = _config({**unclaimed, **own}, strays, seen.as_warnings(), environ)
+    config = _config({**unclaimed, **own}, strays, seen.as_warnings(), environ, settings.isolation)
     files = tuple(dict.fromkeys(layer.source for layer in layers))
     return fit_keep_alive(attrs.evolve(config, settings=settings, setting_sources=sources, files=files))
 
@@ -156,6 +156,7 @@ def _config(
     strays: Mapping[str, Problem],
     warnings: list[Problem],
     environ: Mapping[str, str] | None,
+    isolation: Isolation | None,
 ) -> Config:
     """The servers of all layers, each served or broken."""
     servers: dict[str, ServerDefinition] = {}
@@ -164,6 +165,7 @@ def _config(
     for name, entry in entries.items():
         definition, found = read_server(name, entry)
         found += (problem for problem in check_environment(definition, environ) if problem not in found)
+        found += check_session(definition, isolation)
         warnings += found
         if fatal := [problem for problem in found if problem.fatal]:
             broken[name] = _summary(fatal)

@@ -285,6 +285,24 @@ class SessionNeeded(CallError):
     code = "session_needed"
 
 
+class CredentialNeeded(SessionNeeded):
+    """The server is started with credentials of its session, and this session gives too few of them, or the call came
+    without a session. Nothing was started. `variables`: those that are missing."""
+
+    code = "credential_needed"
+
+    def __init__(self, server: str, variables: tuple[str, ...], *, has_session: bool = True) -> None:
+        names = ", ".join(f"${{session.{name}}}" for name in variables)
+        given = ", ".join(f'"{name}": …' for name in variables)
+        who = "this session does not give it" if has_session else "this call is in no session"
+        super().__init__(
+            f'Server "{server}" needs {names}, and {who}; nothing was started. '
+            f"Open the session with variables={{{given}}}.",
+            server=server,
+        )
+        self.variables = variables
+
+
 class TaskNeeded(CallError):
     """The tool runs only as a task, and tasks are not supported. Not sent."""
 

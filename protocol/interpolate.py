@@ -9,6 +9,11 @@ There is one pass, from left to right. The value of a variable is never read as 
 smuggle in another reference. As in a shell, the default of `${VAR:-default}` is used for an unset and for an empty
 variable; it contains no `}`.
 
+`${session.NAME}` is a credential of the session that a child is started for, never a variable of the environment. It
+may stand in `env`, `headers`, `url` and `args` of a server whose children are not shared. In an environment without it
+the reference stays as it is written, so what is printed, cached and hashed never depends on somebody's credential; a
+child is not started before its session gives every one (`session_variables`).
+
 An unset variable becomes the empty string and is reported. In a URL it is an error, which names all missing variables
 before any request is made, because half a URL leads to somebody else's endpoint.
 """
@@ -27,10 +32,13 @@ from .config import ServerDefinition
 from .errors import ConfigError, Problem
 
 _REFERENCE: Final = re.compile(
-    r"\$\{(?:env:)?(?P<braced>\w+)(?::-(?P<default>[^}]*))?\}|\$env:(?P<dollar>\w+)|\{env:(?P<curly>\w+)\}"
+    r"\$\{(?:(?:env:)?(?P<braced>\w+)|(?P<session>session\.\w+))(?::-(?P<default>[^}]*))?\}|\$env:(?P<dollar>\w+)|\{env:(?P<curly>\w+)\}"
 )
 # The same when no `}` follows: only the spelling that needs none. The empty groups exist because the code reads them.
-_OPEN: Final = re.compile(r"\$env:(?P<dollar>\w+)(?P<braced>(?!))?(?P<default>(?!))?(?P<curly>(?!))?")
+_OPEN: Final = re.compile(
+    r"\$env:(?P<dollar>\w+)(?P<braced>(?!))?(?P<session>(?!))?(?P<default>(?!))?(?P<curly>(?!))?"
+)
+SESSION: Final = "session."  # begins the name of what a session gives
 _HEADER_NAME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
 _CONTROL_WORDS: Final = "a line break or another control character"
@@ -77,14 +85,44 @@ def missing_variables(text: str, environ: Mapping[str, str]) -> tuple[str, ...]:
     if not _may_refer(text):
         return ()
     names = (_name(match) for match in _references(text) if match["default"] is None)
-    return tuple(dict.fromkeys(name for name in names if name not in environ))
+    return tuple(
+        dict.fromkeys(name for name in names if name not in environ and not name.startswith(SESSION))
+    )
+
+
+def session_variables(definition: ServerDefinition) -> frozenset[str]:
+    """The names of what a session must give before a child of this server can be started."""
+    texts = (text for _, _, text in texts_of(definition))
+    return frozenset(
+        match["session"].removeprefix(SESSION)
+        for text in (*texts, definition.url or "")
+        if SESSION in text
+        for match in _references(text)
+        if match["session"] is not None and match["default"] is None
+    )
+
+
+def with_session(environ: Mapping[str, str], variables: Mapping[str, str]) -> Mapping[str, str]:
+    """The environment with what a session gives, under the names that references to it have."""
+    return {**environ, **{f"{SESSION}{name}": value for name, value in variables.items()}}
+
+
+def refers_to_session(text: str) -> bool:
+    """Whether `text` holds what only a session gives."""
+    return SESSION in text and any(match["session"] is not None for match in _references(text))
 
 
 def expand(text: str, environ: Mapping[str, str]) -> str:
-    """`text` with every reference replaced; unset variables become the empty string."""
+    """`text` with every reference replaced; unset variables become the empty string, but what no session gives stays
+    as it is written."""
     if not _may_refer(text):
         return text
-    return _replaced(text, lambda match: environ.get(_name(match)) or match["default"] or "")
+
+    def of(match: re.Match[str]) -> str:
+        unset = "" if match["session"] is None or match["session"] in environ else match[0]
+        return environ.get(_name(match)) or match["default"] or unset
+
+    return _replaced(text, of)
 
 
 def expand_path(text: str, environ: Mapping[str, str]) -> str:
@@ -159,7 +197,7 @@ def _replaced(text: str, value: Callable[[re.Match[str]], str]) -> str:
 
 
 def _name(match: re.Match[str]) -> str:
-    return match["braced"] or match["dollar"] or match["curly"]
+    return match["braced"] or match["session"] or match["dollar"] or match["curly"]
 
 
 def _path_or_none(text: str | None, environ: Mapping[str, str]) -> str | None:

@@ -23,6 +23,8 @@ from urllib.parse import quote, unquote
 
 import attrs
 
+from .address import Address
+
 REDACTED: Final = "***"
 LEAST: Final = 6  # characters that a secret must have to be looked for
 _ANCHOR: Final = 12  # a longer secret is found by its first characters, even if it is cut off later
@@ -131,24 +133,42 @@ class Secrets:
 
 
 class KnownSecrets:
-    """The secrets of a room, by server. `everywhere`: secrets that belong to no particular server."""
+    """The secrets of a room, by server, and those that a session brought, by session and server: these are forgotten
+    with the session. `everywhere`: secrets that belong to no particular server."""
 
     def __init__(self, everywhere: Iterable[Hidden] = ()) -> None:
         self._everywhere = Secrets(everywhere)
-        self._of: dict[str, Secrets] = {}
-        self._seen: dict[str, object] = {}
+        self._of: dict[tuple[str, str | None], Secrets] = {}
+        self._seen: dict[tuple[str, str | None], object] = {}
 
-    def learn(self, server: str, definition: object, find: Callable[[], Iterable[Hidden]]) -> None:
-        """A server is about to be started by this definition. The secrets of an earlier definition stay known."""
-        if self._seen.get(server) is not definition:
-            self._seen[server] = definition
-            if server not in self._of:
-                self._of[server] = Secrets(others=self._everywhere)
-            self._of[server].learn(find())
+    def learn(
+        self,
+        server: str,
+        definition: object,
+        find: Callable[[], Iterable[Hidden]],
+        session: str | None = None,
+    ) -> None:
+        """A server is about to be started by this definition, for this session or for none. The secrets of an earlier
+        definition stay known."""
+        key = server, session
+        if self._seen.get(key) is not definition:
+            self._seen[key] = definition
+            if key not in self._of:
+                self._of[key] = Secrets(others=self._everywhere)
+            self._of[key].learn(find())
 
-    def of(self, server: str | None) -> Secrets:
-        """The secrets that a text about this server must not show."""
-        return self._everywhere if server is None else self._of.get(server, self._everywhere)
+    def forget(self, session: str) -> None:
+        """The session is over, and so is everything that was started for it."""
+        for known in (self._of, self._seen):
+            for key in [key for key in known if key[1] == session]:
+                del known[key]
+
+    def of(self, address: Address | None) -> Secrets:
+        """The secrets that a text about what runs at this address must not show."""
+        if address is None:
+            return self._everywhere
+        server, session = address.server, address.session
+        return self._of.get((server, session)) or self._of.get((server, None), self._everywhere)
 
 
 def of_environment(environ: Mapping[str, str]) -> list[Hidden]:

@@ -50,6 +50,7 @@ class ServerStatus:
     disabled: bool = False
     broken: str | None = None  # its definition cannot be used: why
     down: str | None = None  # it was stopped on purpose, and a call does not start it: why
+    session_variables: tuple[str, ...] = ()  # what a session must give before it can be started
     faults: tuple[str, ...] = ()  # items in its lists that clients would refuse, and what was done about them
 
     @property

@@ -169,7 +169,7 @@ class Caller:
             box.append(actor.failure)
             over.set()
 
-        actor = self.live.root.supervision.look_in(server, visited)
+        actor = self.live.root.supervision.look_in(server, self.session, visited)
         try:
             with anyio.fail_after(limit):
                 await over.wait()

@@ -13,9 +13,10 @@ from ..actors import Backend, Connector, Guard, LostReason, StdioConnector, conn
 from ..protocol.address import Address
 from ..protocol.config import ServerDefinition, Settings, with_settings
 from ..protocol.config_parse import secrets_of
-from ..protocol.errors import ConfigError
-from ..protocol.interpolate import expand_definition
+from ..protocol.errors import ConfigError, CredentialNeeded
+from ..protocol.interpolate import expand_definition, session_variables, with_session
 from ..protocol.secrets import KnownSecrets
+from ._sessions import Sessions
 
 if TYPE_CHECKING:
     from ..actors import AuthFor
@@ -31,16 +32,22 @@ class Connectors:
     secrets: KnownSecrets  # told the secrets of each definition
     run_id: str
     auth: AuthFor | None
+    sessions: Sessions
 
     def __call__(self, definition: ServerDefinition, address: Address, incarnation: int) -> Connector:
         given, settings, backend = definition, self.settings(), self.backend
+        session = address.session if session_variables(given) else None
+        environ = (
+            os.environ if session is None else with_session(os.environ, self.sessions.variables(session))
+        )
         self.secrets.learn(
-            address.server, given, lambda: secrets_of(with_settings(given, settings), os.environ)
+            address.server, given, lambda: secrets_of(with_settings(given, settings), environ), session
         )
         try:
+            self.sessions.check(given, address.session)
             definition = with_settings(definition, settings)
-            definition = expand_definition(definition, os.environ).definition
-        except ConfigError as error:
+            definition = expand_definition(definition, environ).definition
+        except (ConfigError, CredentialNeeded) as error:
             raise connect_failed(address.server, LostReason(str(error))) from None
         if definition.in_process is not None:
             from ..actors import InProcessConnector

@@ -9,6 +9,7 @@ from ..actors import ServerActor
 from ..protocol.address import Address
 from ..protocol.errors import CallError
 from ._records import ServerRecord
+from ._sessions import Sessions
 
 
 class Directory(Protocol):
@@ -17,6 +18,9 @@ class Directory(Protocol):
 
     @property
     def actors(self) -> Mapping[Address, ServerActor]: ...
+
+    @property
+    def sessions(self) -> Sessions: ...
 
     @property
     def closing(self) -> CallError | None:
@@ -29,6 +33,10 @@ class Directory(Protocol):
 
     def actor(self, server: str, scope: str = ...) -> ServerActor:
         """The actor of an address, made on first use. Raises `UnknownServer`."""
+        ...
+
+    def actor_at(self, address: Address) -> ServerActor:
+        """The same by its address."""
         ...
 
     def shared_actor(self, server: str) -> ServerActor | None:

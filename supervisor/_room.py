@@ -221,9 +221,13 @@ class Greenroom(Calls):
         the very first event, call it before the room is opened, in the loop that will open it."""
         return self._runtime.events.subscribe(kinds)
 
-    def session(self, name: str) -> Session:
-        """A caller with state of its own: `async with room.session("alice") as s: await s.call(...)`."""
-        return Session(name, self._live)
+    def session(self, name: str, *, variables: Mapping[str, str] | None = None) -> Session:
+        """A caller with state of its own: `async with room.session("alice") as s: await s.call(...)`.
+
+        `variables` are what `${session.NAME}` stands for in the entries of servers that are isolated per session or
+        per call, for the children of this session and as long as it is open: `{"GITHUB_TOKEN": token}`.
+        """
+        return Session(name, self._live, variables or {})
 
     # ---- servers ----------------------------------------------------------------------------------------------------
 
@@ -310,10 +314,12 @@ class Greenroom(Calls):
 
     def refresh(self, server: str | None = None) -> list[str]:
         """Visit the servers of which nothing is known, or this one, and return their names. `catalogued`
-        waits for the visits. Raises `UnknownServer`, and `ServerDown` for a server that is out of service."""
+        waits for the visits. Raises `UnknownServer`, `ServerDown` for a server that is out of service, and
+        `CredentialNeeded` for one that only a session can start."""
         live = self._live
         if server is not None:
             live.root.bring_back(server)
+            live.sessions.check(live.root.record(server).definition, None)
             return live.visit([server])
         entries = {name: live.router.entry(name) for name in live.root.records}
         return live.visit([name for name, entry in entries.items() if entry is None or not entry.known])

@@ -21,6 +21,7 @@ from ._availability import USABLE, Use, defined, drained, removed
 from ._gatekeeper import Gatekeeper
 from ._log_levels import LogLevels
 from ._records import ServerRecord, record_of
+from ._sessions import Sessions
 from ._supervision import Learner, Supervision
 
 _NOBODY: Final[dict[Address, ServerActor]] = {}
@@ -28,8 +29,11 @@ _PERSISTENT: Final = Isolation.PERSISTENT  # named for every call, see `actors._
 
 
 class Root:
-    def __init__(self, context: RoomContext, learn: Learner, visited: Callable[[str], None]) -> None:
+    def __init__(
+        self, context: RoomContext, learn: Learner, visited: Callable[[str], None], sessions: Sessions
+    ) -> None:
         self.context = context
+        self.sessions = sessions
         self.records: dict[str, ServerRecord] = {}
         self.actors: dict[Address, ServerActor] = {}
         self._of_server: dict[
@@ -182,15 +186,17 @@ class Root:
     def address(self, server: str, session: str | None) -> Address:
         """The address for a call to `server` in this session, or in none (DESIGN, Policies: isolation).
 
-        Raises `UnknownServer`, and `SessionNeeded` for a server that is isolated per session.
+        Raises `UnknownServer`, `SessionNeeded` for a server that is isolated per session, and `CredentialNeeded` when
+        the session does not give what the server is started with.
         """
         record = self.record(server)
         match self.isolation(server):
             case Isolation.PERSISTENT:
                 return record.address
             case Isolation.PER_CALL:
+                self.sessions.check(record.definition, session)
                 self._calls_apart += 1
-                return Address.of_call(server, str(self._calls_apart))
+                return Address.of_call(server, str(self._calls_apart), session)
             case Isolation.PER_SESSION:
                 if session is None:
                     text = (
@@ -198,6 +204,7 @@ class Root:
                         '`room.session(name)`, or set "isolation": "persistent" or "per_call" in its entry.'
                     )
                     raise SessionNeeded(text, server=server)
+                self.sessions.check(record.definition, session)
                 return Address.of_session(server, session)
 
     def in_reach(self, session: str | None) -> list[ServerActor]:

@@ -46,7 +46,7 @@ from ..actors._fork import inert_in_forks
 from ..protocol.address import Address
 from ..protocol.catalogue import ServerEntry
 from ..protocol.config import Config, ServerDefinition
-from ..protocol.errors import RoomClosed, UsageError
+from ..protocol.errors import RoomClosed
 from ..protocol.events import Note, NoteCode
 from ..protocol.lifecycle import Cause, Ending, Reason
 from ..protocol.secrets import KnownSecrets, in_words, of_environment
@@ -60,6 +60,7 @@ from ._learned import Recalled, entry_of, recall
 from ._reload import ReloadPlan
 from ._room_host import RoomHost
 from ._root import Root
+from ._sessions import Sessions
 from ._standing import Standing, standing
 from ._stores import CatalogueStore
 from ._visits import Visits
@@ -105,7 +106,7 @@ class Runtime:
         self._callbacks = callbacks or Callbacks()
         self._closing = Closing()
         self._hashes: Mapping[str, str] = {}
-        self.sessions: set[str] = set()
+        self.sessions = Sessions()
 
     @cached_property
     def events(self) -> EventStream:
@@ -167,14 +168,14 @@ class Runtime:
         self._visits = Visits(lambda server: self.root.supervision.visiting.begin_if_usable(server))
         events = self.events
         hidden = KnownSecrets(of_environment(os.environ))
-        events.hide = lambda address, text: hidden.of(address and address.server).without(text)
+        events.hide = lambda address, text: hidden.of(address).without(text)
         self.room_host = RoomHost(self._callbacks, partial(_note_callback, events))
         self.run_id = f"{os.getpid()}-{secrets.token_hex(8)}"  # shows the owner's pid
         self.guard = Guard(
             backend, self.run_id, lambda text: events.emit(Note, code=NoteCode.GUARD, words=text)
         )
         self.connectors = Connectors(
-            backend, lambda: self.config.settings, self.guard, hidden, self.run_id, self._auth
+            backend, lambda: self.config.settings, self.guard, hidden, self.run_id, self._auth, self.sessions
         )
         self.context = RoomContext(
             backend=backend,
@@ -187,7 +188,7 @@ class Runtime:
             host=self.room_host,
             secrets=hidden,
         )
-        self.root = Root(self.context, self._learn, self._visits.tried)
+        self.root = Root(self.context, self._learn, self._visits.tried, self.sessions)
         entries = self._known = self._take(self.recall(self.config))
         for name, definition in self.config.servers.items():
             record = self.root.define(definition)
@@ -294,23 +295,17 @@ class Runtime:
 
     # ---- sessions ---------------------------------------------------------------------------------------------------
 
-    def open_session(self, name: str) -> None:
-        """Raises `UsageError` when there is a session of that name."""
-        if name in self.sessions:
-            raise UsageError(
-                f"A session {name!r} is already open, and a session has one caller. Choose another name."
-            )
-        self.sessions.add(name)
-
     async def end_session(self, name: str) -> None:
         """End the session's children; returns when nothing of them is left."""
-        self.sessions.discard(name)
+        self.sessions.close(name)
         left = self.root.end_session(name) if self.is_running else []
         gone = [anyio.Event() for _ in left]
         for actor, event in zip(left, gone, strict=True):
             self.root.supervision.on_closed(actor, event.set)
         for event in gone:
             await event.wait()
+        if self.is_built:
+            self.context.secrets.forget(name)
 
     # ---- what servers say -------------------------------------------------------------------------------------------
 

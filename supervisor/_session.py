@@ -11,7 +11,9 @@ to the room: who answers requests, reloads, drains.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from types import TracebackType
+from typing import Final
 
 import anyio
 
@@ -19,13 +21,16 @@ from ._caller import Caller
 from ._calls import Calls
 from ._runtime import Runtime
 
+_NOTHING: Final[Mapping[str, str]] = {}
+
 
 class Session(Calls):
     """One session of a room: `async with room.session("alice") as s: await s.call("memory_read_graph")`."""
 
-    def __init__(self, name: str, runtime: Runtime) -> None:
+    def __init__(self, name: str, runtime: Runtime, variables: Mapping[str, str]) -> None:
         super().__init__(Caller(runtime, name))
         self.name = name
+        self._variables = variables  # until it is opened
 
     def __repr__(self) -> str:
         return f"<Session {self.name!r}{' (over)' if self._caller.is_over else ''}>"
@@ -35,7 +40,8 @@ class Session(Calls):
         await self._caller.connect_by_name(server)
 
     async def __aenter__(self) -> Session:
-        self._caller.live.open_session(self.name)
+        self._caller.live.sessions.open(self.name, self._variables)
+        self._variables = _NOTHING
         return self
 
     async def __aexit__(

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from ..actors import ServerActor, last_line, pid_of
 from ..protocol.address import Address
+from ..protocol.interpolate import session_variables
 from ..protocol.lifecycle import State
 from ..protocol.status import ServerStatus
 from ._availability import Use
@@ -47,6 +48,7 @@ def status_row(directory: Directory, address: Address, now: float, tool_count: i
         retry_in=gate.retry_in(now) if gate.shut_until > now else None,
         needs_auth=use.use is Use.NEEDS_LOGIN,
         disabled=server.definition.disabled,
+        session_variables=tuple(sorted(session_variables(server.definition))),
         broken=str(use.refusal) if use.use is Use.BROKEN else None,
         down=None if use.refusal is None or use.use is Use.BROKEN else str(use.refusal),
     )

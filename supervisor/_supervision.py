@@ -49,10 +49,10 @@ class Supervision:
 
     # ---- what the room asks -----------------------------------------------------------------------------------------
 
-    def look_in(self, server: str, over: Callable[[ServerActor], None]) -> ServerActor:
-        """Start a server without a shared address once, for a caller who wants to know what it has; then call
-        `over(actor)`. Raises the error that a call would be refused with."""
-        actor = self.visiting.apart(server)
+    def look_in(self, server: str, session: str | None, over: Callable[[ServerActor], None]) -> ServerActor:
+        """Start a server without a shared address once, for a caller who wants to know what it has, out of this
+        session or out of none; then call `over(actor)`. Raises the error that a call would be refused with."""
+        actor = self.visiting.apart(server, session)
         self.on_closed(actor, lambda: over(actor))
         self.starter.request_by_policy(actor)
         return actor

@@ -15,12 +15,14 @@ from collections.abc import Callable
 from ..actors import ServerActor
 from ..protocol.address import SHARED, Address
 from ..protocol.config import Lifecycle
+from ..protocol.interpolate import session_variables
 from ..protocol.lifecycle import Cause, Ending, Reason, State
 from ._directory import Directory
 from ._records import ServerRecord, record_of
 from ._starter import Starter
 
-_SCOPE = Address.of_call("", "catalogue").scope
+_VISIT = "catalogue"
+_SCOPE = Address.of_call("", _VISIT).scope
 VISIT_IDLE = 10.0  # seconds that a visited server stays when nobody calls it
 
 
@@ -42,9 +44,10 @@ class Visiting:
         return visitor
 
     def can_begin(self, server: str) -> bool:
-        """Whether the server may be asked what it has."""
+        """Whether the server may be asked what it has. One that is started with credentials of a session is asked when
+        a session calls or connects it."""
         record = self._directory.records.get(server)
-        return record is not None and record.available.is_usable
+        return record is not None and record.available.is_usable and not session_variables(record.definition)
 
     def begin_if_usable(self, server: str) -> bool:
         """False: the server cannot be asked any more."""
@@ -53,14 +56,15 @@ class Visiting:
         self.begin(server)
         return True
 
-    def apart(self, server: str) -> ServerActor:
+    def apart(self, server: str, session: str | None) -> ServerActor:
         """The actor for one visit of a server without a shared address. It is removed after the visit. Raises
-        the error with which a call would be refused."""
+        the error with which a call of this session, or of none, would be refused."""
         record = self._directory.record(server)
+        self._directory.sessions.check(record.definition, session)
         refusal = self._directory.closing or record.refusal or record.gatekeeper.refuses_start()
         if refusal is not None:
             raise refusal.copy()
-        return self._directory.actor(server, _SCOPE)
+        return self._directory.actor_at(Address.of_call(server, _VISIT, session))
 
     def is_first_start(self, actor: ServerActor) -> bool:
         """Whether the server is being installed or visited. Its lists are not known yet, so nothing should

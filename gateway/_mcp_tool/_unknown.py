@@ -38,7 +38,11 @@ def waits(row: ServerStatus) -> str:
         return f"failed {row.failed_ago:.0f} s ago{again}"
     if row.waiting_for is not None:
         return f"waiting for {row.waiting_for}{took}"
-    return "down" if row.down is not None else "not asked yet"
+    if row.down is not None:
+        return "down"
+    if row.session_variables:
+        return f"asked when a session gives it {', '.join(row.session_variables)}"
+    return "not asked yet"
 
 
 def sentence(rows: Sequence[ServerStatus]) -> str:
