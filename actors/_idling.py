@@ -19,13 +19,14 @@ if TYPE_CHECKING:
 
 
 class Idling:
-    __slots__ = ("_actor", "_time", "leases", "since")
+    __slots__ = ("_actor", "_time", "is_listed", "leases", "since")
 
     def __init__(self, actor: ServerActor) -> None:
         self._actor = actor
         self._time = math.inf  # as the supervisor answered when it connected or its policy changed
         self.since = -math.inf  # when its last call ended, or it connected
         self.leases = 0
+        self.is_listed = False  # the supervisor looks at it by itself when it looks for an idle actor
 
     @property
     def until(self) -> float:
@@ -64,7 +65,7 @@ class Idling:
             until = self.since + self._time
             if actor.alarm.when > until:
                 actor.alarm.wake_by(until)
-            if actor.context.pressed:
+            if not self.is_listed:
                 actor.supervisor.rested(actor)
         elif state is State.DRAINING:
             actor.steps.settle()

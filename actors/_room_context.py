@@ -125,7 +125,11 @@ class Supervisor(Protocol):
         ...
 
     def rested(self, actor: ServerActor) -> None:
-        """The actor has begun to rest. Called only while `RoomContext.pressed`."""
+        """The actor has begun to rest. Called only while it is not `is_listed`."""
+        ...
+
+    def leaving(self, actor: ServerActor) -> None:
+        """The actor begins to stop, or has been told to. Harmless when it was told before."""
         ...
 
     def may_expire(self, actor: ServerActor) -> bool:
@@ -186,7 +190,6 @@ class RoomContext:
     calls: int = 0
     revisions: int = 0
     queued_bytes: int = 0  # parameters of all calls that wait in a mailbox
-    pressed: bool = False  # an actor waits for a slot: one that comes to rest reports it
     stop_by: float = math.inf  # the room's own deadline, once it is closing
 
     def next_revision(self) -> int:

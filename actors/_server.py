@@ -164,6 +164,8 @@ class ServerActor:
         """Ask this incarnation to end. `patience` None: the server's drain time. An idle actor closes at once."""
         if patience is None:
             patience = self.definition.drain_timeout or self.context.settings.drain_timeout
+        if self.life.state is CONNECTED:
+            self.supervisor.leaving(self)
         self.tell(Stop(ending, patience))
 
     def on_connected(self, told: Told, *, by_name: bool = False) -> Callable[[], None]:

@@ -273,6 +273,8 @@ class Steps:
         )
         if actor.life.state is not before.state:
             self._tell_transition(before.state)
+            if actor.life.state is State.DRAINING:
+                actor.supervisor.leaving(actor)
         if trigger in (Trigger.FAILED, Trigger.LOST):
             # Before its calls are told: a caller that tries again at once must see the gate as it is now.
             assert actor.life.ending is not None

@@ -16,9 +16,10 @@ class Place(enum.Enum):
     SLOT = "slot"  # waits for a slot of the pool
     PERMIT = "permit"  # has its slot, waits for a start permit
     STARTING = "starting"  # has both: it connects, or a failed attempt is being cleaned up
-    LIVE = "live"  # has its slot: it is connected, or is ending
+    LIVE = "live"  # has its slot: it is connected
+    LEAVING = "leaving"  # has its slot until nothing of its process tree is left
 
 
 WAITING: Final = frozenset({Place.GATE, Place.INSTALL_TURN, Place.TURN, Place.SLOT, Place.PERMIT})
 TURNS: Final = frozenset({Place.INSTALL_TURN, Place.TURN})
-HOLDS_SLOT: Final = frozenset({Place.PERMIT, Place.STARTING, Place.LIVE})
+HOLDS_SLOT: Final = frozenset({Place.PERMIT, Place.STARTING, Place.LIVE, Place.LEAVING})

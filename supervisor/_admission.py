@@ -15,8 +15,8 @@ That is when nothing of its process tree is left, and not before.
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Collection, Iterator
+from functools import cache
 from itertools import chain, islice
 from typing import Protocol
 
@@ -26,7 +26,8 @@ from ..protocol.events import Eviction
 from ..protocol.installers import is_installer
 from ..protocol.lifecycle import Cause, Ending, Reason
 from ..protocol.start import HOLDS_SLOT, Place
-from ._pool import Decision, PoolLimits, Snapshot, Waiter, decide, may_expire
+from ._pool import Decision, InOrder, PoolLimits, Snapshot, Waiter, decide, may_expire
+from ._rest_order import RestOrder
 from ._start import Starts
 
 
@@ -53,6 +54,7 @@ class Asks(Protocol):
 class Admission:
     def __init__(self, context: RoomContext, asks: Asks) -> None:
         self.starts = Starts(context)
+        self._rest_order = RestOrder()
         self._context = context
         self._asks = asks
         self._is_looking = False
@@ -81,6 +83,14 @@ class Admission:
         self.look()
         if actor.start.place is Place.SLOT and actor.start.deadline is None:
             self._bound_the_wait(actor)
+
+    def rested(self, actor: ServerActor) -> None:
+        """The actor begins to rest, and the pool does not look at it by itself: list it, and decide."""
+        if not actor.address.is_shared:
+            actor.idling.is_listed = True  # it is never asked to make room, so nobody has to look at it
+            return
+        self._rest_order.add(actor, self.starts.count(Place.LIVE))
+        self.look()
 
     # ---- what there is ----------------------------------------------------------------------------------------------
 
@@ -112,35 +122,51 @@ class Admission:
 
     def _shared(self) -> int:
         """How many actors hold a slot that is not set aside."""
-        own = sum(actor.start.place in HOLDS_SLOT for actor in self._kept_actors())
+        own = sum(map(_holds_slot, self._kept_actors()))
         return self.starts.slots_held - own
 
+    def _leaving(self) -> int:
+        """How many of the actors that hold a slot are stopping."""
+        starts = self.starts
+        failed = sum(actor.is_stopping for actor in starts.at(Place.STARTING))
+        return starts.count(Place.LEAVING) + failed
+
     def _staying(self) -> int:
-        return sum(not actor.is_stopping for actor in self.starts.holders())
+        return self.starts.slots_held - self._leaving()
 
     def snapshot(self) -> Snapshot[ServerActor]:
         """The snapshot that the pool decides from."""
-        now, starts, limits, kept = self._now(), self.starts, self.limits, self._asks.kept()
-        holders = starts.holders()
-        leaving = [actor for actor in holders if actor.is_stopping]
-        idle = [actor for actor in starts.at(Place.LIVE) if actor.is_idle]
-        resting = [actor for actor in idle if actor.address.is_shared and actor.address.server not in kept]
-        resting.sort(key=_idle_since)
-        overdue = [actor for actor in resting if actor.idling.until <= now] if limits.minimum else []
-        overdue.sort(key=_idle_until)
+        kept_leaving = sum(actor.is_stopping for actor in self._kept_actors() if _holds_slot(actor))
+        leaving = self._leaving()
         return Snapshot(
-            now,
-            limits,
-            kept=len(kept),
+            self._now(),
+            self.limits,
+            kept=len(self._asks.kept()),
             shared=self._shared(),
-            leaving=sum(not self._is_kept(actor) for actor in leaving),
-            staying=len(holders) - len(leaving),
-            resting=resting,
-            overdue=overdue,
-            groups=Counter(actor.address.server for actor in holders if not actor.address.is_shared),
+            leaving=leaving - kept_leaving,
+            staying=self.starts.slots_held - leaving,
+            resting=InOrder(self._resting()),
+            overdue=self._overdue() if self.limits.minimum else (),
+            groups=cache(self._held_by),
             waiting=self._queue(),
             reserve_from=self._reserve_from,
         )
+
+    def _resting(self) -> Iterator[ServerActor]:
+        kept = self._asks.kept()
+        return (actor for actor in self._rest_order.longest_idle() if actor.address.server not in kept)
+
+    def _overdue(self) -> Iterator[ServerActor]:
+        """The idle ones that only the minimum keeps. All connections are looked at, when the first is asked for."""
+        now, kept = self._now(), self._asks.kept()
+        idle = [actor for actor in self.starts.at(Place.LIVE) if actor.is_idle and actor.idling.until <= now]
+        shared = [actor for actor in idle if actor.address.is_shared and actor.address.server not in kept]
+        yield from sorted(shared, key=_idle_until)
+
+    def _held_by(self, server: str) -> int:
+        """How many slots the sessions and calls of a server hold."""
+        actors = self.starts.holders()
+        return sum(not actor.address.is_shared and actor.address.server == server for actor in actors)
 
     def _queue(self) -> Iterator[Waiter[ServerActor]]:
         """The actors that wait for a slot: those with one set aside, then called ones, then visited ones."""
@@ -201,9 +227,9 @@ class Admission:
 
     def _give_slots(self) -> Decision[ServerActor]:
         """Ask the pool, if anything can change."""
-        is_over = self._shared() > self.capacity
-        self._context.pressed = is_over or self.starts.count(Place.SLOT) > 0
-        if not self._context.pressed and not self.limits.minimum:
+        waits_or_too_many = self.starts.count(Place.SLOT) or self._shared() > self.capacity
+        may_be_overdue = self.limits.minimum and may_expire(self._staying(), self.limits)
+        if not waits_or_too_many and not may_be_overdue:
             return _NOTHING
         decision = decide(self.snapshot())
         for actor in decision.grants:
@@ -256,8 +282,8 @@ _NOTHING: Decision[ServerActor] = Decision()
 _TURN_TAKEN = (Place.STARTING, Place.PERMIT, Place.SLOT)
 
 
-def _idle_since(actor: ServerActor) -> float:
-    return actor.idling.since
+def _holds_slot(actor: ServerActor) -> bool:
+    return actor.start.place in HOLDS_SLOT
 
 
 def _idle_until(actor: ServerActor) -> float:

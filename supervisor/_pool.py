@@ -26,12 +26,17 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator
+from itertools import islice
 from typing import Generic, TypeVar
 
 import attrs
 
 K = TypeVar("K", bound=Hashable)
+
+
+def _no_group(_group: str) -> int:
+    return 0
 
 
 @attrs.frozen
@@ -52,6 +57,25 @@ class Waiter(Generic[K]):
     is_kept: bool = False  # a slot is set aside for it
 
 
+class InOrder(Generic[K]):
+    """Actors in an order, of which only as many are read as a decision needs."""
+
+    def __init__(self, source: Iterable[K] = ()) -> None:
+        self._source = iter(source)
+        self._read: list[K] = []
+
+    def has(self, count: int) -> bool:
+        """Whether there are this many."""
+        self._read.extend(islice(self._source, max(0, count - len(self._read))))
+        return len(self._read) >= count
+
+    def __iter__(self) -> Iterator[K]:
+        at = 0
+        while self.has(at + 1):
+            yield self._read[at]
+            at += 1
+
+
 @attrs.frozen
 class Snapshot(Generic[K]):
     """All connections at one moment. "Shared" are those without a slot set aside."""
@@ -62,9 +86,11 @@ class Snapshot(Generic[K]):
     shared: int = 0  # slots that shared connections hold, including those that are ending
     leaving: int = 0  # how many of these are ending: their slots will soon be free, without an eviction
     staying: int = 0  # live connections that are not ending
-    resting: Sequence[K] = ()  # idle shared connections that may be asked to end, the longest idle first
-    overdue: Sequence[K] = ()  # those of `resting` whose idle time is over, the longest overdue first
-    groups: Mapping[str, int] = attrs.field(factory=dict[str, int])  # slots that each group holds
+    # Idle shared connections that may be asked to end, the longest idle first; read only as far as needed.
+    resting: InOrder[K] = attrs.field(factory=lambda: InOrder[K]())
+    # Those of `resting` whose idle time is over, the longest overdue first; read only if one may go.
+    overdue: Iterable[K] = ()
+    groups: Callable[[str], int] = _no_group  # slots that each group holds
     waiting: Iterable[Waiter[K]] = ()  # in order; read only as far as needed
     reserve_from: float = -math.inf  # when the last slot over the limit came back
 
@@ -109,11 +135,10 @@ class _Queue(Generic[K]):
         self.unserved = 0  # waiters that may have a slot and get none now, as far as evictions can help them
         self._it = it
         self._shared = it.shared
-        self._groups = Counter(it.groups)
+        self._granted = Counter[str]()  # slots granted to each group here
         self._read()
 
     def _read(self) -> None:
-        enough = self._it.leaving + len(self._it.resting)
         is_head = True
         for waiter in self._it.waiting:
             if self._has_half(waiter.group):
@@ -124,7 +149,9 @@ class _Queue(Generic[K]):
                 self.unserved += 1
                 if is_head and not waiter.is_kept:
                     self.head, is_head = waiter, False
-                if self.unserved > enough and self._shared >= self._it.capacity:
+                if self._shared >= self._it.capacity and not self._it.resting.has(
+                    self.unserved - self._it.leaving
+                ):
                     return
 
     def _has_slot(self, waiter: Waiter[K], *, is_head: bool) -> bool:
@@ -135,13 +162,15 @@ class _Queue(Generic[K]):
         return self._shared < capacity + (reserve if is_open else 0)
 
     def _has_half(self, group: str | None) -> bool:
-        return group is not None and self._groups[group] >= max(1, self._it.limits.slots // 2)
+        if group is None:
+            return False
+        return self._it.groups(group) + self._granted[group] >= max(1, self._it.limits.slots // 2)
 
     def _grant(self, waiter: Waiter[K]) -> None:
         self.grants.append(waiter.who)
         self._shared += not waiter.is_kept
         if waiter.group is not None:
-            self._groups[waiter.group] += 1
+            self._granted[waiter.group] += 1
 
 
 def _evictions(it: Snapshot[K], unserved: int) -> list[K]:
@@ -154,11 +183,12 @@ def _evictions(it: Snapshot[K], unserved: int) -> list[K]:
         if len(gone) >= surplus and not makes_room:
             break
         gone.append(who)
-    for who in it.overdue:
-        if it.staying - len(gone) <= it.limits.minimum:
-            break
-        if who not in gone:
-            gone.append(who)
+    if it.staying - len(gone) > it.limits.minimum:
+        for who in it.overdue:
+            if it.staying - len(gone) <= it.limits.minimum:
+                break
+            if who not in gone:
+                gone.append(who)
     return gone
 
 

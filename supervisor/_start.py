@@ -32,7 +32,7 @@ class Starts:
 
     def holders(self) -> list[ServerActor]:
         """The actors that hold a slot."""
-        return [*self._at[Place.LIVE], *self._at[Place.STARTING], *self._at[Place.PERMIT]]
+        return [actor for place in Place if place in HOLDS_SLOT for actor in self._at[place]]
 
     def move(self, actor: ServerActor, place: Place) -> None:
         """Move the actor's start to the end of the queue at `place`. Nothing happens when it is there

@@ -115,7 +115,11 @@ class Supervision:
     # ---- an idle connection -----------------------------------------------------------------------------------------
 
     def rested(self, actor: ServerActor) -> None:
-        self.starter.admission.look()
+        self.starter.admission.rested(actor)
+
+    def leaving(self, actor: ServerActor) -> None:
+        if actor.start.place is Place.LIVE:
+            self.starter.admission.starts.move(actor, Place.LEAVING)
 
     def may_expire(self, actor: ServerActor) -> bool:
         return self.starter.admission.may_expire(actor)
@@ -157,7 +161,7 @@ class Supervision:
             self.starter.admission.move(actor, Place.OUT)
         elif actor.start.place is Place.STARTING:
             # Its permit is free now; its slot is free when its tree is gone.
-            self.starter.admission.move(actor, Place.LIVE)
+            self.starter.admission.move(actor, Place.LEAVING)
         record.gatekeeper.probe_left(actor)
 
     def closed(self, actor: ServerActor, ending: Ending) -> Decision:

@@ -15,7 +15,7 @@ from tests.models import histories
 from tests.models.pool import Referee, Seat
 from tests.support.profiles import examples
 
-from greenroom.supervisor._pool import PoolLimits, Snapshot, Waiter, decide
+from greenroom.supervisor._pool import InOrder, PoolLimits, Snapshot, Waiter, decide
 
 
 class Pool:
@@ -465,7 +465,9 @@ def test_a_decision_over_a_thousand_servers_takes_no_time_to_speak_of() -> None:
 
     taken: list[float] = []
     for _ in range(50):
-        crowd = Snapshot[int](1.0, PoolLimits(), shared=20, staying=20, resting=(1, 2), waiting=queue())
+        crowd = Snapshot[int](
+            1.0, PoolLimits(), shared=20, staying=20, resting=InOrder((1, 2)), waiting=queue()
+        )
         began = time.perf_counter()
         decision = decide(crowd)
         taken.append(time.perf_counter() - began)

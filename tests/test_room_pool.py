@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import sys
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -46,6 +47,42 @@ def test_there_are_never_more_live_than_slots_and_the_longest_idle_makes_room(ba
             assert _live(servers) == 2
 
     run_virtual(backend, main)
+
+
+@pytest.mark.parametrize("latency", [0.0, 1_000.0], ids=["idle", "busy"])
+def test_a_decision_looks_at_few_actors_however_many_are_live(latency: float, backend: str) -> None:
+    """Counted, not timed: how many functions of ours the second decision calls with ten and with a hundred live."""
+    counts: list[int] = []
+
+    def count(_frame: Any, what: str, _argument: object) -> None:
+        counts[-1] += what == "call"
+
+    async def main(live: int) -> None:
+        servers = _servers(live + 1, call_latency=latency, stop_latency=500.0)
+        async with (
+            open_room(servers, maxConnections=live, acquireTimeoutMs=900_000) as room,
+            Outcomes() as calls,
+        ):
+            if latency:
+                for n in range(live):
+                    calls.start(room, f"s{n}_echo")
+                    await settle()
+            else:
+                for n in range(live):
+                    await room.call(f"s{n}_echo")
+            calls.start(room, f"s{live}_echo")
+            await settle()
+            admission = room._live.root.admission
+            assert (admission.starts.count(Place.SLOT), len(servers)) == (1, live + 1)
+            assert admission.starts.count(Place.LEAVING) == (0 if latency else 1)
+            counts.append(0)
+            sys.setprofile(count)
+            admission.look()
+            sys.setprofile(None)
+
+    for live in (10, 100):
+        run_virtual(backend, lambda live=live: main(live))
+    assert counts[0] == counts[1] < 150
 
 
 def test_a_stopping_child_keeps_its_slot_until_it_is_gone(backend: str) -> None:

@@ -44,7 +44,7 @@ _CALL_TABLE, _ADMISSION, _RESTART = (
     "supervisor/_admission.py",
     "supervisor/_restart.py",
 )
-_CALL_ENDINGS = "actors/_call_endings.py"
+_CALL_ENDINGS, _REST_ORDER = "actors/_call_endings.py", "supervisor/_rest_order.py"
 _T_GATE, _T_POOL, _T_ROOM = ("test_gate.py",), ("test_pool.py",), ("test_room.py",)
 _T_ACTOR, _T_RELOAD, _T_APART = ("test_server_actor.py",), ("test_reload.py",), ("test_isolation.py",)
 _T_ROOM_POOL, _T_HEALTH = ("test_room_pool.py",), ("test_health.py",)
@@ -98,8 +98,8 @@ MUTANTS = (
     Mutant("restart: keep-alive comes back", _RESTART, "RestartPolicy.ALWAYS if keep", "RestartPolicy.ON_DEMAND if keep", ("test_restart.py",)),
     Mutant("restart: an eviction is no restart", "supervisor/_supervision.py", "        actor.start.by_policy = False\n        if not ending", "        actor.start.by_policy, actor.start.after_failure = False, True\n        if not ending", _T_ROOM),
     Mutant("restart: what is lost while it makes way has not failed", "supervisor/_supervision.py", "            return  # already being stopped, for a stronger cause", "            pass", _T_ROOM),
-    Mutant("pool: longest idle is the victim", _POOL, "for who in it.resting:", "for who in reversed(it.resting):", _T_POOL),
-    Mutant("pool: read longest idle first", _ADMISSION, "resting.sort(key=_idle_since)", "resting.sort(key=_idle_since, reverse=True)", _T_ROOM_POOL),
+    Mutant("pool: longest idle is the victim", _POOL, "for who in it.resting:", "for who in reversed(list(it.resting)):", _T_POOL),
+    Mutant("pool: read longest idle first", _REST_ORDER, "elif actor.idling.since > since:", "elif False:", _T_ROOM_POOL),
     Mutant("pool: first come, first served", _POOL, "for waiter in self._it.waiting:", "for waiter in reversed(tuple(self._it.waiting)):", _T_POOL),
     Mutant("pool: never over the slots", _POOL, "return self._shared < capacity +", "return self._shared <= capacity +", _T_POOL),
     Mutant("pool: the reserve is for the patient", _POOL, "is_head and self._it.now >= _earned_at(self._it, waiter)", "is_head", _T_POOL),
@@ -115,7 +115,7 @@ MUTANTS = (
     Mutant("pool: one victim for each waiter", _POOL, "it.leaving + len(gone) < unserved", "it.leaving < unserved", _T_POOL),
     Mutant("pool: a stopping child keeps its slot", _ADMISSION, "        actor.stop(Ending(Cause.EVICTED, reason=reason))", "        actor.stop(Ending(Cause.EVICTED, reason=reason))\n        self.move(actor, Place.OUT)", _T_ROOM_POOL),
     Mutant("pool: a cancelled waiter leaves no trace", "supervisor/_starter.py", "            self.admission.move(actor, Place.OUT)\n            keeper_of", "            keeper_of", _T_ROOM_POOL),
-    Mutant("pool: a session is no victim", _ADMISSION, "if actor.address.is_shared and actor.address.server not in kept]", "if actor.address.server not in kept]", ("test_isolation.py",)),
+    Mutant("pool: a session is no victim", _ADMISSION, "        if not actor.address.is_shared:\n            actor.idling", "        if False:\n            actor.idling", ("test_isolation.py",)),
     Mutant("permits: so many and no more", _ADMISSION, "self.starts.count(Place.STARTING) >= self._context", "self.starts.count(Place.STARTING) > self._context", _T_ROOM),
     Mutant("idle: eager never", "supervisor/_supervision.py", "0.0 if definition.lifecycle is Lifecycle.EAGER else", "1.0 if definition.lifecycle is Lifecycle.EAGER else", _T_ROOM),
     Mutant("idle: keep-alive never", "supervisor/_supervision.py", "if definition.lifecycle is _KEEP_ALIVE or actor.subscriptions.uris:", "if actor.subscriptions.uris:", _T_ROOM),

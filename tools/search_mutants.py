@@ -103,7 +103,7 @@ _ADMISSION, _LIFECYCLE = "supervisor/_admission.py", "protocol/lifecycle.py"
 # fmt: off
 MUTANTS = (
     Mutant("eviction ignores calls in flight", _SERVER, "self.life.state is CONNECTED and self.is_resting and", "self.life.state is CONNECTED and"),
-    Mutant("eviction takes what is kept alive", _ADMISSION, "if actor.address.is_shared and actor.address.server not in kept]", "if actor.address.is_shared]"),
+    Mutant("eviction takes what is kept alive", _ADMISSION, "self._rest_order.longest_idle() if actor.address.server not in kept)", "self._rest_order.longest_idle())"),
     Mutant("nobody is evicted while others wait", _POOL, "        if len(gone) >= surplus and not makes_room:", "        if len(gone) >= surplus:"),
     Mutant("the slot comes back before the tree is gone", _STEPS, "                case Effect.STOP_TREE:\n", "                case Effect.STOP_TREE:\n                    actor.supervisor.admission.move(actor, Place.OUT)\n"),
     Mutant("the slot is never given back", "supervisor/_supervision.py", "        self.starter.admission.move(actor, Place.OUT)\n        is_closing", "        self.starter.admission.move(actor, Place.LIVE)\n        is_closing"),
@@ -112,7 +112,7 @@ MUTANTS = (
     Mutant("a permit is kept after a start", "supervisor/_supervision.py", "Place.OUT if holds_none else Place.LIVE", "Place.OUT if holds_none else actor.start.place"),
     Mutant("waiters for a permit are served last come, first served", _ADMISSION, "first = next(iter(self.starts.at(Place.PERMIT)), None)", "first = next(reversed(tuple(self.starts.at(Place.PERMIT))), None)"),
     Mutant("a slot that comes back is nobody's", _ADMISSION, "        self.look()\n        if actor.start.place is Place.SLOT", "        if actor.start.place is Place.SLOT"),
-    Mutant("whoever is on the way out is asked to go again", _SERVER, "return self.life.state is State.DRAINING or", "return False or"),
+    Mutant("whoever is on the way out is asked to go again", "supervisor/_supervision.py", "        if actor.start.place is Place.LIVE:\n", "        if False:\n"),
     Mutant("one permit too many", _ADMISSION, "self.starts.count(Place.STARTING) >= self._context", "self.starts.count(Place.STARTING) > self._context"),
     Mutant("the half-open flag sticks when the probe leaves", "supervisor/_gatekeeper.py", "        if self.probe is who:\n", "        if False:\n"),
     Mutant("half-open passes everybody", _GATE, "if now < self.shut_until or self.probing:", "if now < self.shut_until:"),

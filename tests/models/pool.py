@@ -11,7 +11,7 @@ import math
 
 import attrs
 
-from greenroom.supervisor._pool import PoolLimits, Snapshot, Waiter, decide, may_expire
+from greenroom.supervisor._pool import InOrder, PoolLimits, Snapshot, Waiter, decide, may_expire
 
 
 @attrs.define
@@ -66,9 +66,9 @@ class Referee:
             shared=len(self.shared),
             leaving=self.on_their_way,
             staying=self.staying,
-            resting=self.victims(),
+            resting=InOrder(self.victims()),
             overdue=tuple(self.expired),
-            groups={group: groups.count(group) for group in groups},
+            groups=groups.count,
             waiting=[
                 Waiter(who, self.since[who], self.queue[who], who in self.aside)
                 for who in sorted(self.queue, key=lambda who: who not in self.aside)
