@@ -78,6 +78,22 @@ class Connection(Protocol):
         ...
 
 
+class NoProcess:
+    """The part of a `Connection` that is the same for every server that we did not start as a process."""
+
+    pid: int | None = None
+
+    @property
+    def last_line(self) -> str:
+        return ""
+
+    def signs(self) -> object:
+        return None
+
+    def stderr_tail(self) -> tuple[str, ...]:
+        return ()
+
+
 class Connector(Protocol):
     def open(self, hooks: PeerHooks) -> AbstractAsyncContextManager[Connection]:
         """Start the other side. Raises `ConnectFailed` when it cannot be started (the message says why and what to

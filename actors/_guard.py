@@ -33,6 +33,7 @@ import anyio
 
 from ._backend import Backend
 from ._fork import inert_in_forks, let_go
+from ._guard_main import open_pidfd
 from ._part import Part
 from ._reaper import born, end, has_orphans, reap, strays, take_orphans, to_end
 
@@ -157,7 +158,7 @@ class Guard:
     async def _until_unwell(self) -> None:
         """Wait until the guard may have died: where the kernel tells, at once; elsewhere, some time later."""
         assert self._process is not None
-        fd = _pidfd(self._process.pid)
+        fd = open_pidfd(self._process.pid)
         if fd is None:
             await anyio.sleep(_LOOK)
             return
@@ -334,10 +335,3 @@ def _is_stopped(pid: int) -> bool:
         return os.waitid(os.P_PID, pid, os.WSTOPPED | os.WNOHANG | os.WNOWAIT) is not None
     except (AttributeError, OSError):
         return False
-
-
-def _pidfd(pid: int) -> int | None:
-    try:
-        return os.pidfd_open(pid)
-    except (AttributeError, OSError):
-        return None

@@ -175,6 +175,10 @@ def kill(name: str, tags: set[bytes]) -> int | None:
 
 
 def open_pidfd(pid: int) -> int | None:
+    """A descriptor that is readable when the process has ended. Greenroom itself uses this, too.
+
+    None: this is not Linux, its kernel is older than 5.3, or no descriptor is left.
+    """
     try:
         return os.pidfd_open(pid)
     except (AttributeError, OSError):

@@ -20,6 +20,7 @@ from ..protocol.errors import ConnectFailed
 from ..protocol.jsonrpc import RpcError, encode_notification, encode_reply
 from ..protocol.secrets import in_words
 from ._backend import Backend
+from ._connection import NoProcess
 from ._exchange_table import ExchangeTable
 from ._notes import Notes
 from ._peer import Exchange, LostReason, PeerHooks
@@ -119,10 +120,8 @@ class InProcessConnector:
         return server
 
 
-class InProcessConnection:
+class InProcessConnection(NoProcess):
     """The running server and its peer."""
-
-    pid: int | None = None
 
     def __init__(
         self,
@@ -155,16 +154,6 @@ class InProcessConnection:
     async def hear(self, receive: MemoryObjectReceiveStream[SessionMessage]) -> None:
         async for message in receive:
             self.peer.hear(message)
-
-    @property
-    def last_line(self) -> str:
-        return ""
-
-    def signs(self) -> object:
-        return None
-
-    def stderr_tail(self) -> tuple[str, ...]:
-        return ()
 
     async def stop(self, grace: float) -> None:
         """Close its stream and wait, at most `grace` seconds, until the server has ended. Idempotent."""

@@ -19,6 +19,7 @@ from .._own_files import check_peer
 from ..protocol.config import ServerDefinition, Settings
 from ..protocol.errors import ConnectFailed
 from ._backend import Backend
+from ._connection import NoProcess
 from ._fork import inert_in_forks, let_go
 from ._peer import LostReason, PeerHooks
 from ._pumps import pump_group
@@ -81,10 +82,8 @@ class UnixConnector:
             raise ConnectFailed(text + more, server=self._definition.name) from None
 
 
-class UnixConnection:
+class UnixConnection(NoProcess):
     """A connected socket and its peer."""
-
-    pid: int | None = None
 
     def __init__(
         self, line: socket.socket, hooks: PeerHooks, *, backend: Backend, settings: Settings
@@ -119,16 +118,6 @@ class UnixConnection:
         if not self.peer.is_silent:
             self.peer.silence()
             self._hooks.on_lost(LostReason(self._how))
-
-    @property
-    def last_line(self) -> str:
-        return ""
-
-    def signs(self) -> object:
-        return None
-
-    def stderr_tail(self) -> tuple[str, ...]:
-        return ()
 
     async def stop(self, grace: float) -> None:
         """Close the connection. Idempotent."""

@@ -18,6 +18,7 @@ import anyio.abc
 from ...protocol.config import HttpTransport, ServerDefinition, Settings
 from .._apart import apart
 from .._backend import Backend
+from .._connection import NoProcess
 from .._peer import PeerHooks
 from .._pumps import pump_group
 from ._client import make_client
@@ -74,10 +75,8 @@ class HttpConnector:
                     await client.aclose()
 
 
-class HttpConnection:
+class HttpConnection(NoProcess):
     """A client and its peer."""
-
-    pid: int | None = None
 
     def __init__(
         self,
@@ -102,16 +101,6 @@ class HttpConnection:
     def _as_older(self, refusal: WrongTransport) -> LegacySse:
         before = f"no Streamable HTTP ({refusal}), and no older event stream: "
         return LegacySse(self._url, self._client, self.peer, self._tasks, before)
-
-    @property
-    def last_line(self) -> str:
-        return ""
-
-    def signs(self) -> object:
-        return None
-
-    def stderr_tail(self) -> tuple[str, ...]:
-        return ()
 
     async def stop(self, grace: float) -> None:
         """Take no more messages, and tell the server that the session is over, within `grace` seconds. Idempotent."""

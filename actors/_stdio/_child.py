@@ -27,6 +27,7 @@ from ...protocol.config import ServerDefinition
 from ...protocol.errors import ConnectFailed
 from .._backend import Backend
 from .._fork import inert_in_forks, let_go
+from .._guard_main import open_pidfd
 
 _FIRST_LOOK = 0.001  # seconds between two looks at a group that is ending; doubled each time, up to
 _LAST_LOOK = 0.02
@@ -43,7 +44,7 @@ class Child:
         self.pid = popen.pid
         self.stdin, self.stdout, self.stderr = popen.stdin, popen.stdout, popen.stderr
         self._seen_dead = False
-        self._pidfd = _open_pidfd(popen.pid)
+        self._pidfd = open_pidfd(popen.pid)
         for pipe in (self.stdin, self.stdout, self.stderr):
             os.set_blocking(pipe.fileno(), False)
         inert_in_forks(self)
@@ -154,13 +155,6 @@ def _why_not(definition: ServerDefinition, error: OSError | ValueError) -> str:
             f'{start}"{command}" is not a program. Name its interpreter in "command" and the file in "args".'
         )
     return f'{start}{error}. Check its "command", "args" and "env".'
-
-
-def _open_pidfd(pid: int) -> int | None:
-    try:
-        return os.pidfd_open(pid)
-    except (AttributeError, OSError):  # not Linux, or a kernel before 5.3, or out of descriptors
-        return None
 
 
 def _peek_exit_code(pid: int) -> int | None:
