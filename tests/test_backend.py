@@ -145,7 +145,7 @@ def test_reading_ends_by_an_exception_or_a_cancellation_and_lets_go_of_the_descr
                     await loop_backend.read_forever(read_end, broken)
                 assert scope.cancelled_caught
                 os.write(write_end, b"x")
-            with anyio.fail_after(1.0):
+            with anyio.fail_after(60.0):
                 await loop_backend.read_forever(read_end, lambda: os.read(read_end, 9) != b"x")
                 await anyio.wait_writable(write_end)
         finally:

@@ -563,4 +563,4 @@ def test_an_interrupted_call_ends_in_silence_and_takes_its_server_with_it(tmp_pa
         said = call.stderr.read()
 
     assert (call.returncode, said.strip()) == (130, b"")
-    assert gone_within(logged_pids(tmp_path), 1.0) == set()
+    assert gone_within(logged_pids(tmp_path)) == set()

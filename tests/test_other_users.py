@@ -337,7 +337,7 @@ def test_t43_events_and_traces_are_their_owners_alone_and_follow_no_link(tmp_pat
         (tmp_path / f"{name}-link").symlink_to(tmp_path / "victim")
     (tmp_path / "victim").write_text("keep me")
     with serve(tmp_path, {}, "--events", os.fspath(tmp_path / "events-link")) as gateway:
-        assert gateway.process.wait(20) == 2
+        assert gateway.process.wait(60) == 2
     assert "it is a link" in (tmp_path / "stderr.txt").read_text()
     assert traced(tmp_path, "trace-link") == 2
     assert (tmp_path / "victim").read_text() == "keep me"

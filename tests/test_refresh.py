@@ -15,7 +15,7 @@ import pytest
 from tests.support.door_rooms import FakeRoom
 from tests.support.forked import GREENROOM, popen_forked, run_forked
 from tests.support.gateway import faulty, logged_pids, serve
-from tests.support.installs import SPEAKS, logged, npx
+from tests.support.installs import SPEAKS, held, logged, npx, release
 
 from greenroom.gateway._cli import _refresh as cli_refresh
 from greenroom.gateway._cli._act import patient
@@ -79,7 +79,7 @@ def test_t47_refresh_alone_asks_them_once_and_shows_how_it_goes(tmp_path: Path) 
 
 
 def test_t47_refresh_reaches_a_running_gateway(tmp_path: Path) -> None:
-    with serve(tmp_path, {"slow": npx(tmp_path, "slow", SPEAKS)}) as gateway:
+    with serve(tmp_path, {"slow": npx(tmp_path, "slow", held(tmp_path))}) as gateway:
         gateway.greet()
         refresh = popen_forked(
             [*GREENROOM, "refresh", "--config", os.fspath(tmp_path / "mcp.json")],
@@ -87,7 +87,7 @@ def test_t47_refresh_reaches_a_running_gateway(tmp_path: Path) -> None:
             stdout=subprocess.PIPE,
             text=True,
         )
-        until = time.monotonic() + 10.0
+        until = time.monotonic() + 60.0
         while not logged(tmp_path, "npx"):
             assert time.monotonic() < until
             time.sleep(0.02)
@@ -96,7 +96,8 @@ def test_t47_refresh_reaches_a_running_gateway(tmp_path: Path) -> None:
         assert "Not known yet: slow (installing for " in texts[0]
         assert "is not known yet (installing for " in texts[1]
         assert "slow (not known yet, installing for " in texts[2]
-        assert refresh.communicate(timeout=20)[0].startswith("✓ slow: ")
+        release(tmp_path)
+        assert refresh.communicate(timeout=60)[0].startswith("✓ slow: ")
         assert "slow_echo" in gateway.mcp(search="echo")["content"][0]["text"]
         gateway.end()
     assert len(logged(tmp_path, "npx")) == 1

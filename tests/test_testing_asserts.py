@@ -26,6 +26,7 @@ from greenroom.testing import (
     FakeServer,
     FaultScript,
     ScriptedServer,
+    _processes,
     assert_no_orphans,
     assert_one_outcome_each,
 )
@@ -90,7 +91,10 @@ def test_what_a_room_left_is_named(tmp_path: Path) -> None:
 
 @needs_proc
 def test_the_context_finds_what_was_added_inside() -> None:
-    ours, others, longer = f"{os.getpid()}-0123", f"{os.getpid() + 1}-0123", f"{os.getpid()}1-0123"
+    # Others are no process's at all: that of the next number may be another worker, which looks for its own.
+    ours, others, longer = (
+        f"{pid}-0123" for pid in (os.getpid(), (1 << 22) + os.getpid(), f"{os.getpid()}1")
+    )
 
     with ExitStack() as later:
         later.enter_context(_left_behind(ours))
@@ -108,13 +112,21 @@ def test_the_context_finds_what_was_added_inside() -> None:
 
 
 @needs_proc
-def test_it_waits_as_long_as_it_is_told_and_no_longer(tmp_path: Path) -> None:
+def test_it_waits_as_long_as_it_is_told_and_no_longer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     room = run("trio", _one_call, tmp_path)
+    looks, of_run = list[str](), _processes.of_run
+
+    def look(run_id: str) -> set[int]:
+        looks.append(run_id)
+        return of_run(run_id)
+
+    monkeypatch.setattr(_processes, "of_run", look)
     with _left_behind(room.run_id):
-        began = time.monotonic()
         with pytest.raises(AssertionError, match="left behind"):
             assert_no_orphans(room, within=0)
-        assert time.monotonic() - began < greenroom.testing._asserts.WITHIN
+        assert looks == [room.run_id]
 
 
 @needs_proc
@@ -168,19 +180,19 @@ def test_a_zombie_of_another_thread_is_found() -> None:
 
 @needs_proc
 def test_what_is_on_its_way_out_is_waited_for() -> None:
-    with assert_no_orphans(within=5.0), _left_behind(f"{os.getpid()}-0123") as pid:
+    with assert_no_orphans(within=60.0), _left_behind(f"{os.getpid()}-0123") as pid:
         os.kill(pid, signal.SIGKILL)
 
 
 def test_it_looks_again_while_something_is_left_and_no_longer() -> None:
     looks = [{1}, {1}, set[int](), {1}]
-    _refuse_orphans(lambda: looks.pop(0), 5.0)
+    _refuse_orphans(lambda: looks.pop(0), 60.0)
     assert looks == [{1}]
 
     began = time.monotonic()
     with pytest.raises(AssertionError, match="1 processes were left behind"):
         _refuse_orphans(lambda: {1}, 0.05)
-    assert 0.05 <= time.monotonic() - began < 1.0
+    assert 0.05 <= time.monotonic() - began < 30.0
 
 
 def test_the_bodys_own_error_comes_first() -> None:

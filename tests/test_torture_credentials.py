@@ -108,7 +108,7 @@ def test_t41_a_cloned_project_gets_no_token_and_serve_names_its_files(tmp_path: 
         started(*GREENROOM, "serve", env=environment, cwd=work, stderr=stderr) as gateway,
     ):
         gateway.greet()
-        until = time.monotonic() + 10
+        until = time.monotonic() + 60
         while not (seen.exists() and seen.read_text()) and time.monotonic() < until:
             time.sleep(0.02)
         assert gateway.end() == 0

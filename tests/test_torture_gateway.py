@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 from tests.support.gateway import (
+    PATIENCE,
     Gateway,
     alive,
     faulty,
@@ -26,6 +27,7 @@ from tests.support.gateway import (
 )
 
 KINDS = ("group", "setsid", "double")
+AT_ONCE = 30.0  # seconds: less than anything here is given that is not to be waited for
 
 
 def _details(result: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -42,7 +44,8 @@ def test_t08_no_process_of_any_tree_survives_the_end_of_the_gateway(tmp_path: Pa
     servers = {
         kind: faulty(tmp_path, kind, "--fork", kind, "--ignore-eof", "--ignore-term") for kind in KINDS
     }
-    with serve(tmp_path, servers, drainTimeoutMs=2000, stopTimeoutMs=1500) as gateway:
+    stop = 60_000 if end == "eof" else 1500  # nobody waits for that long when the client has gone
+    with serve(tmp_path, servers, drainTimeoutMs=2000, stopTimeoutMs=stop) as gateway:
         gateway.greet()
         for kind in KINDS:
             assert not _call(gateway, kind, text="hello").get("isError")
@@ -52,11 +55,9 @@ def test_t08_no_process_of_any_tree_survives_the_end_of_the_gateway(tmp_path: Pa
         begun = time.monotonic()
         code = gateway.end(None if end == "eof" else signal.Signals[end])
 
-        took = time.monotonic() - begun
-        # One deadline for all of them; and on EOF within the two seconds an SDK client gives us, in good order.
-        assert took < (1.8 if end == "eof" else 5.0), took
+        assert time.monotonic() - begun < AT_ONCE
         assert code == 0
-        assert gone_within(pids, 0.5) == set()
+        assert gone_within(pids) == set()
 
 
 def test_t32_children_die_with_a_gateway_that_is_killed(tmp_path: Path) -> None:
@@ -72,7 +73,7 @@ def test_t32_children_die_with_a_gateway_that_is_killed(tmp_path: Path) -> None:
 
         gateway.end(signal.SIGKILL)
 
-        assert gone_within(pids, 1.0) == set()
+        assert gone_within(pids) == set()
 
 
 def test_t32_a_group_whose_environment_says_nothing_dies_too(tmp_path: Path) -> None:
@@ -87,7 +88,7 @@ def test_t32_a_group_whose_environment_says_nothing_dies_too(tmp_path: Path) -> 
 
         gateway.end(signal.SIGKILL)
 
-        assert gone_within(pids, 1.0) == set()
+        assert gone_within(pids) == set()
 
 
 def test_t32_a_kill_while_children_are_starting_leaves_none(tmp_path: Path) -> None:
@@ -97,14 +98,12 @@ def test_t32_a_kill_while_children_are_starting_leaves_none(tmp_path: Path) -> N
         gateway.greet()
         for name in servers:
             gateway.start_mcp(tool=f"{name}_echo", args={})
-        deadline = time.monotonic() + 5
-        while not logged_pids(tmp_path) and time.monotonic() < deadline:
-            time.sleep(0.002)
+        logged_when_all(tmp_path, 1)
 
         gateway.end(signal.SIGKILL)
 
-        assert gone_within(named_after(tmp_path) | logged_pids(tmp_path), 1.0) == set()
-        assert named_after(tmp_path) == set()
+        assert gone_within(gateway.left) == set()  # the guard, too: it has looked for the last time
+        assert named_after(tmp_path) | alive(logged_pids(tmp_path)) == set()
 
 
 def test_t06_a_server_that_was_killed_comes_back_for_the_next_call(tmp_path: Path) -> None:
@@ -140,12 +139,13 @@ def test_t13_listing_never_waits_for_a_server_that_does_not_answer(tmp_path: Pat
         f"s{n}": {**faulty(tmp_path, f"s{n}", "--hang-at", "initialize"), "lifecycle": "eager"}
         for n in range(12)
     }
-    with serve(tmp_path, {**hung, "good": faulty(tmp_path, "good")}, stopTimeoutMs=1000) as gateway:
+    patience: dict[str, Any] = {"connectTimeoutMs": 300_000, "stopTimeoutMs": 1000}
+    with serve(tmp_path, {**hung, "good": faulty(tmp_path, "good")}, **patience) as gateway:
         gateway.greet()
         begun = time.monotonic()
         assert len(gateway.answer(gateway.send("tools/list"))["result"]["tools"]) == 1
         status = gateway.mcp()
-        assert time.monotonic() - begun < 2
+        assert time.monotonic() - begun < AT_ONCE
         assert len(status["_meta"]["greenroom/details"]["servers"]) == 13
         gateway.end()
 
@@ -192,14 +192,19 @@ def test_t22_idle_eviction_leaves_a_busy_server_alone(tmp_path: Path) -> None:
         gateway.greet()
         _call(gateway, "idle", text="once")
         number = gateway.start_mcp(tool="busy_sleep", args={"seconds": 1.0})
+        is_up = False
+        while (states := _states(gateway))["idle"] != "cached":
+            if number not in gateway.answers:  # it was under way when this was said
+                is_up = is_up or states["busy"] == "connected"
+                assert not is_up or states["busy"] == "connected"
 
         assert not gateway.answer(number)["result"].get("isError")
-
-        states = {
-            row["name"]: row["status"] for row in gateway.mcp()["_meta"]["greenroom/details"]["servers"]
-        }
-        assert states == {"busy": "connected", "idle": "cached"}
+        assert _starts(tmp_path, "busy") == 1
         gateway.end()
+
+
+def _states(gateway: Gateway) -> dict[str, str]:
+    return {row["name"]: row["status"] for row in _details(gateway.mcp())["servers"]}
 
 
 def test_t26_one_server_that_floods_and_one_that_crashes_do_not_touch_the_third(tmp_path: Path) -> None:
@@ -232,8 +237,11 @@ def test_t31_a_child_sees_no_secret_of_ours(tmp_path: Path, monkeypatch: pytest.
 
 
 def test_a_client_that_is_killed_takes_the_gateway_and_its_children_with_it(tmp_path: Path) -> None:
-    """The client's death closes our stdin: everything is gone within two seconds."""
-    with serve(tmp_path, {"a": faulty(tmp_path, "a", "--ignore-eof", "--ignore-term")}) as gateway:
+    """The client's death closes our stdin: nobody waits for what a server may take otherwise."""
+    patience: dict[str, Any] = {"drainTimeoutMs": 60_000, "stopTimeoutMs": 60_000}
+    with serve(
+        tmp_path, {"a": faulty(tmp_path, "a", "--ignore-eof", "--ignore-term")}, **patience
+    ) as gateway:
         gateway.greet()
         _call(gateway, "a", text="hello")
         gateway.start_mcp(tool="a_sleep", args={"seconds": 60})
@@ -242,8 +250,8 @@ def test_a_client_that_is_killed_takes_the_gateway_and_its_children_with_it(tmp_
         begun = time.monotonic()
         gateway.end()
 
-        assert time.monotonic() - begun < 1.8
-        assert gone_within(pids, 0.2) == set()
+        assert time.monotonic() - begun < AT_ONCE
+        assert gone_within(pids) == set()
 
 
 def test_t27_a_changed_file_reloads_what_changed_and_a_broken_one_nothing(tmp_path: Path) -> None:
@@ -267,7 +275,7 @@ def test_t27_a_changed_file_reloads_what_changed_and_a_broken_one_nothing(tmp_pa
 
 
 def _until_logged(folder: Path, words: str) -> None:
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + PATIENCE
     while words not in (log := (folder / "stderr.txt").read_text()):
         assert time.monotonic() < deadline, log
         time.sleep(0.02)

@@ -28,7 +28,7 @@ def test_t35_a_message_of_very_many_values_freezes_nobody(tmp_path: Path, kind: 
     before, middle, after, size = LARGE[kind]
     said = {"before": before, "middle": middle, "count": size // len(middle), "after": after}
     servers = {"good": faulty(tmp_path, "good"), "bad": hostile("2025-03-26")}
-    settings: dict[str, Any] = {"requestTimeoutMs": 8_000, "stopTimeoutMs": 500}
+    settings: dict[str, Any] = {"requestTimeoutMs": 50_000, "stopTimeoutMs": 500}
     with serve(tmp_path, servers, "--expose", "direct", **settings) as gateway:
         gateway.greet()
         waits(gateway, "good_echo", 5)
@@ -37,7 +37,7 @@ def test_t35_a_message_of_very_many_values_freezes_nobody(tmp_path: Path, kind: 
         number = gateway.send("tools/call", {"name": "bad_say", "arguments": said})
         meanwhile = waits(gateway, "good_echo")
 
-        answer = json.dumps(gateway.answer(number, within=20.0))
+        answer = json.dumps(gateway.answer(number))
         assert "over the bound of" in answer or kind == "batch", answer[:300]
         assert_not_held_up(calm, meanwhile)
         assert memory_of(gateway) - held < 64 << 20
@@ -54,9 +54,7 @@ def test_t35_a_long_text_full_of_brackets_and_commas_is_one_value(tmp_path: Path
     with serve(tmp_path, {"bad": hostile()}, "--expose", "direct") as gateway:
         gateway.greet()
         gateway.answer(gateway.send("tools/call", {"name": "bad_echo", "arguments": {}}))
-        answer = gateway.answer(
-            gateway.send("tools/call", {"name": "bad_say", "arguments": said}), within=20.0
-        )
+        answer = gateway.answer(gateway.send("tools/call", {"name": "bad_say", "arguments": said}))
         assert answer["result"]["content"][0]["text"] == '[{"a",1}],\\' * 300_000
         assert gateway.end() == 0
 

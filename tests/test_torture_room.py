@@ -42,7 +42,7 @@ def test_t01_contexts_are_entered_and_left_by_the_actor_alone(backend: str, tmp_
         assert room.drain_report.adds_up
 
     run(backend, body)
-    assert gone_within(logged_pids(tmp_path) | named_after(tmp_path), 0.5) == set()
+    assert gone_within(logged_pids(tmp_path) | named_after(tmp_path)) == set()
 
 
 async def _call_and_leave(room: Greenroom, number: int, ended: list[Any]) -> None:

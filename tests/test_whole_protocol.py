@@ -492,7 +492,7 @@ def _asked(backend: str, answer: Any, body: Callable[[Questions, Asking], Awaita
     async def main() -> None:
         async with anyio.create_task_group() as tasks:
             asking: Any = Asking(tasks, answer)
-            with anyio.fail_after(10):
+            with anyio.fail_after(60):
                 await body(Questions(asking, Address("s")), asking)
             tasks.cancel_scope.cancel()
 

@@ -142,7 +142,7 @@ def test_t54_a_client_that_takes_its_time_keeps_nobody_waiting_for_ever(tmp_path
         server = real_server("filesystem", tmp_path)
         config = {"mcpServers": {"files": server.entry}}
         async with Greenroom.open(config, cache_path=":memory:", bootstrap=False, roots=think) as room:
-            with anyio.fail_after(15):
+            with anyio.fail_after(60):
                 assert "enter ghost" in (await room.call("files_read_text_file", server.arguments)).text
 
     run(backend, body)

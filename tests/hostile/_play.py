@@ -188,4 +188,4 @@ def end(door: Door) -> None:
     assert code == 0, f"it ended with {code}:\n{words[-2000:]}"
     assert "bug in Greenroom" not in words, words[-4000:]
     assert "Traceback" not in words, words[-4000:]
-    assert gone_within(named_after(door.folder), 2.0) == set()
+    assert gone_within(named_after(door.folder)) == set()

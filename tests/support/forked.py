@@ -83,7 +83,8 @@ class Forked(subprocess.Popen[Any]):
 
     Do not use it for tests that depend on how a Python process begins: its flags, `PYTHON…` variables, what it has
     imported, how long it takes, its command line in /proc. Start `GREENROOM` for those. This class itself starts
-    `GREENROOM` on systems where such a fork is not possible.
+    `GREENROOM` on systems where such a fork is not possible. Nor use it for tests of the alarm that a gateway sets when
+    it must leave at once: here it is set much later (`forkserver`).
     """
 
     def _execute_child(self, *given: Any) -> None:

@@ -20,6 +20,7 @@ from typing import Any
 
 from .forked import GREENROOM, popen_forked
 
+PATIENCE = 60.0  # seconds to wait for what must come; it says nothing about how fast it should come
 FAULTY = Path(__file__).resolve().parents[2] / "testing" / "servers" / "faulty.py"
 HELLO = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}}
 
@@ -43,7 +44,7 @@ def logged_pids(folder: Path) -> set[int]:
     return pids
 
 
-def logged_when_all(folder: Path, count: int, within: float = 5.0) -> set[int]:
+def logged_when_all(folder: Path, count: int, within: float = PATIENCE) -> set[int]:
     """The same once there are `count`. A process that was forked twice logs only after its server began to answer."""
     until = time.monotonic() + within
     while len(pids := logged_pids(folder)) < count and time.monotonic() < until:
@@ -75,7 +76,16 @@ def alive(pids: set[int]) -> set[int]:
     return found
 
 
-def gone_within(pids: set[int], seconds: float) -> set[int]:
+def children(pid: int) -> set[int]:
+    """The processes that `pid` has started, without those that have another parent now."""
+    found: set[int] = set()
+    for listing in Path(f"/proc/{pid}/task").glob("*/children"):
+        with suppress(OSError):
+            found.update(map(int, listing.read_text().split()))
+    return found
+
+
+def gone_within(pids: set[int], seconds: float = PATIENCE) -> set[int]:
     """Wait until none of them is alive. Returns those that are still alive after `seconds`."""
     deadline = time.monotonic() + seconds
     while (left := alive(pids)) and time.monotonic() < deadline:
@@ -88,6 +98,7 @@ class Gateway:
         self.process = process
         self.answers: dict[int, dict[str, Any]] = {}
         self.notifications: list[dict[str, Any]] = []
+        self.left: set[int] = set()  # its children when it was killed: its guard ends them, and then itself
         self._number = 0
         self._rest = b""
         self._selector = selectors.DefaultSelector()
@@ -103,7 +114,7 @@ class Gateway:
     def notify(self, method: str, params: dict[str, Any] | None = None) -> None:
         self._write({"jsonrpc": "2.0", "method": method, "params": params or {}})
 
-    def answer(self, number: int, within: float = 10.0) -> dict[str, Any]:
+    def answer(self, number: int, within: float = PATIENCE) -> dict[str, Any]:
         """The answer to a request. AssertionError when it does not come."""
         deadline = time.monotonic() + within
         while number not in self.answers:
@@ -132,12 +143,14 @@ class Gateway:
     def start_mcp(self, **arguments: Any) -> int:
         return self.send("tools/call", {"name": "mcp", "arguments": arguments})
 
-    def end(self, how: int | None = None, within: float = 10.0) -> int:
+    def end(self, how: int | None = None, within: float = PATIENCE) -> int:
         """End it by a signal, or by closing its stdin. Returns its exit code."""
         if how is None:
             assert self.process.stdin is not None
             self.process.stdin.close()
         else:
+            if how == signal.SIGKILL:
+                self.left = children(self.process.pid)
             self.process.send_signal(how)
         return self.process.wait(within)
 
@@ -180,8 +193,8 @@ def serve(
             started(*command, env=environment, cwd=folder, stderr=log, cold=cold) as gateway,
         ):
             yield gateway
-    finally:  # the guard ends what a killed gateway left, within a second
-        gone_within(logged_pids(folder), 1.0)
+    finally:  # the guard ends what a killed gateway left
+        gone_within(logged_pids(folder))
 
 
 @contextmanager
@@ -194,7 +207,8 @@ def started(
     cold: bool = False,
 ) -> Generator[Gateway]:
     """`command` as a gateway; it is forked if it is `GREENROOM` and need not start `cold`. If it still runs at the end,
-    it is killed. A gateway that ended must not have been ended by its own alarm, unless it `may_be_late`."""
+    it is killed. A gateway that ended must not have been ended by its own alarm, unless it `may_be_late` or started
+    `cold`: its alarm is then the real one, which a busy machine may need."""
     start = subprocess.Popen if cold else popen_forked
     process = start(command, env=env, cwd=cwd, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=stderr)
     gateway = Gateway(process)
@@ -203,10 +217,10 @@ def started(
     finally:
         gateway.close()
         if process.poll() is None:
-            process.send_signal(signal.SIGKILL)
-            process.wait()
+            gateway.end(signal.SIGKILL)
         for stream in (process.stdin, process.stdout, process.stderr):
             if stream is not None:
                 with suppress(BrokenPipeError):
                     stream.close()
-    assert may_be_late or process.returncode != -signal.SIGALRM, "it was too slow, and its alarm ended it"
+    gone_within(gateway.left)
+    assert may_be_late or cold or process.returncode != -signal.SIGALRM, "its alarm ended it"

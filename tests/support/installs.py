@@ -10,10 +10,19 @@ from typing import Any
 
 from .gateway import FAULTY
 
-SPEAKS = "for i in 1 2 3 4 5 6 7 8; do echo fetched $i >&2; sleep 0.2; done"
-SPAWNS = "for i in 1 2 3 4 5 6 7 8; do sleep 0.2; done"
-COMPUTES = f"{sys.executable} -S -c 'import time\nend = time.time() + 1.6\nwhile time.time() < end: pass'"
+SPEAKS = "for i in 1 2 3 4 5 6 7 8 9 10 11 12; do echo fetched $i >&2; sleep 0.2; done"
+SPAWNS = "for i in 1 2 3 4 5 6 7 8 9 10 11 12; do sleep 0.2; done"
+COMPUTES = f"{sys.executable} -S -c 'import time\nend = time.time() + 2.4\nwhile time.time() < end: pass'"
 HANGS = "echo stuck >&2; sleep 60 & wait"
+
+
+def held(folder: Path) -> str:
+    """An install that goes on, and says so, until `release`."""
+    return f"i=0; until [ -e {folder}/go ]; do i=$((i + 1)); echo fetched $i >&2; sleep 0.1; done"
+
+
+def release(folder: Path) -> None:
+    (folder / "go").touch()
 
 
 def npx(folder: Path, name: str, install: str, *faults: str) -> dict[str, Any]:
@@ -25,8 +34,8 @@ def npx(folder: Path, name: str, install: str, *faults: str) -> dict[str, Any]:
     server = " ".join([sys.executable, "-S", os.fspath(FAULTY), "--log", os.fspath(log), *faults])
     lines = [
         "#!/bin/sh",
+        f"trap 'sleep 0.1; echo undone $$ >> {log}; exit 143' TERM",
         f"echo npx $$ >> {log}",
-        f"trap 'sleep 0.3; echo undone $$ >> {log}; exit 143' TERM",
         install,
         "trap - TERM",
         f"exec {server}",

@@ -103,7 +103,7 @@ def leaks_since(before: Snapshot) -> list[str]:
 
 def _let_kept_ones_reap() -> None:
     """Wait a moment: kept processes notice the end of a test's process by themselves."""
-    deadline = time.monotonic() + 2.0
+    deadline = time.monotonic() + 30.0
     while any(any(_descendants(pid)) for pid in KEPT_PROCESSES) and time.monotonic() < deadline:
         time.sleep(0.002)
 
@@ -175,7 +175,7 @@ def _end(pid: int) -> None:
         os.kill(pid, signal.SIGKILL)
         os.waitpid(pid, 0)
     except ChildProcessError:  # not ours to reap: see it go
-        deadline = time.monotonic() + 1.0
+        deadline = time.monotonic() + 30.0
         while _stat(PROC / str(pid)) and time.monotonic() < deadline:
             time.sleep(0.001)
     except (ProcessLookupError, PermissionError):

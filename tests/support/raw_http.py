@@ -176,7 +176,7 @@ class Handler(BaseHTTPRequestHandler):
             FAULTS[name](self, message)
             return
         if name == "slow":
-            self.stage.release.wait(10)
+            self.stage.release.wait(60)
         self.result(message, text(name))
 
     # -- ways to answer --
@@ -340,6 +340,6 @@ def silent(handler: Handler, message: Any) -> None:
     """Headers, and then nothing for as long as anybody listens."""
     handler.begin_events()
     with suppress(OSError):
-        handler.connection.settimeout(5)
+        handler.connection.settimeout(60)
         handler.connection.recv(1)
     time.sleep(0)

@@ -23,6 +23,7 @@ from mcp.server.mcpserver import Context
 
 def make_server() -> Any:
     server = MCPServer("stage", log_level="CRITICAL")
+    begun: list[str] = []
     cancelled: list[str] = []
 
     @server.tool()
@@ -33,12 +34,18 @@ def make_server() -> Any:
     @server.tool()
     async def wait(seconds: float, name: str = "") -> str:
         """Waits, and remembers when it was not allowed to the end."""
+        begun.append(name)
         try:
             await anyio.sleep(seconds)
         except anyio.get_cancelled_exc_class():
             cancelled.append(name)
             raise
         return "waited"
+
+    @server.tool()
+    def has_begun() -> str:
+        """Who has begun to wait."""
+        return ",".join(begun)
 
     @server.tool()
     def was_cancelled() -> str:

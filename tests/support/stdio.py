@@ -108,7 +108,7 @@ class Link:
             await shake_hands(
                 self.peer,
                 self.backend,
-                settings=Settings(connect_timeout=10.0),
+                settings=Settings(connect_timeout=60.0),
                 client_info=CLIENT,
                 greeting=Greeting(),
                 era_hint="2025-11-25",
@@ -118,7 +118,7 @@ class Link:
 
     async def call(self, name: str, **arguments: Any) -> str:
         params = {"name": name, "arguments": arguments}
-        result = json.loads(await ask_raw(self.peer, self.backend, "tools/call", params, 20))
+        result = json.loads(await ask_raw(self.peer, self.backend, "tools/call", params, 60))
         return result["content"][0]["text"]
 
 
@@ -170,7 +170,7 @@ def lives(pid: int) -> bool:
     return stat.rpartition(b")")[2].split()[0] not in (b"Z", b"X")
 
 
-async def until(happened: Callable[[], bool], seconds: float = 5.0) -> bool:
+async def until(happened: Callable[[], bool], seconds: float = 60.0) -> bool:
     """Check every 5 ms whether it has happened; False when it has not happened in time."""
     for _ in range(int(seconds / 0.005) + 1):  # other processes cannot set an event here
         if happened():

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from .forked import GREENROOM, popen_forked
+from .gateway import PATIENCE
 
 WHOLE = Path(__file__).resolve().parents[2] / "testing" / "servers" / "whole.py"
 META = "io.modelcontextprotocol/"
@@ -93,7 +94,7 @@ class RawClient:
     def call(self, tool: str, arguments: Mapping[str, Any] | None = None, **meta: Any) -> dict[str, Any]:
         return self.ask("tools/call", {"name": tool, "arguments": arguments or {}}, **meta)
 
-    def answer(self, number: int, within: float = 15.0) -> dict[str, Any]:
+    def answer(self, number: int, within: float = PATIENCE) -> dict[str, Any]:
         self.wait(lambda: number in self._answered, f"an answer to {number}", within)
         return {
             key: self._answered[number][key] for key in ("result", "error") if key in self._answered[number]
@@ -105,7 +106,7 @@ class RawClient:
     def heard(self, method: str) -> list[dict[str, Any]]:
         return [each for each in self.told if each["method"] == method]
 
-    def wait(self, happened: Callable[[], bool], what: str, within: float = 15.0) -> None:
+    def wait(self, happened: Callable[[], bool], what: str, within: float = PATIENCE) -> None:
         deadline = time.monotonic() + within
         while not happened():
             left = deadline - time.monotonic()
@@ -179,7 +180,7 @@ def raw_client(
         assert process.stdin is not None
         process.stdin.close()
         if leaves:
-            assert process.wait(5) == 0, f"it ended with {process.returncode}"
+            assert process.wait(PATIENCE) == 0, f"it ended with {process.returncode}"
     finally:
         client.close()
         if process.poll() is None:
