@@ -35,8 +35,8 @@ SETTINGS: Mapping[str, Any] = {
     "stopTimeoutMs": 1000,
     "drainTimeoutMs": 1000,
 }
-SHORT_CALLS = {"requestTimeoutMs": 250}
-SHORT_CONNECT = {"connectTimeoutMs": 1200}
+SHORT_CALLS = {"requestTimeoutMs": 1_000}
+SHORT_CONNECT = {"connectTimeoutMs": 3_000}
 WELL = "result"
 
 
@@ -58,7 +58,7 @@ async def two_calls(room: Greenroom, far: Far) -> list[str]:
 async def wait_between(room: Greenroom, far: Far) -> list[str]:
     """A call, the fault by itself, and what it does to the next one."""
     first = await _outcome(room)
-    with anyio.fail_after(10):
+    with anyio.fail_after(60):
         while not far.played:
             await anyio.sleep(0.01)
     await anyio.sleep(0.1)
@@ -68,7 +68,7 @@ async def wait_between(room: Greenroom, far: Far) -> list[str]:
 async def wait_for_a_healthy_one(room: Greenroom, far: Far) -> list[str]:
     """Looked after until the fault was played, and something was heard since."""
     await room.connect("far")
-    with anyio.fail_after(10):
+    with anyio.fail_after(60):
         while not far.played or far.pings < 3:
             await anyio.sleep(0.01)
         while room.status()[0].state is not State.CONNECTED:
@@ -78,7 +78,7 @@ async def wait_for_a_healthy_one(room: Greenroom, far: Far) -> list[str]:
 
 async def meet_the_new_tool(room: Greenroom, far: Far) -> list[str]:
     first = await _outcome(room)
-    with anyio.fail_after(10):
+    with anyio.fail_after(60):
         while len(room.tools()) != 2:
             await anyio.sleep(0.01)
     return [first, await _outcome(room, "new")]
@@ -107,7 +107,7 @@ class Row:
 
 def _watched(fault: Fault, starts: int = 1) -> Row:
     """Found by asking a keep-alive server how it is."""
-    entry, settings = {"lifecycle": "keep-alive"}, {"healthIntervalMs": 80}
+    entry, settings = {"lifecycle": "keep-alive"}, {"healthIntervalMs": 500}
     return Row(fault, [WELL], starts, wait_for_a_healthy_one, settings, entry)
 
 

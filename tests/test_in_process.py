@@ -28,7 +28,7 @@ from greenroom.supervisor import Greenroom
 EMPTY: dict[str, Any] = {"mcpServers": {}, "settings": {"toolPrefix": "none"}}
 
 
-def make_server(cancelled: list[str] | None = None) -> MCPServer[Any]:
+def make_server(cancelled: list[str] | None = None, begun: anyio.Event | None = None) -> MCPServer[Any]:
     server: MCPServer[Any] = MCPServer("within", log_level="CRITICAL")
 
     @server.tool()
@@ -43,6 +43,8 @@ def make_server(cancelled: list[str] | None = None) -> MCPServer[Any]:
 
     @server.tool()
     async def wait() -> str:
+        if begun is not None:
+            begun.set()
         try:
             await anyio.sleep(30)
         except anyio.get_cancelled_exc_class():
@@ -84,11 +86,13 @@ def test_an_object_is_a_server_like_any_other(backend: str) -> None:
 
 def test_cancelling_a_call_cancels_the_handler(backend: str) -> None:
     async def body() -> None:
-        cancelled: list[str] = []
-        async with room_of(within=make_server(cancelled)) as room:
+        cancelled, begun = list[str](), anyio.Event()
+        async with room_of(within=make_server(cancelled, begun)) as room:
             await room.connect("within")
-            with anyio.move_on_after(0.1):
-                await room.call("wait")
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(room.call, "wait")
+                await begun.wait()
+                tasks.cancel_scope.cancel()
             assert await until(lambda: cancelled == ["wait"])
 
     run(backend, body)

@@ -300,10 +300,10 @@ def test_questions_end_with_what_asked_them(era: str, backend: str) -> None:
 
 
 def test_a_call_waits_for_people_longer_than_for_servers(backend: str) -> None:
-    """The call's own time is 1 s, which is plenty for the server; the person takes 1.5 s."""
+    """The call's own time is 2 s, which is plenty for the server; the person takes 2.5 s."""
 
     async def think(_request: ServerRequest) -> Mapping[str, Any]:
-        await anyio.sleep(1.5)
+        await anyio.sleep(2.5)
         return {"action": "accept", "content": {}}
 
     async def main() -> None:
@@ -311,7 +311,7 @@ def test_a_call_waits_for_people_longer_than_for_servers(backend: str) -> None:
             async with room_of(era, on_elicitation=think) as room:
                 await room.connect("whole")
                 arguments = {"method": "elicitation/create"}
-                result = await room.call("whole_ask", arguments, timeout=1.0)
+                result = await room.call("whole_ask", arguments, timeout=2.0)
                 assert result.structured["result"]["action"] == "accept"
 
     run(backend, main)

@@ -29,7 +29,7 @@ from .server import blocks
 STALL = 0.020  # seconds
 TURNS = 3
 CALM_CALLS, MORE_CALLS = 30, 15
-END_WITHIN = 10.0
+END_WITHIN = 60.0
 
 
 @attrs.frozen

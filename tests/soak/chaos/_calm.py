@@ -28,7 +28,7 @@ from ._server_file import STANDING
 from ._world import World
 
 ROOM_TO_GROW: Final = 16.0  # MiB
-_PATIENCE: Final = 40.0  # seconds: enough for two timeouts, a wait for a slot and a gate, one after the other
+_PATIENCE: Final = 90.0  # seconds: enough for two timeouts, a wait for a slot and a gate, one after the other
 _TWICE: Final = 2  # how many looks in a row must find calm: a reload may begin between two of them
 
 
@@ -101,7 +101,7 @@ class Calm:
         return restless or None
 
     def _rows(self) -> dict[str, ServerStatus]:
-        status = self.world.gateway.ask("status", 10.0)
+        status = self.world.gateway.ask("status", _PATIENCE)
         others = [status_from(row) for row in status.get("addresses", ())]
         rows = {row.server: row for row in map(status_from, status["servers"])}
         return rows | {f"{row.server}[{row.scope}]": row for row in others}
