@@ -354,7 +354,7 @@ def test_a_fake_that_is_left_is_gone_and_the_most_that_lived_is_remembered(backe
 
 def _run(*options: str, said: str = "") -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "greenroom.testing.servers.scripted", *options]
-    return subprocess.run(command, input=said, capture_output=True, text=True, timeout=30)
+    return subprocess.run(command, input=said, capture_output=True, text=True, timeout=120)
 
 
 @pytest.mark.parametrize(

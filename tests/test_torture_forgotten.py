@@ -58,7 +58,7 @@ def test_t38_every_request_is_answered_however_deep_its_answer_is(
     tmp_path: Path, door: str, era: str
 ) -> None:
     servers = {"old": hostile("2025-11-25"), "new": hostile("2026-07-28")}
-    with serve(tmp_path, servers, "--expose", door, requestTimeoutMs=20_000) as gateway:
+    with serve(tmp_path, servers, "--expose", door, requestTimeoutMs=50_000) as gateway:
         if era == "handshake":
             gateway.greet()
         for server in servers:

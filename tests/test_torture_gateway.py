@@ -295,7 +295,7 @@ def _until_failed(gateway: Gateway) -> None:
 def test_t29_a_breaker_that_tripped_on_real_deaths_starts_nothing_until_its_one_probe(tmp_path: Path) -> None:
     settings: dict[str, Any] = {
         "failureThreshold": 3,
-        "cooldownMs": 1500,
+        "cooldownMs": 4000,
         "restartBackoff": {"minMs": 1, "maxMs": 1},
     }
     with serve(tmp_path, {"a": faulty(tmp_path, "a")}, **settings) as gateway:
@@ -306,19 +306,18 @@ def test_t29_a_breaker_that_tripped_on_real_deaths_starts_nothing_until_its_one_
             _until_failed(gateway)
         assert _starts(tmp_path, "a") == 3
 
-        tripped = time.monotonic()
         refused = _details(_call(gateway, "a", text="x"))
         assert refused["error"] == "server_unavailable"
         assert refused["reach"] == "not_sent"
         assert _starts(tmp_path, "a") == 3
 
-        time.sleep(1.5)
-        numbers = [gateway.start_mcp(tool="a_echo", args={"text": "probe"}) for _ in range(5)]
+        time.sleep(4.0)
+        with gateway.in_one_write():
+            numbers = [gateway.start_mcp(tool="a_echo", args={"text": "probe"}) for _ in range(5)]
         texts = [gateway.answer(number)["result"]["content"][0]["text"] for number in numbers]
         assert texts.count("probe") == 1, "half-open passes exactly one"
         assert _call(gateway, "a", text="open")["content"][0]["text"] == "open"  # type: ignore[index]
         assert _starts(tmp_path, "a") == 4
-        assert time.monotonic() - tripped < 10
         gateway.end()
 
 
@@ -332,9 +331,10 @@ def test_t09_a_server_that_greets_and_dies_is_not_started_without_end(tmp_path: 
     }
     with serve(tmp_path, {"a": entry}, **settings) as gateway:
         gateway.greet()
-        deadline = time.monotonic() + 3
-        while time.monotonic() < deadline:
+        deadline = time.monotonic() + PATIENCE
+        while _starts(tmp_path, "a") < 2 and time.monotonic() < deadline:
             time.sleep(0.05)
+        time.sleep(2.5)
         assert 2 <= _starts(tmp_path, "a") <= 6, "the first, and five restarts a minute"
         gateway.end()
 
@@ -349,4 +349,4 @@ def test_t22_the_last_answer_is_written_although_the_client_reads_late(tmp_path:
         one.process.send_signal(signal.SIGTERM)
         time.sleep(0.4)
         assert len(one.answer(asked)["result"]["content"][0]["text"]) == 400_000
-        assert one.process.wait(5) == 0
+        assert one.process.wait(PATIENCE) == 0

@@ -75,6 +75,13 @@ def until(happened: Callable[[], bool], within: float = 60.0) -> bool:
     return happened()
 
 
+def put(file: Path, text: str) -> None:
+    """Write it as programs do that care: nobody can read half of it."""
+    new = file.with_name("being-written")
+    new.write_text(text)
+    new.rename(file)
+
+
 def config_of(*servers: str) -> str:
     entries = {name: {"command": name, "bootstrap": False} for name in servers}
     return json.dumps({"mcpServers": entries})
@@ -98,7 +105,7 @@ def test_a_file_that_comes_to_be_later_is_read_and_commands_still_find_the_gatew
         assert status(short)["source"] == "gateway"
         file = short / place
         file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(config_of("a"))
+        put(file, config_of("a"))
         assert until(lambda: bool(said()))
         found = status(short)
         assert (found["source"], [server["name"] for server in found["servers"]]) == ("gateway", ["a"])
@@ -137,15 +144,15 @@ def test_each_change_is_one_line_and_no_change_is_none(tmp_path: Path) -> None:
     file.parent.mkdir()
     file.write_text(config_of("a"))
     with serving(tmp_path) as said:
-        file.write_text('{"mcpServers": {"a": {"command": "a", "bootstrap": false, "bogus": 1}}}')
+        put(file, '{"mcpServers": {"a": {"command": "a", "bootstrap": false, "bogus": 1}}}')
         assert until(lambda: len(said()) == 1)
         assert "Problems: " in said()[0]
         assert "bogus" in said()[0]
         os.utime(file)  # touched
-        file.write_text(file.read_text())
+        put(file, file.read_text())
         time.sleep(1.0)
         assert len(said()) == 1
-        file.write_text("{")
+        put(file, "{")
         assert until(lambda: len(said()) == 2)
         os.utime(file, (1, 1))
         time.sleep(0.6)
@@ -170,7 +177,7 @@ def test_what_an_imported_program_configures_later_is_noticed(tmp_path: Path) ->
     file.write_text('{"mcpServers": {}, "imports": ["cursor"]}')
     with serving(tmp_path, "--config", os.fspath(file)) as said:
         (tmp_path / "work" / ".cursor").mkdir()
-        (tmp_path / "work" / ".cursor" / "mcp.json").write_text(config_of("a"))
+        put(tmp_path / "work" / ".cursor" / "mcp.json", config_of("a"))
         assert until(lambda: any("start 1" in line for line in said()))
 
 

@@ -30,7 +30,7 @@ from ._common import run_to_end
 from ._demo_screens import Screen, Summary, choose_screen
 
 IDLE = 0.8  # seconds until an idle server is stopped: long enough to read, short enough to wait for
-PATIENCE = 10.0  # seconds until the demo gives up on something it expects
+PATIENCE = 30.0  # seconds until the demo gives up on something it expects
 RESULT, TOOL_ERROR = "result", "tool error"  # how a call may end, besides with the code of an error
 
 

@@ -99,6 +99,7 @@ class Gateway:
         self.answers: dict[int, dict[str, Any]] = {}
         self.notifications: list[dict[str, Any]] = []
         self.left: set[int] = set()  # its children when it was killed: its guard ends them, and then itself
+        self._held = False
         self._number = 0
         self._rest = b""
         self._selector = selectors.DefaultSelector()
@@ -154,13 +155,25 @@ class Gateway:
             self.process.send_signal(how)
         return self.process.wait(within)
 
+    @contextmanager
+    def in_one_write(self) -> Generator[None]:
+        """What is sent inside goes out together, at the end: nothing happens between one and the next."""
+        assert self.process.stdin is not None
+        self._held = True
+        try:
+            yield
+        finally:
+            self._held = False
+        self.process.stdin.flush()
+
     def close(self) -> None:
         self._selector.close()
 
     def _write(self, message: dict[str, Any]) -> None:
         assert self.process.stdin is not None
         self.process.stdin.write(json.dumps(message).encode() + b"\n")
-        self.process.stdin.flush()
+        if not self._held:
+            self.process.stdin.flush()
 
 
 def _read(line: bytes) -> dict[str, Any]:

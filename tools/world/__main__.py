@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import signal
 import sys
 import tempfile
 import time
@@ -46,7 +47,8 @@ def main() -> int:
     if wish.write:
         _write(lines)
     problems = [row for row in (*gathered.rows, *met, *suites) if row.problems]
-    bad_end = bool(servers) and (gathered.exit_code != 0 or gathered.left)
+    # A machine that is too slow for an orderly end in 1.2 s hears the gateway's alarm, and its guard does the rest.
+    bad_end = bool(servers) and (gathered.exit_code not in (0, -signal.SIGALRM) or gathered.left)
     return 1 if problems or bad_end else 0
 
 

@@ -71,7 +71,7 @@ async def play_servers(servers: Sequence[Server], folder: Path) -> Gathered:
             row.problems.append(f"cannot be run alone: {error}")
     playable = {server.name: server for server in servers if server.name in alone}
     await _play_behind(playable, alone, gathered, folder, mark)
-    gathered.left = _still_there(mark)
+    gathered.left = await _left_after_a_moment(mark)
     return gathered
 
 
@@ -177,6 +177,15 @@ async def _compare_call(gateway: RawClient, server: Server, tool: str, alone: _A
     if alone.result is not None and set(result) - {"_meta"} != set(alone.result) - {"_meta"}:
         problems.append(f"{tool}: other fields than alone: {sorted(result)}")
     return problems
+
+
+async def _left_after_a_moment(mark: str) -> int:
+    """What was killed may take its time to go, on a busy machine."""
+    for _ in range(200):
+        if not _still_there(mark):
+            break
+        await asyncio.sleep(0.1)
+    return _still_there(mark)
 
 
 def _still_there(mark: str) -> int:
