@@ -28,6 +28,7 @@ from greenroom.actors._http._peer import LAST_ANSWERS, HttpPeer
 from greenroom.actors._peer import LostReason
 from greenroom.protocol.config import ServerDefinition, Settings
 from greenroom.protocol.errors import Reach
+from greenroom.protocol.large_message import LARGE_MESSAGE
 from greenroom.protocol.lifecycle import Reason
 
 
@@ -372,6 +373,50 @@ def test_progress_on_the_way_to_an_answer_arrives_in_order_and_before_it(backend
     _with_peer(backend, _forgotten, body)
 
 
+@pytest.mark.parametrize("own", [True, False])
+def test_a_large_message_is_read_while_others_have_their_turns(backend: str, own: bool) -> None:
+    text = b'{"text":"%b"}' % (b"\\u00e9" * (LARGE_MESSAGE // 4))
+
+    async def body(peer: HttpPeer, hooks: Recorder, carrier: Scripted) -> None:
+        turns = [0, 0]
+
+        async def carry(attempt: Attempt) -> None:
+            data = b'{"jsonrpc":"2.0","id":%d,"result":%b}' % (attempt.rpc_id, text)
+            peer.sent(attempt)
+            turns[0] = turns[1]
+            await (peer.take_for(attempt, data) if own else peer.hear(data))
+
+        async def count() -> None:
+            while not call.ends and turns[1] < 1_000_000:
+                turns[1] += 1
+                await anyio.lowlevel.checkpoint()
+
+        carrier.carry = carry
+        call = Call("tools/call", {})
+        peer.request(call)
+        await count()
+        assert call.ends == [(text, None)]
+        assert turns[1] - turns[0] > 10
+
+    _with_peer(backend, _forgotten, body)
+
+
+def test_a_large_body_that_is_no_message_fails_its_exchange(backend: str) -> None:
+    async def body(peer: HttpPeer, hooks: Recorder, carrier: Scripted) -> None:
+        async def carry(attempt: Attempt) -> None:
+            await peer.take_for(attempt, b'{"id":1,"result":{"x":"' + b"x" * LARGE_MESSAGE)
+
+        carrier.carry = carry
+        call = Call("tools/call", {})
+        peer.request(call)
+        await anyio.sleep(0.1)
+        ((_, error),) = call.ends
+        assert error is not None
+        assert "not JSON-RPC: not JSON" in error.message
+
+    _with_peer(backend, _forgotten, body)
+
+
 @pytest.mark.parametrize(
     ("data", "ends"),
     [
@@ -385,7 +430,7 @@ def test_progress_on_the_way_to_an_answer_arrives_in_order_and_before_it(backend
 def test_an_answer_without_an_id_is_one_only_if_it_is_an_error(backend: str, data: bytes, ends: bool) -> None:
     async def body(peer: HttpPeer, hooks: Recorder, carrier: Scripted) -> None:
         async def carry(attempt: Attempt) -> None:
-            peer.take_for(attempt, data % attempt.rpc_id if b"%d" in data else data)
+            await peer.take_for(attempt, data % attempt.rpc_id if b"%d" in data else data)
 
         carrier.carry = carry
         call = Call("tools/call", {})

@@ -34,7 +34,7 @@ class AnswerStream:
     """`take(attempt, data)` is called with each message that comes."""
 
     def __init__(
-        self, attempt: Attempt, peer: HttpPeer, take: Callable[[Attempt, bytes | bytearray], None]
+        self, attempt: Attempt, peer: HttpPeer, take: Callable[[Attempt, bytes | bytearray], Awaitable[None]]
     ) -> None:
         self._attempt = attempt
         self._peer = peer
@@ -57,7 +57,7 @@ class AnswerStream:
             async with aclosing(response.aiter_bytes()) as pieces:
                 async for piece in pieces:
                     self._peer.heard()
-                    self._feed(piece)
+                    await self._feed(piece)
                     if not self._peer.is_open(self._attempt) and scope.deadline == math.inf:
                         scope.deadline = anyio.current_time() + _LINGER
 
@@ -77,12 +77,12 @@ class AnswerStream:
                 self._peer.notes.add("resuming an event stream failed", str(problem))
             fruitless = 0 if self._events > events else fruitless + 1
 
-    def _feed(self, piece: bytes) -> None:
+    async def _feed(self, piece: bytes) -> None:
         last_id = self.last_id
         for event in self._parser.feed(piece):
             self._events += 1
             if event.name == "message":
-                self._take(self._attempt, event.data)
+                await self._take(self._attempt, event.data)
         if self.last_id != last_id:
             self._events += 1
         if self._is_overlong:

@@ -30,6 +30,7 @@ import anyio
 from ...protocol.bounds import HTTP_COOKIE_CHARACTERS, HTTP_COOKIES, HTTP_COOKIES_AT_ONCE, HTTP_REDIRECTS
 from ...protocol.config import ServerDefinition
 from ...protocol.errors import ConnectFailed
+from ...protocol.large_message import LARGE_MESSAGE
 from ...protocol.version import VERSION
 from .._values import Values
 from ._faults import BadAnswer, ExchangeFault, LoginNeeded, all_faults_told, faults_told
@@ -157,7 +158,7 @@ def request_to(
         return client.build_request(method, url, content=body, headers=encoded, extensions=extensions)
 
 
-async def read_bounded(response: httpx2.Response, limit: int) -> bytes:
+async def read_bounded(response: httpx2.Response, limit: int) -> bytes | bytearray:
     """The whole body. Raises `BadAnswer` when it is over `limit` bytes, or has more values than a message may
     have."""
     body, values = bytearray(), None
@@ -169,7 +170,7 @@ async def read_bounded(response: httpx2.Response, limit: int) -> bytes:
             values, over = Values.counted(values, piece, body)
             if over:
                 raise BadAnswer(f"the answer is over the bound of {over}")
-    return bytes(body)
+    return body if len(body) >= LARGE_MESSAGE else bytes(body)
 
 
 async def read_refusal(response: httpx2.Response) -> bytes:

@@ -127,7 +127,7 @@ class LegacySse:
                 async for piece in pieces:
                     self._peer.heard()
                     for event in parser.feed(piece):
-                        self._take(event)
+                        await self._take(event)
 
     async def _check(self, response: httpx2.Response) -> None:
         if not response.is_success:
@@ -139,9 +139,9 @@ class LegacySse:
             body = await read_refusal(response)
             raise BadAnswer(f"{self._before}no event stream: {said(response, body)}")
 
-    def _take(self, event: ServerEvent) -> None:
+    async def _take(self, event: ServerEvent) -> None:
         if event.name == "message":
-            self._peer.take_line(event.data)
+            await self._peer.hear(event.data)
         elif event.name == "endpoint" and self._endpoint is None:
             self._endpoint = self._checked(event.data.decode(errors="replace").strip())
             assert self._opening is not None

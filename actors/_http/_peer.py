@@ -37,13 +37,16 @@ from ...protocol.jsonrpc import (
     excerpt,
     fault,
 )
+from ...protocol.large_message import LARGE_MESSAGE, reading_line, repairing_utf8
 from ...protocol.lifecycle import Reason
+from ...protocol.slices import Slices
 from .._backend import Backend
 from .._exchange_table import ExchangeTable
 from .._notes import Notes
 from .._peer import Exchange, LostReason, PeerHooks
 from .._request_table import mark_sent
 from .._room_context import Spawner
+from .._slices import in_turns
 from ._carrier import Attempt, Carrier
 from ._deliveries import Deliveries
 from ._faults import BadAnswer, Broken, ExchangeFault, LoginNeeded, SessionExpired, WrongTransport
@@ -120,13 +123,24 @@ class HttpPeer(ExchangeTable):
         if self.is_open(attempt):
             mark_sent(attempt.exchange)
 
-    def take_for(self, attempt: Attempt, data: bytes | bytearray) -> None:
-        """Take what came on the exchange's own stream: its answer, or another message of the server.
+    async def hear(self, data: bytes | bytearray) -> None:
+        """Take what came on a stream that is not an exchange's own; a large message in slices."""
+        if len(data) < LARGE_MESSAGE:
+            self.take_line(data)
+        else:
+            await in_turns(self.taking_line(data))
 
-        Raises `BadAnswer` for anything else.
+    async def take_for(self, attempt: Attempt, data: bytes | bytearray) -> None:
+        """Take what came on the exchange's own stream: its answer, or what the server says along the way; a large
+        message in slices.
+
+        Raises `BadAnswer` for what is neither.
         """
         try:
-            messages = decode_line(repair_utf8(data), self.protocol_version)
+            if len(data) < LARGE_MESSAGE:
+                messages = decode_line(repair_utf8(data), self.protocol_version)
+            else:
+                messages = await in_turns(self._reading(data))
         except WireFault as problem:
             raise BadAnswer(f"the answer is not JSON-RPC: {problem} ({excerpt(data)})") from None
         for message in messages:
@@ -137,6 +151,12 @@ class HttpPeer(ExchangeTable):
             else:
                 said, asked = message.id, attempt.rpc_id
                 raise BadAnswer(f"the answer is to another request (id {said!r}, not {asked})")
+
+    def _reading(self, data: bytes | bytearray) -> Slices[list[ServerMessage]]:
+        text = yield from repairing_utf8(data)
+        messages = yield from reading_line(text, self.protocol_version)
+        yield
+        return messages
 
     def answer(self, attempt: Attempt, message: ServerMessage) -> None:
         """End the exchange with its answer, unless it has ended."""

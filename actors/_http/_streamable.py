@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Any
 import anyio
 
 from ...protocol.bounds import SESSION_ID_CHARACTERS
+from ...protocol.json_text import writing
 from ...protocol.jsonrpc import (
     METHOD_NOT_FOUND,
     SERVER_ERROR,
@@ -35,10 +36,13 @@ from ...protocol.jsonrpc import (
     WireFault,
     decode_error,
     decode_line,
-    decode_result,
     encode_json,
     excerpt,
 )
+from ...protocol.large_json import decoding_result
+from ...protocol.large_message import LARGE_MESSAGE, reading_line
+from ...protocol.slices import Pace, Slices
+from .._slices import in_turns
 from ._answer_stream import FIRST_RETRY, AnswerStream
 from ._carrier import Attempt
 from ._client import exchanged, read_bounded, read_refusal, request_to
@@ -111,7 +115,7 @@ class StreamableHttp:
                 self._session = _session_in(response)
             match media_type(response):
                 case "application/json":
-                    self._take(attempt, await read_bounded(response, self._peer.max_size))
+                    await self._take(attempt, await read_bounded(response, self._peer.max_size))
                 case "text/event-stream":
                     await stream.read(response)
                 case _:
@@ -129,22 +133,27 @@ class StreamableHttp:
         kind = media_type(response) or "of no content type"
         raise BadAnswer(f"the answer is neither JSON nor an event stream but {kind}: {said(response, body)}")
 
-    def _take(self, attempt: Attempt, data: bytes | bytearray) -> None:
+    async def _take(self, attempt: Attempt, data: bytes | bytearray) -> None:
         """Look at what came for the exchange, and pass it on. A list of tools says which headers they want."""
         if attempt.method == "tools/list" and self._peer.is_modern:
-            data = self._learn(data)
+            data = await in_turns(self._learning(data))
         elif self._session is not None and b"erver not initialized" in data[:256]:
-            error = _error_in(data)
+            error = _error_in(data) if len(data) < LARGE_MESSAGE else None
             if error is not None and _is_forgotten(error):
                 raise SessionExpired("it says that it is not initialized")
-        self._peer.take_for(attempt, data)
+        await self._peer.take_for(attempt, data)
 
-    def _learn(self, data: bytes | bytearray) -> bytes | bytearray:
+    def _learning(self, data: bytes | bytearray) -> Slices[bytes | bytearray]:
         """Learn the listed tools; a tool that must be left out is removed from the answer."""
         try:
-            (message,) = decode_line(data)
-            result = decode_result(bytes(message.result))
-            refused = {i: why for i, tool in enumerate(result["tools"]) if (why := self._tools.learn(tool))}
+            (message,) = yield from reading_line(data, None)
+            result = yield from decoding_result(bytes(message.result))
+            refused, pace = dict[int, str](), Pace()
+            for index, tool in enumerate(result["tools"]):
+                if why := self._tools.learn(tool):
+                    refused[index] = why
+                if pace.due():
+                    yield
         except (WireFault, ValueError, LookupError, TypeError, AttributeError):
             return data  # not a list of tools: the code that asked for it reports what is wrong
         if not refused:
@@ -152,7 +161,8 @@ class StreamableHttp:
         for index, why in refused.items():
             self._peer.notes.add("a tool was left out", f"{result['tools'][index].get('name')!r}: {why}")
         result["tools"] = [tool for index, tool in enumerate(result["tools"]) if index not in refused]
-        return b'{"jsonrpc":"2.0","id":%b,"result":%b}' % (encode_json(message.id), encode_json(result))
+        text = yield from writing(result)
+        return b'{"jsonrpc":"2.0","id":%b,"result":%b}' % (encode_json(message.id), text.encode())
 
     # -- refusals --
 
@@ -241,7 +251,7 @@ class StreamableHttp:
                 for event in parser.feed(piece):
                     heard = True
                     if event.name == "message":
-                        self._peer.take_line(event.data)
+                        await self._peer.hear(event.data)
         return heard or parser.last_id != last_id
 
     def _overlong(self, head: bytes, bound: str) -> None:

@@ -116,6 +116,9 @@ HTTP: Final = (
     Row("challenge", {"attack": ["HTTP/1.1 401 No\r\nWWW-Authenticate: ", times(60_000, 'Bearer a="'), "\r\n\r\n"]}, over="http"),
     Row("charset", {"attack": http("{}", kind="application/json; charset=zlib")}, over="http"),
     Row("deep_body", {"attack": http(*content(',"x":', *nested(5000)))}, over="http"),
+    Row("long_body", {"attack": http(*answer('{"content":[{"type":"text","text":"', times(MIB // 8, "a line, \\u00e9\\n"), '"}]}'))}, over="http", memory=256 * MIB),
+    Row("long_event", {"attack": stream("data: ", *answer('{"content":[{"type":"text","text":"', times(MIB // 8, "a line, \\u00e9\\n"), '"}]}'), "\n")}, over="http", memory=256 * MIB),
+    Row("spaces_in_a_body", {"attack": http(*content(times(4 * MIB, " ")))}, over="http"),
     Row("batch_body", {"attack": http("[{}", times(5 * MIB, ",{}"), "]")}, over="http", memory=256 * MIB),
 )  # fmt: skip
 
