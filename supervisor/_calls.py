@@ -307,7 +307,7 @@ class Calls:
 
         While this is open, the server is kept connected, and connected again when it is lost. After a new
         connection the resource is reported as changed. On entering, this raises as `read_resource` does, and
-        `RemoteError` when the server takes no subscriptions.
+        `RemoteError` when the server takes no subscriptions. The iteration ends when the room does.
         """
         async with subscribed(self._caller, self.locate(uri, server)) as updates:
             yield updates

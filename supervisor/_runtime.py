@@ -353,6 +353,7 @@ class Runtime:
         self.writer.core.close(closed)
         self.router.core.close(closed)
         self.guard.close()
+        self.room_host.close()
         self.context.events.close()
         tally = self.context.tally
         self.report = DrainReport(

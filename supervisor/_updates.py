@@ -1,7 +1,8 @@
 """Subscriptions to resources: asking a server to report changes, and reading what it reports.
 
-Subscribers of a resource are counted per actor (`actors._subscriptions`). The first one subscribes at the server, and
-the last one unsubscribes. With a server of the 2026-07-28 era this is done through its open stream.
+Subscribers of a resource are counted per actor (`actors._subscriptions`). The first one subscribes at the
+server, and the last one unsubscribes. With a server of the 2026-07-28 era this is done through its open
+stream.
 """
 
 from __future__ import annotations
@@ -25,15 +26,22 @@ _MOST_UPDATES: Final = 1024  # kept for a slow reader; an update only says "look
 class Updates:
     """The updates of one resource, as an async iterator: each is the `params` of one notification, in order.
 
-    A slow reader loses the oldest updates, since one update says as much as many.
+    A slow reader loses the oldest updates, since one update says as much as many. The iteration ends when the
+    room does.
     """
 
     def __init__(self) -> None:
         self._found: deque[Mapping[str, Any]] = deque(maxlen=_MOST_UPDATES)
         self._messages = anyio.Event()
+        self._is_over = False
 
     def put(self, params: Mapping[str, Any]) -> None:
         self._found.append(params)
+        self._messages.set()
+
+    def end(self) -> None:
+        """There will be no more updates. Those that have come are still read."""
+        self._is_over = True
         self._messages.set()
 
     def __aiter__(self) -> AsyncIterator[Mapping[str, Any]]:
@@ -41,6 +49,8 @@ class Updates:
 
     async def __anext__(self) -> Mapping[str, Any]:
         while not self._found:
+            if self._is_over:
+                raise StopAsyncIteration
             self._messages = anyio.Event()
             await self._messages.wait()
         return self._found.popleft()
@@ -55,7 +65,7 @@ async def subscribed(caller: Caller, place: Place) -> AsyncGenerator[Updates]:
         if _is_about(params.get("uri"), place.original):
             updates.put(params)
 
-    stop_hearing = caller.live.room_host.subscribe(caller.actor(place.server).address, heard)
+    stop_hearing = caller.live.room_host.subscribe(caller.actor(place.server).address, heard, updates.end)
     try:
         await subscribe(caller, place)
         try:

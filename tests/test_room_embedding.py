@@ -1233,6 +1233,33 @@ def test_nobody_waits_for_ever_for_an_actor_of_a_room_that_is_over(backend: str)
     run_virtual(backend, body)
 
 
+def test_who_reads_updates_when_the_room_closes_reads_no_more(backend: str) -> None:
+    async def body() -> None:
+        room, found = open_room({"a": FakeServer()}), list[Any]()
+
+        async def read() -> None:
+            async with room.subscribe("x:/", "a") as updates:
+                async for update in updates:
+                    found.append(update)
+                found.append("over")
+
+        with anyio.fail_after(1000.0):
+            async with anyio.create_task_group() as readers, room:
+                await room.connect("a")
+                actor = room._runtime.root.actor("a")
+                actor.subscriptions.add("x:/")  # so nothing is asked of the server
+                readers.start_soon(read)
+                await settle()
+                room._runtime.room_host.heard(
+                    actor.address, "notifications/resources/updated", {"uri": "x:/"}
+                )
+                await settle()
+        assert found == [{"uri": "x:/"}, "over"]
+        assert room._runtime.room_host._subscribers == {}
+
+    run_virtual(backend, body)
+
+
 def test_a_subscription_that_is_refused_or_over_leaves_nobody_listening(backend: str) -> None:
     async def body() -> None:
         async with open_room({"a": FakeServer()}) as room:
