@@ -13,11 +13,17 @@ from __future__ import annotations
 import math
 
 from ..protocol.address import Address
-from ..protocol.events import CallEvent, Event, GateDecision, GateMove, Note, NoteCode, Transition
+from ..protocol.events import CallEvent, Event, GateDecision, GateMove, Note, NoteCode, StartMoved, Transition
 from ..protocol.lifecycle import TABLE, Cause, Reason, State
+from ..protocol.start import Place
 from ._call_laws import CallLaws
 from ._lives import EPS, GroundTruth, Leave, Life, Lives
 from ._reasons import Reasons
+
+_QUEUE_BEFORE = {
+    Place.PERMIT: "slot",
+    Place.STARTING: "permit",
+}  # the queue that a start has left for this place
 
 
 class TraceChecker:
@@ -61,13 +67,13 @@ class TraceChecker:
                 pass
 
     def _look_at_queues(self, event: Event) -> None:
-        """First come, first served. Looked at with every event, so that hardly anybody leaves and comes back between
-        two looks; who was asked for by name may have."""
-        is_start = isinstance(event, Transition) and event.after is State.CONNECTING
+        """First come, first served. Every move out of a queue is an event, and the queues are compared with what they
+        were at the event before. Servers that were asked for by name may pass."""
+        left = _QUEUE_BEFORE.get(event.place) if isinstance(event, StartMoved) else None
         lines = self.truth.lines()
         for what, line in lines.items():
             before, self._lines[what] = self._lines.get(what, ()), line
-            if not is_start or event.address not in before:
+            if what != left or event.address not in before:
                 continue
             ahead = before[: before.index(event.address)]
             passed = [other for other in ahead if other in line and not self._was_asked(other, event)]

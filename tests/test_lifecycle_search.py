@@ -46,6 +46,7 @@ from greenroom.protocol.events import (
     GateMove,
     Note,
     NoteCode,
+    StartMoved,
     Step,
     Transition,
 )
@@ -264,7 +265,7 @@ def _passed(in_line: str) -> Told:
     told.queues = {in_line: (first, Address("a"))}
     told.tell(Step, step=ConnectStep.STARTED)
     told.queues = {in_line: (first,)}
-    return told.start()
+    return told.tell(StartMoved, place=Place.PERMIT if in_line == "slot" else Place.STARTING)
 
 
 def _restarts(settings: dict[str, Any], forget_after: int = 0) -> Told:
