@@ -22,12 +22,14 @@ from greenroom.protocol.lifecycle import (
     IllegalTransition,
     Life,
     Means,
+    Reason,
     State,
     Trigger,
     is_late,
     mermaid,
     settle,
     step,
+    words_of,
 )
 
 # The table of the design, written a second time on purpose: a change has to be made twice to pass.
@@ -367,3 +369,11 @@ def _next_lives(life: Life, in_flight: int) -> Iterator[tuple[Life, int]]:
             continue
         after, effects = move(life, trigger, in_flight=in_flight, deadline=deadline, ending=ending)
         yield after, 0 if ENDS_CALLS & set(effects) else in_flight
+
+
+def test_every_reason_has_words_for_a_person() -> None:
+    assert words_of(None) == ""
+    assert words_of(Reason.NO_CALL, 2.5) == "no call for 2.5s"
+    assert words_of(Reason.MAKES_ROOM) == "to make room"
+    assert words_of(Reason.DIED) == "died"
+    assert all(words_of(reason, 1.0) for reason in Reason)

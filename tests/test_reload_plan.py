@@ -67,6 +67,15 @@ def test_a_server_that_became_unusable_is_removed_and_one_that_was_is_started() 
     assert plan_reload(broken, usable) == ReloadPlan(start=("a",))
 
 
+def test_another_rule_for_the_environment_replaces_the_servers_that_have_none_of_their_own() -> None:
+    servers = {"a": {"command": "a"}, "b": {"command": "b", "inheritEnv": False}}
+    old = parse_config({"mcpServers": servers, "settings": {"inheritEnv": False}})
+    new = parse_config({"mcpServers": servers, "settings": {"inheritEnv": True}})
+
+    assert plan_reload(old, new) == ReloadPlan(keep=("b",), replace=("a",))
+    assert plan_reload(new, new) == ReloadPlan(keep=("a", "b"))
+
+
 IDENTITY = {"command", "args", "env", "cwd", "inheritEnv", "isolation"}
 ENTRIES = st.fixed_dictionaries(
     {"command": st.sampled_from("ab")},

@@ -52,7 +52,14 @@ _SAME = "return MappingProxyType(dict.fromkeys(Lifecycle, after))"
 _TOO_EARLY = (
     "it runs while the module is imported, before a mutant is switched on; test_restart has every cell"
 )
+_RELOAD = "supervisor/_reload.py"
+_NOT_SPARED = "equal settings complete both definitions alike: it only spares the work to complete them"
+_USABLE = "name: definition if is_same else with_settings(definition, config.settings)"
 EQUIVALENT: dict[Change, str] = {
+    Change(
+        _RELOAD, "is_same = old.settings.inherit_env == new.settings.inherit_env", "is_same = None"
+    ): _NOT_SPARED,
+    Change(_RELOAD, _USABLE, _USABLE.replace("is_same else", "(is_same) and False else")): _NOT_SPARED,
     Change(_RESTART, _SAME, "return MappingProxyType(None)"): _TOO_EARLY,
     Change(_RESTART, _SAME, "return MappingProxyType(dict.fromkeys(None, after))"): _TOO_EARLY,
     Change(_RESTART, _SAME, "return MappingProxyType(dict.fromkeys(Lifecycle, None))"): _TOO_EARLY,

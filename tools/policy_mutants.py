@@ -97,7 +97,7 @@ MUTANTS = (
     Mutant("intensity: within the period", _RESTART, "t > now - period", "t > now - 2 * period", ("test_restart.py",)),
     Mutant("restart: keep-alive comes back", _RESTART, "RestartPolicy.ALWAYS if keep", "RestartPolicy.ON_DEMAND if keep", ("test_restart.py",)),
     Mutant("restart: an eviction is no restart", "supervisor/_supervision.py", "        actor.start.by_policy = False\n        if not ending", "        actor.start.by_policy, actor.start.after_failure = False, True\n        if not ending", _T_ROOM),
-    Mutant("restart: what is lost while it makes way has not failed", "supervisor/_supervision.py", "            return  # already being stopped, for a stronger cause", "            pass", _T_ROOM),
+    Mutant("restart: what is lost while it makes way has not failed", "supervisor/_supervision.py", "        if not ending.cause.has(Means.FAILED):\n            return", "        if False:\n            return", _T_ROOM),
     Mutant("pool: longest idle is the victim", _POOL, "for who in it.resting:", "for who in reversed(list(it.resting)):", _T_POOL),
     Mutant("pool: read longest idle first", _REST_ORDER, "elif actor.idling.since > since:", "elif False:", _T_ROOM_POOL),
     Mutant("pool: first come, first served", _POOL, "for waiter in self._it.waiting:", "for waiter in reversed(tuple(self._it.waiting)):", _T_POOL),
