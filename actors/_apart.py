@@ -1,4 +1,4 @@
-"""Runs blocking or long work in a thread of its own that nobody has to wait for.
+"""Runs blocking or long work in a separate thread for which nobody has to wait.
 
 anyio joins its worker threads when the loop or the process ends. So a blocked read in a worker could delay the end of
 a process that must end within a second. The thread used here is a daemon thread. It closes a pipe when it is done, so

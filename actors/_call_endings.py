@@ -1,5 +1,4 @@
-"""What becomes of the calls in flight when no answer comes: the connection is lost or drained, or their time is
-up.
+"""Ends or repeats the calls in flight when no answer comes: the connection is lost or drained, or their time is up.
 
 Ending a call may run its owner's callback, which may do anything. So each loop goes over a copy, and checks that a
 call is still open before it ends it.

@@ -88,7 +88,7 @@ def lost(server: str, reason: LostReason, reach: Reach, what: str = "was lost") 
 
 
 def answered_with(server: str, call: Call, error: RpcError) -> CallError:
-    """The server answered with an error, or with something that is no answer."""
+    """The server answered with an error, or with something that is not an answer."""
     if error.fault:
         return ProtocolFault(error.message, server=server, reach=call.reach, tool=call.tool)
     return RemoteError(error.message, server=server, rpc_code=error.code, data=error.data, tool=call.tool)

@@ -1,4 +1,4 @@
-"""What an event says of a call, besides its caller and its server."""
+"""The fields of an event about a call, apart from its caller and its server."""
 
 from __future__ import annotations
 

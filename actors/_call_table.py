@@ -11,7 +11,7 @@ raised (`steps.find_input`, `steps.declare_hung`, `steps.stop_for_bug`).
 
 Ending a call may run its owner's callback. That may do anything: call again, cancel another call, raise. So a call
 is taken off before it is ended, and loops look again after each end. An exception from a callback becomes a note;
-it is no bug of ours.
+it is not a bug of Greenroom.
 """
 
 from __future__ import annotations
@@ -268,8 +268,8 @@ class CallTable:
         self.actor.note(NoteCode.CALLBACK, f"the callback of a call raised\n{text}")
 
     def _tell(self, call: Call, what: type[CallEvent]) -> None:
-        """To be called when somebody reads of calls. An event that nobody reads has its number all the same, and taking
-        that costs less without a call of ours: three times for each call of a user's."""
+        """Emit an event. Call this only when somebody reads call events. An event that nobody reads takes a number too,
+        but the caller takes it without this call: that is cheaper, three times for each call of a user."""
         self.context.events.emit(
             what,
             self.address,

@@ -163,8 +163,8 @@ class CatalogueFile:
         return age >= -CLOCK_SLACK and (age <= self.max_age or self.max_age <= 0)
 
     def _read(self) -> bytes:
-        """Raises `_BrokenError` for what another user may have put there, or what is no file; it is then set
-        aside."""
+        """The file's bytes. Raises `_BrokenError` for something that another user may have put there, or that is not a
+        file; it is then set aside."""
         try:
             size = self.path.lstat().st_size
             data = read_own(self.path) if size <= bounds.CACHE_BYTES else b""
@@ -239,7 +239,7 @@ class CatalogueFile:
 
 def _check_cancelled() -> bool:
     """False; raises in a worker thread whose task was cancelled."""
-    with suppress(RuntimeError):  # this is no worker thread
+    with suppress(RuntimeError):  # this is not a worker thread
         from_thread.check_cancelled()
     return False
 
@@ -266,7 +266,7 @@ def _parse(data: bytes) -> dict[str, _Kept]:
 
 
 def _head(raw: msgspec.Raw) -> _Kept | None:
-    """An entry without its content; None when it is no entry."""
+    """An entry without its content; None when it is not an entry."""
     try:
         return _as_kept.decode(raw)
     except (msgspec.MsgspecError, ValueError, RecursionError):

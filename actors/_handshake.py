@@ -8,7 +8,7 @@ naming its versions, which is proof too.
 A server that speaks both eras can ask its client something only in the older one. So for a client that expects to
 be asked, `initialize` comes first, whatever the hint. A configuration may also insist on either era.
 
-What a server says of itself is kept as long as the server is configured, so it has the bounds of an item of its
+What a server says about itself is kept as long as the server is configured, so it has the bounds of an item of its
 lists. (Lists are read in `_lists`.)
 
 Nothing here decides what a failure means. It is raised as `RpcFailure`; the actor knows the server's name and its
@@ -81,7 +81,7 @@ async def ask(
 ) -> dict[str, Any]:
     """Ask the server and wait at most `timeout` seconds for the result, with every field as the server sent it.
 
-    Raises `RpcFailure` as `ask_raw` does, and for a result that is no object or over the bounds of what is kept.
+    Raises `RpcFailure` as `ask_raw` does, and for a result that is not an object or is over the bounds of what is kept.
     """
     answer = await ask_raw(peer, backend, method, params, timeout)
     try:

@@ -99,7 +99,7 @@ class Items:
     def read(self, page: bytes) -> Slices[object]:
         """Take the items of a page. Returns its `nextCursor` (None: it has none, or nothing more can be taken).
 
-        Raises `WireFault` when the page is no object with that array.
+        Raises `WireFault` when the page is not an object with that array.
         """
         if len(page) <= AT_ONCE:
             try:
@@ -240,7 +240,7 @@ class Items:
 def split_object(data: bytes) -> Slices[list[tuple[bytes, bytes, int]]]:
     """The members of an object, however deep: each raw key and value, and the depth of the value.
 
-    Raises `WireFault` when it is no object.
+    Raises `WireFault` when it is not an object.
     """
     pace, members = _pace(), list[tuple[bytes, bytes, int]]()
     at, mark = yield from _next(data, 0, pace)
@@ -277,7 +277,7 @@ def _pace() -> Pace:
 
 
 def _next(page: bytes, at: int, pace: Pace) -> Slices[tuple[int, int]]:
-    """The next character that is no space: its position, and the character."""
+    """The next character that is not a space: its position, and the character."""
     while True:
         found = _BLACK.search(page, at, at + _SCANNED)
         if found is not None:

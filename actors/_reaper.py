@@ -96,7 +96,7 @@ def born(pid: int) -> int:
 
 
 def stat_of(pid: int) -> list[bytes]:
-    """What the kernel says of the process, from its state on; empty when it is gone."""
+    """The kernel's fields about the process, from its state on; empty when it is gone."""
     try:
         with open(f"/proc/{pid}/stat", "rb", buffering=0) as file:
             return file.read().rpartition(b")")[2].split()

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def as_server(value: Any) -> Any | None:
-    """`value`, if it is a server of the SDK's (of either major) or of FastMCP's; None when it is none."""
+    """`value`, if it is a server of the SDK (either major version) or of FastMCP; otherwise None."""
     return value if _low_level(value) is not None else None
 
 

@@ -180,7 +180,9 @@ class Steps:
         if self._actor.life.state is State.IDLE:
             try:
                 self.move(Trigger.CONNECT)
-            except Exception as error:  # caught here, or it would count as a bug of whoever freed the permit
+            except (
+                Exception
+            ) as error:  # caught here, or it would count as a bug of the actor that freed the permit
                 self.stop_for_bug(error)
 
     def settle(self) -> None:

@@ -1,4 +1,4 @@
-"""Subscriptions: what a server was asked to report, and how it is asked again.
+"""Subscriptions: what a server has been asked to report, and how the next incarnation is asked again.
 
 The subscribed resources and the log level belong to the actor and outlive incarnations, so the next incarnation is
 asked at once. Changes while nobody listened are unknown. So each subscribed resource is then reported as changed:
@@ -37,7 +37,7 @@ _LISTS: Final = {
 
 @attrs.define(eq=False)
 class Subscriptions:
-    """Of one address."""
+    """The subscriptions of one address."""
 
     uris: dict[str, int] = attrs.field(factory=dict[str, int])  # subscribers of each, by the server's own URI
 

@@ -1,4 +1,4 @@
-"""The waits for one actor's connection, besides its calls: one list.
+"""The waits for one actor's connection, apart from its calls, in one list.
 
 Each wait knows when it began, whether the connection was requested by name, and for which incarnation it waits:
 the present one, or the next one when the present one is already ending. So one list tells which waits get the

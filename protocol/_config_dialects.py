@@ -194,7 +194,7 @@ _ADAPTER_AS_IS: Final = {"restartPolicy": "restartPolicy", "restartBackoff": "re
 
 
 def adapter_settings(adapter: Mapping[Any, Any], source: str, note: Note) -> Givens:
-    """The `adapter` block of mcp-gateway's adapter as settings of ours."""
+    """The `adapter` block of mcp-gateway's adapter as our settings."""
     found: Givens = {}
     for key, value in adapter.items():
         given = Given(value, source, ("adapter", str(key)))

@@ -121,7 +121,7 @@ class ServerDefinition:
 
 
 def _queue_timeout(settings: Settings) -> float:
-    """Enough time for one attempt to connect, for its end, and to say why it failed."""
+    """Enough time for one attempt to connect, for its end, and for reporting why it failed."""
     return settings.connect_timeout + 15.0
 
 

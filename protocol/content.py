@@ -303,7 +303,7 @@ def _texts(blocks: Sequence[Block]) -> Slices[list[str]]:
 
 
 def _is_whole(text: str) -> bool:
-    """Whether there is no half a character in it."""
+    """Whether the text contains no half character."""
     try:
         text.encode()
     except UnicodeEncodeError:

@@ -209,7 +209,7 @@ class CallEvent(Event):
 
     call: int
     method: str
-    tool: str | None  # the name it was called by; None: it is no call of a tool
+    tool: str | None  # the name it was called by; None: it is not a call of a tool
     client: str | None  # the session it came from; None: the room's own
     in_flight: int = 0
     queued: int = 0

@@ -353,7 +353,7 @@ def test_t43_a_configuration_that_is_no_file_is_an_error_and_not_a_wait(what: st
     else:
         os.mkfifo(tmp_path / "fifo")
         path.symlink_to(tmp_path / "fifo")
-    with pytest.raises(ConfigError, match="no regular file"):
+    with pytest.raises(ConfigError, match="not a regular file"):
         read_text(path)
 
 

@@ -1,6 +1,6 @@
 """What carries requests over HTTP: the interface of Streamable HTTP and of the older event stream.
 
-One request on its way is an `Attempt`. A `Carrier` sends it and sees to it that its answer is taken.
+An `Attempt` is one sending of a request. A `Carrier` sends it and has its answer taken.
 """
 
 from __future__ import annotations

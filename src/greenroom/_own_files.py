@@ -1,13 +1,13 @@
-"""Files, folders and sockets that are ours: what another user of the machine put in their place is refused.
+"""Opens our files, folders and sockets, and refuses what another user of the machine put in their place.
 
-The ground under all rooms but the pure one: it imports the standard library alone, so that a command which only asks a
-running gateway pays for nothing else.
+All rooms except the pure one may use this module. It imports only the standard library, so that a command which only
+asks a running gateway loads nothing else.
 
-A file is looked at after it was opened, so nobody can swap it in between: it must be a regular file, be ours or root's,
-and be writable by nobody else. No link is followed in the last place, and nothing is waited for: a pipe that nobody
-reads is an error and not a wait. A folder of sockets is ours alone (0700), and the socket in it is bound and reached
-through the descriptor of that folder, so it is that folder whatever happens to its path, and however long that is.
-Who is at the other end of a socket, the kernel says. Where it cannot say, nobody is let in.
+A file is checked after it was opened, so nobody can swap it in between. It must be a regular file that belongs to us or
+root, and nobody else may write to it. A link at the end of the path is not followed. Nothing here waits: a pipe that
+nobody reads is an error. A folder of sockets is ours alone (0700). A socket in it is bound and reached through the
+descriptor of that folder, so it is always that folder, whatever happens to its path, and however long the path is. The
+kernel tells who is at the other end of a socket. Where it cannot tell, nobody is let in.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
-OURS_ALONE: Final = 0o077  # what a private folder grants nobody else
-WRITABLE: Final = 0o022  # the rights of others to change what is there
+OURS_ALONE: Final = 0o077  # the rights that others must not have on a private folder
+WRITABLE: Final = 0o022  # the rights of others to write
 _OPEN: Final = sum(
     getattr(os, name, 0) for name in ("O_CLOEXEC", "O_NOFOLLOW", "O_NONBLOCK", "O_NOCTTY", "O_BINARY")
 )
 _LINKS_OF_THE_SYSTEM: Final = ("/dev/stdout", "/dev/stderr")  # and /dev/fd/N: a shell's >(…)
-_LONGEST_ADDRESS: Final = 100  # what every system takes for a socket's path
+_LONGEST_ADDRESS: Final = 100  # bytes of a socket's path that every system accepts
 _ROOT: Final = 0
 
 
@@ -44,9 +44,11 @@ class NotOurs(OSError):
 
 
 def open_own(path: str | os.PathLike[str], flags: int, *, is_named: bool = False) -> int:
-    """A descriptor of our file at `path`, made with mode 0600 where `flags` make it. Never waits, inherits or follows.
+    """A descriptor of our file at `path`; if `flags` create the file, its mode is 0600. Never waits, never follows a
+    link, and the descriptor is not inherited.
 
-    `is_named`: a person named it for us to write to, so it may be a pipe of ours, or a device. Raises `OSError`.
+    `is_named`: a person named the file for us to write to, so it may also be our own pipe, or a device. Raises
+    `OSError`.
     """
     path = os.fspath(path)
     is_link = is_named and (path in _LINKS_OF_THE_SYSTEM or os.path.dirname(path) == "/dev/fd")
@@ -69,21 +71,21 @@ def open_own(path: str | os.PathLike[str], flags: int, *, is_named: bool = False
 
 
 def read_own(path: str | os.PathLike[str]) -> bytes:
-    """What is in our file at `path`. Raises `FileNotFoundError`, `NotOurs` or another `OSError`."""
+    """The content of our file at `path`. Raises `FileNotFoundError`, `NotOurs` or another `OSError`."""
     with open(open_own(path, os.O_RDONLY), "rb") as file:
         return file.read()
 
 
 def read_regular(path: str | os.PathLike[str], most: int) -> bytes:
-    """What is in a file that may be anybody's and be reached by links, but is one: at most `most` bytes of a regular
-    file. Raises `OverflowError` when it is longer, `NotOurs` for a pipe or a device, or another `OSError`."""
+    """The content of a regular file, at most `most` bytes. It may belong to anybody and be reached through links.
+    Raises `OverflowError` when it is longer, `NotOurs` for a pipe or a device, or another `OSError`."""
     descriptor = os.open(path, os.O_RDONLY | _OPEN & ~getattr(os, "O_NOFOLLOW", 0))
     kind = os.fstat(descriptor).st_mode
     if not stat.S_ISREG(kind):
         os.close(descriptor)
         if stat.S_ISDIR(kind):
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), os.fspath(path))
-        raise NotOurs(os.fspath(path), "it is no regular file")
+        raise NotOurs(os.fspath(path), "it is not a regular file")
     with open(descriptor, "rb") as file:
         data = file.read(most + 1)
     if len(data) > most:
@@ -94,27 +96,27 @@ def read_regular(path: str | os.PathLike[str], most: int) -> bytes:
 def _check(path: str, found: os.stat_result, *, is_read: bool, is_named: bool) -> None:
     kind = found.st_mode
     if not stat.S_ISREG(kind) and not (is_named and (stat.S_ISFIFO(kind) or stat.S_ISCHR(kind))):
-        raise NotOurs(path, "it is no regular file: remove it")
+        raise NotOurs(path, "it is not a regular file: remove it")
     if stat.S_ISCHR(kind) or not hasattr(os, "geteuid"):
         return
     if found.st_uid not in (os.geteuid(), _ROOT):
         raise NotOurs(path, "it belongs to another user: remove it, or choose another place")
     if is_read and kind & WRITABLE:
-        raise NotOurs(path, "others may write to it: remove it, or take that right away (chmod go-w)")
+        raise NotOurs(path, "others may write to it: remove it, or forbid that (chmod go-w)")
 
 
 # ---- folders ---------------------------------------------------------------------------------------------------------
 
 
 def make_own_folder(path: Path, *, denied: int = OURS_ALONE) -> None:
-    """Make `path` and what is missing above it, 0700. Raises `NotOurs` when it is another user's, or grants others
-    any right of `denied`."""
+    """Make the folder `path` and missing folders above it, 0700. Raises `NotOurs` when it belongs to another user, or
+    grants others any right of `denied`."""
     make_folder(path)
     os.close(open_own_folder(path, denied=denied))
 
 
 def make_folder(path: Path) -> None:
-    """Make `path` and what is missing above it, 0700. What is there stays as it is. Raises `OSError`."""
+    """Make the folder `path` and missing folders above it, 0700. Existing folders stay unchanged. Raises `OSError`."""
     try:
         path.mkdir(mode=0o700, exist_ok=True)
     except FileNotFoundError:
@@ -133,7 +135,7 @@ def open_own_folder(path: Path, *, denied: int = OURS_ALONE) -> int:
         descriptor = os.open(path, flags)
     except OSError as error:
         if error.errno in (errno.ELOOP, errno.ENOTDIR):
-            raise NotOurs(path, "it must be a directory and no link: remove it and try again") from None
+            raise NotOurs(path, "it must be a directory and not a link: remove it and try again") from None
         raise
     found = os.fstat(descriptor)
     if hasattr(os, "geteuid") and (found.st_uid != os.geteuid() or found.st_mode & denied):
@@ -153,7 +155,7 @@ def reaches_long_paths() -> bool:
 
 @contextmanager
 def socket_in(folder: Path) -> Generator[tuple[int, str]]:
-    """Our folder of sockets: its descriptor, and what to put before a name in it to bind or to connect.
+    """Our folder of sockets: its descriptor, and the prefix for the name of a socket in it, to bind or to connect.
 
     Raises `NotOurs`, or another `OSError`.
     """
@@ -166,16 +168,16 @@ def socket_in(folder: Path) -> Generator[tuple[int, str]]:
 
 
 def fits_socket(folder: Path, longest_name: str) -> bool:
-    """Whether a socket of such a name can be in `folder`."""
+    """Whether a socket with such a name can be in `folder`."""
     return reaches_long_paths() or len(os.fsencode(folder / longest_name)) <= _LONGEST_ADDRESS
 
 
 def check_peer(line: socket.socket, *, or_root: bool = False) -> None:
-    """Raises `NotOurs` unless who is at the other end of a unix socket runs as our own user (or as root)."""
+    """Raises `NotOurs` unless the process at the other end of a unix socket runs as our own user (or as root)."""
     uid = _peer_uid(line)
     if uid is None or (uid != os.geteuid() and not (or_root and uid == _ROOT)):
-        who = "nobody can tell whose it is" if uid is None else f"it is user {uid}'s"
-        raise NotOurs(None, f"who is at the other end of the socket is not you: {who}")
+        who = "its user is unknown" if uid is None else f"it runs as user {uid}"
+        raise NotOurs(None, f"the process at the other end of the socket is not yours: {who}")
 
 
 def _peer_uid(line: socket.socket) -> int | None:
