@@ -178,6 +178,6 @@ def test_the_testing_examples_run_as_written(tmp_path: Path) -> None:
     files = sorted((ROOT / "examples").glob("testing_*.py"))
     command = [sys.executable, "-m", "pytest", "-q", "-c", os.devnull, "-p", "no:cacheprovider", *files]
 
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=600)
 
     assert done.returncode == 0, done.stdout + done.stderr

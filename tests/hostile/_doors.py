@@ -1,7 +1,7 @@
-"""The doors a row is tried at: `greenroom serve` as a proxy and direct, and the room in a program of its own.
+"""The doors at which a row is tried: `greenroom serve` as a proxy and direct, and a room in its own program.
 
-All three speak the same lines, so a row does not know which it is. Beside the attackers calm servers are configured,
-and `Door.calm` asks one: through the door, or, where the door itself is what is attacked, through the other entrance.
+All three speak the same lines, so a row does not know which one it is. Calm servers are configured beside attackers,
+and `Door.calm` calls one: through the door, or through the other entrance when the door itself is attacked.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from .server import blocks
 ROOT = Path(__file__).resolve().parents[2]
 SERVER = Path(__file__).with_name("server.py")
 ECHO = ROOT / "testing" / "servers" / "echo.py"
-PATIENCE = 40.0  # seconds an answer may take on a busy machine; nothing here is judged by it
+PATIENCE = 40.0  # seconds that an answer may take on a busy machine; only against a hang, not a measure
 SETTINGS = {"bootstrap": False, "requestTimeoutMs": 2500, "connectTimeoutMs": 4000, "queueTimeoutMs": 6000}
 
 
@@ -37,7 +37,7 @@ class Door:
     folder: Path
     attacked: Attacked
     _control: socket.socket | None = None
-    neighbours: int = 1  # calm servers; each call is the next one's
+    neighbours: int = 1  # calm servers; they are called in turn
     _calls: int = 0
 
     @property
@@ -49,7 +49,7 @@ class Door:
         return self.attacked.send("tools/call", self._params(tool, arguments))
 
     def calm(self) -> None:
-        """A call of a calm server, and its answer. AssertionError when it does not come."""
+        """Call a calm server and wait for the answer. AssertionError when it does not come."""
         number = self.ask(self._next_tool(), text="still here")
         answer = self.attacked.answer(number, PATIENCE)
         assert answer is not None, "a neighbour's call was not answered"
@@ -137,7 +137,7 @@ def _module(name: str, config: Path, rows: Sequence[Row]) -> list[str]:
 
 
 def _environment(folder: Path, *, is_bare: bool) -> dict[str, str]:
-    if is_bare:  # where its files go is still told, or they would lie in the home of whoever runs this
+    if is_bare:  # except for the place of its files: they must not go to the home of the person who runs this
         return {"PYTHONPATH": os.fspath(ROOT), "XDG_CACHE_HOME": os.fspath(folder / "cache")}
     return {
         "PATH": os.environ["PATH"],

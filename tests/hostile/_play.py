@@ -1,13 +1,14 @@
-"""One row at one door, and what must hold of every row.
+"""Tries one row at one door, and checks what must hold for every row.
 
-* Others' worst stall: the longest stretch in which the loop of the attacked process heard of nothing (`watched`). It
-  may be 20 ms, or three times the worst of a calm run of the same process just before, where even that is slower;
-  where what attacks lies there from the start, just after. And so that nobody waits for ever behind short stretches,
-  nine in ten calls of a calm neighbour, each some turns of the loop, take no longer than three of them, or the attacked
-  process burns no more meanwhile: a machine that is busy with other things lets calls wait, but burns nothing.
-* Memory: the peak of the process, above what it held before.
-* Each request has its answer, and no request has two.
-* An orderly end, which is the door's (`end`): exit code 0, nobody left, nothing said of a bug in us.
+* The worst stall of others: the longest stretch in which the loop of the attacked process did not look at its
+  descriptors (`watched`). The bound is 20 ms. If a calm run of the same process just before is slower, the bound is
+  three times its worst stall; the calm run comes just after, if the attack is there from the start. Nobody may wait for
+  ever behind short stretches either. So nine in ten calls of a calm neighbour, each a few turns of the loop, take no
+  longer than three bounds, or the attacked process uses no more processor time meanwhile: on a machine that is busy
+  with other things calls wait, but the process uses no processor time.
+* Memory: the peak of the process, above what it had before.
+* Each request gets an answer, and no request gets two.
+* An orderly end of the door (`end`): exit code 0, no process left, no message about a bug in Greenroom.
 """
 
 from __future__ import annotations
@@ -37,8 +38,8 @@ class Called:
     """A neighbour's call, in seconds."""
 
     took: float
-    burnt: float  # by the attacked process meanwhile
-    stall: float  # the longest stretch of its loop since the call before
+    burnt: float  # processor seconds of the attacked process meanwhile
+    stall: float  # the longest stretch of its loop since the previous call
 
     @property
     def share(self) -> float:
@@ -47,7 +48,7 @@ class Called:
 
 @attrs.frozen
 class Seen:
-    """What one row did to its neighbours: each of their calls, before it and beside it; and bytes."""
+    """What one row did to its neighbours: each of their calls, before the attack and beside it; and memory in bytes."""
 
     calm: Sequence[Called]
     beside: Sequence[Called]
@@ -63,7 +64,7 @@ class Seen:
 
     @property
     def most_take(self) -> float:
-        """What nine in ten calls beside it take, or less."""
+        """Seconds within which nine in ten calls beside the attack end."""
         return sorted(call.share for call in self.beside)[len(self.beside) * 9 // 10]
 
     def __str__(self) -> str:
@@ -75,8 +76,8 @@ class Seen:
 
 
 def play_all(rows: Sequence[Row], name: str) -> None:
-    """These rows, one after the other, at one door; and what must hold of each. A stall is believed when it is seen
-    twice: the second time at a door of its own, which has not been attacked before."""
+    """Try these rows, one after the other, at one door, and check what must hold for each. A stall counts when it is
+    seen twice: the second time at a new door, which has not been attacked before."""
     for row, seen in _played(rows, name):
         if seen.is_held_up:
             ((_, again),) = _played([row], name)
@@ -108,7 +109,7 @@ def play(row: Row, door: Door) -> Seen:
 
 
 def _warm(row: Row, door: Door, neighbour: Callable[[], None]) -> None:
-    """What happens once is no attack: what is imported, and the start of an attacker that begins honestly."""
+    """Do first what happens only once and is no attack: imports, and the start of an attacker that begins honestly."""
     honest = [f"{row.name}_echo"] if "attack" in row.on else []
     for tool in [*honest, "plain_echo"] if row.over == "http" else honest:
         assert door.attacked.answer(door.ask(tool), PATIENCE), f"{tool}: an honest call was never answered"
@@ -137,7 +138,7 @@ def _calls_until(
 
 
 class Attack:
-    """What a row does, begun."""
+    """The attack of a row, once it has begun."""
 
     def __init__(self, row: Row, door: Door) -> None:
         self.row, self.door = row, door
@@ -182,7 +183,7 @@ def _say(connection: socket.socket, row: Row) -> None:
 
 
 def end(door: Door) -> None:
-    """The door's input is closed: it ends well and leaves nobody."""
+    """Close the door's input: it must end well and leave no process."""
     code = door.attacked.end(END_WITHIN)
     words = door.attacked.words()
     assert code == 0, f"it ended with {code}:\n{words[-2000:]}"

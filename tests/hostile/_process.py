@@ -1,7 +1,7 @@
-"""A process under attack: what goes in and out of it, what it has burnt, what it holds.
+"""A process under attack: its input and output, the processor time it has used, and its memory.
 
-Writing and reading are threads, so that an attack goes on while somebody else asks; what comes out is read as fast as
-it comes, and only as far as its id when it is long.
+Threads write and read, so that an attack goes on while others call. The output is read as fast as it comes; of a long
+answer only the id is read.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class Attacked:
         return self._number
 
     def pour(self, data: Iterable[bytes]) -> threading.Thread:
-        """Write this beside whatever else happens, for as long as it is taken."""
+        """Write this in a thread, as long as the process takes it."""
         return self._run(self._pour, data)
 
     def answer(self, number: Any, within: float) -> Any:
@@ -115,11 +115,11 @@ class Attacked:
     # -- what it costs --
 
     def burnt(self) -> float:
-        """Seconds of processor that all its threads have had: the clock of that process (see clock_getcpuclockid)."""
+        """Processor seconds that all its threads have used: the clock of that process (see clock_getcpuclockid)."""
         return time.clock_gettime((~self.pid << 3) | 2)
 
     def held(self) -> int:
-        """Bytes it holds now; from now on its peak is counted anew."""
+        """Bytes of memory that it has now; from now on its peak is counted anew."""
         with suppress(OSError):
             Path(f"/proc/{self.pid}/clear_refs").write_text("5")
         return self._status("VmRSS")
@@ -136,7 +136,7 @@ class Attacked:
     # -- its end --
 
     def end(self, within: float) -> int | None:
-        """Close its input; its exit code, or None when it stays. A writer in the middle is cut off by a signal."""
+        """Close its input. Returns its exit code, or None if it does not end. A signal ends a writer in the middle."""
         assert self.process.stdin is not None
         if self._turn.acquire(timeout=0.5):
             self.process.stdin.close()

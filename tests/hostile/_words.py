@@ -1,4 +1,4 @@
-"""What a row of the table is made of: the pieces of what is said, and the row."""
+"""What a row of the table is made of: the pieces of the messages, and the row itself."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def nested(depth: int, opens: str = "[", closes: str = "]", inside: str = "") ->
 
 
 def answer(*result: Piece) -> list[Piece]:
-    """An answer, a line: its result is made of these."""
+    """The line of an answer; its result is made of these pieces."""
     return ['{"jsonrpc":"2.0","id":', ID, ',"result":', *result, "}\n"]
 
 
@@ -45,12 +45,12 @@ def content(*more: Piece) -> list[Piece]:
 
 
 def said(method: str, **params: Any) -> Piece:
-    """A notification, a line."""
+    """The line of a notification."""
     return json.dumps({"jsonrpc": "2.0", "method": method, "params": params}) + "\n"
 
 
 def asked(method: str, **params: Any) -> list[Piece]:
-    """A request, a line."""
+    """The line of a request."""
     return [json.dumps({"jsonrpc": "2.0", "id": "h", "method": method, "params": params}) + "\n"]
 
 
@@ -70,12 +70,12 @@ DOORS = ("proxy", "direct", "room-trio", "room-asyncio")
 
 @attrs.frozen
 class Row:
-    """One attack. What is left out is honest; what nobody does beside it is done by calm neighbours.
+    """One attack. Everything that it does not set is honest, and calm neighbours call all the while.
 
-    `on`: a server that says this (see `server.py`); it is called `calls` times at once, and each call is answered.
-    `client`: a client that writes this; it is to get `answers` answers. `control`: the same for the control socket,
-    over as many `connections`. `files`: what lies in the gateway's folders before it starts (a path, and what is in it;
-    or `FIFO`, or `FOLDER`). `servers`: so many more are configured, of which nothing is known.
+    `on`: what the attacking server sends (see `server.py`); it is called `calls` times at once, and each call must be
+    answered. `client`: what the attacking client writes; it must get `answers` answers. `control`: the same for the
+    control socket, over this number of `connections`. `files`: what is in the gateway's folders before it starts (a
+    path and its content, or `FIFO`, or `FOLDER`). `servers`: the number of further servers of which nothing is known.
     """
 
     name: str

@@ -1,8 +1,8 @@
 """The embedded room as a process: `python -m tests.hostile.room CONFIG BACKEND`.
 
-It reads MCP calls as JSON lines, makes each of the room in its own program, and says how it ended: the length of what
-came, or the error's code. It ends with its input. (It reads in its loop: a thread would wait for the interpreter's lock
-as long as the loop has anything to do, and that is no matter of the room's.)
+It reads MCP calls as JSON lines, calls the room in its own program, and writes how each call ended: the length of the
+result, or the error's code. It ends with its input. (It reads in its loop, because a thread would wait for the
+interpreter's lock as long as the loop has work, and the room could not change that.)
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from greenroom import CallError, Greenroom, GreenroomError
 
 async def main(path: str) -> None:
     async with Greenroom.open(path) as room, anyio.create_task_group() as calls:
-        gc.freeze()  # what was imported is no garbage: a program's collector is its own
+        gc.freeze()  # imported modules are not garbage; each program configures its own collector
         async for line in _lines(sys.stdin.fileno()):
             calls.start_soon(_call, room, json.loads(line))
         calls.cancel_scope.cancel()

@@ -1,15 +1,15 @@
 """The one hostile server: `python -S server.py SCRIPT NAME`, where SCRIPT is JSON.
 
-It is honest (the handshake era, two tools, `echo` and `attack`) until its script says otherwise. `{"over": "stdio"}`,
-or `"http"`: then it prints the port it listens on. `{"on": {WHEN: SAY}}`: at WHEN it says SAY in place of an answer.
-WHEN is a method, `attack` (a call of that tool), `start`, `stderr` (at the start, there) or `GET`. What is said at
-`start`, on `stderr` or at a notification is said by a thread, beside the answers.
+It is honest (the handshake era, with two tools, `echo` and `attack`) unless its script says otherwise. `{"over":
+"stdio"}`, or `"http"`: then it prints the port on which it listens. `{"on": {WHEN: SAY}}`: at WHEN it writes SAY in
+place of an answer. WHEN is a method, `attack` (a call of that tool), `start`, `stderr` (written there at the start) or
+`GET`. A thread writes what belongs to `start`, `stderr` or a notification, beside the answers.
 
-SAY is a list of pieces; over HTTP it is the whole answer, from its status line on, and the connection is closed after
+SAY is a list of pieces. Over HTTP it is the whole answer, from its status line on, and the connection is closed after
 it. A piece is text (a lone U+DC80 to U+DCFF is that byte), or one of `["id"]`, `["times", n, piece…]`, `["forever",
-piece…]`, `["gzip", piece…]`, `["sleep", seconds]` and `["exit"]`. `["leave", what…]` says nothing: it starts a process
-that stays, with an empty environment, and that has left its session, its parent or its user, as told. NAME is for
-whoever looks for what is left of it.
+piece…]`, `["gzip", piece…]`, `["sleep", seconds]` and `["exit"]`. `["leave", what…]` writes nothing: it starts a
+process with an empty environment that stays, and that has left its session, its parent or its user. NAME is in the
+command line, so that a test can find what is left.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ time.sleep(600)
 
 
 def blocks(say: list[Any], rpc_id: object) -> Iterator[bytes]:
-    """The bytes of what is to be said, a piece of memory at a time."""
+    """The bytes to write, in blocks."""
     for piece in say:
         if isinstance(piece, str):
             yield piece.encode("utf-8", "surrogateescape")
@@ -101,7 +101,7 @@ class Script:
         self.on: dict[str, list[Any]] = given.get("on", {})
 
     def said_at(self, message: dict[str, Any]) -> list[Any] | None:
-        """What is said in place of an answer to this; None: an honest answer."""
+        """What to write in place of an answer to this message; None: an honest answer."""
         if message.get("method") == "tools/call" and message["params"].get("name") == "attack":
             return self.on.get("attack")
         return self.on.get(message.get("method", ""))

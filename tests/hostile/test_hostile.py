@@ -1,8 +1,8 @@
-"""Whatever is thrown at it, the neighbours go on: the table of attacks (`_rows`), tried at the doors (`_doors`).
+"""Whatever the attack, the neighbours go on: the table of attacks (`_rows`), tried at the doors (`_doors`).
 
-In every run of the tests the quick rows, shared out among the doors; with `make hostile` each row at each door, alone;
-in CI each row at one of its doors, alone. (Which one follows from its place in the table, so each door has every fourth
-row of each kind: what a row is made of is nearly always met below the doors.)
+Every test run tries the quick rows, divided among the doors. `make hostile` tries each row at each door, one at a time.
+CI tries each row at one of its doors, one at a time. (The row's place in the table decides which door, so each door
+gets every fourth row of each kind. Nearly every attack is handled below the doors.)
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def plays() -> Iterator[tuple[str, Sequence[Row]]]:
 
 
 def one_of(row: Row, place: int) -> str:
-    """The door it is tried at when it is tried at one."""
+    """The door at which the row is tried when it is tried at only one."""
     doors = [door for door in DOORS if door not in row.not_at]
     return doors[place % len(doors)]
 

@@ -1,4 +1,4 @@
-"""What counts as a stall: one long stretch does, many short ones beside a call that waits do not."""
+"""What counts as a stall: one long stretch counts, many short ones do not."""
 
 from __future__ import annotations
 

@@ -1,12 +1,12 @@
-"""A program whose loop is looked at: `python -m tests.hostile.watched FILE MODULE [ARGUMENT…]` runs MODULE as its own.
+"""Runs a program and watches its loop: `python -m tests.hostile.watched FILE MODULE [ARGUMENT…]`.
 
-Whoever waits for a loop waits at most from one of its looks at its descriptors to the next. That stretch is measured
-here, from inside, because outside it cannot be told from the time that a busy machine gives to others: it is the time
-that passes, or the processor time that all threads of the process burn meanwhile, whichever is less. (A thread that
-holds the interpreter's lock stalls a loop as well as a step of the loop does.) The longest one stands in FILE, eight
-bytes, until somebody sets it back to nothing.
+Others wait for a loop at most from one of its looks at its descriptors to the next. That stretch is measured here, from
+inside the process, because from outside it cannot be told from the time that a busy machine gives to others. It is the
+time that passes, or the processor time that all threads of the process use meanwhile, whichever is less. (A thread that
+holds the interpreter's lock stalls a loop just as a step of the loop does.) FILE holds the longest stretch, in eight
+bytes, until somebody resets it.
 
-All three loops look with `select.epoll`; Linux only.
+All three loops look at their descriptors with `select.epoll`; Linux only.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def _watch(path: str) -> None:
     with open(path, "r+b") as file:
         told = mmap.mmap(file.fileno(), _SIZE)
     real, loop_thread = select.epoll, threading.main_thread()
-    began = [float("inf"), 0.0]  # until the loop first looks, it is being made
+    began = [float("inf"), 0.0]  # before its first look the loop is still being made
 
     class Epoll:
         def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -50,7 +50,7 @@ def _watch(path: str) -> None:
 
 
 class Longest:
-    """The other side of FILE. `take` it: the longest stretch since it was last taken, in seconds."""
+    """Reads FILE from another process. `take` returns the longest stretch since the last `take`, in seconds."""
 
     def __init__(self, path: str) -> None:
         with open(path, "w+b") as file:

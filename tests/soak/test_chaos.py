@@ -1,5 +1,5 @@
-"""`greenroom serve` with real children under random violence: a few seconds in every run of the tests, a minute with
-`make chaos`, ten with `make soak`. GREENROOM_SEED brings a sequence of faults back."""
+"""`greenroom serve` with real children under random faults: a few seconds in every test run, a minute with `make
+chaos`, ten minutes with `make soak`. GREENROOM_SEED repeats a sequence of faults."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Every reader of bytes from outside, searched by an engine that sees which branches it takes (`tests/soak/fuzz`).
+"""Fuzzes all code that reads bytes from outside, guided by branch coverage (`tests/soak/fuzz`).
 
-In every run of the tests each takes its seeds, among them what was found before; with `make soak` the search goes on
-for a while (GREENROOM_FUZZ_SECONDS for each of them).
+Every test run gives each target its seeds, which include earlier findings. With `make soak` each target is then fuzzed
+for GREENROOM_FUZZ_SECONDS.
 """
 
 from __future__ import annotations

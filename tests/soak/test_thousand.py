@@ -1,5 +1,6 @@
-"""A thousand configured servers, twenty slots, random calls: never over the bound, every call one outcome, nobody
-starves. In full (`make soak`) for a minute with two hundred real processes and more; else the same, small and short."""
+"""A thousand configured servers, twenty slots, random calls: the bound is never exceeded, every call has one outcome,
+and nobody starves. `make soak` runs it for a minute with over two hundred real processes; otherwise it is small and
+short."""
 
 from __future__ import annotations
 
@@ -32,12 +33,12 @@ class Scale:
 
 FULL = Scale(servers=1000, real=250, slots=20, callers=60, seconds=60.0)
 SMALL = Scale(servers=100, real=8, slots=4, callers=12, seconds=1.5)
-STARVED = 30.0  # seconds: what a waiter for a slot is promised at most
+STARVED = 30.0  # seconds, like the acquire timeout: no call may take longer
 
 
 @attrs.define
 class Seen:
-    """What is live, from the events alone; and how the calls went."""
+    """What is live, according to the events alone, and the outcomes of the calls."""
 
     live: set[Address] = attrs.field(factory=set[Address])
     most: int = 0
