@@ -145,8 +145,8 @@ async def _serve_room(
 
 
 def _of_client(environ: Mapping[str, str]) -> Mapping[str, str]:
-    """What the client's session gives to servers that name `${session.NAME}`: the client has started us in its own
-    environment, and there is no other client."""
+    """The values of the client's session, for servers that name `${session.NAME}`: our environment, because the client
+    started us with its own, and there is no other client."""
     return {name: value for name, value in environ.items() if name.isidentifier()}
 
 

@@ -73,7 +73,7 @@ def secrets_of(definition: ServerDefinition, environ: Mapping[str, str]) -> list
 
 
 def _referred(name: str, value: str) -> Hidden:
-    """What a session gives is a credential, whatever its name is."""
+    """The secret behind a reference. A session's value is always a credential, whatever its name is."""
     return Hidden(f"the credential {name}" if name.startswith(SESSION) else name, value)
 
 

@@ -170,11 +170,11 @@ def _check_idle(definition: ServerDefinition, entry: Givens) -> Iterable[Problem
 
 
 def check_session(definition: ServerDefinition, isolation: Isolation | None) -> Iterable[Problem]:
-    """A credential of one session in a child that all share, or where it would choose the program. `isolation`: that
-    of servers that name none."""
+    """Problems with credentials of a session: in a child that all sessions share, or where they would choose the
+    program. `isolation`: the isolation of servers that do not set it."""
     for attribute, _, text in texts_of(definition):
         if attribute in ("command", "cwd", "socket") and refers_to_session(text):
-            what = "cannot hold a ${session.…}: that may stand in env, headers, url and args"
+            what = "cannot hold a ${session.…}: use it in env, headers, url or args"
             yield Problem(_place_in(definition, attribute), what)
     needed = sorted(session_variables(definition))
     if needed and (definition.isolation or isolation) in (None, Isolation.PERSISTENT):

@@ -41,8 +41,8 @@ class Address:
 
     @classmethod
     def of_call(cls, server: str, call: str, session: str | None = None) -> Address:
-        """The address of a child that serves one call (or one catalogue visit) and then ends. `session`: whose call
-        it is."""
+        """The address of a child that serves one call (or one catalogue visit) and then ends. `session`: the session
+        of that call."""
         return cls(server, f"call:{call}", session)
 
     @property
@@ -55,7 +55,7 @@ class Address:
 
     @property
     def session(self) -> str | None:
-        """The session that a child at this address is started for."""
+        """The session for which a child at this address is started."""
         return self.scope.removeprefix("session:") if self.is_session else self.owner
 
     def __str__(self) -> str:

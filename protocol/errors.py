@@ -286,8 +286,8 @@ class SessionNeeded(CallError):
 
 
 class CredentialNeeded(SessionNeeded):
-    """The server is started with credentials of its session, and this session gives too few of them, or the call came
-    without a session. Nothing was started. `variables`: those that are missing."""
+    """The server needs credentials of a session, and this session lacks some of them, or the call came without a
+    session. Nothing was started. `variables`: the missing ones."""
 
     code = "credential_needed"
 

@@ -9,10 +9,10 @@ There is one pass, from left to right. The value of a variable is never read as 
 smuggle in another reference. As in a shell, the default of `${VAR:-default}` is used for an unset and for an empty
 variable; it contains no `}`.
 
-`${session.NAME}` is a credential of the session that a child is started for, never a variable of the environment. It
-may stand in `env`, `headers`, `url` and `args` of a server whose children are not shared. In an environment without it
-the reference stays as it is written, so what is printed, cached and hashed never depends on somebody's credential; a
-child is not started before its session gives every one (`session_variables`).
+`${session.NAME}` is a credential of the session for which a child is started, never a variable of the environment. It
+may be used in `env`, `headers`, `url` and `args` of a server whose children are not shared. When the environment does
+not have it, the reference stays as written. So what is printed, cached and hashed never depends on a caller's
+credential. A child is not started before its session gives all of them (`session_variables`).
 
 An unset variable becomes the empty string and is reported. In a URL it is an error, which names all missing variables
 before any request is made, because half a URL leads to somebody else's endpoint.
@@ -38,7 +38,7 @@ _REFERENCE: Final = re.compile(
 _OPEN: Final = re.compile(
     r"\$env:(?P<dollar>\w+)(?P<braced>(?!))?(?P<session>(?!))?(?P<default>(?!))?(?P<curly>(?!))?"
 )
-SESSION: Final = "session."  # begins the name of what a session gives
+SESSION: Final = "session."  # names of a session's values begin with this
 _HEADER_NAME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
 _CONTROL_WORDS: Final = "a line break or another control character"
@@ -91,7 +91,7 @@ def missing_variables(text: str, environ: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def session_variables(definition: ServerDefinition) -> frozenset[str]:
-    """The names of what a session must give before a child of this server can be started."""
+    """The names of the values that a session must give before a child of this server can be started."""
     texts = (text for _, _, text in texts_of(definition))
     return frozenset(
         match["session"].removeprefix(SESSION)
@@ -103,18 +103,18 @@ def session_variables(definition: ServerDefinition) -> frozenset[str]:
 
 
 def with_session(environ: Mapping[str, str], variables: Mapping[str, str]) -> Mapping[str, str]:
-    """The environment with what a session gives, under the names that references to it have."""
+    """The environment with a session's values added, under the names that references use."""
     return {**environ, **{f"{SESSION}{name}": value for name, value in variables.items()}}
 
 
 def refers_to_session(text: str) -> bool:
-    """Whether `text` holds what only a session gives."""
+    """Whether `text` refers to a value of a session."""
     return SESSION in text and any(match["session"] is not None for match in _references(text))
 
 
 def expand(text: str, environ: Mapping[str, str]) -> str:
-    """`text` with every reference replaced; unset variables become the empty string, but what no session gives stays
-    as it is written."""
+    """`text` with every reference replaced. Unset variables become the empty string; a reference to a missing value of
+    a session stays as written."""
     if not _may_refer(text):
         return text
 

@@ -133,8 +133,8 @@ class Secrets:
 
 
 class KnownSecrets:
-    """The secrets of a room, by server, and those that a session brought, by session and server: these are forgotten
-    with the session. `everywhere`: secrets that belong to no particular server."""
+    """The secrets of a room by server, and those of sessions by session and server, which are forgotten with the
+    session. `everywhere`: secrets that belong to no particular server."""
 
     def __init__(self, everywhere: Iterable[Hidden] = ()) -> None:
         self._everywhere = Secrets(everywhere)
@@ -164,7 +164,7 @@ class KnownSecrets:
                 del known[key]
 
     def of(self, address: Address | None) -> Secrets:
-        """The secrets that a text about what runs at this address must not show."""
+        """The secrets that a text about the server at this address must not show."""
         if address is None:
             return self._everywhere
         server, session = address.server, address.session

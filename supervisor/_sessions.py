@@ -1,8 +1,8 @@
-"""The open sessions of a room, and what each gives to the children that are started for it.
+"""The open sessions of a room, and the values that each gives to the children started for it.
 
-A session may bring credentials of its caller: `${session.NAME}` in a server's entry stands for one. They are kept here
-and nowhere else, for as long as the session is open. A child is not started before its session gives everything that
-its entry names; so a credential is never empty, and never somebody else's.
+A session may bring credentials of its caller: `${session.NAME}` in a server's entry stands for one. They are kept only
+here, as long as the session is open. A child is not started before its session gives every value that the entry names.
+So a credential is never empty, and never another caller's.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ class Sessions:
             )
         for name, value in variables.items():
             if not _NAME.fullmatch(name) or not isinstance(value, str):  # pyright: ignore[reportUnnecessaryIsInstance]
-                text = "A session's variables are texts, and have names of letters, digits and underscores"
-                raise UsageError(f"{text}; {name!r} is none.")
+                text = "A session's variables must be strings, with names of letters, digits and underscores"
+                raise UsageError(f"{text}: correct {name!r}.")
         self._open[session] = dict(variables)
 
     def close(self, session: str) -> None:
@@ -42,11 +42,11 @@ class Sessions:
         return _NOTHING if session is None else self._open.get(session, _NOTHING)
 
     def missing(self, definition: ServerDefinition, session: str | None) -> tuple[str, ...]:
-        """What this session must give, and does not, before the server can be started for it."""
+        """The values that this session lacks, without which the server cannot be started for it."""
         needed = session_variables(definition)
         return tuple(sorted(needed - self.variables(session).keys())) if needed else ()
 
     def check(self, definition: ServerDefinition, session: str | None) -> None:
-        """Raises `CredentialNeeded`."""
+        """Raises `CredentialNeeded` when this session lacks a value."""
         if missing := self.missing(definition, session):
             raise CredentialNeeded(definition.name, missing, has_session=session is not None)

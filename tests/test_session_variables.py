@@ -212,7 +212,7 @@ def test_a_shared_server_may_not_have_a_credential_of_one_session(isolation: str
 def test_a_session_does_not_choose_the_program(key: str) -> None:
     entry = {"command": "x", "isolation": "per_session", key: "${session.TOKEN}"}
     config = parse_config({"mcpServers": {"a": entry}}, environ={})
-    assert "env, headers, url and args" in str(config.broken["a"])
+    assert "env, headers, url or args" in str(config.broken["a"])
 
 
 def test_what_is_printed_and_hashed_holds_the_reference_alone() -> None:

@@ -131,7 +131,7 @@ class HttpPeer(ExchangeTable):
             await in_turns(self.taking_line(data))
 
     async def take_for(self, attempt: Attempt, data: bytes | bytearray) -> None:
-        """Take what came on the exchange's own stream: its answer, or what the server says along the way; a large
+        """Take what came on the exchange's own stream: its answer, or another message of the server; a large
         message in slices.
 
         Raises `BadAnswer` for what is neither.
