@@ -101,8 +101,7 @@ class FakeConnector:
             connection = FakeConnection(server, server.starts, hooks, tasks)
             server.connections.append(connection)
             try:
-                await connection.pause(server.start_latency)
-                connection.begin()
+                await connection.begin()
                 yield connection
             finally:
                 connection.kill_now()

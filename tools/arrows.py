@@ -95,7 +95,9 @@ TYPE_CYCLES: Mapping[frozenset[str], str] = {
         )
     ): _ACTOR,
     frozenset({"gateway._client_host", "gateway._exposure"}): "a client and who answers for it name each other",
-    frozenset({"testing._fake", "testing._fake_connection"}): "a fake server and its connections name each other",
+    frozenset({"testing._fake", "testing._fake_answers", "testing._fake_connection"}): (
+        "a fake server and its connections name each other"
+    ),
 }  # fmt: skip
 
 
