@@ -15,8 +15,6 @@ That is when nothing of its process tree is left, and not before.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator
-from functools import cache
 from itertools import chain, islice
 from typing import Protocol
 
@@ -26,25 +24,13 @@ from ..protocol.events import Eviction
 from ..protocol.installers import is_installer
 from ..protocol.lifecycle import Cause, Ending, Reason
 from ..protocol.start import HOLDS_SLOT, Place
-from ._pool import Decision, InOrder, PoolLimits, Snapshot, Waiter, decide, may_expire
-from ._rest_order import RestOrder
+from ._pool import Decision, decide, may_expire
+from ._pool_view import PoolView, Sees
 from ._start import Starts
 
 
-class Asks(Protocol):
+class Asks(Sees, Protocol):
     """What admission asks others."""
-
-    def kept(self) -> Collection[str]:
-        """The servers that have a slot set aside."""
-        ...
-
-    def shared_actor(self, server: str) -> ServerActor | None:
-        """The actor of the server's shared address, if it exists already."""
-        ...
-
-    def is_visit(self, actor: ServerActor) -> bool:
-        """Whether the actor only starts for a visit: nobody has called it."""
-        ...
 
     def begin(self, actor: ServerActor) -> None:
         """The actor has a slot, and a permit is free: start it, or send it back to its gate."""
@@ -54,7 +40,7 @@ class Asks(Protocol):
 class Admission:
     def __init__(self, context: RoomContext, asks: Asks) -> None:
         self.starts = Starts(context)
-        self._rest_order = RestOrder()
+        self.view = PoolView(context, self.starts, asks)
         self._context = context
         self._asks = asks
         self._is_looking = False
@@ -76,9 +62,11 @@ class Admission:
 
     def move(self, actor: ServerActor, place: Place) -> None:
         """Move the actor's start, and decide what follows for the others."""
-        gives_back = actor.start.place in HOLDS_SLOT and place not in HOLDS_SLOT and not self._is_kept(actor)
+        gives_back = (
+            actor.start.place in HOLDS_SLOT and place not in HOLDS_SLOT and not self.view.is_kept(actor)
+        )
         self.starts.move(actor, place)
-        if gives_back and self._shared() >= self.capacity:
+        if gives_back and self.view.shared() >= self.view.capacity:
             self._reserve_from = self._now()  # that slot was over the limit
         self.look()
         if actor.start.place is Place.SLOT and actor.start.deadline is None:
@@ -89,95 +77,12 @@ class Admission:
         if not actor.address.is_shared:
             actor.idling.is_listed = True  # it is never asked to make room, so nobody has to look at it
             return
-        self._rest_order.add(actor, self.starts.count(Place.LIVE))
+        self.view.rest_order.add(actor, self.starts.count(Place.LIVE))
         self.look()
-
-    # ---- what there is ----------------------------------------------------------------------------------------------
-
-    @property
-    def limits(self) -> PoolLimits:
-        settings = self._context.settings
-        return PoolLimits(
-            settings.max_connections,
-            settings.reserve_connections,
-            settings.reserve_timeout,
-            settings.min_connections,
-        )
-
-    @property
-    def capacity(self) -> int:
-        """Slots for servers that have none set aside."""
-        return self._context.settings.max_connections - len(self._asks.kept())
 
     def may_expire(self, actor: ServerActor) -> bool:
         """The actor's idle time is over. False: the minimum keeps it; it stops when the total exceeds that."""
-        return actor.start.place not in HOLDS_SLOT or may_expire(self._staying(), self.limits)
-
-    def _is_kept(self, actor: ServerActor) -> bool:
-        return actor.address.is_shared and actor.address.server in self._asks.kept()
-
-    def _kept_actors(self) -> Iterator[ServerActor]:
-        found = map(self._asks.shared_actor, self._asks.kept())
-        return (actor for actor in found if actor is not None)
-
-    def _shared(self) -> int:
-        """How many actors hold a slot that is not set aside."""
-        own = sum(map(_holds_slot, self._kept_actors()))
-        return self.starts.slots_held - own
-
-    def _leaving(self) -> int:
-        """How many of the actors that hold a slot are stopping."""
-        starts = self.starts
-        failed = sum(actor.is_stopping for actor in starts.at(Place.STARTING))
-        return starts.count(Place.LEAVING) + failed
-
-    def _staying(self) -> int:
-        return self.starts.slots_held - self._leaving()
-
-    def snapshot(self) -> Snapshot[ServerActor]:
-        """The snapshot that the pool decides from."""
-        kept_leaving = sum(actor.is_stopping for actor in self._kept_actors() if _holds_slot(actor))
-        leaving = self._leaving()
-        return Snapshot(
-            self._now(),
-            self.limits,
-            kept=len(self._asks.kept()),
-            shared=self._shared(),
-            leaving=leaving - kept_leaving,
-            staying=self.starts.slots_held - leaving,
-            resting=InOrder(self._resting()),
-            overdue=self._overdue() if self.limits.minimum else (),
-            groups=cache(self._held_by),
-            waiting=self._queue(),
-            reserve_from=self._reserve_from,
-        )
-
-    def _resting(self) -> Iterator[ServerActor]:
-        kept = self._asks.kept()
-        return (actor for actor in self._rest_order.longest_idle() if actor.address.server not in kept)
-
-    def _overdue(self) -> Iterator[ServerActor]:
-        """The idle ones that only the minimum keeps. All connections are looked at, when the first is asked for."""
-        now, kept = self._now(), self._asks.kept()
-        idle = [actor for actor in self.starts.at(Place.LIVE) if actor.is_idle and actor.idling.until <= now]
-        shared = [actor for actor in idle if actor.address.is_shared and actor.address.server not in kept]
-        yield from sorted(shared, key=_idle_until)
-
-    def _held_by(self, server: str) -> int:
-        """How many slots the sessions and calls of a server hold."""
-        actors = self.starts.holders()
-        return sum(not actor.address.is_shared and actor.address.server == server for actor in actors)
-
-    def _queue(self) -> Iterator[Waiter[ServerActor]]:
-        """The actors that wait for a slot: those with one set aside, then called ones, then visited ones."""
-        for actor in self._kept_actors():
-            if actor.start.place is Place.SLOT:
-                yield Waiter(actor, actor.start.since, is_kept=True)
-        for is_visit in (False, True):
-            for actor in self.starts.at(Place.SLOT):
-                if self._asks.is_visit(actor) is is_visit and not self._is_kept(actor):
-                    group = None if actor.address.is_shared else actor.address.server
-                    yield Waiter(actor, actor.start.since, group)
+        return actor.start.place not in HOLDS_SLOT or may_expire(self.view.staying(), self.view.limits)
 
     # ---- deciding ---------------------------------------------------------------------------------------------------
 
@@ -227,11 +132,11 @@ class Admission:
 
     def _give_slots(self) -> Decision[ServerActor]:
         """Ask the pool, if anything can change."""
-        waits_or_too_many = self.starts.count(Place.SLOT) or self._shared() > self.capacity
-        may_be_overdue = self.limits.minimum and may_expire(self._staying(), self.limits)
+        waits_or_too_many = self.starts.count(Place.SLOT) or self.view.shared() > self.view.capacity
+        may_be_overdue = self.view.limits.minimum and may_expire(self.view.staying(), self.view.limits)
         if not waits_or_too_many and not may_be_overdue:
             return _NOTHING
-        decision = decide(self.snapshot())
+        decision = decide(self.view.snapshot(self._reserve_from))
         for actor in decision.grants:
             self.starts.move(actor, Place.PERMIT)
         return decision
@@ -270,7 +175,7 @@ class Admission:
 
     def _too_late(self, actor: ServerActor, since: float) -> None:
         actor.start.deadline = None
-        actor.refuse_waiting(f"no slot of {self.limits.slots} became free in time", since)
+        actor.refuse_waiting(f"no slot of {self.view.limits.slots} became free in time", since)
         if actor.start.place is Place.SLOT and actor.start.deadline is None:
             self._bound_the_wait(actor)
 
@@ -280,14 +185,6 @@ class Admission:
 
 _NOTHING: Decision[ServerActor] = Decision()
 _TURN_TAKEN = (Place.STARTING, Place.PERMIT, Place.SLOT)
-
-
-def _holds_slot(actor: ServerActor) -> bool:
-    return actor.start.place in HOLDS_SLOT
-
-
-def _idle_until(actor: ServerActor) -> float:
-    return actor.idling.until
 
 
 def _installs(actor: ServerActor) -> bool:

@@ -69,7 +69,7 @@ def permits_are_conserved(world: World) -> None:
 def slots_are_conserved(world: World) -> None:
     """Every live actor holds a slot; whoever holds a slot is live or waits for a permit."""
     admission = world.root.admission
-    bound = admission.limits.slots + admission.limits.reserve
+    bound = admission.view.limits.slots + admission.view.limits.reserve
     held = admission.starts.holders()
     assert len(held) <= bound, f"{len(held)} slots of {bound} are held"
     for actor in _actors(world):
@@ -180,12 +180,12 @@ def pressure_makes_room(world: World) -> None:
         return
     kept, held = world.root.kept(), admission.starts.holders()
     shared = [actor for actor in held if not (actor.address.is_shared and actor.address.server in kept)]
-    assert len(shared) >= admission.capacity, f"{waiting} wait for a slot, and one is free"
+    assert len(shared) >= admission.view.capacity, f"{waiting} wait for a slot, and one is free"
     staying = [actor for actor in held if actor.life.state is not State.DRAINING]
     resting = [
         actor for actor in shared if actor.is_connected and actor.is_resting and actor.address.is_shared
     ]
-    if len(staying) > admission.limits.minimum:
+    if len(staying) > admission.view.limits.minimum:
         leaving = len(held) - len(staying)
         assert not resting or leaving >= waiting, f"{resting[0]} rests while {waiting} wait for a slot"
 
@@ -217,7 +217,7 @@ def nothing_outstays_its_time(world: World) -> None:
 def _check_idling(world: World, actor: ServerActor, life: Life) -> None:
     definition = actor.record.definition
     limit = definition.idle_timeout or world.config.settings.idle_timeout
-    is_held = world.root.admission.limits.minimum > 0 or actor.subscriptions.uris
+    is_held = world.root.admission.view.limits.minimum > 0 or actor.subscriptions.uris
     if not actor.is_resting or not actor.address.is_shared or is_held:
         return
     if definition.lifecycle is Lifecycle.LAZY:

@@ -124,8 +124,8 @@ class Truth:
         held = admission.starts.holders()
         leaving = [actor for actor in held if actor.life.state is State.DRAINING]
         return Seats(
-            admission.capacity,
-            admission.limits.minimum,
+            admission.view.capacity,
+            admission.view.limits.minimum,
             len(held) - len(leaving),
             sum(not self._is_kept(actor) for actor in held),
             sum(not self._is_kept(actor) for actor in leaving),

@@ -337,9 +337,9 @@ def test_one_slot_is_left_for_the_others_also_while_one_that_was_kept_still_stop
             await room.ready()
             await room.reload(_config(slots, b=keep, c={}))
             root = room._runtime.root
-            assert (tuple(root.kept()), root.admission.capacity) == (("a",), 1)
+            assert (tuple(root.kept()), root.admission.view.capacity) == (("a",), 1)
             await anyio.sleep(5)
-            assert (tuple(root.kept()), root.admission.capacity) == (("b",), 1)
+            assert (tuple(root.kept()), root.admission.view.capacity) == (("b",), 1)
 
     run_virtual(backend, main)
 
@@ -352,7 +352,7 @@ def test_slots_set_aside_follow_the_configuration(backend: str) -> None:
         keep = {"lifecycle": "keep-alive"}
         slots = {"maxConnections": 2}
         async with _room(servers, _config(slots, a=keep, b={}, c={})) as room:
-            pool = room._runtime.root.admission
+            pool = room._runtime.root.admission.view
             await room.ready()
             assert pool.capacity == 1
             await room.reload(_config(slots, a={}, b={}, c={}))

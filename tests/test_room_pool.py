@@ -503,7 +503,7 @@ def test_slots_and_permits_are_conserved_whatever_leaves_and_whenever(backend: s
             starts = admission.starts
             assert {place for place in Place if starts.count(place)} <= {Place.LIVE}
             assert starts.count(Place.LIVE) == _live(servers)
-            assert admission.capacity == 3
+            assert admission.view.capacity == 3
         assert room.drain_report is not None
         assert room.drain_report.adds_up
         assert _live(servers) == 0

@@ -174,7 +174,7 @@ def test_a_session_that_waits_for_its_servers_half_of_the_slots_costs_nothing(ma
         world.call("apart", session=name)
     assert len(world.pending) == 1
     world.advance(20.0)
-    assert decide(world.root.admission.snapshot()).look_at == math.inf
+    assert decide(world.root.admission.view.snapshot(-math.inf)).look_at == math.inf
 
 
 def test_the_same_seed_is_the_same_run_jitter_included() -> None:

@@ -104,7 +104,7 @@ _ADMISSION, _LIFECYCLE = "supervisor/_admission.py", "protocol/lifecycle.py"
 # fmt: off
 MUTANTS = (
     Mutant("eviction ignores calls in flight", _SERVER, "self.life.state is CONNECTED and self.is_resting and", "self.life.state is CONNECTED and"),
-    Mutant("eviction takes what is kept alive", _ADMISSION, "self._rest_order.longest_idle() if actor.address.server not in kept)", "self._rest_order.longest_idle())"),
+    Mutant("eviction takes what is kept alive", "supervisor/_pool_view.py", "self.rest_order.longest_idle() if actor.address.server not in kept)", "self.rest_order.longest_idle())"),
     Mutant("nobody is evicted while others wait", _POOL, "        if len(gone) >= surplus and not makes_room:", "        if len(gone) >= surplus:"),
     Mutant("the slot comes back before the tree is gone", _STEPS, "                case Effect.STOP_TREE:\n", "                case Effect.STOP_TREE:\n                    actor.supervisor.admission.move(actor, Place.OUT)\n"),
     Mutant("the slot is never given back", "supervisor/_supervision.py", "        self.starter.admission.move(actor, Place.OUT)\n        is_closing", "        self.starter.admission.move(actor, Place.LIVE)\n        is_closing"),
