@@ -512,6 +512,42 @@ def test_the_answer_of_a_client_is_its_own_and_a_question_is_taken_back(backend:
     run(backend, body)
 
 
+@pytest.mark.parametrize(
+    ("said", "heard"),
+    [
+        ({"result": {"n": 1}, "error": None}, {"n": 1}),
+        ({"error": {"code": "-7", "message": 5}}, (-32603, "5", None)),
+        ({"error": {"code": -7}}, (-7, "The client refused.", None)),
+        ({"error": "no"}, (-32603, "The client refused.", None)),
+        ({}, (-32603, "The client's answer cannot be read: Invalid request: it has no method.", None)),
+    ],
+)
+def test_an_odd_answer_of_a_client_is_read_as_far_as_it_can_be(backend: str, said: Any, heard: Any) -> None:
+    async def body() -> None:
+        client, told = Client(), list[Any]()
+
+        async def ask() -> None:
+            try:
+                told.append(await client.talk.ask("x", {}))
+            except RpcRefusal as refusal:
+                told.append((refusal.rpc_code, refusal.message, refusal.data))
+
+        async with anyio.create_task_group() as group:
+            group.start_soon(ask)
+            await anyio.wait_all_tasks_blocked()
+            for other in ("1", 1, "1-greenroom", "greenroom-2", "greenroom-"):
+                client.say({"jsonrpc": "2.0", "id": other, "result": {"n": "another's"}})
+            progress = {"progressToken": "greenroom-1", "progress": 1}  # nobody asked for it
+            client.say({"jsonrpc": "2.0", "method": "notifications/progress", "params": progress})
+            await anyio.wait_all_tasks_blocked()
+            assert told == []
+            client.say({"jsonrpc": "2.0", "id": "greenroom-1", **said})
+        assert told == [heard]
+        assert len(client.lines) == 1, "answers and notifications are not answered"
+
+    run(backend, body)
+
+
 class Held(Proxy):
     """An exposure that keeps its jobs for the test to end."""
 
@@ -584,9 +620,10 @@ def test_a_client_is_met_anew_when_it_says_something_else_of_itself() -> None:
     client = Client(Met())
     client.ask("initialize", {"protocolVersion": "2025-11-25", "capabilities": {"roots": {}}})
     client.ask("initialize", {"protocolVersion": "2025-11-25", "capabilities": {"roots": {}}})
-    for capabilities in ({"sampling": {}}, {"sampling": {}}, {}):
+    for capabilities in ({"roots": {}}, {"sampling": {}}, {"sampling": {}}, {}):
         meta = {**ENVELOPE, "io.modelcontextprotocol/clientCapabilities": capabilities}
         client.ask("server/discover", {"_meta": meta})
+        assert client.talk.modern
     assert met == [(False, {"roots": {}}), (True, {"sampling": {}}), (True, {})]
 
 
@@ -606,6 +643,8 @@ class Watching:
     def locate(self, uri: str, server: str | None = None) -> Any:
         if uri.startswith("no:"):
             raise UnknownResource(uri)
+        if uri.startswith("as:"):  # another spelling of what is listed
+            return Place("x:/listed", "s", "x:/own", {})
         return Place(uri, "s", uri, {})
 
     async def watch_resource(self, place: Any) -> None:
@@ -691,12 +730,12 @@ def test_an_open_stream_is_told_what_it_asked_for_under_its_own_id(backend: str)
         wanted = {
             "toolsListChanged": True,
             "promptsListChanged": 1,
-            "resourceSubscriptions": ["x:/a", "no:/"],
+            "resourceSubscriptions": ["x:/a", "no:/", "as:/spelled"],
         }
         async with anyio.create_task_group() as group:
             group.start_soon(direct_client.listen, job, wanted)  # pyright: ignore[reportArgumentType]
             await anyio.wait_all_tasks_blocked()
-            granted = {"toolsListChanged": True, "resourceSubscriptions": ["x:/a"]}
+            granted = {"toolsListChanged": True, "resourceSubscriptions": ["x:/a", "as:/spelled"]}
             acknowledged = {"notifications": granted, "_meta": meta}
             assert client.said == [("notifications/subscriptions/acknowledged", acknowledged)]
             client.said.clear()
@@ -705,12 +744,21 @@ def test_an_open_stream_is_told_what_it_asked_for_under_its_own_id(backend: str)
             assert client.said == [(TOOLS, {"_meta": meta})]
             client.said.clear()
             own = {"io.modelcontextprotocol/subscriptionId": 99, "x": 1}
-            for server, uri in (("s", "x:/a"), ("s", "x:/a/b"), ("s", "x:/ab"), ("t", "x:/a"), ("s", None)):
+            updates = (
+                ("s", "x:/a"),
+                ("s", "x:/a/b"),
+                ("s", "x:/ab"),
+                ("t", "x:/a"),
+                ("s", None),
+                ("s", "x:/own"),
+            )
+            for server, uri in updates:
                 direct_client.tell_update(server, {"uri": uri, "_meta": own})
             updated = "notifications/resources/updated"
             assert client.said == [
                 (updated, {"uri": "x:/a", "_meta": {"x": 1, **meta}}),
                 (updated, {"uri": "x:/a/b", "_meta": {"x": 1, **meta}}),
+                (updated, {"uri": "as:/spelled", "_meta": {"x": 1, **meta}}),
             ]
             group.cancel_scope.cancel()
         client.said.clear()
@@ -739,6 +787,7 @@ def test_a_client_of_the_direct_door_that_leaves_is_forgotten(backend: str) -> N
             client.talk.close()
             client.talk.close()
             assert (left, direct._direct_clients) == (["left"], {})
+            assert direct._client_host.greeting(Address("a")) == Greeting(), "nobody is there to be asked"
 
     run_virtual(backend, body)
 
@@ -1271,6 +1320,31 @@ def test_all_first_lists_of_a_client_wait_until_the_same_moment(backend: str) ->
                 came += [(json.loads(line)["id"], number) for line in client.lines[len(came) :]]
         # At 9.9 s two wait; at 10.1 s, after the third had asked, all have been answered; the fourth at once.
         assert sorted(came) == [(1, 3), (2, 3), (3, 3), (4, 4)]
+
+    run_virtual(backend, body)
+
+
+def test_a_list_that_waits_is_a_request_in_flight(backend: str) -> None:
+    class Settling(Proxy):
+        settling_time = 10.0
+
+        async def settle(self) -> None:
+            await anyio.sleep_forever()
+
+    async def body() -> None:
+        client = Client(Settling(FakeRoom()), max_open=2)
+        async with anyio.create_task_group() as group:
+            client.spawn = group.start_soon
+            answers = [
+                client.say({"jsonrpc": "2.0", "id": number, "method": "tools/list"})
+                for number in (1, 1, 2, 3)
+            ]
+            refused = [(one[0]["id"], "error" in one[0]) for one in answers if one]
+            assert refused == [(1, True), (3, True)], "its id is taken, and there is no place"
+            assert client.talk.in_flight == 2
+            client.talk.close()
+        assert client.talk.in_flight == 0
+        assert len(client.lines) == 2, "nobody is there to be answered"
 
     run_virtual(backend, body)
 
