@@ -111,3 +111,12 @@ def test_a_url_that_expands_to_nonsense_is_an_error_that_does_not_repeat_it(valu
     with pytest.raises(ConfigError, match="after environment interpolation it") as caught:
         expand_definition(ServerDefinition("s", url="${U}"), {"U": value})
     assert "secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize("value", ["a\nb", "a\x00b", "\x7f"])
+def test_a_url_that_gets_a_control_character_from_the_environment_is_refused_without_it(value: str) -> None:
+    definition = ServerDefinition("s", url="http://${HOST}/mcp")
+    with pytest.raises(ConfigError) as caught:
+        expand_definition(definition, {"HOST": value})
+    assert "holds a line break or another control character" in str(caught.value)
+    assert value not in str(caught.value)

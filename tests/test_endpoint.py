@@ -1326,7 +1326,9 @@ def test_all_first_lists_of_a_client_wait_until_the_same_moment(backend: str) ->
 
 def test_a_list_that_waits_is_a_request_in_flight(backend: str) -> None:
     class Settling(Proxy):
-        settling_time = 10.0
+        @property
+        def settling_time(self) -> float:
+            return 10.0
 
         async def settle(self) -> None:
             await anyio.sleep_forever()

@@ -651,6 +651,9 @@ def test_busy_is_believed_when_more_are_open_than_may_wait() -> None:
         made.advance(1.0)  # what ended before it does not count
         _ended(made, "cancelled").asked_to_leave = True
         busy = _ended(made, Busy("a", in_flight=1, queued=2, oldest_age=1, retry_after=1))
+        of_another_server, begun_later = (_ended(made, "cancelled") for _ in range(2))
+        of_another_server.asked_to_leave = begun_later.asked_to_leave = True
+        of_another_server.server, begun_later.began = "b", made.now + 1.0
         with pytest.raises(AssertionError, match="only 2 calls were open"):
             outcomes_have_reasons(made)
         _ended(made, "cancelled").asked_to_leave = True
@@ -680,6 +683,19 @@ def test_a_call_of_a_server_that_is_not_configured_is_judged_too(world: World) -
     call.definition = None
     with pytest.raises(AssertionError, match="nothing kept it from being sent"):
         outcomes_have_reasons(world)
+
+
+@pytest.mark.parametrize("loss", [Reason.DIED, Reason.EXPIRED])
+def test_a_world_loses_a_server_as_it_is_told(world: World, loss: Reason) -> None:
+    _well(world)
+    world.faults.lose("a", 1.0, loss)
+    world.advance(0.5)
+    assert world.root.actor("a").is_connected
+    world.advance(1.0)
+    said = [
+        event.reason for event in world.events if isinstance(event, Transition) and event.after is DRAINING
+    ]
+    assert said == [loss]
 
 
 def test_a_world_knows_when_it_was_last_asked(world: World) -> None:

@@ -159,6 +159,20 @@ def test_all_that_a_call_raises_is_a_call_error(backend: str) -> None:
     run_virtual(backend, main)
 
 
+def test_what_is_hidden_from_an_error_is_hidden_from_all_its_texts_and_nothing_else_is_changed() -> None:
+    def without(text: str) -> str:
+        return text.replace("hunter2", "•••")
+
+    error = errors.Unavailable("a", failed_ago=1.5, retry_in=3, reason="exited: hunter2")
+    error.hide(without)
+    assert "hunter2" not in str(error.as_dict())
+    assert (error.failed_ago, error.retry_in, error.reach) == (1.5, 3, Reach.NOT_SENT)
+    names = errors.AmbiguousTool("hunter2_x", ("a_hunter2", "b"))
+    names.hide(without)
+    assert "hunter2" not in str(names.as_dict())
+    assert names.candidates == ("a_•••", "b")
+
+
 def test_an_error_says_all_it_knows_as_an_object() -> None:
     lost = errors.ServerLost("gone", server="a", reach=Reach.SENT, exit_code=3, stderr_tail=("one", "two"))
     assert lost.as_dict() == {

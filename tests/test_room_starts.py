@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
 from typing import Any
 
 import anyio
 import pytest
-from tests.support import run_virtual
+from tests.support import run, run_virtual
 from tests.support.rooms import Outcomes, open_room, settle, teach
 
 from greenroom import Greenroom, RpcRefusal, ServerRequest, State, UsageError
 from greenroom.protocol.address import Address
 from greenroom.protocol.errors import NeedsAuth
+from greenroom.protocol.events import Kind, Note, NoteCode
 from greenroom.supervisor._callbacks import Callbacks
+from greenroom.testing import FaultScript, ScriptedServer
 from greenroom.testing._fake import HANG, FakeServer, fake_connectors, tool
 
 
@@ -162,6 +166,62 @@ def test_a_configuration_given_as_a_dict_is_checked_against_the_environment(
     room = Greenroom.open({"mcpServers": urls})
     assert list(room.config.broken) == ["unset"]
     assert "GREENROOM_TEST_UNSET" in str(room.config.broken["unset"])
+
+
+def test_what_has_greeted_is_not_being_installed_any_more(backend: str) -> None:
+    server = FakeServer(greet_latency=3.0, list_latency=5.0)
+
+    async def main() -> None:
+        entries = {"a": {"command": "npx", "args": ["-y", "some-server"]}}
+        async with open_room({"a": server}, entries=entries) as room, Outcomes() as calls:
+            await teach(room, "a")
+            calls.start(room, "a_echo")
+            seen: list[tuple[float, str | None]] = []
+            for seconds in (1.0, 3.0):
+                await anyio.sleep(seconds)
+                (row,) = room.status()
+                assert row.state is State.CONNECTING
+                seen.append((anyio.current_time(), row.waiting_for))
+            assert seen == [(1.0, "install"), (4.0, None)]
+            await room.restart("a")  # so it may be ended
+            assert server.starts == 2
+
+    run_virtual(backend, main)
+
+
+def test_status_names_the_process_of_a_server_while_there_is_one(backend: str, tmp_path: Path) -> None:
+    far = ScriptedServer(FaultScript(), tmp_path / "log")
+
+    async def main() -> None:
+        config = {"mcpServers": {"far": far.entry}}
+        async with Greenroom.open(config, cache_path=":memory:", bootstrap=False) as room:
+            assert room.status()[0].pid is None
+            await room.connect("far")
+            pid = room.status()[0].pid
+            assert pid is not None
+            assert os.getpgid(pid) == pid, "it leads a group of its own"
+            await room.drain("far")
+            assert room.status()[0].pid is None
+
+    run(backend, main)
+
+
+def test_a_catalogue_that_cannot_be_read_is_told_of(backend: str, tmp_path: Path) -> None:
+    cache = tmp_path / "catalogue.json"
+    cache.write_text("{}{")
+
+    async def main() -> None:
+        room = Greenroom.open({"mcpServers": {}}, cache_path=cache)
+        events = room.events([Kind.NOTE])
+        async with events, room:
+            note = await anext(aiter(events))
+        assert isinstance(note, Note)
+        assert (note.code, "set aside as catalogue.json.broken-1" in note.detail) == (
+            NoteCode.CATALOGUE_FILE,
+            True,
+        )
+
+    run(backend, main)
 
 
 @pytest.mark.parametrize("method", ["sampling/createMessage", "elicitation/create", "tasks/get"])
