@@ -9,6 +9,7 @@ from tests.support.signals import restore_ignored_signals
 register_profiles()
 restore_ignored_signals()
 pytest_plugins = (
+    "tests.support.garbage",
     "tests.support.leaks",
     "tests.support.seeds",
     "tests.support.gates",
