@@ -13,6 +13,8 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import anyio
 import attrs
@@ -24,7 +26,7 @@ from tests.support import run, run_virtual
 from tests.support.forked import GREENROOM, popen_forked, run_forked
 from tests.support.gates import ROWS, missing_rows, rows_of
 from tests.support.leaks import ROOT, Snapshot, leaks_since, snapshot
-from tests.support.order import shuffle
+from tests.support.order import LONGEST, longest_first, shuffle
 from tests.support.seeds import seed_schedule
 
 
@@ -277,6 +279,31 @@ def test_an_order_is_the_same_for_its_number_and_loses_nothing(request: pytest.F
     assert there == back
     assert len(items) < 10 or there != other
     assert {item.nodeid for item in there} == {item.nodeid for item in items}
+
+
+@pytest.mark.parametrize("count", [3, 11, 100, 103])
+def test_every_worker_begins_with_long_ones(count: int) -> None:
+    """Named as the scheduler of pytest-xdist deals them out: shares that follow each other, a shorter one before."""
+    long = [SimpleNamespace(nodeid=name) for name in LONGEST]
+    items = cast("list[pytest.Item]", [SimpleNamespace(nodeid=f"short {n}") for n in range(count)] + long)
+
+    dealt = longest_first(items, 3)
+
+    assert sorted(item.nodeid for item in dealt) == sorted(item.nodeid for item in items)
+    rest = list(dealt)
+    shares = [[rest.pop(0) for _ in range(len(rest) // left)] for left in (3, 2, 1)]
+    heads = [[item.nodeid for item in share if item.nodeid in LONGEST] for share in shares]
+    if count > len(LONGEST):
+        assert heads == [list(LONGEST[worker::3]) for worker in range(3)]
+        assert all(share[0].nodeid in LONGEST for share in shares)
+
+
+@pytest.mark.parametrize("name", LONGEST)
+def test_the_longest_are_known_by_their_names(name: str) -> None:
+    """One that was renamed would start late again."""
+    file, _, test = name.partition("::")
+
+    assert test in (ROOT / file).read_text()
 
 
 def test_torture_rows_are_read_from_test_names() -> None:

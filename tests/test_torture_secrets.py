@@ -26,6 +26,7 @@ from greenroom.protocol.secrets import Hidden, Secrets, in_words
 
 BLABBER = Path(__file__).parent / "support" / "blabber.py"
 MARK = "Qz7"  # in every secret, at its beginning and its end, so that a part of one is found as well
+BLABBER_HTTP = BLABBER.with_name("blabber_http.py")
 PYTHON = [sys.executable, "-S", os.fspath(BLABBER)]
 
 
@@ -119,7 +120,7 @@ def environment(folder: Path, plant: Plants) -> dict[str, str]:
 
 @contextmanager
 def over_http() -> Generator[str]:
-    process = subprocess.Popen([*PYTHON, "http"], stdout=subprocess.PIPE)
+    process = subprocess.Popen([sys.executable, "-S", BLABBER_HTTP], stdout=subprocess.PIPE)
     try:
         assert process.stdout is not None
         yield f"http://127.0.0.1:{int(process.stdout.readline())}"

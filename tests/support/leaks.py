@@ -109,8 +109,13 @@ def _let_kept_ones_reap() -> None:
 
 
 def _descendants(pid: int) -> Iterator[int]:
-    for listing in PROC.glob(f"{pid}/task/*/children"):
-        for child in map(int, _read(listing).split()):
+    """Asked four times a test, so it reads no more than it must and makes no paths."""
+    try:
+        tasks = os.listdir(f"/proc/{pid}/task")
+    except OSError:
+        return
+    for task in tasks:
+        for child in map(int, _read(f"/proc/{pid}/task/{task}/children").split()):
             if child not in KEPT_PROCESSES:
                 yield child
             yield from _descendants(child)
@@ -199,8 +204,9 @@ def _new_descriptors(before: Snapshot) -> dict[int, str]:
     }
 
 
-def _read(path: Path) -> bytes:
+def _read(path: Path | str) -> bytes:
     try:
-        return path.read_bytes()
+        with open(path, "rb", buffering=0) as file:
+            return file.read()
     except OSError:
         return b""
