@@ -9,6 +9,7 @@ not make itself, and the `Supervision` finds servers and actors here.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable
+from functools import partial
 from typing import Final
 
 from ..actors import RoomContext, ServerActor
@@ -273,3 +274,15 @@ class Root:
         for actor in tuple(self.actors.values()):
             actor.stop(ending, patience)
         return [actor for actor in self.actors.values() if actor.life.state is not State.CLOSED]
+
+
+def forget_credentials(root: Root, session: str) -> None:
+    """Forget the credentials of a session that is over, when nothing is left that was started with them: a call's
+    own child goes on until its call ends. Until then no text may show them."""
+    if root.sessions.is_open(session):
+        return  # another session has this name now
+    for actor in root.actors.values():
+        if actor.address.session == session:
+            root.supervision.on_closed(actor, partial(forget_credentials, root, session))
+            return
+    root.context.secrets.forget(session)

@@ -1,13 +1,14 @@
 """The runtime: everything that runs while a room is open, in one owner task.
 
-`Runtime.run` builds the room context and starts the timers, the core actors (router, then catalogue writer) and
-the standing servers. It reports this through `started`, then waits for the request to stop and ends everything in
-order: the servers in parallel under one deadline, then the writer (its file flushed), then the router, then the
-timers.
+`Runtime.run` builds the room context and starts the timers, the core actors (router, then catalogue writer)
+and the standing servers. It reports this through `started`, then waits for the request to stop and ends
+everything in order: the servers in parallel under one deadline, then the writer (its file flushed), then the
+router, then the timers.
 
 The task runs shielded from its surroundings. On trio and anyio the only way to end it is `request_stop`, so a
-cancelled host still gets an ordered, bounded end. Native asyncio cancellation ignores shields. In that case the
-task group's own cancellation ends every owner task, and each connection's `finally` kills its tree synchronously.
+cancelled host still gets an ordered, bounded end. Native asyncio cancellation ignores shields. In that case
+the task group's own cancellation ends every owner task, and each connection's `finally` kills its tree
+synchronously.
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ from ._drain_report import DrainReport
 from ._learned import Recalled, entry_of, recall
 from ._reload import ReloadPlan
 from ._room_host import RoomHost
-from ._root import Root
+from ._root import Root, forget_credentials
 from ._sessions import Sessions
 from ._standing import Standing, standing
 from ._stores import CatalogueStore
@@ -110,8 +111,8 @@ class Runtime:
 
     @cached_property
     def events(self) -> EventStream:
-        """The room's event stream. It exists before the room is built, so that an early reader misses nothing. The
-        first access must be in the loop that the room will run in."""
+        """The room's event stream. It exists before the room is built, so that an early reader misses
+        nothing. The first access must be in the loop that the room will run in."""
         return EventStream(current_backend())
 
     @cached_property
@@ -223,12 +224,12 @@ class Runtime:
         self._visit_the_unknown(self._known)
 
     def _visit_the_unknown(self, known: Mapping[str, ServerEntry]) -> None:
-        """First run: ask each server that nothing is known of, in the background, what it has."""
+        """First run: visit each server of which nothing is known, in the background."""
         asked = self.root.records.items() if self._bootstrap else ()
         self.visit([name for name, record in asked if name not in known and record.definition.bootstrap])
 
     def visit(self, names: Iterable[str]) -> list[str]:
-        """Ask these servers what they have; returns those that can be asked. `catalogued` waits for the first try."""
+        """Visit these servers. Returns those that can be visited. `catalogued` waits for the first try."""
         visiting = self.root.supervision.visiting
         usable = [name for name in names if visiting.can_begin(name)]
         self._visits.ask(usable)
@@ -236,7 +237,7 @@ class Runtime:
 
     @property
     def is_learning(self) -> bool:
-        """Whether servers are being asked for the first time what they have."""
+        """Whether servers are still to be visited for the first time."""
         return bool(self._visits)
 
     async def ready(self) -> None:
@@ -253,11 +254,12 @@ class Runtime:
     def applying(
         self, config: Config, plan: ReloadPlan, recalled: Recalled, defined: Collection[str] = ()
     ) -> Slices[None]:
-        """Apply another configuration by this plan, with what the cache knows of it. Servers that the plan keeps
-        notice nothing. `defined`: the servers to start that are defined already.
+        """Apply another configuration by this plan, with what the cache knows of it. Servers that the plan
+        keeps notice nothing. `defined`: the servers to start that are defined already.
 
-        The first slice makes this the configuration. The servers that are removed or defined anew follow in slices,
-        because they may be thousands; until its turn comes, each is what it was. All slices must be done.
+        The first slice makes this the configuration. The servers that are removed or defined anew follow in
+        slices, because they may be thousands; until its turn comes, each is what it was. All slices must be
+        done.
         """
         self.config = config
         self.context.settings = config.settings
@@ -296,7 +298,7 @@ class Runtime:
     # ---- sessions ---------------------------------------------------------------------------------------------------
 
     async def end_session(self, name: str) -> None:
-        """End the session's children; returns when nothing of them is left."""
+        """End the session's children. Returns when nothing of them is left."""
         self.sessions.close(name)
         left = self.root.end_session(name) if self.is_running else []
         gone = [anyio.Event() for _ in left]
@@ -305,7 +307,7 @@ class Runtime:
         for event in gone:
             await event.wait()
         if self.is_built:
-            self.context.secrets.forget(name)
+            forget_credentials(self.root, name)
 
     # ---- what servers say -------------------------------------------------------------------------------------------
 

@@ -24,7 +24,7 @@ class Sessions:
         self._open: dict[str, Mapping[str, str]] = {}
 
     def open(self, session: str, variables: Mapping[str, str]) -> None:
-        """Raises `UsageError` when there is a session of that name, or a variable has no usable name or value."""
+        """Raises `UsageError` when a session of this name is open, or a variable has no usable name or value."""
         if session in self._open:
             raise UsageError(
                 f"A session {session!r} is already open, and a session has one caller. Choose another name."
@@ -34,6 +34,9 @@ class Sessions:
                 text = "A session's variables must be strings, with names of letters, digits and underscores"
                 raise UsageError(f"{text}: correct {name!r}.")
         self._open[session] = dict(variables)
+
+    def is_open(self, session: str) -> bool:
+        return session in self._open
 
     def close(self, session: str) -> None:
         self._open.pop(session, None)

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
 from tests.support import run, run_virtual
 from tests.support.gateway import serve
@@ -15,12 +16,21 @@ from tests.support.raw_http import raw_http
 from tests.support.rooms import open_room
 
 from greenroom import CallError, CredentialNeeded, Greenroom, SessionNeeded, UsageError
+from greenroom.protocol.address import Address
 from greenroom.protocol.config_parse import definition_hash, parse_config, redacted
+from greenroom.supervisor import Session
 from greenroom.testing._fake import FakeServer
 
-# Answers with its environment and its arguments, or says them on stderr and exits.
+# Answers with its environment and its arguments, or says them on stderr and exits. With `--linger-in-call FOLDER`,
+# or `--linger-at-end FOLDER`, it makes a file `lingers` there, and does not go on before there is a file `go`.
 TELLER = """
-import json, os, sys
+import json, os, signal, sys, time
+def linger(when):
+    if sys.argv[1:2] == ["--linger-" + when]:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        open(os.path.join(sys.argv[2], "lingers"), "w").close()
+        while not os.path.exists(os.path.join(sys.argv[2], "go")):
+            time.sleep(0.01)
 for line in sys.stdin:
     message = json.loads(line)
     if "id" not in message:
@@ -33,12 +43,14 @@ for line in sys.stdin:
     elif message["method"] == "tools/call":
         said = json.dumps([os.environ.get("TOKEN"), sys.argv[1:]])
         if message["params"]["name"] == "die":
+            linger("in-call")
             print("fatal:", said, file=sys.stderr, flush=True)
             sys.exit(3)
         result = {"content": [{"type": "text", "text": said}]}
     else:
         result = {}
     print(json.dumps({"jsonrpc": "2.0", "id": message["id"], "result": result}), flush=True)
+linger("at-end")
 """
 
 
@@ -183,6 +195,71 @@ def test_credentials_are_forgotten_with_their_session(backend: str) -> None:
                     await again.call("a_echo")
 
     run_virtual(backend, main)
+
+
+async def _lingers(folder: Path) -> None:
+    """Wait until a child of `lingering` says that it waits to be let go."""
+    with anyio.fail_after(30.0):
+        while not (folder / "lingers").exists():
+            await anyio.sleep(0.01)
+
+
+def test_a_credential_is_hidden_as_long_as_a_child_runs_that_has_it(backend: str, tmp_path: Path) -> None:
+    """A call goes on when its session has ended, and so does a child that was started for it alone."""
+    secret = "Zq7-plain-words"
+
+    async def main() -> None:
+        lost: list[str] = []
+
+        async def die(session: Session) -> None:
+            with pytest.raises(CallError) as error:
+                await session.call("t_die")
+            lost.append(str(error.value))
+
+        async with room_of(t=teller("per_call", "--linger-in-call", os.fspath(tmp_path))) as room:
+            async with room.session("teacher", variables={"TOKEN": "x"}) as teacher:
+                await teacher.call("t_tell")
+            async with anyio.create_task_group() as calls:
+                async with room.session("alice", variables={"TOKEN": secret}) as alice:
+                    calls.start_soon(die, alice)
+                    await _lingers(tmp_path)
+                (tmp_path / "go").touch()
+            address, known = Address.of_call("t", "1", "alice"), room._runtime.context.secrets
+            with anyio.fail_after(30.0):  # when the child is gone, its credential is forgotten
+                while known.of(address).without(secret) != secret:
+                    await anyio.sleep(0.01)
+        assert "fatal: [" in lost[0]
+        assert "Zq7" not in lost[0]
+
+    run(backend, main)
+
+
+def test_the_end_of_a_session_does_not_show_the_credentials_of_the_next_of_its_name(
+    backend: str, tmp_path: Path
+) -> None:
+    secret = "Zq7-plain-words"
+
+    async def main() -> None:
+        slow = teller("per_session", "--linger-at-end", os.fspath(tmp_path))
+        async with room_of(slow=slow, t=teller()) as room, anyio.create_task_group() as ends:
+            first = room.session("alice", variables={"TOKEN": "x"})
+            async with first:
+                await first.call("slow_tell")
+                ends.start_soon(first.aclose)
+                await _lingers(tmp_path)
+            async with room.session("alice", variables={"TOKEN": secret}) as second:
+                await second.call("t_tell")
+                (tmp_path / "go").touch()
+                with anyio.fail_after(30.0):
+                    while any(row.server == "slow" and row.scope != "shared" for row in room.status()):
+                        await anyio.sleep(0.01)
+                await anyio.wait_all_tasks_blocked()
+                with pytest.raises(CallError) as lost:
+                    await second.call("t_die")
+                assert "fatal: [" in str(lost.value)
+                assert "Zq7" not in str(lost.value)
+
+    run(backend, main)
 
 
 def test_a_variable_has_a_usable_name_and_a_text() -> None:
