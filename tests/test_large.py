@@ -306,10 +306,12 @@ LARGE = {
 
 @pytest.mark.parametrize("kind", LARGE)
 def test_t35_no_slice_takes_much_of_what_all_of_it_takes(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A share of all of it, and not a time: that is the same on a busy machine."""
+    """A share of all of it, and not a time: that is nearly the same on a busy machine. The best of three counts,
+    because a machine can make one slice slow, but not the same slice each time."""
     monkeypatch.undo()
 
-    most, whole = longest(large.decoding(LARGE[kind]))
+    seen = [longest(large.decoding(LARGE[kind])) for _ in range(3)]
+    most, whole = min(seen, key=lambda one: one[0] / one[1])
 
     assert most < whole / 5, f"{most * 1e3:.1f} ms of {whole * 1e3:.0f}"
 
