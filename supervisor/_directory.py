@@ -36,7 +36,7 @@ class Directory(Protocol):
         ...
 
     def actor_at(self, address: Address) -> ServerActor:
-        """The same by its address."""
+        """The same, by address."""
         ...
 
     def shared_actor(self, server: str) -> ServerActor | None:

@@ -1,13 +1,14 @@
 """The connections that may be asked to end, the longest idle first, found without looking at all of them.
 
-Whether an actor is idle, and since when, is the actor's own fact. This is an index to it: a heap of actors, each with
-the time since when it rested when it was last looked at. An actor's time only grows, so an entry is a lower bound. The
-first entry that is still right is the longest idle of all. An entry that is too early is put back with the actor's own
-time. One whose actor is busy is taken out: that actor is no longer `is_listed`, so it reports when it next rests.
-Nothing is to be done when a listed actor is called, or rests again.
+The actor itself knows whether it is idle, and since when. This is an index to that: a heap of actors. Each
+entry has the time since which its actor had been idle when the entry was made. That time of an actor only
+grows, so the entry's is a lower bound. The first entry whose time is still right belongs to the actor that
+has been idle longest. An entry whose time is too early is put back with the actor's present time. An entry
+whose actor is busy is removed: then the actor is no longer `is_listed`, and reports when it is idle again. So
+a listed actor has nothing to do when it is called, or when it becomes idle again.
 
-Rejected: to look at every live connection (at a thousand, more than a millisecond for each decision), and to keep a
-list in the order of resting (one more step for every call).
+Rejected: to look at every live connection (at a thousand, more than a millisecond for each decision), and to
+keep a list in the order of resting (one more step for every call).
 """
 
 from __future__ import annotations
@@ -18,24 +19,24 @@ from collections.abc import Iterator
 from ..actors import ServerActor
 from ..protocol.start import Place
 
-_SPARE = 64  # entries that may be left of actors that have gone
+_SPARE = 64  # how many entries of actors that are gone may be left
 
 
 class RestOrder:
     def __init__(self) -> None:
         self._heap: list[tuple[float, int, ServerActor]] = []
-        self._read: list[tuple[float, int, ServerActor]] = []  # taken off the heap, and not put back yet
-        self._number = 0  # the order of those that began to rest at the same time
+        self._read: list[tuple[float, int, ServerActor]] = []  # taken off the heap and not put back yet
+        self._number = 0  # orders the entries of one time
 
     def add(self, actor: ServerActor, live: int) -> None:
-        """The actor rests and is not listed. `live`: how many connections there are."""
+        """List an actor that is idle and not listed. `live`: the number of connections."""
         if len(self._heap) > 2 * live + _SPARE:
             self._forget_gone()
         actor.idling.is_listed = True
         self._put(actor)
 
     def longest_idle(self) -> Iterator[ServerActor]:
-        """The idle actors, the longest idle first. To be read once, and before the next is asked for."""
+        """The idle actors, the longest idle first. Read it once, and before you ask for another."""
         while self._read:
             heapq.heappush(self._heap, self._read.pop())
         while self._heap:

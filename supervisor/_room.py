@@ -224,8 +224,9 @@ class Greenroom(Calls):
     def session(self, name: str, *, variables: Mapping[str, str] | None = None) -> Session:
         """A caller with state of its own: `async with room.session("alice") as s: await s.call(...)`.
 
-        `variables` are what `${session.NAME}` stands for in the entries of servers that are isolated per session or
-        per call, for the children of this session and as long as it is open: `{"GITHUB_TOKEN": token}`.
+        `variables` are what `${session.NAME}` stands for in the entries of servers that are isolated per
+        session or per call, for the children of this session and as long as it is open: `{"GITHUB_TOKEN":
+        token}`.
         """
         return Session(name, self._live, variables or {})
 
@@ -354,7 +355,7 @@ class Greenroom(Calls):
 
 
 async def _all_of(work: Slices[None]) -> None:
-    """Do all of `work`, in slices; however this task is cancelled meanwhile, none of it is left undone."""
+    """Do all of `work`, in slices. Even if this task is cancelled meanwhile, all of it is done."""
     try:
         with anyio.CancelScope(shield=True):
             await in_turns(work)

@@ -101,7 +101,7 @@ class Root:
         self._forget_removed(server)
 
     def removing(self, servers: Iterable[str]) -> Slices[None]:
-        """`remove` these, in slices, as far as they are still there."""
+        """`remove` these servers in slices, if they still exist."""
         pace = Pace()
         for server in servers:
             if server in self.records:
@@ -187,8 +187,8 @@ class Root:
     def address(self, server: str, session: str | None) -> Address:
         """The address for a call to `server` in this session, or in none (DESIGN, Policies: isolation).
 
-        Raises `UnknownServer`, `SessionNeeded` for a server that is isolated per session, and `CredentialNeeded` when
-        the session does not give what the server is started with.
+        Raises `UnknownServer`, `SessionNeeded` for a server that is isolated per session, and
+        `CredentialNeeded` when the session does not give what the server is started with.
         """
         record = self.record(server)
         match self.isolation(server):
@@ -277,8 +277,8 @@ class Root:
 
 
 def forget_credentials(root: Root, session: str) -> None:
-    """Forget the credentials of a session that is over, when nothing is left that was started with them: a call's
-    own child goes on until its call ends. Until then no text may show them."""
+    """Forget the credentials of a session that is over, when nothing is left that was started with them: a
+    call's own child goes on until its call ends. Until then no text may show them."""
     if root.sessions.is_open(session):
         return  # another session has this name now
     for actor in root.actors.values():

@@ -1,12 +1,13 @@
 """Sessions: for callers that must not share a server's state with others.
 
-A session is a name. A server that is isolated per session has one child for each session, started by the session's
-first call and used for all its calls. Persistent servers are shared with everybody. A server that is isolated per call
-has a child per call, as always. State never crosses between sessions, because the session is part of the address. When
-a session ends, its children end, whatever their state: queued calls fail, and its refs refuse.
+A session is a name. A server that is isolated per session has one child for each session, started by the
+session's first call and used for all its calls. Persistent servers are shared with everybody. A server that
+is isolated per call has a child per call, as always. State never crosses between sessions, because the
+session is part of the address. When a session ends, its children end, whatever their state: queued calls
+fail, and its refs refuse.
 
-A session has only its children, their log level, and the message that roots have changed. It cannot reach what belongs
-to the room: who answers requests, reloads, drains.
+A session has only its children, their log level, and the message that roots have changed. It cannot reach
+what belongs to the room: who answers requests, reloads, drains.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ class Session(Calls):
         await self.aclose()
 
     async def aclose(self) -> None:
-        """End the session and everything that is its own. Bounded; idempotent; finishes also when cancelled."""
+        """End the session and its own children. Bounded; idempotent; finishes even when it is cancelled."""
         caller = self._caller
         if caller.is_over:
             return

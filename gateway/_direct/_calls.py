@@ -1,8 +1,8 @@
 """One request at the direct door, once its server is known: it is sent, and ends by callback.
 
-The parameters stay the bytes the client wrote, except for the name. A request of 2026-07-28 may end by asking for
-input. The state that its client brings back is the server's own, signed, so that it reaches that server and no
-other.
+The parameters stay the bytes the client wrote, except for the name. A request of 2026-07-28 may end by asking
+for input. The state that its client brings back is the server's own, signed, so that it reaches that server
+and no other.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class DirectCalls:
         self._clients = clients
         self._suspended = suspended
         self._signer = StateSigner()
-        self._levels: dict[str, str] = {}  # what older servers were told for a newer client
+        self._levels: dict[str, str] = {}  # the log levels that older servers were told for a newer client
 
     def start_tool(self, job: Job, target: Target) -> None:
         """The short way, for a call with only a name and arguments. Raises the error that refuses it."""
@@ -60,7 +60,8 @@ class DirectCalls:
         job.follow(call)
 
     def start(self, job: Job, server: str, key: str, own: Any, target: Target | None = None) -> None:
-        """Send the client's parameters with the server's `own` name under `key`. Raises the error that refuses it."""
+        """Send the client's parameters with the server's `own` name under `key`. Raises the error that
+        refuses it."""
         params: dict[str, Any] = {**job.params, key: own}
         params.pop("task", None)  # tasks are not declared here, so it means nothing (2025-11-25, tasks)
         if job.meta is not None:
@@ -80,8 +81,9 @@ class DirectCalls:
         job.follow(call)
 
     def _tool_ended(self, job: Job, server: str, call: WholeCall) -> None:
-        """The end of a plain call, in as few steps as can be: what a result may need besides is seen in its bytes.
-        (`find`, because `in` raises and catches an error first, which costs ten times as much as the look.)"""
+        """The end of a plain call, in as few steps as possible: the bytes of a result show whether it needs
+        more. (`find` and not `in`, which raises and catches an error first: that costs ten times as much as
+        the search.)"""
         try:
             result = call.result
             if result is None:
@@ -97,14 +99,16 @@ class DirectCalls:
             job.broke(error)
 
     def _ended(self, job: Job, server: str, call: WholeCall) -> None:
-        """Of a tool or of anything else: a prompt's messages and what was read point to resources, too."""
+        """The end of any other call. A prompt's messages and the contents of a resource point to resources,
+        too."""
         result = call.result
         if result is not None and (job.method in _POINTING or result.find(LINK) >= 0):
             self._clients.learn_links(job.client, server, result)
         answers.end(job, call)
 
     def _own_meta(self, job: Job, server: str) -> Mapping[str, Any]:
-        """What the client says besides who it is. An older server is told the level the older way."""
+        """The client's `_meta` without what it says about itself. An older server is told the log level by a
+        request."""
         assert job.meta is not None
         level = job.meta.get(rpc.LOG_LEVEL_KEY)
         if (
@@ -160,7 +164,7 @@ class DirectCalls:
 
 
 def _asked_by(server: str, parts: Mapping[str, Any]) -> dict[str, Any]:
-    """The questions in a result of a server of 2026-07-28, each with the server's name."""
+    """The questions in a result of a server of 2026-07-28. Each gets the server's name."""
     requests = rpc.read_value(parts.get(_REQUESTS))
     if not isinstance(requests, dict):
         return {}

@@ -1,8 +1,8 @@
 """One client of the direct door: which resources it watches, and which streams it keeps open.
 
-An older client subscribes by requests and gets plain notifications. A newer client keeps a `subscriptions/listen`
-open, and its notifications carry that request's id. Either way each subscription is one at the server, under the
-server's own URI, and the client sees the URI that it used.
+An older client subscribes by requests and gets plain notifications. A newer client keeps a
+`subscriptions/listen` open, and its notifications carry that request's id. Either way each subscription is
+one at the server, under the server's own URI, and the client sees the URI that it used.
 
 This module also decides which server a URI is read from, because that depends on which server gave it to this
 client (`_links`).
@@ -55,8 +55,8 @@ class DirectClient:
         self.links = Links()
 
     def locate(self, uri: str) -> Place:
-        """Where `uri` is read: from the server that lists it, else from the one that gave it to this client, else
-        from one whose template matches.
+        """The server and URI to read `uri` from: the server that lists it, else the one that gave it to this
+        client, else one whose template matches.
 
         Raises `UnknownResource`, `AmbiguousTool`.
         """
@@ -66,7 +66,7 @@ class DirectClient:
             return self._room.locate(uri)
         return Place(uri, giver, uri, {})
 
-    # ---- what it is told -------------------------------------------------------------------------------------
+    # ---- notifications to the client -------------------------------------------------------------------------
 
     def tell_change(self, method: str) -> None:
         """A list has changed."""
@@ -77,7 +77,8 @@ class DirectClient:
                 self._client.tell(method, {"_meta": stream.meta})
 
     def tell_update(self, server: str, params: Mapping[str, Any]) -> None:
-        """A resource of `server` has changed: tell the client if it watches it, or what it is part of."""
+        """A resource of `server` has changed: tell the client if it watches the resource, or one that
+        contains it."""
         uri = params.get("uri")
         if not isinstance(uri, str):
             return
@@ -92,7 +93,7 @@ class DirectClient:
                     told = {**_under(place, params), "_meta": {**_meta(params), **stream.meta}}
                     self._client.tell("notifications/resources/updated", told)
 
-    # ---- what it asks for ------------------------------------------------------------------------------------
+    # ---- its requests ----------------------------------------------------------------------------------------
 
     async def subscribe(self, job: Job, uri: str) -> None:
         try:
@@ -114,7 +115,8 @@ class DirectClient:
         job.answer({})
 
     async def listen(self, job: Job, wanted: Mapping[str, Any]) -> None:
-        """Keep a stream open until the client ends it. What cannot be watched is left out of the acknowledgement."""
+        """Keep a stream open until the client ends it. What cannot be watched is left out of the
+        acknowledgement."""
         meta = {_ID: rpc.read_value(msgspec.Raw(job.key))}
         flags = frozenset(flag for flag in _FLAGS.values() if wanted.get(flag) is True)
         uris: Any = wanted.get("resourceSubscriptions")
@@ -142,7 +144,7 @@ class DirectClient:
             place = self.locate(str(uri))
             await self._room.watch_resource(place)
         except GreenroomError:
-            return  # the acknowledgement says so
+            return  # it is missing in the acknowledgement
         places.append(attrs.evolve(place, uri=str(uri)))
 
     def leave(self) -> None:
@@ -159,7 +161,7 @@ class DirectClients(dict["Client", DirectClient]):
         self._room = room
 
     def of(self, client: Client) -> DirectClient:
-        """A client may ask for something before it has introduced itself."""
+        """The client's own object. It is made here for a client whose first request is not the greeting."""
         if client not in self:
             self[client] = DirectClient(self._room, client)
         return self[client]
@@ -174,7 +176,7 @@ class DirectClients(dict["Client", DirectClient]):
 
     def learn_links(self, client: Client, server: str, result: bytes) -> None:
         direct_client = self.get(client)
-        if direct_client is not None:  # otherwise it has left
+        if direct_client is not None:  # otherwise it has disconnected
             direct_client.links.learn(server, result)
 
 
@@ -185,7 +187,7 @@ def _covers(place: Place, server: str, uri: str) -> bool:
 
 
 def _under(place: Place, params: Mapping[str, Any]) -> dict[str, Any]:
-    """The update under the URI the client knows; a part of the resource keeps its own URI."""
+    """The update with the URI that the client knows. A part of the resource keeps its own URI."""
     told = {key: value for key, value in params.items() if key != "_meta"}
     if params["uri"] == place.original:
         told["uri"] = place.uri

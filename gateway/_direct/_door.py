@@ -1,9 +1,10 @@
 """The direct door's exposure: it sends each request to its server, under the server's own name for the item.
 
-The short way is for a listed name. Finding it is a dict look-up, and the parameters stay bytes except for that
-name. The call starts in the step that read the request and ends by callback (`_calls`), and its result is spliced
-into the answer: no task, no decoding. The long way, in a task, is for requests that must wait for more than a
-call: a name that the catalogue does not have yet but whose prefix names a server; watching a resource; completion.
+The short way is for a listed name. Finding it is a dict look-up, and the parameters stay bytes except for
+that name. The call starts in the step that read the request and ends by callback (`_calls`), and its result
+is spliced into the answer: no task, no decoding. The long way, in a task, is for requests that must wait for
+more than a call: a name that the catalogue does not have yet but whose prefix names a server; watching a
+resource; completion.
 """
 
 from __future__ import annotations
@@ -65,7 +66,7 @@ class Direct:
         }
 
     def instructions(self) -> str | None:
-        """Every server's own, under its name."""
+        """Every server's own instructions, under its name."""
         known = {name: self._room.entry(name) for name in self._room.index.servers}
         said = {
             name: entry.instructions
@@ -131,7 +132,7 @@ class Direct:
             self._calls.start_tool(job, target)
 
     def _call_unlisted(self, name: str, job: Job) -> None:
-        """The name is spelled otherwise, not known yet, or does not exist."""
+        """Handle a name that is not listed: it has another spelling, is not known yet, or does not exist."""
         found = self._room.index.resolve(name)
         if isinstance(found, Ambiguous):
             raise AmbiguousTool(name, found.candidates)

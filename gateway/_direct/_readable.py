@@ -1,9 +1,9 @@
 """Makes results readable that strict clients refuse, where nothing is lost by it.
 
 These are: a tool's result without `content` (from servers that answer with structured content only), contents
-without the URI they were requested by, and more completions than the protocol allows. The SDKs raise on these, and
-the answer is lost. All other results pass as the bytes they are; for a tool's result that takes one look at the
-bytes.
+without the URI they were requested by, and more completions than the protocol allows. The SDKs raise on
+these, and the answer is lost. All other results pass as the bytes they are; for a tool's result that takes
+one look at the bytes.
 """
 
 from __future__ import annotations
@@ -20,11 +20,8 @@ _MOST_VALUES: Final = COMPLETIONS
 
 
 CONTENT: Final = b'"content":'  # ten bytes
-LIST: Final = (
-    b"[{",
-    b"[]",
-    b" [",
-)  # what follows it in nearly every result of a tool; such a result passes
+# What follows `CONTENT` in nearly every result of a tool. Such a result passes.
+LIST: Final = (b"[{", b"[]", b" [")
 
 
 def readable_tool(result: bytes) -> bytes:

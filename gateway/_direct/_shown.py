@@ -1,12 +1,12 @@
 """What the direct door lists: every server's own objects, under the names of the index, sorted.
 
-The lists come from the catalogue, so listing starts nothing. Only the name (also of a prompt; of a resource, the
-URI) is replaced, and only where it differs from the server's own. An item that clients would refuse is listed in a
-form they can read, or left out, because they would refuse the whole list with it (`protocol._fit`). Resources are
-listed as resources here; elsewhere they are tools.
+The lists come from the catalogue, so listing starts nothing. Only the name (also of a prompt; of a resource,
+the URI) is replaced, and only where it differs from the server's own. An item that clients would refuse is
+listed in a form they can read, or left out, because they would refuse the whole list with it
+(`protocol._fit`). Resources are listed as resources here; elsewhere they are tools.
 
-`directTools` chooses tools server by server. A tool that is not chosen does not exist here, even for a client that
-knows its name.
+`directTools` chooses tools server by server. A tool that is not chosen does not exist here, even for a client
+that knows its name.
 
 The lists of an index are kept until there is a new index. Only a changed text of a list counts as a change:
 `changing` compares digests. With thousands of tools both are work in slices, so that nobody waits.
@@ -81,7 +81,7 @@ class Shown:
         return target
 
     def changing(self) -> Slices[list[str]]:
-        """The notifications that became due since the last look; found in slices."""
+        """The notifications that became due since the last look, found in slices."""
         before, self._digests = self._digests, (yield from self._digesting())
         changed = {method for method, digest in self._digests.items() if before.get(method) != digest}
         return [change for change, lists in CHANGES.items() if not changed.isdisjoint(lists)]
@@ -133,7 +133,8 @@ def _named(index: Index, target: Target) -> Mapping[str, Any] | None:
 
 
 def _placed(index: Index, kind: str, key: str, place: Place) -> Mapping[str, Any] | None:
-    """Some clients accept no URI without a scheme: it is shown in the spelling that names its server."""
+    """A resource or template as it is listed. Some clients accept no URI without a scheme, so such a URI is
+    listed in the spelling that names its server."""
     record = index.as_listed(kind, place.server, place.original, place.record)
     uri = (
         place.uri
