@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -99,9 +100,11 @@ def test_t51_a_gateway_that_is_stopped_is_given_up_and_said(tmp_path: Path) -> N
     with serve(tmp_path, {"a": faulty(tmp_path, "a", "--hang-at", "call:echo")}) as gateway:
         gateway.greet()
         gateway.process.send_signal(signal.SIGSTOP)
+        commands = (["status"], ["tools"], ["call", "a_echo"], ["reconnect"])
         try:
-            for command in ("status", "tools", "call", "reconnect"):
-                done = greenroom(tmp_path, command, *(["a_echo"] if command == "call" else []))
+            with ThreadPoolExecutor(len(commands)) as at_once:  # each waits for seconds
+                said = list(at_once.map(lambda words: greenroom(tmp_path, *words), commands))
+            for done in said:
                 assert (done.returncode, done.stdout) == (1, "")
                 assert f"The gateway (pid {gateway.process.pid}) does not answer" in done.stderr
         finally:
