@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -41,7 +41,9 @@ class Room(FakeRoom):
         return call
 
     @asynccontextmanager
-    async def session(self, name: str) -> AsyncGenerator[Session]:
+    async def session(
+        self, name: str, *, variables: Mapping[str, str] | None = None
+    ) -> AsyncGenerator[Session]:
         yield Session(self, name)
 
     async def start(self, task_group: Any) -> None:
