@@ -40,6 +40,7 @@ _CONFIG: Final = (
 
 SEEDS: Final[dict[str, tuple[bytes, ...]]] = {
     "envelope": (*_MESSAGES, *_JSON),
+    "large": (*_MESSAGES, *_JSON, b'{"id":1, "result":{"a":"' + b"x" * 40 + b'","b":[' + b" " * 60 + b'1]}} '),
     "lenient_parts": (*_MESSAGES, *_JSON),
     "mended": (b'"\\ud83d\\ud83d\\ude00\\\\ud83d"', *_JSON),
     "lines": (b"\1\2\3\4one\ntwo\n" + b"x" * 70 + b"\nthree\nfour",),

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Generator, Mapping
+from contextlib import contextmanager, suppress
 from itertools import pairwise
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -28,7 +28,7 @@ from greenroom.actors._stdio._stderr import StderrRing
 from greenroom.gateway._control_request import parse_request
 from greenroom.gateway._jobs import RpcFault
 from greenroom.protocol import _uris as uris
-from greenroom.protocol import halves, lenient
+from greenroom.protocol import halves, large_json, large_message, lenient
 from greenroom.protocol import jsonrpc as rpc
 from greenroom.protocol import jsonrpc as wire
 from greenroom.protocol._fit import fit
@@ -81,6 +81,56 @@ def envelope(data: bytes) -> None:
             wire.decode_error(bytes(message.error))
         if message.id is not None:
             json.loads(wire.encode_reply(message.id, {}))
+
+
+@_target
+def large(data: bytes) -> None:
+    """A message read in slices, as a large one is, is what it is when it is read at once."""
+    whole = halves.repair_utf8(data)
+    with _small_steps():
+        text = finish(large_message.repairing_utf8(data))
+        in_slices = _fields_of(lambda: finish(large_message.reading_line(text, None)))
+    assert text == whole
+    if b"\\" not in whole and whole.count(b"[") + whole.count(b"{") < 500:
+        assert in_slices == _fields_of(lambda: wire.decode_line(whole))
+
+
+@contextmanager
+def _small_steps() -> Generator[None]:
+    """What is searched is small, and so are the steps."""
+    steps = {
+        (large_json, "_STEP"): 24,
+        (large_json, "_TOKENS"): 5,
+        (large_json, "_PIECE"): 12,
+        (large_message, "_PIECE"): 7,
+    }
+    before = {place: getattr(*place) for place in steps}
+    for place, size in steps.items():
+        setattr(*place, size)
+    try:
+        yield
+    finally:
+        for place, size in before.items():
+            setattr(*place, size)
+
+
+def _fields_of(read: Callable[[], list[wire.ServerMessage]]) -> object:
+    try:
+        messages = read()
+    except wire.WireFault:
+        return None
+    spaces = b" \t\r\n"  # long stretches of them may be left out
+    return [
+        (
+            repr(message.id),
+            message.method,
+            *(
+                bytes(part).translate(None, spaces)
+                for part in (message.params, message.result, message.error)
+            ),
+        )
+        for message in messages
+    ]
 
 
 @_target
