@@ -69,7 +69,9 @@ class Answers:
             line = self._unsayable(job, problem)
         self._answer(job, line)
 
-    def job_raw(self, job: Job, result: bytes, *, modern: bool) -> None:
+    def job_raw(
+        self, job: Job, result: bytes, *, modern: bool, filled: Callable[[bytes], bytes] | None = None
+    ) -> None:
         try:
             if result.find(NAMED) >= 0 or result.find(ESCAPE) >= 0:
                 result = result_without_ours(result)
@@ -79,6 +81,8 @@ class Answers:
             elif modern:
                 result = rpc.for_handshake(result)
             line = rpc.raw_line(job.key, result)
+            if filled is not None:
+                line = filled(line)
         except Exception as problem:
             line = self._unsayable(job, problem)
         self._answer(job, line)

@@ -27,7 +27,9 @@ class Sink(Protocol):
 
     def job_done(self, job: Job, result: Mapping[str, Any] | None, error: RpcFault | None) -> None: ...
 
-    def job_raw(self, job: Job, result: bytes, *, modern: bool) -> None:
+    def job_raw(
+        self, job: Job, result: bytes, *, modern: bool, filled: Callable[[bytes], bytes] | None = None
+    ) -> None:
         """End with a result as a server sent it. `modern`: that server speaks 2026-07-28."""
         ...
 
@@ -81,12 +83,15 @@ class Job:
         if self._end():
             self._sink.job_done(self, result, None)
 
-    def answer_raw(self, result: bytes, *, modern: bool = False) -> None:
-        """End with a result as a server sent it. `modern`: that server speaks 2026-07-28."""
+    def answer_raw(
+        self, result: bytes, *, modern: bool = False, filled: Callable[[bytes], bytes] | None = None
+    ) -> None:
+        """End with a result as a server sent it. `modern`: that server speaks 2026-07-28. `filled` is given the
+        finished line of a result that is only an outline, and returns the whole."""
         if not self._ended:
             self._ended = True  # as in `_end`; nearly every call of a tool ends here, so a step is saved
             self._call = None
-            self._sink.job_raw(self, result, modern=modern)
+            self._sink.job_raw(self, result, modern=modern, filled=filled)
 
     @property
     def ended(self) -> bool:

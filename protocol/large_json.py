@@ -77,7 +77,7 @@ def _decoded(data: bytes | bytearray, decoder: msgspec.json.Decoder[Any] = _any)
         raise WireFault(f"not JSON: {error}") from None
 
 
-def outlining(data: bytes | bytearray, names: Set[str]) -> Slices[dict[str, bytes]]:
+def outlining(data: bytes | bytearray, names: Set[str] | None = None) -> Slices[dict[str, bytes]]:
     """The members of an object that have one of these names, each as it came. All others are checked, but no objects
     are made of them. Raises `WireFault` when it is not an object."""
     if _first(data) != _OPEN_OBJECT:
@@ -347,7 +347,7 @@ _no_array = msgspec.json.Decoder(_NothingInArray)
 class _Outline(_Walk):
     """The same walk, but it keeps only some members of the outermost object, as bytes."""
 
-    def __init__(self, data: bytes | bytearray, names: Set[str]) -> None:
+    def __init__(self, data: bytes | bytearray, names: Set[str] | None) -> None:
         super().__init__(data)
         self.parts: dict[str, bytes] = {}
         self._names = names
@@ -367,8 +367,9 @@ class _Outline(_Walk):
             members = lenient.decode_parts(piece)
         except NO_MESSAGE as error:
             raise WireFault(f"not JSON: {error}") from None
-        for name in self._names & members.keys():
-            self.parts[name] = bytes(members[name])
+        for name, member in members.items():
+            if self._names is None or name in self._names:
+                self.parts[name] = bytes(member)
 
     def _read_text(self, piece: bytes) -> str:
         _decoded(b"[%b]" % piece, _no_array)
@@ -380,6 +381,6 @@ class _Outline(_Walk):
 
     def _go_on(self, at: int) -> None:
         name, start = self._entered
-        if len(self._filled) == 1 and name in self._names:
+        if len(self._filled) == 1 and (self._names is None or name in self._names):
             self.parts[name] = bytes(memoryview(self._data)[start:at])
         super()._go_on(at)

@@ -16,6 +16,7 @@ from tests.support.whole import RawClient, direct_door
 from greenroom.gateway._direct._calls import DirectCalls
 from greenroom.gateway._direct._links import LINK, Links
 from greenroom.gateway._direct._readable import readable, readable_tool
+from greenroom.protocol.large_message import LARGE_MESSAGE
 
 SCHEMA = {"type": "object"}
 ERAS = pytest.mark.parametrize("modern", [False, True], ids=["2025-11-25", "2026-07-28"])
@@ -79,6 +80,40 @@ def test_what_a_server_only_links_to_is_read_where_the_link_is_from(tmp_path: Pa
             assert _read(door, f"deeper://{name}") == f"of {name}"
             door.result("prompts/get", {"name": f"{name}_point"})
             assert _read(door, f"prompted://{name}") == f"of {name}"
+
+
+@pytest.mark.parametrize(("modern", "options"), [(True, ()), (False, ("--modern",))], ids=["older", "newer"])
+def test_a_large_result_is_passed_on_as_a_small_one_is(
+    tmp_path: Path, modern: bool, options: tuple[str, ...]
+) -> None:
+    link = {"type": "resource_link", "uri": "large://one", "name": "one"}
+    text = {"type": "text", "text": 'a line, "\u00e9"\n' * (LARGE_MESSAGE // 13)}
+    made = {"structuredContent": {"x": text["text"]}}
+    answers = {
+        "tools/list": {
+            "tools": [{"name": tool, "inputSchema": SCHEMA} for tool in ("large", "made", "small")]
+        },
+        "tools/call large": {
+            "content": [text, link],
+            "_meta": {"greenroom/server": "b", "a": 1},
+            "more": {"b": 2},
+        },
+        "tools/call small": {"content": [link], "_meta": {"greenroom/server": "b", "a": 1}, "more": {"b": 2}},
+        "tools/call made": made,
+        "resources/read": {"contents": [{"uri": "large://one", "text": "of a"}]},
+        "prompts/list": {"prompts": [{"name": "large"}]},
+        "prompts/get large": {"messages": [{"role": "user", "content": text}]},
+    }
+    with direct_door(tmp_path, {"a": said(tmp_path, "a", answers, *options)}, modern=modern) as door:
+        _ready(door, 3)
+        small = door.result("tools/call", {"name": "a_small"})
+        for large in (door.call("a_large")["result"], door.call("a_large", trace=1)["result"]):
+            assert large == {**small, "content": [text, link]}
+            assert "greenroom/server" not in large.get("_meta", {})
+        assert _read(door, "large://one") == "of a"
+        (block,) = door.call("a_made")["result"]["content"]
+        assert json.loads(block["text"]) == made["structuredContent"]
+        assert door.result("prompts/get", {"name": "a_large"})["messages"][0]["content"] == text
 
 
 def test_a_link_takes_nothing_from_who_lists_it_nor_a_name_of_ours(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@
 * `_answers`   how a call ends for the client: results unchanged, errors with their origin
 * `_direct_client`  the clients: what each watches, which streams it keeps open
 * `_readable`  results that strict clients refuse, made readable
+* `_outline`   the same for large results, in slices
 * `_links`     which server gave a client which URI
 
 The gateway is a middle here: it passes on a result as the bytes the server sent, and changes only names.

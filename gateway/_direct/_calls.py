@@ -13,9 +13,11 @@ from typing import Any, Final, cast
 
 import msgspec
 
+from ...actors import in_turns
 from ...protocol import jsonrpc as rpc
 from ...protocol.errors import GreenroomError, TaskNeeded
 from ...protocol.index import Target
+from ...protocol.large_message import LARGE_MESSAGE
 from .._jobs import Job
 from .._room import DirectRoom, WholeCall
 from .._signed import question_of, without_ours
@@ -23,11 +25,13 @@ from .._suspended import StateSigner, SuspendableCall, SuspendedCalls
 from . import _answers as answers
 from ._direct_client import DirectClients
 from ._links import LINK
+from ._outline import outline_of
 from ._readable import CONTENT, LIST, readable_tool
 
 _STATE: Final = "requestState"
 _REQUESTS: Final = "inputRequests"
 _POINTING: Final = ("resources/read", "prompts/get")
+_PASSED: Final = ("tools/call", "prompts/get")  # of which nobody looks into a long member
 
 
 class DirectCalls:
@@ -89,6 +93,9 @@ class DirectCalls:
             if result is None:
                 answers.end(job, call)
                 return
+            if len(result) >= LARGE_MESSAGE:
+                job.run(partial(self._end_large, job, server, call, result))
+                return
             if result.find(LINK) >= 0:
                 self._clients.learn_links(job.client, server, result)
             at = result.find(CONTENT)
@@ -102,9 +109,23 @@ class DirectCalls:
         """The end of any other call. A prompt's messages and the contents of a resource point to resources,
         too."""
         result = call.result
+        if result is not None and len(result) >= LARGE_MESSAGE and job.method in _PASSED:
+            job.run(partial(self._end_large, job, server, call, result))
+            return
         if result is not None and (job.method in _POINTING or result.find(LINK) >= 0):
             self._clients.learn_links(job.client, server, result)
         answers.end(job, call)
+
+    async def _end_large(self, job: Job, server: str, call: WholeCall, result: bytes) -> None:
+        """The end of either with a large result, in slices."""
+        await in_turns(self._clients.learning_links(job.client, server, result))
+        outline = await in_turns(outline_of(result))
+        if outline is None:
+            answers.end(job, call)
+            return
+        modern = call.protocol_version in rpc.MODERN_VERSIONS
+        small = readable_tool(outline.small) if job.method == "tools/call" else outline.small
+        job.answer_raw(small, modern=modern, filled=outline.filled)
 
     def _own_meta(self, job: Job, server: str) -> Mapping[str, Any]:
         """The client's `_meta` without what it says about itself. An older server is told the log level by a

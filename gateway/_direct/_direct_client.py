@@ -20,10 +20,12 @@ import msgspec
 from ...protocol import jsonrpc as rpc
 from ...protocol.errors import GreenroomError
 from ...protocol.index import Place
+from ...protocol.slices import Slices
 from .._jobs import Job
 from .._signed import without_ours
 from . import _answers as answers
 from ._links import Links
+from ._outline import learning_links
 
 if TYPE_CHECKING:
     from .._exposure import Client
@@ -178,6 +180,12 @@ class DirectClients(dict["Client", DirectClient]):
         direct_client = self.get(client)
         if direct_client is not None:  # otherwise it has disconnected
             direct_client.links.learn(server, result)
+
+    def learning_links(self, client: Client, server: str, result: bytes) -> Slices[None]:
+        """The same of a large result, in slices."""
+        direct_client = self.get(client)
+        if direct_client is not None:
+            yield from learning_links(direct_client.links, server, result)
 
 
 def _covers(place: Place, server: str, uri: str) -> bool:

@@ -12,7 +12,8 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterator
-from typing import Any, Final
+from contextlib import suppress
+from typing import Any, Final, cast
 
 import msgspec
 
@@ -55,10 +56,19 @@ class Links:
 
     def learn(self, server: str, result: bytes) -> None:
         """Remember the URIs in a result of `server`. A result of another shape has none."""
-        try:
-            found = _result.decode(result)
-        except (msgspec.MsgspecError, ValueError, RecursionError):
-            return
+        with suppress(msgspec.MsgspecError, ValueError, RecursionError):
+            self._learn(server, _result.decode(result))
+
+    def learn_value(self, server: str, result: dict[str, Any]) -> None:
+        """The same of a result that is decoded; of each of its lists only as much is read as can be remembered."""
+        first = {
+            name: cast("list[Any]", value)[:_MOST_AT_ONCE] if isinstance(value, list) else value
+            for name, value in result.items()
+        }
+        with suppress(msgspec.MsgspecError, ValueError, RecursionError):
+            self._learn(server, msgspec.convert(first, _Result))
+
+    def _learn(self, server: str, found: _Result) -> None:
         for count, uri in enumerate(_uris(found)):
             if count >= _MOST_AT_ONCE:
                 return
