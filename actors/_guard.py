@@ -12,7 +12,9 @@ and is replaced within seconds. No event reports that, so `watch` looks regularl
 
 When the guard cannot be started, no new server is started, because nothing could end it for sure. Servers that run go
 on: restarting the guard is an optional part, tried until it succeeds. Rejected: PR_SET_PDEATHSIG, which reaches only
-the leader and fires when the spawning *thread* ends.
+the leader and fires when the spawning *thread* ends. Also rejected: a cgroup for each server. Python can start a child
+in a cgroup only with a function that runs between fork and exec. That rules out the cheap `vfork`, and the move into
+the cgroup waits for all processors. Measured: each start stops the whole room for about 20 ms more.
 """
 
 from __future__ import annotations
