@@ -190,6 +190,24 @@ def test_one_bad_item_does_not_cost_the_others(file: CatalogueFile, depth: int) 
     assert file.load({"s": "h"}, NOW).entries["s"].tools == ({"name": "good"},)
 
 
+def test_an_entry_that_no_decoder_can_read_costs_no_other_however_deep_that_one_may_be(
+    file: CatalogueFile,
+) -> None:
+    def nested(depth: int) -> bytes:
+        return b"[" * depth + b"]" * depth
+
+    file.save([entry("good", tools=({"name": "a", "x": "GOOD"},)), entry("bad", tools=({"x": "BAD"},))], NOW)
+    content = file.path.read_bytes()
+    deepest = nested(bounds.DEPTH - 1)  # the item around it counts
+    file.path.write_bytes(content.replace(b'"GOOD"', deepest).replace(b'"BAD"', nested(20_000)))
+
+    loaded = file.load({"good": "h", "bad": "h"}, NOW).entries
+    assert list(loaded) == ["good"]
+    tools = loaded["good"].tools
+    assert tools is not None
+    assert json.dumps(tools[0]["x"]).encode() == deepest
+
+
 def test_the_file_has_a_bound_and_the_newest_stay(
     file: CatalogueFile, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -110,11 +110,15 @@ def _parent(pid: int) -> int:
     return int(Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[1])
 
 
-def test_an_orphan_is_ended_only_when_no_server_that_could_be_its_own_runs() -> None:
+def test_an_orphan_is_ended_only_when_no_server_that_could_be_its_own_runs(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     old, new = Stray(1, 1, 50, False), Stray(2, 2, 150, False)
     assert to_end([old, new], []) == [old, new]
     assert to_end([old, new], [100]) == [old]
     assert to_end([old, new], [100, 20]) == []
+    monkeypatch.setattr("os.getpid", lambda: 1)
+    assert to_end([old, new], []) == [], "process 1 of a container is given everybody's"
 
 
 def test_t44_a_group_that_may_not_be_killed_is_said_and_is_not_gone(

@@ -685,6 +685,22 @@ def test_a_call_of_a_server_that_is_not_configured_is_judged_too(world: World) -
         outcomes_have_reasons(world)
 
 
+@pytest.mark.parametrize(("blocked", "reached"), [(False, 2), (True, 1)])
+def test_a_deaf_server_of_a_world_answers_nothing_until_it_is_healed(
+    world: World, blocked: bool, reached: int
+) -> None:
+    _well(world)
+    world.faults.deafen("a", blocked=blocked)
+    world.call("a")
+    world.advance(5.0)
+    assert (len(world.pending), len(world.servers["a"].calls)) == (1, reached)
+    world.faults.heal("a")
+    world.advance(200.0)
+    world.call("a")
+    assert world.calls[-1].outcomes
+    assert isinstance(world.calls[-1].outcomes[0], str), "an answer"
+
+
 @pytest.mark.parametrize("loss", [Reason.DIED, Reason.EXPIRED])
 def test_a_world_loses_a_server_as_it_is_told(world: World, loss: Reason) -> None:
     _well(world)

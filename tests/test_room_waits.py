@@ -24,7 +24,7 @@ PER_SESSION = {"a": {"isolation": "per_session"}}
 
 @pytest.mark.parametrize("what", ["tool", "prompt"])
 def test_all_that_may_have_a_name_are_waited_for_as_long_as_one(backend: str, what: str) -> None:
-    servers = {name: FakeServer(greet_latency=HANG) for name in ("x", "x_y")}
+    servers = {name: FakeServer(greet_latency=6.0) for name in ("x", "x_y")}
 
     async def main() -> None:
         async with open_room(servers, queueTimeoutMs=10_000) as room:
