@@ -31,35 +31,42 @@ SEARCH = "tests/test_lifecycle_search.py::TestRooms"
 RUNS = 5
 LIMIT = 900  # seconds for one run
 SIDE_BY_SIDE = 2
-# One process forks a run for each seed: what takes longest is to import what all of them need. Hypothesis shrinks for up to
-# five minutes, and has no setting for it; most of what there is to gain is had in the first seconds.
+# One process imports and collects, then forks a run for each seed: that takes longer than most searches. Hypothesis
+# shrinks for up to five minutes, and has no setting for it; most of what there is to gain is had in the first seconds.
 RUN = """
-import os, signal, sys
-import greenroom.testing, hypothesis.stateful, pytest, trio
+import os, signal, sys, pytest
 
-class ShrinkBriefly:
-    def pytest_collection_finish(self):
+limit, shrinks, search, *seeds = sys.argv[1:]
+
+class Fork:
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtestloop(self, session):
+        from hypothesis import Phase, core, settings
         from hypothesis.internal.conjecture import engine
         assert engine.MAX_SHRINKING_SECONDS
         engine.MAX_SHRINKING_SECONDS = 10
+        for seed in seeds:
+            child = os.fork()
+            if not child:
+                signal.alarm(int(limit))
+                with open(f"{seed}.txt", "wb") as told:
+                    os.dup2(told.fileno(), 1)
+                core.global_force_seed = int(seed)
+                test = session.items[0].cls
+                phases = [Phase.generate, Phase.shrink] if seed == shrinks else [Phase.generate]
+                test.settings = settings(test.settings, phases=phases, database=None)
+                return None
+            print(seed, os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+        os._exit(0)
 
-limit, shrinks, search, *seeds = sys.argv[1:]
-for seed in seeds:
-    child = os.fork()
-    if not child:
-        signal.alarm(int(limit))
-        with open(f"{seed}.txt", "wb") as told:
-            os.dup2(told.fileno(), 1)
-        if seed != shrinks:
-            os.environ["GREENROOM_MUTANTS"] = "1"
-        options = ["-qx", "--no-header", "-p", "no:cacheprovider", "-o", "faulthandler_timeout=0"]
-        options += ["-W", "ignore:Module already imported::"]
-        status = pytest.main([*options, f"--hypothesis-seed={seed}", search], plugins=[ShrinkBriefly()])
-        sys.stdout.flush()
-        os._exit(status)
-    status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-    print(seed, status, flush=True)
+options = ["-qxs", "--no-header", "-p", "no:cacheprovider", "-o", "faulthandler_timeout=0"]
+status = pytest.main([*options, search], plugins=[Fork()])
+sys.stdout.flush()
+os._exit(status)
 """
+
+
+_PAIR = re.compile(r"^(\d+) (-?\d+)$", re.MULTILINE)
 
 
 class Mutant(NamedTuple):
@@ -202,16 +209,11 @@ def _search(copy: Path, seeds: list[int], *, shrinks: bool) -> dict[int, Found |
     """What the search found from each seed, or None."""
     names = [str(seed) for seed in seeds]
     command = [sys.executable, "-c", RUN, str(LIMIT), names[0] if shrinks else "", SEARCH, *names]
-    environment = {
-        **os.environ,
-        "PYTHONPATH": os.fspath(copy / "src"),
-        "PYTHONDONTWRITEBYTECODE": "1",
-    }
-    environment.pop("GREENROOM_MUTANTS", None)
+    environment = {**os.environ, "PYTHONPATH": os.fspath(copy / "src"), "PYTHONDONTWRITEBYTECODE": "1"}
     told = subprocess.run(
         command, cwd=copy, env=environment, stdout=subprocess.PIPE, text=True, check=True
     ).stdout
-    ended = {int(seed): int(status) for seed, status in map(str.split, told.splitlines())}
+    ended = {int(seed): int(status) for seed, status in _PAIR.findall(told)}
     return {seed: _outcome(copy / f"{seed}.txt", ended[seed]) for seed in seeds}
 
 
