@@ -1,12 +1,13 @@
-"""What users and our own tests test with: the table of contents.
+"""Tools for tests, for users and for our own.
 
-Fake servers that go wrong on purpose, in memory (`FakeServer`) and as real processes (`ScriptedServer`), both by a
-`FaultScript`; and assertions that hold after any room has closed. Virtual time that a plain test drives (`VirtualRun`),
-in an order of tasks that follows from one number (`seed_schedule`); a whole room in it, and all that can be done to it
-(`World`). What needs Hypothesis (`pip install 'greenroom[testing]'`): the search, `RoomMachine`, and the strategies in
-`testing.strategies`, a module of its own.
+* Fake servers with faults: `FakeServer` in memory, `ScriptedServer` as a real process. Both play a `FaultScript`.
+* Assertions that hold after any room has closed: `assert_no_orphans`, `assert_one_outcome_each`.
+* Virtual time for a synchronous test: `VirtualRun`. `seed_schedule` fixes the order of tasks by one number.
+* `World`: a whole room in virtual time, and everything that can be done to it.
+* With Hypothesis (`pip install 'greenroom[testing]'`): `RoomMachine`, which searches a `World`, and the strategies in
+  `greenroom.testing.strategies`.
 
-Names are imported when first used: the bundled servers below here are only ever run as processes, and are up at once.
+Names are imported when first used, because the bundled servers in this package must start quickly.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""What must hold after any room has closed, as assertions for your own tests.
+"""Assertions for your own tests: what must hold after any room has closed.
 
-* `assert_no_orphans(room)`: nothing the room started is left. `with assert_no_orphans():` says it of every room that is
-  opened and closed inside. Found by the run's id, so a process that has left its group, its session and its parent is
-  found all the same, and nobody else's is taken for it.
+* `assert_no_orphans(room)`: no process that the room started is left. `with assert_no_orphans():` checks every room
+  that is opened and closed inside. Processes are found by the run's id. So one that has left its group, its session
+  and its parent is found too, and processes of others are never reported.
 * `assert_one_outcome_each(events, report)`: every accepted call ended exactly once, and the sums add up.
 
-Nothing is repaired: what was found is named, and left for you to look at.
+Nothing is cleaned up: the error names what was found, so that you can look at it.
 """
 
 from __future__ import annotations
@@ -34,11 +34,12 @@ def assert_no_orphans(room: Greenroom, *, within: float = WITHIN) -> None: ...
 @overload
 def assert_no_orphans(*, within: float = WITHIN) -> _Watch: ...
 def assert_no_orphans(room: Greenroom | None = None, *, within: float = WITHIN) -> _Watch | None:
-    """Nothing that a room started is left: no child, no grandchild wherever it went, no guard, no zombie.
+    """No process that a room started is left: no child, no grandchild, no guard, no zombie.
 
-    With a closed room it looks at once. Without one it is a context manager (`with assert_no_orphans():`), which looks
-    at its end for what was not there at its beginning. It looks again for `within` seconds (blocking) before it says
-    so. Raises `AssertionError` that names each pid and its command. Linux; elsewhere nothing is looked at.
+    With a closed room it checks now. Without a room it is a context manager (`with assert_no_orphans():`): when it is
+    left, it looks for processes that were not there when it was entered. Processes may take `within` seconds to end;
+    this blocks meanwhile. Raises `AssertionError`, which names each pid and its command. On other systems than Linux
+    it checks nothing.
     """
     if room is None:
         return _Watch(within)
@@ -55,7 +56,7 @@ def assert_no_orphans(room: Greenroom | None = None, *, within: float = WITHIN) 
 
 
 class _Watch:
-    """From its beginning to its end, no process of ours is added."""
+    """While it is entered, no process of ours is added."""
 
     def __init__(self, within: float) -> None:
         self._within = within
@@ -101,11 +102,11 @@ def _refuse_orphans(look: Callable[[], set[int]], within: float) -> None:
 def assert_one_outcome_each(
     source: Greenroom | DrainReport | Iterable[Event | Lagged], report: DrainReport | None = None
 ) -> None:
-    """Every accepted call ended in exactly one of a result, an error, its caller's cancellation.
+    """Every accepted call ended exactly once: by a result, an error, or its caller's cancellation.
 
-    `source`: a closed room or its drain report, whose sums must add up; or the events of a room, from its opening to
-    its end, which are followed call by call and must agree with `report` if that is given. Raises `AssertionError`
-    that names each call that is not so.
+    `source` is a closed room or its drain report: then the sums must add up. Or it is the events of a room, from its
+    opening to its end: then each call is followed, and the events must agree with `report` if that is given. Raises
+    `AssertionError`, which names each call for which this does not hold.
     """
     if isinstance(source, Iterable):
         calls = _follow(source)
@@ -134,7 +135,7 @@ def _sums(report: DrainReport) -> list[str]:
 
 
 def _follow(events: Iterable[Event | Lagged]) -> dict[int, list[CallEvent]]:
-    """The events of each call, by its number. Raises `AssertionError` for a stream that cannot be followed."""
+    """The events of each call, by its number. Raises `AssertionError` when events are missing or out of order."""
     calls: dict[int, list[CallEvent]] = {}
     last = 0
     for event in events:
@@ -165,7 +166,7 @@ def _in_words(event: CallEvent) -> str:
 
 
 def _differences(calls: dict[int, list[CallEvent]], report: DrainReport) -> Iterable[str]:
-    """Where the events and the report tell different stories."""
+    """Where the events and the report disagree."""
     yield from _sums(report)
     outcomes = Counter(
         _sort_of(event.outcome)

@@ -1,6 +1,7 @@
 """The laws about calls: each is accepted, sent in order to a connected server, and ends once.
 
-A gate that has tripped lets one call through at a time. What the answers say of the gates is noted here too.
+A gate that has tripped lets one call through at a time. Answers also tell something about the gates; that is recorded
+here too.
 """
 
 from __future__ import annotations

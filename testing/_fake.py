@@ -1,11 +1,11 @@
-"""Fake servers, in memory: what a real one does to its peer, without a process, in virtual time.
+"""Fake servers in memory. They behave as real servers do, without a process, and in virtual time.
 
-A `FakeServer` stands for one configured server over all its incarnations. It speaks at the level of the `Peer` seam,
-so everything above it (actors, supervisor, gateway) is the real thing. What it does wrong is a `FaultScript`, or a few
-plain attributes that may be changed while it runs; what happened to it is counted, so tests can assert on the far end:
-`starts`, `live`, `most_live`, `calls`, `cancelled`, `played`.
+A `FakeServer` stands for one configured server over all its incarnations. It takes the place of the `Peer`, so
+everything above it is real: actors, supervisor, gateway. Its faults come from a `FaultScript`, or from a few attributes
+that may be changed while it runs. It counts what happens to it, so tests can check what arrived: `starts`, `live`,
+`most_live`, `calls`, `cancelled`, `played`.
 
-Latencies are seconds of the loop's clock: virtual under a virtual clock. Use it with
+Latencies are in seconds of the loop's clock, which may be virtual. Use it with
 `Greenroom.open(config, connectors=fake_connectors({"name": server}))`.
 """
 
@@ -31,7 +31,7 @@ Handler = Callable[[Mapping[str, Any]], Mapping[str, Any]]
 
 
 def echo(arguments: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The default tool: says back what it was given."""
+    """The default tool: it returns its arguments."""
     return {"content": [{"type": "text", "text": json.dumps(arguments, sort_keys=True)}]}
 
 
@@ -54,15 +54,15 @@ class FakeServer:
     stop_latency: float = 0.0
     wreck_latency: float = 0.0  # after a crash, until the rest of its tree is gone
     refuse_start: str | None = None  # why it cannot be started
-    start_error: Exception | None = None  # raised, as it is, when it is started
+    start_error: Exception | None = None  # raised when it is started
     refuse_greeting: str | None = None
-    call_error: tuple[int, str] | None = None  # the JSON-RPC error every call gets
-    strict_json: bool = False  # encode arguments, as a real peer does: what is no JSON raises
-    blocked: bool = False  # its pipe is full: requests are accepted by nobody
+    call_error: tuple[int, str] | None = None  # the JSON-RPC error that every call gets
+    strict_json: bool = False  # raise for arguments that are no JSON, as a real peer does
+    blocked: bool = False  # its pipe is full: no request is sent
     ping_latency: float = 0.0
-    deaf: bool = False  # it answers nothing at all
+    deaf: bool = False  # it answers nothing
     # -- what happened --
-    played: list[tuple[int, Fault]] = attrs.field(factory=lambda: list[tuple[int, Fault]]())  # in which start
+    played: list[tuple[int, Fault]] = attrs.field(factory=lambda: list[tuple[int, Fault]]())  # (start, fault)
     pings: int = 0
     starts: int = 0
     live: int = 0
@@ -72,12 +72,12 @@ class FakeServer:
     connections: list[FakeConnection] = attrs.field(factory=lambda: list[FakeConnection]())
 
     def crash(self, text: str = "exited with code 1", exit_code: int | None = 1) -> None:
-        """Every live connection is lost, now."""
+        """All its connections are lost now."""
         for connection in tuple(self.connections):
             connection.lose(LostReason(text, exit_code))
 
     def announce_tools(self, *, only: FakeConnection | None = None) -> None:
-        """Say that the list of tools has changed, to all connections or to one."""
+        """Notify all connections, or one, that the list of tools has changed."""
         for connection in (only,) if only is not None else tuple(self.connections):
             connection.hooks.on_notification("notifications/tools/list_changed", None)
 
@@ -109,7 +109,7 @@ class FakeConnector:
 
 
 def fake_connectors(servers: Mapping[str, FakeServer]) -> ConnectorFactory:
-    """A connector factory that reaches these servers and no other."""
+    """A connector factory for these servers only."""
 
     def connect(definition: Any, address: Any, incarnation: int) -> Connector:
         return FakeConnector(servers[address.server], address.server)

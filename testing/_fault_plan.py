@@ -1,11 +1,11 @@
-"""Playing a fault script: which faults are due, and what each makes its player do.
+"""Playing a fault script: which faults are due, and what the player then does.
 
-Both fake servers, the one in memory and the executable, are driven from here, so one script means the same to both.
-Nothing here waits: `perform` is a generator that yields the seconds to wait before it goes on, which one player sleeps
-through and the other puts on its heap. What a deed *is* (a line on stdout, a note; the end of a process, a lost
-connection) is the player's: a `Player` has one method for each.
+Both fake servers use this, the one in memory and the executable, so a script means the same to both. Nothing here
+waits: `perform` is a generator that yields how many seconds to wait before it goes on. One player sleeps, the other
+puts the time on its heap. A `Player` has one method for each thing that can go wrong, because that differs: a crash is
+the end of a process in one, and a lost connection in the other.
 
-Only the standard library is imported, see `_vocabulary`.
+Only the standard library is imported; `_vocabulary` says why.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from ._vocabulary import Entry
 
 
 class FaultPlan:
-    """What is due in one start of a server, counted from 1. `nth` counts within the start, over what the fault means:
-    the calls of its tool, the times it was idle for so long."""
+    """The faults of one start of a server; starts are counted from 1. `nth` of a fault counts within the start, and
+    only what the fault is about: calls of its tool, or idle times of its length."""
 
     def __init__(self, faults: Iterable[Entry], start: int) -> None:
         self._faults = [fault for fault in faults if fault.start in (None, start)]
         self._met = [0] * len(self._faults)
 
     def due(self, step: str, tool: str | None = None) -> list[Entry]:
-        """The faults to play now that `step` has come, in the order of the script."""
+        """The faults to play now, at this step, in the order of the script."""
         return [
             fault
             for index, fault in enumerate(self._faults)
@@ -33,7 +33,7 @@ class FaultPlan:
         ]
 
     def due_idle(self, after: float) -> list[Entry]:
-        """The faults to play now that it has been idle for exactly that long."""
+        """The faults to play now, when it has been idle for exactly `after` seconds."""
         return [
             fault
             for index, fault in enumerate(self._faults)
@@ -41,7 +41,7 @@ class FaultPlan:
         ]
 
     def idle_times(self) -> Sequence[float]:
-        """After how many idle seconds something may be due, ascending."""
+        """The idle times, in seconds and ascending, after which a fault may be due."""
         return sorted({fault.after or 0.0 for fault in self._faults if fault.at == "idle"})
 
     def _is_its_turn(self, index: int) -> bool:
@@ -71,8 +71,8 @@ class Player(Protocol):
 
 
 def perform(faults: Iterable[Entry], player: Player) -> Generator[float, None, Entry | None]:
-    """Play faults one after the other. Yields seconds to wait; returns the one that decides how the step is answered
-    (`refuse`, `answer_twice`, `answer_late`; any other: not at all), or None: as if nothing were wrong."""
+    """Play faults one after the other. Yields the seconds to wait. Returns the fault that decides the answer to the
+    step: `refuse`, `answer_twice`, `answer_late`, or any other for no answer. Returns None for a normal answer."""
     decided: Entry | None = None
     for fault in faults:
         if player.is_over:
@@ -88,7 +88,7 @@ def perform(faults: Iterable[Entry], player: Player) -> Generator[float, None, E
 
 
 def _goes_on(fault: Entry, player: Player) -> bool:
-    """Do it. False: nothing of the script follows at this step."""
+    """Play one fault. False: no further fault is played at this step."""
     match fault.do:
         case "garbage":
             player.talk_junk()
@@ -105,6 +105,6 @@ def _goes_on(fault: Entry, player: Player) -> bool:
         case "expire":
             player.expire()
             return False
-        case _:  # refuse, answer_late, drop_answer: the answer is the whole of it
+        case _:  # refuse, answer_late, drop_answer: they only decide the answer
             return False
     return True

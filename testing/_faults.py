@@ -1,17 +1,17 @@
-"""Fault scripts: what a fake server does wrong, as data.
+"""Fault scripts: the faults of a fake server, as data.
 
     FaultScript.of(
         Fault("greeting", "delay", seconds=2, start=1),
         Fault("call", "crash", exit_code=3, nth=2),
     )
 
-A script is an ordered list of faults. Each says at which step something happens, in which start of the server and at
-which occurrence of the step (all, if it does not say), what is done, and with what. The same script is played by
-`FakeServer` in memory and virtual time, and by the executable `greenroom.testing.servers.scripted` as a real process;
-the words are in `_vocabulary`, how they are played in `_fault_plan`.
+A script is an ordered list of faults. Each says at which step it happens, and what the server then does. It may be
+limited to one start of the server, and to one occurrence of the step. `FakeServer` plays a script in memory, in virtual
+time; the executable `greenroom.testing.servers.scripted` plays the same script in a real process. The words are in
+`_vocabulary`, and `_fault_plan` plays them.
 
-A fault that could never be played is refused when it is made, with what to write instead: a test whose fault silently
-does not happen is worse than none.
+A fault that could never be played is refused when it is made, and the error says what to write instead. Otherwise a
+test could pass because its fault silently never happened.
 """
 
 from __future__ import annotations
@@ -39,10 +39,11 @@ def _as_tuple(names: Iterable[str] | None) -> tuple[str, ...] | None:
 
 @attrs.frozen
 class Fault:
-    """One thing that goes wrong. Raises `UsageError` when it makes no sense, saying what to write.
+    """One fault. Raises `UsageError` when it could never be played; the error says what to write instead.
 
-    `start`: only in this start of the server, from 1. `nth`: only at this occurrence of the step within a start.
-    `tool`: only calls of this tool. `after` (with `idle`): seconds of quiet. The rest belongs to what is done.
+    `start`: only in this start of the server, counted from 1. `nth`: only at this occurrence of the step within a
+    start. `tool`: only for calls of this tool. `after` (with `idle`): after this many idle seconds. Each other field
+    belongs to one value of `do`, named beside it.
     """
 
     at: Step
@@ -65,13 +66,13 @@ class Fault:
             raise UsageError(f"This fault cannot be played: {problem}")
 
     def as_dict(self) -> dict[str, Any]:
-        """What was said, and nothing else."""
+        """Only the fields that were given."""
         said = self.entry.said()
         return said | {"tools": list(said["tools"])} if "tools" in said else said
 
     @property
     def entry(self) -> Entry:
-        """As the players read it."""
+        """The fault in the form that players read."""
         return Entry(*(getattr(self, name) for name in FIELDS))
 
     def __str__(self) -> str:
@@ -83,7 +84,7 @@ class Fault:
 
 @attrs.frozen
 class FaultScript:
-    """Faults in order. Those of one step are played one after the other."""
+    """Faults in order. Faults of the same step are played one after the other."""
 
     faults: tuple[Fault, ...] = attrs.field(default=(), converter=tuple[Fault, ...])
 
@@ -97,7 +98,7 @@ class FaultScript:
 
     @property
     def entries(self) -> list[Entry]:
-        """As the players read them."""
+        """The faults in the form that players read."""
         return [fault.entry for fault in self.faults]
 
     def __len__(self) -> int:
@@ -110,12 +111,12 @@ class FaultScript:
         return "; ".join(map(str, self.faults)) or "nothing goes wrong"
 
     def to_json(self) -> str:
-        """A JSON array, one line, that `from_json` and `--script` read."""
+        """The script as one line of JSON, for `from_json` and `--script`."""
         return json.dumps([fault.as_dict() for fault in self.faults])
 
     @classmethod
     def from_json(cls, text: str | bytes) -> FaultScript:
-        """The script that `to_json` wrote, or that somebody wrote by hand. Raises `UsageError`, naming the fault."""
+        """Read a script from JSON. Raises `UsageError`, which names the fault that cannot be played."""
         try:
             read: Any = json.loads(text)
         except ValueError as error:

@@ -1,8 +1,8 @@
-"""A model of a gate, seen from outside. It is written from DESIGN's words and not from the code.
+"""A model of a gate, as seen from outside. It is written from the words of DESIGN, not from the code.
 
-From outside one does not see the random draws of the jitter, nor whether the server was silent about everything else
-when a call timed out. So each figure is a pair: the least and the most it can be. `must_be_shut` is what follows for
-sure, `may_be_shut` what cannot be excluded. All times are in seconds.
+Two things cannot be seen from outside: the random jitter, and whether anything else was heard of the server while a
+call timed out. So each figure is a pair of bounds. `must_be_shut` is true when the gate is certainly shut,
+`may_be_shut` when it is possibly shut. All times are in seconds.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ EPS = 1e-6  # seconds; sums of floats
 
 @attrs.define
 class Span:
-    """Two bounds of one figure."""
+    """The least and the most that one figure can be."""
 
     least: float = 0.0
     most: float = 0.0

@@ -55,7 +55,7 @@ def each_start_is_in_one_place(world: World) -> None:
 
 
 def permits_are_conserved(world: World) -> None:
-    """Only actors that start (or clear away a failed start) hold a permit, and not more of them than there are
+    """Only actors that start (or clean up a failed start) hold a permit, and not more of them than there are
     permits."""
     starts, permits = world.root.admission.starts, world.config.settings.start_permits
     held = starts.at(Place.STARTING)
@@ -67,7 +67,7 @@ def permits_are_conserved(world: World) -> None:
 
 
 def slots_are_conserved(world: World) -> None:
-    """Every live actor holds a slot; whoever holds a slot is live or waits for a permit."""
+    """Every live actor holds a slot. An actor that holds a slot is live or waits for a permit."""
     admission = world.root.admission
     bound = admission.view.limits.slots + admission.view.limits.reserve
     held = admission.starts.holders()
@@ -90,7 +90,7 @@ def load_is_counted(world: World) -> None:
         assert load.in_flight <= (definition.max_in_flight or settings.max_in_flight), (
             f"{name}: too many in flight"
         )
-        # Replays go back to the queue over the bound: they were accepted before.
+        # Replays may exceed the bound of the queue, because they were accepted before.
         most = (definition.max_queued or settings.max_queued) + (
             definition.max_in_flight or settings.max_in_flight
         )
@@ -102,7 +102,7 @@ def load_is_counted(world: World) -> None:
 
 
 def nobody_serves_on_the_wrong_process(world: World) -> None:
-    """A hung server is not sent its probe; a server of another definition is not served on the old process."""
+    """A hung server is not sent its probe. Calls of a server with a new definition are not sent to the old process."""
     for actor in _actors(world):
         if actor.life.state is not State.CONNECTED or actor.address.is_call:
             continue
@@ -117,7 +117,7 @@ def nobody_serves_on_the_wrong_process(world: World) -> None:
 
 
 def the_silent_are_found_dead(world: World) -> None:
-    """The health of keep-alive servers is checked: one interval to ask, one to suspect, one to confirm."""
+    """The health of keep-alive servers is checked: one interval to ask, one to suspect, one to confirm a loss."""
     limit = 3 * world.config.settings.health_interval
     for actor in _actors(world):
         server = actor.address.server
@@ -203,7 +203,7 @@ def nothing_outstays_its_time(world: World) -> None:
             was_connected = life.connected_at >= life.connecting_at
             stop_limit = definition.stop_timeout or settings.stop_timeout
             limit = (definition.drain_timeout or settings.drain_timeout) + stop_limit
-            if not was_connected:  # an attempt that is left has no calls to wait for
+            if not was_connected:  # an attempt that was given up has no calls to wait for
                 limit = min(stop_limit, world.truth.slowest_stop[actor.address.server])
             assert for_seconds <= limit + EPS, f"{actor} drains for {for_seconds:g}s"
             is_lost = actor.life.ending is not None and actor.life.ending.cause is Cause.LOST
@@ -221,7 +221,7 @@ def _check_idling(world: World, actor: ServerActor, life: Life) -> None:
     if not actor.is_resting or not actor.address.is_shared or is_held:
         return
     if definition.lifecycle is Lifecycle.LAZY:
-        # Looking for a tool of it is a use of it.
+        # Looking for one of its tools counts as using it.
         idle = world.now - max(life.rested_at, world.truth.last_asked("find", life.address.server))
         assert idle <= limit + EPS, f"{actor} is idle for {idle:g}s, its limit is {limit:g}s"
 
@@ -261,7 +261,7 @@ def no_timer_is_lost(world: World) -> None:
 
 
 def nothing_outlives_its_session(world: World) -> None:
-    """What belongs to a session that is over is on its way out."""
+    """The children of a session that is over are ending."""
     for actor in _actors(world):
         scope = actor.address.scope
         if actor.address.is_session and scope.removeprefix("session:") not in world.sessions:
@@ -287,7 +287,7 @@ def recovered(world: World) -> None:
 
 
 def ended(world: World) -> None:
-    """After the room has closed: one outcome each, and nothing is left."""
+    """After the room has closed, each call has one outcome, and nothing is left."""
     report = world.room.drain_report
     assert report is not None, "the room did not end in time"
     assert report.adds_up, f"the drain report does not add up: {report}"

@@ -1,7 +1,7 @@
-"""What the trace checker knows of each address and of each gate, as the events tell it; and whom it asks for what the
-events do not tell.
+"""What the trace checker knows of each address and each gate from the events. What events do not tell, it asks the
+`GroundTruth`.
 
-A `Life` is one address: its state and since when, its calls, and why it left. `Lives` keeps them all, and what can be
+A `Life` is one address: its state and since when, its calls, and why it ended. `Lives` holds them all, and what can be
 known of each gate from outside (`_gate_model`).
 """
 
@@ -40,11 +40,11 @@ class GroundTruth(Protocol):
         ...
 
     def was(self, fault: str, server: str, since: float) -> bool:
-        """Whether this was wrong with it at any moment from `since` on."""
+        """Whether the server had this fault at any moment from `since` on."""
         ...
 
     def lines(self) -> Mapping[str, tuple[Address, ...]]:
-        """The addresses that wait now for a slot and for a permit, in order of arrival."""
+        """The addresses that now wait for a slot, and for a permit, in order of arrival."""
         ...
 
     def seats(self) -> Seats:
@@ -58,7 +58,8 @@ class GroundTruth(Protocol):
 
 @attrs.define(eq=False)
 class Leave:
-    """Why an incarnation ends: from when that was told until a stronger cause was, or until it had closed."""
+    """One cause for which an incarnation ends. It holds until a stronger cause comes, or until the incarnation has
+    closed."""
 
     at: float
     cause: Cause
@@ -67,7 +68,7 @@ class Leave:
 
 @attrs.define(eq=False)
 class Life:
-    """One address, as its transitions tell it."""
+    """One address, as its transitions describe it."""
 
     address: Address
     state: State = State.IDLE
@@ -83,12 +84,12 @@ class Life:
     leaves: list[Leave] = attrs.field(factory=lambda: list[Leave]())
 
     def end_leave(self, at: float) -> None:
-        """The last cause holds no longer. Harmless when there is none, or when it has ended."""
+        """The last cause no longer holds. Harmless when there is none, or when it has ended."""
         if self.leaves and self.leaves[-1].until == math.inf:
             self.leaves[-1].until = at
 
     def ended_as(self, cause: Cause, since: float) -> bool:
-        """Whether it was on its way out for this cause at any moment from `since` on."""
+        """Whether it was ending for this cause at any moment from `since` on."""
         return any(leave.cause is cause and leave.until >= since - EPS for leave in self.leaves)
 
 

@@ -1,10 +1,10 @@
-"""The search: a Hypothesis state machine over a `World`, to be used unchanged or with your own rules and invariants.
+"""The search: a Hypothesis state machine over a `World`. Use it as it is, or with your own rules and invariants.
 
-Everything is drawn: the order of trio's tasks, how many servers may be live and start at once, when a gate trips, which
-calls, cancellations, faults, repairs and commands come, and how much time passes. Delays are drawn from a few values,
-which are also the servers' latencies, so that two timers often fall on the same moment: that is where races are. After
-every step the laws of `_laws` must hold. In the end all faults are removed, and every server that may come back must.
-Then the room closes, and nothing of it may be left.
+Everything is drawn: the order of trio's tasks, how many servers may be live and start at once, when a gate trips, the
+calls, cancellations, faults, repairs and commands, and how much time passes. Delays are drawn from a few values, which
+are also the latencies of the servers. So two timers often fire at the same moment, and that is where races are. After
+every step the laws of `_laws` must hold. At the end all faults are removed, and every server that may come back must
+come back. Then the room closes, and nothing of it may be left.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ _PERSISTENT = "persistent"
 
 @attrs.frozen
 class _Choice:
-    """What the numbers that were drawn stand for."""
+    """Turns drawn numbers into servers and sessions."""
 
     world: World
     entries: Mapping[str, Mapping[str, Any]]
     isolation: str  # the room's
-    focus: Sequence[str]  # few servers an example: what happens to one of them adds up
+    focus: Sequence[str]  # few servers in each example, so that much happens to one of them
 
     def server(self, index: int) -> str:
         return self.focus[index % len(self.focus)]
@@ -44,7 +44,7 @@ class _Choice:
         return self.entries[server].get("isolation", self.isolation) == _PERSISTENT
 
     def session_for(self, server: str, index: int) -> tuple[bool, str | None]:
-        """Whether the server can be called now, and out of which session."""
+        """Whether the server can be called now, and from which session."""
         sessions = tuple(self.world.sessions)
         if self.is_shared(server):
             return True, None
@@ -76,7 +76,7 @@ class RoomMachine(RuleBasedStateMachine):
     world: World
     _apart: list[str]  # servers with a child for each session
     _is_crowded: bool  # there are fewer slots than servers, and a server waits for one briefly
-    _is_broken = False  # a law was found broken: the rest would only hide it
+    _is_broken = False  # a law is broken: further steps would only hide which
 
     @initialize(
         seed=st.integers(0, 2**16),
@@ -121,7 +121,7 @@ class RoomMachine(RuleBasedStateMachine):
         self._choice = _Choice(self.world, self.entries, isolation, chosen)
         self._apart = [name for name in names if not self._choice.is_shared(name)]
         self._is_crowded = acquire < 30_000 and slots < len(names)
-        if is_herd:  # everybody is called at once, before anything is up
+        if is_herd:  # all servers are called at once, before any is connected
             for name in names:
                 if self._choice.session_for(name, 0)[0]:
                     self.world.call(name)
@@ -225,7 +225,7 @@ class RoomMachine(RuleBasedStateMachine):
     def strike(
         self, server: int, phase: str, seconds: float, count: int, gap: float, what: str, then: float
     ) -> None:
-        """A fault hits a server that is busy or starting, which would be too rare if both were drawn separately."""
+        """A fault of a server that is busy or starting. Drawn separately, both would meet too rarely."""
         name = self._choice.server(server)
         can, who = self._choice.session_for(name, 0)
         if not can:
@@ -348,7 +348,7 @@ class RoomMachine(RuleBasedStateMachine):
             self.world.run.close()
 
     def end(self) -> None:
-        """Remove all faults: every server that may come back must. Then close the room: nothing may be left."""
+        """Remove all faults. Every server that may come back must do so. Then close the room: nothing may be left."""
         for name in self.world.servers:
             self.world.faults.heal(name)
         for seconds in (50.0, 100.0):  # over the longest backoff, cooldown, call

@@ -65,7 +65,7 @@ def _ended_as(*causes: Cause) -> Callable[[World, OneCall, float], str | None]:
 
 
 def _lost(world: World, call: OneCall, ended: float) -> str | None:
-    """This is also right if an ending had begun before, for a weaker cause."""
+    """This is also right if the server was already ending for a weaker cause."""
     if world.truth.was("lost", call.server, call.began):
         return None
     return _ended_as(Cause.LOST)(world, call, ended)
@@ -78,7 +78,8 @@ def _unavailable(world: World, call: OneCall, ended: float) -> str | None:
 
 
 def _not_connected(world: World, call: OneCall, ended: float) -> str | None:
-    """Taken down; whoever asked for it by name since, and left before it had drained, has not brought it back."""
+    """It was taken down. Somebody may have asked for it by name since then, and left before it had drained: that does
+    not bring it back."""
     if (
         world.is_closed
         or world.truth.asked("shutdown", "", call.began)
@@ -91,7 +92,7 @@ def _not_connected(world: World, call: OneCall, ended: float) -> str | None:
     down = (*_TAKEN_DOWN, Cause.LOST) if _stays_down(world, call) else _TAKEN_DOWN
     if any(life.leaves and life.leaves[-1].cause in down for life in _lives(world, call)):
         return None
-    # A session of the same name, opened anew while the child of the one before it is still being stopped.
+    # A new session may have the same name while the child of the old one is still being stopped.
     if any(life.ended_as(Cause.SCOPE_ENDED, call.began) for life in _lives(world, call)):
         return None
     scope = f"{call.server}[session:{call.session}]"
@@ -99,13 +100,13 @@ def _not_connected(world: World, call: OneCall, ended: float) -> str | None:
 
 
 def _stays_down(world: World, call: OneCall) -> bool:
-    """Once it is lost."""
+    """Its connection was lost."""
     own = call.definition.restart_policy if call.definition is not None else None
     return (own or world.config.settings.restart_policy) is RestartPolicy.NEVER
 
 
 def _unknown(world: World, call: OneCall, ended: float) -> str | None:
-    """The index has nothing of a server that is not configured, or disabled."""
+    """The index has nothing of a server that is disabled or not configured."""
     if call.definition is None or call.definition.disabled:
         return None
     was_changed = any(world.truth.asked(what, call.server, call.began) for what in ("removed", "disabled"))
@@ -131,7 +132,7 @@ def _busy(world: World, call: OneCall, ended: float) -> str | None:
 
 
 def _waited(world: World, call: OneCall, ended: float) -> str | None:
-    """It waited as long as a call may wait, without being sent."""
+    """It waited as long as a call may wait, and was not sent."""
     limit = world.config.settings.queue_timeout
     if ended - call.began < min(limit, world.config.settings.acquire_timeout) - EPS:
         return f"it had waited {ended - call.began:g}s of {limit:g}s"
@@ -146,7 +147,7 @@ def _something_held_it(world: World, call: OneCall) -> bool:
     definition = call.definition
     isolation = (definition and definition.isolation) or world.config.settings.isolation
     apart = isolation not in (None, Isolation.PERSISTENT)
-    # A gate that earlier failures shut; a permit or a slot that others' starts hold.
+    # Earlier failures have shut its gate, or other starts hold the permits or slots.
     return (
         crowded
         or apart

@@ -17,18 +17,18 @@ TAG: Final = b"GREENROOM_ROOM="
 
 
 def run_ids(pid: int) -> list[bytes]:
-    """The runs a process says it belongs to."""
+    """The ids of the runs that a process belongs to, from its environment."""
     words = [*read(pid, "environ").split(b"\0"), *read(pid, "cmdline").split(b"\0")]
     return [word.removeprefix(TAG) for word in words if word.startswith(TAG)]
 
 
 def of_run(run_id: str) -> set[int]:
-    """Every process there is that belongs to this run."""
+    """All processes of this run."""
     return {pid for pid in every_pid() if run_id.encode() in run_ids(pid)}
 
 
 def of_this_process() -> set[int]:
-    """Every process there is that belongs to a room of ours, open or closed, and our zombies."""
+    """All processes of our rooms, open or closed, and our zombies."""
     ours = b"%d-" % os.getpid()
     tagged = {pid for pid in every_pid() if any(run.startswith(ours) for run in run_ids(pid))}
     return tagged | {pid for pid in children(os.getpid()) if is_zombie(pid)}

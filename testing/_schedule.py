@@ -19,7 +19,7 @@ class ScheduleError(RuntimeError):
 
 
 def seed_schedule(seed: int) -> None:
-    """From here on, trio's order of runnable tasks and the `random` module follow from `seed` alone.
+    """From now on, trio's order of tasks and the `random` module depend on `seed` alone.
 
     Raises `ScheduleError` when the installed trio has no such switch.
     """

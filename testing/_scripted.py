@@ -1,7 +1,7 @@
-"""The executable fake server, seen from the test: its configuration entry, and what its log says.
+"""The executable fake server, for tests: its configuration entry, and what it has written to its log.
 
-`ScriptedServer` is to a real process what `FakeServer` is to memory, and is asked the same: `starts`, `calls`,
-`cancelled`, `pings`, `played`. Its memory is the log file, which all its starts share.
+A `ScriptedServer` has the same counts as a `FakeServer`: `starts`, `calls`, `cancelled`, `pings`, `played`. They are
+read from the log file, to which all its starts write.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from ._faults import Fault, FaultScript
 
 @attrs.frozen
 class ScriptedServer:
-    """A process that goes wrong by `script`. `log`: a file of this server's own, made when it first starts."""
+    """A process that plays `script`. `log`: a file for this server only. It is made when the server first starts."""
 
     script: FaultScript
     log: Path = attrs.field(converter=Path)
@@ -33,7 +33,7 @@ class ScriptedServer:
 
     @property
     def events(self) -> list[dict[str, Any]]:
-        """Everything the log says, in order. A line that is being written is left out."""
+        """All complete lines of the log, in order."""
         if not self.log.exists():
             return []
         lines = self.log.read_text(encoding="utf-8").split("\n")[:-1]
@@ -41,7 +41,7 @@ class ScriptedServer:
 
     @property
     def pids(self) -> list[int]:
-        """Of its starts, in order."""
+        """The pid of each start, in order."""
         return [event["pid"] for event in self._told("started")]
 
     @property
@@ -63,12 +63,12 @@ class ScriptedServer:
 
     @property
     def played(self) -> list[tuple[int, Fault]]:
-        """Each fault that was played, with the number of the start it was played in."""
+        """Each fault that was played: (number of the start, fault)."""
         return [(event["number"], Fault(**event["fault"])) for event in self._told("fault")]
 
     @property
     def endings(self) -> list[str]:
-        """How its starts ended, as far as they could say."""
+        """How its starts ended. One that was killed could not write that down."""
         return [event["how"] for event in self._told("stopped")]
 
     def _told(self, kind: str) -> list[dict[str, Any]]:

@@ -89,7 +89,7 @@ class TraceChecker:
         self.violations.append(f"{what}: {event}")
 
     def forget(self, server: str) -> None:
-        """The server was removed completely and configured again, so its gate and its restarts start afresh."""
+        """The server was removed and configured again, so its gate and its restarts begin anew."""
         self.lives.gates.pop(server, None)
         self.last_start.pop(server, None)
         self.restarts = {
@@ -192,8 +192,8 @@ class TraceChecker:
         life.failed_last = event.cause in (Cause.CONNECT_FAILED, Cause.LOST)
 
     def _tell_gate(self, life: Life, event: Transition) -> None:
-        """It counts at once, while what is left is still to be stopped. What was lost while it drained is not told
-        before it has closed."""
+        """A failure counts at once, while the rest of the process tree is still being stopped. A loss during draining
+        is only told when the incarnation has closed."""
         since = life.leaves[-2].at if event.before is State.DRAINING else event.at
         if event.cause is Cause.CONNECT_FAILED:
             self.lives.gate(life.address).connect_failed(event.at)

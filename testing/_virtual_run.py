@@ -1,7 +1,7 @@
-"""Drive one trio run from a synchronous test: each step enters it, lets everything settle, and leaves it frozen.
+"""Drive one trio run from a synchronous test. Each step enters the run, lets everything settle, and stops it again.
 
-It uses trio's guest mode with a queue as the host loop, all in one thread. Only `advance` moves its `MockClock`. It
-goes from deadline to deadline, so that every timer fires at its own time.
+It uses trio's guest mode with a queue as the host loop, all in one thread. Only `advance` moves the `MockClock`, from
+deadline to deadline, so that every timer fires at its own time.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ TOO_LONG = 30_000  # turns of the loop for one step
 
 
 class StuckError(RuntimeError):
-    """A step waits for something that only comes with time: start it in the background, then `advance`."""
+    """A step waits for something that only happens later: start it in the background, then call `advance`."""
 
 
 class VirtualRun:
@@ -73,7 +73,7 @@ class VirtualRun:
         return self._clock.current_time()
 
     def run(self, step: Callable[[], Awaitable[Any]]) -> Any:
-        """Await `step()` in there, then let every task go on until it waits."""
+        """Await `step()` in the run, then let every task go on until it waits."""
         box: list[outcome.Outcome[Any]] = []
 
         async def job() -> None:
@@ -103,7 +103,7 @@ class VirtualRun:
         self.run(go)
 
     def close(self) -> None:
-        """Cancel what is left, and let the run end, however long it takes in there. Harmless when it has."""
+        """Cancel what is left, and let the run end, however much virtual time that takes. Idempotent."""
         if self._result is None:
             assert self._token is not None
             self._token.run_sync_soon(self._cancel)

@@ -1,12 +1,12 @@
-"""The words of a fault script: at which step, what the server does wrong there, with what.
+"""The words of a fault script: the steps, what can go wrong at each, and the fields that it takes.
 
-Two tables say everything: `STEPS` and `DEEDS`. The check, the documentation and the Hypothesis strategies are made from
-them, so a word that is added is added everywhere. A fault is flat, the same in Python and in JSON:
-`{"at": "call", "do": "crash", "exit_code": 3, "start": 1, "nth": 2}`. There are few words because they combine: faults
-of one step are played in the order of the script, so a crash in the middle of a call is a delay and then a crash, and a
-slow end is a delay at `stop`.
+Everything is in two tables: `STEPS` and `DEEDS`. The check, the documentation and the Hypothesis strategies are made
+from them, so a new word has to be added only here. A fault is flat, and the same in Python and in JSON:
+`{"at": "call", "do": "crash", "exit_code": 3, "start": 1, "nth": 2}`. Few words are enough, because faults of one step
+are played one after the other: a crash in the middle of a call is a delay and then a crash, and a slow end is a delay
+at `stop`.
 
-Only the standard library is imported: the executable fake server reads this, too, and has to be up at once.
+Only the standard library is imported, because the executable fake server reads this too and must start quickly.
 """
 
 from __future__ import annotations
@@ -36,7 +36,8 @@ STEPS: Final[Mapping[str, str]] = {
 
 
 class Deed(NamedTuple):
-    """One thing to do wrong: at which steps it means something, what it needs and may be given besides."""
+    """One thing that can go wrong: the steps at which it may be used, the fields that it needs, and those that it may
+    have."""
 
     steps: tuple[str, ...]
     meaning: str
@@ -149,7 +150,7 @@ VALUES: Final[Mapping[str, _Kind]] = {
 
 
 class Entry(NamedTuple):
-    """A fault as the players read it. What was not said is None."""
+    """A fault in the form that players read. Fields that were not given are None."""
 
     at: str
     do: str
@@ -167,7 +168,7 @@ class Entry(NamedTuple):
     tools: Sequence[str] | None = None
 
     def said(self) -> dict[str, Any]:
-        """The fault as an object: what was said, and nothing else."""
+        """The fault as an object, with only the fields that were given."""
         return {name: value for name, value in self._asdict().items() if value is not None}
 
 

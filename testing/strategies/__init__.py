@@ -1,14 +1,15 @@
-"""Hypothesis strategies: everything a room can be given or told, drawn at random, all of it valid.
+"""Hypothesis strategies for everything that a room can be given. All that they draw is valid.
 
     from greenroom.testing import strategies
 
     @given(strategies.configs(), strategies.fault_scripts())
     def test_…(config, script): …
 
-Each is made from the table it is about (the configuration's keys, the words of a fault script, the lifecycle), so what
-is added there is drawn here. Each draws the short thing first and shrinks to it: the smallest configuration has no
-server, the smallest script no fault. Rejected: drawing anything and filtering out what is refused; what has many rules
-would hardly ever pass, and never shrink.
+Each is made from a table (the keys of the configuration, the words of a fault script, the lifecycle), so it draws what
+is added to the table, too. Each shrinks to the shortest value: a configuration without servers, a script without
+faults.
+Rejected: to draw anything and filter out what is refused. Where there are many rules, hardly anything would pass, and
+nothing would shrink.
 
 Needs Hypothesis: `pip install 'greenroom[testing]'`.
 """

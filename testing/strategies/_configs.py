@@ -1,7 +1,7 @@
-"""Configurations: drawn from the tables that the parser reads them by.
+"""Configurations, drawn from the tables by which the parser reads them.
 
-What each key may be is what its schema says. What keys may not say *together* is put right, not filtered out: a server
-that is there before anybody asks is everybody's, and there are slots for all that stay.
+Each key is drawn from its schema. Keys that contradict each other are corrected, not filtered out: an eager or
+keep-alive server becomes a shared one, and there are enough slots for all keep-alive servers.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ _NOT_DRAWN: Final = frozenset({*WHERE, "isolation", "lifecycle"})  # drawn by ru
 
 
 def server_names() -> st.SearchStrategy[str]:
-    """Names for servers: words with hyphens and underscores, which come close to each other; some of any characters."""
+    """Names of servers. Many differ only by hyphens and underscores, and some have unusual characters."""
     tricky = st.sampled_from(["git-hub", "git_hub", "x-mcp", "mcp", "a b", "ü", "a" * 70])
     return st.text("ab-_", min_size=1, max_size=3) | tricky
 
 
 def server_entries() -> st.SearchStrategy[dict[str, Any]]:
-    """Entries of `mcpServers` that are read without a warning: a program, an endpoint or a socket, with any other keys
-    that go with it. Nothing at the other end exists: reach them with `fake_connectors`."""
+    """Entries of `mcpServers` that are read without a warning: a command, a URL or a socket, with any keys that it may
+    have. No such server exists, so connect them with `fake_connectors`."""
     return st.one_of(
         _entries({"command": WORDS}, without=WITH_URL),
         _entries(
@@ -40,7 +40,8 @@ def server_entries() -> st.SearchStrategy[dict[str, Any]]:
 
 
 def configs(*, servers: int = 4) -> st.SearchStrategy[dict[str, Any]]:
-    """Configurations for `Greenroom.open`, as a dict, that are read without a warning; at most that many servers."""
+    """Configurations for `Greenroom.open`, as a dict, that are read without a warning, with at most that many
+    servers."""
     return st.builds(
         _fitted,
         st.dictionaries(server_names(), server_entries(), max_size=servers),
@@ -58,14 +59,14 @@ def _entries(
 
 
 def _without_useless_idle_time(entry: dict[str, Any]) -> dict[str, Any]:
-    """What is kept alive has no idle time: one that is given is warned of."""
+    """A keep-alive server has no idle time, because one would cause a warning."""
     if entry.get("lifecycle") != "keep-alive":
         return entry
     return {name: value for name, value in entry.items() if name != "idleTimeout"}
 
 
 def _keeping() -> st.SearchStrategy[dict[str, Any]]:
-    """When it runs and for whom: what is there before anybody asks is everybody's."""
+    """Draw `lifecycle` and `isolation`: an eager or keep-alive server is shared by all."""
     shared = st.fixed_dictionaries({}, optional={"isolation": st.just("persistent")})
     early = st.fixed_dictionaries({"lifecycle": st.sampled_from(["eager", "keep-alive"])})
     lazy = st.fixed_dictionaries(
@@ -85,7 +86,7 @@ def _setting_values() -> dict[str, st.SearchStrategy[Any]]:
 
 
 def _fitted(servers: dict[str, Any], settings: dict[str, Any]) -> dict[str, Any]:
-    """With room for all that have to stay: each of them may be valid, and not go with the others."""
+    """Raise `maxConnections` if the keep-alive servers and the minimum need more slots than that."""
     kept = sum(
         entry.get("lifecycle") == "keep-alive" and not entry.get("disabled") for entry in servers.values()
     )
@@ -102,7 +103,7 @@ def _value_of(key: Key) -> st.SearchStrategy[Any]:
 
 
 def _of_schema(schema: Mapping[str, Any]) -> st.SearchStrategy[Any]:
-    """What the schema of a key allows, which is what its reader reads."""
+    """The values that the schema of a key allows."""
     match schema:
         case {"anyOf": options}:
             return st.one_of(*map(_of_schema, options))

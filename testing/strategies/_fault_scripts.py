@@ -1,4 +1,4 @@
-"""Fault scripts: drawn from the words they are checked by, so that none is refused."""
+"""Fault scripts, drawn from the tables by which they are checked, so that none is refused."""
 
 from __future__ import annotations
 

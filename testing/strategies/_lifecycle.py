@@ -1,4 +1,4 @@
-"""What may happen to one incarnation, walked along the table itself."""
+"""Histories of one incarnation, drawn by walking through the lifecycle table."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What servers have and answer: names of tools, and results, as they may say them."""
+"""Names of tools, and results, as servers may send them."""
 
 from __future__ import annotations
 
