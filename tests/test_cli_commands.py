@@ -544,7 +544,7 @@ def test_a_reader_that_has_seen_enough_is_no_error(home: Path) -> None:
         assert process.stderr.read().splitlines() == [
             b"greenroom: no gateway runs for this configuration; this is what the cache knows."
         ]
-    assert process.wait(timeout=30) == 0
+    assert process.wait(timeout=120) == 0
 
 
 def test_an_interrupted_call_ends_in_silence_and_takes_its_server_with_it(tmp_path: Path) -> None:

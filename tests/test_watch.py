@@ -164,10 +164,10 @@ def test_a_named_file_that_breaks_is_said_and_the_old_one_goes_on(tmp_path: Path
     file = tmp_path / "mcp.json"
     file.write_text(config_of("a"))
     with serving(tmp_path, "--config", os.fspath(file)) as said:
-        file.write_text("{")
+        put(file, "{")
         assert until(lambda: len(said()) == 1)
         assert "is not used, the old one stays" in said()[0]
-        file.write_text(config_of("a", "b"))
+        put(file, config_of("a", "b"))
         assert until(lambda: len(said()) == 2)
         assert "keep 1, start 1" in said()[1]
 

@@ -181,7 +181,7 @@ def _end(pid: int) -> None:
         os.waitpid(pid, 0)
     except ChildProcessError:  # not ours to reap: see it go
         deadline = time.monotonic() + 30.0
-        while _stat(PROC / str(pid)) and time.monotonic() < deadline:
+        while _stat(PROC / str(pid))[:1] not in ([], [b"Z"], [b"X"]) and time.monotonic() < deadline:
             time.sleep(0.001)
     except (ProcessLookupError, PermissionError):
         pass
