@@ -65,6 +65,15 @@ async def wait_between(room: Greenroom, far: Far) -> list[str]:
     return [first, await _outcome(room)]
 
 
+async def wait_for_its_end(room: Greenroom, far: Far) -> list[str]:
+    """A call, and another when it is known that the server has ended by itself."""
+    first = await _outcome(room)
+    with anyio.fail_after(60):
+        while not far.played or room.status()[0].state is State.CONNECTED:
+            await anyio.sleep(0.01)
+    return [first, await _outcome(room)]
+
+
 async def wait_for_a_healthy_one(room: Greenroom, far: Far) -> list[str]:
     """Looked after until the fault was played, and something was heard since."""
     await room.connect("far")
@@ -138,7 +147,7 @@ ROWS = [
         before=(Fault("call", "delay", seconds=0.05),),
     ),
     _watched(Fault("ping", "crash", start=1), starts=2),
-    Row(Fault("idle", "crash", after=0.02, start=1), [WELL, WELL], 2, wait_between),
+    Row(Fault("idle", "crash", after=0.02, start=1), [WELL, WELL], 2, wait_for_its_end),
     *(Row(Fault(at, "refuse", text="no", start=1), [FAILED, WELL], 2) for at in ("greeting", "list")),
     Row(Fault("call", "refuse", text="no", code=-32001, nth=1), ["call_failed answered", WELL]),
     _watched(Fault("ping", "refuse", text="no")),

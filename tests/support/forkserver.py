@@ -30,7 +30,9 @@ if TYPE_CHECKING:
 _REQUEST = 1 << 16
 _CLONE = {"x86_64": 56, "aarch64": 220}  # the number of the system call
 _CLONE_PARENT = 0x8000
-_PATIENT = 50.0  # seconds: more than an orderly end takes on any machine, but less than the tests wait for it
+_PATIENT = (
+    100.0  # seconds: more than an orderly end takes on any machine, but less than the tests wait for it
+)
 
 
 # ---- the command -----------------------------------------------------------------------------------------------------

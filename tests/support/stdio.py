@@ -170,7 +170,7 @@ def lives(pid: int) -> bool:
     return stat.rpartition(b")")[2].split()[0] not in (b"Z", b"X")
 
 
-async def until(happened: Callable[[], bool], seconds: float = 60.0) -> bool:
+async def until(happened: Callable[[], bool], seconds: float = 120.0) -> bool:
     """Check every 5 ms whether it has happened; False when it has not happened in time."""
     for _ in range(int(seconds / 0.005) + 1):  # other processes cannot set an event here
         if happened():
