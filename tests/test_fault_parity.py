@@ -38,6 +38,7 @@ SETTINGS: Mapping[str, Any] = {
 SHORT_CALLS = {"requestTimeoutMs": 1_000}
 SHORT_CONNECT = {"connectTimeoutMs": 3_000}
 WELL = "result"
+IDLE = 1.5  # seconds: more than passes between two messages of a handshake, on a slow machine, too
 
 
 async def _outcome(room: Greenroom, tool: str = "echo") -> str:
@@ -131,7 +132,7 @@ ROWS = [
     ),
     Row(Fault("call", "hang", nth=2), [WELL, UNANSWERED], settings=SHORT_CALLS),
     _watched(Fault("ping", "hang", start=1), starts=2),
-    Row(Fault("idle", "hang", after=0.02), [WELL, UNANSWERED], drive=wait_between, settings=SHORT_CALLS),
+    Row(Fault("idle", "hang", after=IDLE), [WELL, UNANSWERED], drive=wait_between, settings=SHORT_CALLS),
     Row(Fault("stop", "hang"), [WELL, "server_not_connected not_sent"], drive=drained),
     *(
         Row(Fault(at, "crash", start=1, text="out of ink"), [FAILED, WELL], 2)
@@ -147,24 +148,24 @@ ROWS = [
         before=(Fault("call", "delay", seconds=0.05),),
     ),
     _watched(Fault("ping", "crash", start=1), starts=2),
-    Row(Fault("idle", "crash", after=0.02, start=1), [WELL, WELL], 2, wait_for_its_end),
+    Row(Fault("idle", "crash", after=IDLE, start=1), [WELL, WELL], 2, wait_for_its_end),
     *(Row(Fault(at, "refuse", text="no", start=1), [FAILED, WELL], 2) for at in ("greeting", "list")),
     Row(Fault("call", "refuse", text="no", code=-32001, nth=1), ["call_failed answered", WELL]),
     _watched(Fault("ping", "refuse", text="no")),
     *(Row(Fault(at, "garbage"), [WELL, WELL]) for at in ("start", "greeting", "list", "call")),
     _watched(Fault("ping", "garbage")),
-    Row(Fault("idle", "garbage", after=0.02, nth=1), [WELL, WELL], drive=wait_between),
+    Row(Fault("idle", "garbage", after=IDLE, nth=1), [WELL, WELL], drive=wait_between),
     *(Row(Fault(at, "flood", stderr=100_000), [WELL, WELL]) for at in ("start", "greeting")),
     *(Row(Fault(at, "flood", notifications=1_000), [WELL, WELL]) for at in ("list", "call")),
     _watched(Fault("ping", "flood", notifications=1, stderr=1)),
-    Row(Fault("idle", "flood", notifications=3, after=0.02, nth=1), [WELL, WELL], drive=wait_between),
+    Row(Fault("idle", "flood", notifications=3, after=IDLE, nth=1), [WELL, WELL], drive=wait_between),
     *(
         Row(Fault(at, "list_changed", tools=["echo", "new"]), [WELL, WELL], drive=meet_the_new_tool)
         for at in ("greeting", "call")
     ),
     Row(Fault("list", "list_changed", tools=["echo", "new"], nth=1), [WELL, WELL], drive=meet_the_new_tool),
     Row(
-        Fault("idle", "list_changed", tools=["echo", "new"], after=0.02, nth=1),
+        Fault("idle", "list_changed", tools=["echo", "new"], after=IDLE, nth=1),
         [WELL, WELL],
         drive=meet_the_new_tool,
     ),
@@ -236,7 +237,7 @@ EXPIRES = [
     Row(Fault("list", "expire", start=1), [FAILED, WELL], 2),
     Row(Fault("call", "expire", start=1), [WELL, WELL], 2),
     Row(Fault("call", "expire", start=1, nth=2), [WELL, WELL], 2),
-    Row(Fault("idle", "expire", after=0.02, start=1), [WELL, WELL], 2, wait_between),
+    Row(Fault("idle", "expire", after=IDLE, start=1), [WELL, WELL], 2, wait_between),
     _watched(Fault("ping", "expire", start=1), starts=2),
 ]
 
