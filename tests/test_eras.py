@@ -194,7 +194,11 @@ def test_t49_a_client_that_cannot_be_asked_changes_nothing(expose: str, tmp_path
 @EXPOSED
 def test_t49_a_client_that_declared_nothing_hears_what_servers_log(expose: str, tmp_path: Path) -> None:
     entry = {"command": sys.executable, "args": ["-c", LOGGER]}
-    with direct_door(tmp_path, {"a": entry}, expose=expose, bootstrap=False) as door:
+    patience: dict[str, Any] = {
+        "probeTimeoutMs": 20_000,
+        "connectTimeoutMs": 120_000,
+    }  # it has much to import
+    with direct_door(tmp_path, {"a": entry}, expose=expose, bootstrap=False, **patience) as door:
         door.greet()
         call(door, expose, "a_log", {"text": "too fine", "level": "debug"})
         call(door, expose, "a_log", {"text": "hear", "level": "info"})

@@ -22,7 +22,7 @@ from greenroom.actors._peer import Exchange, RpcError
 from greenroom.protocol import bounds
 from greenroom.protocol.config import Era, Settings
 
-SETTINGS = Settings(probe_timeout=2.0, connect_timeout=5.0)
+SETTINGS = Settings(probe_timeout=20.0, connect_timeout=60.0)
 
 
 async def _greet(link: Link, hint: str | None = None, settings: Settings = SETTINGS) -> Handshake:

@@ -17,6 +17,8 @@ from tests.support.real_servers import REAL_SERVERS, RealServer, real_server
 
 from greenroom.supervisor import Greenroom
 
+# What they import takes seconds, on a slow machine. One that has not answered the probe yet is met by the older handshake.
+PATIENT = {"probeTimeoutMs": 20_000, "connectTimeoutMs": 120_000}
 # A call whose answer does not depend on the moment it is made.
 STEADY: dict[str, tuple[str, dict[str, Any]]] = {
     "time": ("convert_time", {"source_timezone": "UTC", "time": "12:00", "target_timezone": "Asia/Tokyo"}),
@@ -49,7 +51,8 @@ def test_a_real_server_answers_as_it_answers_the_sdk(name: str, backend: str, tm
         from mcp_types import Tool
 
         cache = tmp_path / "catalogue.json"
-        async with Greenroom.open({"mcpServers": {name: server.entry}}, cache_path=cache) as room:
+        config = {"mcpServers": {name: server.entry}, "settings": PATIENT}
+        async with Greenroom.open(config, cache_path=cache) as room:
             await room.catalogued()
             (visited,) = room.status()
             assert visited.connected
@@ -74,7 +77,7 @@ def test_a_real_server_answers_as_it_answers_the_sdk(name: str, backend: str, tm
         assert result.to_mcp().model_dump(exclude={"meta"}) == answer.model_dump(exclude={"meta"})
 
         # A second boot knows all of it and starts nothing.
-        async with Greenroom.open({"mcpServers": {name: server.entry}}, cache_path=cache) as again:
+        async with Greenroom.open(config, cache_path=cache) as again:
             assert [target.name for target in again.tools()] == [target.name for target in room.tools()]
             assert again.describe(described.name).input_schema == described.input_schema
             assert [status.pid for status in again.status()] == [None]
