@@ -17,7 +17,7 @@ from tests.support.real_servers import REAL_SERVERS, RealServer, real_server
 
 from greenroom.supervisor import Greenroom
 
-# What they import takes seconds, on a slow machine. One that has not answered the probe yet is met by the older handshake.
+# On a slow machine it takes seconds to import what they need. After the probe only the older handshake would be tried.
 PATIENT = {"probeTimeoutMs": 20_000, "connectTimeoutMs": 120_000}
 # A call whose answer does not depend on the moment it is made.
 STEADY: dict[str, tuple[str, dict[str, Any]]] = {
