@@ -204,3 +204,98 @@ def test_a_call_that_is_refused_because_of_a_probe_gets_its_turn_when_the_probe_
             assert [call["arguments"]["n"] for call in server.calls] == [2]
 
     run_virtual(backend, main)
+
+
+def test_a_connect_by_name_has_the_servers_own_time_to_connect_besides(backend: str) -> None:
+    server = FakeServer(greet_latency=7.0)
+
+    async def main() -> None:
+        settings = {"queueTimeoutMs": 3_000, "connectTimeoutMs": 2_000}
+        async with open_room({"a": server}, entries={"a": {"connectTimeoutMs": 8_000}}, **settings) as room:
+            await room.connect("a")
+            assert anyio.current_time() == pytest.approx(7.0, abs=0.1)
+
+    run_virtual(backend, main)
+
+
+def test_each_who_waits_for_a_server_gets_an_error_of_its_own(backend: str) -> None:
+    """One error for all would gather the tracebacks of all."""
+    server = FakeServer(start_latency=1.0, refuse_greeting="no")
+
+    async def main() -> None:
+        async with open_room({"a": server}) as room:
+            errors: list[ConnectFailed] = []
+
+            async def connect() -> None:
+                with pytest.raises(ConnectFailed) as caught:
+                    await room.connect("a")
+                errors.append(caught.value)
+
+            async with anyio.create_task_group() as tasks:
+                for _ in range(3):
+                    tasks.start_soon(connect)
+            assert len({id(error) for error in errors}) == 3
+            assert len({str(error) for error in errors}) == 1
+            assert server.starts == 1
+
+    run_virtual(backend, main)
+
+
+@pytest.mark.parametrize("lifecycle", ["eager", "keep-alive"])
+def test_a_disabled_server_is_not_started_at_boot_and_nobody_waits_for_it(
+    backend: str, lifecycle: str
+) -> None:
+    server = FakeServer()
+
+    async def main() -> None:
+        entries = {"a": {"lifecycle": lifecycle, "disabled": True}}
+        async with open_room({"a": server}, entries=entries) as room:
+            await room.ready()
+            await anyio.sleep(5.0)
+            assert (server.starts, anyio.current_time()) == (0, 5.0)
+
+    run_virtual(backend, main)
+
+
+def test_who_waits_until_a_room_is_ready_is_let_go_when_it_closes(backend: str) -> None:
+    async def main() -> None:
+        let_go: list[float] = []
+        entries = {"a": {"lifecycle": "eager"}}
+        servers = {"a": FakeServer(greet_latency=HANG)}
+        async with anyio.create_task_group() as tasks, open_room(servers, entries=entries) as room:
+
+            async def wait() -> None:
+                await room.ready()
+                let_go.append(anyio.current_time())
+
+            tasks.start_soon(wait)
+            await anyio.sleep(1.0)
+            assert let_go == []
+            await room.aclose(0)
+            await settle()
+            assert len(let_go) == 1
+
+    run_virtual(backend, main)
+
+
+def test_a_sessions_failure_is_its_servers_too_until_one_connects(backend: str) -> None:
+    server = FakeServer()
+
+    async def main() -> None:
+        async with open_room({"a": server}, entries=PER_SESSION) as room, room.session("ann") as ann:
+            await ann.connect("a")
+            server.crash("exited with code 3", 3)
+            await anyio.sleep(2.0)
+            assert [(row.scope, row.failure) for row in room.status()] == [
+                ("shared", "exited with code 3"),
+                ("session:ann", "exited with code 3"),
+            ]
+            async with room.session("bob") as bob:
+                await bob.connect("a")
+                assert [(row.scope, row.failure) for row in room.status()] == [
+                    ("shared", None),
+                    ("session:ann", "exited with code 3"),
+                    ("session:bob", None),
+                ]
+
+    run_virtual(backend, main)
