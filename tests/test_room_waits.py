@@ -210,7 +210,7 @@ def test_a_connect_by_name_has_the_servers_own_time_to_connect_besides(backend: 
     server = FakeServer(greet_latency=7.0)
 
     async def main() -> None:
-        settings = {"queueTimeoutMs": 3_000, "connectTimeoutMs": 2_000}
+        settings: dict[str, Any] = {"queueTimeoutMs": 3_000, "connectTimeoutMs": 2_000}
         async with open_room({"a": server}, entries={"a": {"connectTimeoutMs": 8_000}}, **settings) as room:
             await room.connect("a")
             assert anyio.current_time() == pytest.approx(7.0, abs=0.1)
@@ -297,5 +297,22 @@ def test_a_sessions_failure_is_its_servers_too_until_one_connects(backend: str) 
                     ("session:ann", "exited with code 3"),
                     ("session:bob", None),
                 ]
+
+    run_virtual(backend, main)
+
+
+def test_a_transition_says_how_many_calls_run_and_how_many_wait(backend: str) -> None:
+    server = FakeServer(call_latency=2.0)
+
+    async def main() -> None:
+        async with open_room({"a": server}, entries={"a": {"maxInFlight": 1}}) as room, Outcomes() as calls:
+            await room.connect("a")
+            moves = record_events(room, Transition)
+            for _ in range(3):
+                calls.start(room, "a_echo")
+                await settle()
+            await room.restart("a")
+            told = [(move.after, move.in_flight, move.queued) for move in moves[:2]]
+            assert told == [(State.DRAINING, 1, 2), (State.CLOSED, 0, 2)]
 
     run_virtual(backend, main)
