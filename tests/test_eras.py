@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from tests.support import run
+from tests.support.forked import forked
 from tests.support.http_servers import asker_entry
 from tests.support.stdio import until
 from tests.support.whole import META, RawClient, direct_door, whole
@@ -38,18 +39,6 @@ def answer_all(client: RawClient) -> None:
         return {"result": SAMPLED}
 
     client.answers["sampling/createMessage"] = sample
-
-
-# A server of FastMCP's: it declares that it logs, and of 2026-07-28 does so only for requests that name a level.
-LOGGER = """
-from fastmcp import Context, FastMCP
-server = FastMCP("logger")
-@server.tool
-async def log(text: str, level: str, context: Context) -> str:
-    await context.log(text, level=level)
-    return "logged"
-server.run(show_banner=False)
-"""
 
 
 def call(door: RawClient, expose: str, tool: str, arguments: Any = None, **meta: Any) -> dict[str, Any]:
@@ -193,7 +182,8 @@ def test_t49_a_client_that_cannot_be_asked_changes_nothing(expose: str, tmp_path
 
 @EXPOSED
 def test_t49_a_client_that_declared_nothing_hears_what_servers_log(expose: str, tmp_path: Path) -> None:
-    entry = {"command": sys.executable, "args": ["-c", LOGGER]}
+    command, *args = forked("tests.support.fastmcp_logger")
+    entry = {"command": command, "args": args}
     patience: dict[str, Any] = {
         "probeTimeoutMs": 20_000,
         "connectTimeoutMs": 120_000,

@@ -284,7 +284,8 @@ def test_every_kind_of_block_is_drawn() -> None:
 def test_the_smallest_of_them_are_small() -> None:
     assert len(shortest(tool_names())) == 1
     assert shortest(tool_results()) == {"content": []}
-    assert shortest(tool_results(), lambda result: result.get("isError", False)) == {
-        "content": [],
-        "isError": True,
-    }
+    # A key that is not needed may stay: without it, what was drawn for the next key would stand for another.
+    error = shortest(tool_results(), lambda result: result.get("isError", False))
+    smallest = {"content": [], "isError": True, "structuredContent": {}, "x-vendor": None}
+    assert {"content", "isError"} <= set(error)
+    assert error == {key: smallest[key] for key in error}

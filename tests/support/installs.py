@@ -12,7 +12,14 @@ from .gateway import FAULTY
 
 SPEAKS = "for i in 1 2 3 4 5 6 7 8 9 10 11 12; do echo fetched $i >&2; sleep 0.2; done"
 SPAWNS = "for i in 1 2 3 4 5 6 7 8 9 10 11 12; do sleep 0.2; done"
-COMPUTES = f"{sys.executable} -S -c 'import time\nend = time.time() + 2.4\nwhile time.time() < end: pass'"
+COMPUTES = f"""{sys.executable} -S -c '
+import time
+for _ in range(12):
+    enough = time.process_time() + 0.03
+    while time.process_time() < enough:
+        pass
+    time.sleep(0.17)
+'"""
 HANGS = "echo stuck >&2; sleep 60 & wait"
 
 
