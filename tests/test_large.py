@@ -12,9 +12,10 @@ from typing import Any
 import anyio
 import msgspec
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 from tests.support import run
+from tests.support.profiles import examples
 
 from greenroom.actors import in_turns
 from greenroom.gateway._mcp_tool._outcome import making_outcome, outcome_of
@@ -146,7 +147,7 @@ NAMES = frozenset(("id", "method", "params", "result", "error"))
 PARTS = st.dictionaries(st.sampled_from(sorted(NAMES)) | TEXT, VALUES, max_size=6)
 
 
-@settings(max_examples=40)
+@examples(40)
 @given(PARTS, st.booleans())
 def test_an_outline_has_the_members_as_they_came(value: Any, plain: bool) -> None:
     data = said(value, plain=plain, indent=None)
@@ -156,7 +157,7 @@ def test_an_outline_has_the_members_as_they_came(value: Any, plain: bool) -> Non
     assert finish(large.outlining(bytearray(data), NAMES)) == parts
 
 
-@settings(max_examples=40)
+@examples(40)
 @given(PARTS)
 def test_an_outline_may_leave_out_what_only_spaces(value: Any) -> None:
     data = said(value, plain=True, indent=1)
@@ -167,7 +168,7 @@ def test_an_outline_may_leave_out_what_only_spaces(value: Any) -> None:
     }
 
 
-@settings(max_examples=40)
+@examples(40)
 @given(PARTS, CHANGES)
 def test_an_outline_is_refused_where_the_decoder_refuses_the_whole(
     value: Any, changes: list[tuple[int, int, int]]
@@ -206,7 +207,7 @@ def fields(message: Any) -> dict[str, Any]:
     return {name: bytes(value) if isinstance(value, msgspec.Raw) else value for name, value in values.items()}
 
 
-@settings(max_examples=40)
+@examples(40)
 @given(MESSAGES, st.booleans())
 def test_a_message_read_in_slices_is_the_message_read_in_one_go(value: Any, plain: bool) -> None:
     data = said(value, plain=plain, indent=None)
@@ -220,7 +221,7 @@ def test_a_message_read_in_slices_is_the_message_read_in_one_go(value: Any, plai
         assert [fields(message) for message in finish(reading_line(data, None))] == one
 
 
-@settings(max_examples=40)
+@examples(40)
 @given(MESSAGES | VALUES, st.booleans())
 def test_a_clients_message_read_in_slices_is_the_message_read_in_one_go(value: Any, plain: bool) -> None:
     data = said(value, plain=plain, indent=None)
