@@ -21,6 +21,8 @@ from typing import Final
 
 import attrs
 
+from ._large_blocks import return_large_blocks
+
 _PR_SET_CHILD_SUBREAPER: Final = 36
 
 
@@ -47,12 +49,16 @@ def want_orphans() -> None:
 
 
 def take_orphans() -> None:
-    """Become a sub-reaper, before there can be orphans. Idempotent; does nothing when it was not requested."""
+    """Become a sub-reaper, before there can be orphans. Idempotent; does nothing when it was not requested.
+
+    What else this process does because it is ours alone is done here too, for it needs the same library.
+    """
     if _Ourselves.is_wanted and not _Ourselves.is_on:
         import ctypes
 
         with suppress(OSError, AttributeError):
             _Ourselves.is_on = ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0
+        return_large_blocks()
 
 
 def has_orphans() -> bool:
