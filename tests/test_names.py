@@ -17,6 +17,7 @@ from greenroom.protocol.names import (
     TOP,
     Claim,
     Proposal,
+    _losers,
     join,
     normal,
     prefix_of,
@@ -205,3 +206,12 @@ def test_a_pattern_of_many_stars_is_matched_in_linear_time() -> None:
     assert not matches("a" * 1800)
     assert matches("a" * 1800 + "b")
     assert time.process_time() - began < 1.0
+
+
+@pytest.mark.parametrize("highest", ["the best claim", "the other"])
+def test_of_two_that_want_one_name_the_one_that_can_still_go_up_gives_way(highest: str) -> None:
+    """However good its claim is: what has its last spelling has nowhere else to go."""
+    best, other = claim("s", "x"), claim("s", "x", kind="resource")
+    levels = (TOP, 0) if highest == "the best claim" else (0, TOP)
+    proposals = [Proposal(each, "s_x", level) for each, level in zip((best, other), levels, strict=True)]
+    assert _losers(proposals, False) == {proposals[levels.index(0)]}
