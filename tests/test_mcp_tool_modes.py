@@ -46,7 +46,7 @@ class Sink:
     def job_done(self, job: Job, result: Any, error: Any) -> None:
         self.results.append(result if error is None else error)
 
-    def job_raw(self, job: Job, result: bytes, *, modern: bool) -> None:
+    def job_raw(self, job: Job, result: bytes, *, modern: bool, filled: Any = None) -> None:
         raise AssertionError("the mcp tool answers in words of its own")
 
     def job_progress(self, job: Job, params: Any) -> None:

@@ -3,7 +3,7 @@ between."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import anyio
@@ -29,8 +29,10 @@ class _Once:
             self.error = CallError(error.message, server="", reach=Reach.NOT_SENT)
         self.done.set()
 
-    def job_raw(self, job: Job, result: bytes, *, modern: bool) -> None:
-        self.job_done(job, decode_result(result), None)
+    def job_raw(
+        self, job: Job, result: bytes, *, modern: bool, filled: Callable[[bytes], bytes] | None = None
+    ) -> None:
+        self.job_done(job, decode_result(result if filled is None else filled(result)), None)
 
     def job_progress(self, job: Job, params: Mapping[str, Any]) -> None:
         pass
