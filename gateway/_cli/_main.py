@@ -55,11 +55,23 @@ class LazyGroup(click.Group):
         module, attribute, _ = COMMANDS[cmd_name]
         return getattr(importlib.import_module(f"{__package__}.{module}"), attribute)
 
+    # Click ends with 1 when nobody reads what it prints; with us that is no error (`_report`).
+
+    def make_context(self, *args: Any, **extra: Any) -> click.Context:
+        try:
+            return super().make_context(*args, **extra)
+        except BrokenPipeError:  # --help and --version print here
+            _forget_stdout()
+            raise click.exceptions.Exit(OK) from None
+
     def invoke(self, ctx: click.Context) -> Any:
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt:  # not wrapped by a task group; click would print an empty line for it
             raise click.Abort from None
+        except BrokenPipeError:  # not wrapped either
+            _forget_stdout()
+            return OK
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
