@@ -19,8 +19,6 @@ from ._jobs import Job
 from ._mcp_tool import DEFINITION, NAME, McpTool
 
 if TYPE_CHECKING:
-    import anyio.abc
-
     from ._room import HostedRoom
 
 Progress = Mapping[str, Any]
@@ -94,17 +92,14 @@ class Exposure(Protocol):
         """A client has disconnected."""
         ...
 
-    async def watch(self, *, task_status: anyio.abc.TaskStatus[None]) -> None:
-        """A task of the door for what the exposure has to watch. Runs until cancelled; may end at once."""
-        ...
-
 
 class Proxy:
-    """Every server behind the one `mcp` tool. `room` is open."""
+    """Every server behind the one `mcp` tool, for one client. `room` is open. Clients of one gateway share
+    `client_host`."""
 
-    def __init__(self, room: HostedRoom) -> None:
+    def __init__(self, room: HostedRoom, *, client_host: ClientHost | None = None) -> None:
         self._room = room
-        self._client_host = ClientHost(room)
+        self._client_host = client_host or ClientHost(room)
         self._tool = McpTool(room, suspended=self._client_host.suspended)
         self._level: str | None = None  # what servers were told last
 
@@ -174,6 +169,3 @@ class Proxy:
 
     def left(self, client: Client) -> None:
         self._client_host.left(client)
-
-    async def watch(self, *, task_status: anyio.abc.TaskStatus[None]) -> None:
-        task_status.started()

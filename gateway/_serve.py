@@ -30,14 +30,13 @@ import attrs
 
 from ..actors import Part, current_backend, in_turns, want_orphans
 from ..protocol.config import Config
-from ..protocol.errors import UsageError
 from . import _control as control
 from ._control_place import identity, socket_path
 from ._control_request import number_in, object_in, text_in, texts_in
-from ._endpoint import ClientSession, Endpoint
+from ._conversations import Conversations
+from ._endpoint import ClientSession
 from ._event_log import TOLD, Hear, Log, follow, to_log
 from ._events_file import EventsFile
-from ._exposure import Exposure, Proxy
 from ._garbage import collect_again, set_room_aside
 from ._in_session import InSession
 from ._mcp_tool import FOR_PEOPLE, CatalogueReader, McpTool, ask
@@ -48,7 +47,7 @@ from ._views import status_view, tools_view
 from ._watch import watch_configuration
 
 if TYPE_CHECKING:
-    from ..supervisor import Greenroom, Session
+    from ..supervisor import Greenroom
 
 _CLIENT_SESSION: Final = "stdio"  # the name of the only client's session
 _LAST_ANSWERS: Final = 1.0  # seconds the client has to read the answers written while the room closed
@@ -135,10 +134,13 @@ async def _serve_room(
     async with anyio.create_task_group() as owner:
         await room.start(owner)
         set_room_aside()
+        conversations = Conversations(room, expose=options.expose, version=options.version, note=log.line)
         # The session ends after the room has closed. An earlier end would cancel the calls that drain.
-        async with room.session(_CLIENT_SESSION, variables=_of_client(os.environ)) as session:
+        async with conversations.open(
+            door, outer.start_soon, name=_CLIENT_SESSION, variables=_of_client(os.environ)
+        ) as client:
             try:
-                await _until_asked(room, session, options, door, outer, leaving, log)
+                await _until_asked(room, conversations, client, options, door, outer, leaving, log)
             finally:
                 await room.aclose(leaving.patience)
     await door.flush(_LAST_ANSWERS if leaving.patience is None else _LAST_WORDS)
@@ -152,7 +154,8 @@ def _of_client(environ: Mapping[str, str]) -> Mapping[str, str]:
 
 async def _until_asked(
     room: Greenroom,
-    session: Session,
+    conversations: Conversations,
+    client: ClientSession,
     options: Options,
     door: StdioDoor,
     outer: anyio.abc.TaskGroup,
@@ -160,11 +163,8 @@ async def _until_asked(
     log: Log,
 ) -> None:
     """Serve the client and commands, until it is time to end."""
-    exposure = exposure_of(options.expose, InSession(room, session))
-    endpoint = Endpoint(exposure, options.version, note=log.line)
-    client_session = endpoint.open(door, outer.start_soon)
     async with anyio.create_task_group() as commanding:
-        await commanding.start(exposure.watch)
+        await commanding.start(conversations.watch)
         control_socket = Part(
             "the control socket", log.line, "greenroom status and the like do not find this gateway."
         )
@@ -175,26 +175,15 @@ async def _until_asked(
             commanding.start_soon(
                 watching.keep, partial(watch_configuration, room, options.reread, log, moved)
             )
-        outer.start_soon(_read_client, door, client_session, leaving)
+        outer.start_soon(_read_client, door, client, leaving)
         await leaving.asked.wait()
-        client_session.refuse_new()
+        conversations.refuse_new()
         commanding.cancel_scope.cancel()
 
 
-def exposure_of(name: str, room: DirectRoom) -> Exposure:
-    """What a door shows, by its name for `--expose`. Raises `UsageError` for an unknown name."""
-    if name == "direct":
-        from ._direct import Direct
-
-        return Direct(room)
-    if name != "proxy":
-        raise UsageError(f'Nothing is exposed as "{name}". Use --expose proxy, or --expose direct.')
-    return Proxy(room)
-
-
-async def _read_client(door: StdioDoor, client_session: ClientSession, leaving: Exit) -> None:
-    await door.read(client_session.receive, client_session.refuse_line)
-    client_session.close()
+async def _read_client(door: StdioDoor, client: ClientSession, leaving: Exit) -> None:
+    await door.read(client.receive, client.refuse_line)
+    client.close()
     leaving.at_once()
 
 

@@ -6,7 +6,7 @@ import gc
 import inspect
 import json
 import sys
-from collections.abc import AsyncGenerator, Generator
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from functools import partial
 from types import SimpleNamespace
@@ -26,9 +26,10 @@ from greenroom import Greenroom
 from greenroom.actors import Greeting, Learn, ServerRequest
 from greenroom.gateway._client_host import ClientHost
 from greenroom.gateway._client_requests import ClientRequests
+from greenroom.gateway._conversations import Conversations
 from greenroom.gateway._direct import Direct
 from greenroom.gateway._direct import _answers as answers
-from greenroom.gateway._direct._direct_client import DirectClient, DirectClients
+from greenroom.gateway._direct._direct_client import DirectClient
 from greenroom.gateway._direct._readable import readable, readable_tool
 from greenroom.gateway._endpoint import Endpoint
 from greenroom.gateway._exposure import Proxy
@@ -1098,18 +1099,14 @@ def test_a_change_is_announced_when_it_can_be_seen(backend: str) -> None:
             await anyio.lowlevel.checkpoint()
             order.append("settled")
 
-    def looked() -> Generator[None, None, tuple[str, ...]]:
+    async def looked() -> None:
         order.append("looked")
-        yield
-        return ()
 
     async def body() -> None:
-        direct: Any = Direct.__new__(Direct)
-        room: Any = Changing()
-        direct._room, direct._direct_clients = room, DirectClients(room)
-        direct._shown = SimpleNamespace(changing=looked)
+        conversations: Any = Conversations.__new__(Conversations)
+        conversations._room, conversations._common = Changing(), SimpleNamespace(announce=looked)
         async with anyio.create_task_group() as group:
-            await group.start(direct.watch)
+            await group.start(conversations.watch)
 
     run(backend, body)
     assert order == ["settled", "looked"] * 2

@@ -12,6 +12,6 @@
 The gateway is a middle here: it passes on a result as the bytes the server sent, and changes only names.
 """
 
-from ._door import Direct
+from ._door import Common, Direct
 
-__all__ = ["Direct"]
+__all__ = ["Common", "Direct"]

@@ -35,14 +35,16 @@ _PASSED: Final = ("tools/call", "prompts/get")  # of which nobody looks into a l
 
 
 class DirectCalls:
-    """Sends the requests of all clients."""
+    """Sends the requests of one client."""
 
-    def __init__(self, room: DirectRoom, clients: DirectClients, suspended: SuspendedCalls) -> None:
+    def __init__(
+        self, room: DirectRoom, clients: DirectClients, suspended: SuspendedCalls, signer: StateSigner
+    ) -> None:
         self._room = room
         self._start_request = room.start_request
         self._clients = clients
         self._suspended = suspended
-        self._signer = StateSigner()
+        self._signer = signer
         self._levels: dict[str, str] = {}  # the log levels that older servers were told for a newer client
 
     def start_tool(self, job: Job, target: Target) -> None:

@@ -158,14 +158,11 @@ class DirectClient:
 class DirectClients(dict["Client", DirectClient]):
     """All clients of the door."""
 
-    def __init__(self, room: DirectRoom) -> None:
-        super().__init__()
-        self._room = room
-
-    def of(self, client: Client) -> DirectClient:
-        """The client's own object. It is made here for a client whose first request is not the greeting."""
+    def of(self, client: Client, room: DirectRoom) -> DirectClient:
+        """The client's own object, which sees `room`. It is made here for a client whose first request is not
+        the greeting."""
         if client not in self:
-            self[client] = DirectClient(self._room, client)
+            self[client] = DirectClient(room, client)
         return self[client]
 
     def tell_change(self, method: str) -> None:

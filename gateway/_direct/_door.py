@@ -11,38 +11,51 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
-
-import anyio
+from typing import Any, Final
 
 from ...actors import in_turns
 from ...protocol import jsonrpc as rpc
 from ...protocol.errors import AmbiguousTool, GreenroomError, UnknownTool
-from ...protocol.events import Kind
 from ...protocol.index import Ambiguous, Missing, Target
 from ...protocol.jsonrpc import RpcFault
 from .._client_host import ClientHost
 from .._exposure import Client
 from .._jobs import Job
 from .._room import DirectRoom
+from .._suspended import StateSigner
 from . import _answers as answers
 from ._calls import DirectCalls
-from ._direct_client import DirectClients
+from ._direct_client import DirectClient, DirectClients
 from ._shown import Shown
 
-if TYPE_CHECKING:
-    import anyio.abc
+
+class Common:
+    """What the clients of the direct door have in common: the lists, whom to tell of changes, one key."""
+
+    def __init__(self, room: DirectRoom) -> None:
+        self.shown = Shown(room)
+        self.clients = DirectClients()
+        self.signer = StateSigner()
+
+    async def announce(self) -> None:
+        """Tell all clients which lists have changed since the last time."""
+        for change in await in_turns(self.shown.changing()):
+            self.clients.tell_change(change)
 
 
 class Direct:
-    """Everything the servers have. `room` is open."""
+    """Everything the servers have, for one client. `room` is open. Clients of one gateway share `client_host` and
+    `common`."""
 
-    def __init__(self, room: DirectRoom) -> None:
+    def __init__(
+        self, room: DirectRoom, *, client_host: ClientHost | None = None, common: Common | None = None
+    ) -> None:
+        common = common or Common(room)
         self._room = room
-        self._shown = Shown(room)
-        self._direct_clients = DirectClients(room)
-        self._client_host = ClientHost(room, self._direct_clients.tell_update)
-        self._calls = DirectCalls(room, self._direct_clients, self._client_host.suspended)
+        self._shown = common.shown
+        self._direct_clients = common.clients
+        self._client_host = client_host or ClientHost(room, common.clients.tell_update)
+        self._calls = DirectCalls(room, self._direct_clients, self._client_host.suspended, common.signer)
         self._begin: Final[Mapping[str, Callable[[Job], None]]] = {
             "tools/call": self._call,
             "resources/read": self._read,
@@ -86,19 +99,10 @@ class Direct:
         """Many clients list only once, and do not react when a later `list_changed` announces changes."""
         await self._room.catalogued()
 
-    async def watch(self, *, task_status: anyio.abc.TaskStatus[None]) -> None:
-        """Announce each real change once, when it is in the index."""
-        async with self._room.events([Kind.CATALOGUE]) as events:
-            task_status.started()
-            async for _ in events:
-                await self._room.settled()
-                for change in await in_turns(self._shown.changing()):
-                    self._direct_clients.tell_change(change)
-
     # ---- clients ---------------------------------------------------------------------------------------------
 
     def came(self, client: Client) -> None:
-        self._direct_clients.of(client)
+        self._direct_clients.of(client, self._room)
         self._client_host.came(client)
 
     def heard(self, client: Client, method: str) -> None:
@@ -109,6 +113,9 @@ class Direct:
         direct_client = self._direct_clients.pop(client, None)
         if direct_client is not None:
             direct_client.leave()
+
+    def _direct_client(self, job: Job) -> DirectClient:
+        return self._direct_clients.of(job.client, self._room)
 
     # ---- requests --------------------------------------------------------------------------------------------
 
@@ -153,7 +160,7 @@ class Direct:
             answers.refuse(job, error)
 
     def _read(self, job: Job) -> None:
-        place = self._direct_clients.of(job.client).locate(answers.text_of(job, "uri"))
+        place = self._direct_client(job).locate(answers.text_of(job, "uri"))
         self._calls.start(job, place.server, "uri", place.original)
 
     def _get_prompt(self, job: Job) -> None:
@@ -185,16 +192,16 @@ class Direct:
             answers.refuse(job, error)
 
     def _subscribe(self, job: Job) -> None:
-        job.run(partial(self._direct_clients.of(job.client).subscribe, job, answers.text_of(job, "uri")))
+        job.run(partial(self._direct_client(job).subscribe, job, answers.text_of(job, "uri")))
 
     def _unsubscribe(self, job: Job) -> None:
-        self._direct_clients.of(job.client).unsubscribe(job, answers.text_of(job, "uri"))
+        self._direct_client(job).unsubscribe(job, answers.text_of(job, "uri"))
 
     def _listen(self, job: Job) -> None:
         wanted = rpc.read_value(job.params.get("notifications"))
         if not isinstance(wanted, dict):
             raise RpcFault(rpc.INVALID_PARAMS, "Invalid params: notifications must be an object.")
-        job.run(partial(self._direct_clients.of(job.client).listen, job, wanted))
+        job.run(partial(self._direct_client(job).listen, job, wanted))
 
     def _set_level(self, job: Job) -> None:
         self._room.set_log_level(answers.text_of(job, "level"))

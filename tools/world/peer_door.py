@@ -18,8 +18,7 @@ from mcp.shared.message import SessionMessage
 
 from greenroom import Greenroom
 from greenroom.actors._sdk import from_message, to_message
-from greenroom.gateway._direct import Direct
-from greenroom.gateway._endpoint import Endpoint
+from greenroom.gateway._conversations import Conversations
 from greenroom.protocol.errors import CallError
 
 ROOM = {"mcpServers": {}, "settings": {"toolPrefix": "none", "bootstrap": False}}
@@ -47,12 +46,14 @@ async def connect_session(
     session_class = (transport_options or TransportOptions()).session_class
     failure: BaseException | None = None
     async with Greenroom.open(ROOM, cache_path=":memory:", in_process={"peer": self.server}) as room:
-        door = Direct(room)
+        conversations = Conversations(room, expose="direct", version="1", note=print)
         to_client, client_read = anyio.create_memory_object_stream[Any](float("inf"))
         client_write, from_client = anyio.create_memory_object_stream[Any](float("inf"))
-        async with anyio.create_task_group() as tasks:
-            await tasks.start(door.watch)
-            client_session = Endpoint(door, "1").open(Outlet(to_client), tasks.start_soon)
+        async with (
+            anyio.create_task_group() as tasks,
+            conversations.open(Outlet(to_client), tasks.start_soon, name="peer") as client_session,
+        ):
+            await tasks.start(conversations.watch)
 
             async def listen() -> None:
                 is_known = False

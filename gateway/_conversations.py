@@ -1,0 +1,125 @@
+"""All clients of one room, at whatever door.
+
+A conversation is a session: from its opening to its end, a client has a session of the room. Its children, its
+questions, its log level and its subscriptions belong to that session, and end with it. `open` gives a door the
+`ClientSession` that reads the client's lines, and the door gives an `Outlet` for the answers.
+
+What differs between clients is made for each client and is small. What is the same for all of them is here: one
+`ClientHost`, the lists of the direct door, and one watcher that announces their changes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any, Final
+
+import anyio
+import anyio.abc
+
+from ..protocol.errors import UsageError
+from ..protocol.events import Kind
+from ._client_host import ClientHost
+from ._endpoint import ClientSession, Endpoint, Outlet
+from ._exposure import Exposure, Proxy
+from ._in_session import InSession
+from ._jobs import Spawn
+
+if TYPE_CHECKING:
+    from ..supervisor import Greenroom
+    from ._direct import Common
+    from ._room import DirectRoom
+
+_NOTHING: Final[Mapping[str, str]] = {}
+EXPOSURES: Final = ("proxy", "direct")
+
+
+class Conversations:
+    """The clients of one room, which is open. `expose`: what they are shown, unless their profile says otherwise.
+    `version` is our own, which they are told. `note` is given the texts that belong in the log."""
+
+    def __init__(self, room: Greenroom, *, expose: str, version: str, note: Callable[[str], None]) -> None:
+        self._room = room
+        self._expose = _checked(expose)
+        self._version = version
+        self._note = note
+        self._clients: dict[ClientSession, None] = {}
+        self._common: Common | None = None  # of the direct door's clients
+        self._client_host = ClientHost(room, self._tell_update)
+        self._refuses = False
+
+    def __len__(self) -> int:
+        """The clients that are here."""
+        return len(self._clients)
+
+    @asynccontextmanager
+    async def open(
+        self,
+        outlet: Outlet,
+        spawn: Spawn,
+        *,
+        name: str,
+        variables: Mapping[str, str] = _NOTHING,
+        profile: str | None = None,
+        expose: str | None = None,
+    ) -> AsyncGenerator[ClientSession]:
+        """The conversation of one client, as long as the context is open. At its end the client's requests are
+        cancelled, and then its session ends, with all that belonged to it.
+
+        `name` is the name of its session; no two open sessions have the same. `variables` are the values that the
+        client brings for `${session.NAME}`. `profile`: the name of the profile that it sees; None: everything.
+        `expose`: what it is shown, instead of what its profile or this gateway says. `spawn` runs a coroutine
+        function in a task group that outlives the conversation. Raises `UsageError` for a name that is taken, a
+        value that cannot be used, an unknown profile or exposure.
+        """
+        expose = _checked(expose or self._expose)
+        if profile is not None:
+            raise UsageError(f"There is no profile {profile!r} in this configuration.")
+        async with self._room.session(name, variables=variables) as session:
+            exposure = self._exposure(expose, InSession(self._room, session))
+            client = Endpoint(exposure, self._version, note=self._note).open(outlet, spawn)
+            self._clients[client] = None
+            if self._refuses:
+                client.refuse_new()
+            try:
+                yield client
+            finally:
+                del self._clients[client]
+                client.close()
+
+    def refuse_new(self) -> None:
+        """Refuse every client's new requests from now on, also of clients that come later. Those in flight are
+        still answered."""
+        self._refuses = True
+        for client in self._clients:
+            client.refuse_new()
+
+    async def watch(self, *, task_status: anyio.abc.TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
+        """Announce each real change of the lists once to every client, when it is in the index. Runs until
+        cancelled."""
+        async with self._room.events([Kind.CATALOGUE]) as events:
+            task_status.started()
+            async for _ in events:
+                if self._common is not None:
+                    await self._room.settled()
+                    await self._common.announce()
+
+    def _exposure(self, expose: str, room: DirectRoom) -> Exposure:
+        if expose == "direct":
+            from ._direct import Common, Direct
+
+            if self._common is None:
+                self._common = Common(self._room)
+            return Direct(room, client_host=self._client_host, common=self._common)
+        return Proxy(room, client_host=self._client_host)
+
+    def _tell_update(self, server: str, params: Mapping[str, Any]) -> None:
+        if self._common is not None:
+            self._common.clients.tell_update(server, params)
+
+
+def _checked(expose: str) -> str:
+    """The name of an exposure. Raises `UsageError` for an unknown name."""
+    if expose not in EXPOSURES:
+        raise UsageError(f'Nothing is exposed as "{expose}". Use --expose proxy, or --expose direct.')
+    return expose
