@@ -42,13 +42,13 @@ from ._subscriptions import UPDATED
 from ._timers import Timer, Timers
 
 if TYPE_CHECKING:
-    from ._apart import apart
     from ._http import AuthFor, HttpConnector
     from ._in_process import InProcessConnector
     from ._part import Part
     from ._reaper import want_orphans
     from ._step_loop import new_loop
     from ._unix import UnixConnector
+    from .apart import apart
 
 __all__ = [
     "AGAIN",
@@ -140,7 +140,7 @@ def __getattr__(name: str) -> Any:
         case "Part":
             from . import _part as home
         case "apart":
-            from . import _apart as home
+            from . import apart as home
         case "new_loop":
             from . import _step_loop as home
         case "want_orphans":

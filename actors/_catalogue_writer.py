@@ -17,9 +17,9 @@ from ..protocol.catalogue import ServerEntry
 from ..protocol.events import Note, NoteCode
 from ._backend import Backend
 from ._core import CoreActor
-from ._fork import inert_in_forks
 from ._ref import Reply
 from ._stream import EventStream
+from .fork import inert_in_forks
 
 
 class Store(Protocol):

@@ -34,10 +34,10 @@ from pathlib import Path
 import anyio
 
 from ._backend import Backend
-from ._fork import inert_in_forks, let_go
 from ._guard_main import open_pidfd
 from ._part import Part
 from ._reaper import born, end, has_orphans, reap, strays, take_orphans, to_end
+from .fork import inert_in_forks, let_go
 
 ROOM_KEY = "GREENROOM_ROOM"
 INCARNATION_KEY = "GREENROOM_INCARNATION"

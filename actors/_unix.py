@@ -20,10 +20,10 @@ from ..protocol.config import ServerDefinition, Settings
 from ..protocol.errors import ConnectFailed
 from ._backend import Backend
 from ._connection import NoProcess
-from ._fork import inert_in_forks, let_go
 from ._peer import LostReason, PeerHooks
 from ._pumps import pump_group
 from ._stdio import LinePeer
+from .fork import inert_in_forks, let_go
 
 _LOOK_AGAIN = 0.02  # seconds, while the server's queue of connections is full
 

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
-from ..protocol._config_readers import is_object, kind_of
+from ..protocol.config_readers import is_object, kind_of
 from ..protocol.errors import UsageError
 from ..protocol.halves import repair_utf8
 

@@ -11,7 +11,7 @@ from ..protocol.index import Index
 from ..protocol.interpolate import session_variables
 from ..protocol.slices import Slices
 from ..protocol.status import ServerStatus
-from ..supervisor._catalogue_keys import catalogue_keys
+from ..supervisor.catalogue_keys import catalogue_keys
 
 if TYPE_CHECKING:
     from ..protocol.catalogue import ServerEntry

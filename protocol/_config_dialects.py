@@ -18,8 +18,8 @@ from typing import Any, Final
 import attrs
 
 from ._config_place import place
-from ._config_readers import is_object, is_whole
 from .config import Isolation
+from .config_readers import is_object, is_whole
 from .errors import Problem
 
 ALIASES: Final = {

@@ -20,8 +20,8 @@ from functools import lru_cache
 from pathlib import PurePath
 from typing import Any, Final
 
-from ._config_readers import is_object
 from .config import ServerDefinition, Settings
+from .config_readers import is_object
 from .errors import ConfigError
 from .interpolate import expanded_fields
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import attrs
 
-from ._config_readers import Reader, is_array, is_object
+from .config_readers import Reader, is_array, is_object
 
 
 @attrs.frozen

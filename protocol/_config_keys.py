@@ -10,7 +10,8 @@ from collections.abc import Mapping
 from typing import Final
 
 from ._config_key import Key
-from ._config_readers import (
+from .config import Era, HttpTransport, Isolation, Lifecycle, PrefixMode, RestartPolicy
+from .config_readers import (
     CHOICE,
     DAYS,
     ENVIRONMENT,
@@ -27,7 +28,6 @@ from ._config_readers import (
     number,
     word,
 )
-from .config import Era, HttpTransport, Isolation, Lifecycle, PrefixMode, RestartPolicy
 
 IMPORT_KINDS: Final = (
     "cursor",

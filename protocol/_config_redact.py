@@ -19,9 +19,9 @@ import attrs
 
 from ._config_key import Key, in_file_units, leaves
 from ._config_keys import SERVER_KEYS, SETTING_KEYS
-from ._config_readers import is_array, is_object
 from ._secret_places import Hider
 from .config import Config, ServerDefinition, Settings
+from .config_readers import is_array, is_object
 from .errors import ConfigError
 from .interpolate import SESSION, expand, expand_definition, referred_to, texts_of
 from .secrets import REDACTED, SECRET_WORD, Hidden

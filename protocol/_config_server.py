@@ -16,8 +16,8 @@ from ._config_key import Key
 from ._config_keys import SERVER_KEY
 from ._config_merge import WHERE, WITH_COMMAND, WITH_URL
 from ._config_place import place
-from ._config_readers import BadValueError, is_array, is_object, kind_of, unknown
 from .config import Isolation, Lifecycle, ServerDefinition
+from .config_readers import BadValueError, is_array, is_object, kind_of, unknown
 from .errors import ConfigError, Problem
 from .interpolate import (
     expand_definition,

@@ -16,9 +16,9 @@ from ._config_dialects import Given, Givens, Note, adapter_settings, is_remark
 from ._config_key import Key
 from ._config_keys import SETTING_KEY
 from ._config_place import place
-from ._config_readers import is_object, kind_of, unknown
 from ._config_server import read_value
 from .config import Settings
+from .config_readers import is_object, kind_of, unknown
 from .errors import Problem
 
 

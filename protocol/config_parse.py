@@ -26,12 +26,12 @@ from ._config_hash import definition_hash, policy_only_change
 from ._config_keys import IMPORT_KINDS
 from ._config_merge import lay_over
 from ._config_place import place
-from ._config_readers import did_you_mean, is_array, is_object, is_whole, kind_of, unknown
 from ._config_redact import redacted, secrets_of
 from ._config_schema import config_schema
 from ._config_server import check_environment, check_session, read_server
 from ._config_settings import merged_settings, read_settings
 from .config import Config, Isolation, Lifecycle, ServerDefinition
+from .config_readers import did_you_mean, is_array, is_object, is_whole, kind_of, unknown
 from .errors import ConfigError, Problem
 
 __all__ = [

@@ -10,12 +10,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from ._config_files import find_files, load_config
     from ._drain_report import DrainReport
     from ._reload import ReloadPlan
     from ._room import Greenroom
     from ._session import Session
     from ._updates import Updates
+    from .config_files import find_files, load_config
 
 __all__ = [
     "DrainReport",
@@ -41,7 +41,7 @@ def __getattr__(name: str) -> Any:
         case "DrainReport":
             from . import _drain_report as home
         case "find_files" | "load_config":
-            from . import _config_files as home
+            from . import config_files as home
         case _:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(home, name)

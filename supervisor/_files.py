@@ -10,8 +10,8 @@ from typing import Any, Final
 from ..actors import CatalogueFile, default_cache_path
 from ..protocol.config import Config, Settings
 from ..protocol.config_parse import parse_config
-from ._config_files import load_config, working_directory
 from ._stores import CatalogueStore, FileStore, MemoryStore
+from .config_files import load_config, working_directory
 
 MEMORY: Final = ":memory:"
 

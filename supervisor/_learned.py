@@ -11,9 +11,9 @@ from ..actors import Handshake, Listing, ServerActor
 from ..protocol.bounds import PROBLEMS
 from ..protocol.catalogue import Raw, ServerEntry
 from ..protocol.config import Config
-from ._catalogue_keys import catalogue_keys
 from ._records import record_of
 from ._stores import CatalogueStore
+from .catalogue_keys import catalogue_keys
 
 
 @attrs.frozen

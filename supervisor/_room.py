@@ -19,7 +19,7 @@ import anyio
 import attrs
 
 from ..actors import ConnectorFactory, Host, ServerActor, Subscription, Sync, in_turns, is_outdated
-from ..actors._apart import apart
+from ..actors.apart import apart
 from ..protocol.address import Address
 from ..protocol.catalogue import ServerEntry
 from ..protocol.config import Config, ServerDefinition

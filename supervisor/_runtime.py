@@ -43,7 +43,7 @@ from ..actors import (
     Timers,
     current_backend,
 )
-from ..actors._fork import inert_in_forks
+from ..actors.fork import inert_in_forks
 from ..protocol.address import Address
 from ..protocol.catalogue import ServerEntry
 from ..protocol.config import Config, ServerDefinition

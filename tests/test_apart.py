@@ -11,8 +11,8 @@ import anyio.lowlevel
 import pytest
 from tests.support import run
 
-from greenroom.actors._apart import apart
 from greenroom.actors._slices import in_turns
+from greenroom.actors.apart import apart
 from greenroom.protocol.slices import Slices
 
 

@@ -35,8 +35,8 @@ from greenroom.protocol.errors import UsageError
 from greenroom.protocol.lifecycle import State
 from greenroom.protocol.slices import finish
 from greenroom.protocol.status import ServerStatus
-from greenroom.supervisor._catalogue_keys import catalogue_keys
-from greenroom.supervisor._config_files import load_config
+from greenroom.supervisor.catalogue_keys import catalogue_keys
+from greenroom.supervisor.config_files import load_config
 
 HEAVY = ("mcp", "mcp_types", "trio", "pydantic", "rich", "asyncio")
 

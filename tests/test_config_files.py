@@ -11,8 +11,8 @@ import pytest
 
 from greenroom.protocol.config import Config
 from greenroom.protocol.errors import ConfigError
-from greenroom.supervisor._config_files import find_files, load_config, project_files
 from greenroom.supervisor._imports import Surroundings, places_of
+from greenroom.supervisor.config_files import find_files, load_config, project_files
 
 
 @attrs.frozen

@@ -25,7 +25,7 @@ from greenroom.protocol.config_parse import IMPORT_KINDS, definition_hash, parse
 from greenroom.protocol.errors import ConfigError
 from greenroom.protocol.interpolate import expand, missing_variables
 from greenroom.protocol.names import selector
-from greenroom.supervisor._config_files import load_config
+from greenroom.supervisor.config_files import load_config
 
 PATIENCE = 2.0  # seconds of our own time; each of these took minutes, or for ever, when it was wrong
 PIECES = ["$", "{", "}", ":-", "~", "a", "A", "${", "$env:", "{env:", "${A:-", "\ud800", "!", "${input:x}"]

@@ -38,7 +38,7 @@ from greenroom.gateway._mcp_tool._spill import Spill
 from greenroom.protocol.catalogue import ServerEntry
 from greenroom.protocol.config import ServerDefinition, Settings
 from greenroom.protocol.errors import ConfigError, ConnectFailed, UsageError
-from greenroom.supervisor._config_files import read_text
+from greenroom.supervisor.config_files import read_text
 
 OTHER = 65534 if os.geteuid() == 0 else os.geteuid()
 

@@ -35,11 +35,11 @@ from greenroom.protocol.errors import CallError, CallTimeout, Drained, ProtocolF
 from greenroom.protocol.events import Note
 from greenroom.protocol.lifecycle import Cause, Ending
 from greenroom.supervisor._callbacks import Callbacks, as_root
-from greenroom.supervisor._catalogue_keys import catalogue_keys
 from greenroom.supervisor._core_supervision import CoreActorFailed
 from greenroom.supervisor._files import open_config
 from greenroom.supervisor._room_host import RoomHost
 from greenroom.supervisor._updates import Updates, _is_about
+from greenroom.supervisor.catalogue_keys import catalogue_keys
 from greenroom.testing._fake import HANG, FakeServer, fake_connectors, tool
 
 

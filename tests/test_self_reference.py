@@ -13,7 +13,7 @@ from tests.support.gateway import faulty, named_after, serve
 
 from greenroom import UsageError
 from greenroom.supervisor import load_config
-from greenroom.supervisor._self_reference import DEEPEST, check_depth
+from greenroom.supervisor.self_reference import DEEPEST, check_depth
 
 ITSELF: dict[str, dict[str, Any]] = {
     "as in the README": {"command": "greenroom", "args": ["serve"]},

@@ -83,17 +83,6 @@ EXCEPTIONS: Mapping[tuple[str, str], str] = {
         ],
         "JSON-RPC is bytes, and this turns them into values and back: as pure as what else stands in `protocol`",
     ),
-    **dict.fromkeys(
-        [
-            ("gateway/_cli/_common.py", "supervisor._config_files"),
-            ("gateway/_cli/_serve.py", "supervisor._self_reference"),
-            ("gateway/_control_request.py", "protocol._config_readers"),
-            ("gateway/_offline.py", "supervisor._catalogue_keys"),
-            ("supervisor/_room.py", "actors._apart"),
-            ("supervisor/_runtime.py", "actors._fork"),
-        ],
-        "a private module of another room that has no front door yet; none may be added",
-    ),
 }
 _ACTOR = (
     "an actor, what it holds and its incarnation name each other's types; what they do meets in `RoomContext`"

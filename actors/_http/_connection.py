@@ -16,11 +16,11 @@ import anyio
 import anyio.abc
 
 from ...protocol.config import HttpTransport, ServerDefinition, Settings
-from .._apart import apart
 from .._backend import Backend
 from .._connection import NoProcess
 from .._peer import PeerHooks
 from .._pumps import pump_group
+from ..apart import apart
 from ._client import make_client
 from ._faults import WrongTransport
 from ._legacy_sse import LegacySse

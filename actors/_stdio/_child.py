@@ -26,8 +26,8 @@ import anyio.to_thread
 from ...protocol.config import ServerDefinition
 from ...protocol.errors import ConnectFailed
 from .._backend import Backend
-from .._fork import inert_in_forks, let_go
 from .._guard_main import open_pidfd
+from ..fork import inert_in_forks, let_go
 
 _FIRST_LOOK = 0.001  # seconds between two looks at a group that is ending; doubled each time, up to
 _LAST_LOOK = 0.02

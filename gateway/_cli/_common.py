@@ -58,7 +58,7 @@ def read_config(path: Path | None) -> Config:
 
 def load(path: Path | None) -> Config:
     """The configuration, silently. Raises `ConfigError` when a named file cannot be used."""
-    from ...supervisor._config_files import load_config, working_directory
+    from ...supervisor.config_files import load_config, working_directory
 
     return load_config(
         path, cwd=working_directory(path), home=Path.home(), environ=os.environ, platform=sys.platform
@@ -68,7 +68,7 @@ def load(path: Path | None) -> Config:
 def say_whose(config: Config, path: Path | None, known: tuple[str, ...] = ()) -> tuple[str, ...]:
     """Name the files of the project that `config` is made of, because they came with the repository and start
     programs. Nothing is said if one file was asked for, or if they are the `known` ones. Returns them."""
-    from ...supervisor._config_files import project_files, working_directory
+    from ...supervisor.config_files import project_files, working_directory
 
     if path is not None:
         return ()

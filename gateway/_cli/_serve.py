@@ -14,7 +14,7 @@ import click
 
 from ...protocol.config_parse import fit_keep_alive
 from ...protocol.errors import UsageError
-from ...supervisor._self_reference import check_depth
+from ...supervisor.self_reference import check_depth
 from ._common import config_option, load, read_config, say_whose
 
 if TYPE_CHECKING:

@@ -28,7 +28,7 @@ from ..protocol.config_parse import Layer, imports_of, merge
 from ..protocol.errors import ConfigError, Problem, UsageError
 from . import _jsonc
 from ._imports import Surroundings, imported_layers, places_of, skipped
-from ._self_reference import without_self_reference
+from .self_reference import without_self_reference
 
 LARGEST: Final = 64 * 1024 * 1024  # bytes; a larger file is not a configuration
 
