@@ -17,7 +17,7 @@ from tests.support.hostile_http import packed
 from tests.support.http_rooms import room_at
 from tests.support.raw_http import Handler, Seen, raw_http, text
 
-from greenroom.actors._http import _client
+from greenroom.actors._http import _client, _frames
 from greenroom.actors._http._bodies import PIECE, Incoming
 from greenroom.actors._http._client import read_bounded
 from greenroom.actors._http._events import EventParser
@@ -25,6 +25,8 @@ from greenroom.actors._http._faults import BadAnswer
 from greenroom.actors._http._frames import Frame
 from greenroom.protocol.bounds import (
     HTTP_ASIDE_BYTES,
+    HTTP_COOKIES,
+    HTTP_COOKIES_AT_ONCE,
     HTTP_HEAD_LINES,
     HTTP_INTERIM,
     HTTP_PACKED,
@@ -130,6 +132,14 @@ def test_a_bound_ends_a_body_and_nothing_more_of_it_is_read(backend: str) -> Non
     run(backend, main)
 
 
+def test_only_a_stream_of_events_may_not_be_packed_tightly(backend: str) -> None:
+    async def main() -> None:
+        data = b"\0" * 8 * HTTP_ASIDE_BYTES
+        assert sum(map(len, await read(Raw(packed(data)), "gzip"))) == len(data)
+
+    run(backend, main)
+
+
 # ---- frames ---------------------------------------------------------------------------------------------------------
 
 HEAD = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n"
@@ -161,6 +171,53 @@ def test_a_frame_is_followed_however_it_is_cut(name: str, sizes: list[int]) -> N
         assert not fits
     else:
         assert fits
+
+
+class Network(httpcore2.AsyncNetworkStream):
+    """What a server says, a piece for each read; and what was asked of it."""
+
+    def __init__(self, *pieces: bytes) -> None:
+        self.pieces = list(pieces)
+        self.most: list[int] = []
+        self.closed = False
+
+    async def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
+        self.most.append(max_bytes)
+        return self.pieces.pop(0)
+
+    async def write(self, buffer: bytes, timeout: float | None = None) -> None:
+        pass
+
+    async def aclose(self) -> None:
+        self.closed = True
+
+
+def test_each_answer_on_a_connection_has_a_frame_of_its_own(backend: str) -> None:
+    plain = b"HTTP/1.1 200 OK\r\n\r\n"
+    full = HEAD + b"a: b\r\n" * (HTTP_HEAD_LINES - 5) + b"\r\n0\r\n\r\n"
+
+    async def main() -> None:
+        network = Network(full, full, plain, b"body", HEAD + b"a:\r\n" * HTTP_HEAD_LINES)
+        stream = _frames._Stream(network)
+        for _ in range(2):
+            await stream.write(b"POST")
+            assert await stream.read(1 << 20) == full
+        await stream.write(b"POST")
+        for piece in (plain, b"body"):
+            assert await stream.read(1 << 20) == piece
+        assert network.most == [_frames._FIRST_READ] * 3 + [_frames._LAST_READ]
+        await stream.write(b"POST")
+        with pytest.raises(httpcore2.RemoteProtocolError, match="head of the answer is over"):
+            await stream.read(1 << 20)
+        assert network.most[-1] == _frames._FIRST_READ
+        network.pieces = [b"x"]
+        await stream.write(b"POST")
+        assert await stream.read(1) == b"x"
+        assert network.most[-1] == 1
+        await stream.aclose()
+        assert network.closed
+
+    run(backend, main)
 
 
 # ---- what is ours ---------------------------------------------------------------------------------------------------
@@ -248,6 +305,20 @@ def test_cookies_are_kept_few_short_and_plain(backend: str) -> None:
 
     run(backend, main)
     assert not said
+
+
+def test_as_many_cookies_are_kept_as_there_may_be() -> None:
+    jar = _client._Cookies()
+    request = httpx2.Request("GET", "http://server.test/")
+    for number in range(HTTP_COOKIES + 3):
+        response = httpx2.Response(200, headers={"set-cookie": f"c{number}=v"}, request=request)
+        httpx2.Cookies(jar).extract_cookies(response)
+    assert [cookie.name for cookie in jar] == [f"c{number}" for number in range(HTTP_COOKIES)]
+    many = [("set-cookie", f"d{number}=v") for number in range(HTTP_COOKIES_AT_ONCE + 1)]
+    for headers, kept in ((many[:-1], HTTP_COOKIES_AT_ONCE), (many, 0)):
+        jar = _client._Cookies()
+        httpx2.Cookies(jar).extract_cookies(httpx2.Response(200, headers=headers, request=request))
+        assert len(jar) == kept
 
 
 @pytest.mark.parametrize("what", [b"[],", b"1,"])

@@ -17,8 +17,9 @@ from hypothesis import strategies as st
 from tests.support import run, run_virtual
 from tests.support.stdio import Call, Recorder
 
+from greenroom.actors import _values
 from greenroom.actors._backend import current_backend
-from greenroom.actors._http import EventParser, ServerEvent, ToolHeaders, _connection, encode_value
+from greenroom.actors._http import EventParser, ServerEvent, ToolHeaders, _connection, _events, encode_value
 from greenroom.actors._http._answer_stream import AnswerStream
 from greenroom.actors._http._carrier import Attempt
 from greenroom.actors._http._client import _contained, _within_origin, read_bounded
@@ -75,6 +76,48 @@ def test_data_over_the_bound_is_told_once_and_thrown_away(sizes: list[int]) -> N
     assert found == [ServerEvent("message", b"after")]
     assert len(heads) == 1
     assert heads[0].startswith(b'{"id":3,"x":"yyy')
+
+
+@pytest.mark.parametrize("ending", [b"\n", b"\r", b"\r\n"])
+def test_an_event_over_the_bound_ends_where_it_ends_wherever_it_is_cut(ending: bytes) -> None:
+    lines = [
+        b"id: 1",
+        b"data: " + b"y" * 20,
+        b": note",
+        b"data: more",
+        b"data: tail",
+        b"",
+        b"data: after",
+        b"",
+        b"",
+    ]
+    data = ending.join(lines)
+    for first in range(len(data)):
+        for second in range(first, len(data)):
+            events, heads = parser(limit=10)
+            pieces = (data[:first], data[first:second], data[second:])
+            found = [event for piece in pieces for event in events.feed(piece)]
+            assert found == [ServerEvent("message", b"after")], pieces
+            assert len(heads) == 1
+    events, heads = parser(limit=10)
+    found = [event for at in range(len(data)) for event in events.feed(data[at : at + 1])]
+    assert (found, len(heads)) == ([ServerEvent("message", b"after")], 1)
+
+
+def test_the_values_of_an_event_are_counted_for_it_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module, name, value in (
+        (_events, "LONG", 10),
+        (_values, "LONG", 10),
+        (_values, "MESSAGE_VALUES", 30),
+    ):
+        monkeypatch.setattr(module, name, value)
+    told: list[str] = []
+    events = EventParser(1 << 20, lambda _head, bound: told.append(bound))
+    for values in (25, 25, 40, 25, 25):
+        before = len(told)
+        found = [event for at in range(values) for event in events.feed(b"data: [0" if not at else b",0")]
+        found += events.feed(b"]\n\n")
+        assert (len(found), len(told) - before) == ((1, 0) if values < 30 else (0, 1))
 
 
 def test_an_endless_line_is_not_kept() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Awaitable, Callable
 from itertools import pairwise
 from types import SimpleNamespace
@@ -16,7 +17,7 @@ from hypothesis import strategies as st
 from tests.support import run
 from tests.support.stdio import Call, Recorder
 
-from greenroom.actors import _call
+from greenroom.actors import _call, _values
 from greenroom.actors._backend import AGAIN, current_backend
 from greenroom.actors._line_writer import LineWriter, WriteRules
 from greenroom.actors._notes import Notes
@@ -65,6 +66,46 @@ def test_a_fat_line_is_its_receivers_own_and_not_copied() -> None:
     assert (type(fat), fat, thin) == (bytearray, b"a" * LARGE_MESSAGE + b"b", b"thin")
     (rest,) = splitter.feed(b"t\n")
     assert (type(rest), rest, len(fat)) == (bytes, b"rest", LARGE_MESSAGE + 1)
+
+
+def test_the_values_of_a_line_are_counted_for_it_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in (("LONG", 10), ("MESSAGE_VALUES", 30)):
+        monkeypatch.setattr(_values, name, value)
+    told: list[str] = []
+    splitter = LineSplitter(1 << 20, lambda _head, bound: told.append(bound))
+    for values in (25, 25, 40, 25, 25):
+        before = len(told)
+        found = [line for at in range(values) for line in splitter.feed(b"[0" if not at else b",0")]
+        found += splitter.feed(b"]\n")
+        assert (len(found), len(told) - before) == ((1, 0) if values < 30 else (0, 1))
+
+
+_JSON = st.recursive(
+    st.none() | st.integers(0, 9) | st.text('ab,"[{\\', max_size=6),
+    lambda inner: (
+        st.lists(inner, max_size=5) | st.dictionaries(st.text('a,"\\[', max_size=3), inner, max_size=4)
+    ),
+    max_leaves=20,
+)
+
+
+@given(_JSON, st.integers(2, 9), st.lists(st.integers(0), max_size=9))
+def test_only_marks_outside_strings_are_values_however_they_are_cut_and_scanned(
+    value: object, block: int, cuts: list[int]
+) -> None:
+    """`_AT_ONCE`, the block of a scan, is as small as an escape here."""
+    data = json.dumps(value).encode()
+    plain = re.sub(rb'"(?:[^"\\]|\\.)*"', b"", data)
+    parts = plain.count(b"[") + plain.count(b"{")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(_values, "_AT_ONCE", block)
+        patch.setattr(_values, "MESSAGE_VALUES", -1)
+        values, held = _values.Values(), bytearray()
+        for piece in _chunks(data, cuts) + [b" "] * len(data):  # so that the scan catches up
+            held += piece
+            values.add(piece, held)
+    assert values._at >= len(data)
+    assert (values._parts, values._exact) == (parts, parts + plain.count(b","))
 
 
 @pytest.mark.parametrize("size", [10, 2 * LARGE_MESSAGE])
@@ -453,6 +494,48 @@ class Line:
 
 
 RESULT = b'{"jsonrpc":"2.0","id":%d,"result":{}}'
+
+
+def test_nothing_more_is_taken_of_one_that_was_shut_for_its_junk(backend: str) -> None:
+    async def main() -> None:
+        with Line() as line:
+            while not line.over:
+                line.tell(*[b"x"] * 5000)
+                while line.peer.read() is AGAIN:
+                    pass
+            assert line.over == [
+                f"wrote {JUNK_LINES:,} lines to stdout without one message of the protocol among them"
+            ]
+            assert line.peer.junk == JUNK_LINES
+            os.write(line._tell, RESULT % 1)
+            await line.peer.read_last()
+            assert line.peer.read() is False
+            assert line.peer.junk == JUNK_LINES
+            assert len(line.over) == 1
+
+    run(backend, main)
+
+
+def test_a_request_that_is_taken_back_relieves_whoever_waits_for_less(backend: str) -> None:
+    async def main() -> None:
+        read, write = os.pipe()
+        os.set_blocking(write, False)
+        try:
+            writer = LineWriter(current_backend(), write, WriteRules(1 << 30), congested=150_000)
+            queued = Call("tools/call")
+            writer.send(b"a" * 100_000, Call("tools/call"))
+            writer.send(b"b" * 150_000, queued)
+            assert writer.congested
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(writer.relieved)
+                await anyio.wait_all_tasks_blocked()
+                assert writer.withdraw(queued)
+            assert not writer.congested
+        finally:
+            os.close(read)
+            os.close(write)
+
+    run(backend, main)
 
 
 def test_a_silent_peer_hears_nothing_more_of_a_batch_it_is_reading(backend: str) -> None:
