@@ -7,7 +7,7 @@ Below it: `Peer`, `Connection`, `Connector` are the seam to whatever carries the
 
 What not every room needs is imported when first used: HTTP alone brings `ssl` with it.
 
-For the doors: `LineSplitter`, `LinesLeft`, `LineWriter`, `RequestTable`, `IncomingTable`, `Part`, `apart`, `in_turns`,
+For the doors: `LineSplitter`, `LinesLeft`, `LineWriter`, `RequestTable`, `IncomingTable`, `Part`, `in_turns`,
 `new_loop`, `want_orphans`.
 """
 
@@ -48,7 +48,6 @@ if TYPE_CHECKING:
     from ._reaper import want_orphans
     from ._step_loop import new_loop
     from ._unix import UnixConnector
-    from .apart import apart
 
 __all__ = [
     "AGAIN",
@@ -113,7 +112,6 @@ __all__ = [
     "UnixConnector",
     "Waiter",
     "WriteRules",
-    "apart",
     "connect_failed",
     "current_backend",
     "declared_to",
@@ -139,8 +137,6 @@ def __getattr__(name: str) -> Any:
             from . import _in_process as home
         case "Part":
             from . import _part as home
-        case "apart":
-            from . import apart as home
         case "new_loop":
             from . import _step_loop as home
         case "want_orphans":

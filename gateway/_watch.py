@@ -18,7 +18,8 @@ from typing import Any, Final
 
 import anyio
 
-from ..actors import Part, apart
+from ..actors import Part
+from ..actors.apart import apart
 from ..protocol.config import Config
 from ..protocol.errors import ConfigError, GreenroomError
 from ._bell import hung_at, prepare

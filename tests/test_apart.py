@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 import threading
 from collections.abc import Callable
 
@@ -147,3 +149,12 @@ def test_work_of_one_slice_is_done_at_once_whoever_is_at_long_work(backend: str)
         assert done == [1, 40]
 
     run(backend, body)
+
+
+def test_a_door_has_the_function_and_not_its_module() -> None:
+    """A package gives the name of a module in it to the module, once that is imported."""
+    found = (
+        "import greenroom.supervisor._room, greenroom.gateway._watch as watch; print(callable(watch.apart))"
+    )
+    shown = subprocess.run([sys.executable, "-c", found], capture_output=True, text=True, check=True)
+    assert shown.stdout == "True\n"
