@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import importlib
+import pkgutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -20,6 +22,16 @@ def complaints(path: str, source: str) -> list[str]:
 
 def test_this_tree_has_no_finding() -> None:
     assert check_tree(ROOT) == []
+
+
+@pytest.mark.parametrize("room", ["", ".protocol", ".actors", ".supervisor", ".gateway", ".testing"])
+def test_a_room_gives_every_name_that_it_promises_and_none_is_a_modules(room: str) -> None:
+    """A module of the same name would take the place of what is promised, when that is looked up late."""
+    package = importlib.import_module(f"greenroom{room}")
+    modules = {module.name for module in pkgutil.iter_modules(package.__path__)}
+    for name in getattr(package, "__all__", ()):
+        assert name not in modules
+        assert hasattr(package, name), name
 
 
 @pytest.mark.parametrize(
