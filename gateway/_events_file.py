@@ -52,7 +52,7 @@ class EventsFile:
         self._part = part
         self._fd: int | None = None
         self._kept = bytearray()
-        self._events = 0  # how many events are in `_kept`
+        self._events = 0  # how many events are missing if `_kept` is lost
         self._missed = 0
         self._is_torn = False  # the last line in the file is incomplete
         try:
@@ -98,6 +98,7 @@ class EventsFile:
             if self._is_torn and not self._kept:
                 self._kept += b"\n"
             self._kept += _line(record_of(Lagged(self._missed)))
+            self._events += self._missed
             self._missed = 0
 
     def _write(self) -> None:

@@ -7,10 +7,15 @@ import os
 import select
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import attrs
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from greenroom.actors import Part
+from greenroom.gateway import _events_file
 from greenroom.gateway._event_log import Log, line_of, record_of
 from greenroom.gateway._serve import events_file
 from greenroom.protocol.address import Address
@@ -201,3 +206,109 @@ def test_calls_reach_the_file_with_the_next_other_event(tmp_path: Path) -> None:
         assert path.read_text().count("\n") == 2
         hear(CALLED)
     assert path.read_text().count("\n") == 3
+
+
+class Disk:
+    """The system calls of an events file. `takes`: what each write takes: all, some bytes, or an error."""
+
+    O_WRONLY, O_APPEND, O_CREAT = os.O_WRONLY, os.O_APPEND, os.O_CREAT
+
+    def __init__(self, *takes: int | OSError | None) -> None:
+        self.takes = list(takes)
+        self.content = b""
+        self.opened: list[int] = []
+
+    def open_own(self, _path: Path, _flags: int, *, is_named: bool) -> int:
+        assert is_named
+        self.opened.append(len(self.opened))
+        return self.opened[-1]
+
+    def close(self, fd: int) -> None:
+        assert fd == self.opened[-1]
+
+    def write(self, fd: int, data: bytes) -> int:
+        assert fd == self.opened[-1]
+        take = self.takes.pop(0) if self.takes else None
+        if isinstance(take, OSError):
+            raise take
+        taken = bytes(data)[:take]
+        self.content += taken
+        return len(taken)
+
+
+@given(
+    st.lists(st.sampled_from(["event", "call"]), min_size=1, max_size=30),
+    st.lists(
+        st.sampled_from([None, None, BlockingIOError(11, "full"), OSError(28, "no space"), 1, 50, 200]),
+        max_size=15,
+    ),
+)
+def test_whatever_the_disk_does_each_event_is_in_the_file_or_counted_as_missing(
+    events: list[str], takes: list[Any]
+) -> None:
+    disk, said = Disk(*takes), list[str]()
+    now = [0.0]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(_events_file, "os", disk)
+        patch.setattr(_events_file, "open_own", disk.open_own)
+        file = _events_file.EventsFile(Path("e"), Part("the file", said.append, now=lambda: now[0]))
+        for number, event in enumerate(events):
+            now[0] += 100.0  # so that it is tried again
+            file(attrs.evolve(IDLED if event == "event" else CALLED, seq=number))
+        disk.takes.clear()
+        now[0] += 100.0
+        file(attrs.evolve(IDLED, seq=len(events)))
+        file.close()
+    lines = disk.content.split(b"\n")
+    assert lines.pop() == b"", "it ends with a whole line"
+    read: list[Any] = []
+    torn = 0
+    for line in lines:
+        try:
+            read.append(json.loads(line))
+        except ValueError:
+            torn += 1
+    errors = sum(type(take) is OSError for take in takes)
+    parts = sum(type(take) is int for take in takes)
+    assert torn <= min(errors, parts), "a torn line ends before the next one begins"
+    found = [record["seq"] for record in read if record["kind"] != "lagged"]
+    missed = sum(record["missed"] for record in read if record["kind"] == "lagged")
+    assert found == sorted(set(found)), "each once, in order"
+    assert found[-1] == len(events)
+    assert len(found) + missed >= len(events) + 1
+    if not parts:
+        assert len(found) + missed == len(events) + 1
+    if not errors:
+        assert (len(found), said) == (len(events) + 1, [])
+
+
+def test_a_file_that_is_read_slowly_keeps_a_bound_and_says_what_it_left_out() -> None:
+    blocked = [BlockingIOError(11, "full")] * 10_000
+    disk = Disk(*blocked)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(_events_file, "os", disk)
+        patch.setattr(_events_file, "open_own", disk.open_own)
+        patch.setattr(_events_file, "_MOST", 2_000)
+        file = _events_file.EventsFile(Path("e"), Part("the file", print, now=lambda: 0.0))
+        for _ in range(50):
+            file(IDLED)
+        kept = file._events
+        assert 0 < kept < 50
+        disk.takes.clear()
+        file(IDLED)
+        file(IDLED)
+    read = [json.loads(line) for line in disk.content.splitlines()]
+    assert [record["kind"] for record in read] == ["transition"] * kept + ["lagged", "transition"]
+    assert read[-2]["missed"] == 50 - kept + 1
+
+
+def test_the_fields_of_an_event_that_say_nothing_are_left_out() -> None:
+    opened = GateDecision(9, 3.0, CLOCK, 0, move=GateMove.ANSWERED)
+    assert record_of(opened) == {
+        "seq": 9, "at": 3.0, "kind": "decision", "server": "clock", "scope": "shared", "move": GateMove.ANSWERED.value,
+        "detail": opened.detail, "inFlight": 0, "queued": 0,
+    }  # fmt: skip
+    shut = attrs.evolve(opened, incarnation=2, failures=3, shut_for=1.5, tripped=True)
+    assert (
+        record_of(shut).items() >= {"incarnation": 2, "failures": 3, "shutFor": 1.5, "tripped": True}.items()
+    )

@@ -118,6 +118,12 @@ def test_the_values_of_an_event_are_counted_for_it_alone(monkeypatch: pytest.Mon
         found = [event for at in range(values) for event in events.feed(b"data: [0" if not at else b",0")]
         found += events.feed(b"]\n\n")
         assert (len(found), len(told) - before) == ((1, 0) if values < 30 else (0, 1))
+    del told[:]
+    found = [event for piece in (b'data: "' + b"x" * 500, b'"\n\n') for event in events.feed(piece)]
+    assert len(found) == 1, "long, and hardly a value"
+    found = [event for piece in (b"data: [0" + b",0" * 40, b"]\n\n") for event in events.feed(piece)]
+    assert found == []
+    assert len(told) == 1
 
 
 def test_an_endless_line_is_not_kept() -> None:

@@ -500,7 +500,7 @@ def test_nothing_more_is_taken_of_one_that_was_shut_for_its_junk(backend: str) -
     async def main() -> None:
         with Line() as line:
             while not line.over:
-                line.tell(*[b"x"] * 5000)
+                line.tell(*[b"x"] * 7000)
                 while line.peer.read() is AGAIN:
                     pass
             assert line.over == [
@@ -527,9 +527,19 @@ def test_a_request_that_is_taken_back_relieves_whoever_waits_for_less(backend: s
             writer.send(b"b" * 150_000, queued)
             assert writer.congested
             async with anyio.create_task_group() as tasks:
-                tasks.start_soon(writer.relieved)
+                came = anyio.Event()
+
+                async def wait() -> None:
+                    await writer.relieved()
+                    came.set()
+
+                tasks.start_soon(wait)
                 await anyio.wait_all_tasks_blocked()
+                assert not came.is_set()
                 assert writer.withdraw(queued)
+                await anyio.wait_all_tasks_blocked()
+                assert came.is_set()
+                tasks.cancel_scope.cancel()
             assert not writer.congested
         finally:
             os.close(read)
