@@ -12,6 +12,10 @@ line.
 * `_control`     the socket by which commands reach a running gateway; `_control_client` is the commands' end
   of it
 * `_serve`       `greenroom serve`: a room, its doors and its log
+* `_attach`      `greenroom attach`: joins its client to the background room, and waits; `_background_start` starts
+  the room, `_background_place` says where it is, `_background_wire` what the two say to each other
+* `_background_room`  the background room; `_background_doorway` takes its clients, `_background_door` is the door of
+  one of them, and `_background_ledger` what survives the room
 * `_cli`         the command line
 
 Nothing is imported here, so only what is used is loaded.

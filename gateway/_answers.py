@@ -28,7 +28,7 @@ _FRAMES_TOLD: Final = 4  # the innermost frames of a bug's traceback
 
 
 OpenJobs = IncomingTable[bytes, Job]  # by the request ids, as the client wrote them
-_REFUSALS: Final = Refusals(
+REFUSALS: Final = Refusals(
     full="Too many calls in flight ({open}); nothing was called. Retry when some have ended.",
     same_id="Invalid request: a call with this id is still in flight.",
     closing="The gateway is shutting down; nothing was called.",
@@ -37,7 +37,7 @@ _REFUSALS: Final = Refusals(
 
 def open_jobs(limit: int) -> OpenJobs:
     """The table of one client's open requests: at most `limit`."""
-    return IncomingTable(limit, _REFUSALS)
+    return IncomingTable(limit, REFUSALS)
 
 
 class Answers:
@@ -51,7 +51,7 @@ class Answers:
         server_info: Mapping[str, str],
         note: Callable[[str], None],
     ) -> None:
-        self._jobs = jobs
+        self.jobs = jobs
         self._send = send
         self._tell = tell
         self._server_info = server_info
@@ -96,7 +96,7 @@ class Answers:
     def _answer(self, job: Job, line: bytes) -> None:
         """Remove a request from the table and send its answer. No other place does both. The line is finished
         already, so nothing can fail between the two."""
-        if self._jobs.pop(job.key, None) is None or self._send(line):
+        if self.jobs.pop(job.key, None) is None or self._send(line):
             return
         text = (
             f"The answer ({len(line)} bytes) was dropped: the client does not read what was sent before it."

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 
-from .._own_files import NotOurs, check_peer, make_own_folder, socket_in
+from .._own_files import NotOurs, bind_own, check_peer, make_own_folder, socket_in
 from ..actors import LineSplitter
 from ..protocol.errors import GreenroomError, UsageError
 from ..protocol.secrets import in_words
@@ -65,16 +65,9 @@ class Place:
         Raises `OSError`.
         """
         make_own_folder(self.path.parent)
-        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
-            listener.setblocking(False)
-            with socket_in(self.path.parent) as (folder, prefix):
-                with suppress(FileNotFoundError):
-                    os.unlink(self.path.name, dir_fd=folder)
-                listener.bind(prefix + self.path.name)
-                os.chmod(self.path.name, 0o600, dir_fd=folder)
+        with bind_own(self.path, _BACKLOG) as listener:
             self._bound_by = os.getpid()
             try:
-                listener.listen(_BACKLOG)
                 yield listener
             finally:
                 owner, self._bound_by = self._bound_by, 0

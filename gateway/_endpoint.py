@@ -16,6 +16,7 @@ the next line is read. An error in Greenroom itself is answered with -32603 and 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from functools import partial
 from typing import Any, Final, Protocol, cast
 
@@ -24,7 +25,7 @@ import attrs
 
 from ..protocol import jsonrpc as rpc
 from ..protocol.jsonrpc import RpcFault
-from ._answers import Answers, open_jobs
+from ._answers import Answers, OpenJobs, open_jobs
 from ._client_requests import ClientRequests
 from ._exposure import Exposure
 from ._jobs import Job, Spawn
@@ -100,6 +101,18 @@ class ClientSession:
     def in_flight(self) -> int:
         """Requests that have no answer yet."""
         return len(self._open)
+
+    def keep_in(self, jobs: OpenJobs) -> None:
+        """Keep the open requests in `jobs`, which is empty. Call it before the first line."""
+        jobs.closing = self._open.closing
+        self._open = self._answers.jobs = jobs
+
+    def greet_again(self, initialize: bytes, *, greeted: bool) -> None:
+        """Take in how the client introduced itself to a gateway that is gone; it knows the answer already. `greeted`:
+        it has also said that it is ready."""
+        with suppress(RpcFault):
+            self._initialize(rpc.read_client_line(initialize))
+            self.greeted = greeted
 
     def receive(self, line: bytes) -> None:
         """Handle one line. Never raises."""

@@ -41,7 +41,7 @@ from ._garbage import collect_again, set_room_aside
 from ._in_session import InSession
 from ._mcp_tool import FOR_PEOPLE, CatalogueReader, McpTool, ask
 from ._refresh import begin, look
-from ._room import DirectRoom, Room
+from ._room import Room
 from ._stdio_door import StdioDoor, StreamFault, taken_over_stdio
 from ._views import status_view, tools_view
 from ._watch import watch_configuration
@@ -129,7 +129,7 @@ async def _serve_room(
 
     leaving = Exit(hurry)
     outer.start_soon(door.write)
-    await outer.start(_heed_signals, leaving)
+    await outer.start(heed_signals, leaving)
     await outer.start(partial(follow, room, hearers, kinds=None if options.events else TOLD))
     async with anyio.create_task_group() as owner:
         await room.start(owner)
@@ -165,20 +165,30 @@ async def _until_asked(
     """Serve the client and commands, until it is time to end."""
     async with anyio.create_task_group() as commanding:
         await commanding.start(conversations.watch)
-        control_socket = Part(
-            "the control socket", log.line, "greenroom status and the like do not find this gateway."
-        )
-        place = await commanding.start(_serve_commands, room, options, control_socket)
-        if options.reread is not None:
-            watching = Part("watching the configuration", log.line, "A changed file is not noticed.")
-            moved = partial(_follow, place, room, control_socket)
-            commanding.start_soon(
-                watching.keep, partial(watch_configuration, room, options.reread, log, moved)
-            )
+        await attend(commanding, room, options, log, commands(room, options.version))
         outer.start_soon(_read_client, door, client, leaving)
         await leaving.asked.wait()
         conversations.refuse_new()
         commanding.cancel_scope.cancel()
+
+
+async def attend(
+    commanding: anyio.abc.TaskGroup,
+    room: Greenroom,
+    options: Options,
+    log: Log,
+    methods: Mapping[str, control.Handler],
+) -> None:
+    """Begin what runs beside every door: commands are served, and a changed configuration is loaded again."""
+    control_socket = Part(
+        "the control socket", log.line, "greenroom status and the like do not find this gateway."
+    )
+    serving = partial(control.serve_control, _socket_of(room), methods, control_socket)
+    place: control.Place = await commanding.start(serving)
+    if options.reread is not None:
+        watching = Part("watching the configuration", log.line, "A changed file is not noticed.")
+        moved = partial(_follow, place, room, control_socket)
+        commanding.start_soon(watching.keep, partial(watch_configuration, room, options.reread, log, moved))
 
 
 async def _read_client(door: StdioDoor, client: ClientSession, leaving: Exit) -> None:
@@ -187,7 +197,7 @@ async def _read_client(door: StdioDoor, client: ClientSession, leaving: Exit) ->
     leaving.at_once()
 
 
-async def _heed_signals(
+async def heed_signals(
     leaving: Exit, *, task_status: anyio.abc.TaskStatus[None] = anyio.TASK_STATUS_IGNORED
 ) -> None:
     with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
@@ -196,17 +206,6 @@ async def _heed_signals(
             if leaving.asked.is_set():
                 leaving.at_once()
             leaving.politely()
-
-
-async def _serve_commands(
-    room: DirectRoom,
-    options: Options,
-    part: Part,
-    *,
-    task_status: anyio.abc.TaskStatus[control.Place] = anyio.TASK_STATUS_IGNORED,
-) -> None:
-    methods = commands(room, options.version)
-    await control.serve_control(_socket_of(room), methods, part, task_status=task_status)
 
 
 def _follow(place: control.Place, room: Room, part: Part) -> None:

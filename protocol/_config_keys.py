@@ -221,6 +221,12 @@ SETTING_KEYS: Final = (
     Key("drainTimeoutMs", "drain_timeout", _MS_FROM_0, "Calls in flight may take this long to finish."),
     Key("stopTimeoutMs", "stop_timeout", MILLISECONDS, "From closing stdin to the last SIGKILL."),
     Key("shutdownTimeoutMs", "shutdown_timeout", MILLISECONDS, "One deadline for stopping the whole room."),
+    Key(
+        "backgroundIdle",
+        "background_idle",
+        MINUTES,
+        "A background room (`greenroom attach`) ends when it has had no client this long; 0 = never.",
+    ),
     Key("maxConnections", "max_connections", count("connections"), "The pool's slots."),
     Key(
         "minConnections",

@@ -142,6 +142,7 @@ class Settings:
     drain_timeout: float = 10.0
     stop_timeout: float = 5.0
     shutdown_timeout: float = 15.0  # the whole room, one deadline
+    background_idle: float = 600.0  # a background room without clients ends after this long; 0 = never
     max_connections: int = 20  # the pool's slots
     min_connections: int = 0  # live connections that no eviction goes below
     reserve_connections: int = 0  # further slots, for a head of the queue that waited `reserve_timeout`

@@ -1,10 +1,10 @@
 """A gateway must not start itself.
 
 Often the gateway finds the very file in which its client configured it: the `.mcp.json` of the project, with
-`greenroom serve` in it. Then it would start a gateway that reads the same file, and so on without end. So an entry is
-left out, with a warning, if it starts `greenroom serve` on a file of the present configuration. An entry with another
-file is a gateway behind a gateway and stays. A gateway hidden in a script or a shell cannot be seen, so the depth is
-limited: every child is told its depth, and `serve` refuses to be the fifth.
+`greenroom serve` or `greenroom attach` in it. Then it would start a gateway that reads the same file, or be its own
+client, and so on without end. So an entry is left out, with a warning, if it starts either on a file of the present
+configuration. An entry with another file is a gateway behind a gateway and stays. A gateway hidden in a script or a
+shell cannot be seen, so the depth is limited: every child is told its depth, and the fifth refuses to run.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from ..protocol.config import Config, ServerDefinition
 from ..protocol.errors import Problem, UsageError
 
 DEEPEST = 4
+_DOORS = frozenset({"serve", "attach"})
 _TEXT = "is this gateway itself, and is left out: it would start itself without end"
 
 
@@ -62,13 +63,13 @@ def _serves(definition: ServerDefinition, files: set[Path], cwd: Path, found: bo
 
 
 def _arguments_of_serve(definition: ServerDefinition) -> Sequence[str] | None:
-    """The arguments after `greenroom serve` in its command line; None when it starts something else."""
-    if "serve" not in definition.args:
+    """The arguments after `greenroom serve` or `attach` in its command line; None when it starts something else."""
+    if not _DOORS.intersection(definition.args):
         return None
     words = [definition.command or "", *definition.args]
     for place, word in enumerate(words[:-1]):
         is_ours = PurePath(word).stem == "greenroom" and (place == 0 or words[place - 1] != "-c")
-        if is_ours and words[place + 1] == "serve":
+        if is_ours and words[place + 1] in _DOORS:
             return words[place + 2 :]
     return None
 

@@ -43,6 +43,15 @@ class LineSplitter:
         self._held = bytearray()
         self._dropping = False
 
+    @property
+    def unfinished(self) -> bytes | None:
+        """The head of a line whose end has not come; empty if that line was reported already. None: there is none."""
+        return bytes(self._held[:HEAD]) if self._held or self._dropping else None
+
+    def skip(self) -> None:
+        """Drop everything up to the next newline."""
+        self._dropping = True
+
     def feed(self, chunk: bytes) -> list[bytes | bytearray]:
         """The lines that end in `chunk`; a large one as a `bytearray`."""
         lines = cast("list[bytes | bytearray]", chunk.split(b"\n"))

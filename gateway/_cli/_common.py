@@ -24,6 +24,7 @@ from .._marks import details_of
 
 if TYPE_CHECKING:
     from ...protocol.config import Config
+    from .._background_place import RoomPlace
     from .._mcp_tool import CatalogueReader
     from .._offline import OfflineCatalogue
 
@@ -78,6 +79,16 @@ def say_whose(config: Config, path: Path | None, known: tuple[str, ...] = ()) ->
             f"this project also decides which programs are started: {', '.join(found)}. Use --config to name one file."
         )
     return found
+
+
+def room_of(config: Config, path: Path | None) -> RoomPlace:
+    """The place of the background room of `config`, which was read from `path` or found."""
+    from ...supervisor.config_files import project_files, working_directory
+    from .._background_place import room_place
+
+    cwd = working_directory(path)
+    of_project = project_files(config, cwd=cwd, home=Path.home(), environ=os.environ)
+    return room_place(config, path, cwd, of_project)
 
 
 def running_gateway(config: Config, pid: int | None) -> control.Gateway | None:

@@ -90,6 +90,20 @@ def _status_lines(details: Mapping[str, Any]) -> Iterator[str]:
     yield ""
     enabled = len(servers) - details["disabledCount"]
     yield f"{details['connectedCount']} of {enabled} connected, {details['totalTools']} tools"
+    if "background" in details:
+        yield from _attached_lines(details["background"])
+
+
+def _attached_lines(room: Mapping[str, Any]) -> Iterator[str]:
+    """The background room and its clients."""
+    clients: list[Mapping[str, Any]] = room["clients"]
+    are = "client is" if len(clients) == 1 else "clients are"
+    yield f"background room, pid {room['pid']}: {len(clients)} {are} attached"
+    for client in clients:
+        how = "".join(f", {client[key]}" for key in ("expose", "profile") if client[key])
+        yield one_line(
+            f"  pid {client['pid']}{how}, {client['inFlight']} in flight, for {client['seconds']:.0f} s"
+        )
 
 
 def _state(server: Mapping[str, Any]) -> str:

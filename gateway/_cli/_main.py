@@ -26,6 +26,8 @@ from ._codes import FAILED, INTERRUPTED, OK, USAGE
 COMMANDS: Final[Mapping[str, tuple[str, str, str]]] = {
     "demo": ("_demo", "demo_command", "See it work: bundled servers called, evicted, crashed, recovered."),
     "serve": ("_serve", "serve_command", "Run the gateway on standard input and output."),
+    "attach": ("_attach", "attach_command", "Serve a client from the background room, started if need be."),
+    "stop": ("_attach", "stop_command", "End the background room."),
     "status": ("_look", "status_command", "Show the configured servers and their states."),
     "tools": ("_look", "tools_command", "List the tools of all servers, or of one."),
     "search": ("_look", "search_command", "Find tools by words or by a pattern."),

@@ -46,6 +46,15 @@ _TURN = 0.001  # seconds for which a thread may keep the interpreter from the lo
     "--failure-threshold", type=click.IntRange(1), metavar="N", help="Failures that shut a server's gate."
 )
 @click.option("--cooldown", type=click.IntRange(0), metavar="MS", help="How long a gate then stays shut.")
+@click.option(
+    "--background",
+    is_flag=True,
+    help="Start the room that clients join with greenroom attach, and return when it is ready.",
+)
+@click.option("--as-room", hidden=True, metavar="NAME", help="Be the background room of this name.")
+@click.option(
+    "--ready", type=int, hidden=True, metavar="FD", help="Tell this descriptor that clients can come."
+)
 @config_option
 def serve_command(
     expose: str,
@@ -54,12 +63,17 @@ def serve_command(
     idle_timeout: int | None,
     failure_threshold: int | None,
     cooldown: int | None,
+    background: bool,
+    as_room: str | None,
+    ready: int | None,
     config_path: Path | None,
 ) -> None:
     """Run the gateway on standard input and output, for an MCP client to start."""
-    check_depth(os.environ)
-    if sys.stdin is None:  # pyright: ignore[reportUnnecessaryComparison]  (Python has found it closed)
-        raise UsageError("Standard input is closed. An MCP client starts greenroom serve with a pipe there.")
+    if as_room is not None:
+        from .._background_start import become_room
+
+        become_room()
+    check_start("serve")
     flags = {
         "max_connections": max_connections,
         "idle_timeout": _seconds(idle_timeout),
@@ -67,6 +81,11 @@ def serve_command(
         "cooldown": _seconds(cooldown),
     }
     config = override(read_config(config_path), **flags)
+    if background:
+        from ._background import start_in_background
+
+        start_in_background(config, config_path, _words(click.get_current_context()))
+        return
     told = say_whose(config, config_path)
 
     def reread() -> Config:
@@ -84,7 +103,33 @@ def serve_command(
         version=__version__,
         reread=reread,
     )
-    _run(partial(serve, config, Greenroom.open, options))
+    if as_room is None or ready is None:
+        _run(partial(serve, config, Greenroom.open, options))
+        return
+    from .._background_place import place_named
+    from .._background_room import serve_background
+
+    _run(partial(serve_background, config, Greenroom.open, options, place_named(as_room), ready))
+
+
+def _words(context: click.Context) -> list[str]:
+    """The options of this command that its background room gets, too."""
+    words: list[str] = []
+    for option in context.command.params:
+        name, value = option.name or "", context.params[option.name or ""]
+        if name in ("background", "as_room", "ready", "config_path") or value is None:
+            continue
+        words += [option.opts[0], os.path.abspath(value) if isinstance(value, Path) else str(value)]
+    return words
+
+
+def check_start(command: str) -> None:
+    """Raises `UsageError` when this process cannot serve a client: it has no standard input, or a configuration
+    seems to start itself."""
+    check_depth(os.environ)
+    if sys.stdin is None:  # pyright: ignore[reportUnnecessaryComparison]  (Python has found it closed)
+        text = f"Standard input is closed. An MCP client starts greenroom {command} with a pipe there."
+        raise UsageError(text)
 
 
 def _run(main: Callable[[], Awaitable[None]]) -> None:

@@ -167,6 +167,24 @@ def socket_in(folder: Path) -> Generator[tuple[int, str]]:
         os.close(descriptor)
 
 
+def bind_own(path: Path, backlog: int) -> socket.socket:
+    """A socket of ours (0600) that listens at `path`, in a folder of ours, in place of whatever is there. It does not
+    block. Raises `NotOurs`, or another `OSError`."""
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        listener.setblocking(False)
+        with socket_in(path.parent) as (folder, prefix):
+            with suppress(FileNotFoundError):
+                os.unlink(path.name, dir_fd=folder)
+            listener.bind(prefix + path.name)
+            os.chmod(path.name, 0o600, dir_fd=folder)
+        listener.listen(backlog)
+    except BaseException:
+        listener.close()
+        raise
+    return listener
+
+
 def fits_socket(folder: Path, longest_name: str) -> bool:
     """Whether a socket with such a name can be in `folder`."""
     return reaches_long_paths() or len(os.fsencode(folder / longest_name)) <= _LONGEST_ADDRESS

@@ -63,7 +63,7 @@ class _ForkServer:
             shutil.rmtree(os.path.dirname(self._socket))
 
 
-_COMMANDS = ("_act", "_common", "_config", "_look", "_refresh", "_serve", "_trace")
+_COMMANDS = ("_act", "_attach", "_background", "_common", "_config", "_look", "_refresh", "_serve", "_trace")
 _of_sdk = _ForkServer("tests.support.sdk_app", "tests.support.sdk_asker", "uvicorn", "hypercorn.trio")
 _of_ours = _ForkServer(
     *("greenroom.__main__", "greenroom", "greenroom.gateway._serve", "greenroom.gateway._direct"),

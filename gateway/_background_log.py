@@ -1,0 +1,64 @@
+"""The log of a background room: its standard error, in a file of bounded size.
+
+When the file has grown to its bound, it takes the place of the one before it, and a new one is begun. So there are at
+most two. Only the user can read them.
+"""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+from .._own_files import make_folder, open_own
+from ._event_log import Log
+
+LARGEST: Final = 1 << 20  # bytes of each of the two files
+_LAST_LINES: Final = 2048  # bytes of the end of a log that an error quotes
+_OFTEN: Final = 64  # lines between two looks at the size
+
+
+def open_log(path: Path) -> int:
+    """A descriptor to append to the log. Raises `OSError`."""
+    make_folder(path.parent)
+    _turn_over(path)
+    return open_own(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+
+
+class RoomLog(Log):
+    """Writes to the room's standard error, and begins a new file when the present one has grown too large."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self._path = path
+        self._lines = 0
+
+    def line(self, text: str) -> None:
+        super().line(text)
+        self._lines += 1
+        if self._lines % _OFTEN == 0:
+            with suppress(OSError):
+                self._begin_new()
+
+    def _begin_new(self) -> None:
+        if os.fstat(2).st_size < LARGEST:
+            return
+        new = open_log(self._path)
+        os.dup2(new, 2, inheritable=True)
+        os.close(new)
+
+
+def end_of(path: Path) -> str:
+    """The last lines of a log, for an error message; empty when there are none."""
+    with suppress(OSError), open(open_own(path, os.O_RDONLY), "rb") as file:
+        file.seek(max(0, os.fstat(file.fileno()).st_size - _LAST_LINES))
+        lines = file.read().decode("utf-8", "replace").strip().splitlines()
+        return " ".join(line.removeprefix("greenroom: ").strip() for line in lines[-3:])
+    return ""
+
+
+def _turn_over(path: Path) -> None:
+    with suppress(FileNotFoundError):
+        if os.stat(path, follow_symlinks=False).st_size >= LARGEST:
+            os.replace(path, path.with_name(path.name + ".old"))

@@ -1,0 +1,82 @@
+"""`greenroom attach` and `greenroom stop`: the client's way to the background room, and its end.
+
+Both only wait on descriptors, so they need no event loop.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import click
+
+from ...protocol.errors import GreenroomError
+from ...protocol.version import VERSION
+from .._attach import attach, dial
+from .._background_wire import Hello, Words, send_hello
+from ._background import session_names, starting
+from ._common import config_option, read_config, room_of, say
+from ._serve import check_start
+
+_STOPS_WITHIN = 60.0  # seconds; more than the configured times of a drain usually add up to
+
+
+class StillRunning(GreenroomError):
+    """The background room was asked to stop and has not ended in time."""
+
+    code = "still_running"
+
+
+@click.command("attach")
+@click.option(
+    "--expose",
+    type=click.Choice(["proxy", "direct"]),
+    help="What this client sees: one mcp tool for everything, or what the servers have, by name.  [default: proxy]",
+)
+@click.option("--profile", metavar="P", help="Show this client only what the profile has.")
+@config_option
+def attach_command(expose: str | None, profile: str | None, config_path: Path | None) -> None:
+    """Serve a client from the one background room of this configuration.
+
+    The room is started if it does not run. All clients that attach share it, and with it the servers.
+    """
+    check_start("attach")
+    config = read_config(config_path)
+    hello = Hello(
+        version=VERSION,
+        expose=expose,
+        profile=profile,
+        pid=os.getpid(),
+        room=os.environ.get("GREENROOM_ROOM"),
+        variables={name: os.environ[name] for name in session_names(config) if name in os.environ},
+    )
+    attach(starting(config, config_path), hello, say)
+
+
+@click.command("stop")
+@config_option
+def stop_command(config_path: Path | None) -> int:
+    """End the background room of this configuration.
+
+    The calls in flight may finish. Returns when the room has ended.
+    """
+    config = read_config(config_path)
+    line = dial(room_of(config, config_path))
+    if line is None:
+        say("no background room runs for this configuration.")
+        return 0
+    with line:
+        line.settimeout(_STOPS_WITHIN)
+        words = Words(line)
+        try:
+            send_hello(line, Hello(version=VERSION, stop=True), [])
+            answer = words.next() or {}
+            while words.next() is not None:
+                pass
+        except TimeoutError:
+            raise StillRunning(
+                f"The background room still runs after {_STOPS_WITHIN:g} s. Look at its log, or end its process."
+            ) from None
+    pid = f" (pid {answer['pid']})" if "pid" in answer else ""
+    say(f"the background room{pid} has ended.")
+    return 0

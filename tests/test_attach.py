@@ -1,0 +1,219 @@
+"""`greenroom attach`: one background room for all clients of a configuration, with real processes."""
+
+from __future__ import annotations
+
+import array
+import fcntl
+import os
+import signal
+import termios
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+from tests.support.attached import Background, background, until
+from tests.support.gateway import PATIENCE, Gateway, alive, faulty, gone_within, logged_pids
+
+from greenroom.gateway._background_wire import Hello, Words, send_hello
+
+
+def text(result: dict[str, Any]) -> str:
+    return result["content"][0]["text"]
+
+
+def server_pid(client: Gateway, server: str = "f") -> str:
+    return text(client.mcp(tool=f"{server}_pid", args={}))
+
+
+def greeted(stack: ExitStack, room: Background, *options: str, **environment: str) -> Gateway:
+    client = stack.enter_context(room.attach(*options, **environment))
+    client.greet()
+    return client
+
+
+def unread(client: Gateway) -> int:
+    """Bytes that the client has written and nobody has read."""
+    count = array.array("i", [0])
+    assert client.process.stdin is not None
+    fcntl.ioctl(client.process.stdin.fileno(), termios.FIONREAD, count)
+    return count[0]
+
+
+def test_t20_clients_that_start_at_once_share_one_room_and_none_loses_anothers_calls(tmp_path: Path) -> None:
+    servers = {"f": faulty(tmp_path, "f"), "g": faulty(tmp_path, "g")}
+    with background(tmp_path, servers) as room, ExitStack() as stack:
+        clients = [stack.enter_context(room.attach()) for _ in range(8)]
+        for client in clients:
+            client.greet()
+        assert len(room.rooms()) == 1
+        assert len({server_pid(client) for client in clients}) == 1
+        assert len({server_pid(client, "g") for client in clients[:5]}) == 1
+        assert len(logged_pids(tmp_path)) == 2, "one process for each server, whatever the number of clients"
+        seen = room.status()
+        assert len(seen["clients"]) == 8
+        assert "8 clients are attached" in room.command("status").stdout
+
+        first, second, third, *others = clients
+        waiting = [client.start_mcp(tool="f_sleep", args={"seconds": 0.2}) for client in clients]
+        first.process.kill()  # the bridge
+        first.process.wait(PATIENCE)
+        assert second.end() == 0, "its client has closed its end"
+        assert third.process.stdout is not None
+        for client, number in zip(others, waiting[3:], strict=True):
+            assert "error" not in client.answer(number)
+        until(lambda: len(room.status()["clients"]) == 6)
+
+        assert room.command("stop").returncode == 0
+        assert [client.process.wait(PATIENCE) for client in (third, *others)] == [0] * 6
+        until(lambda: not room.rooms(), "the end of the room")
+        assert not room.place.socket.exists()
+        assert not gone_within(logged_pids(tmp_path))
+
+
+def test_a_client_goes_on_with_another_room_after_its_room_was_killed(tmp_path: Path) -> None:
+    with background(tmp_path, {"f": faulty(tmp_path, "f")}) as room, ExitStack() as stack:
+        client, other = greeted(stack, room), greeted(stack, room)
+        before = server_pid(client)
+        lost = client.start_mcp(tool="f_sleep", args={"seconds": 3600})
+        half = b'{"jsonrpc":"2.0","id":"half","method":"tools/call","params":{"name":"mcp",'
+        assert other.process.stdin is not None
+        other.process.stdin.write(half)
+        other.process.stdin.flush()
+        until(lambda: not unread(other), "reading half a line")
+        client.mcp()  # the room has had another turn since, so it has noted what it had read
+        until(lambda: room.status()["clients"][0]["inFlight"], "the call in flight")
+        first = room.pid()
+        os.kill(first, signal.SIGSTOP)
+        unseen = client.start_mcp(tool="f_echo", args={"text": "never read by the first room"})
+        os.kill(first, signal.SIGKILL)
+
+        failure = client.answer(lost)["error"]
+        assert failure["data"] == {"error": "room_lost", "reach": "sent"}
+        assert "may have run" in failure["message"]
+        assert "never read by the first room" in text(client.answer(unseen)["result"])
+        assert server_pid(client) != before
+        assert room.pid() != first
+
+        other.process.stdin.write(b'"arguments":{}}}\n')
+        other.process.stdin.flush()
+        assert server_pid(other) == server_pid(client), "still one room, and its other client is there"
+        answers: Any = other.answers
+        assert answers["half"]["error"]["data"]["error"] == "room_lost"
+        assert not gone_within({int(before)}), "the guard has ended the servers of the killed room"
+        assert client.end() == 0
+
+
+def test_a_room_that_is_stopped_lets_every_clients_calls_finish(tmp_path: Path) -> None:
+    with background(tmp_path, {"f": faulty(tmp_path, "f")}) as room, ExitStack() as stack:
+        clients = [greeted(stack, room), greeted(stack, room, "--expose", "direct")]
+        server_pid(clients[0])
+        numbers = [
+            clients[0].start_mcp(tool="f_sleep", args={"seconds": 0.5}),
+            clients[1].send("tools/call", {"name": "f_sleep", "arguments": {"seconds": 0.5}}),
+        ]
+        pid = room.pid()
+        for client in clients:
+            client.answer(client.send("ping"))  # so the calls were read, too
+        os.kill(pid, signal.SIGTERM)
+        for client, number in zip(clients, numbers, strict=True):
+            assert not client.answer(number)["result"].get("isError")
+        assert [client.process.wait(PATIENCE) for client in clients] == [0, 0]
+
+
+def test_a_room_in_the_background_is_started_shown_and_stopped_by_name(tmp_path: Path) -> None:
+    with background(tmp_path, {"f": faulty(tmp_path, "f")}) as room:
+        assert room.command("stop").stderr == "greenroom: no background room runs for this configuration.\n"
+        assert "is ready" in room.command("serve", "--background", "--max-connections", "3").stderr
+        assert "runs already" in room.command("serve", "--background").stderr
+        pid = room.pid()
+        assert room.rooms() == {pid}
+        assert b"--max-connections\x003\x00" in Path(f"/proc/{pid}/cmdline").read_bytes()
+        assert os.getsid(pid) != os.getsid(0)
+        assert os.readlink(f"/proc/{pid}/fd/0") == os.readlink(f"/proc/{pid}/fd/1") == os.devnull
+        assert os.readlink(f"/proc/{pid}/cwd") == os.fspath(tmp_path)
+        assert room.place.socket.stat().st_mode & 0o777 == 0o600
+        assert room.place.socket.parent.stat().st_mode & 0o777 == 0o700
+        room.kill()
+        assert room.place.socket.exists(), "a killed room leaves its socket"
+        with room.attach() as client:
+            client.greet()
+            assert room.pid() != pid
+            assert "has ended" in room.command("stop").stderr
+            assert client.process.wait(PATIENCE) == 0
+        assert not room.place.socket.exists()
+
+
+def test_a_room_without_clients_leaves_by_itself(tmp_path: Path) -> None:
+    with background(tmp_path, {"f": faulty(tmp_path, "f")}, backgroundIdle=0.02) as room:
+        with room.attach() as client:
+            client.greet()
+            server_pid(client)
+            pid = room.pid()
+            assert client.end() == 0
+        assert not gone_within({pid})
+        assert not room.place.socket.exists()
+        assert not alive(logged_pids(tmp_path))
+
+
+def test_a_room_leaves_for_a_newer_greenroom_unless_it_has_clients(tmp_path: Path) -> None:
+    def answer(room: Background) -> tuple[dict[str, Any] | None, dict[str, Any] | None]:
+        line = room.place.dial()
+        assert line is not None
+        with line:
+            line.settimeout(PATIENCE)
+            send_hello(line, Hello(version="999.0"), [])
+            words = Words(line)
+            return words.next(), words.next()
+
+    with background(tmp_path, {"f": faulty(tmp_path, "f")}) as room:
+        with room.attach() as client:
+            client.greet()
+            pid = room.pid()
+            said, _ = answer(room)
+            assert said is not None
+            assert said["error"]["code"] == "invalid_request", "it was taken, but brought no descriptors"
+            assert client.end() == 0
+        until(lambda: not room.status()["clients"])
+        assert answer(room) == ({"leaving": True}, None)
+        assert not gone_within({pid})
+
+
+def test_each_client_brings_the_values_of_its_own_session_and_nothing_else(tmp_path: Path) -> None:
+    own = {**faulty(tmp_path, "f"), "isolation": "per_session", "env": {"TOKEN": "${session.MY_TOKEN}"}}
+    with background(tmp_path, {"f": own}) as room, ExitStack() as stack:
+        one = greeted(stack, room, MY_TOKEN="one", UNRELATED="private")
+        two = greeted(stack, room, MY_TOKEN="two")
+        none = greeted(stack, room)
+        for client, token in ((one, "one"), (two, "two")):
+            assert token in text(client.mcp(tool="f_env", args={"name": "TOKEN"}))
+        refusal = none.mcp(tool="f_env", args={"name": "TOKEN"})
+        assert refusal["isError"]
+        assert "MY_TOKEN" in text(refusal)
+        pids = {server_pid(one), server_pid(two)}
+        assert len(pids) == 2
+        environment = Path(f"/proc/{room.pid()}/environ").read_bytes()
+        assert b"MY_TOKEN" not in environment
+        one.process.kill()
+        until(lambda: len(alive({int(pid) for pid in pids})) == 1, "the end of the killed client's child")
+        assert "two" in text(two.mcp(tool="f_env", args={"name": "TOKEN"}))
+
+
+def test_nobody_is_hurt_by_what_is_no_hello(tmp_path: Path) -> None:
+    with background(tmp_path, {"f": faulty(tmp_path, "f")}) as room, ExitStack() as stack:
+        client = greeted(stack, room)
+        for junk in (b"junk\n", b'{"version": 3}\n', b"[]\n", b"x" * (1 << 21)):
+            line = room.place.dial()
+            assert line is not None
+            with line:
+                line.settimeout(PATIENCE)
+                try:
+                    line.sendall(junk)
+                except OSError:
+                    continue  # it was cut off in the middle, which is right
+                answer = Words(line).next()
+                assert answer is None or answer["error"]["code"] == "invalid_request"
+        half = room.place.dial()
+        assert half is not None
+        with half:
+            half.sendall(b'{"version":')
+            assert server_pid(client)

@@ -1,0 +1,236 @@
+"""The parts of `greenroom attach`: where a room is, who may be one, what the ledger keeps, what is no hello."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, cast
+
+import anyio
+import anyio.lowlevel
+import pytest
+from tests.support import run
+
+from greenroom import _own_files
+from greenroom.actors import current_backend
+from greenroom.gateway._answers import REFUSALS
+from greenroom.gateway._attach import Starting, attach, dial
+from greenroom.gateway._background_door import AttachedDoor, RecordedJobs
+from greenroom.gateway._background_ledger import Ledger, new_memory, read_ledger
+from greenroom.gateway._background_log import LARGEST, end_of, open_log
+from greenroom.gateway._background_place import RoomPlace, environment, room_place
+from greenroom.gateway._background_start import NoRoom
+from greenroom.gateway._background_wire import BadHello, Hello, is_newer, read_hello
+from greenroom.gateway._jobs import Job
+from greenroom.supervisor.config_files import load_config, project_files
+
+# ---- where a room is -------------------------------------------------------------------------------------------------
+
+
+def place_seen_from(cwd: Path, home: Path, path: Path | None = None) -> RoomPlace:
+    config = load_config(path, cwd=cwd, home=home, environ={})
+    return room_place(config, path, cwd, project_files(config, cwd=cwd, home=home, environ={}))
+
+
+def test_projects_have_rooms_of_their_own_and_the_users_own_files_have_one(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    own = home / ".config" / "mcp" / "mcp.json"
+    one, two, plain, other = (tmp_path / name for name in ("one", "two", "plain", "other"))
+    for folder in (own.parent, one, two, plain, other):
+        folder.mkdir(parents=True)
+    for file in (own, one / ".mcp.json", two / ".mcp.json"):
+        file.write_text(json.dumps({"mcpServers": {}}))
+
+    first, second = place_seen_from(one, home), place_seen_from(two, home)
+    assert first.name != second.name
+    assert (first.folder, second.folder) == (one, two)
+    assert place_seen_from(plain, home) == place_seen_from(other, home), "whatever folder a client starts in"
+    assert place_seen_from(plain, home).folder == own.parent
+    named = place_seen_from(plain, home, Path("../one/.mcp.json"))
+    assert named.folder == one
+    assert place_seen_from(one, home, one / ".mcp.json").name == named.name
+
+
+def test_a_room_does_not_inherit_what_belongs_to_the_process_that_starts_it() -> None:
+    given = {
+        "PATH": "/bin",
+        "GREENROOM_ROOM": "run",
+        "GREENROOM_INCARNATION": "run:a#1",
+        "GREENROOM_DEPTH": "2",
+    }
+    assert environment({**given, "TOKEN": "secret"}, frozenset({"TOKEN"})) == {"PATH": "/bin"}
+
+
+def test_versions_are_compared_by_their_numbers() -> None:
+    assert is_newer("0.10.0", "0.9.1")
+    assert is_newer("1.0", "0.99")
+    assert not is_newer("0.1.0", "0.1.0")
+    assert not is_newer("0.1.0", "0.1.0.dev3")
+
+
+# ---- who may be a room -----------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def listening(folder: Path) -> Generator[RoomPlace]:
+    """Something listens where the room would."""
+    run = folder / "run"
+    run.mkdir(mode=0o700)
+    place = RoomPlace("x", folder, run / "room-x.sock", run / "room-x.lock", folder / "x.log")
+    with _own_files.bind_own(place.socket, 4):
+        yield place
+
+
+def test_a_socket_in_a_folder_of_others_is_refused(tmp_path: Path) -> None:
+    with listening(tmp_path) as place:
+        place.socket.parent.chmod(0o755)
+        with pytest.raises(NoRoom, match="of your own"):
+            dial(place)
+        with pytest.raises(NoRoom, match="of your own"):
+            Starting(place, [], {}).start()
+
+
+def test_a_room_that_runs_as_another_user_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def somebody(_line: socket.socket) -> int:
+        return os.geteuid() + 1
+
+    with listening(tmp_path) as place:
+        monkeypatch.setattr(_own_files, "_peer_uid", somebody)
+        with pytest.raises(NoRoom, match="is not yours"):
+            attach(Starting(place, [], {}), Hello("0"), print)
+
+
+def test_a_room_that_cannot_start_says_why(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    place = RoomPlace("x", tmp_path, run / "room-x.sock", run / "room-x.lock", tmp_path / "log" / "x.log")
+    missing = os.fspath(tmp_path / "missing.json")
+    with pytest.raises(NoRoom, match=r"missing\.json.*does not exist") as caught:
+        Starting(place, ["--config", missing], dict(os.environ)).start()
+    assert os.fspath(place.log) in caught.value.message
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        b"",
+        b"[]",
+        b"{}",
+        b'{"version": 1}',
+        b'{"version": "1", "pid": "1"}',
+        b'{"version": "1", "variables": {"A": 1}}',
+        b'{"version": "1", "variables": []}',
+        b'{"version": "1", "unanswered": [1]}',
+        b'{"version": "1", "profile": {}}',
+        b"[" * 100_000,
+    ],
+)
+def test_what_is_no_hello_is_refused(said: bytes) -> None:
+    with pytest.raises(BadHello):
+        read_hello(said)
+
+
+def test_a_newer_client_may_say_more() -> None:
+    assert read_hello(b'{"version": "9", "unheard_of": true}') == Hello("9")
+
+
+# ---- the log ---------------------------------------------------------------------------------------------------------
+
+
+def test_the_log_has_two_files_at_most_and_only_the_user_reads_them(tmp_path: Path) -> None:
+    path = tmp_path / "state" / "room.log"
+    for text in (b"first", b"second"):
+        log = open_log(path)
+        os.write(log, text.ljust(LARGEST, b".") + b"\ngreenroom: the last word\n")
+        os.close(log)
+    os.close(open_log(path))
+    assert sorted(file.name for file in path.parent.iterdir()) == ["room.log", "room.log.old"]
+    assert (tmp_path / "state" / "room.log.old").read_bytes().startswith(b"second")
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert end_of(path.with_name("room.log.old")).endswith("the last word")
+
+
+# ---- the ledger ------------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def ledger() -> Generator[tuple[Ledger, int]]:
+    memory = new_memory()
+    kept = Ledger(os.dup(memory))
+    try:
+        yield kept, memory
+    finally:
+        kept.close()
+        os.close(memory)
+
+
+def test_an_id_is_in_the_ledger_until_its_answer_was_written() -> None:
+    with ledger() as (kept, memory):
+        for key in (b"1", b'"two"', b"3"):
+            kept.began(key)
+        kept.ended(b"1")
+        kept.written()
+        kept.ended(b'"two"')
+        kept.cut_out(True)
+        assert read_ledger(memory) == ([b'"two"', b"3"], None, True)
+        assert read_ledger(memory) == ([], None, False), "it is empty for the next room"
+
+
+def test_a_line_that_was_begun_is_in_the_ledger_until_it_ends() -> None:
+    with ledger() as (kept, memory):
+        kept.cut_in(b'{"id": 7')
+        kept.cut_in(None)
+        kept.cut_in(b'{"id": 8')
+        assert read_ledger(memory) == ([], b'{"id": 8', False)
+
+
+def test_more_ids_than_the_ledger_has_room_for_displace_only_answered_ones() -> None:
+    with ledger() as (kept, memory):
+        for number in range(1500):
+            kept.began(b"a%d" % number)
+            kept.ended(b"a%d" % number)
+        for number in range(1500):
+            kept.began(b"b%d" % number)
+        assert {b"b%d" % number for number in range(1500)} <= set(read_ledger(memory)[0])
+        kept.began(b"x" * 1000)  # too long to be noted
+        assert read_ledger(memory)[0] == []
+
+
+def test_an_answer_that_the_client_does_not_read_stays_in_the_ledger(backend: str) -> None:
+    async def main() -> None:
+        theirs, stdin = os.pipe()
+        out, stdout = os.pipe()
+        with ledger() as (kept, memory):
+            door = AttachedDoor(
+                current_backend(), theirs, stdout, kept, lambda *_: None, max_line=1 << 20, cut_in=True
+            )
+            jobs = door.jobs = RecordedJobs(8, REFUSALS)
+            jobs.ledger = kept
+            lines: list[bytes] = []
+            with door.opened():
+                async with anyio.create_task_group() as tasks:
+                    tasks.start_soon(door.write)
+                    tasks.start_soon(door.read, lines.append)
+                    for key in (b"1", b"2"):
+                        jobs[key] = Job(cast("Any", None), lambda _work: None, key)
+                    jobs.pop(b"1")
+                    door.send(b"small\n")
+                    jobs.pop(b"2")
+                    door.send(b"x" * (1 << 18) + b"\n")
+                    assert read_ledger(memory) == ([b"2"], None, True)
+                    got = b""
+                    while not got.endswith(b"x\n"):
+                        await anyio.wait_readable(out)
+                        got += os.read(out, 1 << 16)
+                    os.write(stdin, b"the end of a line that another room has begun\nwhole\nhalf")
+                    while lines != [b"whole"]:
+                        await anyio.lowlevel.checkpoint()
+                    assert read_ledger(memory) == ([], b"half", False)
+                    tasks.cancel_scope.cancel()
+        for descriptor in (theirs, stdin, out, stdout):
+            os.close(descriptor)
+
+    run(backend, main)
