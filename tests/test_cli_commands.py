@@ -20,18 +20,18 @@ from tests.support.door_rooms import NOW, FakeRoom
 from tests.support.gateway import faulty, gone_within, logged_pids
 
 from greenroom.actors._catalogue_file import CatalogueFile, default_cache_path
-from greenroom.gateway._cli import _act, _look
+from greenroom.gateway._cli import _act, _look, _main, _refresh
 from greenroom.gateway._cli._act import given_args, patient, split_pairs
 from greenroom.gateway._cli._common import say_whose
 from greenroom.gateway._cli._look import _status_lines
-from greenroom.gateway._cli._main import COMMANDS, cli, run
+from greenroom.gateway._cli._main import COMMANDS, _report, cli, run
 from greenroom.gateway._cli._serve import override
 from greenroom.gateway._mcp_tool import FOR_PEOPLE, CatalogueReader
 from greenroom.gateway._offline import OfflineCatalogue
 from greenroom.gateway._views import status_view, tools_view
 from greenroom.protocol.catalogue import ServerEntry
 from greenroom.protocol.config import Config
-from greenroom.protocol.errors import UsageError
+from greenroom.protocol.errors import ConfigError, Problem, ServerDown, UsageError
 from greenroom.protocol.lifecycle import State
 from greenroom.protocol.slices import finish
 from greenroom.protocol.status import ServerStatus
@@ -338,6 +338,114 @@ def test_what_is_searched_for_is_asked_as_it_was_typed(
         {"search": "r.*", "regex": True, "includeSchemas": True, "limit": 3, "offset": 6, "server": "s"},
     ]
     assert capsys.readouterr().out == "found\nfound\n"
+
+
+@pytest.mark.parametrize(
+    ("states", "code"), [((), 0), (("known",), 0), (("known", "failed"), 1), (("failed", "failed"), 1)]
+)
+def test_refresh_succeeds_when_no_server_failed(
+    home: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    states: tuple[str, ...],
+    code: int,
+) -> None:
+    rows = [{"name": f"s{n}", "state": state, "tools": n, "failure": "no"} for n, state in enumerate(states)]
+
+    class Gateway(Asked):
+        def ask(self, method: str, **params: Any) -> Any:
+            self.asked.append((method, params))
+            return {"names": ["a"], "since": 5.0} if method == "refresh" else rows
+
+    gateway = Gateway(None)
+    monkeypatch.setattr(_refresh, "running_gateway", lambda *_: gateway)
+    assert run(["refresh", "s0"]) == code
+    assert gateway.asked == [("refresh", {"server": "s0"}), ("refreshed", {"names": ["a"], "since": 5.0})]
+    marks = [
+        f"✗ s{n}: no" if row["state"] == "failed" else f"✓ s{n}: {n} tools" for n, row in enumerate(rows)
+    ]
+    marks = [mark.replace("1 tools", "1 tool") for mark in marks]
+    assert capsys.readouterr().out.splitlines() == (marks or ["Every server is known; nothing to do."])
+    assert run(["refresh", "--json"]) == code
+    assert json.loads(capsys.readouterr().out) == {"servers": rows, "source": "gateway", "pid": 7}
+
+
+def test_a_result_as_json_has_its_content_and_where_it_is_from(
+    home: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    content = [{"type": "text", "text": "done"}, {"type": "image", "data": "abcd", "mimeType": "image/png"}]
+    for mode in ("call", "search"):
+        gateway = Asked({"content": content, "_meta": {"greenroom/details": {"mode": mode, "server": "s"}}})
+        monkeypatch.setattr(_act, "running_gateway", lambda *_, gateway=gateway: gateway)
+        assert run(["call", "t", "--json"]) == 0
+        said = json.loads(capsys.readouterr().out)
+        assert said.pop("content", None) == (content if mode == "call" else None)
+        assert said == {"mode": mode, "server": "s", "source": "gateway", "pid": 7}
+        assert run(["call", "t"]) == 0
+        assert capsys.readouterr().out == "done\n[image: image/png, 4 characters of base64]\n"
+
+
+def _group(*errors: BaseException) -> BaseException:
+    return BaseExceptionGroup("some", errors)
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "said"),
+    [
+        (UsageError("first"), 2, "greenroom: first\n"),
+        (ConfigError([Problem("f", "wrong")]), 2, "greenroom: "),
+        (ServerDown("down", server="s"), 1, "greenroom: down\n"),
+        (_group(UsageError("first"), UsageError("second")), 2, "greenroom: first\n"),
+        (
+            _group(_group(ServerDown("down", server="s")), ServerDown("too", server="s")),
+            1,
+            "greenroom: down\n",
+        ),
+        (_group(UsageError("first"), ServerDown("down", server="s")), 1, "greenroom: a bug in Greenroom"),
+        (_group(UsageError("first"), KeyboardInterrupt()), 130, ""),
+        (BrokenPipeError(), 0, ""),
+        (OSError(28, "No space left"), 1, "greenroom: the system refused: No space left.\n"),
+        (
+            ZeroDivisionError("x"),
+            1,
+            "greenroom: a bug in Greenroom, please report it: ZeroDivisionError: x\n",
+        ),
+    ],
+    ids=lambda value: type(value).__name__ if isinstance(value, BaseException) else "",
+)
+def test_every_error_is_a_line_and_a_code(
+    error: BaseException,
+    code: int,
+    said: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(_main, "_forget_stdout", lambda: None)
+    monkeypatch.delenv("GREENROOM_DEBUG", raising=False)
+    assert _report(error) == code
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert shown.err.startswith(said) if said else shown.err == ""
+
+
+def test_a_trace_says_what_it_left_out_and_replaces_the_file_it_is_written_to(
+    home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    event = '{"seq": 1, "at": 1.0, "kind": "note", "detail": "odd"}'
+    (home / "good").write_text(f"{event}\n\n")
+    (home / "bad").write_text(f"{event}\n?\n[]\n")
+    (home / "out").write_text("x" * 10_000)
+    assert run(["trace", "good", "-o", "out"]) == 0
+    assert capsys.readouterr() == ("", "")
+    assert json.loads((home / "out").read_text())["traceEvents"]
+    assert run(["trace", "bad"]) == 0
+    shown = capsys.readouterr()
+    assert shown.err == "greenroom: 2 lines of bad are not events and were left out.\n"
+    assert json.loads(shown.out)["traceEvents"]
+    assert run(["trace", "good", "-o", "no/such/folder"]) == 2
+    assert "--output no/such/folder" in capsys.readouterr().err
+    assert run(["trace", "good", "-o", "new"]) == 0
+    assert (home / "new").stat().st_mode & 0o777 == 0o600
 
 
 def test_a_pair_goes_before_the_same_argument_in_args(

@@ -382,6 +382,74 @@ def test_opencodes_file_is_looked_for_up_to_the_root_of_the_repository_and_no_fu
     assert found(here) == [here]
 
 
+def test_an_empty_xdg_is_none_and_every_place_that_counts_is_watched(place: Place) -> None:
+    place.write("home/.config/greenroom/mcp.json", {"imports": ["windsurf", "pi"], **one("users")})
+    for environ in ({}, {"XDG_CONFIG_HOME": ""}):
+        config = place.load(**environ)
+        assert config.servers["s"].command == "users"
+        assert [Path(path).relative_to(place.root).as_posix() for path in config.places] == [
+            "project/.greenroom/mcp.json",
+            "project/.mcp.json",
+            "home/.config/greenroom/mcp.json",
+            "home/.config/mcp/mcp.json",
+            "home/.codeium/windsurf/mcp_config.json",
+            "home/.windsurf/mcp.json",
+            "project/.pi/mcp.json",
+            "home/.pi/agent/mcp.json",
+        ], "also where there is no file yet"
+    place.write("project/mine.json", {"imports": ["cursor"]})
+    config = place.load("mine.json")
+    assert [Path(path).relative_to(place.root).as_posix() for path in config.places] == [
+        "project/mine.json", "project/.cursor/mcp.json", "home/.cursor/mcp.json",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("ending", ["\n", "\r\n", "\r"])
+def test_a_mistake_is_told_by_line_and_column_whatever_ends_the_lines(place: Place, ending: str) -> None:
+    text = ending.join(["{ // comment", '  "mcpServers": {', '    "s": {"command" "x"}', "  }", "}"])
+    place.write("project/mine.json", text.encode())
+    with pytest.raises(ConfigError, match=r"\(line 3, column 21\)"):
+        place.load("mine.json")
+    place.write("project/mine.json", ending.join(['{"mcpServers": {', "}", "x"]).encode())
+    with pytest.raises(ConfigError, match=r"\(line 3, column 1\)"):
+        place.load("mine.json")
+
+
+@pytest.mark.parametrize(
+    ("kind", "files", "all_count"),
+    [
+        ("claude-code", ("home/.claude/mcp.json", "home/.claude.json"), False),
+        ("windsurf", ("home/.codeium/windsurf/mcp_config.json", "home/.windsurf/mcp.json"), False),
+        ("cursor", ("project/.cursor/mcp.json", "home/.cursor/mcp.json"), True),
+        ("vscode", ("project/.vscode/mcp.json", "home/.config/Code/User/mcp.json"), True),
+        ("pi", ("project/.pi/mcp.json", "home/.pi/agent/mcp.json"), True),
+    ],
+)
+def test_of_a_program_with_several_files_all_count_only_if_it_merges_them_itself(
+    place: Place, kind: str, files: tuple[str, str], all_count: bool
+) -> None:
+    place.write("project/mine.json", {"imports": [kind]})
+    for name, file in zip(("near", "far"), files, strict=True):
+        place.write(file, {"mcpServers": {name: {"command": name}, "both": {"command": name}}})
+    config = place.load("mine.json")
+    assert set(config.servers) == ({"near", "far", "both"} if all_count else {"near", "both"})
+    assert config.servers["both"].command == "near"
+    place.write(files[0], "{")
+    config = place.load("mine.json")
+    assert set(config.servers) == {"far", "both"}, "the first one that can be read"
+    assert len(config.problems) == 1
+
+
+@pytest.mark.parametrize(("said", "read"), [(30, 30.0), (0.5, 0.5), (True, None), ("30", None)])
+def test_seconds_of_another_program_are_read_as_seconds_or_named(
+    place: Place, said: Any, read: float | None
+) -> None:
+    content = json.dumps({"mcp_servers": {"s": {"command": "x", "startup_timeout_sec": said}}})
+    config = imported(place, "codex", "home/.codex/config.json", content)
+    assert config.servers["s"].connect_timeout == read
+    assert len(config.problems) == (read is None)
+
+
 def test_which_files_are_the_projects(place: Place) -> None:
     inside, own = place.cwd / "deep" / "x.json", place.cwd / ".mcp.json"
     users = place.home / ".config" / "mcp" / "mcp.json"

@@ -15,6 +15,7 @@ from tests.support.door_rooms import NOW, FakeRoom
 
 from greenroom.gateway._jobs import Job
 from greenroom.gateway._mcp_tool import DEFINITION, CatalogueReader, McpTool, Spill, ask, parse_request
+from greenroom.gateway._mcp_tool._outcome import REST_LIMIT
 from greenroom.gateway._mcp_tool._pages import Bounds
 from greenroom.gateway._mcp_tool._texts import cut
 from greenroom.protocol.errors import (
@@ -537,6 +538,26 @@ def test_a_file_that_alone_is_more_than_may_be_kept_stays_until_the_next(tmp_pat
     now[0] = 1001.0
     after = spill.write("y")
     assert set(tmp_path.iterdir()) == {after}
+
+
+def test_what_a_result_says_beside_its_content_is_shown_up_to_the_last_byte() -> None:
+    empty = len(json.dumps({"_meta": {"x": ""}}, separators=(",", ":")))
+    for more, whole in ((0, True), (1, False)):
+        room = FakeRoom()
+        sink, _ = begin(room, tool="clock_now")
+        said = {"x": "y" * (REST_LIMIT - empty + more)}
+        room.calls[0].end({"content": [{"type": "text", "text": "ok"}], "_meta": said})
+        rest = sink.results[0]["_meta"]["greenroom/details"]["mcpResult"]
+        assert (rest == {"_meta": said}) is whole
+        assert whole or (rest["omitted"], rest["rawResultBytes"]) == (True, REST_LIMIT + 1)
+
+
+@pytest.mark.parametrize("tool", ["hello", "fresh_hello", "clock_hello"])
+def test_of_a_server_that_is_named_and_not_known_it_is_said_whatever_the_tool(tool: str) -> None:
+    room = FakeRoom()
+    text, details = asked(room, describe=tool, server="fresh")
+    assert (details["error"], details["server"]) == ("not_known_yet", "fresh")
+    assert f'whether it has "{tool}"' in text
 
 
 def test_a_fat_structured_result_is_left_out_of_the_details() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import socket
@@ -14,13 +15,14 @@ import anyio
 import anyio.lowlevel
 import anyio.to_thread
 import attrs
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.support import run
 
 from greenroom.actors import LineWriter
 from greenroom.actors._backend import current_backend
-from greenroom.actors._stdio._lines import LineSplitter
+from greenroom.actors._stdio._lines import LINES_A_TURN, LineSplitter
 from greenroom.gateway._stdio_door import TO_A_CLIENT, StdioDoor, taken_over_stdio
 
 
@@ -388,3 +390,74 @@ def test_the_first_answer_to_what_was_just_read_goes_out_in_the_same_step(backen
                 assert os.read(from_it, 100) == b"one answered\ntwo answered\n"
 
     run(backend, body)
+
+
+def test_the_mark_that_some_clients_begin_with_is_no_part_of_their_first_message(backend: str) -> None:
+    async def body(door: StdioDoor, to_it: int, _from_it: int) -> None:
+        got: list[bytes] = []
+        os.write(to_it, b"\xef\xbb\xbfone\n\xef\xbb\xbftwo\nthree\n")
+        os.close(to_it)
+        await door.read(got.append)
+        assert got == [b"one", b"\xef\xbb\xbftwo", b"three"]
+
+    with_door(backend, body)
+
+    async def alone(door: StdioDoor, to_it: int, _from_it: int) -> None:
+        got: list[bytes] = []
+        os.write(to_it, b"\xef\xbb\xbf\none\n")
+        os.close(to_it)
+        await door.read(got.append)
+        assert got == [b"one"], "a mark alone is no message"
+
+    with_door(backend, alone)
+
+
+def test_of_lines_that_came_together_no_more_are_taken_than_the_client_reads_answers(backend: str) -> None:
+    async def body(door: StdioDoor, to_it: int, from_it: int) -> None:
+        got: list[bytes] = []
+        answer = b"x" * 40_000 + b"\n"
+
+        def receive(line: bytes) -> None:
+            got.append(line)
+            door.send(answer)
+
+        lines = 2 * LINES_A_TURN + 50
+        os.write(to_it, b"a\n" * lines)
+        os.close(to_it)
+        async with anyio.create_task_group() as group:
+            group.start_soon(door.read, receive)
+            await anyio.wait_all_tasks_blocked()
+            await settle()
+            assert len(got) == LINES_A_TURN
+            read = 0
+            with anyio.fail_after(60):
+                while read < lines * len(answer):
+                    read += len(await anyio.to_thread.run_sync(os.read, from_it, 1 << 20))
+        assert len(got) == lines
+
+    with_door(backend, body)
+
+
+@pytest.mark.parametrize(
+    ("number", "is_fault"),
+    [
+        (errno.EPIPE, False),
+        (errno.ECONNRESET, False),
+        (errno.EIO, False),
+        (errno.ENOSPC, True),
+        (errno.EISDIR, True),
+    ],
+)
+def test_a_client_that_left_is_no_fault_of_a_descriptor(backend: str, number: int, is_fault: bool) -> None:
+    async def body(door: StdioDoor, _to_it: int, _from_it: int) -> None:
+        assert door.fault is None
+        error = OSError(number, os.strerror(number))
+        door._writer.fault = error
+        words = door.fault or ""
+        assert words.startswith(f"Standard output cannot be written ({error.strerror}).") is is_fault
+        door._writer.fault, door._unreadable = None, error
+        words = door.fault or ""
+        assert words.startswith(f"Standard input cannot be read ({error.strerror}).") is is_fault
+        assert bool(words) is is_fault
+
+    with_door(backend, body)
