@@ -23,7 +23,7 @@ from ._condition import declared_to, doing, is_outdated, last_line, pid_of
 from ._connection import Connection, Connector, ConnectorFactory, Handshake, Listing
 from ._core import CoreActor
 from ._guard import Guard
-from ._host import Greeting, Host, NoHost, ServerRequest, not_found
+from ._host import ASKED_FOR, Greeting, Host, NoHost, ServerRequest, joined, lacking, not_found
 from ._incoming import IncomingTable, Refusals
 from ._line_writer import LineWriter, WriteRules
 from ._mailbox import Mailbox
@@ -51,6 +51,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AGAIN",
+    "ASKED_FOR",
     "LINES_A_TURN",
     "UPDATED",
     "AuthFor",
@@ -119,6 +120,8 @@ __all__ = [
     "doing",
     "in_turns",
     "is_outdated",
+    "joined",
+    "lacking",
     "last_line",
     "login_needed",
     "mark_sent",

@@ -318,7 +318,7 @@ def _ask_for_logs(table: CallTable, call: Call) -> None:
     """From 2026-07-28 on each request carries the level; a level that the caller set stays."""
     peer = table.actor.peer
     assert peer is not None
-    level = table.record.log_level or table.context.host.greeting(table.address).log_level
+    level = table.supervisor.log_level(table.actor, call)
     if level is not None and peer.protocol_version in MODERN_VERSIONS:
         params = call.params or {}
         said: Mapping[str, Any] = params.get("_meta") or {}

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from ..protocol.config import Era
 from ..protocol.jsonrpc import MODERN_VERSIONS
 from ..protocol.lifecycle import State
+from ._host import covers
 
 if TYPE_CHECKING:
     from ._host import Greeting
@@ -50,12 +51,15 @@ def declared_to(actor: ServerActor) -> Mapping[str, Any] | None:
 
 
 def is_outdated(actor: ServerActor, greeting: Greeting) -> bool:
-    """Whether the server was told other capabilities than these, or cannot ask a client that expects to be asked. A
-    server that was offered a handshake and took none is left as it is."""
+    """Whether the server was told other capabilities than these (if several share it: fewer), or cannot ask a client
+    that expects to be asked. A server that was offered a handshake and took none is left as it is."""
     told = actor.incarnation.greeting if actor.incarnation is not None else None
     if told is None or told == greeting or actor.address.is_call:
         return False
-    if told.capabilities != greeting.capabilities:
+    if actor.address.is_shared:  # what it was told beside does no harm: who cannot answer is not asked
+        if not covers(told.capabilities, greeting.capabilities):
+            return True
+    elif told.capabilities != greeting.capabilities:
         return True
     is_older = actor.peer is not None and actor.peer.protocol_version not in MODERN_VERSIONS
     may_change = greeting.by_handshake and not told.by_handshake and actor.definition.era is Era.AUTO

@@ -10,14 +10,24 @@ greeted by handshake can ask at any moment. So `greeting` is called once for eac
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 
 import attrs
 
 from ..protocol.address import Address
 from ..protocol.errors import RpcRefusal
 from ..protocol.jsonrpc import METHOD_NOT_FOUND
+
+if TYPE_CHECKING:
+    from ._call import Call
+
+# What a server asks of its client -> the capability with which a client declares that it answers that.
+ASKED_FOR: Final[Mapping[str, str]] = {
+    "sampling/createMessage": "sampling",
+    "elicitation/create": "elicitation",
+    "roots/list": "roots",
+}
 
 
 def _nowhere(_params: Mapping[str, Any]) -> None:
@@ -29,12 +39,14 @@ class ServerRequest:
     """One request of a server to its client, from whichever era: `params` as the server sent them.
 
     `progress(params)` sends a progress notification back, with the token the server gave; nothing where it gave none.
+    `call`: the call that the question belongs to, where the protocol says so (2026-07-28); else None.
     """
 
     address: Address
     method: str
     params: Mapping[str, Any]
     progress: Callable[[Mapping[str, Any]], None] = _nowhere
+    call: Call | None = None
 
     @property
     def server(self) -> str:
@@ -80,6 +92,48 @@ class NoHost:
 
     def heard(self, address: Address, method: str, params: Mapping[str, Any] | None) -> None:
         pass
+
+
+def lacking(capabilities: Mapping[str, Any], method: str, params: Mapping[str, Any]) -> str | None:
+    """The capability that a client would have to declare so that it can be asked this, if it has not. None: it can be
+    asked; and for a method that no capability stands for."""
+    needed = ASKED_FOR.get(method)
+    if needed is None:
+        return None
+    declared: object = capabilities.get(needed)
+    if not isinstance(declared, Mapping):
+        return needed
+    if method == "elicitation/create" and params.get("mode") == "url" and "url" not in declared:
+        return "elicitation.url"
+    if method == "sampling/createMessage" and params.get("tools") and "tools" not in declared:
+        return "sampling.tools"
+    return None
+
+
+def joined(greetings: Iterable[Greeting]) -> Greeting:
+    """One greeting for a server that several share: what anybody can answer, by handshake if anybody needs that."""
+    capabilities: dict[str, Any] = {}
+    by_handshake = False
+    for greeting in greetings:
+        capabilities = _joined(capabilities, greeting.capabilities)
+        by_handshake = by_handshake or greeting.by_handshake
+    return Greeting(capabilities, by_handshake)
+
+
+def _joined(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
+    both = dict(one)
+    for name, value in other.items():
+        known = both.get(name)
+        if isinstance(known, Mapping) and isinstance(value, Mapping):
+            both[name] = _joined(cast("Mapping[str, Any]", known), cast("Mapping[str, Any]", value))
+        elif not known:
+            both[name] = value
+    return both
+
+
+def covers(told: Mapping[str, Any], wanted: Mapping[str, Any]) -> bool:
+    """Whether who was told `told` has been told all of `wanted`."""
+    return _joined(told, wanted) == told
 
 
 def not_found(method: str) -> RpcRefusal:

@@ -76,7 +76,7 @@ async def _more_params(call: Call, result: Mapping[str, Any], questions: Questio
     if isinstance(requests, Mapping) and requests:
         call.pauses = 0
         try:
-            more["inputResponses"] = await questions.answer_all(cast("Mapping[str, Any]", requests))
+            more["inputResponses"] = await questions.answer_all(call, cast("Mapping[str, Any]", requests))
         except RpcRefusal as refusal:
             text = (
                 f'Server "{server}" needs input that it was not given: {refusal.message} ({refusal.rpc_code})'

@@ -25,6 +25,7 @@ from ._incoming import IncomingTable, Refusals
 if TYPE_CHECKING:
     from ..protocol.address import Address
     from ._backend import Waiter
+    from ._call import Call
     from ._incarnation import Incarnation
 
 MOST_OPEN: Final = OPEN_QUESTIONS
@@ -103,14 +104,14 @@ class Questions:
         self._open.closing = True
         self._open.cancel_all()
 
-    async def answer_all(self, requests: Mapping[str, Any]) -> dict[str, Any]:
-        """The answers to the input requests of one result, by the server's keys. Raises `RpcRefusal`."""
+    async def answer_all(self, call: Call, requests: Mapping[str, Any]) -> dict[str, Any]:
+        """The answers to the input requests of one result of `call`, by the server's keys. Raises `RpcRefusal`."""
         answers: dict[str, Any] = {}
         refusals: list[RpcRefusal] = []
 
         async def one(key: str, request: object) -> None:
             try:
-                answers[key] = await self._ask(self._embedded(request))
+                answers[key] = await self._ask(self._embedded(call, request))
             except RpcRefusal as refusal:
                 refusals.append(refusal)
                 tasks.cancel_scope.cancel()
@@ -171,11 +172,10 @@ class Questions:
 
         return ServerRequest(self._address, method, params, progress)
 
-    def _embedded(self, request: object) -> ServerRequest:
+    def _embedded(self, call: Call, request: object) -> ServerRequest:
         said: Mapping[str, Any] = cast("Any", request) if isinstance(request, Mapping) else {}
         method, params = said.get("method"), said.get("params")
         if not isinstance(method, str):
             raise RpcRefusal(INTERNAL_ERROR, "an input request without a method")
-        return ServerRequest(
-            self._address, method, cast("Any", params) if isinstance(params, Mapping) else {}
-        )
+        given: Mapping[str, Any] = cast("Any", params) if isinstance(params, Mapping) else {}
+        return ServerRequest(self._address, method, given, call=call)

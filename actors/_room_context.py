@@ -100,6 +100,10 @@ class Supervisor(Protocol):
 
     def answered(self, actor: ServerActor, call: Call) -> None: ...
 
+    def log_level(self, actor: ServerActor, call: Call) -> str | None:
+        """The least level of logs that the request of this call asks for (2026-07-28). None: no logs."""
+        ...
+
     def may_send(self, actor: ServerActor, call: Call) -> bool:
         """Whether a call that was queued may be sent now. May make it the gate's probe."""
         ...

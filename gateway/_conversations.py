@@ -4,22 +4,22 @@ A conversation is a session: from its opening to its end, a client has a session
 questions, its log level and its subscriptions belong to that session, and end with it. `open` gives a door the
 `ClientSession` that reads the client's lines, and the door gives an `Outlet` for the answers.
 
-What differs between clients is made for each client and is small. What is the same for all of them is here: one
-`ClientHost`, the lists of the direct door, and one watcher that announces their changes.
+What differs between clients is made for each client and is small. What is the same for all of them is here: the
+lists of the direct door, and one watcher that announces their changes. To whom a server's question or log belongs is
+decided by the room (`supervisor._routing`), because an embedder's sessions need the same.
 """
 
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import anyio
 import anyio.abc
 
 from ..protocol.errors import UsageError
 from ..protocol.events import Kind
-from ._client_host import ClientHost
 from ._endpoint import ClientSession, Endpoint, Outlet
 from ._exposure import Exposure, Proxy
 from ._in_session import InSession
@@ -45,7 +45,6 @@ class Conversations:
         self._note = note
         self._clients: dict[ClientSession, None] = {}
         self._common: Common | None = None  # of the direct door's clients
-        self._client_host = ClientHost(room, self._tell_update)
         self._refuses = False
 
     def __len__(self) -> int:
@@ -110,12 +109,8 @@ class Conversations:
 
             if self._common is None:
                 self._common = Common(self._room)
-            return Direct(room, client_host=self._client_host, common=self._common)
-        return Proxy(room, client_host=self._client_host)
-
-    def _tell_update(self, server: str, params: Mapping[str, Any]) -> None:
-        if self._common is not None:
-            self._common.clients.tell_update(server, params)
+            return Direct(room, self._common)
+        return Proxy(room)
 
 
 def _checked(expose: str) -> str:

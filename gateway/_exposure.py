@@ -94,12 +94,11 @@ class Exposure(Protocol):
 
 
 class Proxy:
-    """Every server behind the one `mcp` tool, for one client. `room` is open. Clients of one gateway share
-    `client_host`."""
+    """Every server behind the one `mcp` tool, for one client. `room` is open."""
 
-    def __init__(self, room: HostedRoom, *, client_host: ClientHost | None = None) -> None:
+    def __init__(self, room: HostedRoom) -> None:
         self._room = room
-        self._client_host = client_host or ClientHost(room)
+        self._client_host = ClientHost(room)
         self._tool = McpTool(room, suspended=self._client_host.suspended)
         self._level: str | None = None  # what servers were told last
 

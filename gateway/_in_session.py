@@ -40,16 +40,17 @@ class InSession:
         self.start_request = session.start_request
         self.unwatch_resource = session.unwatch_resource
         self.watch_resource = session.watch_resource
+        # What the client can answer and wants to hear.
+        self.answer_with = session.answer_with
+        self.restart_outdated = session.restart_outdated
+        self.roots_changed = session.roots_changed
+        self.set_log_level = session.set_log_level
         # Everything else.
-        self.answer_with = room.answer_with
         self.catalogued = room.catalogued
         self.entry = room.entry
         self.events = room.events
         self.reconnect = room.reconnect
         self.refresh = room.refresh
-        self.restart_outdated = room.restart_outdated
-        self.roots_changed = room.roots_changed
-        self.set_log_level = room.set_log_level
         self.settled = room.settled
 
     @property

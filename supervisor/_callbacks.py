@@ -46,7 +46,7 @@ class Callbacks:
     on_notification: OnNotification | None = None
     capabilities: Mapping[str, Any] = attrs.field(factory=_nothing)
 
-    def greeting(self, _address: Address) -> Greeting:
+    def greeting(self, address: Address) -> Greeting:
         """With a callback, servers may ask or notify at any moment, which needs a handshake."""
         declared = self.declared()
         waits = bool(declared) or self.on_log is not None or self.on_notification is not None

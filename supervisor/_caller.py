@@ -15,11 +15,12 @@ from typing import Any
 import anyio
 import anyio.lowlevel
 
-from ..actors import Call, ServerActor, Sync, doing, in_turns
+from ..actors import Call, ServerActor, Sync, doing
 from ..protocol.errors import CallError, CallTimeout, ProtocolFault, Reach, RoomClosed, UsageError
 from ..protocol.index import Index
 from ..protocol.jsonrpc import WireFault, decode_result
-from ..protocol.large_json import LARGE, decoding_result
+from ..protocol.large_json import LARGE
+from ._decoding import decoded_in_turns
 from ._runtime import Runtime
 
 
@@ -183,14 +184,6 @@ class Caller:
         if not self.live.root.has_standing_address(server, self.session):
             return _nothing
         return self.actor(server).idling.lease()
-
-
-async def decoded_in_turns(answer: bytes) -> dict[str, Any]:
-    """Decode a large result while others get their turns. The result has arrived already, so a cancellation
-    during this does not lose it."""
-    with anyio.CancelScope(shield=True):
-        return await in_turns(decoding_result(answer))
-    raise AssertionError("a shielded scope that nobody cancels")  # for the type checker only
 
 
 def _not_ready(actor: ServerActor, waited: float) -> CallTimeout:

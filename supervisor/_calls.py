@@ -20,18 +20,22 @@ from typing import Any, Final
 
 import anyio.lowlevel
 
-from ..actors import Call, declared_to
+from ..actors import Call, Host
 from ..protocol.config import Isolation
-from ..protocol.errors import CallError, ProtocolFault, Reach, TaskNeeded, UsageError
+from ..protocol.errors import CallError, TaskNeeded, UsageError
 from ..protocol.index import Index, Place, Target
-from ..protocol.jsonrpc import MODERN_VERSIONS, decode_result
+from ..protocol.jsonrpc import MODERN_VERSIONS
 from ..protocol.large_json import LARGE
 from ..protocol.result import Completion, PromptMessages, ResourceContents, ToolResult
-from ._caller import Caller, decoded_in_turns
+from ._caller import Caller
+from ._decoding import tool_result, tool_result_in_turns
+from ._log_levels import LOG_LEVELS
 from ._names import Names
+from ._told import restart_outdated, tell_roots_changed
 from ._updates import Updates, is_modern, subscribe, subscribed, unsubscribe
 
-LOG_LEVELS: Final = ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency")
+_SET_LEVEL: Final = "logging/setLevel"
+_CHANGES: Final = frozenset({_SET_LEVEL, "resources/unsubscribe", "initialize"})  # the server, for everybody
 _ONLY_LOOK: Final = frozenset(
     {"resources/read", "prompts/get", "completion/complete", "resources/subscribe", "resources/unsubscribe"}
 )
@@ -93,8 +97,8 @@ class Calls:
                 raise
         answer = await call.wait()
         if len(answer) >= LARGE:
-            return ToolResult(await _decoded_in_turns(answer, target), target)
-        return ToolResult(_decoded(answer, target), target)
+            return ToolResult(await tool_result_in_turns(answer, target), target)
+        return ToolResult(tool_result(answer, target), target)
 
     def start_call(
         self,
@@ -230,6 +234,19 @@ class Calls:
             params["context"] = context
         return Completion(await self.request(owner, "completion/complete", params, timeout=timeout))
 
+    def answer_with(self, host: Host | None) -> None:
+        """Let `host` answer the requests of servers and receive their notifications, instead of the callbacks. In a
+        session: what belongs to this session. Servers that were told other capabilities than it has are connected
+        again, once their calls are done."""
+        self._caller.live.sessions.answer_with(host, self._caller.session)
+        self.restart_outdated()
+
+    def restart_outdated(self) -> None:
+        """Restart the servers that were not told what the host can answer now. In a session: its children, and the
+        shared servers that were not told all of it. A server that is being installed, or only visited, finishes
+        first; it is checked again when it is ready."""
+        restart_outdated(self._caller.live, self._caller.session)
+
     async def request(
         self,
         server: str,
@@ -243,8 +260,14 @@ class Calls:
         needed.
 
         After a lost connection the request is sent again only if it was never sent, or if its method only
-        reads. Raises `CallError`s, `UnknownServer`.
+        reads. `logging/setLevel` does what `set_log_level` does. Raises `CallError`s, `UnknownServer`, and in a
+        session `UsageError` for a request that would change a shared server for others.
         """
+        if method == _SET_LEVEL:
+            self.set_log_level(str((params or {}).get("level")), server)
+            return {}
+        if method in _CHANGES:
+            self._check_own(server, method)
         call = Call(method, params, timeout=timeout, replayable=method in _ONLY_LOOK, on_progress=on_progress)
         return await self._caller.ask(server, call)
 
@@ -265,8 +288,11 @@ class Calls:
         this returns.
 
         `takes_inputs`: `on_end` handles a result that asks for more input. Raises the `CallError` with which
-        it is refused, and `UnknownServer`. For doors, which have no task per request.
+        it is refused, `UnknownServer`, and in a session `UsageError` for a request that would change a shared
+        server for others. For doors, which have no task per request.
         """
+        if method in _CHANGES:
+            self._check_own(server, method)
         call = Call(
             method,
             params,
@@ -280,6 +306,14 @@ class Calls:
             call.takes_inputs = True
         self._caller.submit(server, call)
         return call
+
+    def _check_own(self, server: str, method: str) -> None:
+        """Raises `UsageError` when this session shares the server with others."""
+        caller = self._caller
+        if caller.session is not None and caller.live.root.isolation(server) is Isolation.PERSISTENT:
+            use = {_SET_LEVEL: "set_log_level(...)"}.get(method, "subscribe(...)")
+            text = f'Server "{server}" is shared with others, and {method} would change it for them. Use `{use}`.'
+            raise self._caller.refused(UsageError(text, server=server))
 
     def locate(self, uri: str, server: str | None = None) -> Place:
         """The server and URI to read `uri` from. Raises `UnknownResource`, `AmbiguousTool`, `UnknownServer`."""
@@ -329,15 +363,17 @@ class Calls:
     def set_log_level(self, level: str, server: str | None = None) -> None:
         """Set the least level of log messages that all servers (or one) send to `on_log`.
 
-        Live servers are told now, others when they are greeted. A session sets it for its own children only.
-        The room's level also applies to sessions' children, unless their session set one. Raises `UsageError`
-        for a level that the protocol does not have, and in a session for a server that is not its own;
-        `UnknownServer`.
+        Live servers are told now, others when they are greeted. The room's level also applies to sessions that
+        set none. A session sets it for its own children; with callbacks of its own also for what it hears of
+        shared servers, which are told the most talkative level that anybody wants. Raises `UsageError` for a
+        level that the protocol does not have, and in a session without callbacks for a server that is not its
+        own; `UnknownServer`.
         """
         if level not in LOG_LEVELS:
             raise UsageError(f'"{level}" is no log level. Use one of: {", ".join(LOG_LEVELS)}.')
-        root, session = self._caller.live.root, self._caller.session
-        if session is not None and server is not None and root.isolation(server) is not Isolation.PER_SESSION:
+        live, session = self._caller.live, self._caller.session
+        root, is_heard = live.root, session is None or session in live.sessions.with_hosts
+        if not is_heard and server is not None and root.isolation(server) is not Isolation.PER_SESSION:
             text = f'Server "{server}" is shared with others: set its level with `room.set_log_level(...)`.'
             raise UsageError(text)
         self._caller.check_server(server)
@@ -345,27 +381,5 @@ class Calls:
 
     def roots_changed(self) -> None:
         """Tell every connected server that was told of roots that they have changed. In a session: its own
-        children only."""
-        for actor in self._caller.live.root.in_reach(self._caller.session):
-            if actor.is_connected and actor.peer is not None and "roots" in (declared_to(actor) or {}):
-                actor.peer.notify("notifications/roots/list_changed")
-
-
-def _decoded(result: bytes, target: Target) -> dict[str, Any]:
-    try:
-        return decode_result(result)
-    except ValueError as problem:
-        raise _no_result(target, problem) from None
-
-
-async def _decoded_in_turns(result: bytes, target: Target) -> dict[str, Any]:
-    """The same for a large result: others get their turns."""
-    try:
-        return await decoded_in_turns(result)
-    except ValueError as problem:
-        raise _no_result(target, problem) from None
-
-
-def _no_result(target: Target, problem: ValueError) -> ProtocolFault:
-    text = f'Server "{target.server}" answered with something that is no result: {problem}.'
-    return ProtocolFault(text, server=target.server, reach=Reach.ANSWERED, tool=target.name)
+        children; and shared servers, when nobody else could answer what the roots are."""
+        tell_roots_changed(self._caller.live, self._caller.session)

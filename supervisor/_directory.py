@@ -12,6 +12,22 @@ from ._records import ServerRecord
 from ._sessions import Sessions
 
 
+class Levels(Protocol):
+    """The log levels of the room (session None) and its sessions."""
+
+    def wanted(self, session: str | None, server: str) -> str | None:
+        """The level that this session itself has set for the server."""
+        ...
+
+    def least(self, session: str | None, server: str) -> str | None:
+        """The level at which this session hears the server: its own, else the room's."""
+        ...
+
+    def shared(self, server: str) -> str | None:
+        """What a server is told that all share: the most talkative level that anybody wants."""
+        ...
+
+
 class Directory(Protocol):
     @property
     def records(self) -> Mapping[str, ServerRecord]: ...
@@ -21,6 +37,9 @@ class Directory(Protocol):
 
     @property
     def sessions(self) -> Sessions: ...
+
+    @property
+    def log_levels(self) -> Levels: ...
 
     @property
     def closing(self) -> CallError | None:
@@ -63,3 +82,9 @@ class Directory(Protocol):
     def forget(self, actor: ServerActor) -> None:
         """Remove an actor whose address is gone."""
         ...
+
+
+def shared_actors(directory: Directory) -> list[ServerActor]:
+    """The actors that all sessions share."""
+    found = (directory.shared_actor(name) for name in directory.records)
+    return [actor for actor in found if actor is not None]

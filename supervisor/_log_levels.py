@@ -1,40 +1,90 @@
-"""The log levels of servers: set by the room, or for the children of a session by that session."""
+"""The log levels that the room and its sessions want, and what each server is told.
+
+The room's level applies to sessions that set none. A child of a session is told that session's level. A shared server
+can be told only one: the most talkative that anybody wants, of the room and the sessions with a host of their own.
+Whoever wants less is not given the rest (`_routing`). A server of 2026-07-28 reads the level in each request, so there
+everybody's requests carry his own.
+"""
 
 from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Final
 
 from ..protocol.address import Address
 from ._directory import Directory
 from ._records import ServerRecord, record_of
 
+LOG_LEVELS: Final = ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency")
+_RANK: Final = {level: rank for rank, level in enumerate(LOG_LEVELS)}
+_NOTHING: Final[Mapping[str | None, str]] = {}
+
+
+def is_heard(said: object, least: str | None) -> bool:
+    """Whether a message of the level `said` is for somebody who wants `least` and above. None: all messages. A level
+    that the protocol does not have is heard."""
+    return least is None or not isinstance(said, str) or _RANK.get(said, len(_RANK)) >= _RANK[least]
+
 
 class LogLevels:
+    """`session` None stands for the room."""
+
     def __init__(self, directory: Directory) -> None:
         self._directory = directory
-        self._levels: dict[str, dict[str | None, str]] = {}  # by scope: for a server, or for all (None)
+        # By session: for one server, or for all (None).
+        self._wanted: dict[str | None, dict[str | None, str]] = {}
 
     def set(self, level: str, server: str | None, session: str | None) -> None:
-        """Set the level for all servers or for one; in a session, only for its own children. Live servers are told. A
-        level for all servers replaces earlier levels for single ones."""
-        if session is not None:
-            scope = Address.of_session("", session).scope
-            levels = self._levels.setdefault(scope, {}) if server is not None else {}
-            levels[server] = level
-            self._levels[scope] = levels
-        else:
-            for name, record in self._directory.records.items():
-                if server in (None, name):
-                    record.log_level = level
+        """Set the level for all servers or for one. Live servers are told. A level for all servers replaces earlier
+        levels for single ones."""
+        levels = self._wanted.setdefault(session, {}) if server is not None else {}
+        levels[server] = level
+        self._wanted[session] = levels
+        self._tell_shared()
         for actor in self._directory.in_reach(session):
-            if server in (None, actor.address.server):
-                record = record_of(actor)
-                if record.parent is not None:
-                    record.log_level = self.of(actor.address.scope, record.parent)
+            record = record_of(actor)
+            if record.parent is not None and server in (None, actor.address.server):
+                record.log_level = self.of(actor.address.scope, record.parent)
                 actor.subscriptions_changed()
+
+    def wanted(self, session: str | None, server: str) -> str | None:
+        """The level that this session itself has set for the server."""
+        own = self._wanted.get(session, _NOTHING)
+        return own.get(server, own.get(None))
+
+    def least(self, session: str | None, server: str) -> str | None:
+        """The level at which this session hears the server: its own, else the room's."""
+        return self.wanted(session, server) or self.wanted(None, server)
 
     def of(self, scope: str, server: ServerRecord) -> str | None:
         """The level of this scope's child of a server."""
-        own = self._levels.get(scope, {})
-        return own.get(server.definition.name, own.get(None, server.log_level))
+        return self.least(Address("", scope).session, server.definition.name)
 
-    def forget(self, scope: str) -> None:
-        self._levels.pop(scope, None)
+    def shared(self, server: str) -> str | None:
+        """What a server is told that all share: the most talkative level that anybody wants."""
+        return _most_talkative(self.wanted(session, server) for session in self._who_count())
+
+    def forget(self, session: str) -> None:
+        if self._wanted.pop(session, None) is not None:
+            self._tell_shared()
+
+    def _who_count(self) -> list[str | None]:
+        heard = self._directory.sessions.with_hosts
+        return [session for session in self._wanted if session is None or session in heard]
+
+    def _tell_shared(self) -> None:
+        """Tell each shared server its level, if that has changed."""
+        who = self._who_count()
+        general = _most_talkative(self._wanted[one].get(None) for one in who if len(self._wanted[one]) == 1)
+        particular = [one for one in who if None not in self._wanted[one] or len(self._wanted[one]) > 1]
+        for name, record in self._directory.records.items():
+            level = _most_talkative((general, *(self.wanted(one, name) for one in particular)))
+            if level is not None and level != record.log_level:
+                record.log_level = level
+                actor = self._directory.shared_actor(name)
+                if actor is not None:
+                    actor.subscriptions_changed()
+
+
+def _most_talkative(levels: Iterable[str | None]) -> str | None:
+    return min((level for level in levels if level is not None), key=_RANK.__getitem__, default=None)

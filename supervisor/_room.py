@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import anyio
 import attrs
 
-from ..actors import ConnectorFactory, Host, ServerActor, Subscription, Sync, in_turns, is_outdated
+from ..actors import ConnectorFactory, ServerActor, Subscription, Sync, in_turns
 from ..actors.apart import apart
 from ..protocol.address import Address
 from ..protocol.catalogue import ServerEntry
@@ -26,7 +26,7 @@ from ..protocol.config import Config, ServerDefinition
 from ..protocol.errors import CallError
 from ..protocol.events import Kind
 from ..protocol.index import Index, Missing, Target
-from ..protocol.lifecycle import Cause, Ending, Reason, State
+from ..protocol.lifecycle import Cause, Ending, State
 from ..protocol.search import SearchPage, search
 from ..protocol.slices import Pace, Slices, finish
 from ..protocol.status import ServerStatus
@@ -221,14 +221,32 @@ class Greenroom(Calls):
         the very first event, call it before the room is opened, in the loop that will open it."""
         return self._runtime.events.subscribe(kinds)
 
-    def session(self, name: str, *, variables: Mapping[str, str] | None = None) -> Session:
+    def session(
+        self,
+        name: str,
+        *,
+        variables: Mapping[str, str] | None = None,
+        on_sampling: Answer | None = None,
+        on_elicitation: Answer | None = None,
+        roots: Roots | None = None,
+        on_log: OnLog | None = None,
+        on_notification: OnNotification | None = None,
+        capabilities: Mapping[str, Any] | None = None,
+    ) -> Session:
         """A caller with state of its own: `async with room.session("alice") as s: await s.call(...)`.
 
         `variables` are what `${session.NAME}` stands for in the entries of servers that are isolated per
         session or per call, for the children of this session and as long as it is open: `{"GITHUB_TOKEN":
         token}`.
+
+        The other arguments are callbacks, as in `open`. With any of them the session answers for itself: they answer
+        what its own children ask, and what a shared server asks while only this session has a call in flight there.
+        When several have, the question is refused, because nobody can know which of them it is for. Without any, the
+        room's callbacks answer for the session.
         """
-        return Session(name, self._live, variables or {})
+        given = (on_sampling, on_elicitation, roots, on_log, on_notification, capabilities)
+        host = None if all(one is None for one in given) else Callbacks(*given[:5], capabilities or {})
+        return Session(name, self._live, variables or {}, host)
 
     # ---- servers ----------------------------------------------------------------------------------------------------
 
@@ -240,23 +258,6 @@ class Greenroom(Calls):
             await self.restart(server)
         else:
             await self._caller.connect_by_name(server)
-
-    def answer_with(self, host: Host | None) -> None:
-        """Let `host` answer the requests of servers and receive their notifications, instead of the room's
-        callbacks. Servers that were told other capabilities than it has are connected again, once their calls
-        are done."""
-        self._live.room_host.answer_with(host)
-        self.restart_outdated()
-
-    def restart_outdated(self) -> None:
-        """Restart the servers that were greeted with other capabilities than the host has now. A server that
-        is being installed, or only visited, finishes first; it is checked again when it is ready."""
-        room_host, root = self._live.room_host, self._live.root
-        for actor in tuple(root.actors.values()):
-            is_met = actor.life.state in (State.CONNECTING, State.CONNECTED)
-            known = is_met and not root.supervision.visiting.is_first_start(actor)
-            if known and is_outdated(actor, room_host.greeting(actor.address)):
-                actor.stop(Ending(Cause.RESTART, reason=Reason.NEW_ANSWERS))
 
     async def drain(self, server: str) -> None:
         """Take a server down: calls in flight finish, new ones are refused, then its process is stopped. It

@@ -1,9 +1,10 @@
-"""The room's `Host`. It knows who answers requests for which address, and who subscribed to which resource.
+"""The room's `Host`: it passes what servers ask and say to the hosts of the sessions, or to the room's own.
 
-Every notification of a server passes here once. Updates of resources go to their subscribers, and all
-notifications go to the callbacks of the address's owner. A door with a client of its own replaces the
-callbacks with `answer_with`. Then servers that were told other capabilities connect again, because a server
-can be told only once.
+To whom something belongs is decided in `_routing`, for the sessions of an embedder and for the clients of every door
+alike. Updates of resources go to their subscribers, too. Every notification of a server passes here once.
+
+A server is told once, at its greeting, what its client can answer. A session's child is told what that session can
+answer. A shared server is told what anybody can, and a question to one who cannot answer it is refused.
 """
 
 from __future__ import annotations
@@ -13,9 +14,12 @@ from typing import Any
 
 import attrs
 
-from ..actors import UPDATED, Greeting, Host, ServerRequest
+from ..actors import UPDATED, Greeting, ServerRequest, joined, lacking
 from ..protocol.address import Address
-from ._callbacks import Callbacks
+from ..protocol.errors import RpcRefusal
+from ..protocol.jsonrpc import METHOD_NOT_FOUND
+from ._routing import Routing
+from ._sessions import Sessions
 
 Subscriber = Callable[[Mapping[str, Any]], None]
 
@@ -27,14 +31,13 @@ class _Subscription:
 
 
 class RoomHost:
-    def __init__(self, callbacks: Callbacks, on_bug: Callable[[Address, Exception], None]) -> None:
-        self._callbacks = callbacks
+    def __init__(
+        self, sessions: Sessions, routing: Routing, on_bug: Callable[[Address, Exception], None]
+    ) -> None:
+        self.routing = routing
+        self._sessions = sessions
         self._on_bug = on_bug
-        self._host: Host | None = None
         self._subscribers: dict[Address, list[_Subscription]] = {}
-
-    def answer_with(self, host: Host | None) -> None:
-        self._host = host
 
     def subscribe(
         self, address: Address, subscriber: Subscriber, over: Callable[[], None] | None = None
@@ -63,16 +66,29 @@ class RoomHost:
     # ---- Host -------------------------------------------------------------------------------------------------------
 
     def greeting(self, address: Address) -> Greeting:
-        return (self._host or self._callbacks).greeting(address)
+        if address.session is not None:
+            return self._sessions.greeting(address.session, address)
+        everybody = (None, *self._sessions.with_hosts)
+        return joined(self._sessions.host(who).greeting(address) for who in everybody)
 
     async def answer(self, request: ServerRequest) -> Mapping[str, Any]:
-        return await (self._host or self._callbacks).answer(request)
+        host = self._sessions.host(self.routing.asked(request))
+        missing = lacking(host.greeting(request.address).capabilities, request.method, request.params)
+        if missing is not None:
+            text = f"Method not found: {request.method} (the client that it is for did not declare {missing})"
+            raise RpcRefusal(METHOD_NOT_FOUND, text)
+        return await host.answer(request)
 
     def heard(self, address: Address, method: str, params: Mapping[str, Any] | None) -> None:
+        if method == UPDATED:
+            for subscription in tuple(self._subscribers.get(address, ())):
+                self._tell(address, subscription.subscriber, params or {})
+        for who in self.routing.hearers(address, method, params or {}):
+            self._tell(address, self._sessions.host(who).heard, address, method, params)
+
+    def _tell(self, address: Address, hear: Callable[..., object], *said: Any) -> None:
+        """Let one of them hear it. If that raises, the others hear it all the same."""
         try:
-            if method == UPDATED:
-                for subscription in tuple(self._subscribers.get(address, ())):
-                    subscription.subscriber(params or {})
-            (self._host or self._callbacks).heard(address, method, params)
+            hear(*said)
         except Exception as error:
             self._on_bug(address, error)

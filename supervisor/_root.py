@@ -54,6 +54,7 @@ class Root:
         record = self.records.get(definition.name)
         if record is None:
             record = self.records[definition.name] = ServerRecord(definition)
+            record.log_level = self.log_levels.shared(definition.name)
             record.gatekeeper = Gatekeeper(record, record.address, self.supervision.starter.gates)
         record.definition = definition
         record.available = defined(definition, problem)
@@ -242,7 +243,7 @@ class Root:
     def end_session(self, session: str) -> list[ServerActor]:
         """End all children of a session, whatever their state. Returns the actors that are not gone yet."""
         scope = Address.of_session("", session).scope
-        self.log_levels.forget(scope)
+        self.log_levels.forget(session)
         for actor in [actor for actor in self.actors.values() if actor.address.scope == scope]:
             actor.stop(Ending(Cause.SCOPE_ENDED, reason=Reason.SESSION_OVER), 0)
         return [actor for actor in self.actors.values() if actor.address.scope == scope]

@@ -61,6 +61,7 @@ from ._learned import Recalled, entry_of, recall
 from ._reload import ReloadPlan
 from ._room_host import RoomHost
 from ._root import Root, forget_credentials
+from ._routing import Routing
 from ._sessions import Sessions
 from ._standing import Standing, standing
 from ._stores import CatalogueStore
@@ -104,10 +105,9 @@ class Runtime:
         self._connectors = connectors
         self._auth = auth
         self._client_info = dict(client_info)
-        self._callbacks = callbacks or Callbacks()
         self._closing = Closing()
         self._hashes: Mapping[str, str] = {}
-        self.sessions = Sessions()
+        self.sessions = Sessions(callbacks or Callbacks())
 
     @cached_property
     def events(self) -> EventStream:
@@ -170,7 +170,8 @@ class Runtime:
         events = self.events
         hidden = KnownSecrets(of_environment(os.environ))
         events.hide = lambda address, text: hidden.of(address).without(text)
-        self.room_host = RoomHost(self._callbacks, partial(_note_callback, events))
+        routing = Routing(self.sessions, lambda: self.root)
+        self.room_host = RoomHost(self.sessions, routing, partial(_note_callback, events))
         self.run_id = f"{os.getpid()}-{secrets.token_hex(8)}"  # shows the owner's pid
         self.guard = Guard(
             backend, self.run_id, lambda text: events.emit(Note, code=NoteCode.GUARD, words=text)

@@ -6,8 +6,9 @@ is isolated per call has a child per call, as always. State never crosses betwee
 session is part of the address. When a session ends, its children end, whatever their state: queued calls
 fail, and its refs refuse.
 
-A session has only its children, their log level, and the message that roots have changed. It cannot reach
-what belongs to the room: who answers requests, reloads, drains.
+A session may bring callbacks of its own. They answer what its children ask, and what shared servers ask during its
+calls; they hear the logs of both, at the session's own level (`_routing`). What belongs to the room it cannot reach:
+reloads, drains, the answers for others.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from typing import Final
 
 import anyio
 
+from ..actors import Host
 from ._caller import Caller
 from ._calls import Calls
 from ._runtime import Runtime
@@ -28,10 +30,13 @@ _NOTHING: Final[Mapping[str, str]] = {}
 class Session(Calls):
     """One session of a room: `async with room.session("alice") as s: await s.call("memory_read_graph")`."""
 
-    def __init__(self, name: str, runtime: Runtime, variables: Mapping[str, str]) -> None:
+    def __init__(
+        self, name: str, runtime: Runtime, variables: Mapping[str, str], host: Host | None = None
+    ) -> None:
         super().__init__(Caller(runtime, name))
         self.name = name
         self._variables = variables  # until it is opened
+        self._host = host
 
     def __repr__(self) -> str:
         return f"<Session {self.name!r}{' (over)' if self._caller.is_over else ''}>"
@@ -41,8 +46,10 @@ class Session(Calls):
         await self._caller.connect_by_name(server)
 
     async def __aenter__(self) -> Session:
-        self._caller.live.sessions.open(self.name, self._variables)
-        self._variables = _NOTHING
+        self._caller.live.sessions.open(self.name, self._variables, self._host)
+        self._variables, host, self._host = _NOTHING, self._host, None
+        if host is not None:
+            self.restart_outdated()
         return self
 
     async def __aexit__(

@@ -1,4 +1,7 @@
-"""The open sessions of a room, and the values that each gives to the children started for it.
+"""The open sessions of a room: who answers for each, and the values that each gives to the children started for it.
+
+A session may bring a host of its own, which answers what servers ask its client. The room itself has one, too (its
+callbacks); it answers for sessions that bring none. When a session is over, nobody answers for it any more.
 
 A session may bring credentials of its caller: `${session.NAME}` in a server's entry stands for one. They are kept only
 here, as long as the session is open. A child is not started before its session gives every value that the entry names.
@@ -8,9 +11,11 @@ So a credential is never empty, and never another caller's.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Final
 
+from ..actors import Greeting, Host
+from ..protocol.address import Address
 from ..protocol.config import ServerDefinition
 from ..protocol.errors import CredentialNeeded, UsageError
 from ..protocol.interpolate import session_variables
@@ -20,10 +25,15 @@ _NOTHING: Final[Mapping[str, str]] = {}
 
 
 class Sessions:
-    def __init__(self) -> None:
-        self._open: dict[str, Mapping[str, str]] = {}
+    """`own` answers for the room itself. In all methods `session` None stands for the room."""
 
-    def open(self, session: str, variables: Mapping[str, str]) -> None:
+    def __init__(self, own: Host) -> None:
+        self._open: dict[str, Mapping[str, str]] = {}
+        self._own = own
+        self._stand_in: Host | None = None  # answers for the room instead
+        self._hosts: dict[str, Host] = {}  # of the open sessions that bring one
+
+    def open(self, session: str, variables: Mapping[str, str], host: Host | None = None) -> None:
         """Raises `UsageError` when a session of this name is open, or a variable has no usable name or value."""
         if session in self._open:
             raise UsageError(
@@ -34,12 +44,53 @@ class Sessions:
                 text = "A session's variables must be strings, with names of letters, digits and underscores"
                 raise UsageError(f"{text}: correct {name!r}.")
         self._open[session] = dict(variables)
+        self.answer_with(host, session)
 
     def is_open(self, session: str) -> bool:
         return session in self._open
 
     def close(self, session: str) -> None:
         self._open.pop(session, None)
+        self._hosts.pop(session, None)
+
+    # ---- who answers ------------------------------------------------------------------------------------------------
+
+    def answer_with(self, host: Host | None, session: str | None) -> None:
+        """Let `host` answer for this session. None: from now on the room answers for it, as for one without."""
+        if session is None:
+            self._stand_in = host
+        elif host is None:
+            self._hosts.pop(session, None)
+        elif session in self._open:
+            self._hosts[session] = host
+
+    @property
+    def with_hosts(self) -> Collection[str]:
+        """The sessions with a host of their own, in the order in which they got it."""
+        return self._hosts.keys()
+
+    def answers_for(self, session: str | None) -> str | None:
+        """Whose host answers for this session: its own (then this is the session), or the room's (None). Raises
+        `KeyError` when the session is over."""
+        if session is None or session in self._hosts:
+            return session
+        if session in self._open:
+            return None
+        raise KeyError(session)
+
+    def host(self, session: str | None) -> Host:
+        """The host of a session that has one, or the room's. Raises `KeyError` for another session."""
+        return self._hosts[session] if session is not None else self._stand_in or self._own
+
+    def greeting(self, session: str | None, address: Address) -> Greeting:
+        """What a server at this address is told for this session alone. Nothing, when the session is over."""
+        try:
+            who = self.answers_for(session)
+        except KeyError:
+            return Greeting()
+        return self.host(who).greeting(address)
+
+    # ---- what each gives to its children ----------------------------------------------------------------------------
 
     def variables(self, session: str | None) -> Mapping[str, str]:
         return _NOTHING if session is None else self._open.get(session, _NOTHING)

@@ -83,6 +83,11 @@ class Supervision:
     def answered(self, actor: ServerActor, call: Call) -> None:
         keeper_of(actor).answered(self._context.backend.now() - actor.connected_at)
 
+    def log_level(self, actor: ServerActor, call: Call) -> str | None:
+        directory, address = self._directory, actor.address
+        wanted = directory.log_levels.least(call.client, address.server)
+        return wanted or directory.sessions.greeting(call.client, address).log_level
+
     def silent(self, actor: ServerActor) -> bool:
         return keeper_of(actor).timed_out()
 

@@ -10,14 +10,14 @@ from typing import Any
 import anyio
 import pytest
 from tests.support import run_virtual
-from tests.support.asking import Asking, AskingServer, asking_connectors
-from tests.support.rooms import open_room, teach
+from tests.support.asking import Asking, AskingServer, Refused, asking_connectors
+from tests.support.rooms import open_room, settle, teach
 
 from greenroom import Greenroom
 from greenroom.gateway._conversations import Conversations
 from greenroom.gateway._endpoint import ClientSession
 from greenroom.protocol.errors import UsageError
-from greenroom.testing._fake import FakeServer
+from greenroom.testing._fake import FakeServer, tool
 
 HELLO: Mapping[str, Any] = {"protocolVersion": "2025-11-25", "clientInfo": {"name": "t", "version": "1"}}
 
@@ -30,14 +30,23 @@ class Person:
 
     def __init__(self) -> None:
         self.said: list[dict[str, Any]] = []
+        self.answers: dict[str, Any] = {}  # what it answers at once, by the method it is asked
         self._number = 0
         self._news = anyio.Event()
 
     def send(self, line: bytes) -> bool:
-        self.said.append(json.loads(line))
+        said = json.loads(line)
+        self.said.append(said)
         self._news.set()
         self._news = anyio.Event()
+        if "id" in said and said.get("method") in self.answers:
+            self.write({"id": said["id"], "result": self.answers[said["method"]]})
         return True
+
+    def reply(self, result: Mapping[str, Any]) -> None:
+        """Answer the last question."""
+        question = [said for said in self.said if "id" in said and "method" in said][-1]
+        self.write({"id": question["id"], "result": result})
 
     def write(self, message: Mapping[str, Any]) -> None:
         self.session.receive(json.dumps({"jsonrpc": "2.0", **message}).encode())
@@ -77,10 +86,14 @@ def asking_room(servers: Mapping[str, AskingServer], entries: Any = None, **sett
     return open_room(named, entries=entries, connectors=asking_connectors(servers), **settings)
 
 
-async def call(person: Person, expose: str, name: str, **arguments: Any) -> dict[str, Any]:
+def begin(person: Person, expose: str, name: str, **arguments: Any) -> int:
     if expose == "proxy":
-        return await person.ask("tools/call", {"name": "mcp", "arguments": {"tool": name, "args": arguments}})
-    return await person.ask("tools/call", {"name": name, "arguments": arguments})
+        name, arguments = "mcp", {"tool": name, "args": arguments}
+    return person.begin("tools/call", {"name": name, "arguments": arguments})
+
+
+async def call(person: Person, expose: str, name: str, **arguments: Any) -> dict[str, Any]:
+    return await person.answer(begin(person, expose, name, **arguments))
 
 
 @asynccontextmanager
@@ -152,5 +165,497 @@ def test_a_name_that_is_taken_and_an_unknown_exposure_are_refused(backend: str) 
                     raise AssertionError
             with pytest.raises(UsageError, match="exposed"):
                 Conversations(room, expose="all", version="1", note=print)
+
+    run_virtual(backend, body)
+
+
+# ---- what a server asks -------------------------------------------------------------------------------------------
+
+
+async def sample(asking: Asking, arguments: Mapping[str, Any]) -> Any:
+    """A tool that asks its client for a message."""
+    return await asking.ask("sampling/createMessage", {"messages": [], "for": arguments.get("who")})
+
+
+async def list_roots(asking: Asking, _arguments: Mapping[str, Any]) -> Any:
+    return await asking.ask("roots/list")
+
+
+def held_by(event: anyio.Event) -> Any:
+    async def hold(_asking: Asking, arguments: Mapping[str, Any]) -> Any:
+        await event.wait()
+        return arguments
+
+    return hold
+
+
+BOTH = pytest.mark.parametrize("expose", ["direct", "proxy"])
+SAMPLED: Mapping[str, Any] = {"sampling": {}}
+
+
+def asked(person: Person) -> list[Any]:
+    """The questions that came to this client: their methods, and whom the server meant."""
+    return [
+        (said["method"], said["params"].get("for"))
+        for said in person.said
+        if "id" in said and "method" in said
+    ]
+
+
+@BOTH
+def test_t20_a_shared_servers_question_goes_to_the_client_whose_call_it_is_in(
+    backend: str, expose: str
+) -> None:
+    async def body() -> None:
+        server = AskingServer({"sample": sample})
+        async with asking_room({"s": server}) as room, talking(room, expose) as talk:
+            await teach(room, "s", [tool("sample")])
+            async with talk("ann", **SAMPLED) as ann, talk("ben", **SAMPLED) as ben:
+                for person, name in ((ann, "ann"), (ben, "ben"), (ann, "ann again")):
+                    person.answers["sampling/createMessage"] = {"from": name}
+                    answer = await call(person, expose, "s_sample", who=name)
+                    assert name in answer["result"]["content"][0]["text"], answer
+                assert asked(ann) == [("sampling/createMessage", who) for who in ("ann", "ann again")]
+                assert asked(ben) == [("sampling/createMessage", "ben")]
+                assert server.starts == 1, "the second client could answer nothing that was not known"
+
+    run_virtual(backend, body)
+
+
+@BOTH
+def test_t20_a_question_that_may_be_of_several_clients_is_refused_and_sent_to_nobody(
+    backend: str, expose: str
+) -> None:
+    async def body() -> None:
+        done = anyio.Event()
+        server = AskingServer({"sample": sample, "hold": held_by(done)})
+        async with asking_room({"s": server}) as room, talking(room, expose) as talk:
+            await teach(room, "s", [tool("sample"), tool("hold")])
+            async with talk("ann", **SAMPLED) as ann, talk("ben", **SAMPLED) as ben:
+                begin(ann, expose, "s_hold")
+                answer = await call(ben, expose, "s_sample")
+                text = answer["result"]["content"][0]["text"]
+                assert "-32603" in text
+                assert '"isolation": "per_session"' in text
+                done.set()
+                await ann.answer(2)
+                with pytest.raises(Refused, match="several clients"):  # in no call, when two could answer
+                    await server.live[0].ask("sampling/createMessage", {"messages": []})
+                assert asked(ann) == asked(ben) == []
+            async with talk("ann", **SAMPLED) as ann, talk("mute"):
+                ann.answers["sampling/createMessage"] = {"from": "ann"}
+                said = await server.live[0].ask("sampling/createMessage", {"messages": [], "for": "x"})
+                assert said == {"from": "ann"}, "only one could answer"
+            with pytest.raises(Refused) as caught:
+                await server.live[0].ask("sampling/createMessage", {"messages": []})
+            assert caught.value.code == -32601, "nobody is here"
+
+    run_virtual(backend, body)
+
+
+def test_a_question_to_a_client_that_did_not_declare_it_is_refused_with_the_reason(backend: str) -> None:
+    async def body() -> None:
+        server = AskingServer({"sample": sample, "list_roots": list_roots, "ask_by_url": ask_by_url})
+        async with asking_room({"s": server}) as room, talking(room) as talk:
+            await teach(room, "s", [tool(name) for name in server.acts])
+            async with (
+                talk("ann", sampling={}, elicitation={}) as ann,
+                talk("ben", roots={}, elicitation={"form": {}, "url": {}}) as ben,
+            ):
+                for name, missing in (("list_roots", "roots"), ("ask_by_url", "elicitation.url")):
+                    answer = await call(ann, "direct", f"s_{name}")
+                    assert f"did not declare {missing}" in answer["result"]["content"][0]["text"]
+                assert asked(ann) == asked(ben) == []
+                assert server.greeted_with[-1].keys() == {"sampling", "elicitation", "roots"}
+
+    run_virtual(backend, body)
+
+
+async def ask_by_url(asking: Asking, _arguments: Mapping[str, Any]) -> Any:
+    return await asking.ask("elicitation/create", {"mode": "url", "url": "https://x", "elicitationId": "e1"})
+
+
+def test_a_shared_server_is_told_what_anybody_can_answer_and_restarted_only_for_more(backend: str) -> None:
+    async def body() -> None:
+        server = AskingServer({"echo": echo})
+        async with asking_room({"s": server}) as room, talking(room) as talk:
+            await teach(room, "s")
+            async with talk("ann", sampling={}) as ann:
+                await call(ann, "direct", "s_echo")
+                assert server.greeted_with == [{"sampling": {}}]
+                async with talk("ben", roots={}) as ben:
+                    await call(ben, "direct", "s_echo")
+                    assert server.greeted_with[1:] == [{"sampling": {}, "roots": {}}]
+                for number in range(20):
+                    async with talk(f"guest {number}", roots={}) as guest, talk(f"mute {number}") as mute:
+                        for one in (guest, mute):
+                            await call(one, "direct", "s_echo")
+                await call(ann, "direct", "s_echo")
+                assert server.starts == 2
+            assert server.starts == 2
+
+    run_virtual(backend, body)
+
+
+@BOTH
+@pytest.mark.parametrize("isolation", ["per_session", "per_call"])
+def test_t20_a_clients_own_child_asks_that_client_and_is_told_only_what_it_can_answer(
+    backend: str, expose: str, isolation: str
+) -> None:
+    async def body() -> None:
+        server = AskingServer({"sample": sample})
+        async with asking_room({"s": server}, {"s": {"isolation": isolation}}) as room:
+            await teach(room, "s", [tool("sample")])
+            async with (
+                talking(room, expose) as talk,
+                talk("ann", sampling={}, roots={}) as ann,
+                talk("ben", sampling={"tools": {}}) as ben,
+            ):
+                for person in (ann, ben):
+                    begin(person, expose, "s_sample")
+                await ann.heard(lambda said: said.get("method") == "sampling/createMessage")
+                await ben.heard(lambda said: said.get("method") == "sampling/createMessage")
+                assert sorted(map(str, server.greeted_with)) == sorted(
+                    map(str, ({"sampling": {}, "roots": {}}, {"sampling": {"tools": {}}}))
+                )
+                assert len(asked(ann)) == len(asked(ben)) == 1, "both calls are in flight"
+
+    run_virtual(backend, body)
+
+
+@BOTH
+def test_t20_input_that_a_call_requires_is_asked_of_its_own_client(backend: str, expose: str) -> None:
+    """A server of 2026-07-28 names the call, so that it does not matter how many are in flight."""
+
+    async def both(asking: Asking, arguments: Mapping[str, Any]) -> Any:
+        found = asking.params.get("inputResponses")
+        if found is None:
+            question = {
+                "method": "sampling/createMessage",
+                "params": {"messages": [], "for": arguments["who"]},
+            }
+            return {"resultType": "input_required", "inputRequests": {"q": question}, "requestState": "s"}
+        return {"resultType": "complete", "content": [{"type": "text", "text": json.dumps(found)}]}
+
+    async def body() -> None:
+        server = AskingServer({"both": both}, modern=True)
+        async with asking_room({"s": server}) as room, talking(room, expose) as talk:
+            await teach(room, "s", [tool("both")])
+            async with talk("ann", **SAMPLED) as ann, talk("ben", **SAMPLED) as ben:
+                ids = [begin(one, expose, "s_both", who=who) for one, who in ((ann, "ann"), (ben, "ben"))]
+                for person, who in ((ann, "ann"), (ben, "ben")):
+                    await person.heard(lambda said: said.get("method") == "sampling/createMessage")
+                    assert asked(person) == [("sampling/createMessage", who)]
+                for person, who, number in ((ann, "ann", ids[0]), (ben, "ben", ids[1])):
+                    person.reply({"from": who})
+                    assert who in (await person.answer(number))["result"]["content"][0]["text"]
+
+    run_virtual(backend, body)
+
+
+def test_t20_a_client_that_leaves_takes_its_questions_with_it_and_nobody_elses(backend: str) -> None:
+    async def body() -> None:
+        server = AskingServer({"sample": sample})
+        entries = {"s": PER_SESSION}
+        async with asking_room({"s": server}, entries) as room, talking(room) as talk:
+            await teach(room, "s", [tool("sample")])
+            async with talk("ann", **SAMPLED) as ann:
+                number = begin(ann, "direct", "s_sample", who="ann")
+                async with talk("ben", **SAMPLED) as ben:
+                    begin(ben, "direct", "s_sample", who="ben")
+                    await ben.heard(lambda said: said.get("method") == "sampling/createMessage")
+                assert len(server.live) == 1
+                await ann.heard(lambda said: said.get("method") == "sampling/createMessage")
+                ann.reply({"from": "ann"})
+                assert "result" in await ann.answer(number)
+
+    run_virtual(backend, body)
+
+
+# ---- what a server says -------------------------------------------------------------------------------------------
+
+
+def logs(person: Person) -> list[str]:
+    return [said["params"]["data"] for said in person.said if said.get("method") == "notifications/message"]
+
+
+def say(server: AskingServer, level: str, text: str) -> None:
+    server.tell("notifications/message", {"level": level, "data": text})
+
+
+@BOTH
+def test_each_client_hears_logs_at_its_own_level_and_a_shared_server_is_told_the_most_talkative(
+    backend: str, expose: str
+) -> None:
+    async def body() -> None:
+        done = anyio.Event()
+        server = AskingServer({"echo": echo, "hold": held_by(done)})
+        told = lambda: [params["level"] for method, params in server.requests if method == "logging/setLevel"]  # noqa: E731
+        async with asking_room({"s": server}) as room, talking(room, expose) as talk:
+            await teach(room, "s", [tool("echo"), tool("hold")])
+            async with talk("ann") as ann, talk("ben") as ben, talk("carl") as carl, talk("dora") as dora:
+                assert "result" in await ann.ask("logging/setLevel", {"level": "error"})
+                await call(ann, expose, "s_echo")
+                await settle()
+                assert told() == ["error"]
+                await ben.ask("logging/setLevel", {"level": "debug"})
+                await dora.ask("logging/setLevel", {"level": "debug"})
+                await settle()
+                assert told() == ["error", "debug"], "once, whoever else wants it"
+                begin(carl, expose, "s_hold")
+                await settle()
+                for level in ("debug", "info", "error"):
+                    say(server, level, level)
+                assert (logs(ann), logs(ben)) == (["error"], ["debug", "info", "error"])
+                assert logs(carl) == ["info", "error"], "it set no level, but its call is there"
+                done.set()
+                await carl.answer(2)
+                say(server, "error", "later")
+                assert logs(carl) == ["info", "error"], "it asked for none, and has no call there"
+                refused = await ann.ask("logging/setLevel", {"level": "loud"})
+                assert refused["error"]["code"] == -32602
+            await settle()
+            assert told() == ["error", "debug", "error"], "who is left wants less; nobody wants nothing"
+
+    run_virtual(backend, body)
+
+
+def test_a_shared_server_is_told_less_when_who_wanted_more_has_left(backend: str) -> None:
+    async def body() -> None:
+        server = AskingServer({"echo": echo})
+        async with asking_room({"s": server}) as room, talking(room) as talk, talk("ann") as ann:
+            await teach(room, "s")
+            await ann.ask("logging/setLevel", {"level": "warning"})
+            await call(ann, "direct", "s_echo")
+            async with talk("ben") as ben:
+                await ben.ask("logging/setLevel", {"level": "debug"})
+                await settle()
+            await settle()
+            levels = [params["level"] for method, params in server.requests if method == "logging/setLevel"]
+            assert levels == ["warning", "debug", "warning"]
+
+    run_virtual(backend, body)
+
+
+def test_t20_a_session_cannot_change_a_shared_server_for_others_by_a_plain_request(backend: str) -> None:
+    async def body() -> None:
+        server = AskingServer({"echo": echo})
+        async with asking_room({"s": server}) as room, room.session("ann") as ann:
+            await ann.connect("s")
+            with pytest.raises(UsageError, match="set_log_level"):
+                await ann.request("s", "logging/setLevel", {"level": "debug"})
+            for method in ("resources/unsubscribe", "initialize"):
+                with pytest.raises(UsageError, match="shared with others"):
+                    await ann.request("s", method, {"uri": "x:/"})
+            with pytest.raises(UsageError, match="set_log_level"):
+                ann.start_request("s", "logging/setLevel", {"level": "debug"}, None)
+            assert await room.request("s", "logging/setLevel", {"level": "error"}) == {}
+            await settle()
+            assert [params for method, params in server.requests if method == "logging/setLevel"] == [
+                {"level": "error"}
+            ]
+
+    run_virtual(backend, body)
+
+
+def test_what_a_server_says_during_a_call_is_told_to_nobody_else(backend: str) -> None:
+    async def body() -> None:
+        done = anyio.Event()
+        server = AskingServer({"hold": held_by(done)})
+        async with asking_room({"s": server}) as room, talking(room) as talk:
+            await teach(room, "s", [tool("hold")])
+            async with talk("ann") as ann, talk("ben") as ben:
+                begin(ann, "direct", "s_hold")
+                await settle()
+                server.tell("x/own", {"secret": 1})
+                assert ("x/own" in ann.methods(), "x/own" in ben.methods()) == (True, False)
+                done.set()
+                await ann.answer(2)
+                server.tell("x/later", {"secret": 2})
+                assert "x/later" not in (*ann.methods(), *ben.methods())
+            async with talk("cora") as cora:
+                server.tell("x/sole", {})
+                assert "x/sole" in cora.methods(), "it is the only one"
+
+    run_virtual(backend, body)
+
+
+def test_a_client_is_told_that_what_it_answered_elsewhere_is_complete(backend: str) -> None:
+    async def body() -> None:
+        server = AskingServer({"ask_by_url": ask_by_url})
+        complete, told = "notifications/elicitation/complete", {"elicitationId": "e1"}
+        async with asking_room({"s": server}) as room, talking(room) as talk:
+            await teach(room, "s", [tool("ask_by_url")])
+            able = {"elicitation": {"url": {}}}
+            async with talk("ann", **able) as ann, talk("ben", **able) as ben:
+                ann.answers["elicitation/create"] = {"action": "accept"}
+                await call(ann, "direct", "s_ask_by_url")
+                server.tell(complete, told)  # after the call
+                server.tell(complete, {"elicitationId": "of nobody"})
+                assert (ann.methods().count(complete), ben.methods().count(complete)) == (1, 0)
+
+    run_virtual(backend, body)
+
+
+@pytest.mark.parametrize("isolation", ["persistent", "per_session"])
+def test_t20_updates_of_a_resource_go_to_who_subscribed(backend: str, isolation: str) -> None:
+    async def body() -> None:
+        updated = "notifications/resources/updated"
+        server = AskingServer({"echo": echo}, resources=[{"uri": "x:/a", "name": "a"}])
+        async with (
+            asking_room({"s": server}, {"s": {"isolation": isolation}}) as room,
+            talking(room) as talk,
+            talk("ann") as ann,
+            talk("ben") as ben,
+            talk("cora") as cora,
+        ):
+            for person in (ann, ben):
+                await call(person, "direct", "s_echo")
+            for person in (ann, ben):
+                assert "result" in await person.ask("resources/subscribe", {"uri": "x:/a"})
+            assert "result" in await ben.ask("resources/unsubscribe", {"uri": "x:/a"})
+            await settle()
+            for person in (ann, ben, cora):
+                person.said.clear()
+            server.tell(updated, {"uri": "x:/a"})
+            assert (ann.methods(), ben.methods(), cora.methods()) == ([updated], [], [])
+            if isolation == "per_session":
+                of_ben = server.live[1]
+                assert "result" in await ben.ask("resources/subscribe", {"uri": "x:/a"})
+                ann.said.clear()
+                of_ben.tell(updated, {"uri": "x:/a"})
+                assert (ann.methods(), ben.methods()) == ([], [updated]), "each has a child of its own"
+
+    run_virtual(backend, body)
+
+
+def test_a_changed_list_is_announced_to_every_client_once(backend: str) -> None:
+    async def body() -> None:
+        changed = "notifications/tools/list_changed"
+        server = AskingServer({"echo": echo})
+        async with (
+            asking_room({"s": server}) as room,
+            talking(room) as talk,
+            talk("ann") as ann,
+            talk("ben") as ben,
+        ):
+            await room.connect("s")
+            await ann.heard(lambda said: said.get("method") == changed)
+            server.acts["more"] = echo
+            server.tell(changed)
+            await anyio.sleep(5.0)
+            assert (ann.methods().count(changed), ben.methods().count(changed)) == (2, 2)
+
+    run_virtual(backend, body)
+
+
+def test_progress_and_cancellation_belong_to_the_request(backend: str) -> None:
+    """Two clients use the same ids and the same tokens."""
+
+    async def steps(asking: Asking, arguments: Mapping[str, Any]) -> Any:
+        for _ in range(2):
+            await anyio.sleep(1.0)
+            asking.progress(arguments["who"])
+        return arguments
+
+    async def body() -> None:
+        server = AskingServer({"steps": steps})
+        async with asking_room({"s": server}) as room, talking(room) as talk:
+            await teach(room, "s", [tool("steps")])
+            async with talk("ann") as ann, talk("ben") as ben:
+                for person, who in ((ann, "ann"), (ben, "ben")):
+                    params = {"name": "s_steps", "arguments": {"who": who}, "_meta": {"progressToken": "t"}}
+                    number = person.begin("tools/call", params)
+                await anyio.sleep(1.5)
+                ann.write({"method": "notifications/cancelled", "params": {"requestId": number}})
+                answer = await ben.answer(number)
+                assert json.loads(answer["result"]["content"][0]["text"]) == {"who": "ben"}
+                for person, who, often in ((ann, "ann", 1), (ben, "ben", 2)):
+                    told = [
+                        one["params"] for one in person.said if one.get("method") == "notifications/progress"
+                    ]
+                    assert [one["message"] for one in told] == [who] * often
+                assert not [said for said in ann.said if said.get("id") == number]
+
+    run_virtual(backend, body)
+
+
+def test_changed_roots_are_told_to_who_may_ask_what_they_are(backend: str) -> None:
+    changed = "notifications/roots/list_changed"
+
+    async def body() -> None:
+        shared, own = AskingServer({"echo": echo}), AskingServer({"echo": echo})
+        async with (
+            asking_room({"s": shared, "own": own}, {"own": PER_SESSION}) as room,
+            talking(room) as talk,
+        ):
+            for name in ("s", "own"):
+                await teach(room, name)
+            async with talk("ann", roots={}) as ann:
+                for name in ("s", "own"):
+                    await call(ann, "direct", f"{name}_echo")
+                async with talk("ben", roots={}):
+                    ann.write({"method": changed})
+                    assert (changed in shared.notified, changed in own.notified) == (False, True)
+                ann.write({"method": changed})
+                assert changed in shared.notified, "nobody else could be meant"
+
+    run_virtual(backend, body)
+
+
+# ---- embedded -----------------------------------------------------------------------------------------------------
+
+
+def test_t20_a_session_may_bring_callbacks_of_its_own(backend: str) -> None:
+    def by(name: str) -> Any:
+        async def sampled(request: Any) -> Any:
+            return {"from": name, "for": request.params.get("for")}
+
+        return sampled
+
+    async def body() -> None:
+        shared, own = AskingServer({"sample": sample}), AskingServer({"sample": sample})
+        heard: list[tuple[str, Any]] = []
+        room = Greenroom.open(
+            {"mcpServers": {"s": {"command": "x"}, "own": {"command": "x", **PER_SESSION}}},
+            cache_path=":memory:",
+            bootstrap=False,
+            connectors=asking_connectors({"s": shared, "own": own}),
+            on_sampling=by("the room"),
+        )
+        async with room:
+            for name in ("s", "own"):
+                await teach(room, name, [tool("sample")])
+            log = lambda address, params: heard.append((str(address), params["data"]))  # noqa: E731
+            async with (
+                room.session("ann", on_sampling=by("ann"), on_log=log) as ann,
+                room.session("ben") as ben,
+            ):
+                for name in ("s", "own"):
+                    assert (await ann.call(f"{name}_sample", {"who": 1})).text == '{"from": "ann", "for": 1}'
+                    assert '"the room"' in (await ben.call(f"{name}_sample")).text
+                ann.set_log_level("error", "s")
+                for server in (shared, own):
+                    say(server, "info", "i")
+                    say(server, "error", "e")
+                assert heard == [("s", "e"), ("own[session:ann]", "i"), ("own[session:ann]", "e")]
+            assert '"the room"' in (await room.call("s_sample")).text
+
+    run_virtual(backend, body)
+
+
+def test_a_listener_that_raises_keeps_nobody_else_from_hearing(backend: str) -> None:
+    async def body() -> None:
+        server, heard = AskingServer({"echo": echo}), list[str]()
+
+        def raises(_address: Any, _method: str, _params: Any) -> None:
+            raise ZeroDivisionError
+
+        async with asking_room({"s": server}) as room:
+            await room.connect("s")
+            hear = lambda _address, method, _params: heard.append(method)  # noqa: E731
+            async with room.session("a", on_notification=raises), room.session("b", on_notification=hear):
+                server.tell("notifications/resources/list_changed")
+                assert heard == ["notifications/resources/list_changed"]
 
     run_virtual(backend, body)

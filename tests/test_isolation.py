@@ -480,7 +480,7 @@ def test_log_levels_reach_sessions_children_and_a_sessions_own_stays_its_own(bac
             assert await levels() == ["debug", "warning"]
             room.set_log_level("error")
             assert await levels() == ["debug", "error"]
-            assert (await room.call("shared_log")).text == "error"
+            assert (await room.call("shared_log")).text == "error", "nobody hears alice's logs but the room"
             with pytest.raises(UsageError, match=r"room\.set_log_level"):
                 alice.set_log_level("debug", "shared")
             async with room.session("carol") as carol:  # before its child is there
@@ -524,7 +524,15 @@ def test_a_session_has_its_requests_and_what_is_its_own_and_nothing_of_the_room(
         ),
         *("complete", "get_prompt", "index", "prompts", "read_resource", "resources", "templates"),
     }
-    its_own = {"aclose", "connect", "name", "roots_changed", "set_log_level"}
+    its_own = {
+        "aclose",
+        "answer_with",
+        "connect",
+        "name",
+        "restart_outdated",
+        "roots_changed",
+        "set_log_level",
+    }
     what_it_subscribes_to = {"is_stateless", "subscribe", "unwatch_resource", "watch_resource"}
 
     async def main() -> None:

@@ -8,7 +8,7 @@ import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import anyio
 import pytest
@@ -38,6 +38,8 @@ from greenroom.supervisor._callbacks import Callbacks, as_root
 from greenroom.supervisor._core_supervision import CoreActorFailed
 from greenroom.supervisor._files import open_config
 from greenroom.supervisor._room_host import RoomHost
+from greenroom.supervisor._routing import Routing
+from greenroom.supervisor._sessions import Sessions
 from greenroom.supervisor._updates import Updates, _is_about
 from greenroom.supervisor.catalogue_keys import catalogue_keys
 from greenroom.testing._fake import HANG, FakeServer, fake_connectors, tool
@@ -1070,11 +1072,21 @@ def test_in_a_fork_closing_a_room_ends_nothing(backend: str) -> None:
     run_virtual(backend, body)
 
 
+def host_of(callbacks: Callbacks, bugs: list[str]) -> RoomHost:
+    """The host of a room without sessions."""
+    sessions, nowhere = Sessions(callbacks), cast("Any", None)
+    return RoomHost(
+        sessions,
+        Routing(sessions, nowhere),
+        lambda address, error: bugs.append(f"{address}: {type(error).__name__}"),
+    )
+
+
 def test_who_hears_may_stop_hearing_or_raise_and_the_others_hear_all_the_same() -> None:
     bugs, told = list[str](), list[str]()
     heard: list[Any] = []
     callbacks = Callbacks(on_notification=lambda *said: heard.append(said[1]) or 1 / len(told[:2]))
-    host = RoomHost(callbacks, lambda address, error: bugs.append(f"{address}: {type(error).__name__}"))
+    host = host_of(callbacks, bugs)
     here = Address("a")
 
     def once(_params: Any) -> None:
@@ -1089,7 +1101,7 @@ def test_who_hears_may_stop_hearing_or_raise_and_the_others_hear_all_the_same() 
     assert told == ["once", "always", "always"]
     stop()
     told.clear()
-    host.heard(here, "notifications/message", {})  # the callback divides by nothing
+    host.heard(here, "x/own", {})  # the callback divides by nothing
     assert bugs == ["a: ZeroDivisionError"]
     assert len(heard) == 3
 
@@ -1100,7 +1112,7 @@ def test_a_subscribers_bug_is_told_of_and_stays_here() -> None:
     def raises(_params: Any) -> None:
         raise KeyError("x")
 
-    host = RoomHost(Callbacks(), lambda address, error: bugs.append(f"{address}: {type(error).__name__}"))
+    host = host_of(Callbacks(), bugs)
     host.subscribe(Address("a"), raises)
     host.heard(Address("a"), "notifications/resources/updated", {"uri": "x:/"})
     assert bugs == ["a: KeyError"]

@@ -1817,7 +1817,7 @@ class Table:
 
 
 class Answers:
-    async def answer_all(self, requests: Any) -> Any:
+    async def answer_all(self, _call: Call, requests: Any) -> Any:
         if "no" in requests:
             raise RpcRefusal(-7, "not now")
         await anyio.sleep(1.0)

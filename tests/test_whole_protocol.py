@@ -31,7 +31,7 @@ from greenroom import (
     UnknownResource,
     UsageError,
 )
-from greenroom.actors import declared_to
+from greenroom.actors import Call, declared_to
 from greenroom.actors._connection import Handshake
 from greenroom.actors._peer import Exchange, RpcError
 from greenroom.actors._questions import MOST_OPEN, Questions
@@ -579,11 +579,16 @@ def test_one_refusal_ends_the_other_questions_of_its_result(backend: str) -> Non
 
     async def body(questions: Questions, asking: Asking) -> None:
         both = {"x": {"method": "soon", "params": {}}, "y": {"method": "soon"}}
-        assert await questions.answer_all(both) == {"x": {"a": "soon"}, "y": {"a": "soon"}}
+        assert await questions.answer_all(Call("tools/call", {}), both) == {
+            "x": {"a": "soon"},
+            "y": {"a": "soon"},
+        }
         with pytest.raises(RpcRefusal, match="no"):
-            await questions.answer_all({"x": {"method": "no"}, "y": {"method": "late"}})
+            await questions.answer_all(
+                Call("tools/call", {}), {"x": {"method": "no"}, "y": {"method": "late"}}
+            )
         with pytest.raises(RpcRefusal, match="an input request without a method"):
-            await questions.answer_all({"x": 7})
+            await questions.answer_all(Call("tools/call", {}), {"x": 7})
         assert ended == ["soon", "soon", "late"]
 
     _asked(backend, answer, body)

@@ -169,10 +169,6 @@ class DirectClients(dict["Client", DirectClient]):
         for direct_client in tuple(self.values()):
             direct_client.tell_change(method)
 
-    def tell_update(self, server: str, params: Mapping[str, Any]) -> None:
-        for direct_client in tuple(self.values()):
-            direct_client.tell_update(server, params)
-
     def learn_links(self, client: Client, server: str, result: bytes) -> None:
         direct_client = self.get(client)
         if direct_client is not None:  # otherwise it has disconnected

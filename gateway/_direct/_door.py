@@ -44,17 +44,14 @@ class Common:
 
 
 class Direct:
-    """Everything the servers have, for one client. `room` is open. Clients of one gateway share `client_host` and
-    `common`."""
+    """Everything the servers have, for one client. `room` is open. Clients of one gateway share `common`."""
 
-    def __init__(
-        self, room: DirectRoom, *, client_host: ClientHost | None = None, common: Common | None = None
-    ) -> None:
+    def __init__(self, room: DirectRoom, common: Common | None = None) -> None:
         common = common or Common(room)
         self._room = room
         self._shown = common.shown
         self._direct_clients = common.clients
-        self._client_host = client_host or ClientHost(room, common.clients.tell_update)
+        self._client_host = ClientHost(room, self._tell_update)
         self._calls = DirectCalls(room, self._direct_clients, self._client_host.suspended, common.signer)
         self._begin: Final[Mapping[str, Callable[[Job], None]]] = {
             "tools/call": self._call,
@@ -113,6 +110,11 @@ class Direct:
         direct_client = self._direct_clients.pop(client, None)
         if direct_client is not None:
             direct_client.leave()
+
+    def _tell_update(self, client: Client, server: str, params: Mapping[str, Any]) -> None:
+        direct_client = self._direct_clients.get(client)
+        if direct_client is not None:
+            direct_client.tell_update(server, params)
 
     def _direct_client(self, job: Job) -> DirectClient:
         return self._direct_clients.of(job.client, self._room)

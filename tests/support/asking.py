@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
+from contextvars import ContextVar
 from typing import Any
 
 import anyio
@@ -21,6 +22,7 @@ from greenroom.protocol.errors import Reach
 from greenroom.protocol.jsonrpc import MODERN_VERSIONS, RpcError
 from greenroom.testing._fake import tool
 
+current_call: ContextVar[Any] = ContextVar("current_call", default=None)  # that a tool works on
 Act = Callable[["Asking", Mapping[str, Any]], Awaitable[Any]]
 
 
@@ -110,6 +112,12 @@ class Asking:
     def tell(self, method: str, params: Mapping[str, Any] | None = None) -> None:
         self.hooks.on_notification(method, params)
 
+    def progress(self, message: str) -> None:
+        """Report progress of the call that this is asked in."""
+        call = current_call.get()
+        if call in self._open:
+            call.progress({"progress": 1, "message": message})
+
     # ---- Peer -------------------------------------------------------------------------------------------------------
 
     @property
@@ -152,6 +160,7 @@ class Asking:
     # ---- answers ----------------------------------------------------------------------------------------------------
 
     async def _answer(self, exchange: Exchange) -> None:
+        current_call.set(exchange)
         params: dict[str, Any] = json.loads(msgspec.json.encode(exchange.params or {}))
         with self._open[exchange]:
             answer = await self._answer_to(exchange, params)
@@ -203,6 +212,6 @@ class Asking:
             said = await self.server.acts[params["name"]](self, params.get("arguments") or {})
         except Refused as refusal:
             return {"content": [{"type": "text", "text": f"{refusal.code}: {refusal}"}], "isError": True}
-        if isinstance(said, dict):
+        if isinstance(said, dict) and ("content" in said or "resultType" in said):
             return said
         return {"content": [{"type": "text", "text": json.dumps(said)}]}
