@@ -84,6 +84,12 @@ class Exit:
         self._hurry()
 
 
+def close_at_once(room: Any, group: anyio.abc.TaskGroup) -> None:
+    """Close the room without waiting, in `group`, and end this process soon, whatever holds it up."""
+    set_alarm(_LAST_RESORT)
+    group.start_soon(room.aclose, 0)
+
+
 def set_alarm(seconds: float) -> None:
     """End this process after `seconds`, whatever it is doing by then. Does nothing on systems without alarms."""
     if hasattr(signal, "setitimer"):
@@ -123,11 +129,7 @@ async def _serve_room(
 ) -> None:
     room = open_room(config)
 
-    def hurry() -> None:
-        set_alarm(_LAST_RESORT)
-        outer.start_soon(room.aclose, 0)
-
-    leaving = Exit(hurry)
+    leaving = Exit(partial(close_at_once, room, outer))
     outer.start_soon(door.write)
     await outer.start(heed_signals, leaving)
     await outer.start(partial(follow, room, hearers, kinds=None if options.events else TOLD))

@@ -352,6 +352,35 @@ SETTING_KEYS: Final = (
         MILLISECONDS,
         "How long to ask a server which protocol era it speaks.",
     ),
+    Key(
+        "http",
+        "",
+        _OBJECT,
+        "The HTTP door, `serve --http` (docs/http.md).",
+        parts=(
+            Key(
+                "tokens",
+                "http_tokens",
+                TEXT_MAP,
+                'The bearer tokens that are accepted, by name: `{"alice": "${ALICE_TOKEN}"}`. Expanded.',
+            ),
+            Key("tokenProfiles", "http_token_profiles", TEXT_MAP, "The profile that a token is bound to."),
+            Key("hosts", "http_hosts", TEXTS, "Further names by which clients may address the gateway."),
+            Key(
+                "origins", "http_origins", TEXTS, "Web pages whose scripts may use it: `https://app.example`."
+            ),
+            Key(
+                "sessionHeaders",
+                "http_session_headers",
+                TEXT_MAP,
+                'Request headers that become a session\'s values: `{"x-github-token": "GITHUB_TOKEN"}`.',
+            ),
+            Key("maxSessions", "http_max_sessions", count("sessions"), "Sessions open at once."),
+            Key("sessionIdle", "http_session_idle", MINUTES, "A session without a message ends then."),
+            Key("sessionLife", "http_session_life", MINUTES, "Every session ends after this long."),
+            Key("maxBodyBytes", "http_max_body", count("bytes", least=1024), "The largest request."),
+        ),
+    ),
     Key("cacheMaxAgeDays", "cache_max_age", DAYS, "Older entries of the catalogue count as absent."),
     Key(
         "outputGuard",

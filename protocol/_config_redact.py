@@ -143,6 +143,8 @@ def _settings(keys: Sequence[Key], settings: Settings) -> dict[str, Any]:
 def _setting(key: Key, settings: Settings) -> Any:
     if key.parts:
         return _settings(key.parts, settings)
+    if key.attribute == "http_tokens":
+        return dict.fromkeys(settings.http_tokens, REDACTED)
     return in_file_units(key, getattr(settings, key.attribute))
 
 

@@ -175,6 +175,16 @@ class Settings:
     max_list_items: int = 10_000
     probe_timeout: float = 5.0
     cache_max_age: float = 7 * 86400.0
+    # The HTTP door (`serve --http`).
+    http_tokens: Mapping[str, str] = attrs.field(factory=_no_map, hash=False, repr=_names_only)
+    http_token_profiles: Mapping[str, str] = attrs.field(factory=_no_map, hash=False)
+    http_hosts: tuple[str, ...] = ()
+    http_origins: tuple[str, ...] = ()
+    http_session_headers: Mapping[str, str] = attrs.field(factory=_no_map, hash=False)
+    http_max_sessions: int = 1_000
+    http_session_idle: float = 1_800.0
+    http_session_life: float = 86_400.0
+    http_max_body: int = 4 * 1024 * 1024
     output_max_bytes: int = 51_200  # the `mcp` tool's guard; 0 = off
     output_max_lines: int = 2_000
 

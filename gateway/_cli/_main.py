@@ -25,7 +25,7 @@ from ._codes import FAILED, INTERRUPTED, OK, USAGE
 # name -> (module of this package, attribute, one line of help)
 COMMANDS: Final[Mapping[str, tuple[str, str, str]]] = {
     "demo": ("_demo", "demo_command", "See it work: bundled servers called, evicted, crashed, recovered."),
-    "serve": ("_serve", "serve_command", "Run the gateway on standard input and output."),
+    "serve": ("_serve", "serve_command", "Run the gateway, on standard input and output or over HTTP."),
     "attach": ("_attach", "attach_command", "Serve a client from the background room, started if need be."),
     "stop": ("_attach", "stop_command", "End the background room."),
     "status": ("_look", "status_command", "Show the configured servers and their states."),

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import attrs
 import click
 
+from ...protocol.config import Isolation
 from ...protocol.config_parse import fit_keep_alive
 from ...protocol.errors import UsageError
 from ...supervisor.self_reference import check_depth
@@ -55,10 +56,22 @@ _TURN = 0.001  # seconds for which a thread may keep the interpreter from the lo
 @click.option(
     "--ready", type=int, hidden=True, metavar="FD", help="Tell this descriptor that clients can come."
 )
+@click.option("--http", metavar="HOST:PORT", help="Serve Streamable HTTP there, at /mcp, instead of stdio.")
+@click.option(
+    "--token-file", type=click.Path(path_type=Path), help="With --http: bearer tokens that are accepted."
+)
+@click.option("--profile", help="With --http: what clients see whose token names no profile.")
+@click.option("--tls-cert", type=click.Path(path_type=Path), help="With --http: the certificate, for https.")
+@click.option("--tls-key", type=click.Path(path_type=Path), help="With --http: the certificate's key.")
 @config_option
 def serve_command(
     expose: str,
     events: Path | None,
+    http: str | None,
+    token_file: Path | None,
+    profile: str | None,
+    tls_cert: Path | None,
+    tls_key: Path | None,
     max_connections: int | None,
     idle_timeout: int | None,
     failure_threshold: int | None,
@@ -68,19 +81,38 @@ def serve_command(
     ready: int | None,
     config_path: Path | None,
 ) -> None:
-    """Run the gateway on standard input and output, for an MCP client to start."""
+    """Run the gateway: on standard input and output, for an MCP client to start, or over HTTP."""
     if as_room is not None:
         from .._background_start import become_room
 
         become_room()
-    check_start("serve")
-    flags = {
+    if http is None:
+        check_start("serve")
+    else:
+        check_depth(os.environ)
+    flags: dict[str, Any] = {
         "max_connections": max_connections,
         "idle_timeout": _seconds(idle_timeout),
         "failure_threshold": failure_threshold,
         "cooldown": _seconds(cooldown),
     }
-    config = override(read_config(config_path), **flags)
+    only_http = {
+        "--token-file": token_file,
+        "--profile": profile,
+        "--tls-cert": tls_cert,
+        "--tls-key": tls_key,
+    }
+    if http is None and (stray := [flag for flag, value in only_http.items() if value is not None]):
+        raise UsageError(f"{stray[0]} is for --http HOST:PORT. Add that, or leave it out.")
+    if http is not None and (background or as_room is not None):
+        raise UsageError("--background and --http do not go together. Leave one of them out.")
+    where = None if http is None else _address(http)
+    read = read_config(config_path)
+    if (
+        where is not None and read.settings.isolation is None
+    ):  # many clients: none of them shares a child by default
+        flags["isolation"] = Isolation.PER_SESSION
+    config = override(read, **flags)
     if background:
         from ._background import start_in_background
 
@@ -103,6 +135,14 @@ def serve_command(
         version=__version__,
         reread=reread,
     )
+    if where is not None:
+        from .._http_door import tokens_in
+        from .._serve_http import HttpOptions, serve_http
+
+        tokens = tokens_in(config.settings, os.environ, token_file, profile)
+        listen = HttpOptions(*where, tokens=tokens, profile=profile, cert=tls_cert, key=tls_key)
+        _run(partial(serve_http, config, Greenroom.open, options, listen))
+        return
     if as_room is None or ready is None:
         _run(partial(serve, config, Greenroom.open, options))
         return
@@ -130,6 +170,14 @@ def check_start(command: str) -> None:
     if sys.stdin is None:  # pyright: ignore[reportUnnecessaryComparison]  (Python has found it closed)
         text = f"Standard input is closed. An MCP client starts greenroom {command} with a pipe there."
         raise UsageError(text)
+
+
+def _address(text: str) -> tuple[str, int]:
+    """A host and a port. `[::1]:8000` and `:8000` (on 127.0.0.1) are fine; port 0 takes a free one."""
+    host, colon, port = text.rpartition(":")
+    if not colon or not port.isascii() or not port.isdigit() or int(port) > 65_535:
+        raise UsageError(f"--http {text} is no HOST:PORT. Write it like 127.0.0.1:8000.")
+    return host.removeprefix("[").removesuffix("]") or "127.0.0.1", int(port)
 
 
 def _run(main: Callable[[], Awaitable[None]]) -> None:

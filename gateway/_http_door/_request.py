@@ -1,0 +1,161 @@
+"""One HTTP request: its headers by name, its body within bounds, and its answer."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, MutableMapping
+from typing import Any, Final
+
+import anyio
+
+from ...protocol.bounds import HTTP_HEAD_BYTES
+from ._refusals import CLOSE, JSON, Refusal
+
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+
+# Of these, each reader must see the same one. So a request that has one of them twice is refused.
+_SINGLE: Final = frozenset(
+    {
+        b"host",
+        b"origin",
+        b"authorization",
+        b"content-length",
+        b"content-type",
+        b"mcp-session-id",
+        b"mcp-protocol-version",
+        b"mcp-method",
+        b"mcp-name",
+        b"last-event-id",
+    }
+)
+_STREAM_HEADERS: Final = (
+    (b"content-type", b"text/event-stream"),
+    (b"cache-control", b"no-cache, no-transform"),
+    (b"x-accel-buffering", b"no"),
+)
+_DIGITS: Final = 18
+
+
+class Request:
+    """One request. `headers` are by their lower-case names; of a header given twice, the last."""
+
+    def __init__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        self.method: str = scope["method"]
+        self.path: bytes = scope["raw_path"]
+        self.scope = scope
+        self.receive = receive
+        self.send = send
+        given: list[tuple[bytes, bytes]] = scope["headers"]
+        self.headers = dict(given)
+        self.is_read = False
+        self.is_answered = False
+        if len(self.headers) != len(given):
+            self._refuse_repeated(given)
+        if sum(len(name) + len(value) for name, value in given) > HTTP_HEAD_BYTES:
+            raise Refusal(431, "Request Header Fields Too Large.", CLOSE)
+        if b"transfer-encoding" in self.headers and b"content-length" in self.headers:
+            raise Refusal(400, "Bad Request: two lengths of one body.", CLOSE)
+
+    def _refuse_repeated(self, given: Iterable[tuple[bytes, bytes]]) -> None:
+        seen: set[bytes] = set()
+        for name, _ in given:
+            if name in seen and name in _SINGLE:
+                raise Refusal(400, f"Bad Request: {name.decode()} is given twice.", CLOSE)
+            seen.add(name)
+
+    def text(self, name: bytes) -> str | None:
+        value = self.headers.get(name)
+        return None if value is None else value.decode("latin-1")
+
+    def accepts(self, kind: bytes) -> bool:
+        """Whether the client takes an answer of this media type."""
+        main = kind.partition(b"/")[0]
+        for part in self.headers.get(b"accept", b"").lower().split(b","):
+            if part.partition(b";")[0].strip() in (kind, main + b"/*", b"*/*"):
+                return True
+        return False
+
+    async def body(self, most: int, within: float) -> bytes:
+        """The whole body. Raises `Refusal` when it is larger than `most` or takes longer than `within`."""
+        length = self.headers.get(b"content-length", b"0")
+        if not length.isdigit() or len(length) > _DIGITS or int(length) > most:
+            raise self._too_large(most)
+        event = await self._next(within)
+        if not event.get("more_body"):
+            body: bytes = event.get("body", b"")
+        else:
+            body = await self._rest(event.get("body", b""), most, within)
+        if len(body) > most:
+            raise self._too_large(most)
+        self.is_read = True
+        return body
+
+    async def _rest(self, first: bytes, most: int, within: float) -> bytes:
+        parts, size = [first], len(first)
+        until = anyio.current_time() + within
+        while size <= most:
+            event = await self._next(until - anyio.current_time())
+            parts.append(event.get("body", b""))
+            size += len(parts[-1])
+            if not event.get("more_body"):
+                break
+        return b"".join(parts)
+
+    async def _next(self, within: float) -> MutableMapping[str, Any]:
+        try:
+            with anyio.fail_after(within):
+                event = await self.receive()
+        except TimeoutError:
+            raise Refusal(408, "Request Timeout: the body did not arrive in time.") from None
+        if event["type"] == "http.disconnect":
+            raise Gone
+        return event
+
+    @staticmethod
+    def _too_large(most: int) -> Refusal:
+        return Refusal(413, f"Content Too Large: a request may have {most} bytes.")
+
+    # ---- the answer ----------------------------------------------------------------------------------------------
+
+    async def answer(
+        self, status: int, body: bytes = b"", headers: Iterable[tuple[bytes, bytes]] = (JSON,)
+    ) -> None:
+        """The whole answer. A connection whose request was not read to its end is closed after it."""
+        self.is_answered = True
+        close = () if self.is_read or self.method in ("GET", "HEAD", "DELETE") else (CLOSE,)
+        length = (b"content-length", b"%d" % len(body))
+        await self.send(
+            {"type": "http.response.start", "status": status, "headers": [*headers, length, *close]}
+        )
+        await self.send({"type": "http.response.body", "body": body})
+
+    async def refuse(self, refusal: Refusal) -> None:
+        await self.answer(refusal.status, refusal.body, (JSON, *refusal.headers))
+
+    async def begin_stream(self, headers: Iterable[tuple[bytes, bytes]] = ()) -> None:
+        self.is_answered = True
+        await self.send(
+            {"type": "http.response.start", "status": 200, "headers": [*_STREAM_HEADERS, *headers]}
+        )
+
+    async def write(self, data: bytes) -> None:
+        await self.send({"type": "http.response.body", "body": data, "more_body": True})
+
+    async def end_stream(self) -> None:
+        await self.send({"type": "http.response.body", "body": b""})
+
+    async def disconnected(self) -> None:
+        """Wait until the client has disconnected, or has its whole answer."""
+        while (await self.receive())["type"] != "http.disconnect":
+            pass
+
+    def abort(self) -> None:
+        """Cut the connection: its peer does not read."""
+        cut = self.scope.get("state", {}).get("abort")
+        if cut is not None:
+            cut()
+
+
+class Gone(Exception):
+    """The client has disconnected before its request was complete."""

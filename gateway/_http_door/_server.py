@@ -1,0 +1,206 @@
+"""uvicorn, which carries the bytes of the door, in a loop that runs already.
+
+It runs on the asyncio loop of `serve`. It comes with the SDK; hypercorn would be one dependency more and starts
+several tasks for each connection. A constant answer, on two cores that did other work as well: 1,900 a second over
+one connection, 2,200 over 16, 3,000 over 64. Two things of its `Server` are left out: it handles signals, and it
+wakes up ten times a second. `tests/test_http_door.py` fails when an update of uvicorn changes what is used here.
+
+`_Connection` bounds what uvicorn leaves unbounded: the time for a head to arrive, the connections that wait for
+one, and a peer that does not read. Nagle's algorithm is off on every connection: uvicorn writes head and body one
+after the other, and together with delayed acknowledgements a call would take 40 ms.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import socket
+from collections.abc import Generator
+from pathlib import Path
+from typing import Any, Final
+
+import anyio
+import anyio.abc
+import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from ...protocol.bounds import HTTP_HEAD_BYTES
+from ...protocol.errors import UsageError
+from ._rules import Rules
+
+_BACKLOG: Final = 512
+_IDLE: Final = 75.0  # seconds that a connection is kept open between two requests
+
+
+def bound(host: str, port: int) -> socket.socket:
+    """A socket that listens there. Raises `UsageError` when that is not possible."""
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(
+            host, port, type=socket.SOCK_STREAM, proto=socket.IPPROTO_TCP, flags=socket.AI_PASSIVE
+        )[0]
+        listener = socket.socket(family, kind, protocol)
+        try:
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listener.bind(address)
+            listener.listen(_BACKLOG)
+            listener.setblocking(False)
+        except BaseException:
+            listener.close()
+            raise
+    except OSError as error:
+        text = f"Cannot listen on {host}:{port}: {error.strerror or error}. Choose another --http HOST:PORT."
+        raise UsageError(text) from None
+    return listener
+
+
+class HttpServer:
+    """Serves `app` on a listening socket. Raises `UsageError` when certificate or key cannot be used."""
+
+    def __init__(
+        self,
+        app: Any,
+        listener: socket.socket,
+        rules: Rules,
+        *,
+        cert: Path | None = None,
+        key: Path | None = None,
+    ) -> None:
+        logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)  # it reports every broken request
+        waiting: dict[_Connection, None] = {}
+
+        class Connection(_Connection):
+            def __init__(self, *args: Any, **more: Any) -> None:
+                super().__init__(*args, **more)
+                self.rules, self.waiting = rules, waiting
+
+        config = uvicorn.Config(
+            app,
+            lifespan="off",
+            log_config=None,
+            access_log=False,
+            http=Connection,
+            ws="none",
+            date_header=False,
+            server_header=False,
+            timeout_keep_alive=int(_IDLE),
+            timeout_graceful_shutdown=2,
+            limit_concurrency=rules.connections,
+            h11_max_incomplete_event_size=HTTP_HEAD_BYTES,
+            backlog=_BACKLOG,
+            ssl_certfile=cert,
+            ssl_keyfile=key,
+        )
+        try:
+            config.load()
+        except OSError as error:  # an ssl.SSLError is one too
+            raise UsageError(
+                f"The certificate or its key cannot be used: {error}. Correct --tls-cert."
+            ) from None
+        self._server = _Server(config)
+        self._listener = listener
+
+    async def run(self, *, task_status: anyio.abc.TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
+        """Serve until `close`."""
+        self._server.on_started = task_status.started
+        await self._server.serve(sockets=[self._listener])
+
+    def connections(self) -> int:
+        """How many connections are open."""
+        return len(self._server.server_state.connections)
+
+    def close(self) -> None:
+        """Take no more connections, and close each when its answer is written; those that take too long, then."""
+        self._server.leave.set()
+
+
+class _Server(uvicorn.Server):
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self.leave = asyncio.Event()
+        self.on_started: Any = lambda: None
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Generator[None]:
+        yield  # `serve` handles them
+
+    async def main_loop(self) -> None:
+        self.on_started()
+        await self.leave.wait()
+
+
+class _Connection(H11Protocol):
+    rules: Rules
+    waiting: dict[_Connection, None]  # connections that have not sent a whole head, oldest first
+
+    def __init__(self, *args: Any, **more: Any) -> None:
+        super().__init__(*args, **more)
+        self.app_state = {"abort": self._abort}
+        self._head_due: asyncio.TimerHandle | None = None
+        self._stalled: asyncio.TimerHandle | None = None
+        self._unread = 0
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        carrier: socket.socket | None = transport.get_extra_info("socket")
+        if carrier is not None and carrier.family != getattr(socket, "AF_UNIX", None):
+            carrier.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            carrier.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            if hasattr(socket, "TCP_USER_TIMEOUT"):  # for data that a dead peer never acknowledges
+                patience = int(self.rules.stalled_time * 1000)
+                carrier.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, patience)
+        self._await_head()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._head_came()
+        self._flows()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        if self.cycle is not None and not self.cycle.response_complete:  # pyright: ignore[reportUnnecessaryComparison]
+            if self._head_due is not None:
+                self._head_came()
+        elif self._head_due is None and not self.transport.is_closing():
+            self._await_head()
+
+    def _await_head(self) -> None:
+        self._head_due = self.loop.call_later(self.rules.head_time, self._abort)
+        self.waiting[self] = None
+        if len(self.waiting) > self.rules.waiting_heads:
+            next(iter(self.waiting))._abort()
+
+    def _head_came(self) -> None:
+        if self._head_due is not None:
+            self._head_due.cancel()
+            self._head_due = None
+            self.waiting.pop(self, None)
+
+    # ---- a peer that does not read ---------------------------------------------------------------------------------
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._watch_flow()
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        self._flows()
+
+    def _watch_flow(self) -> None:
+        self._unread = self.transport.get_write_buffer_size()
+        self._stalled = self.loop.call_later(self.rules.stalled_time, self._check_flow)
+
+    def _check_flow(self) -> None:
+        if self.transport.get_write_buffer_size() >= self._unread:
+            self._abort()
+        else:
+            self._watch_flow()
+
+    def _flows(self) -> None:
+        if self._stalled is not None:
+            self._stalled.cancel()
+            self._stalled = None
+
+    def _abort(self) -> None:
+        self._head_came()
+        self.transport.abort()
