@@ -12,9 +12,10 @@ and is replaced within seconds. No event reports that, so `watch` looks regularl
 
 When the guard cannot be started, no new server is started, because nothing could end it for sure. Servers that run go
 on: restarting the guard is an optional part, tried until it succeeds. Rejected: PR_SET_PDEATHSIG, which reaches only
-the leader and fires when the spawning *thread* ends. Also rejected: a cgroup for each server. Python can start a child
-in a cgroup only with a function that runs between fork and exec. That rules out the cheap `vfork`, and the move into
-the cgroup waits for all processors. Measured: each start stops the whole room for about 20 ms more.
+the leader and fires when the spawning *thread* ends. A
+server gets a cgroup of its own where we may make one. The guard moves it there after its start: moved between fork and
+exec, it would make the whole room wait for about 20 ms, and Python could not use the cheap `vfork`. Anything that the
+server forks before and orphans at once is not in the cgroup.
 """
 
 from __future__ import annotations
@@ -106,6 +107,11 @@ class Guard:
         if has_orphans():
             self._births[pgid] = born(pgid)
         self._guard(pgid)
+
+    def enclose(self, pid: int) -> None:
+        """Put a server that has just started, and what it starts, into a cgroup of its own, where we may make one.
+        `remove` ends it."""
+        self._say(b"=%d\n" % pid)
 
     def _guard(self, pgid: int) -> None:
         self._groups.add(pgid)

@@ -4,9 +4,12 @@ nothing of Greenroom.
     _guard_main.py RUN_TAG OWNER_PID        fd 0: the lifeline, a stream socket to the owner
 
 Lines on the lifeline: `+pgid` and `-pgid` keep the list of groups. `?TAG` comes with a descriptor. It means: kill every
-process that carries TAG in its environment, and write their number to that descriptor. When the lifeline closes or the
-owner ends, the guard kills every group on the list. Then it kills every process that carries the run's tag, until it
-finds no more.
+process that carries TAG in its environment, and write their number to that descriptor. `=pid` asks for a cgroup around
+the server with this process, which `-pid` ends. When the lifeline closes or the owner ends, the guard kills every group
+on the list and every cgroup. Then it kills every process that carries the run's tag, until it finds no more.
+
+The cgroups are made here, after the server has started, because the kernel may take tens of milliseconds to move a
+process: here only the guard waits. What the server has forked by then is moved too, unless it has left its parent.
 
 The guard ignores the signals that ask its owner to end, because the guard must end last. Its own environment is empty,
 so that no sweep can hit it, neither our own nor that of a room in which we ourselves run.
@@ -26,12 +29,15 @@ ROUNDS = 50  # of one sweep; more rounds mean a fork bomb, which is left to the 
 QUIET = 3  # sweeps in a row that must find nothing once the owner was killed: its children may be forking
 PAUSE = 0.05  # seconds between those sweeps
 DEATH = 0.5  # seconds in which a killed process should be dead
+LOOK = 50  # milliseconds between two looks at cgroups that are ending, and
+FIRST_LOOK = 0.001  # seconds while somebody waits for them
 
 
 def main(run_tag: bytes, owner: int) -> None:
     for name in ("SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT", "SIGPIPE", "SIGUSR1", "SIGUSR2"):
         signal.signal(getattr(signal, name), signal.SIG_IGN)
     lifeline = Lifeline(socket.socket(fileno=0))
+    cgroups = Cgroups(own_cgroup(), os.fsdecode(run_tag.partition(b"=")[2]), owner)
     watch = select.poll()
     watch.register(0, select.POLLIN)
     owner_fd = open_pidfd(owner)
@@ -39,10 +45,17 @@ def main(run_tag: bytes, owner: int) -> None:
         watch.register(owner_fd, select.POLLIN)
     ended = False
     while not ended:
-        ended = any(fd == owner_fd for fd, _ in watch.poll())
+        ended = any(fd == owner_fd for fd, _ in watch.poll(cgroups.patience()))
         ended = not lifeline.listen() or ended
-        answer(lifeline.take_requests())
+        cgroups.follow(lifeline.take_servers())
+        requests = lifeline.take_requests()
+        if requests:
+            cgroups.wait_ended()
+        answer(requests)
+        cgroups.work()
+    cgroups.end_all()
     last_sweep(lifeline.groups, run_tag, owner_is_gone=os.getppid() != owner)
+    cgroups.wait_ended()
 
 
 class Lifeline:
@@ -50,6 +63,7 @@ class Lifeline:
 
     def __init__(self, channel: socket.socket) -> None:
         self.groups: set[int] = set()
+        self._servers: list[tuple[bytes, int]] = []
         self._channel = channel
         channel.setblocking(False)  # the flags of `recv_fds` are ignored
         self._rest = b""
@@ -76,13 +90,160 @@ class Lifeline:
         requests, self._requests = self._requests, {}
         return requests
 
+    def take_servers(self) -> list[tuple[bytes, int]]:
+        """The servers that have started (`=`) and ended (`-`) since the last time, in order."""
+        servers, self._servers = self._servers, []
+        return servers
+
     def _obey(self, verb: bytes, rest: bytes) -> None:
         if verb == b"+":
             self.groups.add(int(rest))
         elif verb == b"-":
             self.groups.discard(int(rest))
+            self._servers.append((verb, int(rest)))
+        elif verb == b"=":
+            self._servers.append((verb, int(rest)))
         elif verb == b"?":
             self._requests.setdefault(rest, []).append(self._fds.pop(0))
+
+
+class Cgroups:
+    """A cgroup for each server, in one folder for the room, below the cgroup `home` that we are in ourselves.
+
+    No process leaves its cgroup by `setsid`, by a double fork or by emptying its environment, and `cgroup.kill` (Linux
+    5.14) ends all of it at once. Where we may make none, nothing here does anything, and the groups and the sweeps do
+    what they can. A guard that replaces another finds the cgroups by their names.
+    """
+
+    def __init__(self, home: str | None, run_id: str, owner: int) -> None:
+        self._home = home
+        self._folder = f"{home}/greenroom-{run_id}"
+        self._owner = owner
+        self._joining: list[int] = []
+        self._ending: set[str] = set()
+        if home is not None:
+            remove_left_over(home)
+
+    def patience(self) -> int | None:
+        """Milliseconds after which there is something to do here; None: nothing."""
+        return 0 if self._joining else LOOK if self._ending else None
+
+    def follow(self, servers: list[tuple[bytes, int]]) -> None:
+        """Take in which servers have started and ended."""
+        for verb, pid in servers if self._home is not None else ():
+            if verb == b"=":
+                self._joining.append(pid)
+                continue
+            self._joining = [one for one in self._joining if one != pid]
+            if os.path.isdir(folder := f"{self._folder}/{pid}"):
+                end_cgroup(folder)
+                self._ending.add(folder)
+
+    def work(self) -> None:
+        """Move one server that waits into its cgroup, and remove those that are over."""
+        self._remove()
+        if self._joining:
+            pid = self._joining.pop(0)
+            folder = f"{self._folder}/{pid}"
+            with suppress(OSError):
+                os.makedirs(folder, exist_ok=True)
+                if os.path.exists(f"{folder}/cgroup.kill"):
+                    self._move_tree(pid, folder)
+                else:
+                    remove_cgroup(self._folder)
+
+    def wait_ended(self) -> None:
+        """Wait until the ended servers are dead, for a bounded time."""
+        deadline = time.monotonic() + DEATH
+        while self._ending and time.monotonic() < deadline:
+            self._remove()
+            if self._ending:
+                select.select([], [], [], FIRST_LOOK)
+        self._ending.clear()  # what is left is removed when the room ends
+
+    def end_all(self) -> None:
+        if os.path.isdir(self._folder):
+            end_cgroup(self._folder)
+            self._ending.add(self._folder)
+
+    def _remove(self) -> None:
+        self._ending = {folder for folder in self._ending if not remove_cgroup(folder)}
+
+    def _move_tree(self, leader: int, folder: str) -> None:
+        to_move = [(leader, self._owner)]
+        seen: set[int] = set()
+        while to_move:
+            pid, parent = to_move.pop()
+            if pid not in seen:
+                seen.add(pid)
+                self._move(pid, parent, folder)
+                to_move += [(child, pid) for child in children_of(pid)]
+
+    def _move(self, pid: int, parent: int, folder: str) -> None:
+        """Move a child of `parent`. Another process that has got its id is never left in there."""
+        fd = open_pidfd(pid)
+        if fd is None:
+            return
+        with suppress(OSError):
+            fields = stat_of(pid)
+            if fields and int(fields[1]) == parent:
+                write(f"{folder}/cgroup.procs", pid)
+                if select.select([fd], [], [], 0)[0]:  # it ended meanwhile
+                    write(f"{self._home}/cgroup.procs", pid)
+        os.close(fd)
+
+
+def own_cgroup() -> str | None:
+    """The folder of the cgroup (v2) that we are in; None when we may make none there."""
+    try:
+        with open("/proc/self/cgroup") as file:
+            ours = next(line[3:].rstrip("\n") for line in file if line.startswith("0::"))
+        with open("/proc/self/mountinfo") as file:
+            mounts = [line.split()[3:5] for line in file if " - cgroup2 " in line]
+        root, point = next(each for each in mounts if f"{ours}/".startswith(f"{each[0].rstrip('/')}/"))
+    except (OSError, StopIteration):
+        return None
+    home = os.path.normpath(f"{point}/{ours[len(root.rstrip('/')) :]}")
+    return home if os.access(home, os.W_OK) and is_delegated(home, point) else None
+
+
+def is_delegated(home: str, point: str) -> bool:
+    """Whether this part of the tree is not systemd's. For a user the rights say so, but root may write anywhere."""
+    if os.geteuid() != 0 or not os.path.isdir("/run/systemd/system"):
+        return True
+    while len(home) > len(point):
+        with suppress(OSError):
+            if os.getxattr(home, "trusted.delegate") == b"1":
+                return True
+        home = os.path.dirname(home)
+    return False
+
+
+def end_cgroup(folder: str) -> None:
+    with suppress(OSError):
+        write(f"{folder}/cgroup.kill", 1)
+
+
+def remove_cgroup(folder: str) -> bool:
+    """Remove what is empty of it. True: nothing is left."""
+    for each, _, _ in os.walk(folder, topdown=False):
+        with suppress(OSError):
+            os.rmdir(each)
+    return not os.path.isdir(folder)
+
+
+def remove_left_over(home: str) -> None:
+    """Remove the empty cgroups of rooms that are gone, and whose guards were killed with them."""
+    with suppress(OSError):
+        for name in os.listdir(home):
+            pid = name.removeprefix("greenroom-").partition("-")[0]
+            if name.startswith("greenroom-") and pid.isdigit() and not os.path.exists(f"/proc/{pid}"):
+                remove_cgroup(f"{home}/{name}")
+
+
+def write(path: str, number: int) -> None:
+    with open(path, "wb", buffering=0) as file:
+        file.write(b"%d" % number)
 
 
 def answer(requests: dict[bytes, list[int]]) -> None:
@@ -172,6 +333,26 @@ def kill(name: str, tags: set[bytes]) -> int | None:
         pass  # it has already ended
     os.close(fd)
     return None
+
+
+def stat_of(pid: int) -> list[bytes]:
+    """The kernel's fields about the process, from its state on; empty when it is gone. Greenroom uses these, too."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb", buffering=0) as file:
+            return file.read().rpartition(b")")[2].split()
+    except OSError:
+        return []
+
+
+def children_of(pid: int) -> list[int]:
+    """The children of a process. A child is listed under the thread that made it. Empty where the system does not
+    tell."""
+    children: list[int] = []
+    with suppress(OSError):
+        for thread in os.listdir(f"/proc/{pid}/task"):
+            with suppress(OSError), open(f"/proc/{pid}/task/{thread}/children", "rb") as file:
+                children += [int(child) for child in file.read().split()]
+    return children
 
 
 def open_pidfd(pid: int) -> int | None:

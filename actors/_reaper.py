@@ -21,6 +21,7 @@ from typing import Final
 
 import attrs
 
+from ._guard_main import children_of, stat_of
 from ._large_blocks import return_large_blocks
 
 _PR_SET_CHILD_SUBREAPER: Final = 36
@@ -99,26 +100,6 @@ def born(pid: int) -> int:
     """When the process was born, in clock ticks since boot; 0 when that is unknown."""
     fields = stat_of(pid)
     return int(fields[19]) if fields else 0
-
-
-def stat_of(pid: int) -> list[bytes]:
-    """The kernel's fields about the process, from its state on; empty when it is gone."""
-    try:
-        with open(f"/proc/{pid}/stat", "rb", buffering=0) as file:
-            return file.read().rpartition(b")")[2].split()
-    except OSError:
-        return []
-
-
-def children_of(pid: int) -> list[int]:
-    """The children of a process. A child is listed under the thread that made it. Empty where the system does not
-    tell."""
-    children: list[int] = []
-    with suppress(OSError):
-        for thread in os.listdir(f"/proc/{pid}/task"):
-            with suppress(OSError), open(f"/proc/{pid}/task/{thread}/children", "rb") as file:
-                children += [int(child) for child in file.read().split()]
-    return children
 
 
 def departed(leader: int) -> list[int]:

@@ -142,6 +142,7 @@ class StdioConnection:
         self._stopping = anyio.Lock()
         self._is_gone = False
         guard.add(child.pid)
+        guard.enclose(child.pid)
         self.peer = LinePeer(
             backend,
             hooks,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from contextlib import suppress
 
-from .._reaper import children_of
+from .._guard_main import children_of
 
 
 def tree_signs(pid: int) -> object:
