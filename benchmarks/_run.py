@@ -29,6 +29,7 @@ ROWS: Mapping[str, str] = {
     "B11": "b11_fat_answer",
     "B12": "b12_fan_out",
     "B13": "b13_growth",
+    "B16": "b16_attach",
     "B18": "b18_hostile",
 }
 

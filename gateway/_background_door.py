@@ -19,7 +19,9 @@ from ._background_ledger import Ledger
 from ._jobs import Job
 from ._stdio_door import StdioDoor
 
-_LONGEST_KEPT: Final = 1 << 19  # bytes of an introduction that is said again to the next room
+_LONGEST_KEPT: Final = (
+    1 << 15
+)  # bytes of an introduction that is said again to the next room: a socket takes it whole
 _INITIALIZE: Final = b'"initialize"'
 _INITIALIZED: Final = b'"notifications/initialized"'
 _FEW: Final = 1 << 12  # an introduction is searched in lines up to this length, and in the heads of others

@@ -4,7 +4,9 @@ There is one background room per configuration and user. A configuration is the 
 so clients in different projects have different rooms, and clients that only have the user's own files share one,
 whatever folder they were started in. For the same reason the room does not work in the folder of its first client: it
 works in the folder that the configuration belongs to. That is the project's folder; else the folder of the file. So
-a relative path in an entry means the same whichever client came first.
+a relative path in an entry means the same whichever client came first. Some programs keep the servers of each project
+in one file of the user's. Where that file is imported and says something else in this folder, the folder is part of the
+configuration.
 
 The socket is `room-<configuration>.sock`, beside the control sockets and as private as they are. The log is in the
 user's state folder.
@@ -14,7 +16,7 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -59,14 +61,16 @@ class RoomPlace:
         return line
 
 
-def room_place(config: Config, path: Path | None, cwd: Path, of_project: Sequence[str]) -> RoomPlace:
+def room_place(
+    config: Config, path: Path | None, cwd: Path, *, of_project: bool, apart: bool = False
+) -> RoomPlace:
     """The place of the room of `config`, which was read from the file at `path`, or found from `cwd`. `of_project`:
-    those of its files that belong to the project in `cwd`."""
+    some of its files belong to the project in `cwd`. `apart`: none does, but they say something of their own there."""
     import platformdirs
 
     files = [cwd / Path(file).expanduser() for file in config.files]
-    name = identity([os.fspath(file) for file in files])
-    is_of_folder = path is None and (of_project or not files)
+    name = identity([os.fspath(file) for file in (*files, *([cwd] if apart or not files else []))])
+    is_of_folder = path is None and (of_project or apart or not files)
     folder = cwd if is_of_folder else Path(os.path.abspath(files[0])).parent
     run = control_directory()
     state = platformdirs.user_state_path("greenroom", appauthor=False)

@@ -11,8 +11,7 @@ second signal ends it at once.
 
 from __future__ import annotations
 
-import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
@@ -35,16 +34,14 @@ from ._serve import Exit, OpenRoom, Options, attend, commands, events_file, heed
 if TYPE_CHECKING:
     from ..supervisor import Greenroom
 
-READY: Final = b"ready\n"
 _LAST_RESORT: Final = 5.0  # seconds from ending at once to the alarm; nobody waits for this process
 
 
 async def serve_background(
-    config: Config, open_room: OpenRoom, options: Options, place: RoomPlace, ready: int
+    config: Config, open_room: OpenRoom, options: Options, place: RoomPlace, on_ready: Callable[[], None]
 ) -> None:
-    """Serve the clients of the room at `place` until it ends. Writes `READY` to the descriptor `ready`, and closes it,
-    once clients can come. Raises `UsageError` when the events file cannot be written, `OSError` when the socket cannot
-    be made."""
+    """Serve the clients of the room at `place` until it ends. `on_ready` is called once they can come. Raises
+    `UsageError` when the events file cannot be written, `OSError` when the socket cannot be made."""
     collect_again()
     want_orphans()
     log = RoomLog(place.log)
@@ -66,7 +63,7 @@ async def serve_background(
                 listener = Listener(place.socket)
                 doorway = _doorway(room, options, listener, leaving, log)
                 try:
-                    await _until_asked(room, doorway, listener, options, outer, leaving, log, ready)
+                    await _until_asked(room, doorway, listener, options, outer, leaving, log, on_ready)
                 finally:
                     listener.shut()
                     await room.aclose(leaving.patience)
@@ -98,7 +95,7 @@ async def _until_asked(
     outer: anyio.abc.TaskGroup,
     leaving: Exit,
     log: RoomLog,
-    ready: int,
+    on_ready: Callable[[], None],
 ) -> None:
     """Serve clients and commands, until it is time to end."""
     async with anyio.create_task_group() as commanding:
@@ -106,8 +103,7 @@ async def _until_asked(
         await attend(commanding, room, options, log, _commands(room, options.version, doorway))
         commanding.start_soon(doorway.take, listener, outer)
         commanding.start_soon(doorway.leave_when_idle, room.config.settings.background_idle)
-        os.write(ready, READY)
-        os.close(ready)
+        on_ready()
         await leaving.asked.wait()
         listener.shut()
         doorway.conversations.refuse_new()

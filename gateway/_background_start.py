@@ -1,8 +1,8 @@
 """Starts the background room of a configuration, exactly one however many ask for it at once.
 
-Whoever finds no room takes a file lock, looks again, and only then starts one. It keeps the lock until the room says
-that clients can come. The kernel frees the lock of a process that was killed, and a room that it had started by then
-is found by the next one, or replaced once it is gone.
+Whoever finds no room takes a file lock, looks again, and only then starts one. The room inherits the lock, and it is
+free once clients can come, or once the room is gone. So even if the process that started it is killed meanwhile,
+nobody starts a second. (That is why it is taken here and not by `filelock`, which does not give its descriptor away.)
 
 The room is detached: it has a session of its own, no terminal, no standard input or output, and no parent (its first
 process only starts the second), so it neither ends with the client that came first nor waits for it. `-P` keeps the
@@ -11,11 +11,13 @@ folder it works in, which is somebody's project, from being searched for Python 
 
 from __future__ import annotations
 
+import fcntl
 import os
 import select
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Final
@@ -26,6 +28,7 @@ from ._background_log import end_of, open_log
 from ._background_place import RoomPlace
 
 _READY_WITHIN: Final = 120.0  # seconds; a large configuration on a busy machine
+_READY: Final = b"ready\n"
 _POLL: Final = 0.02  # seconds between two looks at the lock
 
 
@@ -40,30 +43,42 @@ def start_room(
 ) -> bool:
     """Start the room with `greenroom serve WORDS`, unless `is_there` says that somebody else has by now. Returns when
     clients can come: True if this process has started it. Raises `NoRoom`."""
-    from filelock import FileLock, Timeout
-
     try:
         make_own_folder(place.lock.parent)
-        os.close(open_own(place.lock, os.O_RDWR | os.O_CREAT))
-        with FileLock(place.lock, timeout=_READY_WITHIN, mode=0o600).acquire(poll_interval=_POLL):
-            if is_there():
-                return False
-            _start(place, words, environ)
-            return True
-    except Timeout:
-        raise NoRoom(
-            f"Another process has been starting the background room for {_READY_WITHIN:g} s. Try again."
-        ) from None
+        lock = open_own(place.lock, os.O_RDWR | os.O_CREAT)
     except NotOurs as error:
         raise NoRoom(f"No background room can be started: {error}.") from None
+    try:
+        _take(lock)
+        if is_there():
+            return False
+        _start(place, words, environ, lock)
+        return True
+    finally:
+        os.close(lock)
 
 
-def _start(place: RoomPlace, words: Sequence[str], environ: Mapping[str, str]) -> None:
+def _take(lock: int) -> None:
+    """Wait for the lock. It is free once every process that has this descriptor has closed it. Raises `NoRoom`."""
+    until = time.monotonic() + _READY_WITHIN
+    while True:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() > until:
+                text = f"Another process has been starting the background room for {_READY_WITHIN:g} s. Try again."
+                raise NoRoom(text) from None
+            time.sleep(_POLL)
+        else:
+            return
+
+
+def _start(place: RoomPlace, words: Sequence[str], environ: Mapping[str, str], lock: int) -> None:
     log = open_log(place.log)
     ready, theirs = os.pipe()
     try:
         command = [sys.executable, "-P", "-m", "greenroom", "serve", *words]
-        command += ["--as-room", place.name, "--ready", str(theirs)]
+        command += ["--as-room", place.name, "--ready", str(theirs), "--lock", str(lock)]
         try:
             first = subprocess.Popen(
                 command,
@@ -73,7 +88,7 @@ def _start(place: RoomPlace, words: Sequence[str], environ: Mapping[str, str]) -
                 cwd=place.folder,
                 env=dict(environ),
                 start_new_session=True,
-                pass_fds=[theirs],
+                pass_fds=[theirs, lock],
             )
         finally:
             os.close(theirs)
@@ -100,7 +115,19 @@ def _await_ready(ready: int, place: RoomPlace) -> None:
     raise NoRoom(f"The background room did not start: {why} Its log: {place.log}")
 
 
-def become_room() -> None:
-    """In a process that `start_room` has started, before anything runs: go on as one without a parent."""
+def become_room(*held: int | None) -> None:
+    """In a process that `start_room` has started, before anything runs: go on as one without a parent. No child of its
+    own inherits the descriptors that it `held`."""
     if os.fork():
         os._exit(0)
+    for descriptor in held:
+        if descriptor is not None:
+            os.set_inheritable(descriptor, False)
+
+
+def say_ready(ready: int, lock: int) -> None:
+    """Clients can come: tell the process that has started this one, if it still lives, and free the lock."""
+    with suppress(BrokenPipeError):
+        os.write(ready, _READY)
+    os.close(lock)
+    os.close(ready)

@@ -70,6 +70,17 @@ def test_t20_clients_that_start_at_once_share_one_room_and_none_loses_anothers_c
         assert not gone_within(logged_pids(tmp_path))
 
 
+def test_one_room_is_started_even_if_the_first_to_start_it_is_killed(tmp_path: Path) -> None:
+    with background(tmp_path, {"f": faulty(tmp_path, "f")}) as room, ExitStack() as stack:
+        first = stack.enter_context(room.attach())
+        until(room.rooms, "the start of a room")
+        first.process.kill()
+        first.process.wait(PATIENCE)
+        clients = [stack.enter_context(room.attach()) for _ in range(3)]
+        assert len({server_pid(client) for client in clients if client.greet()}) == 1
+        until(lambda: len(room.rooms()) == 1, "one room")
+
+
 def test_a_client_goes_on_with_another_room_after_its_room_was_killed(tmp_path: Path) -> None:
     with background(tmp_path, {"f": faulty(tmp_path, "f")}) as room, ExitStack() as stack:
         client, other = greeted(stack, room), greeted(stack, room)

@@ -25,6 +25,7 @@ from greenroom.gateway._background_log import LARGEST, end_of, open_log
 from greenroom.gateway._background_place import RoomPlace, environment, room_place
 from greenroom.gateway._background_start import NoRoom
 from greenroom.gateway._background_wire import BadHello, Hello, is_newer, read_hello
+from greenroom.gateway._cli._common import room_of
 from greenroom.gateway._jobs import Job
 from greenroom.supervisor.config_files import load_config, project_files
 
@@ -33,7 +34,8 @@ from greenroom.supervisor.config_files import load_config, project_files
 
 def place_seen_from(cwd: Path, home: Path, path: Path | None = None) -> RoomPlace:
     config = load_config(path, cwd=cwd, home=home, environ={})
-    return room_place(config, path, cwd, project_files(config, cwd=cwd, home=home, environ={}))
+    is_own = bool(project_files(config, cwd=cwd, home=home, environ={}))
+    return room_place(config, path, cwd, of_project=is_own)
 
 
 def test_projects_have_rooms_of_their_own_and_the_users_own_files_have_one(tmp_path: Path) -> None:
@@ -53,6 +55,28 @@ def test_projects_have_rooms_of_their_own_and_the_users_own_files_have_one(tmp_p
     named = place_seen_from(plain, home, Path("../one/.mcp.json"))
     assert named.folder == one
     assert place_seen_from(one, home, one / ".mcp.json").name == named.name
+
+
+def test_a_file_that_says_something_else_in_each_project_is_another_configuration_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home, one, two, plain = (tmp_path / name for name in ("home", "one", "two", "plain"))
+    own = home / ".config" / "mcp" / "mcp.json"
+    for folder in (own.parent, one, two, plain):
+        folder.mkdir(parents=True)
+    own.write_text(json.dumps({"imports": ["claude-code"], "mcpServers": {}}))
+    projects = {os.fspath(folder): {"mcpServers": {"a": {"command": "a"}}} for folder in (one, two)}
+    (home / ".claude.json").write_text(json.dumps({"projects": projects}))
+    monkeypatch.setenv("HOME", os.fspath(home))
+    monkeypatch.delenv("XDG_CONFIG_HOME", raising=False)
+
+    def seen_from(cwd: Path) -> RoomPlace:
+        monkeypatch.chdir(cwd)
+        return room_of(load_config(cwd=cwd, home=home, environ=os.environ), None)
+
+    places = [seen_from(folder) for folder in (one, two, plain)]
+    assert len({place.name for place in places}) == 3
+    assert [place.folder for place in places] == [one, two, own.parent]
 
 
 def test_a_room_does_not_inherit_what_belongs_to_the_process_that_starts_it() -> None:

@@ -83,12 +83,18 @@ def say_whose(config: Config, path: Path | None, known: tuple[str, ...] = ()) ->
 
 def room_of(config: Config, path: Path | None) -> RoomPlace:
     """The place of the background room of `config`, which was read from `path` or found."""
-    from ...supervisor.config_files import project_files, working_directory
+    from ...supervisor.config_files import load_config, project_files, working_directory
     from .._background_place import room_place
 
-    cwd = working_directory(path)
-    of_project = project_files(config, cwd=cwd, home=Path.home(), environ=os.environ)
-    return room_place(config, path, cwd, of_project)
+    cwd, home = working_directory(path), Path.home()
+    of_project = bool(project_files(config, cwd=cwd, home=home, environ=os.environ))
+    place = room_place(config, path, cwd, of_project=of_project)
+    if path is not None or place.folder == cwd:
+        return place
+    elsewhere = load_config(cwd=place.folder, home=home, environ=os.environ, platform=sys.platform)
+    if elsewhere.servers == config.servers:
+        return place
+    return room_place(config, path, cwd, of_project=False, apart=True)
 
 
 def running_gateway(config: Config, pid: int | None) -> control.Gateway | None:

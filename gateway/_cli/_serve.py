@@ -56,6 +56,7 @@ _TURN = 0.001  # seconds for which a thread may keep the interpreter from the lo
 @click.option(
     "--ready", type=int, hidden=True, metavar="FD", help="Tell this descriptor that clients can come."
 )
+@click.option("--lock", type=int, hidden=True, metavar="FD", help="Hold this descriptor until then.")
 @click.option("--http", metavar="HOST:PORT", help="Serve Streamable HTTP there, at /mcp, instead of stdio.")
 @click.option(
     "--token-file", type=click.Path(path_type=Path), help="With --http: bearer tokens that are accepted."
@@ -79,13 +80,14 @@ def serve_command(
     background: bool,
     as_room: str | None,
     ready: int | None,
+    lock: int | None,
     config_path: Path | None,
 ) -> None:
     """Run the gateway: on standard input and output, for an MCP client to start, or over HTTP."""
     if as_room is not None:
         from .._background_start import become_room
 
-        become_room()
+        become_room(ready, lock)
     if http is None:
         check_start("serve")
     else:
@@ -143,13 +145,15 @@ def serve_command(
         listen = HttpOptions(*where, tokens=tokens, profile=profile, cert=tls_cert, key=tls_key)
         _run(partial(serve_http, config, Greenroom.open, options, listen))
         return
-    if as_room is None or ready is None:
+    if as_room is None or ready is None or lock is None:
         _run(partial(serve, config, Greenroom.open, options))
         return
     from .._background_place import place_named
     from .._background_room import serve_background
+    from .._background_start import say_ready
 
-    _run(partial(serve_background, config, Greenroom.open, options, place_named(as_room), ready))
+    place, on_ready = place_named(as_room), partial(say_ready, ready, lock)
+    _run(partial(serve_background, config, Greenroom.open, options, place, on_ready))
 
 
 def _words(context: click.Context) -> list[str]:
@@ -157,7 +161,7 @@ def _words(context: click.Context) -> list[str]:
     words: list[str] = []
     for option in context.command.params:
         name, value = option.name or "", context.params[option.name or ""]
-        if name in ("background", "as_room", "ready", "config_path") or value is None:
+        if name in ("background", "as_room", "ready", "lock", "config_path") or value is None:
             continue
         words += [option.opts[0], os.path.abspath(value) if isinstance(value, Path) else str(value)]
     return words
