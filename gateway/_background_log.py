@@ -12,11 +12,9 @@ from pathlib import Path
 from typing import Final
 
 from .._own_files import make_folder, open_own
-from ._event_log import Log
 
 LARGEST: Final = 1 << 20  # bytes of each of the two files
 _LAST_LINES: Final = 2048  # bytes of the end of a log that an error quotes
-_OFTEN: Final = 64  # lines between two looks at the size
 
 
 def open_log(path: Path) -> int:
@@ -26,29 +24,6 @@ def open_log(path: Path) -> int:
     return open_own(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
 
 
-class RoomLog(Log):
-    """Writes to the room's standard error, and begins a new file when the present one has grown too large."""
-
-    def __init__(self, path: Path) -> None:
-        super().__init__()
-        self._path = path
-        self._lines = 0
-
-    def line(self, text: str) -> None:
-        super().line(text)
-        self._lines += 1
-        if self._lines % _OFTEN == 0:
-            with suppress(OSError):
-                self._begin_new()
-
-    def _begin_new(self) -> None:
-        if os.fstat(2).st_size < LARGEST:
-            return
-        new = open_log(self._path)
-        os.dup2(new, 2, inheritable=True)
-        os.close(new)
-
-
 def end_of(path: Path) -> str:
     """The last lines of a log, for an error message; empty when there are none."""
     with suppress(OSError), open(open_own(path, os.O_RDONLY), "rb") as file:
@@ -56,6 +31,14 @@ def end_of(path: Path) -> str:
         lines = file.read().decode("utf-8", "replace").strip().splitlines()
         return " ".join(line.removeprefix("greenroom: ").strip() for line in lines[-3:])
     return ""
+
+
+def keep_small(path: Path) -> None:
+    """Begin a new log, if standard error goes to one that has grown to its bound. Raises `OSError`."""
+    if os.fstat(2).st_size >= LARGEST:
+        new = open_log(path)
+        os.dup2(new, 2, inheritable=True)
+        os.close(new)
 
 
 def _turn_over(path: Path) -> None:

@@ -12,8 +12,9 @@ second signal ends it at once.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import anyio
@@ -24,17 +25,34 @@ from ..protocol.config import Config
 from . import _control as control
 from ._background_doorway import Doorway
 from ._background_listener import Listener
-from ._background_log import RoomLog
+from ._background_log import keep_small
 from ._background_place import RoomPlace
 from ._conversations import Conversations
-from ._event_log import TOLD, follow, to_log
+from ._event_log import TOLD, Log, follow, to_log
 from ._garbage import collect_again, set_room_aside
 from ._serve import Exit, OpenRoom, Options, attend, commands, events_file, heed_signals, set_alarm
 
 if TYPE_CHECKING:
     from ..supervisor import Greenroom
 
+_OFTEN: Final = 64  # lines between two looks at the size of the log
 _LAST_RESORT: Final = 5.0  # seconds from ending at once to the alarm; nobody waits for this process
+
+
+class RoomLog(Log):
+    """Writes to the room's standard error, which goes to a file of bounded size."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self._path = path
+        self._lines = 0
+
+    def line(self, text: str) -> None:
+        super().line(text)
+        self._lines += 1
+        if self._lines % _OFTEN == 0:
+            with suppress(OSError):
+                keep_small(self._path)
 
 
 async def serve_background(

@@ -101,9 +101,8 @@ def _attached_lines(room: Mapping[str, Any]) -> Iterator[str]:
     yield f"background room, pid {room['pid']}: {len(clients)} {are} attached"
     for client in clients:
         how = "".join(f", {client[key]}" for key in ("expose", "profile") if client[key])
-        yield one_line(
-            f"  pid {client['pid']}{how}, {client['inFlight']} in flight, for {client['seconds']:.0f} s"
-        )
+        at_work = f"{client['inFlight']} in flight, for {client['seconds']:.0f} s"
+        yield "  " + one_line(f"pid {client['pid']}{how}, {at_work}")
 
 
 def _state(server: Mapping[str, Any]) -> str:

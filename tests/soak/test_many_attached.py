@@ -1,0 +1,138 @@
+"""Many clients on one background room, each of which ends at a random moment: nothing of them is left, and no call of
+another is lost. `make soak` runs it with two hundred clients and thirty servers; otherwise it is small and short."""
+
+from __future__ import annotations
+
+import os
+import random
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import attrs
+from tests.support.attached import Background, background, until
+from tests.support.gateway import PATIENCE, Gateway, alive, faulty, logged_pids
+
+from greenroom.gateway import _control_client as control
+
+
+@attrs.frozen
+class Scale:
+    clients: int
+    own: int  # of these, those that call a server which is isolated per session
+    steps: int
+    sharers: int  # clients that use every server
+    servers: int
+
+
+FULL = Scale(clients=200, own=8, steps=4000, sharers=5, servers=30)
+SMALL = Scale(clients=3, own=1, steps=12, sharers=2, servers=2)
+
+
+def scale() -> Scale:
+    return FULL if os.environ.get("GREENROOM_SOAK") else SMALL
+
+
+@attrs.define(eq=False)
+class Client:
+    gateway: Gateway
+    server: str
+    stack: ExitStack
+    waiting: dict[int, str] = attrs.field(
+        factory=dict[int, str], init=False
+    )  # calls in flight, and their text
+
+    def call(self, word: str) -> None:
+        self.waiting[self.gateway.start_mcp(tool=f"{self.server}_echo", args={"text": word})] = word
+
+    def settle(self) -> None:
+        """Every call of this client is answered, with its own answer."""
+        for number, word in self.waiting.items():
+            answer = self.gateway.answer(number)
+            assert word in answer["result"]["content"][0]["text"], answer
+        self.waiting.clear()
+
+
+def come(room: Background, server: str) -> Client:
+    with ExitStack() as stack:
+        gateway = stack.enter_context(room.attach())
+        gateway.greet()
+        return Client(gateway, server, stack.pop_all())
+
+
+def vitals(room: Background) -> dict[str, Any]:
+    """What the room holds: tasks, threads, descriptors."""
+    gateway = control.find_gateway(room.place.name, room.pid())
+    assert gateway is not None
+    with gateway:
+        told = gateway.ask("vitals")
+    return {**told, "descriptors": len(os.listdir(f"/proc/{told['pid']}/fd"))}
+
+
+def leave(client: Client, chance: random.Random) -> None:
+    """End a client at whatever moment it is: in order, or by killing what attached."""
+    with client.stack:
+        if chance.random() < 0.5:
+            client.gateway.process.kill()
+        else:
+            assert client.gateway.process.stdin is not None
+            client.gateway.process.stdin.close()
+        client.gateway.process.wait(PATIENCE)
+
+
+def test_t20_clients_that_end_at_any_moment_leave_nothing_and_lose_nobody_elses_calls(
+    tmp_path: Path, monkeypatch: Any
+) -> None:
+    size, chance = scale(), random.Random(28)
+    servers = {"f": faulty(tmp_path, "f"), "own": {**faulty(tmp_path, "own"), "isolation": "per_session"}}
+    with background(tmp_path, servers, maxConnections=2 * size.own + 4) as room, ExitStack() as all_clients:
+        monkeypatch.setenv("XDG_CACHE_HOME", room.environment["XDG_CACHE_HOME"])
+        last = come(room, "f")
+        all_clients.callback(last.stack.close)
+        last.call("warm")
+        last.settle()
+        base = vitals(room)
+        clients = [come(room, "own" if number < size.own else "f") for number in range(size.clients)]
+        for client in clients:
+            all_clients.callback(client.stack.close)
+        for step in range(size.steps):
+            place = chance.randrange(len(clients))
+            client = clients[place]
+            what = chance.random()
+            if what < 0.7:
+                client.call(f"word {step}")
+            elif what < 0.9:
+                client.settle()
+            else:
+                leave(client, chance)
+                clients[place] = come(room, client.server)
+                all_clients.callback(clients[place].stack.close)
+        for client in clients:
+            client.settle()
+        for client in clients:
+            leave(client, chance)
+        until(lambda: len(room.status()["clients"]) == 1, "the end of all others")
+        until(lambda: len(alive(logged_pids(tmp_path))) == 1, "the end of their children")
+        last.call("still here")
+        last.settle()
+        keys = ("tasks", "threads", "descriptors")
+        until(lambda: all(vitals(room)[key] <= base[key] for key in keys), f"at most {base}")
+
+
+def test_clients_share_one_process_of_each_server(tmp_path: Path) -> None:
+    size = scale()
+    names = [f"s{number}" for number in range(size.servers)]
+    servers = {name: faulty(tmp_path, name) for name in names}
+    with background(tmp_path, servers, maxConnections=size.servers) as room, ExitStack() as stack:
+        clients = [stack.enter_context(room.attach()) for _ in range(size.sharers)]
+        for client in clients:
+            client.greet()
+        asked = [
+            (client, [client.start_mcp(tool=f"{name}_pid", args={}) for name in names]) for client in clients
+        ]
+        seen = [
+            [client.answer(number)["result"]["content"][0]["text"] for number in numbers]
+            for client, numbers in asked
+        ]
+        assert all(pids == seen[0] for pids in seen), "every client has the same process of each server"
+        assert len(logged_pids(tmp_path)) == size.servers
