@@ -18,6 +18,8 @@ from typing import TYPE_CHECKING, Final
 import anyio
 import anyio.abc
 
+from ..actors import in_turns
+from ..protocol.config import EXPOSURES
 from ..protocol.errors import UsageError
 from ..protocol.events import Kind
 from ._endpoint import ClientSession, Endpoint, Outlet
@@ -26,12 +28,11 @@ from ._in_session import InSession
 from ._jobs import Spawn
 
 if TYPE_CHECKING:
-    from ..supervisor import Greenroom
+    from ..supervisor import Greenroom, ProfileView
     from ._direct import Common
     from ._room import DirectRoom
 
 _NOTHING: Final[Mapping[str, str]] = {}
-EXPOSURES: Final = ("proxy", "direct")
 
 
 class Conversations:
@@ -44,7 +45,8 @@ class Conversations:
         self._version = version
         self._note = note
         self._clients: dict[ClientSession, None] = {}
-        self._common: Common | None = None  # of the direct door's clients
+        # Of the direct door's clients, by their profiles.
+        self._common: dict[str | None, tuple[ProfileView | None, Common]] = {}
         self._refuses = False
 
     def __len__(self) -> int:
@@ -71,11 +73,11 @@ class Conversations:
         function in a task group that outlives the conversation. Raises `UsageError` for a name that is taken, a
         value that cannot be used, an unknown profile or exposure.
         """
-        expose = _checked(expose or self._expose)
-        if profile is not None:
-            raise UsageError(f"There is no profile {profile!r} in this configuration.")
-        async with self._room.session(name, variables=variables) as session:
-            exposure = self._exposure(expose, InSession(self._room, session))
+        session = self._room.session(name, variables=variables, profile=profile)
+        said = session.view.profile.expose if session.view is not None else None
+        expose = _checked(expose or said or self._expose)
+        async with session:
+            exposure = self._exposure(expose, InSession(self._room, session), session.view)
             client = Endpoint(exposure, self._version, note=self._note).open(outlet, spawn)
             self._clients[client] = None
             if self._refuses:
@@ -99,17 +101,21 @@ class Conversations:
         async with self._room.events([Kind.CATALOGUE]) as events:
             task_status.started()
             async for _ in events:
-                if self._common is not None:
+                if self._common:
                     await self._room.settled()
-                    await self._common.announce()
+                    for view, common in tuple(self._common.values()):
+                        if view is not None:
+                            await in_turns(view.preparing())
+                        await common.announce()
 
-    def _exposure(self, expose: str, room: DirectRoom) -> Exposure:
+    def _exposure(self, expose: str, room: DirectRoom, view: ProfileView | None) -> Exposure:
         if expose == "direct":
             from ._direct import Common, Direct
 
-            if self._common is None:
-                self._common = Common(self._room)
-            return Direct(room, self._common)
+            profile = None if view is None else view.name
+            if profile not in self._common:
+                self._common[profile] = view, Common(self._room if view is None else view)
+            return Direct(room, self._common[profile][1])
         return Proxy(room)
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from ..protocol.slices import Slices, finish
 
 if TYPE_CHECKING:
+    from ..protocol.catalogue import ServerEntry
     from ..protocol.config import Config
     from ..protocol.index import Index
     from ..protocol.status import ServerStatus
@@ -27,6 +28,8 @@ class InSession:
 
     def __init__(self, room: Greenroom, session: Session) -> None:
         self._room = room
+        self._session = session
+        self._view = session.view
         self._scope = f"session:{session.name}"
         # Requests to servers.
         self.call = session.call
@@ -47,19 +50,21 @@ class InSession:
         self.set_log_level = session.set_log_level
         # Everything else.
         self.catalogued = room.catalogued
-        self.entry = room.entry
-        self.events = room.events
-        self.reconnect = room.reconnect
-        self.refresh = room.refresh
         self.settled = room.settled
 
     @property
     def config(self) -> Config:
-        return self._room.config
+        return self._room.config if self._view is None else self._view.config
 
     @property
     def index(self) -> Index:
-        return self._room.index
+        return self._session.index
+
+    def entry(self, server: str) -> ServerEntry | None:
+        if self._view is None:
+            return self._room.entry(server)
+        self._view.check(server)
+        return self._view.entry(self._room.entry(server))
 
     @property
     def is_learning(self) -> bool:
@@ -73,5 +78,8 @@ class InSession:
     def surveying(self, server: str | None = None) -> Slices[list[ServerStatus]]:
         """The same in slices, for all servers or for one."""
         rows = yield from self._room.surveying(server)
+        view = self._view
+        if view is not None:
+            rows = [view.row(row) for row in rows if view.shows(row.server)]
         own = {row.server for row in rows if row.scope == self._scope}
         return [row for row in rows if row.scope == self._scope or row.server not in own]

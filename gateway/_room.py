@@ -7,7 +7,7 @@ everything that a door can do with a room: a door never reaches further in.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from ..protocol.catalogue import ServerEntry
     from ..protocol.config import Config
     from ..protocol.errors import CallError
-    from ..protocol.events import Kind
     from ..protocol.index import Index, Place, Target
     from ..protocol.result import ToolResult
     from ..protocol.slices import Slices
@@ -88,10 +87,6 @@ class Room(Catalogue, Protocol):
 
     async def connect(self, server: str) -> None: ...
 
-    def refresh(self, server: str | None = None) -> list[str]: ...
-
-    async def reconnect(self, server: str | None = None) -> Sequence[tuple[str, Any]]: ...
-
 
 class HostedRoom(Room, Protocol):
     """A room in which a door answers the servers' requests and hears their notifications."""
@@ -137,8 +132,6 @@ class DirectRoom(HostedRoom, Protocol):
     def unwatch_resource(self, place: Place) -> None: ...
 
     def is_stateless(self, server: str) -> bool: ...
-
-    def events(self, kinds: Iterable[Kind] | None = None) -> Any: ...
 
     async def settled(self) -> Index: ...
 

@@ -62,6 +62,7 @@ class Options:
     """What the command line sets beyond the configuration."""
 
     expose: str = "proxy"
+    profile: str | None = None  # what the client sees; None: everything
     events: Path | None = None
     reread: Callable[[], Config] | None = None  # how to read the configuration again, when its files change
     version: str = "0"
@@ -139,7 +140,11 @@ async def _serve_room(
         conversations = Conversations(room, expose=options.expose, version=options.version, note=log.line)
         # The session ends after the room has closed. An earlier end would cancel the calls that drain.
         async with conversations.open(
-            door, outer.start_soon, name=_CLIENT_SESSION, variables=_of_client(os.environ)
+            door,
+            outer.start_soon,
+            name=_CLIENT_SESSION,
+            variables=_of_client(os.environ),
+            profile=options.profile,
         ) as client:
             try:
                 await _until_asked(room, conversations, client, options, door, outer, leaving, log)

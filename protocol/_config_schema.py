@@ -14,6 +14,7 @@ import attrs
 
 from ._config_key import Key, in_file_units
 from ._config_keys import IMPORT_KINDS, SERVER_KEYS, SETTING_KEYS
+from ._config_profiles import PROFILE_KEYS
 from .config import ServerDefinition, Settings
 
 
@@ -30,6 +31,19 @@ def config_schema() -> dict[str, Any]:
                 "description": "Other programs whose servers are used too. For one name, the first program wins.",
                 "type": "array",
                 "items": {"enum": list(IMPORT_KINDS)},
+            },
+            "profiles": {
+                "description": "What a client sees, by the name of its profile.",
+                "type": "object",
+                "additionalProperties": {
+                    "type": "object",
+                    "additionalProperties": False,
+                    "patternProperties": {"^(//|#|\\$|_)": {}},
+                    "properties": {
+                        name: {"description": meaning, **schema}
+                        for name, (meaning, schema) in PROFILE_KEYS.items()
+                    },
+                },
             },
             "settings": _object(SETTING_KEYS, Settings),
         },

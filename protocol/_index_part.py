@@ -43,6 +43,7 @@ class Naming:
     include: tuple[str, ...] | None
     exclude: tuple[str, ...]
     direct: bool | tuple[str, ...]  # which tools a client is shown one by one
+    only: tuple[str, ...] | None = None  # the tools that a profile shows
 
     @classmethod
     def of(cls, definition: ServerDefinition, settings: Settings) -> Naming:
@@ -103,8 +104,14 @@ class Part:
             self._tools = yield from ServerNames.making(filter(self._is_chosen, read), pace)
         return self._tools
 
+    def narrowed(self, tools: tuple[str, ...]) -> Part:
+        """This part with only those of its tools that one of the patterns matches."""
+        return Part(self.server, self.entry, attrs.evolve(self.naming, only=tools), self.made_of)
+
     def _is_chosen(self, one: tuple[Proposal, Target]) -> bool:
-        include, exclude = self.naming.include, self.naming.exclude
+        include, exclude, only = self.naming.include, self.naming.exclude, self.naming.only
+        if only is not None and not self._fits(one, only):
+            return False
         return (include is None or self._fits(one, include)) and not (exclude and self._fits(one, exclude))
 
     @property
@@ -134,10 +141,15 @@ class Part:
         if self._misfits is not None:
             return self._misfits
         found: dict[tuple[str, str], Fitted | None] = {}
+        shown: set[str] | None = None
+        if self.naming.only is not None:  # nobody who sees only these may learn of others
+            shown = {target.original for target in (yield from self.reading(pace)).targets}
         for kind, (field, key) in _LISTED.items():
             records: tuple[Raw, ...] | None = getattr(self.entry, field, None)
             for record in records or ():
                 who = kind, _text(record, key)
+                if kind == "tool" and shown is not None and who[1] not in shown:
+                    continue
                 if who not in found:  # an item that is listed twice counts once
                     found[who] = fit(kind, record)
                 if pace.due():

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 import attrs
 
@@ -189,6 +189,19 @@ class Settings:
     output_max_lines: int = 2_000
 
 
+EXPOSURES: Final = ("proxy", "direct")  # what a client can be shown
+
+
+@attrs.frozen
+class Profile:
+    """What exists for a client. `servers` and `tools` are patterns; None: all. A tool is written as in `includeTools`.
+    `expose`: None: as the gateway says."""
+
+    servers: tuple[str, ...] | None = None
+    tools: tuple[str, ...] | None = None
+    expose: str | None = None
+
+
 @attrs.frozen
 class Config:
     """Everything a room is made from. `problems` are the non-fatal problems: warnings and servers left out."""
@@ -199,6 +212,7 @@ class Config:
     problems: tuple[Problem, ...] = ()
     broken: Mapping[str, Problem] = attrs.field(factory=_no_map, hash=False)  # name -> why not served
     files: tuple[str, ...] = ()  # what was read, strongest first
+    profiles: Mapping[str, Profile] = attrs.field(factory=_no_map, hash=False)
     places: tuple[str, ...] = ()  # absolute paths that were looked at, whether or not a file was there
 
 

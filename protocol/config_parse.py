@@ -26,6 +26,7 @@ from ._config_hash import definition_hash, policy_only_change
 from ._config_keys import IMPORT_KINDS
 from ._config_merge import lay_over
 from ._config_place import place
+from ._config_profiles import read_profiles
 from ._config_redact import redacted, secrets_of
 from ._config_schema import config_schema
 from ._config_server import check_environment, check_session, read_server
@@ -51,7 +52,7 @@ __all__ = [
 ]
 
 _SECTIONS: Final = ("mcpServers", "mcp-servers", "servers")
-_OURS: Final = ("mcpServers", "settings", "imports")
+_OURS: Final = ("mcpServers", "settings", "imports", "profiles")
 _TOP: Final = {*_SECTIONS, *_OURS, "adapter", "inputs"}
 
 
@@ -119,9 +120,12 @@ def merge(
     settings, sources = read_settings(merged_settings(own_files, seen.append), seen.append)
     if strict:
         seen.raise_fatal()
-    config = _config({**unclaimed, **own}, strays, seen.as_warnings(), environ, settings.isolation)
+    warnings = seen.as_warnings()
+    profiles = read_profiles(own_files, tuple({**unclaimed, **own, **strays}), warnings)
+    config = _config({**unclaimed, **own}, strays, warnings, environ, settings.isolation)
     files = tuple(dict.fromkeys(layer.source for layer in layers))
-    return fit_keep_alive(attrs.evolve(config, settings=settings, setting_sources=sources, files=files))
+    config = attrs.evolve(config, settings=settings, setting_sources=sources, files=files, profiles=profiles)
+    return fit_keep_alive(config)
 
 
 def fit_keep_alive(config: Config) -> Config:

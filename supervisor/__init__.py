@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from ._drain_report import DrainReport
+    from ._profile_view import ProfileView
     from ._reload import ReloadPlan
     from ._room import Greenroom
     from ._session import Session
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 __all__ = [
     "DrainReport",
     "Greenroom",
+    "ProfileView",
     "ReloadPlan",
     "Session",
     "Updates",
@@ -32,6 +34,8 @@ def __getattr__(name: str) -> Any:
     match name:
         case "Greenroom":
             from . import _room as home
+        case "ProfileView":
+            from . import _profile_view as home
         case "ReloadPlan":
             from . import _reload as home
         case "Updates":

@@ -21,15 +21,17 @@ from ..protocol.index import Index
 from ..protocol.jsonrpc import WireFault, decode_result
 from ..protocol.large_json import LARGE
 from ._decoding import decoded_in_turns
+from ._profile_view import ProfileView
 from ._runtime import Runtime
 
 
 class Caller:
-    """`session` is None for the room itself."""
+    """`session` is None for the room itself. `view`: what it sees of the room; None: everything."""
 
-    def __init__(self, runtime: Runtime, session: str | None = None) -> None:
+    def __init__(self, runtime: Runtime, session: str | None = None, view: ProfileView | None = None) -> None:
         self.runtime = runtime
         self.session = session
+        self.view = view
         self.is_over = False  # a session's end
 
     @property
@@ -47,15 +49,20 @@ class Caller:
     def index(self) -> Index:
         """The published index of all names. It can still be read when a session is over."""
         runtime = self.runtime
+        if self.view is not None and runtime.is_built:
+            return self.view.index
         return runtime.router.index if runtime.is_built else self.live.router.index
 
     def actor(self, server: str) -> ServerActor:
         """The actor that a request from here goes to. Raises `UnknownServer`, `SessionNeeded`."""
+        self.check_server(server)
         return self.live.root.actor_for(server, self.session)
 
     def check_server(self, server: str | None) -> None:
         """Raises `UnknownServer`. None stands for any server."""
         if server is not None:
+            if self.view is not None:
+                self.view.check(server)
             self.live.root.record(server)
 
     # ---- handing over a call ----------------------------------------------------------------------------------------
@@ -70,6 +77,8 @@ class Caller:
         root = live.root
         call.client = self.session
         try:
+            if self.view is not None:
+                self.view.check(server)
             actor = root.actor_for(server, self.session)
         except CallError as error:
             raise self.refused(error) from None
@@ -127,6 +136,7 @@ class Caller:
         here: it has a child per call, or a child per session and this is no session. Then it is visited
         instead, with the same result.
         """
+        self.check_server(server)
         live = self.live
         root, settings, backend = live.root, live.context.settings, live.context.backend
         limit = min(settings.queue_timeout, wait_by - backend.now())

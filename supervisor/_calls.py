@@ -310,6 +310,7 @@ class Calls:
     def _check_own(self, server: str, method: str) -> None:
         """Raises `UsageError` when this session shares the server with others."""
         caller = self._caller
+        caller.check_server(server)
         if caller.session is not None and caller.live.root.isolation(server) is Isolation.PERSISTENT:
             use = {_SET_LEVEL: "set_log_level(...)"}.get(method, "subscribe(...)")
             text = f'Server "{server}" is shared with others, and {method} would change it for them. Use `{use}`.'
@@ -371,12 +372,12 @@ class Calls:
         """
         if level not in LOG_LEVELS:
             raise UsageError(f'"{level}" is no log level. Use one of: {", ".join(LOG_LEVELS)}.')
+        self._caller.check_server(server)
         live, session = self._caller.live, self._caller.session
         root, is_heard = live.root, session is None or session in live.sessions.with_hosts
         if not is_heard and server is not None and root.isolation(server) is not Isolation.PER_SESSION:
             text = f'Server "{server}" is shared with others: set its level with `room.set_log_level(...)`.'
             raise UsageError(text)
-        self._caller.check_server(server)
         root.log_levels.set(level, server, session)
 
     def roots_changed(self) -> None:

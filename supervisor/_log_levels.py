@@ -62,7 +62,8 @@ class LogLevels:
 
     def shared(self, server: str) -> str | None:
         """What a server is told that all share: the most talkative level that anybody wants."""
-        return _most_talkative(self.wanted(session, server) for session in self._who_count())
+        sees = self._directory.sessions.sees
+        return _most_talkative(self.wanted(one, server) for one in self._who_count() if sees(one, server))
 
     def forget(self, session: str) -> None:
         if self._wanted.pop(session, None) is not None:
@@ -74,11 +75,16 @@ class LogLevels:
 
     def _tell_shared(self) -> None:
         """Tell each shared server its level, if that has changed."""
-        who = self._who_count()
-        general = _most_talkative(self._wanted[one].get(None) for one in who if len(self._wanted[one]) == 1)
-        particular = [one for one in who if None not in self._wanted[one] or len(self._wanted[one]) > 1]
+        sessions, general, particular = self._directory.sessions, list[str | None](), list[str | None]()
+        for one in self._who_count():
+            if len(self._wanted[one]) == 1 and None in self._wanted[one] and sessions.sees_all(one):
+                general.append(self._wanted[one][None])
+            else:
+                particular.append(one)
+        most = _most_talkative(general)
         for name, record in self._directory.records.items():
-            level = _most_talkative((general, *(self.wanted(one, name) for one in particular)))
+            others = (self.wanted(one, name) for one in particular if sessions.sees(one, name))
+            level = _most_talkative((most, *others))
             if level is not None and level != record.log_level:
                 record.log_level = level
                 actor = self._directory.shared_actor(name)

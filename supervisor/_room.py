@@ -226,6 +226,7 @@ class Greenroom(Calls):
         name: str,
         *,
         variables: Mapping[str, str] | None = None,
+        profile: str | None = None,
         on_sampling: Answer | None = None,
         on_elicitation: Answer | None = None,
         roots: Roots | None = None,
@@ -239,6 +240,9 @@ class Greenroom(Calls):
         session or per call, for the children of this session and as long as it is open: `{"GITHUB_TOKEN":
         token}`.
 
+        `profile`: the name of a profile of the configuration. What is outside it does not exist for this session.
+        Raises `UsageError` for an unknown one.
+
         The other arguments are callbacks, as in `open`. With any of them the session answers for itself: they answer
         what its own children ask, and what a shared server asks while only this session has a call in flight there.
         When several have, the question is refused, because nobody can know which of them it is for. Without any, the
@@ -246,7 +250,8 @@ class Greenroom(Calls):
         """
         given = (on_sampling, on_elicitation, roots, on_log, on_notification, capabilities)
         host = None if all(one is None for one in given) else Callbacks(*given[:5], capabilities or {})
-        return Session(name, self._live, variables or {}, host)
+        view = None if profile is None else self._live.profiles.view(profile)
+        return Session(name, self._live, variables or {}, host, view)
 
     # ---- servers ----------------------------------------------------------------------------------------------------
 

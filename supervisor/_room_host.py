@@ -68,7 +68,7 @@ class RoomHost:
     def greeting(self, address: Address) -> Greeting:
         if address.session is not None:
             return self._sessions.greeting(address.session, address)
-        everybody = (None, *self._sessions.with_hosts)
+        everybody = (None, *self._sessions.who_see(address.server))
         return joined(self._sessions.host(who).greeting(address) for who in everybody)
 
     async def answer(self, request: ServerRequest) -> Mapping[str, Any]:

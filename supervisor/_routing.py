@@ -90,7 +90,7 @@ class Routing:
     def able(self, address: Address, method: str) -> list[Who]:
         """All who can answer this question."""
         needed = ASKED_FOR.get(method)
-        everybody: list[Who] = [None, *self._sessions.with_hosts]
+        everybody: list[Who] = [None, *self._sessions.who_see(address.server)]
         if needed is None:
             return everybody
         return [who for who in everybody if needed in self._sessions.host(who).greeting(address).capabilities]
@@ -121,7 +121,7 @@ class Routing:
         return [who for who, level in least.items() if is_heard(params.get("level"), level)]
 
     def _meant(self, address: Address, method: str, params: Mapping[str, Any]) -> dict[Who, None]:
-        sessions = self._sessions.with_hosts
+        sessions = self._sessions.who_see(address.server)
         if address.session is not None:
             return {address.session: None} if address.session in sessions else {}
         if not sessions:

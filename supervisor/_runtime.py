@@ -58,6 +58,7 @@ from ._connectors import Connectors
 from ._core_supervision import keep_running
 from ._drain_report import DrainReport
 from ._learned import Recalled, entry_of, recall
+from ._profile_view import Profiles
 from ._reload import ReloadPlan
 from ._room_host import RoomHost
 from ._root import Root, forget_credentials
@@ -107,6 +108,7 @@ class Runtime:
         self._client_info = dict(client_info)
         self._closing = Closing()
         self._hashes: Mapping[str, str] = {}
+        self.profiles = Profiles(lambda: self.config, lambda: self.router.index)
         self.sessions = Sessions(callbacks or Callbacks())
 
     @cached_property

@@ -22,6 +22,7 @@ import anyio
 from ..actors import Host
 from ._caller import Caller
 from ._calls import Calls
+from ._profile_view import ProfileView
 from ._runtime import Runtime
 
 _NOTHING: Final[Mapping[str, str]] = {}
@@ -31,9 +32,14 @@ class Session(Calls):
     """One session of a room: `async with room.session("alice") as s: await s.call("memory_read_graph")`."""
 
     def __init__(
-        self, name: str, runtime: Runtime, variables: Mapping[str, str], host: Host | None = None
+        self,
+        name: str,
+        runtime: Runtime,
+        variables: Mapping[str, str],
+        host: Host | None = None,
+        view: ProfileView | None = None,
     ) -> None:
-        super().__init__(Caller(runtime, name))
+        super().__init__(Caller(runtime, name, view))
         self.name = name
         self._variables = variables  # until it is opened
         self._host = host
@@ -41,12 +47,17 @@ class Session(Calls):
     def __repr__(self) -> str:
         return f"<Session {self.name!r}{' (over)' if self._caller.is_over else ''}>"
 
+    @property
+    def view(self) -> ProfileView | None:
+        """What its profile shows; None: it has none, and sees everything."""
+        return self._caller.view
+
     async def connect(self, server: str) -> None:
         """Connect the child that calls of this session go to. Raises as `Greenroom.connect` does."""
         await self._caller.connect_by_name(server)
 
     async def __aenter__(self) -> Session:
-        self._caller.live.sessions.open(self.name, self._variables, self._host)
+        self._caller.live.sessions.open(self.name, self._variables, self._host, self.view)
         self._variables, host, self._host = _NOTHING, self._host, None
         if host is not None:
             self.restart_outdated()

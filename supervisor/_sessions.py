@@ -12,13 +12,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from ..actors import Greeting, Host
 from ..protocol.address import Address
 from ..protocol.config import ServerDefinition
 from ..protocol.errors import CredentialNeeded, UsageError
 from ..protocol.interpolate import session_variables
+
+if TYPE_CHECKING:
+    from ._profile_view import ProfileView
 
 _NAME: Final = re.compile(r"\w+")
 _NOTHING: Final[Mapping[str, str]] = {}
@@ -32,8 +35,15 @@ class Sessions:
         self._own = own
         self._stand_in: Host | None = None  # answers for the room instead
         self._hosts: dict[str, Host] = {}  # of the open sessions that bring one
+        self._views: dict[str, ProfileView] = {}  # of those that have a profile
 
-    def open(self, session: str, variables: Mapping[str, str], host: Host | None = None) -> None:
+    def open(
+        self,
+        session: str,
+        variables: Mapping[str, str],
+        host: Host | None = None,
+        view: ProfileView | None = None,
+    ) -> None:
         """Raises `UsageError` when a session of this name is open, or a variable has no usable name or value."""
         if session in self._open:
             raise UsageError(
@@ -44,6 +54,8 @@ class Sessions:
                 text = "A session's variables must be strings, with names of letters, digits and underscores"
                 raise UsageError(f"{text}: correct {name!r}.")
         self._open[session] = dict(variables)
+        if view is not None:
+            self._views[session] = view
         self.answer_with(host, session)
 
     def is_open(self, session: str) -> bool:
@@ -52,6 +64,7 @@ class Sessions:
     def close(self, session: str) -> None:
         self._open.pop(session, None)
         self._hosts.pop(session, None)
+        self._views.pop(session, None)
 
     # ---- who answers ------------------------------------------------------------------------------------------------
 
@@ -68,6 +81,19 @@ class Sessions:
     def with_hosts(self) -> Collection[str]:
         """The sessions with a host of their own, in the order in which they got it."""
         return self._hosts.keys()
+
+    def who_see(self, server: str) -> Collection[str]:
+        """Those of them for whom this server exists."""
+        if not self._views:
+            return self._hosts.keys()
+        return [session for session in self._hosts if self.sees(session, server)]
+
+    def sees(self, session: str | None, server: str) -> bool:
+        view = self._views.get(session) if session is not None else None
+        return view is None or view.shows(server)
+
+    def sees_all(self, session: str | None) -> bool:
+        return session not in self._views
 
     def answers_for(self, session: str | None) -> str | None:
         """Whose host answers for this session: its own (then this is the session), or the room's (None). Raises

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..actors import declared_to, is_outdated
+from ..actors import ServerActor, declared_to, is_outdated
 from ..protocol.lifecycle import Cause, Ending, Reason, State
 from ._directory import shared_actors
 
@@ -22,7 +22,9 @@ def restart_outdated(runtime: Runtime, session: str | None) -> None:
     this session, however many there are."""
     root, sessions = runtime.root, runtime.sessions
     actors = (
-        tuple(root.actors.values()) if session is None else (*root.in_reach(session), *shared_actors(root))
+        tuple(root.actors.values())
+        if session is None
+        else (*root.in_reach(session), *_seen(runtime, session))
     )
     for actor in actors:
         address = actor.address
@@ -34,13 +36,19 @@ def restart_outdated(runtime: Runtime, session: str | None) -> None:
             actor.stop(Ending(Cause.RESTART, reason=Reason.NEW_ANSWERS))
 
 
+def _seen(runtime: Runtime, session: str) -> list[ServerActor]:
+    """The shared actors that exist for a session."""
+    sees = runtime.sessions.sees
+    return [actor for actor in shared_actors(runtime.root) if sees(session, actor.address.server)]
+
+
 def tell_roots_changed(runtime: Runtime, session: str | None) -> None:
     """Tell the servers that were told of roots that these have changed. A shared server is told for a session only if
     nobody else could answer what the roots are: otherwise it would ask, and be refused."""
     root, able = runtime.root, runtime.room_host.routing.able
     actors = root.in_reach(session)
     if session is not None:
-        actors += [one for one in shared_actors(root) if able(one.address, "roots/list") == [session]]
+        actors += [one for one in _seen(runtime, session) if able(one.address, "roots/list") == [session]]
     for actor in actors:
         if actor.is_connected and actor.peer is not None and "roots" in (declared_to(actor) or {}):
             actor.peer.notify("notifications/roots/list_changed")

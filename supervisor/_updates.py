@@ -89,7 +89,10 @@ async def subscribe(caller: Caller, place: Place) -> None:
 
 def unsubscribe(caller: Caller, place: Place) -> None:
     """One subscriber has gone. After the last one the server is told so, without waiting for its answer."""
-    actor = caller.actor(place.server)
+    try:
+        actor = caller.live.root.actor_for(place.server, caller.session)
+    except CallError:
+        return  # the server is no longer configured
     if not actor.subscriptions.drop(place.original) or not caller.live.is_running:
         return
     if actor.is_connected and not is_modern(actor):

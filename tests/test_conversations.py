@@ -105,11 +105,13 @@ async def talking(room: Greenroom, expose: str = "direct") -> AsyncGenerator[Any
         await tasks.start(conversations.watch)
 
         @asynccontextmanager
-        async def talk(name: str, *, greeted: bool = True, **capabilities: Any) -> AsyncGenerator[Person]:
+        async def talk(
+            name: str, *, profile: str | None = None, **capabilities: Any
+        ) -> AsyncGenerator[Person]:
             person = Person()
-            async with conversations.open(person, tasks.start_soon, name=name) as person.session:
-                if greeted:
-                    person.greet(**capabilities)
+            opened = conversations.open(person, tasks.start_soon, name=name, profile=profile)
+            async with opened as person.session:
+                person.greet(**capabilities)
                 yield person
 
         talk.conversations = conversations  # pyright: ignore[reportFunctionMemberAccess]

@@ -1104,7 +1104,8 @@ def test_a_change_is_announced_when_it_can_be_seen(backend: str) -> None:
 
     async def body() -> None:
         conversations: Any = Conversations.__new__(Conversations)
-        conversations._room, conversations._common = Changing(), SimpleNamespace(announce=looked)
+        conversations._room = Changing()
+        conversations._common = {None: (None, SimpleNamespace(announce=looked))}
         async with anyio.create_task_group() as group:
             await group.start(conversations.watch)
 
@@ -1372,13 +1373,13 @@ def test_a_command_is_shown_its_own_child_where_it_has_one() -> None:
             return f"the {self.name}'s {name}"
 
     room, session = cast("Any", Named("room")), cast("Any", Named("x"))
-    room.surveying = surveying
+    room.surveying, session.view = surveying, None
     seen = InSession(room, session)
     assert [(row.server, row.scope) for row in seen.status()] == [
         ("a", "session:x"), ("b", "shared"), ("b", "session:y"), ("c", "shared"),
     ]  # fmt: skip
     assert seen.config == "the room's config"
-    assert (seen.index, seen.is_learning) == ("the room's index", "the room's is_learning")
+    assert (seen.index, seen.is_learning) == ("the x's index", "the room's is_learning")
     everything = {
         name for each in inspect.getmro(DirectRoom) for name in vars(each) if not name.startswith("_")
     }

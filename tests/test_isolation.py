@@ -532,6 +532,7 @@ def test_a_session_has_its_requests_and_what_is_its_own_and_nothing_of_the_room(
         "restart_outdated",
         "roots_changed",
         "set_log_level",
+        "view",
     }
     what_it_subscribes_to = {"is_stateless", "subscribe", "unwatch_resource", "watch_resource"}
 

@@ -34,6 +34,11 @@ _TURN = 0.001  # seconds for which a thread may keep the interpreter from the lo
     help="What clients see: one mcp tool for everything, or what the servers have, by name.",
 )
 @click.option(
+    "--profile",
+    metavar="P",
+    help="Show clients only what this profile has (over HTTP: those whose token names none).",
+)
+@click.option(
     "--events", type=click.Path(path_type=Path), help="Append every event to this file, as JSON lines."
 )
 @click.option("--max-connections", type=click.IntRange(1), metavar="N", help="Run at most N servers at once.")
@@ -61,16 +66,15 @@ _TURN = 0.001  # seconds for which a thread may keep the interpreter from the lo
 @click.option(
     "--token-file", type=click.Path(path_type=Path), help="With --http: bearer tokens that are accepted."
 )
-@click.option("--profile", help="With --http: what clients see whose token names no profile.")
 @click.option("--tls-cert", type=click.Path(path_type=Path), help="With --http: the certificate, for https.")
 @click.option("--tls-key", type=click.Path(path_type=Path), help="With --http: the certificate's key.")
 @config_option
 def serve_command(
     expose: str,
+    profile: str | None,
     events: Path | None,
     http: str | None,
     token_file: Path | None,
-    profile: str | None,
     tls_cert: Path | None,
     tls_key: Path | None,
     max_connections: int | None,
@@ -100,7 +104,6 @@ def serve_command(
     }
     only_http = {
         "--token-file": token_file,
-        "--profile": profile,
         "--tls-cert": tls_cert,
         "--tls-key": tls_key,
     }
@@ -120,6 +123,9 @@ def serve_command(
 
         start_in_background(config, config_path, _words(click.get_current_context()))
         return
+    if profile is not None and profile not in config.profiles:
+        known = ", ".join(config.profiles) or "none"
+        raise UsageError(f'There is no profile "{profile}" in this configuration. There are: {known}.')
     told = say_whose(config, config_path)
 
     def reread() -> Config:
@@ -133,6 +139,7 @@ def serve_command(
 
     options = Options(
         expose=expose,
+        profile=profile,
         events=events,
         version=__version__,
         reread=reread,

@@ -26,13 +26,13 @@ from .._suspended import StateSigner
 from . import _answers as answers
 from ._calls import DirectCalls
 from ._direct_client import DirectClient, DirectClients
-from ._shown import Shown
+from ._shown import Indexed, Shown
 
 
 class Common:
     """What the clients of the direct door have in common: the lists, whom to tell of changes, one key."""
 
-    def __init__(self, room: DirectRoom) -> None:
+    def __init__(self, room: Indexed) -> None:
         self.shown = Shown(room)
         self.clients = DirectClients()
         self.signer = StateSigner()

@@ -17,14 +17,13 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import attrs
 
 from ...protocol import jsonrpc as rpc
 from ...protocol.index import Index, Place, Target, qualified
 from ...protocol.slices import Pace, Slices, finish
-from .._room import Room
 from .._signed import without_ours
 
 LISTS: Final = {
@@ -43,6 +42,13 @@ CHANGES: Final[Mapping[str, tuple[str, ...]]] = {
 }
 
 
+class Indexed(Protocol):
+    """A room, or what a profile shows of one."""
+
+    @property
+    def index(self) -> Index: ...
+
+
 @attrs.frozen(eq=False)
 class _Made:
     """What one index looks like at the door."""
@@ -53,7 +59,7 @@ class _Made:
 
 
 class Shown:
-    def __init__(self, room: Room) -> None:
+    def __init__(self, room: Indexed) -> None:
         self._room = room
         self._made: _Made | None = None
         self._digests: dict[str, bytes] = {}
