@@ -208,6 +208,7 @@ def _after(hello: Hello, memory: int) -> Hello:
         keys.append(key)
     return attrs.evolve(
         hello,
+        rooms=hello.rooms + 1,
         unanswered=[key.decode("utf-8", "surrogateescape") for key in keys],
         cut_in=head is not None,
         cut_out=cut_out,

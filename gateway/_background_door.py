@@ -84,6 +84,10 @@ class AttachedDoor(StdioDoor):
 
         await super().read(look_first, refuse)
 
+    def shut(self) -> None:
+        """Send nothing more: what is not written yet is dropped."""
+        self._writer.close()
+
     def _introduces(self, line: bytes) -> bool:
         """Whether the introduction of a client ends with this line."""
         head = line[:_FEW]

@@ -13,7 +13,7 @@ import itertools
 import os
 import socket
 from collections.abc import Callable, Generator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Final
 
 import anyio
@@ -46,6 +46,7 @@ from ._background_wire import (
 if TYPE_CHECKING:
     from ..supervisor import Greenroom
     from ._conversations import Conversations
+    from ._endpoint import ClientSession
 
 _HELLO_WITHIN: Final = 10.0  # seconds
 _LAST_ANSWERS: Final = 1.0  # seconds a client has to read the answers written while the room closed
@@ -240,18 +241,39 @@ class Doorway:
             max_line=self.max_line,
             cut_in=hello.cut_in,
         )
-        why = ""
-        try:
-            with door.opened():
-                why = await self._converse(client, door, ledger)
-        finally:
-            del self.clients[name]
-            self._tell()
-        say(line, end=why)
+        with ExitStack() as stack:
+            stack.enter_context(door.opened())
 
-    async def _converse(self, client: Attached, door: AttachedDoor, ledger: Ledger) -> str:
-        """Serve the client until it ends or the room does. Returns which."""
+            def end(why: str) -> None:
+                """The client's descriptors are given back, before whoever waits for it is told."""
+                door.shut()
+                stack.close()
+                say(line, end=why)
+
+            try:
+                await self._converse(client, door, ledger, end)
+            finally:
+                del self.clients[name]
+                self._tell()
+
+    async def _converse(
+        self, client: Attached, door: AttachedDoor, ledger: Ledger, end: Callable[[str], None]
+    ) -> None:
+        """Serve the client until it ends or the room does."""
         hello, over = client.hello, anyio.Event()
+
+        async def read(talk: ClientSession) -> None:
+            await door.read(talk.receive, talk.refuse_line)
+            over.set()
+
+        async def watch() -> None:
+            await _ended(client.line)
+            over.set()
+
+        async def await_room() -> None:
+            await self._closed.wait()
+            over.set()
+
         async with anyio.create_task_group() as tasks:
             opening = self.conversations.open(
                 door,
@@ -266,33 +288,25 @@ class Doorway:
                 jobs = door.jobs = RecordedJobs(_MOST_OPEN, REFUSALS)
                 jobs.ledger = ledger
                 talk.keep_in(jobs)
+                initialize = (hello.initialize or "").encode("utf-8", "surrogateescape")
+                talk.greet_again(initialize, greeted=hello.greeted, gateways=hello.rooms)
                 say(client.line, pid=os.getpid(), version=self.version)
-                tasks.start_soon(door.write)
                 _say_what_was_lost(hello, door)
-                if hello.initialize is not None:
-                    line = hello.initialize.encode("utf-8", "surrogateescape")
-                    talk.greet_again(line, greeted=hello.greeted)
-
-                async def read() -> None:
-                    await door.read(talk.receive, talk.refuse_line)
-                    over.set()
-
-                async def watch() -> None:
-                    await _ended(client.line)
-                    over.set()
-
-                async def await_room() -> None:
-                    await self._closed.wait()
-                    over.set()
-
-                for part in (read, watch, await_room):
-                    tasks.start_soon(part)
-                await over.wait()
-                if not self._closed.is_set():
+                tasks.start_soon(door.write)
+                async with anyio.create_task_group() as parts:
+                    parts.start_soon(read, talk)
+                    parts.start_soon(watch)
+                    parts.start_soon(await_room)
+                    await over.wait()
+                    parts.cancel_scope.cancel()
+                if self._closed.is_set():
+                    await door.flush(_LAST_ANSWERS)
+                    end(self.why)
+                else:
                     talk.close()
-            await door.flush(_LAST_ANSWERS if self._closed.is_set() else _LAST_WORDS)
+                    await door.flush(_LAST_WORDS)
+                    end(OF_CLIENT)  # before its session ends: a child may take its time to stop
             tasks.cancel_scope.cancel()
-        return self.why if self._closed.is_set() else OF_CLIENT
 
 
 def _say_what_was_lost(hello: Hello, door: AttachedDoor) -> None:

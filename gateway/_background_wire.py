@@ -43,10 +43,11 @@ class Hello:
     """Who attaches, and how its client left the room before, if there was one.
 
     `variables` are the values of its session. `room` is the run id of the room that started this process, if any.
-    `initialize` is the line by which the client introduced itself to the room before, `greeted` whether it has said
-    that it is ready. `unanswered` are the ids of the requests that the room before had read and not answered, as the
-    client wrote them. `cut_in`: the room before has read the beginning of a line whose rest comes now. `cut_out`: it
-    may have written only the beginning of a line.
+
+    `rooms` counts the rooms that the client has had before. `initialize` is the line by which it introduced itself to
+    them, `greeted` whether it has said that it is ready. `unanswered` are the ids of the requests that the last of them
+    had read and not answered, as the client wrote them. `cut_in`: it has read the beginning of a line whose rest comes
+    now. `cut_out`: it may have written only the beginning of a line.
     """
 
     version: str
@@ -58,6 +59,7 @@ class Hello:
     initialize: str | None = attrs.field(default=None, repr=False)
     greeted: bool = False
     unanswered: Sequence[str] = ()
+    rooms: int = 0
     cut_in: bool = False
     cut_out: bool = False
     stop: bool = False  # nobody attaches: the room is asked to leave
@@ -105,7 +107,7 @@ def _is_sound(hello: Hello) -> bool:
     variables, unanswered = cast("Any", hello.variables), cast("Any", hello.unanswered)
     return (
         isinstance(cast("Any", hello.version), str)
-        and isinstance(cast("Any", hello.pid), int)
+        and all(isinstance(cast("Any", number), int) for number in (hello.pid, hello.rooms))
         and all(text is None or isinstance(cast("Any", text), str) for text in texts)
         and isinstance(variables, dict)
         and all(isinstance(value, str) for value in cast("dict[str, Any]", variables).values())

@@ -21,6 +21,7 @@ from ..protocol.jsonrpc import RpcError, RpcFault
 
 OnProgress = Callable[[Mapping[str, Any]], None]
 _OURS: Final = "greenroom-"
+_IDS_OF_ONE: Final = 1_000_000_000  # questions of one gateway to one client, at most
 
 
 class _Question:
@@ -53,6 +54,11 @@ class ClientRequests:
     def __init__(self, send: Callable[[bytes], bool]) -> None:
         self._send = send
         self._requests = RequestTable()
+
+    def number_after(self, gateways: int) -> None:
+        """So many gateways have asked this client before, and it may still answer their questions: use no id of
+        theirs."""
+        self._requests.last_id = gateways * _IDS_OF_ONE
 
     async def ask(
         self, method: str, params: Mapping[str, Any], on_progress: OnProgress | None = None

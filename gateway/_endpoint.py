@@ -107,12 +107,14 @@ class ClientSession:
         jobs.closing = self._open.closing
         self._open = self._answers.jobs = jobs
 
-    def greet_again(self, initialize: bytes, *, greeted: bool) -> None:
+    def greet_again(self, initialize: bytes, *, greeted: bool, gateways: int) -> None:
         """Take in how the client introduced itself to a gateway that is gone; it knows the answer already. `greeted`:
-        it has also said that it is ready."""
-        with suppress(RpcFault):
-            self._initialize(rpc.read_client_line(initialize))
-            self.greeted = greeted
+        it has also said that it is ready. `gateways`: how many it has had before; without any, nothing happens."""
+        self._client_requests.number_after(gateways)
+        if initialize:
+            with suppress(RpcFault):
+                self._initialize(rpc.read_client_line(initialize))
+                self.greeted = greeted
 
     def receive(self, line: bytes) -> None:
         """Handle one line. Never raises."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import array
 import fcntl
+import json
 import os
 import signal
 import termios
@@ -12,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.support.attached import Background, background, until
-from tests.support.gateway import PATIENCE, Gateway, alive, faulty, gone_within, logged_pids
+from tests.support.gateway import HELLO, PATIENCE, Gateway, alive, faulty, gone_within, logged_pids
 
 from greenroom.gateway._background_wire import Hello, Words, send_hello
 
@@ -29,6 +30,22 @@ def greeted(stack: ExitStack, room: Background, *options: str, **environment: st
     client = stack.enter_context(room.attach(*options, **environment))
     client.greet()
     return client
+
+
+def asked_for_roots(client: Gateway) -> str:
+    """Have the server ask the client, which must have told its room that it can answer. Returns the question's id."""
+    call = client.start_mcp(tool="f_ask", args={"method": "roots/list"})
+
+    def question() -> dict[str, Any] | None:
+        client.answer(client.send("ping"))
+        found = [each for each in client.notifications if each.get("method") == "roots/list"]
+        return found[-1] if found else None
+
+    asked = until(question, "the question")
+    client.notifications.clear()
+    client._write({"jsonrpc": "2.0", "id": asked["id"], "result": {"roots": [{"uri": "file:///here"}]}})
+    assert "file:///here" in text(client.answer(call)["result"])
+    return asked["id"]
 
 
 def unread(client: Gateway) -> int:
@@ -83,7 +100,10 @@ def test_one_room_is_started_even_if_the_first_to_start_it_is_killed(tmp_path: P
 
 def test_a_client_goes_on_with_another_room_after_its_room_was_killed(tmp_path: Path) -> None:
     with background(tmp_path, {"f": faulty(tmp_path, "f")}) as room, ExitStack() as stack:
-        client, other = greeted(stack, room), greeted(stack, room)
+        client, other = stack.enter_context(room.attach()), greeted(stack, room)
+        client.answer(client.send("initialize", {**HELLO, "capabilities": {"roots": {}}}))
+        client.notify("notifications/initialized")
+        old = asked_for_roots(client)
         before = server_pid(client)
         lost = client.start_mcp(tool="f_sleep", args={"seconds": 3600})
         half = b'{"jsonrpc":"2.0","id":"half","method":"tools/call","params":{"name":"mcp",'
@@ -104,6 +124,9 @@ def test_a_client_goes_on_with_another_room_after_its_room_was_killed(tmp_path: 
         assert "never read by the first room" in text(client.answer(unseen)["result"])
         assert server_pid(client) != before
         assert room.pid() != first
+        assert asked_for_roots(client) != old, (
+            "an answer to the first room can be for no question of the second"
+        )
 
         other.process.stdin.write(b'"arguments":{}}}\n')
         other.process.stdin.flush()
@@ -196,8 +219,8 @@ def test_each_client_brings_the_values_of_its_own_session_and_nothing_else(tmp_p
         two = greeted(stack, room, MY_TOKEN="two")
         none = greeted(stack, room)
         for client, token in ((one, "one"), (two, "two")):
-            assert token in text(client.mcp(tool="f_env", args={"name": "TOKEN"}))
-        refusal = none.mcp(tool="f_env", args={"name": "TOKEN"})
+            assert json.loads(text(client.mcp(tool="f_env", args={})))["TOKEN"] == token
+        refusal = none.mcp(tool="f_env", args={})
         assert refusal["isError"]
         assert "MY_TOKEN" in text(refusal)
         pids = {server_pid(one), server_pid(two)}
@@ -206,7 +229,19 @@ def test_each_client_brings_the_values_of_its_own_session_and_nothing_else(tmp_p
         assert b"MY_TOKEN" not in environment
         one.process.kill()
         until(lambda: len(alive({int(pid) for pid in pids})) == 1, "the end of the killed client's child")
-        assert "two" in text(two.mcp(tool="f_env", args={"name": "TOKEN"}))
+        assert json.loads(text(two.mcp(tool="f_env", args={})))["TOKEN"] == "two"
+
+
+def test_a_client_that_ends_does_not_wait_for_its_servers_to_end(tmp_path: Path) -> None:
+    own = {**faulty(tmp_path, "f", "--ignore-eof", "--ignore-term"), "isolation": "per_session"}
+    with background(tmp_path, {"f": own}, stopTimeoutMs=600_000) as room:
+        with room.attach() as client:
+            client.greet()
+            child = int(server_pid(client))
+            assert client.end() == 0
+        assert alive({child}), "it ignores everything short of SIGKILL"
+        os.kill(child, signal.SIGKILL)
+        assert not gone_within({child})
 
 
 def test_nobody_is_hurt_by_what_is_no_hello(tmp_path: Path) -> None:

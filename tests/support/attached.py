@@ -97,14 +97,14 @@ class Background:
         assert not gone_within({pid})
 
     def rooms(self) -> set[int]:
-        """Every process that is a room of this configuration."""
+        """Every process that is a room of this configuration, without what a room is just forking."""
         needle = b"--as-room\0" + self.place.name.encode()
-        found: set[int] = set()
+        found: dict[int, int] = {}
         for pid in (int(name) for name in os.listdir("/proc") if name.isdigit()):
             with suppress(OSError):
                 if needle in Path(f"/proc/{pid}/cmdline").read_bytes():
-                    found.add(pid)
-        return found
+                    found[pid] = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+        return {pid for pid, parent in found.items() if parent not in found}
 
     def stop(self) -> None:
         """Ask the room to end, as `greenroom stop` does, and wait until it has."""
