@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import string
 from typing import Any
 
 import pytest
@@ -197,6 +198,15 @@ def test_what_only_begins_like_a_secret_stays_and_costs_nothing() -> None:
 )
 def test_an_argument_is_looked_at_as_its_program_will(args: list[str], shown: list[str]) -> None:
     assert Hider().arguments(args) == shown
+
+
+@pytest.mark.parametrize("letter", string.ascii_letters)
+def test_what_a_short_option_takes_is_hidden_where_it_may_be_a_secret(letter: str) -> None:
+    secret = letter in "kKpPtTuU"
+    for arg, kept in ((f"-{letter}Hunter-2", f"-{letter}"), (f"-{letter}=Hunter-2", f"-{letter}=")):
+        assert Hider().arguments([arg]) == [f"{kept}***" if secret else arg]
+    for plain in ("verbose", "8080", "127.0.0.1:80", "./file", "@file"):
+        assert Hider().arguments([f"-{letter}{plain}"]) == [f"-{letter}{plain}"]
 
 
 def test_what_a_reference_stands_for_is_secret_also_when_its_server_cannot_be_reached() -> None:

@@ -7,13 +7,16 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.support import run
 from tests.support.gateway import FAULTY, gone_within, serve
 from tests.support.stdio import definition_of, linked, lives, logged, unmarked, until
 
-from greenroom.actors._reaper import Stray, to_end
+from greenroom.actors import _guard
+from greenroom.actors._backend import current_backend
+from greenroom.actors._reaper import Stray, strays, to_end
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -120,6 +123,75 @@ def test_an_orphan_is_ended_only_when_no_server_that_could_be_its_own_runs(
     assert to_end([old, new], [100, 20]) == []
     monkeypatch.setattr("os.getpid", lambda: 1)
     assert to_end([old, new], []) == [], "process 1 of a container is given everybody's"
+
+
+def test_a_group_is_guarded_until_its_last_orphan_is_dead(
+    backend: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found: list[Stray] = []
+    said: list[bytes] = []
+    ended: list[int] = []
+    monkeypatch.setattr(_guard, "has_orphans", lambda: True)
+    monkeypatch.setattr(_guard, "strays", lambda _started: list(found))
+    monkeypatch.setattr(_guard, "reap", lambda one: ended.append(-one.pid))
+    monkeypatch.setattr(_guard, "end", lambda one: ended.append(one.pid))
+
+    async def body() -> None:
+        guard = _guard.Guard(current_backend(), "nobody")
+        monkeypatch.setattr(guard, "_say", said.append)
+        guard._births[7] = 10  # a server that runs, older than any of them
+        found.extend((Stray(1, 50, 20, False), Stray(2, 50, 20, False), Stray(3, 7, 20, False)))
+        assert not guard._tend()
+        assert (said, ended) == ([b"+50\n", b"+7\n"], [])
+        for dead in (1, 2, 3):
+            found[dead - 1] = Stray(dead, found[dead - 1].group, 20, True)
+            said.clear()
+            assert not guard._tend()
+            found[dead - 1] = Stray(9, 7, 20, True)  # reaped; another that is dead takes its place
+            assert said == ([b"-50\n"] if dead == 2 else [])
+        assert [pid for pid in ended if pid != -9] == [-1, -2, -3]
+        found[:] = [Stray(4, 60, 5, False)]
+        said.clear()
+        assert guard._tend(), "older than the server, so it is nobody's"
+        assert (said, ended[-1]) == ([b"+60\n"], 4)
+
+    run(backend, body)
+
+
+def test_a_child_of_our_own_session_is_no_orphan() -> None:
+    code = [sys.executable, "-I", "-S", "-c", "import time; time.sleep(600)"]
+    ours, left, started = (subprocess.Popen(code, start_new_session=new) for new in (False, True, True))
+    try:
+        found = {one.pid: one for one in strays([started.pid])}
+        assert ours.pid not in found
+        assert started.pid not in found
+        assert (found[left.pid].group, found[left.pid].is_dead) == (left.pid, False)
+        left.kill()
+        os.waitid(os.P_PID, left.pid, os.WEXITED | os.WNOWAIT)
+        assert {one.pid: one.is_dead for one in strays([started.pid])}[left.pid]
+    finally:
+        for child in (ours, left, started):
+            child.kill()
+            child.wait()
+
+
+def test_while_no_guard_can_be_started_what_it_is_told_is_not_kept(
+    backend: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: Any) -> Any:
+        raise OSError(11, "no more processes")
+
+    async def body() -> None:
+        told: list[str] = []
+        guard = _guard.Guard(current_backend(), "nobody", told.append)
+        monkeypatch.setattr(_guard, "_spawn", refuse)
+        for group in range(1 << 22, (1 << 22) + 50):
+            guard.add(group)
+        guard.remove(1 << 22)
+        assert (len(guard._unsaid), len(guard._groups)) == (0, 49)
+        assert len(told) == 1
+
+    run(backend, body)
 
 
 def test_t44_a_group_that_may_not_be_killed_is_said_and_is_not_gone(

@@ -11,9 +11,11 @@ import copy
 import math
 import re
 from collections.abc import Callable, Iterator
+from functools import partial
 from types import SimpleNamespace
 from typing import Any, Self
 
+import anyio
 import attrs
 import pytest
 from hypothesis import HealthCheck, settings
@@ -53,8 +55,9 @@ from greenroom.protocol.events import (
 from greenroom.protocol.lifecycle import Cause, Ending, Reason, State
 from greenroom.protocol.start import Place
 from greenroom.testing import RoomMachine, World, _laws
+from greenroom.testing._fake import HANG
 from greenroom.testing._gate_model import GateModel, Span
-from greenroom.testing._lives import Seats
+from greenroom.testing._lives import Leave, Life, Seats
 from greenroom.testing._outcomes import outcomes_have_reasons
 from greenroom.testing._server_faults import tools_of
 from greenroom.testing._trace_checker import TraceChecker
@@ -699,6 +702,80 @@ def test_a_deaf_server_of_a_world_answers_nothing_until_it_is_healed(
     world.call("a")
     assert world.calls[-1].outcomes
     assert isinstance(world.calls[-1].outcomes[0], str), "an answer"
+
+
+def _as_it_is(world: World) -> dict[str, Any]:
+    return attrs.asdict(world.servers["a"], recurse=False)
+
+
+def test_a_healed_server_is_as_it_was_before_whatever_was_done_to_it(world: World) -> None:
+    before = _as_it_is(world)
+    for hurt in (
+        *(
+            partial(world.faults.slow_down, "a", step, HANG)
+            for step in ("start", "greet", "list", "call", "stop")
+        ),
+        partial(world.faults.refuse, "a"),
+        partial(world.faults.refuse, "a", "refuse_greeting"),
+        partial(world.faults.deafen, "a"),
+        partial(world.faults.deafen, "a", blocked=True),
+    ):
+        hurt()
+        assert _as_it_is(world) != before
+        world.faults.heal("a")
+        assert _as_it_is(world) == before
+        world.advance(1.0)
+        for fault in ("hung", "slow", "failing", "late", "full pipe"):
+            assert not world.truth.was(fault, "a", world.now)
+
+
+def test_a_server_is_silent_since_it_fell_silent_first(world: World) -> None:
+    world.advance(1.0)
+    world.faults.deafen("a")
+    world.advance(2.0)
+    world.faults.deafen("a", blocked=True)
+    assert world.truth.silent_since == {"a": 1.0}
+    world.faults.heal("a")
+    assert world.truth.silent_since == {}
+    world.faults.deafen("a")
+    assert world.truth.silent_since == {"a": 3.0}
+
+
+def test_an_ending_that_was_over_stays_over_since_then() -> None:
+    life = Life(Address("a"))
+    life.end_leave(1.0)
+    life.leaves.append(Leave(2.0, Cause.LOST))
+    life.end_leave(3.0)
+    life.end_leave(9.0)
+    assert [leave.until for leave in life.leaves] == [3.0]
+
+
+def test_only_what_befell_a_calls_own_session_or_all_of_them_explains_its_end(world: World) -> None:
+    for scope, explains in (("session:x", True), ("shared", True), ("session:y", False), ("call:1", False)):
+        world.checker.lives.all.clear()
+        call = _ended(world, ServerLost("", server="a", reach=Reach.SENT))
+        call.session = "x"
+        life = world.checker.lives.of(Address("a", scope))
+        life.leaves.append(Leave(world.now, Cause.LOST))
+        if explains:
+            outcomes_have_reasons(world)
+        else:
+            with pytest.raises(AssertionError, match="was not lost meanwhile"):
+                outcomes_have_reasons(world)
+            call.is_judged = True
+
+
+def test_what_waits_in_the_background_of_a_world_may_fail_with_our_errors_only(world: World) -> None:
+    async def fail(error: Exception) -> None:
+        await anyio.sleep(1.0)
+        raise error
+
+    world.background.start(lambda: fail(ServerDown("down", server="a")))
+    world.background.start(lambda: fail(ValueError("odd")))
+    assert world.background.waiting == 2
+    world.advance(1.0)
+    assert world.background.waiting == 0
+    assert world.background.unexpected == ["ValueError('odd') came out of the room"]
 
 
 @pytest.mark.parametrize("loss", [Reason.DIED, Reason.EXPIRED])

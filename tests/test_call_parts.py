@@ -1,0 +1,353 @@
+"""The parts of an actor that decide about its calls, each alone: places, waiting, ends, and what may interrupt them."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from itertools import product
+from types import SimpleNamespace
+from typing import Any, cast
+
+import anyio
+import pytest
+from tests.support import run, run_virtual
+from tests.support.stdio import Recorder
+
+from greenroom.actors import Greeting
+from greenroom.actors import _meeting as meeting
+from greenroom.actors._backend import current_backend
+from greenroom.actors._call_table import CallTable
+from greenroom.actors._condition import is_outdated
+from greenroom.actors._exchange_table import ExchangeTable
+from greenroom.actors._handshake import RpcFailure, _newest, shake_hands
+from greenroom.actors._idling import Idling
+from greenroom.actors._meeting import Meeting
+from greenroom.actors._notes import Notes
+from greenroom.actors._part import FIRST_PAUSE, LAST_PAUSE, Part
+from greenroom.actors._peer import Exchange, RpcError, WhenEnded
+from greenroom.actors._questions import Questions
+from greenroom.actors._waiting_calls import WaitingCalls
+from greenroom.protocol.address import Address
+from greenroom.protocol.config import Era, Settings
+from greenroom.protocol.errors import ServerDown
+from greenroom.protocol.lifecycle import Cause, State
+
+# ---- places --------------------------------------------------------------------------------------------------------
+
+
+class Wants:
+    """An address that wants places; it sends at most `count` calls."""
+
+    def __init__(self, name: str, count: int, load: Any, most: int) -> None:
+        self.name, self.count, self.load, self.most = name, count, load, most
+        self.sent: list[str] = []
+
+    def serve(self) -> None:
+        while self.count:
+            if self.load.in_flight >= self.most:
+                self.load.held.setdefault(self)
+                return
+            self.count -= 1
+            self.load.in_flight += 1
+            ORDER.append(self.name)
+
+
+ORDER: list[str] = []
+
+
+def test_a_free_place_goes_to_who_has_waited_longest_and_who_still_waits_stays_in_line() -> None:
+    ORDER.clear()
+    load = SimpleNamespace(in_flight=2, held={})
+    table: Any = object.__new__(CallTable)
+    table.context = SimpleNamespace(settings=None)
+    table.record = SimpleNamespace(load=load, most_in_flight=lambda _: 2)
+    for name, count in (("a", 3), ("b", 1), ("c", 1)):
+        load.held[Wants(name, count, load, 2)] = None
+    table.share_places()
+    assert ORDER == []
+    for _ in range(5):
+        load.in_flight -= 1
+        table.share_places()
+    assert ORDER == ["a", "b", "c", "a", "a"]
+    assert not load.held
+
+
+class Key:
+    """A call in flight."""
+
+    def __init__(self, asking: Any) -> None:
+        self.asking = asking
+
+
+def test_a_call_that_is_taken_off_asks_nobody_for_input_any_more() -> None:
+    table: Any = object.__new__(CallTable)
+    call = Key(asking=SimpleNamespace(cancel=lambda: asked.append("cancelled")))
+    asked: list[str] = []
+    table.record = SimpleNamespace(load=SimpleNamespace(in_flight=1))
+    table.open = {}
+    table.take_off(call)
+    assert (asked, table.record.load.in_flight) == ([], 1), "it is not in flight"
+    silent = Key(asking=None)
+    table.open = {call: None, silent: None}
+    table.record.load.in_flight = 2
+    table.take_off(silent)
+    table.take_off(call)
+    assert (asked, table.open, table.record.load.in_flight) == (["cancelled"], {}, 0)
+
+
+# ---- waiting -------------------------------------------------------------------------------------------------------
+
+
+class One:
+    """A waiting call. Its owner does `then` when it ends."""
+
+    weight = 3
+
+    def __init__(
+        self, name: str, then: Callable[[], object] = lambda: None, queue_deadline: float = 50.0
+    ) -> None:
+        self.name, self.then, self.queue_deadline = name, then, queue_deadline
+
+
+class Waiting:
+    """Waiting calls with nothing around them. `ended`: (call, how many were queued when it ended)."""
+
+    def __init__(self, *names: str) -> None:
+        self.ended: list[tuple[str, int]] = []
+        self.withdrawn = 0
+        self.load = SimpleNamespace(queued=len(names), held={}, in_flight=0)
+        self.context = SimpleNamespace(settings=Settings(queue_timeout=50.0), queued_bytes=3 * len(names))
+        actor = SimpleNamespace(
+            definition=None,
+            address=Address("s"),
+            context=self.context,
+            life=SimpleNamespace(state=State.DRAINING),
+        )
+        table: Any = SimpleNamespace(
+            context=self.context,
+            actor=actor,
+            record=SimpleNamespace(load=self.load),
+            supervisor=self,
+            end=self.end,
+            call_over=lambda: None,
+        )
+        self.calls = [One(name) for name in names]
+        self.waiting = WaitingCalls(table, cast("Any", deque(self.calls)))
+
+    def end(self, call: One, error: Any) -> None:
+        self.ended.append((call.name, self.load.queued))
+        call.then()
+
+    def withdraw_start(self, actor: Any) -> None:
+        self.withdrawn += 1
+
+    def remove(self, *names: str) -> None:
+        for call in list(self.waiting.calls):
+            if cast("Any", call).name in names:
+                self.waiting.remove(call)
+
+
+ERROR = ServerDown("down", server="s")
+
+
+def test_the_owner_of_a_refused_call_may_take_others_back() -> None:
+    stage = Waiting("a", "b", "c", "d")
+    stage.calls[0].then = lambda: stage.remove("b", "d")
+    stage.calls[2].queue_deadline = 60.0  # since 10
+    stage.waiting.refuse(ERROR, since=5.0)
+    assert [name for name, _ in stage.ended] == ["a"], "b and d were taken back, c has not waited so long"
+    assert [cast("Any", call).name for call in stage.waiting.calls] == ["c"]
+    assert (stage.load.queued, stage.context.queued_bytes, stage.withdrawn) == (1, 3, 0)
+    stage.waiting.refuse(ERROR, since=10.0)
+    assert [name for name, _ in stage.ended] == ["a", "c"]
+    assert (stage.load.queued, stage.context.queued_bytes, stage.withdrawn) == (0, 0, 1)
+
+
+def test_none_of_the_calls_that_fail_is_counted_any_more_when_the_first_of_them_ends() -> None:
+    stage = Waiting("a", "b", "c")
+    stage.waiting.fail(ERROR)
+    assert stage.ended == [("a", 0), ("b", 0), ("c", 0)]
+    assert (stage.load.queued, stage.context.queued_bytes) == (0, 0)
+
+
+# ---- rest ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("is_call", "leases", "is_installing"), [*product((False, True), (0, 1), (False, True))]
+)
+def test_the_child_of_a_call_ends_with_it_unless_somebody_needs_it_or_it_is_being_installed(
+    is_call: bool, leases: int, is_installing: bool
+) -> None:
+    stopped: list[Any] = []
+    actor: Any = SimpleNamespace(
+        life=SimpleNamespace(state=State.CONNECTING),
+        address=SimpleNamespace(is_call=is_call),
+        is_installing=is_installing,
+        stop=lambda ending, patience: stopped.append((ending.cause, patience)),
+    )
+    idling = Idling(actor)
+    idling.leases = leases
+    idling.rest()
+    ends = is_call and not leases and not is_installing
+    assert stopped == ([(Cause.SCOPE_ENDED, 0)] if ends else [])
+
+
+# ---- how it was greeted --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("era", list(Era))
+@pytest.mark.parametrize("version", ["2025-11-25", "2026-07-28", None])
+def test_a_server_is_met_anew_only_if_that_can_change_what_it_may_ask(era: Era, version: str | None) -> None:
+    asks = Greeting({"roots": {}}, by_handshake=True)
+    listens = Greeting({}, by_handshake=True)
+    none = Greeting()
+    for told, wanted, shared in product((None, asks, listens, none), (asks, listens, none), (True, False)):
+        actor: Any = SimpleNamespace(
+            incarnation=SimpleNamespace(greeting=told),
+            address=SimpleNamespace(is_call=False, is_shared=shared),
+            peer=SimpleNamespace(protocol_version=version) if version else None,
+            definition=SimpleNamespace(era=era),
+        )
+        other_capabilities = told is not None and told.capabilities != wanted.capabilities
+        if shared and wanted is not asks:
+            other_capabilities = False  # it was told of more than it needs
+        may_change = told is none and wanted is listens and era is Era.AUTO and version != "2025-11-25"
+        assert is_outdated(actor, wanted) is (other_capabilities or may_change), (told, wanted)
+        actor.address.is_call = True
+        assert not is_outdated(actor, wanted)
+        actor.incarnation = None
+        assert not is_outdated(actor, wanted)
+
+
+def test_the_newest_version_in_common_is_taken() -> None:
+    ours = ("1", "2", "3")
+    assert [_newest(ours, theirs) for theirs in (("1", "2"), ("3", "1"), ("2", "0"), ("0",), ())] == [
+        "2", "3", "2", None, None,
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("era", [Era.HANDSHAKE, Era.STATELESS])
+@pytest.mark.parametrize("error", [RpcError(-32000, "no"), None])
+def test_a_refusal_of_the_only_era_stays_what_it_was(backend: str, era: Era, error: RpcError | None) -> None:
+    class Peer:
+        protocol_version: str | None = None
+
+        def request(self, exchange: Exchange) -> None:
+            if error is not None:
+                exchange.end(None, error)
+
+        def abandon(self, exchange: Exchange, reason: str) -> None:
+            pass
+
+    async def main() -> None:
+        peer: Any = Peer()
+        settings = Settings(connect_timeout=3.0, probe_timeout=1.0)
+        with pytest.raises(RpcFailure, match=f'"era": "{era.value}": try "auto"') as caught:
+            await shake_hands(
+                peer, current_backend(), settings=settings, client_info={}, greeting=Greeting(), era=era
+            )
+        if era is Era.HANDSHAKE:
+            assert (caught.value.error, caught.value.timed_out) == (error, error is None)
+        assert caught.value.method == ("initialize" if era is Era.HANDSHAKE else "server/discover")
+
+    run_virtual(backend, main)
+
+
+def test_each_request_is_stamped_as_the_version_of_the_moment_requires(backend: str) -> None:
+    async def main() -> None:
+        hooks = Recorder()
+        out: Any = None
+        table = ExchangeTable(current_backend(), hooks, Notes(hooks.on_note), out)
+        table.client_info = {"name": "x"}
+        ours = WhenEnded(lambda *_: None)
+        stamped: list[bool] = []
+        for version in (None, "2026-07-28", "2025-11-25", "2026-07-28", None):
+            table.protocol_version = version
+            stamped.append(b"protocolVersion" in table._opened(Exchange(ours, "ping", None)))
+        assert stamped == [False, True, False, True, False]
+
+    run(backend, main)
+
+
+# ---- what the server asks ------------------------------------------------------------------------------------------
+
+
+def test_who_waits_until_nothing_is_asked_goes_on_when_the_last_question_is_taken_back(backend: str) -> None:
+    async def main() -> None:
+        loop_backend = current_backend()
+        replies: list[Any] = []
+        context = SimpleNamespace(backend=loop_backend, spawn=lambda _body: None)
+        incarnation: Any = SimpleNamespace(
+            actor=SimpleNamespace(context=context),
+            peer=SimpleNamespace(reply=lambda *said: replies.append(said), notify=lambda *_: None),
+        )
+        questions = Questions(incarnation, Address("s"))
+        questions.take(1, "roots/list", None)
+        questions.take("b", "roots/list", None)
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(questions.settled)
+            await anyio.wait_all_tasks_blocked()
+            assert questions.heed("notifications/cancelled", {"requestId": 1})
+            assert questions.heed("notifications/cancelled", {"requestId": [1]})
+            assert not questions.heed("notifications/x", None)
+            await anyio.wait_all_tasks_blocked()
+            assert len(questions) == 1
+            questions.heed("notifications/cancelled", {"requestId": "b"})
+        assert (len(questions), questions.asked, replies) == (0, 2, [])
+
+    run(backend, main)
+
+
+@pytest.mark.parametrize(("rounds", "takes"), [(0, 0.0), (1, 1), (3, 3), (1000, None)])
+def test_whatever_a_server_asks_one_after_the_other_is_answered_before_its_first_call(
+    backend: str, rounds: int, takes: int | None
+) -> None:
+    async def main() -> None:
+        pinged: list[float] = []
+
+        async def ping(_peer: Any) -> None:
+            pinged.append(anyio.current_time())
+            questions.asked += len(pinged) <= rounds
+
+        async def settled() -> None:
+            pass
+
+        questions = SimpleNamespace(asked=0, settled=settled)
+        stage: Any = object.__new__(Meeting)
+        stage._incarnation = SimpleNamespace(
+            greeting=Greeting({"roots": {}}, by_handshake=True), questions=questions
+        )
+        stage._ping = ping
+        await stage._answer_first(None, SimpleNamespace(protocol_version="2025-11-25"))
+        if takes is None:
+            assert anyio.current_time() == pytest.approx(meeting.FIRST_ANSWERS)
+        else:
+            assert len(pinged) == takes + 1
+            assert anyio.current_time() == pytest.approx(takes * meeting.ACTING)
+        pinged.clear()
+        await stage._answer_first(None, SimpleNamespace(protocol_version="2026-07-28"))
+        stage._incarnation.greeting = Greeting({}, by_handshake=True)
+        await stage._answer_first(None, SimpleNamespace(protocol_version="2025-11-25"))
+        assert pinged == [], "it may ask nothing"
+
+    run_virtual(backend, main)
+
+
+# ---- optional parts ------------------------------------------------------------------------------------------------
+
+
+def test_a_part_that_fails_for_days_is_tried_every_minute_and_told_of_once() -> None:
+    said: list[str] = []
+    now = [0.0]
+    part = Part("the part", said.append, now=lambda: now[0])
+    pauses = [part.failed("no") for _ in range(3_000)]
+    assert pauses[:3] == [FIRST_PAUSE, 2 * FIRST_PAUSE, 4 * FIRST_PAUSE]
+    assert set(pauses[6:]) == {LAST_PAUSE}
+    assert len(said) == 1
+    part.works()
+    now[0] += LAST_PAUSE
+    assert part.failed("no") == LAST_PAUSE, "it has not worked for longer than that"
+    part.works()
+    now[0] += LAST_PAUSE + 1
+    assert part.failed("no") == FIRST_PAUSE
