@@ -236,6 +236,21 @@ def test_every_tool_of_a_long_list_is_learned_in_its_turn(
     _served(backend, lambda _: None, body, version="2026-07-28")
 
 
+def test_the_body_of_a_refusal_is_waited_for_a_few_seconds_only(backend: str) -> None:
+    def reply(request: httpx2.Request) -> httpx2.Response:
+        return httpx2.Response(500, stream=Chunks(b"too ", 1, b"many", ...))
+
+    async def body(peer: HttpPeer, hooks: Recorder, server: Server) -> None:
+        call = Call("tools/call", {})
+        peer.request(call)
+        _, error = await _ended(call)
+        assert anyio.current_time() == pytest.approx(5.0)
+        assert error.message == 'HTTP 500 Internal Server Error: "too many"'
+        assert call.reach is Reach.ANSWERED
+
+    _served(backend, reply, body)
+
+
 # ---- the stream of what answers no request --------------------------------------------------------------------------
 
 
