@@ -154,6 +154,12 @@ def test_a_group_is_guarded_until_its_last_orphan_is_dead(
         said.clear()
         assert guard._tend(), "older than the server, so it is nobody's"
         assert (said, ended[-1]) == ([b"+60\n"], 4)
+        found[:] = [Stray(5, 70, 20, False)]
+        assert not guard._tend(), "it may be the server's"
+        guard.add(7)
+        guard.remove(7)
+        assert guard._tend(), "whose it may have been has ended"
+        assert ended[-1] == 5
 
     run(backend, body)
 

@@ -374,7 +374,8 @@ def test_the_endpoint_of_an_older_stream_is_the_one_it_named_first(backend: str)
 
 
 @pytest.mark.parametrize(
-    ("status", "reach", "loss"), [(401, Reach.NOT_SENT, [Reason.NEEDS_AUTH]), (500, Reach.ANSWERED, [])]
+    ("status", "reach", "loss"),
+    [(401, Reach.NOT_SENT, [Reason.NEEDS_AUTH]), (403, Reach.ANSWERED, []), (500, Reach.ANSWERED, [])],
 )
 def test_what_an_older_server_refuses_did_not_run_if_it_wants_a_login(
     backend: str, status: int, reach: Reach, loss: list[Reason]

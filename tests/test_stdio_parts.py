@@ -457,6 +457,32 @@ def test_relief_comes_at_its_mark_and_the_end_when_all_is_written(backend: str) 
     run(backend, main)
 
 
+def test_after_a_pass_that_wrote_what_waited_the_next_line_does_not_wait(backend: str) -> None:
+    async def main() -> None:
+        read, write = os.pipe()
+        for fd in (read, write):
+            os.set_blocking(fd, False)
+        try:
+            writer = LineWriter(current_backend(), write, WriteRules(1 << 30, gathers_all=True))
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(writer.run)
+                await anyio.wait_all_tasks_blocked()
+                for _ in range(2):
+                    writer.send(b"a")
+                    assert _drain(read) == b"a", "the first is written at once"
+                    writer.send(b"b")
+                    writer.send(b"c")
+                    assert _drain(read) == b"", "the others wait for each other"
+                    await anyio.wait_all_tasks_blocked()
+                    assert _drain(read) == b"bc"
+                tasks.cancel_scope.cancel()
+        finally:
+            os.close(read)
+            os.close(write)
+
+    run(backend, main)
+
+
 # ---- the peer over two descriptors ---------------------------------------------------------------------------------
 
 

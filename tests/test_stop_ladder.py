@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+from itertools import pairwise
 from typing import Any
 
 import anyio
@@ -12,6 +13,7 @@ from tests.support import run_virtual
 from tests.support.stdio import Recorder
 
 from greenroom.actors._backend import current_backend
+from greenroom.actors._stdio import _child
 from greenroom.actors._stdio._connection import StdioConnection, _in_words
 from greenroom.actors._stdio._environment import child_environment
 from greenroom.actors._stdio._tree import tree_signs
@@ -169,6 +171,27 @@ def test_of_several_signs_of_the_end_the_first_is_told_unless_it_exited(backend:
 
     run_virtual(backend, main)
     assert _in_words(-250, "") == "was ended by signal 250"
+
+
+def test_a_group_that_ends_is_looked_at_soon_and_then_steadily(
+    backend: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks: list[float] = []
+
+    def group_lives(_pgid: int) -> bool:
+        looks.append(anyio.current_time())
+        return len(looks) < 12
+
+    monkeypatch.setattr(_child, "group_lives", group_lives)
+
+    async def main() -> None:
+        child: Any = object.__new__(_child.Child)
+        child.pid = NOBODY
+        await child.wait_group_gone()
+
+    run_virtual(backend, main)
+    pauses = [round(after - before, 4) for before, after in pairwise(looks)]
+    assert pauses == [0.001, 0.002, 0.004, 0.008, 0.016, *[0.02] * 6]
 
 
 def test_an_exported_function_is_no_variable_that_a_child_gets(monkeypatch: pytest.MonkeyPatch) -> None:
