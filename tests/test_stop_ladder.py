@@ -85,6 +85,9 @@ class Far:
     def add(self, pgid: int) -> None:
         assert pgid == NOBODY
 
+    def enclose(self, pid: int) -> None:
+        assert pid == NOBODY
+
     def remove(self, pgid: int) -> None:
         assert not self.is_reaped, "its id may belong to another by now"
         self.did("guard told")
