@@ -75,6 +75,7 @@ class Doorway:
     room: Greenroom
     conversations: Conversations
     version: str
+    profile: str | None  # of clients that name none
     max_line: int
     note: Callable[[str], None]
     leave: Callable[[], None]
@@ -98,7 +99,7 @@ class Doorway:
                 {
                     "pid": client.hello.pid,
                     "expose": client.hello.expose,
-                    "profile": client.hello.profile,
+                    "profile": client.hello.profile or self.profile,
                     "inFlight": client.in_flight(),
                     "seconds": round(now - client.since, 1),
                 }
@@ -280,7 +281,7 @@ class Doorway:
                 tasks.start_soon,
                 name=client.name,
                 variables=hello.variables,
-                profile=hello.profile,
+                profile=hello.profile or self.profile,
                 expose=hello.expose,
             )
             async with opening as talk:

@@ -98,6 +98,7 @@ def _doorway(room: Greenroom, options: Options, listener: Listener, leaving: Exi
         room,
         Conversations(room, expose=options.expose, version=options.version, note=log.line),
         options.version,
+        options.profile,
         room.config.settings.max_line,
         log.line,
         leave,

@@ -138,9 +138,14 @@ def test_a_client_goes_on_with_another_room_after_its_room_was_killed(tmp_path: 
 
 
 def test_a_room_that_is_stopped_lets_every_clients_calls_finish(tmp_path: Path) -> None:
-    with background(tmp_path, {"f": faulty(tmp_path, "f")}) as room, ExitStack() as stack:
-        clients = [greeted(stack, room), greeted(stack, room, "--expose", "direct")]
+    profiles = {"few": {"tools": ["sleep"]}}
+    with background(tmp_path, {"f": faulty(tmp_path, "f")}, profiles) as room, ExitStack() as stack:
+        clients = [greeted(stack, room), greeted(stack, room, "--expose", "direct", "--profile", "few")]
         server_pid(clients[0])
+        listed = clients[1].answer(clients[1].send("tools/list"))["result"]["tools"]
+        assert [tool["name"] for tool in listed] == ["f_sleep"], "each client sees what its own attach says"
+        with room.attach("--profile", "unknown") as refused:
+            assert refused.process.wait(PATIENCE) == 2
         numbers = [
             clients[0].start_mcp(tool="f_sleep", args={"seconds": 0.5}),
             clients[1].send("tools/call", {"name": "f_sleep", "arguments": {"seconds": 0.5}}),

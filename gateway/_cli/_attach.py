@@ -15,7 +15,7 @@ from ...protocol.version import VERSION
 from .._attach import attach, dial
 from .._background_wire import Hello, Words, send_hello
 from ._background import session_names, starting
-from ._common import config_option, read_config, room_of, say
+from ._common import check_profile, config_option, read_config, room_of, say
 from ._serve import check_start
 
 _STOPS_WITHIN = 60.0  # seconds; more than the configured times of a drain usually add up to
@@ -42,6 +42,7 @@ def attach_command(expose: str | None, profile: str | None, config_path: Path | 
     """
     check_start("attach")
     config = read_config(config_path)
+    check_profile(config, profile)
     hello = Hello(
         version=VERSION,
         expose=expose,

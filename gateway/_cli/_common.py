@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import click
 
+from ...protocol.errors import UsageError
 from ...protocol.plain_text import printable, seen_in_json
 from ...protocol.slices import finish
 from .. import _control_client as control
@@ -95,6 +96,13 @@ def room_of(config: Config, path: Path | None) -> RoomPlace:
     if elsewhere.servers == config.servers:
         return place
     return room_place(config, path, cwd, of_project=False, apart=True)
+
+
+def check_profile(config: Config, profile: str | None) -> None:
+    """Raises `UsageError` for a profile that the configuration does not have."""
+    if profile is not None and profile not in config.profiles:
+        known = ", ".join(config.profiles) or "none"
+        raise UsageError(f'There is no profile "{profile}" in this configuration. There are: {known}.')
 
 
 def running_gateway(config: Config, pid: int | None) -> control.Gateway | None:

@@ -16,7 +16,7 @@ from ...protocol.config import Isolation
 from ...protocol.config_parse import fit_keep_alive
 from ...protocol.errors import UsageError
 from ...supervisor.self_reference import check_depth
-from ._common import config_option, load, read_config, say_whose
+from ._common import check_profile, config_option, load, read_config, say_whose
 
 if TYPE_CHECKING:
     from ...protocol.config import Config
@@ -123,9 +123,7 @@ def serve_command(
 
         start_in_background(config, config_path, _words(click.get_current_context()))
         return
-    if profile is not None and profile not in config.profiles:
-        known = ", ".join(config.profiles) or "none"
-        raise UsageError(f'There is no profile "{profile}" in this configuration. There are: {known}.')
+    check_profile(config, profile)
     told = say_whose(config, config_path)
 
     def reread() -> Config:

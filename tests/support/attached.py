@@ -119,9 +119,16 @@ class Background:
 
 
 @contextmanager
-def background(folder: Path, servers: dict[str, Any], **settings: Any) -> Generator[Background]:
+def background(
+    folder: Path, servers: dict[str, Any], profiles: dict[str, Any] | None = None, **settings: Any
+) -> Generator[Background]:
+    said = {
+        "mcpServers": servers,
+        "profiles": profiles or {},
+        "settings": {"bootstrap": False, **settings},
+    }
     config = folder / "mcp.json"
-    config.write_text(json.dumps({"mcpServers": servers, "settings": {"bootstrap": False, **settings}}))
+    config.write_text(json.dumps(said))
     room = Background(folder)
     try:
         yield room
