@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Callable
 from itertools import product
@@ -21,11 +22,13 @@ from greenroom.actors._condition import is_outdated
 from greenroom.actors._exchange_table import ExchangeTable
 from greenroom.actors._handshake import RpcFailure, _newest, shake_hands
 from greenroom.actors._idling import Idling
+from greenroom.actors._incarnation import Incarnation
 from greenroom.actors._meeting import Meeting
 from greenroom.actors._notes import Notes
 from greenroom.actors._part import FIRST_PAUSE, LAST_PAUSE, Part
 from greenroom.actors._peer import Exchange, RpcError, WhenEnded
 from greenroom.actors._questions import Questions
+from greenroom.actors._server import ServerActor
 from greenroom.actors._waiting_calls import WaitingCalls
 from greenroom.protocol.address import Address
 from greenroom.protocol.config import Era, Settings
@@ -351,3 +354,86 @@ def test_a_part_that_fails_for_days_is_tried_every_minute_and_told_of_once() -> 
     part.works()
     now[0] += LAST_PAUSE + 1
     assert part.failed("no") == FIRST_PAUSE
+
+
+# ---- time that is left ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("stop_by", "hurried"), [(math.inf, False), (130.0, False), (105.1, False), (103.0, True)]
+)
+def test_a_stop_under_way_is_hurried_only_if_it_has_less_time_now(stop_by: float, hurried: bool) -> None:
+    incarnation: Any = object.__new__(Incarnation)
+    context = SimpleNamespace(
+        backend=SimpleNamespace(now=lambda: 101.0), settings=Settings(stop_timeout=5.0), stop_by=stop_by
+    )
+    incarnation.actor = SimpleNamespace(context=context, definition=SimpleNamespace(stop_timeout=None))
+    cancelled: list[bool] = []
+    incarnation._stopping = SimpleNamespace(cancel=lambda: cancelled.append(True))
+    incarnation._stopped_by = 105.0
+    incarnation.hurry()
+    assert bool(cancelled) is hurried
+
+
+@pytest.mark.parametrize("had_calls", [False, True])
+def test_when_a_start_comes_too_late_both_calls_and_others_who_waited_are_told(had_calls: bool) -> None:
+    done: list[Any] = []
+    actor: Any = object.__new__(ServerActor)
+    actor.address = Address("s")
+    actor.life = "its life"
+    actor.context = SimpleNamespace(settings=Settings(acquire_timeout=5.0))
+    actor.mailbox = SimpleNamespace(user=[1] if had_calls else [])
+    actor.calls = SimpleNamespace(
+        waiting=SimpleNamespace(refuse=lambda error, since: done.append(("calls", str(error), since))),
+        call_over=lambda: done.append("call over"),
+    )
+    actor.waits = SimpleNamespace(
+        tell_early=lambda error, since, life: done.append(("waits", str(error), since, life))
+    )
+    actor.supervisor = SimpleNamespace(withdraw_start=lambda who: done.append(who))
+    actor.refuse_waiting("no slot", 7.0)
+    (calls, said, since), (waits, also, until, life) = done[:2]
+    assert (calls, waits, since, until, life) == ("calls", "waits", 7.0, 7.0, "its life")
+    assert said == also
+    assert "no slot" in said
+    assert done[2:] == [actor, *(["call over"] if had_calls else [])]
+
+
+@pytest.mark.parametrize(
+    ("installs", "now", "has"),
+    [(False, 12.0, 8.0), (False, 19.5, 1.0), (False, 30.0, 1.0), (True, 90.0, 10.0)],
+)
+def test_the_lists_have_what_is_left_of_the_connect_time_and_a_second_at_least(
+    backend: str, installs: bool, now: float, has: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[float] = []
+
+    async def list_all(_peer: Any, _backend: Any, _handshake: Any, settings: Settings) -> str:
+        asked.append(settings.connect_timeout)
+        return "the lists"
+
+    monkeypatch.setattr(meeting, "list_all", list_all)
+    told: list[Any] = []
+
+    async def main() -> None:
+        stage: Any = object.__new__(Meeting)
+        stage._limit = 10.0
+        stage._patience = SimpleNamespace(installs=installs, began=10.0)
+        stage._context = SimpleNamespace(
+            settings=Settings(), backend=SimpleNamespace(now=lambda: now), next_revision=lambda: 3
+        )
+        stage._actor = SimpleNamespace(tell=told.append)
+        stage._incarnation = SimpleNamespace(
+            number=2,
+            listen=told.append,
+            greeting=None,
+            questions=None,
+            look_after=lambda: told.append("looked after"),
+        )
+        await stage._list(SimpleNamespace(peer=None), SimpleNamespace(protocol_version="2025-11-25"))
+        assert asked == [has]
+        ready = told[1]
+        assert (ready.incarnation, ready.listing, ready.revision) == (2, "the lists", 3)
+        assert told[2] == "looked after"
+
+    run(backend, main)
