@@ -167,7 +167,8 @@ class ExchangeTable:
             yield
             self.take(message)
 
-    def take(self, message: ServerMessage) -> None:
+    def take(self, message: ServerMessage, during: Exchange | None = None) -> None:
+        """Take one message. `during`: the exchange on whose own stream it came, where there are such streams."""
         if self._silent:
             return
         if message.method is None:
@@ -182,7 +183,7 @@ class ExchangeTable:
             self._take_notification(message.method, message.params)
         else:
             self.unasked += 1
-            self._take_request(message.id, message.method, message.params)
+            self._take_request(message.id, message.method, message.params, during)
 
     def _end(self, exchange: Exchange, message: ServerMessage) -> None:
         """End a closed exchange with the answer that came for it."""
@@ -208,7 +209,9 @@ class ExchangeTable:
         else:
             self._hooks.on_notification(method, decoded)
 
-    def _take_request(self, rpc_id: float | str, method: str, params: msgspec.Raw) -> None:
+    def _take_request(
+        self, rpc_id: float | str, method: str, params: msgspec.Raw, during: Exchange | None
+    ) -> None:
         if method == "ping":
             self.reply(rpc_id, {})
             return
@@ -217,7 +220,7 @@ class ExchangeTable:
         except WireFault as problem:
             self.reply(rpc_id, None, RpcError(INVALID_PARAMS, f"Invalid params: {problem}"))
         else:
-            self._hooks.on_request(rpc_id, method, decoded)
+            self._hooks.on_request(rpc_id, method, decoded, during)
 
     # -- what cannot be read whole --
 

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any, Final
 import attrs
 
 from ..protocol.events import NoteCode
+from ._call import Call
 from ._messages import Lost
-from ._peer import LostReason
+from ._peer import Exchange, LostReason
 
 if TYPE_CHECKING:
     from ._incarnation import Incarnation
@@ -45,8 +46,14 @@ class Hearing:
         if not incarnation.questions.heed(method, params):
             incarnation.actor.context.host.heard(incarnation.actor.address, method, params)
 
-    def on_request(self, rpc_id: Any, method: str, params: Mapping[str, Any] | None) -> None:
-        self.incarnation.questions.take(rpc_id, method, params)
+    def on_request(
+        self,
+        rpc_id: Any,
+        method: str,
+        params: Mapping[str, Any] | None,
+        during: Exchange | None = None,
+    ) -> None:
+        self.incarnation.questions.take(rpc_id, method, params, during if isinstance(during, Call) else None)
 
     def on_gap(self) -> None:
         incarnation = self.incarnation

@@ -39,7 +39,7 @@ class ServerRequest:
     """One request of a server to its client, from whichever era: `params` as the server sent them.
 
     `progress(params)` sends a progress notification back, with the token the server gave; nothing where it gave none.
-    `call`: the call that the question belongs to, where the protocol says so (2026-07-28); else None.
+    `call`: the call that the question belongs to, where that is said (in 2026-07-28, and over HTTP); else None.
     """
 
     address: Address

@@ -125,8 +125,15 @@ class PeerHooks(Protocol):
 
     def on_notification(self, method: str, params: Mapping[str, Any] | None) -> None: ...
 
-    def on_request(self, rpc_id: Any, method: str, params: Mapping[str, Any] | None) -> None:
-        """A request from the server. Answer with `Peer.reply`, now or later."""
+    def on_request(
+        self,
+        rpc_id: Any,
+        method: str,
+        params: Mapping[str, Any] | None,
+        during: Exchange | None = None,
+    ) -> None:
+        """A request from the server. Answer with `Peer.reply`, now or later. `during`: the exchange that it belongs
+        to, where the transport tells."""
         ...
 
     def on_gap(self) -> None:

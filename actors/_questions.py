@@ -78,8 +78,10 @@ class Questions:
             self._settled.set()
             self._settled = None
 
-    def take(self, rpc_id: Any, method: str, params: Mapping[str, Any] | None) -> None:
-        """A request came in. It is answered later, or refused now."""
+    def take(
+        self, rpc_id: Any, method: str, params: Mapping[str, Any] | None, call: Call | None = None
+    ) -> None:
+        """A request came in. It is answered later, or refused now. `call`: the call that it belongs to, if known."""
         try:
             self._open.check(rpc_id)
         except RpcFault as refusal:
@@ -87,7 +89,7 @@ class Questions:
             return
         self.asked += 1
         question = self._open[rpc_id] = _Question()
-        self._context.spawn(lambda: self._answer(question, rpc_id, self._request(method, params or {})))
+        self._context.spawn(lambda: self._answer(question, rpc_id, self._request(method, params or {}, call)))
 
     def heed(self, method: str, params: Mapping[str, Any] | None) -> bool:
         """Whether this notification is about a question; then it has been handled."""
@@ -161,7 +163,7 @@ class Questions:
                 rpc_id, None, RpcError(INTERNAL_ERROR, "Internal error: the answer is not JSON.")
             )
 
-    def _request(self, method: str, params: Mapping[str, Any]) -> ServerRequest:
+    def _request(self, method: str, params: Mapping[str, Any], call: Call | None) -> ServerRequest:
         meta: object = params.get("_meta")
         token = cast("Mapping[str, Any]", meta).get("progressToken") if isinstance(meta, Mapping) else None
         peer = self._incarnation.peer
@@ -170,7 +172,7 @@ class Questions:
             if token is not None and not self._open.closing:
                 peer.notify(PROGRESS, {**told, "progressToken": token})
 
-        return ServerRequest(self._address, method, params, progress)
+        return ServerRequest(self._address, method, params, progress, call)
 
     def _embedded(self, call: Call, request: object) -> ServerRequest:
         said: Mapping[str, Any] = cast("Any", request) if isinstance(request, Mapping) else {}

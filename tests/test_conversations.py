@@ -9,8 +9,10 @@ from typing import Any
 
 import anyio
 import pytest
-from tests.support import run_virtual
+from tests.support import run, run_virtual
 from tests.support.asking import Asking, AskingServer, Refused, asking_connectors
+from tests.support.gateway import alive
+from tests.support.http_servers import asker_entry
 from tests.support.rooms import open_room, settle, teach
 
 from greenroom import Greenroom
@@ -661,3 +663,72 @@ def test_a_listener_that_raises_keeps_nobody_else_from_hearing(backend: str) -> 
                 assert heard == ["notifications/resources/list_changed"]
 
     run_virtual(backend, body)
+
+
+# ---- with real servers --------------------------------------------------------------------------------------------
+
+
+def test_t20_over_http_a_question_comes_on_the_stream_of_its_call(backend: str) -> None:
+    """A real server over HTTP, shared, of the handshake era. Both calls are in flight when it asks."""
+
+    async def body(entry: Mapping[str, Any]) -> None:
+        both, asked_so_far = anyio.Event(), list[str]()
+
+        def by(name: str) -> Any:
+            async def answer(_request: Any) -> Any:
+                asked_so_far.append(name)
+                if len(asked_so_far) == 2:
+                    both.set()
+                await both.wait()
+                return {"action": "accept", "content": {"name": name}}
+
+            return answer
+
+        said: dict[str, str] = {}
+
+        async def ask(session: Any) -> None:
+            said[session.name] = (await session.call("asker_elicit")).text
+
+        config = {"mcpServers": {"asker": dict(entry)}}
+        async with Greenroom.open(config, cache_path=":memory:", bootstrap=False) as room:
+            ann = room.session("ann", on_elicitation=by("ann"))
+            ben = room.session("ben", on_elicitation=by("ben"))
+            async with ann, ben, anyio.create_task_group() as tasks:
+                tasks.start_soon(ask, ann)
+                tasks.start_soon(ask, ben)
+        assert said == {"ann": "accept ann", "ben": "accept ben"}
+        assert sorted(asked_so_far) == ["ann", "ben"]
+
+    with asker_entry("http") as entry:
+        run(backend, body, entry)
+
+
+@BOTH
+def test_t20_each_client_has_a_process_of_its_own_that_asks_only_it(backend: str, expose: str) -> None:
+    """Real processes: what each is asked says its own process, and the process ends with its client."""
+
+    async def body(entry: Mapping[str, Any]) -> None:
+        config = {"mcpServers": {"asker": {**entry, **PER_SESSION}}}
+        async with (
+            Greenroom.open(config, cache_path=":memory:", bootstrap=False) as room,
+            talking(room, expose) as talk,
+            talk("ann", elicitation={}) as ann,
+        ):
+            async with talk("ben", elicitation={}) as ben:
+                numbers = [begin(one, expose, "asker_elicit") for one in (ann, ben)]
+                for person, name in ((ann, "Ann"), (ben, "Ben")):
+                    await person.heard(lambda said: said.get("method") == "elicitation/create")
+                    person.reply({"action": "accept", "content": {"name": name}})
+                for person, name, number in ((ann, "Ann", numbers[0]), (ben, "Ben", numbers[1])):
+                    answer = await person.answer(number)
+                    assert answer["result"]["content"][0]["text"] == f"accept {name}"
+                    assert person.methods().count("elicitation/create") == 1
+                mine = {row.scope: row.pid for row in room.status() if row.pid is not None}
+                assert len(set(mine.values())) == 2
+            left = [row.pid for row in room.status() if row.pid is not None]
+            assert left == [mine["session:ann"]]
+            assert mine["session:ben"] is not None
+            assert not alive({mine["session:ben"]})
+
+    with asker_entry("stdio") as entry:
+        run(backend, body, entry)

@@ -145,7 +145,7 @@ class HttpPeer(ExchangeTable):
             raise BadAnswer(f"the answer is not JSON-RPC: {problem} ({excerpt(data)})") from None
         for message in messages:
             if message.method is not None:
-                self.take(message)
+                self.take(message, attempt.exchange)
             elif _is_for(attempt, message):
                 self.answer(attempt, message)
             else:

@@ -49,7 +49,9 @@ class Recorder:
         self.notifications.append((method, params))
         self._check(method)
 
-    def on_request(self, rpc_id: Any, method: str, params: Mapping[str, Any] | None) -> None:
+    def on_request(
+        self, rpc_id: Any, method: str, params: Mapping[str, Any] | None, during: Any = None
+    ) -> None:
         self.requests.append((rpc_id, method, params))
         self._check(method)
 
