@@ -25,7 +25,7 @@ from . import _serve as stdio
 from ._conversations import Conversations
 from ._event_log import TOLD, Hear, Log, follow, to_log
 from ._garbage import collect_again, set_room_aside
-from ._http_door import Access, HttpDoor, HttpServer, Token, bound, rules_of
+from ._http_door import Access, Feed, HttpDoor, HttpServer, Operations, Token, bound, rules_of
 
 if TYPE_CHECKING:
     import socket
@@ -80,21 +80,26 @@ class _Serving:
         outer, log = self.outer, self.log
         leaving = stdio.Exit(partial(stdio.close_at_once, room, outer))
         await outer.start(stdio.heed_signals, leaving)
-        await outer.start(partial(follow, room, hearers, kinds=None if self.options.events else TOLD))
+        rules = rules_of(self.config.settings)
+        feed = Feed(rules.keep_alive)
+        heard = [*hearers, feed.hear]
+        await outer.start(partial(follow, room, heard, kinds=None if self.options.events else TOLD))
         async with anyio.create_task_group() as owner:
             await room.start(owner)
             set_room_aside()
             conversations = Conversations(
                 room, expose=self.options.expose, version=self.options.version, note=log.line
             )
-            rules = rules_of(self.config.settings)
-            door = HttpDoor(
+            operations = Operations(room, self.options.version, feed)
+            door = operations.door = HttpDoor(
                 conversations,
                 self.access,
                 rules,
                 note=log.line,
                 profile=self.http.profile,
                 session_headers=self.config.settings.http_session_headers,
+                pages=operations.pages(),
+                open_pages=operations.open_pages(),
             )
             await outer.start(door.run)
             server = HttpServer(door, self.listener, rules, cert=self.http.cert, key=self.http.key)
@@ -112,6 +117,7 @@ class _Serving:
                 finally:
                     await room.aclose(leaving.patience)
                     door.sessions.end_all()
+                    feed.close()
                     server.close()
 
     def _url(self) -> str:

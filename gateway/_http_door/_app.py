@@ -119,7 +119,7 @@ class HttpDoor:
         caller = self._access.caller(request)
         page = self._pages.get(request.path)
         if page is not None:
-            await self._show(page, request, caller)
+            await self._show(page, request, Caller(caller.name, caller.profile or self._profile))
             return
         found = _PATH.fullmatch(request.path)
         if found is None:
