@@ -15,7 +15,7 @@ from greenroom.protocol._config_place import place
 from greenroom.protocol.config import Lifecycle
 from greenroom.protocol.config_parse import Layer, merge, parse_config
 from greenroom.protocol.config_readers import BadValueError, did_you_mean
-from greenroom.protocol.interpolate import expand_path, missing_variables
+from greenroom.protocol.interpolate import expand, expand_path, missing_variables, with_session
 
 KEYS = [
     pytest.param(key, id=f"{of}.{name}")
@@ -160,6 +160,11 @@ def test_a_value_of_a_session_is_not_missing_from_the_environment() -> None:
     config = parse_config({"mcpServers": {"s": entry}}, environ={})
     assert not config.problems
     assert "s" in config.servers
+
+
+def test_a_value_of_a_session_is_its_own_whatever_the_environment_has_by_that_name() -> None:
+    environ = with_session({"session.A": "theirs", "A": "theirs too", "B": "b"}, {"A": "own"})
+    assert expand("${session.A} ${A} ${B} ${session.B}", environ) == "own theirs too b ${session.B}"
 
 
 @pytest.mark.parametrize(

@@ -13,9 +13,10 @@ from hypothesis import strategies as st
 
 from greenroom.protocol._config_redact import secrets_of
 from greenroom.protocol._secret_places import Hider
+from greenroom.protocol.address import Address
 from greenroom.protocol.config import ServerDefinition
 from greenroom.protocol.config_parse import config_schema, parse_config, redacted
-from greenroom.protocol.secrets import Hidden, Secrets, of_environment
+from greenroom.protocol.secrets import Hidden, KnownSecrets, Secrets, of_environment
 
 SECRET = "hunter2hunter2"
 
@@ -198,6 +199,31 @@ def test_what_only_begins_like_a_secret_stays_and_costs_nothing() -> None:
 )
 def test_an_argument_is_looked_at_as_its_program_will(args: list[str], shown: list[str]) -> None:
     assert Hider().arguments(args) == shown
+
+
+def test_a_session_that_is_opened_again_by_the_same_name_has_its_secrets_hidden_again() -> None:
+    known, definition = KnownSecrets([Hidden("TOKEN", "everywhere-1234")]), object()
+    own, general = Hidden("TOKEN", "of-the-session-1"), Hidden("TOKEN", "of-the-server-1")
+    text = "everywhere-1234 of-the-server-1 of-the-session-1"
+    asked: list[str] = []
+
+    def find(*found: Hidden) -> list[Hidden]:
+        asked.append(found[0].value)
+        return [*found]
+
+    known.learn("s", definition, lambda: find(general))
+    known.learn("s", definition, lambda: find(general))
+    assert asked == ["of-the-server-1"], "one definition is looked at once"
+    address = Address.of_session("s", "x")
+    for _ in range(2):
+        known.learn("s", definition, lambda: find(own), "x")
+        assert "of-the-session-1" not in known.of(address).without(text)
+        assert "of-the-session-1" in known.of(Address("s")).without(text)
+        assert known.of(Address.of_session("t", "x")).without(text) == f"*** {text.partition(' ')[2]}"
+        known.forget("y")
+        assert "of-the-session-1" not in known.of(address).without(text)
+        known.forget("x")
+        assert known.of(address).without(text) == "*** *** of-the-session-1"
 
 
 @pytest.mark.parametrize("letter", string.ascii_letters)

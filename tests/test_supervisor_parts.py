@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from itertools import product
+from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import anyio
 import pytest
@@ -13,10 +14,15 @@ from tests.support import run_virtual
 from tests.support.rooms import open_room, settle
 
 from greenroom import Greenroom
+from greenroom.protocol.address import Address
 from greenroom.protocol.config import Lifecycle, ServerDefinition, Settings
-from greenroom.protocol.lifecycle import State
+from greenroom.protocol.lifecycle import Reason, State
 from greenroom.protocol.start import Place
 from greenroom.supervisor import _runtime, _visiting
+from greenroom.supervisor._admission import Admission
+from greenroom.supervisor._callbacks import as_root
+from greenroom.supervisor._gatekeeper import Gatekeeper
+from greenroom.supervisor._pool_view import PoolView
 from greenroom.supervisor._starter import Starter
 from greenroom.supervisor._supervision import Supervision
 from greenroom.supervisor._visiting import Visiting
@@ -163,3 +169,132 @@ def test_what_a_session_gave_is_forgotten_with_it(backend: str, monkeypatch: pyt
         assert forgotten == ["x", "y"], "also after the room"
 
     run_virtual(backend, main)
+
+
+# ---- slots and gates -----------------------------------------------------------------------------------------------
+
+
+class Timer:
+    def __init__(self, when: float) -> None:
+        self.when, self.is_cancelled = when, False
+
+    def cancel(self) -> None:
+        self.is_cancelled = True
+
+
+class Timers:
+    def __init__(self) -> None:
+        self.all: list[Timer] = []
+
+    def at(self, when: float, _callback: Any) -> Timer:
+        self.all.append(Timer(when))
+        return self.all[-1]
+
+
+def test_a_gate_has_one_timer_and_that_at_the_next_time_that_counts() -> None:
+    timers = Timers()
+    waiting = [SimpleNamespace(is_asked_for_by_name=False)]
+    keeper: Any = object.__new__(Gatekeeper)
+    keeper.parent = keeper.timer = None
+    keeper.last_start = 9.5
+    keeper.gate = SimpleNamespace(shut_until=30.0)
+    keeper._gates = SimpleNamespace(waiting_at=lambda _: waiting, context=SimpleNamespace(timers=timers))
+    keeper.set_timer(10.0)
+    keeper.set_timer(11.0)
+    waiting[0].is_asked_for_by_name = True
+    keeper.set_timer(10.0)
+    keeper.gate.shut_until = 5.0
+    keeper.set_timer(10.0)
+    keeper.parent = SimpleNamespace(gate=SimpleNamespace(shut_until=50.0), last_start=80.0)
+    waiting[0].is_asked_for_by_name = False
+    keeper.set_timer(10.0)
+    assert [timer.when for timer in timers.all] == [30.0, 30.0, 10.5, 10.5, 50.0]
+    assert [timer.is_cancelled for timer in timers.all] == [True, True, True, True, False]
+    waiting.clear()
+    keeper.set_timer(10.0)
+    assert keeper.timer is None
+    assert timers.all[-1].is_cancelled, "nobody waits"
+
+
+@pytest.mark.parametrize("place", [Place.SLOT, Place.OUT])
+def test_who_still_waits_for_a_slot_when_others_gave_up_has_a_bound_again(place: Place) -> None:
+    timers, told = Timers(), list[Any]()
+    admission: Any = object.__new__(Admission)
+    admission._context = SimpleNamespace(
+        settings=Settings(acquire_timeout=5.0), timers=timers, backend=SimpleNamespace(now=lambda: 20.0)
+    )
+    admission.view = SimpleNamespace(limits=SimpleNamespace(slots=3))
+    actor: Any = SimpleNamespace(
+        start=SimpleNamespace(place=place, deadline="the old one"),
+        awaited_since=18.0,
+        refuse_waiting=lambda why, since: told.append((why, since)),
+    )
+    admission._too_late(actor, 12.0)
+    assert told == [("no slot of 3 became free in time", 12.0)]
+    if place is Place.SLOT:
+        assert actor.start.deadline.when == 23.0, "from when the next one came"
+    else:
+        assert (actor.start.deadline, timers.all) == (None, [])
+
+
+def test_who_is_never_asked_to_make_room_is_listed_without_being_looked_at() -> None:
+    done: list[Any] = []
+    admission: Any = object.__new__(Admission)
+    admission.view = SimpleNamespace(
+        rest_order=SimpleNamespace(add=lambda actor, live: done.append((actor, live)))
+    )
+    admission.starts = SimpleNamespace(count=lambda _place: 4)
+    admission.look = lambda: done.append("look")
+    for is_shared in (False, True):
+        actor: Any = SimpleNamespace(
+            address=SimpleNamespace(is_shared=is_shared), idling=SimpleNamespace(is_listed=False)
+        )
+        admission.rested(actor)
+        assert actor.idling.is_listed is not is_shared
+        assert done == ([(actor, 4), "look"] if is_shared else [])
+
+
+def test_for_slots_wait_first_who_has_one_set_aside_then_who_is_called_then_who_is_visited() -> None:
+    def actor(name: str, scope: str = "shared") -> Any:
+        return SimpleNamespace(
+            address=Address(name, scope), start=SimpleNamespace(place=Place.SLOT, since=1.0)
+        )
+
+    visited, called, kept = actor("visited"), actor("called"), actor("kept")
+    session = actor("called", "session:x")
+    asks = SimpleNamespace(
+        kept=lambda: {"kept": None}, shared_actor=lambda _: kept, is_visit=lambda who: who is visited
+    )
+    starts = SimpleNamespace(at=lambda _place: [visited, kept, session, called])
+    view = PoolView(cast("Any", None), cast("Any", starts), cast("Any", asks))
+    assert [(one.who, one.is_kept, one.group) for one in view._queue()] == [
+        (kept, True, None), (session, False, "called"), (called, False, None), (visited, False, None),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("of_visit", [False, True])
+def test_an_address_that_was_made_for_a_visit_is_stopped_when_the_lists_are_known(
+    of_visit: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stopped: list[Any] = []
+    visiting: Any = object.__new__(Visiting)
+    record = SimpleNamespace(server=SimpleNamespace(visit=None))
+    monkeypatch.setattr(_visiting, "record_of", lambda _actor: record)
+    scope = _visiting._SCOPE if of_visit else "session:x"
+    visiting.learned(
+        SimpleNamespace(
+            address=Address("a", scope),
+            stop=lambda ending, patience: stopped.append((ending.reason, patience)),
+        )
+    )
+    assert stopped == ([(Reason.VISIT_OVER, 0)] if of_visit else [])
+
+
+def test_a_root_is_a_path_a_uri_or_what_the_caller_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert as_root("file:///a/b") == {"uri": "file:///a/b"}
+    assert as_root(tmp_path) == as_root(str(tmp_path)) == {"uri": tmp_path.as_uri()}
+    assert as_root("x y") == {"uri": (tmp_path / "x y").as_uri()}
+    assert as_root({"uri": "x:/", "name": "n"}) == {"uri": "x:/", "name": "n"}
