@@ -222,7 +222,7 @@ class RoomMachine(RuleBasedStateMachine):
         count=st.integers(1, 3),
         gap=st.sampled_from([0.5, 0.0]),
         what=st.sampled_from(["drain", "restart", "lose", "expire", "cancel", "definition", "remove"]),
-        then=st.sampled_from([0.0, 1.0, 3.0, 16.0]),
+        then=st.sampled_from([0.0, 1.0, 16.0, 16.0]),
     )
     def strike(
         self, server: int, phase: str, seconds: float, count: int, gap: float, what: str, then: float
@@ -272,12 +272,21 @@ class RoomMachine(RuleBasedStateMachine):
         self.world.faults.lose(name)
         self.world.advance(1.5)
 
-    @rule(server=INDEX, times=st.sampled_from([2, 3, 7, 8]), every=st.sampled_from([0.5, 1.0]))
-    def lose_again_and_again(self, server: int, times: int, every: float) -> None:
+    @rule(
+        server=INDEX,
+        tool=st.sampled_from([ECHO, SAFE]),
+        times=st.sampled_from([2, 3, 7, 8]),
+        every=st.sampled_from([0.5, 1.0]),
+        is_answered=st.booleans(),
+    )
+    def lose_again_and_again(
+        self, server: int, tool: str, times: int, every: float, is_answered: bool
+    ) -> None:
         name = self._choice.server(server)
         can, who = self._choice.session_for(name, 0)
         for _ in range(times if can else 0):
-            self.world.call(name, session=who)
+            self.world.call(name, tool, session=who)
+            _wait(self.world, every if is_answered else 0.0)
             self.world.faults.lose(name)
             _wait(self.world, every)
 
