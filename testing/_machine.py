@@ -274,18 +274,22 @@ class RoomMachine(RuleBasedStateMachine):
 
     @rule(
         server=INDEX,
-        tool=st.sampled_from([ECHO, SAFE]),
-        times=st.sampled_from([2, 3, 7, 8]),
+        what=st.sampled_from([ECHO, SAFE, "connect"]),
+        times=st.sampled_from([2, 3, 8, 8]),
         every=st.sampled_from([0.5, 1.0]),
         is_answered=st.booleans(),
     )
     def lose_again_and_again(
-        self, server: int, tool: str, times: int, every: float, is_answered: bool
+        self, server: int, what: str, times: int, every: float, is_answered: bool
     ) -> None:
+        """Each time the server is wanted again: by a call, which waits at a shut gate, or by name, which does not."""
         name = self._choice.server(server)
         can, who = self._choice.session_for(name, 0)
         for _ in range(times if can else 0):
-            self.world.call(name, tool, session=who)
+            if what == "connect":
+                self.world.ask(what, name)
+            else:
+                self.world.call(name, what, session=who)
             _wait(self.world, every if is_answered else 0.0)
             self.world.faults.lose(name)
             _wait(self.world, every)
