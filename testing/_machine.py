@@ -217,8 +217,8 @@ class RoomMachine(RuleBasedStateMachine):
 
     @rule(
         server=INDEX,
-        phase=st.sampled_from(["call", "start", "stop"]),
-        seconds=st.sampled_from([3.0, HANG]),
+        phase=st.sampled_from(["call", "call", "start", "stop"]),
+        seconds=st.sampled_from([3.0, HANG, HANG]),
         count=st.integers(1, 3),
         gap=st.sampled_from([0.5, 0.0]),
         what=st.sampled_from(["drain", "restart", "lose", "expire", "cancel", "definition", "remove"]),
