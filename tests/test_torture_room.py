@@ -26,7 +26,7 @@ def test_t01_contexts_are_entered_and_left_by_the_actor_alone(backend: str, tmp_
 
     async def body() -> None:
         room = Greenroom.open(config, cache_path=":memory:")
-        ended: list[Any] = []
+        ended: dict[int, Any] = {}
         async with anyio.create_task_group() as host:
             await room.start(host)
             async with anyio.create_task_group() as callers:
@@ -45,18 +45,18 @@ def test_t01_contexts_are_entered_and_left_by_the_actor_alone(backend: str, tmp_
     assert gone_within(logged_pids(tmp_path) | named_after(tmp_path)) == set()
 
 
-async def _call_and_leave(room: Greenroom, number: int, ended: list[Any]) -> None:
+async def _call_and_leave(room: Greenroom, number: int, ended: dict[int, Any]) -> None:
     with anyio.CancelScope() as scope:
         async with anyio.create_task_group() as own:
             own.start_soon(_leave_after, scope, number * 0.02)
             try:
                 result = await room.call(f"{'ab'[number % 2]}_sleep", {"seconds": 0.05})
-                ended.append(result.text)
+                ended[number] = result.text
             except CallError as error:
-                ended.append(error.code)
+                ended[number] = error.code
             own.cancel_scope.cancel()
     if scope.cancelled_caught:
-        ended.append("left")
+        ended.setdefault(number, "left")  # it may leave in the very turn in which its call ended
 
 
 async def _leave_after(scope: anyio.CancelScope, seconds: float) -> None:

@@ -1,6 +1,7 @@
 """What was collected is no garbage: thousands of tests and all they import. A full collection would walk through it.
 
-While it is collected the collector rests, and then it is frozen: a collection looks at what the tests themselves make.
+While it is collected the collector rests, and then it is frozen: a collection looks at what the tests themselves make,
+and not as often as the interpreter would. Tests of garbage collect by themselves.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ def pytest_collection() -> Generator[None, object, object]:
         found = yield
         gc.collect()
         gc.freeze()
+        gc.set_threshold(10_000)
     finally:
         if was_on:
             gc.enable()

@@ -14,28 +14,30 @@ from typing import Final
 from hypothesis import HealthCheck, Phase, settings
 
 IS_DEEP: Final = bool(os.environ.get("GREENROOM_SOAK"))
-_EXAMPLES: Final = 50  # each run draws others
-_TIMES: Final = 25  # as many, in the deep profile, where a test sets its own number
+IS_MUTATED: Final = bool(os.environ.get("GREENROOM_MUTANTS"))
+_EXAMPLES: Final = 100  # half of them in the default profile: each run draws others
+_TIMES: Final = 25  # as many in the deep profile
 
 
 def register_profiles() -> None:
     """Register both and load the one that is asked for. Called once, by `conftest`."""
     default = settings(
-        max_examples=_EXAMPLES, deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow]
+        max_examples=_EXAMPLES // 2,
+        deadline=None,
+        print_blob=True,
+        suppress_health_check=[HealthCheck.too_slow],
     )
     patient = (HealthCheck.too_slow, HealthCheck.data_too_large)
-    deep = settings(default, max_examples=2 * _EXAMPLES * _TIMES, suppress_health_check=patient)
+    deep = settings(default, max_examples=_EXAMPLES * _TIMES, suppress_health_check=patient)
     settings.register_profile("default", default)
     settings.register_profile("deep", deep)
-    hasty = settings(
-        default, max_examples=2 * _EXAMPLES, phases=(Phase.explicit, Phase.generate), database=None
-    )
+    hasty = settings(default, max_examples=_EXAMPLES, phases=(Phase.explicit, Phase.generate), database=None)
     settings.register_profile("mutants", hasty)
-    settings.load_profile(
-        "mutants" if os.environ.get("GREENROOM_MUTANTS") else "deep" if IS_DEEP else "default"
-    )
+    settings.load_profile("mutants" if IS_MUTATED else "deep" if IS_DEEP else "default")
 
 
-def examples(count: int) -> settings:
-    """`count` examples by default, and as many times more as the deep profile has."""
-    return settings(max_examples=count * (_TIMES if IS_DEEP else 1))
+def examples(count: int, *, always: bool = False) -> settings:
+    """`count` examples for mutants; half in the default profile, unless `always`; many times more in the deep one."""
+    if IS_DEEP:
+        return settings(max_examples=count * _TIMES)
+    return settings(max_examples=count if always or IS_MUTATED else count // 2)
