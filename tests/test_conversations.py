@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import json
+import tracemalloc
 from collections.abc import AsyncGenerator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
 import anyio
@@ -732,3 +734,41 @@ def test_t20_each_client_has_a_process_of_its_own_that_asks_only_it(backend: str
 
     with asker_entry("stdio") as entry:
         run(backend, body, entry)
+
+
+@pytest.mark.parametrize("expose", ["direct", "proxy"])
+def test_an_idle_client_costs_little_and_leaves_nothing(expose: str) -> None:
+    """B17: at most 24 KiB each, after a list and a call."""
+    many = 200
+
+    async def body() -> None:
+        server = AskingServer({"echo": echo})
+        async with asking_room({"s": server}) as room, talking(room, expose) as talk:
+            await teach(room, "s")
+
+            async def come(stack: AsyncExitStack) -> None:
+                for number in range(many):
+                    person = await stack.enter_async_context(talk(f"client {number}", sampling={}))
+                    await person.ask("tools/list")
+                    await call(person, expose, "s_echo")
+                    person.said.clear()
+
+            async with AsyncExitStack() as stack:  # everything is there that is made once
+                await come(stack)
+            gc.collect()
+            tracemalloc.start()
+            try:
+                before = tracemalloc.get_traced_memory()[0]
+                async with AsyncExitStack() as stack:
+                    await come(stack)
+                    gc.collect()
+                    each = (tracemalloc.get_traced_memory()[0] - before) / many
+                gc.collect()
+                left = (tracemalloc.get_traced_memory()[0] - before) / many
+            finally:
+                tracemalloc.stop()
+            assert each < 24 * 1024
+            assert left < 2048, "tables that have grown"
+            assert server.starts == 1
+
+    run_virtual("asyncio", body)
