@@ -21,6 +21,7 @@ if TYPE_CHECKING:
         Isolation,
         Lifecycle,
         PrefixMode,
+        Profile,
         RestartPolicy,
         ServerDefinition,
         Settings,
@@ -81,7 +82,7 @@ if TYPE_CHECKING:
     from .protocol.result import Completion, PromptMessages, ResourceContents, ToolResult
     from .protocol.search import Match, SearchPage
     from .protocol.status import ServerStatus
-    from .supervisor import DrainReport, Greenroom, ReloadPlan, Session, Updates
+    from .supervisor import DrainReport, Greenroom, ProfileView, ReloadPlan, Session, Updates
 
 __version__ = VERSION
 
@@ -89,7 +90,7 @@ _HOMES = {
     "protocol.address": ("Address",),
     "protocol.catalogue": ("ServerEntry",),
     "protocol.config": (
-        "Config", "HttpTransport", "Isolation", "Lifecycle", "PrefixMode", "RestartPolicy",
+        "Config", "HttpTransport", "Isolation", "Lifecycle", "PrefixMode", "Profile", "RestartPolicy",
         "ServerDefinition", "Settings",
     ),
     "protocol.errors": (
@@ -110,7 +111,7 @@ _HOMES = {
     "protocol.search": ("Match", "SearchPage"),
     "actors": ("AuthFor", "Call", "ConnectorFactory", "Host", "ServerRequest", "Subscription"),
     "protocol.status": ("ServerStatus",),
-    "supervisor": ("DrainReport", "Greenroom", "ReloadPlan", "Session", "Updates"),
+    "supervisor": ("DrainReport", "Greenroom", "ProfileView", "ReloadPlan", "Session", "Updates"),
 }  # fmt: skip
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
@@ -165,6 +166,8 @@ __all__ = [
     "Place",
     "PrefixMode",
     "Problem",
+    "Profile",
+    "ProfileView",
     "PromptMessages",
     "ProtocolFault",
     "Reach",
