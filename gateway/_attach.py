@@ -7,9 +7,10 @@ call, and a bridge that does not parse cannot know what is in flight either.
 
 This process keeps the descriptors, too, and its client's ledger (`_background_ledger`). So when the room is killed, the
 client notices nothing of it: a new room is started, or found, and gets the same descriptors. What the client wrote and
-nobody read is still in its pipe, and is read there. What was read and not answered is answered with an error that says
-so. How the client introduced itself is said again. This is done once per loss; a room that is lost within a few
-seconds is not replaced again, because the next would be lost as well.
+nobody read is still in its pipe, and is read there. What was read and not handled is in the ledger, and is handled.
+What was begun and not answered is answered with an error that says so. How the client introduced itself is said again.
+This is done once per loss; a room that is lost within a few seconds is not replaced again, because the next would be
+lost as well.
 
 Descriptors that do not block are a property of the pipe and not of a process. The room sets it and resets it. A killed
 room cannot, so this process does at the end.
@@ -31,7 +32,7 @@ import attrs
 
 from .._own_files import NotOurs
 from ..protocol.errors import GreenroomError
-from ._background_ledger import new_memory, read_ledger
+from ._background_ledger import new_memory
 from ._background_place import RoomPlace
 from ._background_start import NoRoom, start_room
 from ._background_wire import OF_CLIENT, STOPPED, Hello, Words, send_hello
@@ -102,7 +103,7 @@ def attach(starting: Starting, hello: Hello, note: Callable[[str], object]) -> N
             if lost > _LOSSES:
                 raise RoomLost(f"The background room ended again at once. Its log: {starting.place.log}")
             note("the background room has ended; going on with another.")
-            hello = _after(hello, memory)
+            hello = attrs.evolve(hello, rooms=hello.rooms + 1)
     finally:
         os.close(memory)
         for fd, was in blocking.items():
@@ -197,19 +198,3 @@ def _wait(line: socket.socket, words: Words, hello: Hello) -> tuple[Hello, str]:
         if "initialize" in word:
             greeted = bool(word.get("greeted"))
             hello = attrs.evolve(hello, initialize=word["initialize"], greeted=greeted)
-
-
-def _after(hello: Hello, memory: int) -> Hello:
-    """The hello to the next room, after one has ended."""
-    from ..protocol.jsonrpc import read_head_id
-
-    keys, head, cut_out = read_ledger(memory)
-    if head is not None and (key := read_head_id(head)) and key not in keys:
-        keys.append(key)
-    return attrs.evolve(
-        hello,
-        rooms=hello.rooms + 1,
-        unanswered=[key.decode("utf-8", "surrogateescape") for key in keys],
-        cut_in=head is not None,
-        cut_out=cut_out,
-    )

@@ -1,7 +1,8 @@
 """The door of one attached client: its own standard input and output, which it has passed to the room.
 
 The room reads and writes the client's pipes itself, so an attached call costs what a call costs at the stdio door, and
-the process that attached only waits. What must survive the room's death is noted in the client's ledger.
+the process that attached only waits. What must survive the room's death is noted in the client's ledger, and the door
+of the next room begins with it.
 """
 
 from __future__ import annotations
@@ -13,9 +14,9 @@ import anyio
 
 from ..actors import Backend, More
 from ..protocol import jsonrpc as rpc
-from ..protocol.jsonrpc import RpcFault
+from ..protocol.jsonrpc import RpcFault, read_head_id
 from ._answers import OpenJobs
-from ._background_ledger import Ledger
+from ._background_ledger import Ledger, Left
 from ._jobs import Job
 from ._stdio_door import StdioDoor
 
@@ -24,6 +25,8 @@ _LONGEST_KEPT: Final = (
 )  # bytes of an introduction that is said again to the next room: a socket takes it whole
 _INITIALIZE: Final = b'"initialize"'
 _INITIALIZED: Final = b'"notifications/initialized"'
+_LOST: Final = "The background room ended before it answered. The request was sent to it and may have run."
+_LOST_DATA: Final = {"error": "room_lost", "reach": "sent"}
 _FEW: Final = 1 << 12  # an introduction is searched in lines up to this length, and in the heads of others
 
 
@@ -43,7 +46,7 @@ class RecordedJobs(OpenJobs):
 
 class AttachedDoor(StdioDoor):
     """A stdio door that keeps a ledger. `on_introduction(initialize, greeted)` is called when the client introduces
-    itself, and again when it says that it is ready."""
+    itself, and again when it says that it is ready. `initialize` is how it did that to the room before."""
 
     def __init__(
         self,
@@ -54,19 +57,36 @@ class AttachedDoor(StdioDoor):
         on_introduction: Callable[[bytes, bool], None],
         *,
         max_line: int,
-        cut_in: bool,
+        initialize: bytes = b"",
     ) -> None:
         super().__init__(backend, stdin, stdout, max_line=max_line)
         self._ledger = ledger
         self._on_introduction = on_introduction
-        self._initialize = b""
+        self.initialize = initialize
         self._behind = anyio.Event()  # something waits to be written
         self._put = self._writer.send
-        self._kept: list[bytes] = []  # ids of lines that were read and wait for their turn
-        self.jobs: RecordedJobs | None = None
         self.send = self._send_recorded
-        if cut_in:
+        self._take_over(ledger.left)
+
+    def _take_over(self, left: Left) -> None:
+        """Begin with what the room before had read and not handled."""
+        if left.head is not None:
             self._splitter.skip()
+        again = b"".join(line + b"\n" for line in left.lines if _id_of(line) not in left.keys) + left.fragment
+        if again:
+            self._ledger.took(again, b"")
+            self._rest.put(self._splitter.feed(again))
+
+    def answer_what_was_lost(self) -> None:
+        """Answer the requests that the room before had begun. Call it before anything is read."""
+        left = self._ledger.left
+        if left.cut_out:
+            self.send(b"\n")
+        for key in (*left.keys, read_head_id(left.head or b"")):
+            if key:
+                self._ledger.began(key)
+                self._ledger.ended(key)
+                self.send(rpc.error_line(key, RpcFault(rpc.INTERNAL_ERROR, _LOST, _LOST_DATA)))
 
     async def write(self) -> None:
         async with anyio.create_task_group() as both:
@@ -77,12 +97,22 @@ class AttachedDoor(StdioDoor):
     async def read(
         self, receive: Callable[[bytes], None], refuse: Callable[[bytes, str], None] | None = None
     ) -> None:
+        handled, say_refused = self._ledger.handled, refuse or self._refuse
+
+        def take(line: bytes) -> None:
+            receive(line)
+            handled()
+
         def look_first(line: bytes) -> None:
             if self._introduces(line):
-                self._receive = receive
-            receive(line)
+                self._receive = take
+            take(line)
 
-        await super().read(look_first, refuse)
+        def count_refused(head: bytes, text: str) -> None:
+            say_refused(head, text)
+            handled()
+
+        await super().read(look_first, count_refused)
 
     def shut(self) -> None:
         """Send nothing more: what is not written yet is dropped."""
@@ -92,10 +122,10 @@ class AttachedDoor(StdioDoor):
         """Whether the introduction of a client ends with this line."""
         head = line[:_FEW]
         if _INITIALIZE in head and len(line) <= _LONGEST_KEPT:
-            self._initialize = line
+            self.initialize = line
             self._on_introduction(line, False)
-        elif self._initialize and _INITIALIZED in head:
-            self._on_introduction(self._initialize, True)
+        elif self.initialize and _INITIALIZED in head:
+            self._on_introduction(self.initialize, True)
             return True
         return False
 
@@ -116,26 +146,17 @@ class AttachedDoor(StdioDoor):
             self._ledger.cut_out(False)
             self._ledger.written()
 
+    def _read(self) -> bytes:
+        data = super()._read()
+        if data:
+            self._ledger.took(data, self._splitter.held)
+        return data
+
     def _on_readable(self) -> More:
         more = super()._on_readable()
-        self._ledger.cut_in(self._splitter.unfinished)
-        if self._rest or self._kept:
-            self._note_rest()
+        if self._ledger.is_over:
+            self._ledger.cut_in(self._splitter.unfinished)
         return more
-
-    def _note_rest(self) -> None:
-        """Note the requests among lines that wait for their turn, as long as one of them does."""
-        if self._rest and not self._kept:
-            self._kept = [key for line in self._rest if (key := _id_of(line))]
-            for key in self._kept:
-                self._ledger.began(key)
-        elif not self._rest:
-            for key in self._kept:
-                if self.jobs is None or key not in self.jobs:
-                    self._ledger.ended(key)
-            self._kept = []
-            if not self._writer.waiting:
-                self._ledger.written()
 
 
 def _id_of(line: bytes | bytearray) -> bytes:

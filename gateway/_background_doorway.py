@@ -22,9 +22,7 @@ import attrs
 
 from .._own_files import NotOurs, check_peer
 from ..actors import current_backend
-from ..protocol import jsonrpc as rpc
 from ..protocol.errors import GreenroomError, UsageError
-from ..protocol.jsonrpc import RpcFault
 from ..protocol.secrets import in_words
 from ._answers import REFUSALS
 from ._background_door import AttachedDoor, RecordedJobs
@@ -54,7 +52,6 @@ _LAST_WORDS: Final = 0.2  # the same for a client that is probably gone
 _PAUSE: Final = 0.2  # seconds until more clients are taken, when no descriptor is left for them
 _MOST_OPEN: Final = 1024  # requests of one client in flight, as at the other doors
 _DESCRIPTORS: Final = 3
-_LOST: Final = "The background room ended before it answered. The request was sent to it and may have run."
 
 
 @attrs.define(eq=False)
@@ -240,7 +237,7 @@ class Doorway:
             ledger,
             introduced,
             max_line=self.max_line,
-            cut_in=hello.cut_in,
+            initialize=(hello.initialize or "").encode("utf-8", "surrogateescape"),
         )
         with ExitStack() as stack:
             stack.enter_context(door.opened())
@@ -286,13 +283,12 @@ class Doorway:
             )
             async with opening as talk:
                 client.in_flight = lambda: talk.in_flight
-                jobs = door.jobs = RecordedJobs(_MOST_OPEN, REFUSALS)
+                jobs = RecordedJobs(_MOST_OPEN, REFUSALS)
                 jobs.ledger = ledger
                 talk.keep_in(jobs)
-                initialize = (hello.initialize or "").encode("utf-8", "surrogateescape")
-                talk.greet_again(initialize, greeted=hello.greeted, gateways=hello.rooms)
+                talk.greet_again(door.initialize, greeted=hello.greeted, gateways=hello.rooms)
                 say(client.line, pid=os.getpid(), version=self.version)
-                _say_what_was_lost(hello, door)
+                door.answer_what_was_lost()
                 tasks.start_soon(door.write)
                 async with anyio.create_task_group() as parts:
                     parts.start_soon(read, talk)
@@ -308,14 +304,6 @@ class Doorway:
                     await door.flush(_LAST_WORDS)
                     end(OF_CLIENT)  # before its session ends: a child may take its time to stop
             tasks.cancel_scope.cancel()
-
-
-def _say_what_was_lost(hello: Hello, door: AttachedDoor) -> None:
-    if hello.cut_out:
-        door.send(b"\n")
-    for key in hello.unanswered:
-        fault = RpcFault(rpc.INTERNAL_ERROR, _LOST, {"error": "room_lost", "reach": "sent"})
-        door.send(rpc.error_line(key.encode("utf-8", "surrogateescape"), fault))
 
 
 async def _hello(line: socket.socket, descriptors: list[int]) -> Hello | None:

@@ -1,13 +1,19 @@
-"""Which requests of an attached client have no answer yet, where it survives the room.
+"""What a room has read from an attached client and not yet answered, where it survives the room.
 
 The room reads the client's pipe itself, so when the room is killed, nobody else knows what it had read. Therefore each
-attached client brings a piece of memory, which the room maps and writes to: the ids of open requests, a line of which
-only the beginning was read, and whether a line may have been written only in part. It stays with the process that
-attached. After the room's death that process reads it, and the next room answers for the last one.
+attached client brings a piece of memory, which stays with the process that attached, and which its room maps and
+writes to:
 
-An id leaves the ledger once its answer was written and not before. So a room that is killed between the two leads to a
-second answer, which clients ignore, and never to none. What is lost is what was read and not yet noted, which takes a
-few microseconds; and an id longer than a slot is not noted.
+* the inbox: what was read last, and how many of its lines have been handled. The next room handles the others, and
+  joins the beginning of a line with its rest. Of a line that is longer than the inbox only the head is kept, and it is
+  answered with an error.
+* the ids of open requests. The next room answers for the last one that they may have run. An id stays until its
+  answer was written. So a room that is killed between the two leads to a second answer, which clients ignore, and
+  never to none.
+* whether a line to the client may have been written only in part.
+
+What is lost is what was read and not yet copied, which takes a microsecond. An id that is longer than a slot is not
+kept.
 """
 
 from __future__ import annotations
@@ -15,15 +21,16 @@ from __future__ import annotations
 import mmap
 import os
 import tempfile
-from typing import Final
+from typing import Final, NamedTuple
 
 _SLOT: Final = 128  # bytes: a length, and the id
 _SLOTS: Final = 2048  # twice the requests that a client may have open: some answers wait to be written
-_HEAD: Final = 1024  # bytes of a line whose end has not come
-_SLOTS_AT: Final = 4096
+_HEAD: Final = 1024  # bytes of a line that is longer than the inbox
+_INBOX: Final = 1 << 18  # bytes: the rest of a line, and what a pipe holds
+# Where things are.
+_CUT_OUT, _CUT_IN, _LENGTH, _END, _HANDLED, _HEAD_AT, _INBOX_AT = 0, 1, 2, 8, 12, 64, 4096
+_SLOTS_AT: Final = _INBOX_AT + _INBOX
 SIZE: Final = _SLOTS_AT + _SLOT * _SLOTS
-_CUT_OUT, _CUT_IN, _LENGTH = 0, 1, 2  # where the header has its bytes; the length has two
-_HEAD_AT: Final = 8
 
 
 def new_memory() -> int:
@@ -37,8 +44,22 @@ def new_memory() -> int:
     return descriptor
 
 
+class Left(NamedTuple):
+    """What a room that is gone had not finished."""
+
+    keys: list[bytes]  # ids of requests that have no answer
+    lines: list[
+        bytes
+    ]  # that were read and not handled; the first may be in `keys`, then it was being handled
+    fragment: bytes  # the beginning of a line
+    head: (
+        bytes | None
+    )  # of a line of which the rest was not kept, and whose end has not been read; None: of none
+    cut_out: bool  # a line may have been written only in part
+
+
 class Ledger:
-    """The room's side. Closes the descriptor; end it with `close`."""
+    """The room's side. Closes the descriptor; end it with `close`. `left` is what the room before has left."""
 
     def __init__(self, descriptor: int) -> None:
         """Raises `OSError` or `ValueError` for a descriptor that is no such memory."""
@@ -46,14 +67,50 @@ class Ledger:
             self._memory = mmap.mmap(descriptor, SIZE)
         finally:
             os.close(descriptor)
-        self._memory[:_HEAD_AT] = bytes(_HEAD_AT)
+        self.left = _read(self._memory)
         self._free = list(range(_SLOTS_AT, SIZE, _SLOT))[::-1]
         self._open: dict[bytes, int] = {}  # the place of each id's slot
         self._answered: list[int] = []  # slots whose answers were sent; they may not be written yet
-        self._is_cut_in = False
+        self._handled = 0
+        self.is_over = False  # what was read does not fit into the inbox
+
+    # ---- what comes in ---------------------------------------------------------------------------------------
+
+    def took(self, data: bytes, held: bytes | bytearray | None) -> None:
+        """`data` was read. `held` is what was read before of the line that it continues, None if that is dropped. All
+        lines before have been handled."""
+        memory = self._memory
+        memory[_END : _HANDLED + 4] = bytes(8)
+        self._handled = 0
+        if held is None or len(held) + len(data) > _INBOX:
+            self.is_over = True
+            self.cut_in(bytes(held[:_HEAD]) if held else b"")
+            return
+        if self.is_over:
+            self.is_over = False
+            self.cut_in(None)
+        if held:
+            data = bytes(held) + data
+        memory[_INBOX_AT : _INBOX_AT + len(data)] = data
+        memory[_END : _END + 4] = len(data).to_bytes(4, "big")
+
+    def handled(self) -> None:
+        """One more line of what was read last has been handled."""
+        self._handled = count = self._handled + 1
+        self._memory[_HANDLED : _HANDLED + 4] = count.to_bytes(4, "big")
+
+    def cut_in(self, head: bytes | None) -> None:
+        """What the inbox does not hold ends with a line that begins so, and whose end has not come; None: it ends with
+        whole lines."""
+        memory, text = self._memory, (head or b"")[:_HEAD]
+        memory[_HEAD_AT : _HEAD_AT + len(text)] = text
+        memory[_LENGTH : _LENGTH + 2] = len(text).to_bytes(2, "big")
+        memory[_CUT_IN] = head is not None
+
+    # ---- what goes out ---------------------------------------------------------------------------------------
 
     def began(self, key: bytes) -> None:
-        """A request was read."""
+        """A request is being handled."""
         if key in self._open or len(key) >= _SLOT:
             return
         if not self._free:
@@ -81,16 +138,6 @@ class Ledger:
         """Whether something waits to be written, so a line may have been written only in part."""
         self._memory[_CUT_OUT] = is_cut
 
-    def cut_in(self, head: bytes | None) -> None:
-        """What is there of a line whose end has not come; None: nothing."""
-        if head is None and not self._is_cut_in:
-            return
-        self._is_cut_in = head is not None
-        head, memory = (head or b"")[:_HEAD], self._memory
-        memory[_HEAD_AT : _HEAD_AT + len(head)] = head
-        memory[_LENGTH : _LENGTH + 2] = len(head).to_bytes(2, "big")
-        memory[_CUT_IN] = self._is_cut_in
-
     def close(self) -> None:
         self._memory.close()
 
@@ -99,17 +146,20 @@ class Ledger:
         self._free.append(place)
 
 
-def read_ledger(descriptor: int) -> tuple[list[bytes], bytes | None, bool]:
-    """After the room's death: the ids that have no answer; what was read of a line whose end has not come, or None;
-    whether a line may have been written only in part. Then the memory is empty again."""
-    with mmap.mmap(descriptor, SIZE) as memory:
-        places = range(_SLOTS_AT, SIZE, _SLOT)
-        keys = [memory[place + 1 : place + 1 + memory[place]] for place in places if memory[place]]
-        length = min(int.from_bytes(memory[_LENGTH : _LENGTH + 2], "big"), _HEAD)
-        head = memory[_HEAD_AT : _HEAD_AT + length] if memory[_CUT_IN] else None
-        is_cut_out = bool(memory[_CUT_OUT])
-        for place in places:
-            if memory[place]:
-                memory[place] = 0
-        memory[:_HEAD_AT] = bytes(_HEAD_AT)
-    return keys, head, is_cut_out
+def _read(memory: mmap.mmap) -> Left:
+    """What is in the memory, which is empty afterwards."""
+    places = [place for place in range(_SLOTS_AT, SIZE, _SLOT) if memory[place]]
+    keys = [memory[place + 1 : place + 1 + memory[place]] for place in places]
+    inbox = memory[_INBOX_AT : _INBOX_AT + min(_number(memory, _END, 4), _INBOX)]
+    *lines, fragment = inbox.split(b"\n")
+    lines = [line for line in lines if line and not line.isspace()][_number(memory, _HANDLED, 4) :]
+    head = memory[_HEAD_AT : _HEAD_AT + min(_number(memory, _LENGTH, 2), _HEAD)] if memory[_CUT_IN] else None
+    left = Left(keys, lines, fragment, head, bool(memory[_CUT_OUT]))
+    for place in places:
+        memory[place] = 0
+    memory[:_HEAD_AT] = bytes(_HEAD_AT)
+    return left
+
+
+def _number(memory: mmap.mmap, place: int, size: int) -> int:
+    return int.from_bytes(memory[place : place + size], "big")

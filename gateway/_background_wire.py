@@ -45,9 +45,7 @@ class Hello:
     `variables` are the values of its session. `room` is the run id of the room that started this process, if any.
 
     `rooms` counts the rooms that the client has had before. `initialize` is the line by which it introduced itself to
-    them, `greeted` whether it has said that it is ready. `unanswered` are the ids of the requests that the last of them
-    had read and not answered, as the client wrote them. `cut_in`: it has read the beginning of a line whose rest comes
-    now. `cut_out`: it may have written only the beginning of a line.
+    them, `greeted` whether it has said that it is ready. What it had in flight is in its ledger.
     """
 
     version: str
@@ -58,10 +56,7 @@ class Hello:
     variables: Mapping[str, str] = attrs.field(factory=dict[str, str], repr=False)
     initialize: str | None = attrs.field(default=None, repr=False)
     greeted: bool = False
-    unanswered: Sequence[str] = ()
     rooms: int = 0
-    cut_in: bool = False
-    cut_out: bool = False
     stop: bool = False  # nobody attaches: the room is asked to leave
 
 
@@ -104,15 +99,13 @@ def read_hello(data: bytes) -> Hello:
 
 def _is_sound(hello: Hello) -> bool:
     texts = (hello.expose, hello.profile, hello.room, hello.initialize)
-    variables, unanswered = cast("Any", hello.variables), cast("Any", hello.unanswered)
+    variables = cast("Any", hello.variables)
     return (
         isinstance(cast("Any", hello.version), str)
         and all(isinstance(cast("Any", number), int) for number in (hello.pid, hello.rooms))
         and all(text is None or isinstance(cast("Any", text), str) for text in texts)
         and isinstance(variables, dict)
         and all(isinstance(value, str) for value in cast("dict[str, Any]", variables).values())
-        and isinstance(unanswered, list | tuple)
-        and all(isinstance(key, str) for key in cast("Sequence[Any]", unanswered))
     )
 
 

@@ -146,7 +146,7 @@ class StdioDoor:
         if self._rest:
             return self._take_rest()
         try:
-            data = os.read(self._stdin, _CHUNK)
+            data = self._read()
         except BlockingIOError:
             return True
         except OSError as error:
@@ -166,6 +166,9 @@ class StdioDoor:
                 self._receive(bytes(line))  # copies only a large line; any other is `bytes` already
         # False: nothing more is read from the client until it reads its answers.
         return not (writer.is_over or (writer.waiting and writer.congested))
+
+    def _read(self) -> bytes:
+        return os.read(self._stdin, _CHUNK)
 
     def _take_rest(self) -> More:
         """Take the remaining lines of one turn."""

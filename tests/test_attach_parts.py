@@ -20,7 +20,7 @@ from greenroom.actors import current_backend
 from greenroom.gateway._answers import REFUSALS
 from greenroom.gateway._attach import Starting, attach, dial
 from greenroom.gateway._background_door import AttachedDoor, RecordedJobs
-from greenroom.gateway._background_ledger import Ledger, new_memory, read_ledger
+from greenroom.gateway._background_ledger import Ledger, Left, new_memory
 from greenroom.gateway._background_log import LARGEST, end_of, open_log
 from greenroom.gateway._background_place import RoomPlace, environment, room_place
 from greenroom.gateway._background_start import NoRoom
@@ -147,7 +147,7 @@ def test_a_room_that_cannot_start_says_why(tmp_path: Path) -> None:
         b'{"version": "1", "pid": "1"}',
         b'{"version": "1", "variables": {"A": 1}}',
         b'{"version": "1", "variables": []}',
-        b'{"version": "1", "unanswered": [1]}',
+        b'{"version": "1", "rooms": "1"}',
         b'{"version": "1", "profile": {}}',
         b"[" * 100_000,
     ],
@@ -191,6 +191,16 @@ def ledger() -> Generator[tuple[Ledger, int]]:
         os.close(memory)
 
 
+def left_in(memory: int) -> Left:
+    """What the next room finds. The memory is empty afterwards."""
+    after = Ledger(os.dup(memory))
+    after.close()
+    return after.left
+
+
+NOTHING = Left([], [], b"", None, False)
+
+
 def test_an_id_is_in_the_ledger_until_its_answer_was_written() -> None:
     with ledger() as (kept, memory):
         for key in (b"1", b'"two"', b"3"):
@@ -199,16 +209,30 @@ def test_an_id_is_in_the_ledger_until_its_answer_was_written() -> None:
         kept.written()
         kept.ended(b'"two"')
         kept.cut_out(True)
-        assert read_ledger(memory) == ([b'"two"', b"3"], None, True)
-        assert read_ledger(memory) == ([], None, False), "it is empty for the next room"
+        assert left_in(memory) == Left([b'"two"', b"3"], [], b"", None, True)
+        assert left_in(memory) == NOTHING
 
 
-def test_a_line_that_was_begun_is_in_the_ledger_until_it_ends() -> None:
+def test_lines_are_in_the_ledger_until_they_are_handled() -> None:
     with ledger() as (kept, memory):
-        kept.cut_in(b'{"id": 7')
-        kept.cut_in(None)
-        kept.cut_in(b'{"id": 8')
-        assert read_ledger(memory) == ([], b'{"id": 8', False)
+        kept.took(b"one\n \ntwo\nthr", b"")
+        kept.handled()
+        kept.handled()
+        kept.took(b"ee\nfour\nfi", b"thr")
+        kept.handled()
+        assert left_in(memory) == Left([], [b"four"], b"fi", None, False)
+
+
+def test_of_a_line_that_is_longer_than_the_inbox_only_the_head_is_kept() -> None:
+    with ledger() as (kept, memory):
+        kept.took(b"x" * 60_000, b'{"id": 7,' + b"x" * 250_000)
+        assert kept.is_over
+        left = left_in(memory)
+        assert left.head is not None
+        assert left.head.startswith(b'{"id": 7,')
+        assert (left.lines, left.fragment) == ([], b"")
+        kept.took(b"next\n", b"")
+        assert left_in(memory) == Left([], [b"next"], b"", None, False)
 
 
 def test_more_ids_than_the_ledger_has_room_for_displace_only_answered_ones() -> None:
@@ -218,9 +242,47 @@ def test_more_ids_than_the_ledger_has_room_for_displace_only_answered_ones() -> 
             kept.ended(b"a%d" % number)
         for number in range(1500):
             kept.began(b"b%d" % number)
-        assert {b"b%d" % number for number in range(1500)} <= set(read_ledger(memory)[0])
-        kept.began(b"x" * 1000)  # too long to be noted
-        assert read_ledger(memory)[0] == []
+        assert {b"b%d" % number for number in range(1500)} <= set(left_in(memory).keys)
+        kept.began(b"x" * 1000)  # too long to be kept
+        assert left_in(memory) == NOTHING
+
+
+def test_the_next_door_goes_on_where_the_one_before_was_cut_off(backend: str) -> None:
+    """The first door is gone in the middle of four lines. The second was begun, so it may have run; the third was not;
+    of the fourth a part was read."""
+    lines = [b'{"id":%d,"method":"tools/call","params":{}}' % number for number in range(4)]
+
+    async def main() -> None:
+        theirs, stdin = os.pipe()
+        out, stdout = os.pipe()
+        with ledger() as (kept, memory):
+            kept.took(b"\n".join(lines)[:-5], b"")
+            kept.handled()
+            kept.began(b"1")
+            kept.cut_out(True)
+            after = Ledger(os.dup(memory))
+            door = AttachedDoor(current_backend(), theirs, stdout, after, lambda *_: None, max_line=1 << 20)
+            seen: list[bytes] = []
+            with door.opened():
+                door.answer_what_was_lost()
+                async with anyio.create_task_group() as tasks:
+                    tasks.start_soon(door.write)
+                    tasks.start_soon(door.read, seen.append)
+                    os.write(stdin, lines[3][-5:] + b"\n")
+                    while len(seen) < 2:
+                        await anyio.lowlevel.checkpoint()
+                    await door.flush(60.0)
+                    tasks.cancel_scope.cancel()
+            after.close()
+            assert seen == lines[2:]
+            torn, answer, rest = os.read(out, 1 << 16).split(b"\n")
+            assert (torn, rest) == (b"", b"")
+            assert json.loads(answer)["error"]["data"] == {"error": "room_lost", "reach": "sent"}
+            assert left_in(memory) == NOTHING
+        for descriptor in (theirs, stdin, out, stdout):
+            os.close(descriptor)
+
+    run(backend, main)
 
 
 def test_an_answer_that_the_client_does_not_read_stays_in_the_ledger(backend: str) -> None:
@@ -228,31 +290,29 @@ def test_an_answer_that_the_client_does_not_read_stays_in_the_ledger(backend: st
         theirs, stdin = os.pipe()
         out, stdout = os.pipe()
         with ledger() as (kept, memory):
-            door = AttachedDoor(
-                current_backend(), theirs, stdout, kept, lambda *_: None, max_line=1 << 20, cut_in=True
-            )
-            jobs = door.jobs = RecordedJobs(8, REFUSALS)
+            door = AttachedDoor(current_backend(), theirs, stdout, kept, lambda *_: None, max_line=1 << 20)
+            jobs = RecordedJobs(8, REFUSALS)
             jobs.ledger = kept
-            lines: list[bytes] = []
             with door.opened():
                 async with anyio.create_task_group() as tasks:
                     tasks.start_soon(door.write)
-                    tasks.start_soon(door.read, lines.append)
                     for key in (b"1", b"2"):
                         jobs[key] = Job(cast("Any", None), lambda _work: None, key)
                     jobs.pop(b"1")
                     door.send(b"small\n")
                     jobs.pop(b"2")
                     door.send(b"x" * (1 << 18) + b"\n")
-                    assert read_ledger(memory) == ([b"2"], None, True)
+                    assert left_in(memory) == Left([b"2"], [], b"", None, True)
+                    jobs[b"3"] = Job(cast("Any", None), lambda _work: None, b"3")
+                    jobs.pop(b"3")
+                    door.send(b"last\n")
                     got = b""
-                    while not got.endswith(b"x\n"):
+                    while not got.endswith(b"last\n"):
                         await anyio.wait_readable(out)
                         got += os.read(out, 1 << 16)
-                    os.write(stdin, b"the end of a line that another room has begun\nwhole\nhalf")
-                    while lines != [b"whole"]:
-                        await anyio.lowlevel.checkpoint()
-                    assert read_ledger(memory) == ([], b"half", False)
+                    await door.flush(60.0)
+                    await anyio.wait_all_tasks_blocked()
+                    assert left_in(memory) == NOTHING
                     tasks.cancel_scope.cancel()
         for descriptor in (theirs, stdin, out, stdout):
             os.close(descriptor)

@@ -1,10 +1,13 @@
 """Many clients on one background room, each of which ends at a random moment: nothing of them is left, and no call of
-another is lost. `make soak` runs it with two hundred clients and thirty servers; otherwise it is small and short."""
+another is lost. And the room is killed at random moments. `make soak` runs it with two hundred clients, thirty servers
+and twenty rooms; otherwise it is small and short."""
 
 from __future__ import annotations
 
 import os
 import random
+import signal
+import time
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -23,10 +26,16 @@ class Scale:
     steps: int
     sharers: int  # clients that use every server
     servers: int
+    kills: int
+    burst: int  # calls of each client before a kill
+    within: float  # seconds, for the kill after the burst
+    calm: float  # seconds between kills
 
 
-FULL = Scale(clients=200, own=8, steps=4000, sharers=5, servers=30)
-SMALL = Scale(clients=3, own=1, steps=12, sharers=2, servers=2)
+FULL = Scale(
+    clients=200, own=8, steps=4000, sharers=5, servers=30, kills=20, burst=300, within=0.15, calm=5.5
+)
+SMALL = Scale(clients=3, own=1, steps=12, sharers=2, servers=2, kills=1, burst=100, within=0.02, calm=0.0)
 
 
 def scale() -> Scale:
@@ -136,3 +145,35 @@ def test_clients_share_one_process_of_each_server(tmp_path: Path) -> None:
         ]
         assert all(pids == seen[0] for pids in seen), "every client has the same process of each server"
         assert len(logged_pids(tmp_path)) == size.servers
+
+
+def test_t20_every_request_has_one_answer_however_often_the_room_is_killed(tmp_path: Path) -> None:
+    """Each client writes a burst of calls, and the room is killed somewhere in the middle. A call has its own answer,
+    or the error that says that it may have run."""
+    size, chance = scale(), random.Random(9)
+    with background(tmp_path, {"f": faulty(tmp_path, "f")}) as room, ExitStack() as stack:
+        clients = [come(room, "f") for _ in range(size.sharers)]
+        for client in clients:
+            stack.callback(client.stack.close)
+        outcomes = {"answered": 0, "lost": 0}
+        for kill in range(size.kills):
+            pid = room.pid()
+            for client in clients:
+                with client.gateway.in_one_write():
+                    for number in range(size.burst):
+                        client.call(f"kill {kill} call {number}")
+            time.sleep(chance.random() * size.within)
+            os.kill(pid, signal.SIGKILL)
+            for client in clients:
+                for number, word in client.waiting.items():
+                    answer = client.gateway.answer(number)
+                    if "error" in answer:
+                        assert answer["error"]["data"] == {"error": "room_lost", "reach": "sent"}
+                        outcomes["lost"] += 1
+                    else:
+                        assert word in answer["result"]["content"][0]["text"], answer
+                        outcomes["answered"] += 1
+                client.waiting.clear()
+            time.sleep(size.calm)  # a room that is lost sooner is not replaced
+        assert sum(outcomes.values()) == size.kills * size.burst * size.sharers
+        print(f"\n{size.kills} rooms killed: {outcomes}")
