@@ -288,15 +288,25 @@ def test_who_waits_until_nothing_is_asked_goes_on_when_the_last_question_is_take
         questions = Questions(incarnation, Address("s"))
         questions.take(1, "roots/list", None)
         questions.take("b", "roots/list", None)
+        settled = anyio.Event()
+
+        async def wait() -> None:
+            await questions.settled()
+            settled.set()
+
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(questions.settled)
+            tasks.start_soon(wait)
             await anyio.wait_all_tasks_blocked()
             assert questions.heed("notifications/cancelled", {"requestId": 1})
             assert questions.heed("notifications/cancelled", {"requestId": [1]})
             assert not questions.heed("notifications/x", None)
             await anyio.wait_all_tasks_blocked()
             assert len(questions) == 1
+            assert not settled.is_set()
             questions.heed("notifications/cancelled", {"requestId": "b"})
+            await anyio.wait_all_tasks_blocked()
+            assert settled.is_set()
+            tasks.cancel_scope.cancel()
         assert (len(questions), questions.asked, replies) == (0, 2, [])
 
     run(backend, main)

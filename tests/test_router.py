@@ -150,6 +150,9 @@ def test_new_definitions_make_unknown_what_does_not_fit_them(backend: str) -> No
         await bench.router.ref.ask(Sync)
         assert bench.names() == ["b_two"]
         assert bench.router.entry("a") is None
+        index = bench.router.index
+        await bench.router.ref.ask(Sync)
+        assert bench.router.index is index, "an index is made anew only for what is new"
 
     with_router(backend, body)
 

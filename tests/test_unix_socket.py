@@ -17,8 +17,8 @@ from tests.support import run
 from tests.support.stdio import Call, Recorder, until
 
 from greenroom.actors._backend import current_backend
-from greenroom.actors._unix import UnixConnection
-from greenroom.protocol.config import Settings
+from greenroom.actors._unix import UnixConnection, UnixConnector
+from greenroom.protocol.config import ServerDefinition, Settings
 from greenroom.protocol.errors import ConnectFailed, Reach, ServerLost
 from greenroom.supervisor import Greenroom
 
@@ -199,3 +199,15 @@ def test_a_forked_copy_does_not_hang_up(backend: str) -> None:
             assert theirs.recv(1) == b""
 
     run(backend, body)
+
+
+@pytest.mark.parametrize("path", ["s", "./s", "../s"])
+def test_a_socket_beside_the_working_directory_is_nobody_elses(
+    path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    backend: Any = None
+    connector = UnixConnector(ServerDefinition("a", socket=path), backend=backend, settings=Settings())
+    with socket.socket(socket.AF_UNIX) as line:
+        connector._check_whose(line, path)
