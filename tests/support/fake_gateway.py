@@ -12,8 +12,6 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import AsyncGenerator, Mapping
-from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -40,11 +38,8 @@ class Room(FakeRoom):
             call.end(text("noon"))
         return call
 
-    @asynccontextmanager
-    async def session(
-        self, name: str, *, variables: Mapping[str, str] | None = None
-    ) -> AsyncGenerator[Session]:
-        yield Session(self, name)
+    def session(self, name: str, **_more: Any) -> Session:
+        return Session(self, name)
 
     async def start(self, task_group: Any) -> None:
         self.closed = anyio.Event()
@@ -80,6 +75,11 @@ class Session:
     def __init__(self, room: Room, name: str) -> None:
         self.name = name
         self._room = room
+
+    async def __aenter__(self) -> Session:
+        return self
+
+    async def __aexit__(self, *_error: object) -> None: ...
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._room, name, None)
