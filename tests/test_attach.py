@@ -101,6 +101,7 @@ def test_one_room_is_started_even_if_the_first_to_start_it_is_killed(tmp_path: P
 def test_a_client_goes_on_with_another_room_after_its_room_was_killed(tmp_path: Path) -> None:
     with background(tmp_path, {"f": faulty(tmp_path, "f")}) as room, ExitStack() as stack:
         client, other = stack.enter_context(room.attach()), greeted(stack, room)
+        client.may_be_torn = other.may_be_torn = True
         client.answer(client.send("initialize", {**HELLO, "capabilities": {"roots": {}}}))
         client.notify("notifications/initialized")
         old = asked_for_roots(client)
