@@ -40,6 +40,7 @@ from ._stdio import LINES_A_TURN, LinesLeft, LineSplitter, StdioConnector
 from ._stream import EventStream, Subscription
 from ._subscriptions import UPDATED
 from ._timers import Timer, Timers
+from ._values import Values
 
 if TYPE_CHECKING:
     from ._http import AuthFor, HttpConnector
@@ -111,6 +112,7 @@ __all__ = [
     "Timer",
     "Timers",
     "UnixConnector",
+    "Values",
     "Waiter",
     "WriteRules",
     "connect_failed",

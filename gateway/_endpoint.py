@@ -22,14 +22,17 @@ from typing import Any, Final, Protocol, cast
 
 import anyio
 import attrs
+import msgspec
 
 from ..protocol import jsonrpc as rpc
 from ..protocol.jsonrpc import RpcFault
+from ..protocol.large_message import plain_call, reading_client_line, reading_params
+from ..protocol.slices import Slices
 from ._answers import Answers, OpenJobs, open_jobs
 from ._client_requests import ClientRequests
 from ._exposure import Exposure
 from ._jobs import Job, Spawn
-from ._methods import JOBS, LISTS, no_method, stateless_meta
+from ._methods import JOBS, LISTS, METHODS, no_method, stateless_meta
 
 
 class Outlet(Protocol):
@@ -127,24 +130,45 @@ class ClientSession:
                 self._begin(method, envelope, key)
             else:
                 self._take(envelope, key)
-        except RpcFault as fault:
-            if key:
-                self._send(rpc.error_line(key, fault))
-            else:
-                self._refuse_unread(line, fault)
         except Exception as error:
+            self._refuse(key, line, error)
+
+    def receiving(self, line: bytes | bytearray) -> Slices[None]:
+        """The same for a line of megabytes, in slices. Never raises."""
+        key = b""
+        try:
+            envelope = yield from reading_client_line(line)
+            key = rpc.read_id(envelope)
+            method = envelope.method
+            if key and method in JOBS:
+                parts = yield from reading_params(bytes(envelope.params))
+                raw = {name: msgspec.Raw(part) for name, part in parts.items()}
+                self._begin(method, envelope, key, raw)
+            elif key and method is not None and method not in METHODS:
+                raise no_method(method)
+            elif method is not None:
+                text = f"Invalid request: only a request about an item may be as long as this, not {method}."
+                raise RpcFault(rpc.INVALID_REQUEST, text)
+            else:
+                self._take_answer(envelope, key)
+        except Exception as error:
+            self._refuse(key, line, error)
+
+    def _refuse(self, key: bytes, line: bytes | bytearray, error: Exception) -> None:
+        """Answer a message that raised this. `key` is its id, if that could be read; else its head may show one. If the
+        message is itself an answer, the question it belongs to fails."""
+        if not isinstance(error, RpcFault):
             self._send(self._answers.bug_line(key, error))
+            return
+        if not key:
+            key = rpc.read_head_id(line)
+            if self._client_requests.broken(key, error):
+                return
+        self._send(rpc.error_line(key, error))
 
     def refuse_line(self, head: bytes, text: str) -> None:
         """Answer a line that was dropped unread. Only its head was kept."""
-        self._refuse_unread(head, RpcFault(rpc.INVALID_REQUEST, text))
-
-    def _refuse_unread(self, head: bytes, fault: RpcFault) -> None:
-        """Answer a message that cannot be read, with its id if its head shows one. If the message is itself
-        an answer, the question it belongs to fails."""
-        key = rpc.read_head_id(head)
-        if not self._client_requests.broken(key, fault):
-            self._send(rpc.error_line(key, fault))
+        self._refuse(b"", head, RpcFault(rpc.INVALID_REQUEST, text))
 
     def refuse_new(self) -> None:
         """Refuse new requests from now on. Those in flight are still answered."""
@@ -198,7 +222,7 @@ class ClientSession:
             "protocolVersion": asked if asked in rpc.HANDSHAKE_VERSIONS else rpc.HANDSHAKE_VERSIONS[-1],
             "capabilities": self._exposure.capabilities(),
             "serverInfo": self._endpoint.server_info(),
-            **self._instructions(),
+            **_instructions(self._exposure),
         }
 
     def _ping(self, envelope: rpc.ClientMessage) -> Mapping[str, Any]:
@@ -210,13 +234,9 @@ class ClientSession:
         result = {
             "supportedVersions": list(rpc.MODERN_VERSIONS),
             "capabilities": self._exposure.capabilities(),
-            **self._instructions(),
+            **_instructions(self._exposure),
         }
         return self._answers.stamped(result, cacheable=True)
-
-    def _instructions(self) -> dict[str, str]:
-        text = self._exposure.instructions()
-        return {} if text is None else {"instructions": text}
 
     def _list(self, envelope: rpc.ClientMessage) -> Mapping[str, Any]:
         assert envelope.method is not None
@@ -248,14 +268,22 @@ class ClientSession:
             fault = no_method(job.method)
             job.fail(fault.code, fault.message)
 
-    def _begin(self, method: str, envelope: rpc.ClientMessage, key: bytes) -> None:
-        """Begin a request that may take time, as a job."""
+    def _begin(
+        self,
+        method: str,
+        envelope: rpc.ClientMessage,
+        key: bytes,
+        parts: Mapping[str, msgspec.Raw] | None = None,
+    ) -> None:
+        """Begin a request that may take time, as a job. `parts`: those of its params, if they are read already."""
         job = Job(self._answers, self._spawn, key, method, envelope.params)
         job.client = self
+        if parts is not None:
+            job.is_large = True
         if method == "tools/call":
-            job.plain = rpc.read_plain_call(envelope.params)
+            job.plain = rpc.read_plain_call(envelope.params) if parts is None else plain_call(parts)
         if job.plain is None:
-            self._look_into(job)
+            self._look_into(job, parts)
         jobs = self._open
         if jobs.closing or key in jobs or len(jobs) >= jobs.limit:
             jobs.check(key)  # raises
@@ -266,9 +294,9 @@ class ClientSession:
         except Exception as error:
             job.broke(error)
 
-    def _look_into(self, job: Job) -> None:
+    def _look_into(self, job: Job, parts: Mapping[str, msgspec.Raw] | None = None) -> None:
         """Read the parts of a request: its era, its `_meta`, its progress token. Raises `RpcFault`."""
-        job.params = rpc.read_parts(job.raw)
+        job.params = rpc.read_parts(job.raw) if parts is None else parts
         job.meta = rpc.read_meta(job.params)
         job.modern = self._is_modern(job.method, job.meta)
         if job.meta is not None:
@@ -307,3 +335,8 @@ class ClientSession:
         """Send a notification, unless the client is behind with its reading."""
         if not self._outlet.busy:
             self._send(rpc.encode_notification(method, params, rpc.encode))
+
+
+def _instructions(exposure: Exposure) -> dict[str, str]:
+    text = exposure.instructions()
+    return {} if text is None else {"instructions": text}

@@ -9,14 +9,16 @@ client.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
+from ..actors import in_turns
 from ..protocol import jsonrpc as rpc
 from ..protocol.errors import UsageError
 from ..protocol.jsonrpc import RpcFault
 from ._client_host import ClientHost
 from ._jobs import Job
-from ._mcp_tool import DEFINITION, NAME, McpTool
+from ._mcp_tool import DEFINITION, NAME, McpTool, reading_call
 
 if TYPE_CHECKING:
     from ._room import HostedRoom
@@ -124,7 +126,17 @@ class Proxy:
             return True
         if job.method != "tools/call":
             return False
-        params = rpc.read_call(job.raw)
+        if job.is_large:
+            job.run(partial(self._call_large, job))
+        else:
+            self._call(rpc.read_call(job.raw), job)
+        return True
+
+    async def _call_large(self, job: Job) -> None:
+        """Begin a call whose params take long to decode."""
+        self._call(await in_turns(reading_call(bytes(job.raw))), job)
+
+    def _call(self, params: rpc.CallParams, job: Job) -> None:
         if params.name == NAME:
             if job.meta is not None:
                 self._heed_level(job.meta.get(rpc.LOG_LEVEL_KEY))
@@ -132,7 +144,6 @@ class Proxy:
                 self._tool.begin(params.arguments or {}, job)
         else:
             self._tool.refuse(params.name, job)
-        return True
 
     def _set_level(self, level: object, job: Job) -> None:
         try:

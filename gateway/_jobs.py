@@ -54,6 +54,7 @@ class Job:
     meta: Mapping[str, Any] | None = None
     token: Any = None
     modern: bool = False
+    is_large: bool = False  # `raw` is megabytes, and nobody may decode it in one go
     _ended: bool = False
     _call: CallLike | None = None
     _scope: anyio.CancelScope | None = None

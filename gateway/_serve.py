@@ -199,7 +199,7 @@ async def attend(
 
 
 async def _read_client(door: StdioDoor, client: ClientSession, leaving: Exit) -> None:
-    await door.read(client.receive, client.refuse_line)
+    await door.read(client.receive, client.refuse_line, client.receiving)
     client.close()
     leaving.at_once()
 

@@ -28,6 +28,7 @@ import anyio.lowlevel
 from ..actors import AGAIN, LINES_A_TURN, Backend, LinesLeft, LineSplitter, LineWriter, More, WriteRules
 from ..protocol.errors import GreenroomError
 from ..protocol.jsonrpc import INVALID_REQUEST, RpcFault, error_line, read_head_id
+from ..protocol.slices import Slices
 
 _CHUNK: Final = 65_536  # what a pipe holds; a larger buffer would be mapped and unmapped for each read
 
@@ -35,6 +36,8 @@ _CHUNK: Final = 65_536  # what a pipe holds; a larger buffer would be mapped and
 _LEFT: Final = (errno.EPIPE, errno.ECONNRESET, errno.EIO)  # the client is gone; EIO: its terminal was closed
 _MARK: Final = b"\xef\xbb\xbf"  # the byte order mark, with which some programs begin UTF-8
 
+
+Receiving = Callable[[bytearray], Slices[None]]
 
 TO_A_CLIENT: Final = WriteRules(128 << 20, short=4096, gathers_all=True)
 
@@ -71,12 +74,13 @@ class StdioDoor:
         self._stdin = stdin
         self._stdout = stdout
         self._max_line = max_line
-        self._splitter = LineSplitter(max_line, self._refuse_line)
+        self._rest = LinesLeft()
+        self._splitter = LineSplitter(max_line, self._refuse_line, self._put_large)
         self._writer = LineWriter(backend, stdout, TO_A_CLIENT, on_broken=self._client_gone)
         self._reading: anyio.CancelScope | None = None
         self._eof = False
-        self._rest = LinesLeft()
         self._receive: Callable[[bytes], None] = lambda _line: None
+        self._receiving: Receiving | None = None
         self._refuse = self._say_refused
         self._unreadable: OSError | None = None
         self.send = self._writer.send
@@ -115,11 +119,16 @@ class StdioDoor:
         await self._writer.run()
 
     async def read(
-        self, receive: Callable[[bytes], None], refuse: Callable[[bytes, str], None] | None = None
+        self,
+        receive: Callable[[bytes], None],
+        refuse: Callable[[bytes, str], None] | None = None,
+        receiving: Receiving | None = None,
     ) -> None:
-        """Give each line of the client to `receive`. If a line is too long, give its head and the reason to
-        `refuse`. Returns when no more lines will come: the client has closed its end, or no longer reads."""
+        """Give each line of the client to `receive`, or one of megabytes to `receiving`, which takes it in slices. If a
+        line is too long, give its head and the reason to `refuse`. Returns when no more lines will come: the client has
+        closed its end, or no longer reads."""
         self._refuse = refuse or self._refuse
+        self._receiving = receiving
 
         def receive_first(line: bytes) -> None:
             self._receive = receive
@@ -160,10 +169,11 @@ class StdioDoor:
         lines = self._splitter.feed(data)
         if len(lines) > LINES_A_TURN:
             self._rest.put(lines)
+        if self._rest:
             return self._take_rest()
         for line in lines:
             if line and not line.isspace():
-                self._receive(bytes(line))  # copies only a large line; any other is `bytes` already
+                self._receive(bytes(line))  # copies nothing: it is `bytes` already
         # False: nothing more is read from the client until it reads its answers.
         return not (writer.is_over or (writer.waiting and writer.congested))
 
@@ -171,13 +181,27 @@ class StdioDoor:
         return os.read(self._stdin, _CHUNK)
 
     def _take_rest(self) -> More:
-        """Take the remaining lines of one turn."""
-        for line in self._rest.turn():
-            if line and not line.isspace():
-                self._receive(bytes(line))
+        """Take the remaining lines of one turn, or one slice of a large line."""
+        self._rest.take(self._take, self._taking)
         if self._writer.is_over or self._writer.congested:
             return False
         return AGAIN if self._rest else True
+
+    def _take(self, line: bytes | bytearray) -> None:
+        if line and not line.isspace():
+            self._receive(bytes(line))
+
+    def _put_large(self, lines: list[bytes | bytearray]) -> None:
+        """Take a large line and those behind it: now, if nobody takes it in slices."""
+        if self._receiving is not None:
+            self._rest.put(lines)
+            return
+        for line in lines:
+            self._take(line)
+
+    def _taking(self, line: bytearray) -> Slices[None]:
+        assert self._receiving is not None
+        yield from self._receiving(line)
 
     def _refuse_line(self, head: bytes, bound: str) -> None:
         self._refuse(head, f"A message over {bound} was dropped unread.")

@@ -52,19 +52,19 @@ _any = msgspec.json.Decoder()
 
 def decoding_result(result: bytes) -> Slices[dict[str, Any]]:
     """`decode_result`, in slices. Raises `WireFault` when it is not a JSON object."""
-    if _first(result) != _OPEN_OBJECT:
+    if first_mark(result) != _OPEN_OBJECT:
         return decode_result(result)  # it says in its error what the result is instead
     return cast("dict[str, Any]", (yield from decoding(result)))
 
 
 def decoding(data: bytes) -> Slices[Any]:
     """Decode any JSON, in slices. Raises `WireFault` when it is not JSON."""
-    if _first(data) not in (_OPEN_ARRAY, _OPEN_OBJECT):
+    if first_mark(data) not in (_OPEN_ARRAY, _OPEN_OBJECT):
         return _decoded(data)
     return (yield from _Walk(data).run())
 
 
-def _first(data: bytes | bytearray) -> int:
+def first_mark(data: bytes | bytearray) -> int:
     """The first character that is not a space; 0: there is none."""
     blank = _BLANK.match(data)
     return data[blank.end()] if blank is not None and blank.end() < len(data) else 0
@@ -80,7 +80,7 @@ def _decoded(data: bytes | bytearray, decoder: msgspec.json.Decoder[Any] = _any)
 def outlining(data: bytes | bytearray, names: Set[str] | None = None) -> Slices[dict[str, bytes]]:
     """The members of an object that have one of these names, each as it came. All others are checked, but no objects
     are made of them. Raises `WireFault` when it is not an object."""
-    if _first(data) != _OPEN_OBJECT:
+    if first_mark(data) != _OPEN_OBJECT:
         raise WireFault("not a JSON object")
     outline = _Outline(data, names)
     yield from outline.run()

@@ -7,28 +7,37 @@ decoded. A payload is `bytes` where a small message has a `Raw`, so that reading
 from __future__ import annotations
 
 import codecs
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Mapping
 from typing import Any, Final, TypeVar
 
 from .halves import mend_escapes
 from .jsonrpc import (
+    ABSENT,
+    INVALID_PARAMS,
     INVALID_REQUEST,
     PARSE_ERROR,
     ClientMessage,
     Envelope,
+    PlainCall,
     RpcFault,
     ServerMessage,
     WireFault,
     decode_line,
     read_client_line,
+    read_value,
 )
-from .large_json import outlining
+from .large_json import first_mark, outlining
 from .slices import Slices
 
 LARGE_MESSAGE: Final = 1 << 20  # bytes of a message from which on it is read in slices
 
 _PIECE: Final = 1 << 18  # bytes
 _LONGEST: Final = 1 << 16  # bytes of an id, and of a method
+_PAIR: Final = 12  # bytes of two escaped halves
+_OBJECT: Final = ord("{")
+_ESCAPES: Final = re.compile(rb"[^\\]*+(?:\\(?:[^u]|u.{4})[^\\]*+)*+", re.DOTALL)  # only complete ones
+_FIRST_HALF: Final = re.compile(rb"\\u[dD][89abAB][0-9a-fA-F]{2}\Z")
 _PAYLOADS: Final = ("params", "result", "error")
 _NAMES: Final = frozenset(("id", "method", *_PAYLOADS))
 
@@ -37,17 +46,17 @@ M = TypeVar("M", bound=Envelope)
 
 def reading_line(line: bytes | bytearray, version: str | None) -> Slices[list[ServerMessage]]:
     """`decode_line`, in slices. A batch is still read in one go. Raises `WireFault`."""
-    if line.lstrip()[:1] != b"{":
+    if first_mark(line) != _OBJECT:
         return decode_line(line, version)
     parts = yield from outlining(line, _NAMES)
     (message,) = decode_line(_head_of(parts))
     return [_with_payloads(message, parts)]
 
 
-def reading_client_line(line: bytes) -> Slices[ClientMessage]:
+def reading_client_line(line: bytes | bytearray) -> Slices[ClientMessage]:
     """`read_client_line`, in slices. Raises `RpcFault`."""
     text = yield from repairing_utf8(line)
-    if text.lstrip()[:1] != b"{":
+    if first_mark(text) != _OBJECT:
         raise RpcFault(INVALID_REQUEST, "Not a JSON-RPC message: send one JSON-RPC object per line.")
     try:
         parts = yield from outlining(text, _NAMES)
@@ -58,9 +67,24 @@ def reading_client_line(line: bytes) -> Slices[ClientMessage]:
     except WireFault as problem:
         raise RpcFault(INVALID_REQUEST, f"Invalid request: {problem}.") from None
     for name in parts.keys() & _PAYLOADS:  # mended, so that every server can read it
-        parts[name] = mend_escapes(parts[name]) or parts[name]
-        yield
+        parts[name] = yield from mending_escapes(parts[name])
     return _with_payloads(message, parts)
+
+
+def reading_params(params: bytes) -> Slices[dict[str, bytes]]:
+    """`read_parts`, in slices. Raises `RpcFault`."""
+    try:
+        return (yield from outlining(params))
+    except WireFault as problem:
+        raise RpcFault(INVALID_PARAMS, f"Invalid params: {problem}") from None
+
+
+def plain_call(parts: Mapping[str, Any]) -> PlainCall | None:
+    """`read_plain_call`, of params that were read in slices; each part is a `Raw`."""
+    if not parts.keys() <= {"name", "arguments"} or len(bytes(parts.get("name", b""))) > _LONGEST:
+        return None
+    name = read_value(parts.get("name"))
+    return PlainCall(name, parts.get("arguments", ABSENT)) if isinstance(name, str) else None
 
 
 def _head_of(parts: dict[str, bytes]) -> bytes:
@@ -97,6 +121,36 @@ def repairing_utf8(data: bytes | bytearray) -> Slices[bytes | bytearray]:
         yield
     mended += lenient.decode(b"", final=True).encode()
     return mended
+
+
+def mending_escapes(text: bytes) -> Slices[bytes]:
+    """`halves.mend_escapes`, in slices; the same object when there is nothing to mend."""
+    pieces, at, is_mended = list[bytes](), 0, False
+    while at < len(text):
+        end = _end_of_escapes(text, at)
+        piece = text[at:end]
+        mended = mend_escapes(piece)
+        is_mended = is_mended or mended is not None
+        pieces.append(piece if mended is None else mended)
+        at = end
+        yield
+    return b"".join(pieces) if is_mended else text
+
+
+def _end_of_escapes(text: bytes, at: int) -> int:
+    """A place about a piece behind `at`, where no escape begins. It splits neither an escape nor a pair of them."""
+    end = at + _PIECE
+    if end >= len(text) or text.find(b"\\", max(at, end - _PAIR), end) < 0:
+        return end
+    found = _ESCAPES.match(text, at, end)
+    assert found is not None
+    end = found.end()
+    half = end - _PAIR // 2
+    if half > at and _FIRST_HALF.match(text, half, end):
+        before = text[at:half]
+        if (len(before) - len(before.rstrip(b"\\"))) % 2 == 0:  # it begins an escape, and is not in one
+            end = half
+    return end if end > at else len(text)
 
 
 def _is_pending(decoder: codecs.IncrementalDecoder, piece: bytes | bytearray) -> bool:

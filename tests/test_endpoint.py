@@ -43,7 +43,7 @@ from greenroom.protocol.address import Address
 from greenroom.protocol.catalogue import ServerEntry
 from greenroom.protocol.errors import Reach, RemoteError, RpcRefusal, ServerLost, UnknownResource
 from greenroom.protocol.index import Place
-from greenroom.protocol.slices import Slices
+from greenroom.protocol.slices import Slices, finish
 from greenroom.protocol.status import ServerStatus
 from greenroom.testing import FakeServer
 from greenroom.testing.servers import echo
@@ -1533,3 +1533,87 @@ def test_a_question_that_cannot_be_said_leaves_nothing_open() -> None:
         assert said == []
 
     run("asyncio", body)
+
+
+LONG_TEXT = " " * (1 << 18)
+CALL: dict[str, Any] = {"jsonrpc": "2.0", "id": 1, "method": "tools/call"}
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        {**CALL, "params": {"name": "mcp", "arguments": {"search": "x"}}},
+        {
+            **CALL,
+            "params": {"name": "mcp", "arguments": {"tool": "no", "args": {"x": ["é\ud83d"]}}, "_meta": {}},
+        },
+        {**CALL, "params": {"name": "mcp", "arguments": {"tool": "no", "args": f'{{"x":{LONG_TEXT}1}}'}}},
+        {**CALL, "params": {"name": "mcp", "arguments": {"tool": 7, "args": "{"}}},
+        {**CALL, "params": {"name": "mcp", "arguments": []}},
+        {**CALL, "params": {"name": "mcp"}},
+        {**CALL, "params": {"name": 7}},
+        {**CALL, "params": {"name": "another", "arguments": {}}},
+        {**CALL, "params": []},
+        {**CALL, "params": {"_meta": 7}},
+        {**CALL, "method": "prompts/get", "params": {"name": "x"}},
+        {**CALL, "method": "no/such", "params": {}},
+        {**CALL, "id": {}, "params": {"name": "mcp"}},
+        {"jsonrpc": "2.0", "id": 1},
+        {"jsonrpc": "2.0", "id": "greenroom-7", "result": {}},
+        [CALL],
+        b'{"id":1,"params":{"x":',
+    ],
+    ids=repr,
+)
+def test_a_long_line_read_in_slices_is_answered_like_a_short_one(backend: str, message: Any) -> None:
+    line = message if isinstance(message, bytes) else json.dumps(message).encode()
+
+    async def body() -> None:
+        one, other = Client(), Client()
+        async with anyio.create_task_group() as group:
+            one.spawn = other.spawn = group.start_soon
+            one.talk.receive(line)
+            finish(other.talk.receiving(bytearray(line)))
+            await anyio.sleep(1)
+        assert list(map(_but_words, other.lines)) == list(map(_but_words, one.lines))
+        assert one.notes == other.notes == []
+
+    run_virtual(backend, body)
+
+
+def _but_words(line: bytes) -> Any:
+    """An answer; of an error only its code, for the words may differ."""
+    said = json.loads(line)
+    return (said["id"], said["error"]["code"]) if "error" in said else said
+
+
+@pytest.mark.parametrize(
+    ("message", "said"),
+    [
+        ({"method": "initialize", "id": 1}, "not initialize"),
+        ({"method": "notifications/x"}, "not notifications/x"),
+        (
+            {
+                **CALL,
+                "params": {"name": "mcp", "arguments": {"tool": "x", "args": '{"x":[' + "[]," * 200_000}},
+            },
+            "more than 100,000 objects and arrays",
+        ),
+        (
+            {**CALL, "params": {"name": "mcp", "arguments": {"tool": "x", "args": "[" + LONG_TEXT}}},
+            "it ends too early",
+        ),
+    ],
+    ids=["initialize", "notification", "values in a text", "no json in a text"],
+)
+def test_what_may_not_be_long_is_refused_with_the_reason(backend: str, message: Any, said: str) -> None:
+    async def body() -> None:
+        client = Client()
+        async with anyio.create_task_group() as group:
+            client.spawn = group.start_soon
+            finish(client.talk.receiving(json.dumps(message).encode()))
+            await anyio.sleep(1)
+        (answer,) = map(json.loads, client.lines)
+        assert said in answer["error"]["message"]
+
+    run_virtual(backend, body)

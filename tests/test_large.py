@@ -22,7 +22,7 @@ from greenroom.gateway._mcp_tool._outcome import making_outcome, outcome_of
 from greenroom.protocol import content, json_text, large_message
 from greenroom.protocol import large_json as large
 from greenroom.protocol.bounds import MESSAGE_PARTS, MESSAGE_VALUES
-from greenroom.protocol.halves import repair_utf8
+from greenroom.protocol.halves import mend_escapes, repair_utf8
 from greenroom.protocol.jsonrpc import RpcFault, WireFault, decode_line, decode_result, read_client_line
 from greenroom.protocol.large_message import reading_client_line, reading_line, repairing_utf8
 from greenroom.protocol.lenient import decode, decode_parts
@@ -254,6 +254,20 @@ def test_text_is_repaired_in_slices_as_in_one_go(pieces: list[bytes]) -> None:
     repaired = finish(repairing_utf8(data))
     assert repaired == repair_utf8(data)
     assert (repaired is data) == (repair_utf8(data) is data)
+
+
+ESCAPED = [b"a", rb"\\", rb"\"", rb"\u00e9", rb"\ud83d", rb"\uDe00", "é".encode(), b"ud83d" * 4]
+
+
+@given(st.lists(st.sampled_from(ESCAPED)), st.integers(20, 60))
+def test_half_characters_are_mended_in_slices_as_in_one_go(pieces: list[bytes], size: int) -> None:
+    data = b"".join(pieces)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(large_message, "_PIECE", size)
+        mended = finish(large_message.mending_escapes(data))
+    assert mended == (mend_escapes(data) or data)
+    assert (mended is data) == (mend_escapes(data) is None)
 
 
 @given(VALUES)

@@ -19,11 +19,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.support import run
+from tests.support.stdio import until
 
 from greenroom.actors import LineWriter
 from greenroom.actors._backend import current_backend
 from greenroom.actors._stdio._lines import LINES_A_TURN, LineSplitter
 from greenroom.gateway._stdio_door import TO_A_CLIENT, StdioDoor, taken_over_stdio
+from greenroom.protocol.large_message import LARGE_MESSAGE
+from greenroom.protocol.slices import Slices
 
 
 @contextmanager
@@ -461,3 +464,28 @@ def test_a_client_that_left_is_no_fault_of_a_descriptor(backend: str, number: in
         assert bool(words) is is_fault
 
     with_door(backend, body)
+
+
+@pytest.mark.parametrize("sliced", [True, False])
+def test_a_long_line_is_taken_in_its_place(backend: str, sliced: bool) -> None:
+    long, got = b"x" * LARGE_MESSAGE, list[bytes]()
+
+    def receiving(line: bytearray) -> Slices[None]:
+        got.append(b"%d bytes" % len(line))
+        yield
+        got.append(b"all of them")
+
+    async def main() -> None:
+        with pipe() as (stdin, to_it), pipe() as (_from_it, stdout):
+            door = StdioDoor(current_backend(), stdin, stdout, max_line=4 << 20)
+            with door.opened():
+                async with anyio.create_task_group() as group:
+                    group.start_soon(door.read, got.append, None, receiving if sliced else None)
+                    data = b"before\n%b\nafter\nlast\n" % long
+                    await anyio.to_thread.run_sync(os.write, to_it, data)
+                    assert await until(lambda: got[-1:] == [b"last"])
+                    group.cancel_scope.cancel()
+        taken = [b"%d bytes" % len(long), b"all of them"] if sliced else [long]
+        assert got == [b"before", *taken, b"after", b"last"]
+
+    run(backend, main)

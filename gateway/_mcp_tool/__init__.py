@@ -1,6 +1,7 @@
 """The `mcp` tool: every server behind one tool of constant size.
 
 * `_definition`  what a client sees, and how a request is read
+* `_large_call`  reads a call of megabytes
 * `_tool`        `McpTool`, which carries out the requests
 * `_reader`      `CatalogueReader`: the modes that only read the catalogue
 * `_texts`       the texts of these modes
@@ -18,6 +19,7 @@ from ._answer import Answer
 from ._ask import ask
 from ._definition import DEFINITION, NAME, Mode, Request, parse_args, parse_request
 from ._hints import FOR_MODELS, FOR_PEOPLE, Hints
+from ._large_call import reading_call
 from ._reader import CatalogueReader
 from ._spill import Spill
 from ._tool import McpTool
@@ -37,4 +39,5 @@ __all__ = [
     "ask",
     "parse_args",
     "parse_request",
+    "reading_call",
 ]

@@ -13,6 +13,7 @@ from ._words import (
     FOLDER,
     ID,
     MIB,
+    Piece,
     Row,
     answer,
     asked,
@@ -133,12 +134,28 @@ LOOKS: Final = (
     {"offset": 19_000},
 )
 PING = '{"jsonrpc":"2.0","id":"h","method":"ping"}\n'
+
+
+def called(name: str, *value: Piece) -> list[Piece]:
+    """Two calls with this argument: through the `mcp` tool, and by the tool's own name. Each door has one of them."""
+    start, end = '{"jsonrpc":"2.0","id":"h","method":"tools/call","params":{"name":"', "}}\n"
+    whole: list[Piece] = [f'{{"{name}":', *value, "}"]
+    return [start, 'mcp","arguments":{"tool":"calm0_echo","args":', *whole, "}", end, start, 'calm0_echo","arguments":', *whole, end]  # fmt: skip
+
+
 CLIENTS: Final = (
     Row("client_deep", client=['{"jsonrpc":"2.0","id":"h","method":"tools/call","params":', *nested(964), "}\n", PING], answers=2, quick=True),
     Row("client_bottomless", client=[*nested(2 * MIB), "\n", PING], answers=1, memory=128 * MIB),
     Row("client_batch", client=["[{}", times(5 * MIB, ",{}"), "]\n", PING], answers=1, memory=256 * MIB),
     Row("client_long_name", client=['{"jsonrpc":"2.0","id":"h","method":"tools/call","params":{"name":"', times(MIB, "n"), '"}}\n', PING], answers=2),
     Row("client_small_values", client=['{"jsonrpc":"2.0","id":"h","method":"tools/call","params":{"name":"mcp","arguments":{"x":[[]', times(7 * MIB, ",[]"), "]}}}\n", PING], answers=1, memory=256 * MIB),
+    Row("client_long_text", client=[*called("text", '"', times(MIB // 2, "a line, \\u00e9\\n"), '"'), PING], answers=3, memory=256 * MIB),
+    Row("client_half_character", client=[*called("text", '"\\ud83d', times(8 * MIB, "x"), '"'), PING], answers=3, memory=256 * MIB, quick=True),
+    Row("client_many_values", client=[*called("x", "[1", times(490_000, ",1"), ', ""', times(MIB // 2, " "), "]"), PING], answers=3, memory=256 * MIB),
+    Row("client_many_objects", client=[*called("x", "[{}", times(90_000, ',{"a":"b"}'), ', ""', times(MIB // 2, " "), "]"), PING], answers=3, memory=256 * MIB),
+    Row("client_args_as_text", client=['{"jsonrpc":"2.0","id":"h","method":"tools/call","params":{"name":"mcp","arguments":{"tool":"calm0_echo","args":"{\\"x\\":[[]', times(5 * MIB, ",[]"), ']}"}}}\n', PING], answers=2, memory=256 * MIB),
+    Row("client_long_notification", client=['{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":[0', times(4 * MIB, ",0"), "]}}\n", PING], answers=1, memory=128 * MIB),
+    Row("client_long_introduction", client=['{"jsonrpc":"2.0","id":"h","method":"initialize","params":{"x":"', times(8 * MIB, "x"), '"}}\n', PING], answers=2, memory=128 * MIB),
     Row("client_pings", client=[times(50_000, PING)], answers=50_000, memory=128 * MIB),
     Row("client_methods", client=[times(50_000, *asked("no/such/method"))], answers=50_000, memory=128 * MIB),
     Row("client_junk", client=[times(50_000, "y\n"), PING], answers=1),
