@@ -25,7 +25,7 @@ from . import _serve as stdio
 from ._conversations import Conversations
 from ._event_log import TOLD, Hear, Log, follow, to_log
 from ._garbage import collect_again, set_room_aside
-from ._http_door import Access, Feed, HttpDoor, HttpServer, Operations, Token, bound, rules_of
+from ._http_door import Access, Feed, HttpDoor, HttpServer, Operations, Token, bound, check_tls, rules_of
 
 if TYPE_CHECKING:
     import socket
@@ -53,6 +53,7 @@ async def serve_http(
     log = Log()
     settings = config.settings
     access = Access(http.host, http.tokens, hosts=settings.http_hosts, origins=settings.http_origins)
+    check_tls(http.cert, http.key)
     with ExitStack() as stack:
         hearers = [to_log(log), *stdio.events_file(options.events, stack, log.line)]
         listener = stack.enter_context(bound(http.host, http.port))

@@ -143,6 +143,7 @@ def test_a_second_signal_hurries(tmp_path: Path) -> None:
         (["--http", "192.0.2.1:80", "--token-file", "TOKENS"], "Cannot listen"),
         (["--http", "127.0.0.1:0", "--token-file", "missing"], "cannot be read"),
         (["--http", "127.0.0.1:0", "--tls-cert", "TOKENS"], "cannot be used"),
+        (["--http", "127.0.0.1:0", "--token-file", "BOUND"], 'There is no profile "work"'),
         (["--token-file", "TOKENS"], "--http"),
     ],
 )
@@ -153,7 +154,10 @@ def test_what_cannot_be_served_is_refused(
         config, tokens = Path(folder, "mcp.json"), Path(folder, "tokens")
         config.write_text('{"mcpServers": {}}')
         tokens.write_text(TOKEN)
-        flags = [str(tokens) if flag == "TOKENS" else flag for flag in flags]
+        bound = Path(folder, "bound")
+        bound.write_text(f"ann {TOKEN} work")
+        files = {"TOKENS": str(tokens), "BOUND": str(bound)}
+        flags = [files.get(flag, flag) for flag in flags]
         assert run(["serve", "--config", str(config), *flags]) == 2
     shown = capsys.readouterr().err
     assert said in shown, shown

@@ -147,6 +147,8 @@ def serve_command(
         from .._serve_http import HttpOptions, serve_http
 
         tokens = tokens_in(config.settings, os.environ, token_file, profile)
+        for token in tokens:
+            check_profile(config, token.profile)
         listen = HttpOptions(*where, tokens=tokens, profile=profile, cert=tls_cert, key=tls_key)
         _run(partial(serve_http, config, Greenroom.open, options, listen))
         return

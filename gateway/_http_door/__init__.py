@@ -13,7 +13,7 @@ from ._app import HttpDoor
 from ._feed import Feed
 from ._operations import Operations
 from ._rules import Rules, rules_of
-from ._server import HttpServer, bound
+from ._server import HttpServer, bound, check_tls
 
 __all__ = [
     "Access",
@@ -25,6 +25,7 @@ __all__ = [
     "Rules",
     "Token",
     "bound",
+    "check_tls",
     "rules_of",
     "tokens_in",
 ]

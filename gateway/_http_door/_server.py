@@ -16,6 +16,7 @@ import asyncio
 import contextlib
 import logging
 import socket
+import ssl
 from collections.abc import Generator
 from pathlib import Path
 from typing import Any, Final
@@ -54,8 +55,20 @@ def bound(host: str, port: int) -> socket.socket:
     return listener
 
 
+def check_tls(cert: Path | None, key: Path | None) -> None:
+    """Raises `UsageError` when certificate or key cannot be used. A key with a password cannot: nobody is asked."""
+    if cert is None:
+        if key is not None:
+            raise UsageError("--tls-key needs the certificate it belongs to. Give --tls-cert as well.")
+        return
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(cert, key, password="")
+    except OSError as error:  # an ssl.SSLError is one too
+        raise UsageError(f"The certificate or its key cannot be used: {error}. Correct --tls-cert.") from None
+
+
 class HttpServer:
-    """Serves `app` on a listening socket. Raises `UsageError` when certificate or key cannot be used."""
+    """Serves `app` on a listening socket. Certificate and key were checked (`check_tls`)."""
 
     def __init__(
         self,
@@ -91,12 +104,6 @@ class HttpServer:
             ssl_certfile=cert,
             ssl_keyfile=key,
         )
-        try:
-            config.load()
-        except OSError as error:  # an ssl.SSLError is one too
-            raise UsageError(
-                f"The certificate or its key cannot be used: {error}. Correct --tls-cert."
-            ) from None
         self._server = _Server(config)
         self._listener = listener
 
