@@ -65,7 +65,8 @@ def send_hello(line: socket.socket, hello: Hello, descriptors: Sequence[int]) ->
     data = json.dumps(attrs.asdict(hello)).encode() + b"\n"
     rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", descriptors))] if descriptors else []
     sent = line.sendmsg([data[:_CHUNK]], rights)
-    line.sendall(data[sent:])
+    if sent < len(data):  # even sending nothing fails once the room has answered and closed
+        line.sendall(data[sent:])
 
 
 def receive_some(line: socket.socket, most: int) -> tuple[bytes, list[int]]:

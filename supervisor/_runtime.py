@@ -293,24 +293,26 @@ class Runtime:
                 self.root.supervision.starter.request_by_policy(actor)
         problems = "; ".join(str(problem) for problem in config.problems)
         told = f"{plan}. Problems: {problems}" if problems else str(plan)
-        words = f"configuration reloaded: {told}"
-        self.context.events.emit(Note, code=NoteCode.CONFIGURATION, words=words)
+        self.context.events.emit(Note, code=NoteCode.CONFIGURATION, words=f"configuration reloaded: {told}")
         if self.root.closing is None:  # it may have begun to close between two slices
             self._visit_the_unknown(entries)
 
     # ---- sessions ---------------------------------------------------------------------------------------------------
 
     async def end_session(self, name: str) -> None:
-        """End the session's children. Returns when nothing of them is left."""
-        self.sessions.close(name)
-        left = self.root.end_session(name) if self.is_running else []
-        gone = [anyio.Event() for _ in left]
-        for actor, event in zip(left, gone, strict=True):
-            self.root.supervision.on_closed(actor, event.set)
-        for event in gone:
-            await event.wait()
-        if self.is_built:
-            forget_credentials(self.root, name)
+        """End the session's children. Returns when nothing of them is left; until then its name is taken."""
+        self.sessions.end(name)
+        try:
+            left = self.root.end_session(name) if self.is_running else []
+            gone = [anyio.Event() for _ in left]
+            for actor, event in zip(left, gone, strict=True):
+                self.root.supervision.on_closed(actor, event.set)
+            for event in gone:
+                await event.wait()
+            if self.is_built:
+                forget_credentials(self.root, name)
+        finally:
+            self.sessions.ended(name)
 
     # ---- what servers say -------------------------------------------------------------------------------------------
 

@@ -32,6 +32,7 @@ class Sessions:
 
     def __init__(self, own: Host) -> None:
         self._open: dict[str, Mapping[str, str]] = {}
+        self._ending: set[str] = set()  # no longer open, and some of their children still live
         self._own = own
         self._stand_in: Host | None = None  # answers for the room instead
         self._hosts: dict[str, Host] = {}  # of the open sessions that bring one
@@ -44,10 +45,16 @@ class Sessions:
         host: Host | None = None,
         view: ProfileView | None = None,
     ) -> None:
-        """Raises `UsageError` when a session of this name is open, or a variable has no usable name or value."""
+        """Raises `UsageError` when a session of this name is open or still ending, or a variable has no usable name
+        or value."""
         if session in self._open:
             raise UsageError(
                 f"A session {session!r} is already open, and a session has one caller. Choose another name."
+            )
+        if session in self._ending:
+            text = "is just ending: its servers are being stopped"
+            raise UsageError(
+                f"A session {session!r} {text}. Wait until it has ended, or choose another name."
             )
         for name, value in variables.items():
             if not _NAME.fullmatch(name) or not isinstance(value, str):  # pyright: ignore[reportUnnecessaryIsInstance]
@@ -61,10 +68,16 @@ class Sessions:
     def is_open(self, session: str) -> bool:
         return session in self._open
 
-    def close(self, session: str) -> None:
+    def end(self, session: str) -> None:
+        """From now on it is not open, and its name is not free yet: its children are found by that name."""
         self._open.pop(session, None)
         self._hosts.pop(session, None)
         self._views.pop(session, None)
+        self._ending.add(session)
+
+    def ended(self, session: str) -> None:
+        """Nothing is left of it: another may have its name."""
+        self._ending.discard(session)
 
     # ---- who answers ------------------------------------------------------------------------------------------------
 

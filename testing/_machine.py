@@ -208,9 +208,10 @@ class RoomMachine(RuleBasedStateMachine):
         long to bring about."""
         name, self._apart = self._apart[server % len(self._apart)], []
         for who in self.session_names:
-            if who not in self.world.sessions:
+            if self.world.can_open_session(who):
                 self.world.open_session(who)
-            self.world.call(name, SAFE, session=who)
+            if who in self.world.sessions:
+                self.world.call(name, SAFE, session=who)
         self.world.advance(1.0)
         self.world.faults.change_tools(name, is_overtaken=True)
         self.world.advance(3.0)
@@ -319,10 +320,10 @@ class RoomMachine(RuleBasedStateMachine):
     def reload(self, server: int, change: str) -> None:
         self.world.reload(change, self._choice.server(server))
 
-    @precondition(lambda self: len(self.world.sessions) < len(self.session_names))
+    @precondition(lambda self: any(map(self.world.can_open_session, self.session_names)))
     @rule()
     def open_session(self) -> None:
-        self.world.open_session(next(name for name in self.session_names if name not in self.world.sessions))
+        self.world.open_session(next(filter(self.world.can_open_session, self.session_names)))
 
     @precondition(lambda self: self.world.sessions)
     @rule(pick=INDEX)

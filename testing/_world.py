@@ -86,6 +86,7 @@ class World:
         self.servers = {name: FakeServer(tools=tools_of(0)) for name in entries}
         self.calls: list[OneCall] = []
         self.sessions: dict[str, Session] = {}
+        self._ending: set[str] = set()  # sessions that are being closed
         self.is_closed = False
         self._removed: dict[str, dict[str, Any]] = {}
         seed_schedule(seed)
@@ -255,6 +256,10 @@ class World:
         if server in self.entries:
             self.do(lambda: teach(self.room, server, self.servers[server].tools))
 
+    def can_open_session(self, name: str) -> bool:
+        """Whether no session of this name is open or being closed."""
+        return name not in self.sessions and name not in self._ending
+
     def open_session(self, name: str) -> None:
         self.sessions[name] = self.room.session(name)
         self.do(self.sessions[name].__aenter__)
@@ -264,7 +269,13 @@ class World:
         for server in self.servers:
             self.truth.note_ask("scope ended", f"{server}[session:{name}]")
         session = self.sessions.pop(name)
-        self.background.start(session.aclose)
+        self._ending.add(name)
+
+        async def close() -> None:
+            await session.aclose()
+            self._ending.discard(name)
+
+        self.background.start(close)
 
     def close(self) -> None:
         """Close the room. Returns when it has closed, or has had all the time that it may take."""

@@ -24,7 +24,7 @@ from greenroom.gateway._background_ledger import Ledger, Left, new_memory
 from greenroom.gateway._background_log import LARGEST, end_of, open_log
 from greenroom.gateway._background_place import RoomPlace, environment, room_place
 from greenroom.gateway._background_start import NoRoom
-from greenroom.gateway._background_wire import BadHello, Hello, is_newer, read_hello
+from greenroom.gateway._background_wire import BadHello, Hello, Words, is_newer, read_hello, send_hello
 from greenroom.gateway._cli._common import room_of
 from greenroom.gateway._jobs import Job
 from greenroom.supervisor.config_files import load_config, project_files
@@ -155,6 +155,27 @@ def test_a_room_that_cannot_start_says_why(tmp_path: Path) -> None:
 def test_what_is_no_hello_is_refused(said: bytes) -> None:
     with pytest.raises(BadHello):
         read_hello(said)
+
+
+class _ToAQuickRoom(socket.socket):
+    """A connection whose room has read all, answered and closed before the sender runs again."""
+
+    room: socket.socket
+
+    def sendmsg(self, *args: Any, **kwargs: Any) -> int:
+        sent = super().sendmsg(*args, **kwargs)
+        self.room.recv(1 << 20)
+        self.room.sendall(b'{"leaving": true}\n')
+        self.room.close()
+        return sent
+
+
+def test_a_room_that_answers_and_closes_at_once_is_heard() -> None:
+    ours, theirs = socket.socketpair()
+    with theirs, _ToAQuickRoom(fileno=ours.detach()) as line:
+        line.room = theirs
+        send_hello(line, Hello(version="999.0"), [])
+        assert Words(line).next() == {"leaving": True}
 
 
 def test_a_newer_client_may_say_more() -> None:

@@ -318,6 +318,24 @@ def test_a_session_name_is_one_callers(backend: str) -> None:
     run_virtual(backend, main)
 
 
+def test_a_session_name_is_taken_until_the_last_child_is_gone(backend: str) -> None:
+    async def main() -> None:
+        server = FakeServer(stop_latency=3.0)
+        async with open_room({"a": server}, entries=PER_SESSION) as room, anyio.create_task_group() as ends:
+            first = room.session("alice")
+            async with first:
+                await first.call("a_echo")
+                ends.start_soon(first.aclose)
+                await anyio.sleep(1.0)
+                with pytest.raises(UsageError, match="just ending"):
+                    await room.session("alice").__aenter__()
+                await anyio.sleep(3.0)
+            async with room.session("alice") as second:
+                await second.call("a_echo")
+
+    run_virtual(backend, main)
+
+
 def test_drain_takes_every_scope_down_and_connect_brings_it_back(backend: str) -> None:
     async def main() -> None:
         server = FakeServer()
