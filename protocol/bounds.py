@@ -26,6 +26,12 @@ MESSAGE_VALUES: Final = (
     500_000  # in one message: passing over them, or throwing them away, takes ten milliseconds
 )
 MESSAGE_PARTS: Final = 100_000  # objects and arrays of them: the garbage collector goes over them in one go
+LONG_DEPTH: Final = 900  # levels of nesting in a long message, which is read in slices
+LONG_ID_BYTES: Final = 64 * KIB  # of its id, and of its method
+LONG_KEY_BYTES: Final = MIB  # of a key in it
+LONG_NUMBER_BYTES: Final = (
+    64 * KIB
+)  # of a number in it: the decoder looks at all digits before it refuses them
 BATCH_MESSAGES: Final = 100
 UNASKED_LINES: Final = 2_000  # a second, of a server over stdio or a socket
 JUNK_LINES: Final = 10_000  # in a row
@@ -94,6 +100,10 @@ BOUNDS: Final = (
         "its request fails; without a request it is dropped",
         MESSAGE_PARTS,
     ),
+    Bound("one long message", "levels of nesting", "it is no JSON", LONG_DEPTH),
+    Bound("the id or the method of one long message", "bytes", "it is no message", LONG_ID_BYTES),
+    Bound("a key in one long message", "bytes", "it is no JSON", LONG_KEY_BYTES),
+    Bound("a number in one long message", "bytes", "it is no JSON", LONG_NUMBER_BYTES),
     Bound("a batch (2025-03-26)", "messages", "the whole batch is junk", BATCH_MESSAGES),
     Bound(
         "unrequested lines of a server, after the first 12,000",

@@ -8,8 +8,9 @@ string, which copies it: ten milliseconds for the longest string that is allowed
 
 The walk alone does not validate anything. Every byte is either read by the decoder or checked here, where a member was
 entered or left. The result is the same as if the decoder had read the whole text, also for repeated keys, where the
-last one counts. There is one difference: a text may not be nested deeper than `DEEPEST`, while the decoder goes as deep
-as its caller's stack allows.
+last one counts. There are two differences: a text may not be nested deeper than `DEEPEST`, while the decoder goes as
+deep as its caller's stack allows; and a number may not be longer than 64 KiB, because the decoder reads four megabytes
+of digits for ten milliseconds before it says that they are too many.
 
 Rejected: a thread, because the decoder keeps the interpreter's lock. Another process, because what it sends back must
 be decoded here again. Decoding one level at a time into raw members: it takes six times as long as decoding, and is
@@ -26,17 +27,19 @@ from typing import Any, Final, cast
 import msgspec
 
 from . import lenient
+from .bounds import LONG_DEPTH, LONG_KEY_BYTES, LONG_NUMBER_BYTES
 from .jsonrpc import NO_MESSAGE, WireFault, decode_result
 from .slices import Slices
 
 LARGE: Final = (
     1 << 18
 )  # bytes from which on a text is decoded in slices: a millisecond or two of plain decoding
-DEEPEST: Final = 900
+DEEPEST: Final = LONG_DEPTH
 _STEP: Final = 1 << 14  # bytes walked, and given to the decoder, at once
 _TOKENS: Final = 1_500  # the same in tokens, because each may become an object
 _PIECE: Final = 1 << 16  # bytes of a long string that are decoded at once
-_LONGEST_KEY: Final = 1 << 20
+_LONGEST_KEY: Final = LONG_KEY_BYTES
+_LONGEST_NUMBER: Final = LONG_NUMBER_BYTES
 
 _TOKEN: Final = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+("?)|[\[\]{},]', re.DOTALL)
 _INSIDE: Final = re.compile(rb'[^"\\]*+(?:\\(?:[^u]|u.{4})[^"\\]*+)*+', re.DOTALL)  # only complete escapes
@@ -102,6 +105,7 @@ class _Walk:
         self._opened: list[int] = []
         self._commas: list[int] = [-1]
         self._gaps: list[tuple[int, int]] = []  # stretches that hold only spaces
+        self._digits = 0  # bytes of the last steps without any mark or space
 
     def run(self) -> Slices[Any]:
         data = self._data
@@ -145,8 +149,13 @@ class _Walk:
             if tokens >= _TOKENS:
                 return start + 1 if mark != _QUOTE else token.end()
             at = token.end()
-        if at < end and data[at:end].isspace():
+        rest = data[at:end]
+        if rest.isspace():
             self._gaps.append((at, end))
+        is_number = at == end - _STEP and len(rest.split(maxsplit=1)) == 1  # or a piece of one, or no JSON
+        self._digits = self._digits + _STEP if is_number else 0
+        if self._digits > _LONGEST_NUMBER:
+            raise WireFault(f"a number is longer than {_LONGEST_NUMBER:,} bytes")
         return min(end, len(data))
 
     # -- members --

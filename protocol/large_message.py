@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Final, TypeVar
 
+from .bounds import LONG_ID_BYTES
 from .halves import mend_escapes
 from .jsonrpc import (
     ABSENT,
@@ -33,7 +34,6 @@ from .slices import Slices
 LARGE_MESSAGE: Final = 1 << 20  # bytes of a message from which on it is read in slices
 
 _PIECE: Final = 1 << 18  # bytes
-_LONGEST: Final = 1 << 16  # bytes of an id, and of a method
 _PAIR: Final = 12  # bytes of two escaped halves
 _OBJECT: Final = ord("{")
 _ESCAPES: Final = re.compile(rb"[^\\]*+(?:\\(?:[^u]|u.{4})[^\\]*+)*+", re.DOTALL)  # only complete ones
@@ -81,7 +81,7 @@ def reading_params(params: bytes) -> Slices[dict[str, bytes]]:
 
 def plain_call(parts: Mapping[str, Any]) -> PlainCall | None:
     """`read_plain_call`, of params that were read in slices; each part is a `Raw`."""
-    if not parts.keys() <= {"name", "arguments"} or len(bytes(parts.get("name", b""))) > _LONGEST:
+    if not parts.keys() <= {"name", "arguments"} or len(bytes(parts.get("name", b""))) > LONG_ID_BYTES:
         return None
     name = read_value(parts.get("name"))
     return PlainCall(name, parts.get("arguments", ABSENT)) if isinstance(name, str) else None
@@ -91,8 +91,8 @@ def _head_of(parts: dict[str, bytes]) -> bytes:
     """A small message with only the id and the method from these parts."""
     head = {name: parts[name] for name in ("id", "method") if name in parts}
     for name, value in head.items():
-        if len(value) > _LONGEST:
-            raise WireFault(f"its {name} is longer than {_LONGEST:,} bytes")
+        if len(value) > LONG_ID_BYTES:
+            raise WireFault(f"its {name} is longer than {LONG_ID_BYTES:,} bytes")
     return b"{%b}" % b",".join(b'"%b":%b' % (name.encode(), value) for name, value in head.items())
 
 

@@ -143,6 +143,14 @@ def test_what_is_nested_too_deeply_is_refused_and_says_so() -> None:
         finish(large.decoding_result(b"[]"))
 
 
+def test_a_number_without_end_is_refused_before_it_is_decoded() -> None:
+    for before, after in ((b"[1,", b"]"), (b'{"a":', b',"b":1}'), (b"[[[0.", b"]]]")):
+        with pytest.raises(WireFault, match="a number is longer than 65,536 bytes"):
+            finish(large.decoding(before + b"7" * 100_000 + after))
+        assert in_slices(before + b"7" * 400 + after) == in_one_go(before + b"7" * 400 + after)
+    assert in_slices(b"[1" + b" 2" * 100_000 + b"]") == (False, "")
+
+
 NAMES = frozenset(("id", "method", "params", "result", "error"))
 PARTS = st.dictionaries(st.sampled_from(sorted(NAMES)) | TEXT, VALUES, max_size=6)
 
