@@ -44,6 +44,10 @@ ROOM_KEY = "GREENROOM_ROOM"
 INCARNATION_KEY = "GREENROOM_INCARNATION"
 
 _PROGRAM = Path(__file__).with_name("_guard_main.py")
+_COMPILED = (  # runs the program named by the first word, as by its path, but from what Python has compiled of it
+    "import sys; from importlib.machinery import SourceFileLoader as Loader; del sys.argv[0]; "
+    "exec(Loader('__main__', sys.argv[0]).get_code('__main__'))"
+)
 _CLOSE_WITHIN = 1.0
 _RETRY = 0.005  # seconds between two tries to ask a busy guard
 _LOOK = 5.0  # seconds between two looks at a guard whose end causes no event
@@ -316,9 +320,14 @@ class Guard:
         self._process = self._lifeline = None
 
 
+def guard_command(*words: str) -> list[str]:
+    """The command that runs the guard's program, with its words."""
+    return [sys.executable, "-B", "-I", "-S", "-c", _COMPILED, os.fspath(_PROGRAM), *words]
+
+
 def _spawn(lifeline: socket.socket, run_id: str) -> subprocess.Popen[bytes]:
     return subprocess.Popen(
-        [sys.executable, "-I", "-S", str(_PROGRAM), f"{ROOM_KEY}={run_id}", str(os.getpid())],
+        guard_command(f"{ROOM_KEY}={run_id}", str(os.getpid())),
         stdin=lifeline.fileno(),
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,

@@ -1,5 +1,6 @@
-"""The guard's own program. It is run by path with `python -I -S`, so it may import the standard library and
-nothing of Greenroom.
+"""The guard's own program. It is run with `python -I -S`, so it may import the standard library and nothing of
+Greenroom. Every room starts one, so at its start it imports only modules that are built in or written in C: `socket`,
+`signal` and `contextlib` would triple the processor time of its start. `_guard` starts it from its compiled form.
 
     _guard_main.py RUN_TAG OWNER_PID        fd 0: the lifeline, a stream socket to the owner
 
@@ -17,11 +18,16 @@ so that no sweep can hit it, neither our own nor that of a room in which we ours
 
 import os
 import select
-import signal
-import socket
 import sys
 import time
-from contextlib import suppress
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import signal
+    import socket
+else:
+    import _signal as signal
+    import _socket as socket
 
 CHUNK = 65_536
 FDS = 32
@@ -65,7 +71,7 @@ class Lifeline:
         self.groups: set[int] = set()
         self._servers: list[tuple[bytes, int]] = []
         self._channel = channel
-        channel.setblocking(False)  # the flags of `recv_fds` are ignored
+        channel.setblocking(False)
         self._rest = b""
         self._fds: list[int] = []
         self._requests: dict[bytes, list[int]] = {}
@@ -74,7 +80,7 @@ class Lifeline:
         """Read all there is. False: the owner closed the lifeline."""
         while True:
             try:
-                data, fds, _, _ = socket.recv_fds(self._channel, CHUNK, FDS)
+                data, fds = receive(self._channel)
             except BlockingIOError:
                 return True
             except OSError:
@@ -105,6 +111,29 @@ class Lifeline:
             self._servers.append((verb, int(rest)))
         elif verb == b"?":
             self._requests.setdefault(rest, []).append(self._fds.pop(0))
+
+
+def receive(channel: socket.socket) -> tuple[bytes, list[int]]:
+    """What has arrived, with its descriptors. Raises `OSError`."""
+    data, ancillary, _, _ = channel.recvmsg(CHUNK, socket.CMSG_SPACE(4 * FDS))
+    fds: list[int] = []
+    for level, kind, content in ancillary:
+        if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
+            fds += memoryview(content[: len(content) // 4 * 4]).cast("i")
+    return data, fds
+
+
+class suppress:  # noqa: N801 (like contextlib's)
+    """Like `contextlib.suppress`."""
+
+    def __init__(self, *kinds: type[BaseException]) -> None:
+        self._kinds = kinds
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> bool:
+        return kind is not None and issubclass(kind, self._kinds)
 
 
 class Cgroups:

@@ -18,7 +18,7 @@ from tests.support.stdio import SERVERS, definition_of, gone_within, linked, liv
 
 from greenroom.actors import _guard_main
 from greenroom.actors._backend import current_backend
-from greenroom.actors._guard import Guard
+from greenroom.actors._guard import Guard, guard_command
 
 OURS = f"a{os.getpid()}"
 ROOT = SERVERS.parents[1]
@@ -222,6 +222,15 @@ def test_a_restarted_guard_is_not_told_of_what_was_removed(backend: str) -> None
 # ---- its own program -----------------------------------------------------------------------------------------------
 
 
+def test_its_start_imports_nothing_that_takes_time() -> None:
+    load = f"exec(compile(open({_guard_main.__file__!r}).read(), 'guard', 'exec'), {{'__name__': 'guard'}})"
+    see = (
+        "import sys; print([name for name in ('collections', 'enum', 're', 'socket') if name in sys.modules])"
+    )
+    said = subprocess.run([*SLEEPER[:3], "-c", f"{load}; {see}"], capture_output=True, check=True, text=True)
+    assert said.stdout == "[]\n"
+
+
 @pytest.mark.parametrize("owner", ["is gone", "has left"])
 def test_after_a_killed_owner_the_guard_looks_for_longer(owner: str) -> None:
     """Its children may be forking just then."""
@@ -231,7 +240,7 @@ def test_after_a_killed_owner_the_guard_looks_for_longer(owner: str) -> None:
     ours, theirs = socket.socketpair()
     with ours, theirs:
         guard = subprocess.Popen(
-            [sys.executable, "-I", "-S", _guard_main.__file__, "TAG=nobody", str(pid)],
+            guard_command("TAG=nobody", str(pid)),
             stdin=theirs.fileno(),
             env={},
             start_new_session=True,
