@@ -25,7 +25,19 @@ from . import _serve as stdio
 from ._conversations import Conversations
 from ._event_log import TOLD, Hear, Log, follow, to_log
 from ._garbage import collect_again, set_room_aside
-from ._http_door import Access, Feed, HttpDoor, HttpServer, Operations, Token, bound, check_tls, rules_of
+from ._http_door import (
+    HEARD,
+    Access,
+    Feed,
+    HttpDoor,
+    HttpServer,
+    Metrics,
+    Operations,
+    Token,
+    bound,
+    check_tls,
+    rules_of,
+)
 
 if TYPE_CHECKING:
     import socket
@@ -54,11 +66,12 @@ async def serve_http(
     settings = config.settings
     access = Access(http.host, http.tokens, hosts=settings.http_hosts, origins=settings.http_origins)
     check_tls(http.cert, http.key)
+    metrics = Metrics() if settings.http_metrics else None
     with ExitStack() as stack:
         hearers = [to_log(log), *stdio.events_file(options.events, stack, log.line)]
         listener = stack.enter_context(bound(http.host, http.port))
         async with anyio.create_task_group() as outer:
-            serving = _Serving(config, options, http, access, listener, outer, log)
+            serving = _Serving(config, options, http, access, listener, outer, log, metrics)
             await serving.room(open_room, hearers)
             outer.cancel_scope.cancel()
 
@@ -74,6 +87,7 @@ class _Serving:
     listener: socket.socket
     outer: anyio.abc.TaskGroup
     log: Log
+    metrics: Metrics | None  # None: nobody wants them
 
     async def room(self, open_room: stdio.OpenRoom, hearers: list[Hear]) -> None:
         """Run the room and its door."""
@@ -83,15 +97,17 @@ class _Serving:
         await outer.start(stdio.heed_signals, leaving)
         rules = rules_of(self.config.settings)
         feed = Feed(rules.keep_alive)
-        heard = [*hearers, feed.hear]
-        await outer.start(partial(follow, room, heard, kinds=None if self.options.events else TOLD))
+        metrics = self.metrics
+        heard = [*hearers, feed.hear, *([metrics.hear] if metrics is not None else [])]
+        kinds = TOLD | HEARD if metrics is not None else TOLD
+        await outer.start(partial(follow, room, heard, kinds=None if self.options.events else kinds))
         async with anyio.create_task_group() as owner:
             await room.start(owner)
             set_room_aside()
             conversations = Conversations(
                 room, expose=self.options.expose, version=self.options.version, note=log.line
             )
-            operations = Operations(room, self.options.version, feed)
+            operations = Operations(room, self.options.version, feed, metrics)
             door = operations.door = HttpDoor(
                 conversations,
                 self.access,

@@ -375,6 +375,7 @@ SETTING_KEYS: Final = (
                 TEXT_MAP,
                 'Request headers that become a session\'s values: `{"x-github-token": "GITHUB_TOKEN"}`.',
             ),
+            Key("metrics", "http_metrics", FLAG, "Count what happens, for `/metrics` (docs/http.md)."),
             Key("maxSessions", "http_max_sessions", count("sessions"), "Sessions open at once."),
             Key("sessionIdle", "http_session_idle", MINUTES, "A session without a message ends then."),
             Key("sessionLife", "http_session_life", MINUTES, "Every session ends after this long."),

@@ -181,6 +181,7 @@ class Settings:
     http_hosts: tuple[str, ...] = ()
     http_origins: tuple[str, ...] = ()
     http_session_headers: Mapping[str, str] = attrs.field(factory=_no_map, hash=False)
+    http_metrics: bool = False
     http_max_sessions: int = 1_000
     http_session_idle: float = 1_800.0
     http_session_life: float = 86_400.0

@@ -149,6 +149,16 @@ class Greenroom(Calls):
         """How the calls of this room ended; None until it has closed."""
         return self._runtime.report
 
+    @property
+    def refusals(self) -> Mapping[str, int]:
+        """How many calls were not accepted so far, by error code."""
+        return dict(self._live.context.tally.refusals)
+
+    @property
+    def slots_held(self) -> int:
+        """How many slots of the pool are held, of `maxConnections`."""
+        return self._live.root.admission.starts.slots_held
+
     async def settled(self) -> Index:
         """Wait until everything that servers have listed so far is in the index. Returns the index."""
         return await self._live.router.ref.ask(Sync)

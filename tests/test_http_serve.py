@@ -57,11 +57,11 @@ class Served:
 
 
 @contextmanager
-def served(folder: Path, servers: Mapping[str, Any], *options: str) -> Generator[Served]:
+def served(folder: Path, servers: Mapping[str, Any], *options: str, **settings: Any) -> Generator[Served]:
     token = folder / "tokens"
     token.write_text(f"# who may come\ntests {TOKEN}\n")
     flags = ("--http", "127.0.0.1:0", "--token-file", str(token), "--expose", "direct", *options)
-    with serve(folder, dict(servers), *flags) as gateway:
+    with serve(folder, dict(servers), *flags, **settings) as gateway:
         one = Served(gateway.process, folder / "stderr.txt")
         with one.http:
             yield one
@@ -81,7 +81,7 @@ def call(name: str, **arguments: Any) -> Any:
 
 def test_it_answers_and_a_signal_drains_every_accepted_call(tmp_path: Path) -> None:
     servers = {"one": faulty(tmp_path, "one"), "two": faulty(tmp_path, "two")}
-    with served(tmp_path, servers) as one:
+    with served(tmp_path, servers, http={"metrics": True}) as one:
         sessions = [one.session() for _ in range(2)]
         for session in sessions:
             assert (
@@ -90,6 +90,9 @@ def test_it_answers_and_a_signal_drains_every_accepted_call(tmp_path: Path) -> N
             )
         large = one.post(call("one_echo", size=3_000_000), **sessions[0])
         assert len(large.json()["result"]["content"][0]["text"]) == 3_000_000
+        numbers = one.http.get(one.url.replace("/mcp", "/metrics")).text
+        assert "greenroom_http_sessions 2.0" in numbers
+        assert 'greenroom_calls_total{outcome="result",server="one"}' in numbers
         answers: list[httpx2.Response] = []
         callers = [
             threading.Thread(

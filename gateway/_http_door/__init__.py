@@ -5,22 +5,25 @@ are too slow), `_app` (which path, which method), `_access` (host, origin, token
 bounded), `_routing` (which JSON-RPC message it is, and of which era), then `_session` (a client of the handshake
 era) or `_stateless` (2026-07-28). Each of these two is the outlet of a conversation of the room, and gives each
 outgoing line to the `_reply` or `_stream` it belongs to. `_sessions` has all of them, with their limits.
-`_refusals` has the status codes. `_operations` and `_feed` are the pages beside `/mcp`.
+`_refusals` has the status codes. `_operations`, `_feed` and `_metrics` are the pages beside `/mcp`.
 """
 
 from ._access import Access, Caller, Token, tokens_in
 from ._app import HttpDoor
 from ._feed import Feed
+from ._metrics import HEARD, Metrics
 from ._operations import Operations
 from ._rules import Rules, rules_of
 from ._server import HttpServer, bound, check_tls
 
 __all__ = [
+    "HEARD",
     "Access",
     "Caller",
     "Feed",
     "HttpDoor",
     "HttpServer",
+    "Metrics",
     "Operations",
     "Rules",
     "Token",

@@ -1,4 +1,5 @@
-"""What operators ask the door: `/health`, `/health/any`, `/health/all`, `/ready`, `/status`, `/map`, `/events`.
+"""What operators ask the door: `/health`, `/health/any`, `/health/all`, `/ready`, `/status`, `/map`, `/metrics`,
+`/events`.
 
 | path | answer |
 |---|---|
@@ -8,6 +9,7 @@
 | `/health/all` | 200 when all can be used; else 503 |
 | `/status` | what `greenroom status --json` prints, with version, seconds since the start, and sessions |
 | `/map` | every tool, resource and prompt with its server, its own name and its schema |
+| `/metrics` | numbers for Prometheus, if the settings turn them on |
 | `/events` | the room's events as server-sent events; `Last-Event-ID` is a sequence number |
 
 A lazy server that has not been started can be used: its first call starts it. The first two need no token. A caller
@@ -24,14 +26,15 @@ import anyio
 from ...actors import in_turns
 from ...protocol import jsonrpc as rpc
 from ...protocol.slices import Pace, Slices
-from ...protocol.status import ServerStatus
 from .._mcp_tool import FOR_PEOPLE, CatalogueReader
 from .._mcp_tool._texts import tool_details
 from .._views import status_view
 from ._access import Caller
 from ._app import HttpDoor, Page
 from ._feed import Feed
-from ._refusals import no_such_path
+from ._health import USABLE, word_of
+from ._metrics import Metrics
+from ._refusals import Refusal, no_such_path
 from ._request import Request
 
 if TYPE_CHECKING:
@@ -41,12 +44,13 @@ if TYPE_CHECKING:
 class Operations:
     """The pages about `room`. `door` is the door they are shown at, once there is one."""
 
-    def __init__(self, room: Greenroom, version: str, feed: Feed) -> None:
+    def __init__(self, room: Greenroom, version: str, feed: Feed, metrics: Metrics | None = None) -> None:
         self.door: HttpDoor | None = None
         self._room = room
         self._reader = CatalogueReader(room, hints=FOR_PEOPLE)
         self._version = version
         self._feed = feed
+        self._metrics = metrics
         self._started = anyio.current_time()
 
     def open_pages(self) -> Mapping[bytes, Page]:
@@ -59,6 +63,7 @@ class Operations:
             b"/health/all": self._all,
             b"/status": self._status,
             b"/map": self._map,
+            b"/metrics": self._numbers,
             b"/events": self._feed.show,
         }
         return {path: _for_everything(show) for path, show in shown.items()}
@@ -72,7 +77,7 @@ class Operations:
 
     async def _any(self, request: Request) -> None:
         words = await self._words()
-        alive = [name for name, word in words.items() if word in _USABLE]
+        alive = [name for name, word in words.items() if word in USABLE]
         dead = [name for name in words if name not in alive]
         is_well = bool(alive) or not words
         said = {"status": _health_word(is_well), "alive_servers": alive, "dead_servers": dead}
@@ -80,22 +85,33 @@ class Operations:
 
     async def _all(self, request: Request) -> None:
         words = await self._words()
-        is_well = all(word in _USABLE for word in words.values())
+        is_well = all(word in USABLE for word in words.values())
         await _answer(request, is_well, {"status": _health_word(is_well), "servers": words})
 
     async def _words(self) -> dict[str, str]:
         """The state of each server that is not disabled."""
         rows = await in_turns(self._reader.rows())
-        return {row.server: _word(row) for row in rows if not row.disabled}
+        return {row.server: word_of(row) for row in rows if not row.disabled}
 
     async def _status(self, request: Request) -> None:
         said = await in_turns(status_view(self._reader, self._room))
         about = {
             "version": self._version,
             "uptimeSeconds": round(anyio.current_time() - self._started, 1),
-            "sessions": len(self.door.sessions) if self.door is not None else 0,
+            "sessions": self._sessions,
         }
         await _answer(request, True, {**about, **said})
+
+    @property
+    def _sessions(self) -> int:
+        return len(self.door.sessions) if self.door is not None else 0
+
+    async def _numbers(self, request: Request) -> None:
+        if self._metrics is None:
+            raise Refusal(404, 'Metrics are off. Turn them on in the settings: "http": {"metrics": true}.')
+        accept = request.text(b"accept") or ""
+        text, media_type = await self._metrics.text(self._room, self._sessions, accept)
+        await request.answer(200, text, ((b"content-type", media_type.encode()),))
 
     async def _map(self, request: Request) -> None:
         await _answer(request, True, await in_turns(self._mapping()))
@@ -135,20 +151,6 @@ class Operations:
                 said = {"tools": count.tools, "resources": count.resources, "prompts": count.prompts}
                 counts[name] = said
         return {**shown, "counts": counts, "unknownServers": list(index.unknown_servers)}
-
-
-_USABLE = frozenset({"idle", "connecting", "connected", "draining", "closed"})
-
-
-def _word(row: ServerStatus) -> str:
-    """The state of a server in one word: why it cannot be used, or where it is in its life."""
-    if row.broken is not None:
-        return "broken"
-    if row.needs_auth:
-        return "needs_login"
-    if row.down is not None:
-        return "down"
-    return "failed" if row.retry_in is not None else row.state.value
 
 
 def _health_word(is_well: bool) -> str:
