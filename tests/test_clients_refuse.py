@@ -106,7 +106,7 @@ def _learned(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("mode", ["legacy", "auto"])
-def test_t46_an_sdk_client_sees_all_the_rest(backend: str, tmp_path: Path, mode: Any) -> None:
+def test_t46_an_sdk_client_sees_all_the_rest(either_backend: str, tmp_path: Path, mode: Any) -> None:
     from mcp import Client, StdioServerParameters, stdio_client
 
     _learned(tmp_path)
@@ -126,7 +126,7 @@ def test_t46_an_sdk_client_sees_all_the_rest(backend: str, tmp_path: Path, mode:
             assert (await client.call_tool("odd_schemaless", {"any": 1})).content
             assert (await client.read_resource("greenroom://odd/no scheme")).contents
 
-    run(backend, body)
+    run(either_backend, body)
 
 
 def test_t46_fastmcps_client_sees_all_the_rest(tmp_path: Path) -> None:

@@ -100,14 +100,14 @@ def test_t24_a_change_of_the_tools_is_heard(kind: str, backend: str) -> None:
         run(backend, body, url)
 
 
-def test_t19_a_long_answer_is_read_in_linear_time(backend: str) -> None:
+def test_t19_a_long_answer_is_read_in_linear_time(either_backend: str) -> None:
     async def body(url: str) -> None:
         async with room_at(url) as room:
             with anyio.fail_after(240):
                 assert len((await room.call("big", {"size": 12 << 20})).text) == 12 << 20
 
     with sdk_server("uvicorn", "http") as url:
-        run(backend, body, url)
+        run(either_backend, body, url)
 
 
 # ---- a server nobody here wrote -------------------------------------------------------------------------------------
@@ -153,7 +153,9 @@ async def listening(url: str) -> None:
 
 
 @pytest.mark.parametrize("mode", ["streamableHttp", "sse"])
-def test_server_everything_answers_as_it_answers_the_sdk(mode: str, backend: str, tmp_path: Path) -> None:
+def test_server_everything_answers_as_it_answers_the_sdk(
+    mode: str, either_backend: str, tmp_path: Path
+) -> None:
     async def body(url: str) -> None:
         await listening(url)
         async with room_at(url) as room:
@@ -169,7 +171,7 @@ def test_server_everything_answers_as_it_answers_the_sdk(mode: str, backend: str
         ]
 
     with everything(mode, tmp_path) as url:
-        run(backend, body, url)
+        run(either_backend, body, url)
 
 
 def _meta_of(record: Any) -> dict[str, Any]:

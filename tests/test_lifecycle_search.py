@@ -65,7 +65,7 @@ from greenroom.testing._versions import Versions
 from greenroom.testing._world import OneCall, teach
 
 RoomMachine.TestCase.settings = settings(
-    examples(300, always=True),
+    examples(300),
     stateful_step_count=30,
     report_multiple_bugs=False,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],

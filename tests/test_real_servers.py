@@ -99,7 +99,7 @@ def test_a_real_server_answers_as_it_answers_the_sdk(name: str, backend: str, tm
     run(backend, main)
 
 
-def test_a_real_server_refuses_what_its_schema_does_not_allow(backend: str, tmp_path: Path) -> None:
+def test_a_real_server_refuses_what_its_schema_does_not_allow(either_backend: str, tmp_path: Path) -> None:
     """Arguments are the server's to check: we pass its own words on."""
     server = real_server("everything", tmp_path)
 
@@ -112,4 +112,4 @@ def test_a_real_server_refuses_what_its_schema_does_not_allow(backend: str, tmp_
             assert result.is_error
             assert "expected number" in result.text
 
-    run(backend, main)
+    run(either_backend, main)

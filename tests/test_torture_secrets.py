@@ -205,7 +205,7 @@ def test_t40_no_planted_secret_leaves_a_gateway(tmp_path: Path, door: str) -> No
 
 
 def test_t40_no_planted_secret_is_in_an_error_of_an_embedded_room(
-    backend: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    either_backend: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plant = Plants()
     for name, value in environment(tmp_path, plant).items():
@@ -214,7 +214,7 @@ def test_t40_no_planted_secret_is_in_an_error_of_an_embedded_room(
 
     async def body(url: str) -> None:
         entries = servers(url, plant)
-        cache = tmp_path / f"cache-{backend}.json"
+        cache = tmp_path / "cache.json"
         async with Greenroom.open({"mcpServers": entries}, cache_path=cache, bootstrap=False) as room:
             said: list[str] = [repr(room.config), str(room.config)]
             for name in entries:
@@ -234,7 +234,7 @@ def test_t40_no_planted_secret_is_in_an_error_of_an_embedded_room(
         assert_clean("cache", cache.read_text() if cache.exists() else "")
 
     with over_http() as url:
-        run(backend, lambda: body(url))
+        run(either_backend, lambda: body(url))
 
 
 # ---- what the definition says ----------------------------------------------------------------------------------------

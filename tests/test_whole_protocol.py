@@ -1,4 +1,4 @@
-"""The whole protocol through a room, in both eras and on both backends: nothing dropped, nothing re-shaped.
+"""The whole protocol through a room, in both eras, each test on one of our loops: nothing dropped, nothing re-shaped.
 
 The far end is a real process that has everything (`testing/servers/whole.py`); what it says raw is the measure.
 """
@@ -67,7 +67,7 @@ async def call(room: Greenroom, tool: str, **arguments: Any) -> Any:
 
 
 @ERAS
-def test_lists_and_answers_are_the_servers_own_field_by_field(era: str, backend: str) -> None:
+def test_lists_and_answers_are_the_servers_own_field_by_field(era: str, either_backend: str) -> None:
     with raw_server(entry(era), modern=era == "2026-07-28") as raw:
         raw.greet()
         lists = {kind: raw.list_all(kind) for kind in LISTS}
@@ -104,10 +104,10 @@ def test_lists_and_answers_are_the_servers_own_field_by_field(era: str, backend:
             assert completed.values == ["tuesday", "thursday"]
             assert (await call(room, "odd")).raw == odd
 
-    run(backend, main)
+    run(either_backend, main)
 
 
-def test_a_resource_no_list_names_is_read_where_a_template_says(backend: str) -> None:
+def test_a_resource_no_list_names_is_read_where_a_template_says(either_backend: str) -> None:
     async def main() -> None:
         async with room_of("2025-11-25") as room:
             read = await room.read_resource("whole://day/friday", "whole")  # nothing is known yet
@@ -118,19 +118,19 @@ def test_a_resource_no_list_names_is_read_where_a_template_says(backend: str) ->
             assert completed.raw["x-ref"] == template
             assert completed.total == 2
 
-    run(backend, main)
+    run(either_backend, main)
 
 
-def test_a_prompt_nobody_knows_yet_connects_the_server_its_prefix_names(backend: str) -> None:
+def test_a_prompt_nobody_knows_yet_connects_the_server_its_prefix_names(either_backend: str) -> None:
     async def main() -> None:
         async with room_of("2025-11-25") as room:
             prompt = await room.get_prompt("whole_greet", {"day": "monday"})
             assert prompt.messages
 
-    run(backend, main)
+    run(either_backend, main)
 
 
-def test_names_that_lead_nowhere_say_what_there_is(backend: str) -> None:
+def test_names_that_lead_nowhere_say_what_there_is(either_backend: str) -> None:
     async def main() -> None:
         servers = {name: entry("2025-11-25", name) for name in ("one", "two")}
         async with Greenroom.open({"mcpServers": servers}, cache_path=":memory:") as room:
@@ -153,7 +153,7 @@ def test_names_that_lead_nowhere_say_what_there_is(backend: str) -> None:
             with pytest.raises(UsageError, match="ref/prompt"):
                 await room.complete({"type": "ref/zebra"}, {"name": "a", "value": "b"})
 
-    run(backend, main)
+    run(either_backend, main)
 
 
 @ERAS
@@ -165,7 +165,7 @@ def test_names_that_lead_nowhere_say_what_there_is(backend: str) -> None:
     ],
 )
 def test_questions_of_a_server_look_the_same_in_both_eras(
-    era: str, method: str, option: str, declared: Any, backend: str
+    era: str, method: str, option: str, declared: Any, either_backend: str
 ) -> None:
     seen: list[ServerRequest] = []
 
@@ -183,11 +183,11 @@ def test_questions_of_a_server_look_the_same_in_both_eras(
             actor = room._live.root.actor("whole")
             assert declared_to(actor) == declared
 
-    run(backend, main)
+    run(either_backend, main)
 
 
 @ERAS
-def test_roots_are_paths_uris_and_objects(era: str, backend: str) -> None:
+def test_roots_are_paths_uris_and_objects(era: str, either_backend: str) -> None:
     async def main() -> None:
         roots = ["/tmp", "https://example.invalid/x", {"uri": "file:///y", "name": "Y", "x-odd": 1}]
         async with room_of(era, roots=roots) as room:
@@ -196,10 +196,10 @@ def test_roots_are_paths_uris_and_objects(era: str, backend: str) -> None:
                 "roots": [{"uri": "file:///tmp"}, {"uri": "https://example.invalid/x"}, roots[2]]
             }
 
-    run(backend, main)
+    run(either_backend, main)
 
 
-def test_what_nobody_answers_is_not_declared_and_refused(backend: str) -> None:
+def test_what_nobody_answers_is_not_declared_and_refused(either_backend: str) -> None:
     async def main() -> None:
         async with room_of("2025-11-25") as room:
             result = await call(room, "ask", method="sampling/createMessage")
@@ -209,10 +209,10 @@ def test_what_nobody_answers_is_not_declared_and_refused(backend: str) -> None:
             with pytest.raises(InputRefused, match="sampling/createMessage"):
                 await call(room, "ask", method="sampling/createMessage")
 
-    run(backend, main)
+    run(either_backend, main)
 
 
-def test_a_callback_may_refuse_in_its_own_words_and_its_bugs_stay_here(backend: str) -> None:
+def test_a_callback_may_refuse_in_its_own_words_and_its_bugs_stay_here(either_backend: str) -> None:
     async def refuse(_request: ServerRequest) -> Mapping[str, Any]:
         raise RpcRefusal(-1, "not today", {"try": "tomorrow"})
 
@@ -246,7 +246,7 @@ def test_a_callback_may_refuse_in_its_own_words_and_its_bugs_stay_here(backend: 
             with pytest.raises(InputRefused, match=r"not today \(-1\)"):
                 await call(room, "ask", method="sampling/createMessage")
 
-    run(backend, main)
+    run(either_backend, main)
 
 
 class Slow:
@@ -265,7 +265,7 @@ class Slow:
         return {}
 
 
-def test_t21_the_server_may_cancel_its_question(backend: str) -> None:
+def test_t21_the_server_may_cancel_its_question(either_backend: str) -> None:
     slow = Slow()
 
     async def main() -> None:
@@ -274,11 +274,11 @@ def test_t21_the_server_may_cancel_its_question(backend: str) -> None:
             assert await until(lambda: slow.cancelled == slow.begun and not _questions(room))
             assert (await call(room, "echo", text="still here")).structured == {"text": "still here"}
 
-    run(backend, main)
+    run(either_backend, main)
 
 
 @ERAS
-def test_questions_end_with_what_asked_them(era: str, backend: str) -> None:
+def test_questions_end_with_what_asked_them(era: str, either_backend: str) -> None:
     """With the incarnation (older), with the call (newer)."""
     slow = Slow()
 
@@ -296,10 +296,10 @@ def test_questions_end_with_what_asked_them(era: str, backend: str) -> None:
                     await room.restart("whole")
                     assert slow.cancelled == 1
 
-    run(backend, main)
+    run(either_backend, main)
 
 
-def test_a_call_waits_for_people_longer_than_for_servers(backend: str) -> None:
+def test_a_call_waits_for_people_longer_than_for_servers(either_backend: str) -> None:
     """The call's own time is 2 s, which is plenty for the server; the person takes 2.5 s."""
 
     async def think(_request: ServerRequest) -> Mapping[str, Any]:
@@ -314,21 +314,21 @@ def test_a_call_waits_for_people_longer_than_for_servers(backend: str) -> None:
                 result = await room.call("whole_ask", arguments, timeout=2.0)
                 assert result.structured["result"]["action"] == "accept"
 
-    run(backend, main)
+    run(either_backend, main)
 
 
-def test_rounds_are_bounded(backend: str) -> None:
+def test_rounds_are_bounded(either_backend: str) -> None:
     async def main() -> None:
         async with room_of("2026-07-28") as room:
             assert (await call(room, "state", rounds=3)).text == "after 3"
             with pytest.raises(ProtocolFault, match="10 times"):
                 await call(room, "state", rounds=100)
 
-    run(backend, main)
+    run(either_backend, main)
 
 
 @ERAS
-def test_updates_of_a_resource_reach_its_watchers(era: str, backend: str) -> None:
+def test_updates_of_a_resource_reach_its_watchers(era: str, either_backend: str) -> None:
     async def main() -> None:
         async with room_of(era) as room:
             async with (
@@ -355,10 +355,10 @@ def test_updates_of_a_resource_reach_its_watchers(era: str, backend: str) -> Non
             heard = (await call(room, "heard")).structured["methods"]
             assert ("resources/unsubscribe" in heard) is (era == "2025-11-25")
 
-    run(backend, main)
+    run(either_backend, main)
 
 
-def test_a_watched_server_does_not_idle_away_and_comes_back(backend: str) -> None:
+def test_a_watched_server_does_not_idle_away_and_comes_back(either_backend: str) -> None:
     async def main() -> None:
         config = {"mcpServers": {"whole": {**entry("2025-11-25"), "idleTimeout": 0.001}}}
         async with (
@@ -373,11 +373,11 @@ def test_a_watched_server_does_not_idle_away_and_comes_back(backend: str) -> Non
             assert (await anext(updates))["uri"] == "whole://one"
             assert room.status()[0].incarnation == 2
 
-    run(backend, main)
+    run(either_backend, main)
 
 
 @ERAS
-def test_logs_come_from_the_level_asked_for(era: str, backend: str) -> None:
+def test_logs_come_from_the_level_asked_for(era: str, either_backend: str) -> None:
     logs: list[Mapping[str, Any]] = []
 
     async def main() -> None:
@@ -393,11 +393,11 @@ def test_logs_come_from_the_level_asked_for(era: str, backend: str) -> None:
             with pytest.raises(UsageError, match="Use one of: debug"):
                 room.set_log_level("loud")
 
-    run(backend, main)
+    run(either_backend, main)
 
 
 @ERAS
-def test_progress_comes_as_the_server_sent_it(era: str, backend: str) -> None:
+def test_progress_comes_as_the_server_sent_it(era: str, either_backend: str) -> None:
     told: list[Mapping[str, Any]] = []
 
     async def main() -> None:
@@ -406,11 +406,11 @@ def test_progress_comes_as_the_server_sent_it(era: str, backend: str) -> None:
             assert [each["progress"] for each in told] == [1, 2, 3]
             assert all(each["x-vendor"] and each["total"] == 3 for each in told)
 
-    run(backend, main)
+    run(either_backend, main)
 
 
 @ERAS
-def test_t24_a_change_is_learned_once_in_both_eras(era: str, backend: str) -> None:
+def test_t24_a_change_is_learned_once_in_both_eras(era: str, either_backend: str) -> None:
     async def main() -> None:
         async with room_of(era) as room:
             await room.connect("whole")
@@ -425,10 +425,10 @@ def test_t24_a_change_is_learned_once_in_both_eras(era: str, backend: str) -> No
                 events.close()
                 assert [event async for event in events] == []
 
-    run(backend, main)
+    run(either_backend, main)
 
 
-def test_everything_said_unasked_is_heard(backend: str) -> None:
+def test_everything_said_unasked_is_heard(either_backend: str) -> None:
     heard: list[str] = []
 
     def hear(_address: Any, method: str, _params: Any) -> None:
@@ -443,10 +443,10 @@ def test_everything_said_unasked_is_heard(backend: str) -> None:
             assert heard[0] == "notifications/message"
             assert heard.count("notifications/tools/list_changed") == 20
 
-    run(backend, main)
+    run(either_backend, main)
 
 
-def test_roots_that_changed_are_announced_to_those_who_know_of_roots(backend: str) -> None:
+def test_roots_that_changed_are_announced_to_those_who_know_of_roots(either_backend: str) -> None:
     async def main() -> None:
         async with room_of("2025-11-25", roots=["/tmp"]) as room:
             await room.connect("whole")
@@ -454,7 +454,7 @@ def test_roots_that_changed_are_announced_to_those_who_know_of_roots(backend: st
             heard = (await call(room, "heard")).structured["methods"]
             assert "notifications/roots/list_changed" in heard
 
-    run(backend, main)
+    run(either_backend, main)
 
 
 def _questions(room: Greenroom) -> int:

@@ -51,7 +51,7 @@ def entry(tmp_path: Path) -> Mapping[str, Any]:
     return real_server("everything", tmp_path).entry
 
 
-def test_all_of_it_through_a_room(entry: Mapping[str, Any], backend: str) -> None:
+def test_all_of_it_through_a_room(entry: Mapping[str, Any], either_backend: str) -> None:
     with raw_server(entry) as raw:
         measure = Measure(raw)
 
@@ -89,7 +89,7 @@ def test_all_of_it_through_a_room(entry: Mapping[str, Any], backend: str) -> Non
             ref = {"type": "ref/prompt", "name": "e_completable-prompt"}
             assert (await room.complete(ref, COMPLETE["argument"])).raw == measure.completion
 
-    run(backend, main)
+    run(either_backend, main)
 
 
 def test_all_of_it_through_the_direct_door(entry: Mapping[str, Any], tmp_path: Path) -> None:
@@ -114,7 +114,7 @@ def test_all_of_it_through_the_direct_door(entry: Mapping[str, Any], tmp_path: P
 
 
 def test_t54_the_first_call_waits_for_what_the_server_asked_on_being_greeted(
-    tmp_path: Path, backend: str
+    tmp_path: Path, either_backend: str
 ) -> None:
     """The server is given one folder, and asks its client for others; until it has them, it denies them."""
     given, root = tmp_path / "given", tmp_path / "root"
@@ -130,10 +130,12 @@ def test_t54_the_first_call_waits_for_what_the_server_asked_on_being_greeted(
                 assert (result.is_error, result.text) == (False, "exit ghost")
                 await room.restart("files")
 
-    run(backend, body)
+    run(either_backend, body)
 
 
-def test_t54_a_client_that_takes_its_time_keeps_nobody_waiting_for_ever(tmp_path: Path, backend: str) -> None:
+def test_t54_a_client_that_takes_its_time_keeps_nobody_waiting_for_ever(
+    tmp_path: Path, either_backend: str
+) -> None:
     async def think(_request: ServerRequest) -> list[str]:
         await anyio.sleep_forever()
         return []
@@ -145,4 +147,4 @@ def test_t54_a_client_that_takes_its_time_keeps_nobody_waiting_for_ever(tmp_path
             with anyio.fail_after(60):
                 assert "enter ghost" in (await room.call("files_read_text_file", server.arguments)).text
 
-    run(backend, body)
+    run(either_backend, body)

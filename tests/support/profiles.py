@@ -36,8 +36,8 @@ def register_profiles() -> None:
     settings.load_profile("mutants" if IS_MUTATED else "deep" if IS_DEEP else "default")
 
 
-def examples(count: int, *, always: bool = False) -> settings:
-    """`count` examples for mutants; half in the default profile, unless `always`; many times more in the deep one."""
+def examples(count: int) -> settings:
+    """`count` examples for mutants; half of them in the default profile; many times more in the deep one."""
     if IS_DEEP:
         return settings(max_examples=count * _TIMES)
-    return settings(max_examples=count if always or IS_MUTATED else count // 2)
+    return settings(max_examples=count if IS_MUTATED else count // 2)
