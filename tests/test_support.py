@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import signal
 import subprocess
@@ -25,6 +26,7 @@ from hypothesis import strategies as st
 from tests.support import run, run_virtual
 from tests.support.forked import GREENROOM, popen_forked, run_forked
 from tests.support.gates import ROWS, missing_rows, rows_of
+from tests.support.gateway import faulty, started
 from tests.support.leaks import ROOT, Snapshot, leaks_since, snapshot
 from tests.support.order import LONGEST, longest_first, shuffle
 from tests.support.seeds import seed_schedule
@@ -268,6 +270,22 @@ def test_a_forked_command_is_a_child_like_any_other_and_says_the_same(tmp_path: 
         assert f"PPid:\t{os.getpid()}\n" in status
         process.kill()
         assert process.wait(60) == -signal.SIGKILL
+
+
+def test_a_forked_gateway_has_been_given_what_it_imports(tmp_path: Path) -> None:
+    """Otherwise each of hundreds imports it again."""
+    (tmp_path / "mcp.json").write_text(json.dumps({"mcpServers": {"f": faulty(tmp_path, "f")}}))
+    late = tmp_path / "late"
+    places = {"XDG_CACHE_HOME": os.fspath(tmp_path), "HOME": os.fspath(tmp_path)}
+    environment = {"PATH": os.environ["PATH"], **places, "LATE_IMPORTS": os.fspath(late)}
+
+    with started(*GREENROOM, "serve", "--config", "mcp.json", env=environment, cwd=tmp_path) as gateway:
+        gateway.greet()
+        assert gateway.mcp(tool="f_echo", args={"text": "come"})["content"][0]["text"] == "come"
+        assert gateway.end() == 0
+
+    imported = {name.partition(".")[0] for name in late.read_text().split()}
+    assert imported - sys.stdlib_module_names == set()
 
 
 def test_an_order_is_the_same_for_its_number_and_loses_nothing(request: pytest.FixtureRequest) -> None:

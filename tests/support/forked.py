@@ -1,8 +1,9 @@
 """The fork servers of this session's tests (`forkserver`). The first test that needs one starts it; it ends with the
 session.
 
-One has imported what the SDK's servers need (`forked`). The other has imported exactly what the command line of
-Greenroom imports (`popen_forked`, `run_forked`).
+One has imported what the SDK's servers need (`forked`). The other has imported what the command line of Greenroom and
+a gateway over stdio import (`popen_forked`, `run_forked`). A forked program whose environment names a file as
+`LATE_IMPORTS` writes into it what it imported itself, when it ends.
 """
 
 from __future__ import annotations
@@ -69,6 +70,10 @@ _of_ours = _ForkServer(
     *("greenroom.__main__", "greenroom", "greenroom.gateway._serve", "greenroom.gateway._direct"),
     *(f"greenroom.gateway._cli.{name}" for name in _COMMANDS),
     *("greenroom.actors._step_loop", "anyio._backends._asyncio", "anyio._backends._trio"),
+    # What is imported only when a room opens; a forked gateway would import it each time, in 90 ms.
+    *("greenroom.supervisor._room", "greenroom.supervisor.config_files", "platformdirs.unix", "filelock"),
+    "inotify_simple",
+    *("anyio._core._signals", "encodings.utf_8_sig", "encodings.utf_16_le"),
 )
 
 

@@ -211,12 +211,27 @@ def _become_a_program(request: dict[str, object], fds: list[int]) -> None:
     sys.path[0] = os.getcwd()
     module = importlib.import_module(str(request["module"]))
     sys.argv = [str(module.__file__), *words]
+    if path := os.environ.get("LATE_IMPORTS"):
+        _write_late_imports(path)
     try:
         module.main()
     except SystemExit as end:
         if isinstance(end.code, int | None):
             _exit(end.code or 0)
         raise
+
+
+def _write_late_imports(path: str) -> None:
+    """Write at the end which modules were not here when the process was forked."""
+    import atexit
+
+    before = set(sys.modules)
+
+    def write() -> None:
+        with open(path, "w") as file:
+            print(*sorted(set(sys.modules) - before), sep="\n", file=file)
+
+    atexit.register(write)
 
 
 def _stream(number: int, before: io.TextIOWrapper) -> io.TextIOWrapper:
