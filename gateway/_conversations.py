@@ -28,6 +28,7 @@ from ._in_session import InSession
 from ._jobs import Spawn
 
 if TYPE_CHECKING:
+    from ..protocol.index import Target
     from ..supervisor import Greenroom, ProfileView
     from ._direct import Common
     from ._room import DirectRoom
@@ -87,6 +88,14 @@ class Conversations:
             finally:
                 del self._clients[client]
                 client.close()
+
+    def listed(self, name: object, profile: str | None) -> Target | None:
+        """The tool that clients with this profile are shown under this name. None: there is none, or they are shown
+        the `mcp` tool."""
+        found = self._common.get(profile)
+        if found is None or not isinstance(name, str):
+            return None
+        return (found[0] or self._room).index.get(name)
 
     def refuse_new(self) -> None:
         """Refuse every client's new requests from now on, also of clients that come later. Those in flight are

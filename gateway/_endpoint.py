@@ -214,6 +214,7 @@ class ClientSession:
 
     def _initialize(self, envelope: rpc.ClientMessage) -> Mapping[str, Any]:
         params = rpc.read_object(envelope.params)
+        self._is_modern("initialize", params.get("_meta"))
         asked = params.get("protocolVersion")
         if not isinstance(asked, str):
             raise RpcFault(rpc.INVALID_PARAMS, "Invalid params: initialize needs protocolVersion, a string.")

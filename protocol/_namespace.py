@@ -23,6 +23,7 @@ from ._fit import fit
 from ._ranking import Document
 from ._sdk_types import sdk_types
 from .catalogue import Raw
+from .mirrored import Path, mirrored_in
 from .names import Proposal, normal, settling
 from .slices import Pace, Slices, finish
 
@@ -60,6 +61,15 @@ class Target:
             return False
         said = cast("Mapping[str, Any]", hints)
         return said.get("idempotentHint") is True or said.get("readOnlyHint") is True
+
+    @cached_property
+    def mirrored(self) -> Mapping[Path, str]:
+        """The arguments that clients of 2026-07-28 repeat in HTTP headers. None of a tool whose annotations break the
+        rules: such clients leave it out."""
+        try:
+            return mirrored_in(self.record.get("inputSchema"))
+        except ValueError:
+            return {}
 
     def schema(self) -> dict[str, Any]:
         """The schema of its arguments: always an object schema with `properties`. When the server gives none, or

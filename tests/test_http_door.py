@@ -56,6 +56,40 @@ def text_of(answer: Any) -> Any:
     return json.loads(answer["result"]["content"][0]["text"])
 
 
+def test_2026_headers_that_repeat_an_argument_must_say_the_same() -> None:
+    """As the SDK's server does."""
+    schema = {"type": "object", "properties": {"region": {"type": "string", "x-mcp-header": "Region"}}}
+
+    async def main() -> None:
+        with anyio.fail_after(PATIENCE):
+            own = AskingServer({"echo": echo})
+            async with asking_room({"own": own}, {"own": PER_SESSION}) as room:
+                await teach(room, "own", [tool("echo", inputSchema=schema)])
+                async with http_door(room) as opened:
+                    params = {"name": "own_echo", "arguments": {"region": "north"}}
+                    for headers in (
+                        {},
+                        {"mcp_param_region": "south"},
+                        {"mcp_param_region": "=?base64?bm9y?dGg=?="},
+                    ):
+                        refused = await opened.stateless("tools/call", params, 7, **headers)
+                        assert refused.status_code == 400
+                        assert (refused.json()["id"], refused.json()["error"]["code"]) == (7, -32020)
+                    answer = await opened.stateless("tools/call", params, 8, mcp_param_region="north")
+                    assert (answer.status_code, answer.json()["id"]) == (200, 8)
+                    assert "result" in answer.json()
+
+    run("asyncio", main)
+
+
+def test_2026_has_no_initialize() -> None:
+    async def body(opened: Opened, _server: AskingServer) -> None:
+        refused = await opened.stateless("initialize", {}, 3)
+        assert (refused.status_code, refused.json()["error"]["code"]) == (404, -32601)
+
+    with_door(body)
+
+
 @pytest.mark.parametrize("mode", ["legacy", "2026-07-28"])
 def test_the_sdks_client_lists_and_calls(mode: str) -> None:
     from mcp import Client

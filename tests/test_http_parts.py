@@ -19,7 +19,7 @@ from tests.support.stdio import Call, Recorder
 
 from greenroom.actors import _values
 from greenroom.actors._backend import current_backend
-from greenroom.actors._http import EventParser, ServerEvent, ToolHeaders, _connection, _events, encode_value
+from greenroom.actors._http import EventParser, ServerEvent, ToolHeaders, _connection, _events
 from greenroom.actors._http._answer_stream import AnswerStream
 from greenroom.actors._http._carrier import Attempt
 from greenroom.actors._http._client import _contained, _within_origin, read_bounded
@@ -31,6 +31,7 @@ from greenroom.protocol.config import ServerDefinition, Settings
 from greenroom.protocol.errors import Reach
 from greenroom.protocol.large_message import LARGE_MESSAGE
 from greenroom.protocol.lifecycle import Reason
+from greenroom.protocol.mirrored import decode_value, encode_value, mismatch
 
 
 def parser(limit: int = 1 << 20) -> tuple[EventParser, list[bytes]]:
@@ -208,6 +209,32 @@ def test_annotated_arguments_are_mirrored() -> None:
         "Mcp-Param-Late": "true",
         "Mcp-Param-Row": "3",
     }
+
+
+@pytest.mark.parametrize(
+    ("header", "value", "agree"),
+    [
+        ("Hello", "Hello", True),
+        ("=?base64?SGVsbG8=?=", "Hello", True),
+        ("=?base64?SGVsbG8?=", "Hello", False),  # no padding
+        ("=?base64?SGVs!!!bG8=?=", "Hello", False),
+        ("hello", "Hello", False),
+        (None, "Hello", False),
+        ("Hello", None, False),
+        (None, None, True),
+        ("42", 42, True),
+        ("42.0", 42, True),
+        ("42.5", 42, False),
+        ("true", True, True),
+        ("1", True, False),
+        (None, ["Hello"], True),  # nothing that a header can say
+    ],
+)
+def test_a_header_must_say_what_the_body_says(header: str | None, value: object, agree: bool) -> None:
+    headers = {} if header is None else {b"mcp-param-region": header.encode()}
+    said = mismatch({("region",): "Region"}, {"region": value}, headers)
+    assert said == (None if agree else "Mcp-Param-Region")
+    assert decode_value(encode_value("Zoë")) == "Zoë"
 
 
 def test_other_methods_name_what_they_are_about() -> None:

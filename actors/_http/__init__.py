@@ -3,7 +3,7 @@ transport."""
 
 from ._connection import AuthFor, HttpConnection, HttpConnector
 from ._events import EventParser, ServerEvent
-from ._routing import ToolHeaders, encode_value
+from ._routing import ToolHeaders
 
 __all__ = [
     "AuthFor",
@@ -12,5 +12,4 @@ __all__ = [
     "HttpConnector",
     "ServerEvent",
     "ToolHeaders",
-    "encode_value",
 ]

@@ -19,7 +19,7 @@ from ...protocol import jsonrpc as rpc
 from ._access import Access, Caller
 from ._refusals import Refusal, ending, no_such_path, not_allowed
 from ._request import Gone, Receive, Request, Scope, Send
-from ._routing import UnsupportedVersion, read_message, read_stateless
+from ._routing import UnsupportedVersion, check_mirrored, read_message, read_stateless
 from ._rules import Rules
 from ._session import HttpSession
 from ._sessions import Sessions
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 _PATH: Final = re.compile(rb"/mcp(?:/([A-Za-z0-9_-]{1,64}))?/?")
 _INITIALIZE: Final = "initialize"
+_CALL: Final = "tools/call"
 
 Page = Callable[[Request, Caller], Awaitable[None]]
 _NO_PAGES: Final[Mapping[bytes, Page]] = {}
@@ -184,6 +185,9 @@ class HttpDoor:
             raise ending()
         visitor = await self.sessions.visitor(caller, profile, self._variables(request), said.who)
         self.sessions.touch(visitor)
+        if said.method == _CALL and "name" in said.params:
+            name = said.params["name"]
+            check_mirrored(said, self._conversations.listed(rpc.read_value(name), profile), request)
         await visitor.serve(said, request)
 
     async def _post_in_session(

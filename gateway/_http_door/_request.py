@@ -29,6 +29,7 @@ _SINGLE: Final = frozenset(
         b"last-event-id",
     }
 )
+_MIRRORED: Final = b"mcp-param-"
 _STREAM_HEADERS: Final = (
     (b"content-type", b"text/event-stream"),
     (b"cache-control", b"no-cache, no-transform"),
@@ -60,7 +61,7 @@ class Request:
     def _refuse_repeated(self, given: Iterable[tuple[bytes, bytes]]) -> None:
         seen: set[bytes] = set()
         for name, _ in given:
-            if name in seen and name in _SINGLE:
+            if name in seen and (name in _SINGLE or name.startswith(_MIRRORED)):
                 raise Refusal(400, f"Bad Request: {name.decode()} is given twice.", CLOSE)
             seen.add(name)
 

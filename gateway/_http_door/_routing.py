@@ -5,8 +5,6 @@ An incoming body is decoded once more by the conversation: the envelope alone, w
 
 from __future__ import annotations
 
-import base64
-import binascii
 import enum
 import re
 from collections.abc import Mapping
@@ -16,7 +14,9 @@ import attrs
 import msgspec
 
 from ...protocol import jsonrpc as rpc
+from ...protocol.index import Target
 from ...protocol.jsonrpc import RpcFault
+from ...protocol.mirrored import decode_value, mismatch
 from ._refusals import HEADER_MISMATCH, Refusal
 from ._request import Request
 
@@ -26,7 +26,7 @@ _HEAD: Final = re.compile(
 _NAMED_BY: Final = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
 _INFO_KEY: Final = f"{rpc.META}clientInfo"
 SUBSCRIPTION_KEY: Final = f"{rpc.META}subscriptionId"
-_BASE64: Final = re.compile(r"=\?base64\?(.*)\?=")
+_NULL: Final = msgspec.Raw(b"null")
 _PROGRESS_TOKEN: Final = b"progressToken"
 
 
@@ -130,21 +130,19 @@ def read_stateless(message: rpc.ClientMessage, request: Request) -> Stateless:
 
 def _match(request: Request, header: bytes, said: object, what: str, key: bytes) -> None:
     given = request.text(header)
-    if given is None or (_decoded(given) if header == b"mcp-name" else given) != said:
+    if given is None or (decode_value(given) if header == b"mcp-name" else given) != said:
         text = f"The header {header.decode()} does not match {what} in the body."
         raise Refusal(400, text, code=HEADER_MISMATCH, key=key)
 
 
-def _decoded(text: str) -> str | None:
-    """A header's value; one that no header can hold is written in base64. None when that is broken."""
-    found = _BASE64.fullmatch(text)
-    if found is None:
-        return text
-    try:
-        decoded = base64.b64decode(found[1], validate=True)
-        return decoded.decode() if base64.b64encode(decoded).decode() == found[1] else None
-    except (binascii.Error, UnicodeDecodeError):
-        return None
+def check_mirrored(said: Stateless, target: Target | None, request: Request) -> None:
+    """Check the arguments of a call that its headers repeat. Raises `Refusal` for a header that contradicts them."""
+    if target is None or not target.mirrored:
+        return
+    header = mismatch(target.mirrored, _value(said.params.get("arguments", _NULL)), request.headers)
+    if header is not None:
+        text = f"The header {header} does not match the argument of {target.name} in the body."
+        raise Refusal(400, text, code=HEADER_MISMATCH, key=said.key)
 
 
 def _value(raw: msgspec.Raw) -> Any:
