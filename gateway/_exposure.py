@@ -21,6 +21,7 @@ from ._jobs import Job
 from ._mcp_tool import DEFINITION, NAME, McpTool, reading_call
 
 if TYPE_CHECKING:
+    from ..protocol.config import Config
     from ._room import HostedRoom
 
 Progress = Mapping[str, Any]
@@ -95,6 +96,17 @@ class Exposure(Protocol):
         ...
 
 
+def left_out(config: Config) -> str | None:
+    """What a client is told when files of the project are not obeyed."""
+    if not config.untrusted:
+        return None
+    names = ", ".join(config.untrusted)
+    return (
+        f"Greenroom leaves out {names}: its owner has not trusted it. To see what it would do and to decide, the owner "
+        "runs `greenroom trust` in the project's directory."
+    )
+
+
 class Proxy:
     """Every server behind the one `mcp` tool, for one client. `room` is open."""
 
@@ -108,7 +120,7 @@ class Proxy:
         return {"tools": {"listChanged": False}, "logging": {}}
 
     def instructions(self) -> str | None:
-        return None
+        return left_out(self._room.config)
 
     def listing(self, method: str, *, modern: bool = False) -> Mapping[str, Any] | None:
         return {"tools": [DEFINITION]} if method == "tools/list" else None

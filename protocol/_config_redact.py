@@ -35,11 +35,12 @@ _EVERYDAY: Final = re.compile(
 def redacted(config: Config) -> dict[str, Any]:
     """The effective configuration as plain data, in the shape and units of a file, together with its sources.
 
-    Keys: `files` (strongest first), `mcpServers`, `settings`, `sources` (the same paths, holding file names
-    or "default"), `broken` (name → reason), `problems`.
+    Keys: `files` (strongest first), `untrusted` (those of them that are not obeyed), `mcpServers`, `settings`,
+    `sources` (the same paths, holding file names or "default"), `broken` (name → reason), `problems`.
     """
     return {
         "files": list(config.files),
+        "untrusted": list(config.untrusted),
         "mcpServers": {name: redacted_server(server) for name, server in config.servers.items()},
         "settings": _settings(SETTING_KEYS, config.settings),
         "sources": {

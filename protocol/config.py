@@ -212,7 +212,8 @@ class Config:
     setting_sources: Mapping[str, str] = attrs.field(factory=_no_map, eq=False, hash=False)  # as `sources`
     problems: tuple[Problem, ...] = ()
     broken: Mapping[str, Problem] = attrs.field(factory=_no_map, hash=False)  # name -> why not served
-    files: tuple[str, ...] = ()  # what was read, strongest first
+    files: tuple[str, ...] = ()  # what was read, strongest first; also what is not trusted
+    untrusted: tuple[str, ...] = ()  # those of them that are not obeyed, because their owner has not said yes
     profiles: Mapping[str, Profile] = attrs.field(factory=_no_map, hash=False)
     places: tuple[str, ...] = ()  # absolute paths that were looked at, whether or not a file was there
 

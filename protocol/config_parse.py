@@ -31,6 +31,7 @@ from ._config_redact import redacted, secrets_of
 from ._config_schema import config_schema
 from ._config_server import check_environment, check_session, read_server
 from ._config_settings import merged_settings, read_settings
+from ._config_trust import SECTIONS, digest, what_matters
 from .config import Config, Isolation, Lifecycle, ServerDefinition
 from .config_readers import did_you_mean, is_array, is_object, is_whole, kind_of, unknown
 from .errors import ConfigError, Problem
@@ -40,6 +41,7 @@ __all__ = [
     "Layer",
     "config_schema",
     "definition_hash",
+    "digest",
     "fit_keep_alive",
     "imports_of",
     "is_array",
@@ -49,11 +51,11 @@ __all__ = [
     "policy_only_change",
     "redacted",
     "secrets_of",
+    "what_matters",
 ]
 
-_SECTIONS: Final = ("mcpServers", "mcp-servers", "servers")
 _OURS: Final = ("mcpServers", "settings", "imports", "profiles")
-_TOP: Final = {*_SECTIONS, *_OURS, "adapter", "inputs"}
+_TOP: Final = {*SECTIONS, *_OURS, "adapter", "inputs"}
 
 
 @attrs.frozen
@@ -216,7 +218,7 @@ def _entries(layer: Layer, seen: _Problems, strays: dict[str, Problem]) -> dict[
     if not layer.imported:
         seen += _unknown_top(raw, layer.source)
     found: dict[str, Givens] = {}
-    for section in _SECTIONS:
+    for section in SECTIONS:
         for name, entry in _section(raw, section, layer.source, seen):
             _add_entry(found, strays, layer.source, section, name, entry, seen)
     return found

@@ -80,6 +80,9 @@ def _plain(value: Any) -> Any:
     return attrs.asdict(value) if isinstance(value, Problem) else value
 
 
+UNTRUSTED: Final = "server_untrusted"  # the code when a project's file has not been trusted by its owner
+
+
 @attrs.frozen
 class Problem:
     """One thing that is wrong with a configuration: its place, what is wrong, and what to do."""
@@ -87,6 +90,7 @@ class Problem:
     where: str = attrs.field(converter=_printable)  # "mcp.json: mcpServers.github.command"
     what: str = attrs.field(converter=_printable)
     fatal: bool = True  # a server with a fatal problem is not served; a non-fatal one is a warning
+    code: str = "config_error"  # the code of the error that refuses a call of a server with it
 
     def __str__(self) -> str:
         return f"{self.where}: {self.what}"

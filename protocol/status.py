@@ -49,6 +49,7 @@ class ServerStatus:
     needs_auth: bool = False
     disabled: bool = False
     broken: str | None = None  # its definition cannot be used: why
+    untrusted: bool = False  # `broken` only because its owner has not trusted the project's file yet
     down: str | None = None  # it was stopped on purpose, and a call does not start it: why
     session_variables: tuple[str, ...] = ()  # what a session must give before it can be started
     faults: tuple[str, ...] = ()  # items in its lists that clients would refuse, and what was done about them

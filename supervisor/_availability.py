@@ -13,7 +13,7 @@ import attrs
 
 from ..actors import login_needed
 from ..protocol.config import ServerDefinition
-from ..protocol.errors import CallError, ServerDown
+from ..protocol.errors import CallError, Problem, ServerDown
 from ..protocol.lifecycle import Ending, State
 
 
@@ -52,12 +52,12 @@ class Availability:
 USABLE = Availability(Use.USABLE)
 
 
-def defined(definition: ServerDefinition, problem: str | None = None) -> Availability:
+def defined(definition: ServerDefinition, problem: Problem | None = None) -> Availability:
     """The availability that follows from the definition. `problem`: why it cannot be used."""
     name = definition.name
     if problem is not None:
         error = ServerDown(f'Server "{name}" cannot be used: {problem}', server=name)
-        error.code = "config_error"
+        error.code = problem.code
         return Availability(Use.BROKEN, error)
     if definition.disabled:
         text = f'Server "{name}" is disabled. Remove "disabled": true from its entry to use it.'

@@ -23,7 +23,11 @@ def open_config(source: str | os.PathLike[str] | Mapping[str, Any] | Config) -> 
     if isinstance(source, Mapping):
         return parse_config(source, source="the configuration", environ=os.environ)
     return load_config(
-        Path(source), cwd=working_directory(Path(source)), home=Path.home(), environ=os.environ
+        Path(source),
+        cwd=working_directory(Path(source)),
+        home=Path.home(),
+        environ=os.environ,
+        trust=True,  # a program chose it, which may choose to start anything
     )
 
 

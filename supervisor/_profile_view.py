@@ -70,6 +70,7 @@ class ProfileView:
                 whole,
                 servers={name: one for name, one in whole.servers.items() if self.shows(name)},
                 broken={name: one for name, one in whole.broken.items() if self.shows(name)},
+                untrusted=(),
                 problems=(),
                 profiles={},
             )

@@ -15,7 +15,7 @@ from typing import Final
 from ..actors import RoomContext, ServerActor
 from ..protocol.address import SHARED, Address
 from ..protocol.config import Isolation, Lifecycle, ServerDefinition
-from ..protocol.errors import CallError, RoomClosed, SessionNeeded, UnknownServer
+from ..protocol.errors import CallError, Problem, RoomClosed, SessionNeeded, UnknownServer
 from ..protocol.lifecycle import Cause, Ending, Reason, State
 from ..protocol.slices import Pace, Slices
 from ._availability import USABLE, Use, defined, drained, removed
@@ -49,7 +49,7 @@ class Root:
 
     # ---- servers and actors -----------------------------------------------------------------------------------------
 
-    def define(self, definition: ServerDefinition, problem: str | None = None) -> ServerRecord:
+    def define(self, definition: ServerDefinition, problem: Problem | None = None) -> ServerRecord:
         """Define a server, or define it anew. `problem`: why the definition cannot be used."""
         record = self.records.get(definition.name)
         if record is None:

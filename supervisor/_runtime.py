@@ -199,7 +199,7 @@ class Runtime:
             known = entries.get(name)
             record.era_hint = known.protocol_version if known is not None else None
         for name, problem in self.config.broken.items():
-            self.root.define(ServerDefinition(name), str(problem))
+            self.root.define(ServerDefinition(name), problem)
         self.router = Router(backend, events, self.config.servers, entries, settings, self._remember)
         self.writer = CatalogueWriter(backend, events, self.store)
 
@@ -284,7 +284,7 @@ class Runtime:
             if name not in defined:
                 self.root.define(config.servers[name])
         for name, problem in config.broken.items():
-            self.root.define(ServerDefinition(name), str(problem))
+            self.root.define(ServerDefinition(name), problem)
             for actor in self.root.actors_of(name):
                 actor.stop(Ending(Cause.RELOAD, reason=Reason.BAD_DEFINITION))
         started = set(plan.start)

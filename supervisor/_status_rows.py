@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from ..actors import ServerActor, last_line, pid_of
 from ..protocol.address import Address
+from ..protocol.errors import UNTRUSTED
 from ..protocol.interpolate import session_variables
 from ..protocol.lifecycle import State
 from ..protocol.status import ServerStatus
@@ -50,6 +51,7 @@ def status_row(directory: Directory, address: Address, now: float, tool_count: i
         disabled=server.definition.disabled,
         session_variables=tuple(sorted(session_variables(server.definition))),
         broken=str(use.refusal) if use.use is Use.BROKEN else None,
+        untrusted=use.refusal is not None and use.refusal.code == UNTRUSTED,
         down=None if use.refusal is None or use.use is Use.BROKEN else str(use.refusal),
     )
 

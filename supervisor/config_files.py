@@ -7,6 +7,9 @@ belong to another program, and the servers of the other files must still be serv
     ./.greenroom/mcp.json  over  ./.mcp.json  over  $XDG_CONFIG_HOME/greenroom/mcp.json over
     ~/.config/mcp/mcp.json  over  what they import
 
+The files of a project are obeyed only if their owner has trusted them (`trust`); the others are obeyed as they are.
+What is left out is a problem in the list, and each of its servers is broken with that reason.
+
 Directory, home and environment are arguments and never looked up here, so that the same call gives the same
 answer. Reading is synchronous: it happens before the room is up, or in a worker thread when a running room
 reloads.
@@ -16,7 +19,8 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -29,6 +33,7 @@ from ..protocol.errors import ConfigError, Problem, UsageError
 from . import _jsonc
 from ._imports import Surroundings, imported_layers, places_of, skipped
 from .self_reference import without_self_reference
+from .trust import Agreements, Judge, ProjectFile, obeyed, refusals, trust_file
 
 LARGEST: Final = 64 * 1024 * 1024  # bytes; a larger file is not a configuration
 
@@ -62,33 +67,91 @@ def load_config(
     home: Path,
     environ: Mapping[str, str],
     platform: str = sys.platform,
+    trust: bool = False,
 ) -> Config:
     """The effective configuration: from the file at `path` (relative to `cwd`), or from all files that are
     found.
 
-    `platform` is a value of `sys.platform` and decides where other programs keep their files. Raises
-    `ConfigError` only for a named file. References are checked against `environ` and stay as written.
+    `platform` is a value of `sys.platform` and decides where other programs keep their files. `trust`: obey the
+    files of the project in `cwd` too, whether or not their owner has trusted them. Raises `ConfigError` only for a
+    named file. References are checked against `environ` and stay as written.
     """
-    around = Surroundings(cwd, home, environ, platform)
+    agreements = Agreements(trust_file(home, environ))
+    config, left, asked = _load(
+        path, Surroundings(cwd, home, environ, platform), lambda one: trust or agreements.allows(one)
+    )
+    if trust or not asked:
+        return config
+    command = "greenroom trust" if path is None else f"greenroom trust --config {path}"
+    warnings, reasons = refusals(left, command)
+    if agreements.warning is not None:
+        what = f"is not used, so no project is trusted: {agreements.warning}"
+        warnings.append(Problem(str(agreements.path), what, fatal=False))
+    reasons = {name: why for name, why in reasons.items() if name not in config.servers}
+    return attrs.evolve(
+        config,
+        problems=(*warnings, *config.problems),
+        broken={**reasons, **config.broken},
+        untrusted=tuple(one.file for one in left),
+        places=(*config.places, str(agreements.path)),
+    )
+
+
+def project_asks(
+    path: str | Path | None = None,
+    *,
+    cwd: Path,
+    home: Path,
+    environ: Mapping[str, str],
+    platform: str = sys.platform,
+) -> tuple[ProjectFile, ...]:
+    """The files of the project in `cwd` that `load_config` obeys only when they are trusted, whether or not they are;
+    also those that they import. Raises `ConfigError` for a broken file that was named."""
+    return _load(path, Surroundings(cwd, home, environ, platform), lambda _: True)[2]
+
+
+def _load(
+    path: str | Path | None, around: Surroundings, judge: Judge
+) -> tuple[Config, tuple[ProjectFile, ...], tuple[ProjectFile, ...]]:
+    """The configuration that `judge` allows, the files it refused, and all files it was asked about."""
+    asked: list[ProjectFile] = []
+
+    def judged(one: ProjectFile) -> bool:
+        asked.append(one)
+        return judge(one)
+
+    cwd, found = around.cwd, path is None
     if path is None:
-        own, places = (
-            _read_found(find_files(cwd=cwd, home=home, environ=environ)),
-            _candidates(cwd, home, environ),
-        )
+        places = _candidates(cwd, around.home, around.environ)
+        own = _read_found(place for place in places if _is_there(place))
+        near = _of_project(around, lambda there: _candidates(there.cwd, there.home, there.environ))
     else:
-        own, places = _read_named(path, around), [cwd / around.expand_home(path)]
-    kinds, wrong = _imported_kinds(own.layers)
+        own, places, near = _read_named(path, around), [cwd / around.expand_home(path)], set[str]()
+    ours, left = obeyed(own.layers, near, cwd, judged, found=found)
+    kinds, wrong = _imported_kinds(ours)
     foreign = _read_imports(kinds, around)
-    layers = (*own.layers, *foreign.layers)
+    near = {file for kind in kinds for file in _of_project(around, partial(places_of, kind))}
+    theirs, more = obeyed(foreign.layers, near, cwd, judged, found=found)
     problems = (*own.problems, *wrong, *foreign.problems)
-    config = merge(layers, environ=environ, strict=path is not None, problems=problems)
+    config = merge((*ours, *theirs), environ=around.environ, strict=not found, problems=problems)
     places += (place for kind in kinds for place in places_of(kind, around))
-    config = attrs.evolve(config, places=tuple(dict.fromkeys(map(str, places))))
-    return without_self_reference(config, cwd=cwd, found=path is None)
+    config = attrs.evolve(
+        config,
+        files=tuple(dict.fromkeys(layer.source for layer in (*own.layers, *foreign.layers))),
+        places=tuple(dict.fromkeys(map(str, places))),
+    )
+    return without_self_reference(config, cwd=cwd, found=found), (*left, *more), tuple(asked)
+
+
+def _of_project(around: Surroundings, places: Callable[[Surroundings], list[Path]]) -> set[str]:
+    """Those of the places that depend on the working directory. If it is the user's home, they are the user's own."""
+    of_user = {place for place in places(attrs.evolve(around, cwd=around.home)) if place.is_absolute()}
+    return {str(place) for place in places(around) if place not in of_user}
 
 
 def project_files(config: Config, *, cwd: Path, home: Path, environ: Mapping[str, str]) -> tuple[str, ...]:
-    """The found files that belong to the project in `cwd`. Anybody who can write to them can start programs."""
+    """The found files that belong to the project in `cwd`, trusted or not. Anybody who can write to them could start
+    programs, if they are trusted."""
     own = {str(path) for path in _candidates(cwd, home, environ)[:2]}
     is_home = home.is_relative_to(cwd)
     return tuple(

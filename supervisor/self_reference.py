@@ -25,8 +25,7 @@ _TEXT = "is this gateway itself, and is left out: it would start itself without 
 
 def without_self_reference(config: Config, *, cwd: Path, found: bool) -> Config:
     """`config` without the entries that would serve it again. `found`: its files were discovered, not named."""
-    files = {_absolute(file, cwd) for file in config.files}
-    itself = [name for name, one in config.servers.items() if _serves(one, files, cwd, found)]
+    itself = servers_of_itself(config, cwd=cwd, found=found)
     if not itself:
         return config
     problems = [
@@ -40,6 +39,12 @@ def without_self_reference(config: Config, *, cwd: Path, found: bool) -> Config:
         servers={name: one for name, one in config.servers.items() if name not in itself},
         problems=(*config.problems, *problems),
     )
+
+
+def servers_of_itself(config: Config, *, cwd: Path, found: bool) -> list[str]:
+    """The entries of `config` that would serve it again."""
+    files = {_absolute(file, cwd) for file in config.files}
+    return [name for name, one in config.servers.items() if _serves(one, files, cwd, found)]
 
 
 def check_depth(environ: Mapping[str, str]) -> None:

@@ -7,7 +7,7 @@ import itertools
 import pytest
 
 from greenroom.protocol.config import ServerDefinition
-from greenroom.protocol.errors import Bug, NeedsAuth
+from greenroom.protocol.errors import Bug, NeedsAuth, Problem
 from greenroom.protocol.lifecycle import Cause, Ending
 from greenroom.supervisor._availability import (
     USABLE,
@@ -26,7 +26,7 @@ ALL = {
     Use.DOWN: drained("a"),
     Use.NEEDS_LOGIN: needs_login("a", "401"),
     Use.DISABLED: defined(ServerDefinition("a", disabled=True)),
-    Use.BROKEN: defined(ServerDefinition("a"), "it has no command"),
+    Use.BROKEN: defined(ServerDefinition("a"), Problem("a.json", "it has no command")),
     Use.REMOVED: removed("a"),
 }
 
@@ -53,7 +53,7 @@ def test_a_call_is_told_what_helps() -> None:
 
     assert told(ALL[Use.DISABLED])[0] == "server_disabled"
     assert 'Remove "disabled": true' in told(ALL[Use.DISABLED])[1]
-    assert told(ALL[Use.BROKEN]) == ("config_error", 'Server "a" cannot be used: it has no command')
+    assert told(ALL[Use.BROKEN]) == ("config_error", 'Server "a" cannot be used: a.json: it has no command')
     assert "Connect or restart it" in told(ALL[Use.DOWN])[1]
     assert "is down (lost: exited)" in told(down_after("a", Ending(Cause.LOST, "exited")))[1]
     assert isinstance(ALL[Use.NEEDS_LOGIN].refusal, NeedsAuth)

@@ -476,7 +476,7 @@ def test_whose_programs_are_started_is_said_unless_a_file_was_named(
     (home / "home").mkdir()
     monkeypatch.setenv("HOME", str(home / "home"))
     path = Path(write(home / ".mcp.json", clock={"command": "x"}))
-    config = load_config(cwd=home, home=home / "home", environ=os.environ)
+    config = load_config(cwd=home, home=home / "home", environ=os.environ, trust=True)
     say_whose(config, path)
     assert capsys.readouterr().err == ""
     files = say_whose(config, None)

@@ -97,6 +97,13 @@ def status(folder: Path) -> dict[str, Any]:
     return json.loads(done.stdout)
 
 
+def trust(folder: Path, *options: str) -> None:
+    """The owner's yes to the project in `folder/work`."""
+    run_forked(
+        [*GREENROOM, "trust", "--yes", *options], env=environment(folder), cwd=folder / "work", check=True
+    )
+
+
 @pytest.mark.parametrize("place", ["work/.mcp.json", "work/.greenroom/mcp.json", "home/.config/mcp/mcp.json"])
 def test_a_file_that_comes_to_be_later_is_read_and_commands_still_find_the_gateway(
     short: Path, place: str
@@ -106,10 +113,14 @@ def test_a_file_that_comes_to_be_later_is_read_and_commands_still_find_the_gatew
         file = short / place
         file.parent.mkdir(parents=True, exist_ok=True)
         put(file, config_of("a"))
-        assert until(lambda: bool(said()))
+        if place.startswith("work"):  # a project's file: it is seen at once, and used when its owner agrees
+            assert until(lambda: any("greenroom trust" in line for line in said()))
+            assert [server["untrusted"] for server in status(short)["servers"]] == [True]
+            trust(short)
+        assert until(lambda: any("start 1" in line for line in said()))
         found = status(short)
         assert (found["source"], [server["name"] for server in found["servers"]]) == ("gateway", ["a"])
-        assert said() == [f"greenroom: room: {RELOADED}: start 1"]
+        assert said()[-1] == f"greenroom: room: {RELOADED}: start 1"
     assert list((short / "cache" / "greenroom" / "run").iterdir()) == []
 
 
@@ -140,8 +151,8 @@ def test_a_folder_that_is_replaced_by_another_is_another_configuration(tmp_path:
 
 
 def test_each_change_is_one_line_and_no_change_is_none(tmp_path: Path) -> None:
-    file = tmp_path / "work" / ".mcp.json"
-    file.parent.mkdir()
+    file = tmp_path / "home" / ".config" / "greenroom" / "mcp.json"
+    file.parent.mkdir(parents=True)
     file.write_text(config_of("a"))
     with serving(tmp_path) as said:
         put(file, '{"mcpServers": {"a": {"command": "a", "bootstrap": false, "bogus": 1}}}')
@@ -178,6 +189,8 @@ def test_what_an_imported_program_configures_later_is_noticed(tmp_path: Path) ->
     with serving(tmp_path, "--config", os.fspath(file)) as said:
         (tmp_path / "work" / ".cursor").mkdir()
         put(tmp_path / "work" / ".cursor" / "mcp.json", config_of("a"))
+        assert until(lambda: any("greenroom trust --config" in line for line in said()))
+        trust(tmp_path, "--config", os.fspath(file))
         assert until(lambda: any("start 1" in line for line in said()))
 
 

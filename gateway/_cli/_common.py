@@ -74,7 +74,8 @@ def say_whose(config: Config, path: Path | None, known: tuple[str, ...] = ()) ->
 
     if path is not None:
         return ()
-    found = project_files(config, cwd=working_directory(None), home=Path.home(), environ=os.environ)
+    of_project = project_files(config, cwd=working_directory(None), home=Path.home(), environ=os.environ)
+    found = tuple(file for file in of_project if file not in config.untrusted)
     if found and found != known:
         say(
             f"this project also decides which programs are started: {', '.join(found)}. Use --config to name one file."

@@ -11,7 +11,14 @@ import click
 from ...protocol.plain_text import one_line
 from ._common import common_options, open_source, say, show, show_result
 
-_MARKS = {"connected": "✓", "failed": "✗", "broken": "✗", "needs-auth": "⚠", "disabled": "⊘"}
+_MARKS = {
+    "connected": "✓",
+    "failed": "✗",
+    "broken": "✗",
+    "needs-auth": "⚠",
+    "disabled": "⊘",
+    "untrusted": "⚠",
+}
 
 
 @click.command("status")

@@ -19,7 +19,7 @@ from ...protocol.errors import AmbiguousTool, GreenroomError, UnknownTool
 from ...protocol.index import Ambiguous, Missing, Target
 from ...protocol.jsonrpc import RpcFault
 from .._client_host import ClientHost
-from .._exposure import Client
+from .._exposure import Client, left_out
 from .._jobs import Job
 from .._room import DirectRoom
 from .._suspended import StateSigner
@@ -76,14 +76,15 @@ class Direct:
         }
 
     def instructions(self) -> str | None:
-        """Every server's own instructions, under its name."""
+        """What is left out, and every server's own instructions, under its name."""
         known = {name: self._room.entry(name) for name in self._room.index.servers}
         said = {
             name: entry.instructions
             for name, entry in known.items()
             if entry is not None and entry.instructions
         }
-        return "\n\n".join(f"# {name}\n\n{text}" for name, text in said.items()) or None
+        parts = [left_out(self._room.config), *(f"# {name}\n\n{text}" for name, text in said.items())]
+        return "\n\n".join(part for part in parts if part) or None
 
     def listing(self, method: str, *, modern: bool = False) -> Mapping[str, Any] | None:
         return self._shown.listing(method, modern=modern)

@@ -9,9 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
-from ...protocol.errors import (
-    UsageError,
-)
+from ...protocol.errors import UNTRUSTED, UsageError
 from ...protocol.index import Ambiguous, Missing
 from ...protocol.names import has_prefix
 from ...protocol.search import SearchPage, search, searching_matching
@@ -62,7 +60,7 @@ class CatalogueReader:
         """
         broken = self._catalogue.config.broken
         found: dict[str, ServerStatus] = {
-            name: ServerStatus(name, broken=str(why))
+            name: ServerStatus(name, broken=str(why), untrusted=why.code == UNTRUSTED)
             for name, why in broken.items()
             if server in (None, name)
         }
@@ -87,7 +85,7 @@ class CatalogueReader:
         if server is None:
             return None
         if server in config.broken:
-            return refusals.broken_server(mode.value, server, str(config.broken[server]))
+            return refusals.broken_server(mode.value, server, config.broken[server])
         definition = config.servers.get(server)
         if definition is None:
             return refusals.unknown_server(mode.value, server, self._names(), self._hints)

@@ -27,6 +27,7 @@ from ._unknown import details as unknown_details
 from ._unknown import sentence
 
 if TYPE_CHECKING:
+    from ...protocol.errors import Problem
     from ...protocol.index import Target
     from ...protocol.status import ServerStatus
 
@@ -46,9 +47,9 @@ def disabled_server(mode: str, server: str) -> Answer:
     return Answer.of(text, mode=mode, server=server, error="server_disabled")
 
 
-def broken_server(mode: str, server: str, reason: str) -> Answer:
+def broken_server(mode: str, server: str, reason: Problem) -> Answer:
     text = f'Server "{server}" cannot be used: {reason}'
-    return Answer.of(text, mode=mode, server=server, error="config_error")
+    return Answer.of(text, mode=mode, server=server, error=reason.code)
 
 
 def refused_request(mode: str, error: GreenroomError) -> Answer:

@@ -52,6 +52,8 @@ class Line:
 def line_of(row: ServerStatus) -> Line:
     """The line for a server. What waiting cannot change comes first, then connected, then trouble, then the
     cache."""
+    if row.untrusted:
+        return Line("untrusted", "⚠", f"not trusted: {row.broken}")
     if row.broken is not None:
         return Line("broken", "✗", f"broken: {row.broken}")
     if row.disabled:
