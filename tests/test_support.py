@@ -31,6 +31,8 @@ from tests.support.leaks import ROOT, Snapshot, leaks_since, snapshot
 from tests.support.order import LONGEST, longest_first, shuffle
 from tests.support.seeds import seed_schedule
 
+from greenroom.testing.servers import _quick_json
+
 
 def test_virtual_time_jumps_and_keeps_order(backend: str) -> None:
     seen: list[tuple[str, float]] = []
@@ -368,3 +370,23 @@ def test_a_torture_row_whose_test_only_began_has_not_run(tmp_path: Path) -> None
 
     assert "torture row T03 had no test that ran" in done.stdout
     assert "row T04 " not in done.stdout
+
+
+_SCALARS = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text()
+_VALUES = st.recursive(
+    _SCALARS, lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner), max_leaves=10
+)
+
+
+@given(_VALUES)
+def test_the_servers_quick_json_is_json(value: object) -> None:
+    assert _quick_json.dumps(value) == json.dumps(value)
+    text = json.dumps(value, ensure_ascii=False)
+    assert _quick_json.loads(text) == value
+    assert _quick_json.loads(f" {text}\n".encode()) == value
+
+
+@pytest.mark.parametrize("text", ["", "nul", "[1", '{"a":1}}'])
+def test_the_servers_quick_json_refuses_what_is_none(text: str) -> None:
+    with pytest.raises(ValueError, match=r"."):
+        _quick_json.loads(text)

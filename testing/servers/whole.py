@@ -16,7 +16,6 @@ told).
 
 from __future__ import annotations
 
-import json
 import os
 import select
 import sys
@@ -24,9 +23,15 @@ import time
 
 TYPE_CHECKING = False  # `typing` would double the time this takes to start
 if TYPE_CHECKING:
+    import json
     from typing import Any
 
     Json = dict[str, Any]
+else:
+    sys.path.insert(0, os.path.dirname(__file__))
+    import _quick_json as json
+
+    del sys.path[0]
 
 MODERN = "2026-07-28"
 META = "io.modelcontextprotocol/"

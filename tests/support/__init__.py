@@ -13,7 +13,6 @@ import anyio
 
 from .checked import CheckedLoop
 from .tasks import refuse_leftovers
-from .virtual import virtual_options
 
 T = TypeVar("T")
 
@@ -36,4 +35,6 @@ def run_virtual(backend: str, body: Callable[..., Awaitable[T]], *args: Any) -> 
 
     Not for bodies that use threads, sockets or processes: their waiting is invisible to a virtual clock.
     """
+    from .virtual import virtual_options  # with it comes pytest, which the servers of the tests do not need
+
     return anyio.run(refuse_leftovers, body, *args, backend=backend, backend_options=virtual_options(backend))
