@@ -78,6 +78,12 @@ def places_of(kind: str, around: Surroundings) -> list[Path]:
     return _KINDS[kind].files(around)
 
 
+def shaped(kind: str, raw: Any, around: Surroundings) -> Any:
+    """The content of a file of the program `kind` in our format; unchanged when that program writes as we do."""
+    row = _KINDS.get(kind)
+    return raw if row is None else row.shape(raw, around)
+
+
 def _exists(path: Path) -> bool:
     try:
         return path.exists()

@@ -31,7 +31,9 @@ from ..protocol.config import Config
 from ..protocol.config_parse import Layer, imports_of, merge
 from ..protocol.errors import ConfigError, Problem, UsageError
 from . import _jsonc
-from ._imports import Surroundings, imported_layers, places_of, skipped
+from ._imports import Surroundings as Surroundings
+from ._imports import imported_layers, places_of, skipped
+from ._imports import shaped as shaped
 from .self_reference import without_self_reference
 from .trust import Agreements, Judge, ProjectFile, obeyed, refusals, trust_file
 
@@ -50,14 +52,18 @@ def find_files(*, cwd: Path, home: Path, environ: Mapping[str, str]) -> list[Pat
 
 
 def _candidates(cwd: Path, home: Path, environ: Mapping[str, str]) -> list[Path]:
-    user = Path(environ.get("XDG_CONFIG_HOME") or home / ".config")
     candidates = (
         cwd / ".greenroom" / "mcp.json",
         cwd / ".mcp.json",
-        user / "greenroom" / "mcp.json",
+        own_file(home, environ),
         home / ".config" / "mcp" / "mcp.json",
     )
     return [*dict.fromkeys(candidates)]
+
+
+def own_file(home: Path, environ: Mapping[str, str]) -> Path:
+    """Our file of the user, for all projects; it need not exist."""
+    return Path(environ.get("XDG_CONFIG_HOME") or home / ".config") / "greenroom" / "mcp.json"
 
 
 def load_config(
@@ -173,10 +179,15 @@ def working_directory(path: str | Path | None) -> Path:
 
 def read_json(path: Path, label: str = "") -> Any:
     """The content of one JSON(C) file. Raises a `ConfigError` that names the file, the line and the column."""
+    return parse_json(read_text(path, label), label or str(path))
+
+
+def parse_json(text: str, label: str) -> Any:
+    """The value of a JSON(C) text. Raises a `ConfigError` that names `label`, the line and the column."""
     try:
-        return _jsonc.loads(read_text(path, label))
+        return _jsonc.loads(text)
     except _jsonc.NotJsonError as error:
-        raise ConfigError([Problem(label or str(path), str(error))]) from None
+        raise ConfigError([Problem(label, str(error))]) from None
 
 
 def read_text(path: Path, label: str = "") -> str:

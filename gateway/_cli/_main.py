@@ -25,6 +25,7 @@ from ._codes import FAILED, INTERRUPTED, OK, USAGE
 # name -> (module of this package, attribute, one line of help)
 COMMANDS: Final[Mapping[str, tuple[str, str, str]]] = {
     "demo": ("_demo", "demo_command", "See it work: bundled servers called, evicted, crashed, recovered."),
+    "init": ("_init", "init_command", "Write Greenroom into the configuration of your MCP clients."),
     "serve": ("_serve", "serve_command", "Run the gateway, on standard input and output or over HTTP."),
     "attach": ("_attach", "attach_command", "Serve a client from the background room, started if need be."),
     "stop": ("_attach", "stop_command", "End the background room."),

@@ -1,0 +1,207 @@
+"""`greenroom init`: writes our entry into the configuration of MCP clients, and takes it out again."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import attrs
+import click
+
+from ...protocol.errors import GreenroomError, UsageError
+from ...supervisor.config_files import Surroundings, own_file
+from .._setup import _write
+from .._setup._clients import CLIENTS, Client, surroundings
+from .._setup._entries import OURS, decoded, meaning, movable, our_command, with_member, without_member
+from .._setup._mask import diff
+from ._common import say, show_json
+from ._complete import complete_clients
+
+
+@attrs.frozen
+class _Wish:
+    """What the person asked for."""
+
+    name: str
+    args: tuple[str, ...]
+    move: bool
+    dry_run: bool
+    force: bool
+
+
+@click.command("init")
+@click.argument("clients", nargs=-1, metavar="[CLIENT]...", shell_complete=complete_clients)
+@click.option("--all", "every", is_flag=True, help="All clients that are found on this machine.")
+@click.option(
+    "--list", "listing", is_flag=True, help="Show the known clients and their files; write nothing."
+)
+@click.option("--attach", "attaches", is_flag=True, help="Let the client join the one background room.")
+@click.option(
+    "--move", is_flag=True, help="Move the servers that stand there into your own file of Greenroom."
+)
+@click.option("--name", default="greenroom", show_default=True, help="The name of our entry.")
+@click.option(
+    "--config",
+    "config_path",
+    type=click.Path(path_type=Path),
+    help="Let the client use only this configuration file.",
+)
+@click.option("--dry-run", is_flag=True, help="Show what would be written; write nothing.")
+@click.option("--undo", is_flag=True, help="Put back the client's file as it was before.")
+@click.option("--force", is_flag=True, help="With --undo: even if the file has changed since.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def init_command(
+    clients: tuple[str, ...],
+    every: bool,
+    listing: bool,
+    attaches: bool,
+    move: bool,
+    name: str,
+    config_path: Path | None,
+    dry_run: bool,
+    undo: bool,
+    force: bool,
+    as_json: bool,
+) -> int:
+    """Write Greenroom into the configuration of CLIENT, and nothing else in it.
+
+    Without CLIENT, the known clients and their files are shown. The difference is shown, and the old file is kept:
+    --undo puts it back, byte for byte.
+    """
+    around = surroundings(os.environ, sys.platform)
+    unknown = [client for client in clients if client not in CLIENTS]
+    if unknown:
+        raise UsageError(f'There is no client "{unknown[0]}". Known are: {", ".join(CLIENTS)}.')
+    chosen = [key for key, one in CLIENTS.items() if key in clients or (every and one.is_found(around))]
+    if listing or not (clients or every):
+        _list(around, as_json)
+        return 0
+    if not chosen:
+        raise UsageError("No known client was found on this machine. Name one: greenroom init CLIENT.")
+    named = ("--config", os.path.abspath(config_path.expanduser())) if config_path is not None else ()
+    wish = _Wish(name, ("attach" if attaches else "serve", *named), move, dry_run, force)
+    rows = [_done(key, around, wish, undo=undo, quiet=as_json) for key in chosen]
+    if as_json:
+        show_json({"clients": rows})
+    return int(any("error" in row for row in rows))
+
+
+def _done(key: str, around: Surroundings, wish: _Wish, *, undo: bool, quiet: bool) -> dict[str, Any]:
+    """One client; an error of it does not stop the others."""
+    row = {"client": key, "file": str(CLIENTS[key].file(around))}
+    try:
+        row |= _undone(key, around, wish) if undo else _written(key, around, wish)
+    except (GreenroomError, OSError, OverflowError) as error:
+        row |= {
+            "state": "failed",
+            "error": error.message if isinstance(error, GreenroomError) else str(error),
+        }
+    if not quiet:
+        _tell(row)
+    return row
+
+
+def _written(key: str, around: Surroundings, wish: _Wish) -> dict[str, Any]:
+    client, file = CLIENTS[key], CLIENTS[key].file(around)
+    before = _write.read(file)
+    old = decoded(file, before)
+    command, first = our_command()
+    new = with_member(file, old, (client.section, wish.name), client.entry(command, [*first, *wish.args]))
+    row: dict[str, Any] = {"moved": [], "stay": {}}
+    if wish.move:
+        new = _moved(key, client, around, new, wish, row)
+    if new == old:
+        return {**row, "state": "unchanged"}
+    row["diff"] = diff(old, new, str(file), is_toml=file.suffix == ".toml", ours=wish.name)
+    if wish.dry_run:
+        return {**row, "state": "would be written"}
+    backup = _write.change(file, before, new.encode("utf-8"), _state())
+    return {**row, "state": "written", "backup": str(backup.content) if backup.content else None}
+
+
+def _moved(
+    key: str, client: Client, around: Surroundings, text: str, wish: _Wish, row: dict[str, Any]
+) -> str:
+    """Write the client's servers into our own file, and return the client's text without them."""
+    ours, file = own_file(around.home, around.environ), client.file(around)
+    before = _write.read(ours)
+    own = old = decoded(ours, before)
+    there: Any = meaning(ours, own).get(OURS) or {}
+    move = movable(key, client, around, meaning(file, text), there)
+    for name, entry in move.servers.items():
+        own = with_member(ours, own, (OURS, name), entry)
+        text = without_member(file, text, (client.section, name))
+    if own != old and not wish.dry_run:
+        _write.change(ours, before, own.encode("utf-8"), _state())
+    row |= {"moved": [*move.servers], "stay": {**move.stay}, "ours": str(ours)}
+    return text
+
+
+def _undone(key: str, around: Surroundings, wish: _Wish) -> dict[str, Any]:
+    client = CLIENTS[key]
+    file = client.file(around)
+    if wish.dry_run:
+        backup = _write.last_backup(file, _state())
+        return {"state": "would be put back" if backup else "unchanged"}
+    kept = _write.undo(file, _state(), force=wish.force)
+    row: dict[str, Any] = {"state": "put back"} | ({"kept": str(kept)} if kept else {})
+    ours = own_file(around.home, around.environ)
+    now, own = _write.read(file), _write.read(ours)
+    if now and own:
+        here: Any = meaning(file, decoded(file, now)).get(client.section) or {}
+        there: Any = meaning(ours, decoded(ours, own)).get(OURS) or {}
+        row |= {"both": [name for name in here if name in there], "ours": str(ours)}
+    return row
+
+
+def _state() -> Path:
+    from platformdirs import user_state_path
+
+    return user_state_path("greenroom", appauthor=False) / "init"
+
+
+def _tell(row: dict[str, Any]) -> None:
+    if "error" in row:
+        say(f"{row['client']}: {row['error']}")
+        return
+    click.echo(f"{row['client']}: {row['file']} {_WORDS.get(row['state'], row['state'])}")
+    if row.get("diff"):
+        click.echo(_coloured(row["diff"].splitlines()))
+    if row.get("backup"):
+        click.echo(
+            f"The old file is kept: {row['backup']}. greenroom init --undo {row['client']} puts it back."
+        )
+    if row.get("moved"):
+        click.echo(f"To {row['ours']}: {', '.join(row['moved'])}")
+    for name, why in row.get("stay", {}).items():
+        click.echo(f"{name} stays: {why}.")
+    if row.get("kept"):
+        click.echo(f"What was there until now is kept: {row['kept']}")
+    if row.get("both"):
+        click.echo(f"These are in {row['ours']} as well, and stay there: {', '.join(row['both'])}")
+
+
+_WORDS = {"unchanged": "is as it should be", "written": "has been written", "put back": "is as it was before"}
+
+
+def _coloured(lines: Sequence[str]) -> str:
+    """click takes the colours out again when stdout is no terminal."""
+    colours = {"+": "green", "-": "red", "@": "cyan"}
+    return "\n".join(click.style(line, fg=colours.get(line[:1])) for line in lines)
+
+
+def _list(around: Surroundings, as_json: bool) -> None:
+    rows = [
+        {"client": key, "title": one.title, "file": str(one.file(around)), "found": one.is_found(around)}
+        for key, one in CLIENTS.items()
+    ]
+    if as_json:
+        show_json({"clients": rows})
+        return
+    for row in rows:
+        mark = "✓" if row["found"] else "○"
+        click.echo(f"{mark} {row['client']:<15} {row['file']}{'' if row['found'] else '  (not found)'}")
+    click.echo("\nWrite Greenroom into one: greenroom init CLIENT (first with --dry-run, if you like)")

@@ -1,0 +1,191 @@
+"""Our entry in a client's file, and the servers that move from there to our own file: what would be written, as texts.
+
+Every new text is read again and compared with what it should mean. If it differs in anything but our entry, it is
+refused (`CannotEdit`), so a form of file that the editors do not know costs a message and never a configuration.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+import re
+import shutil
+import sys
+import tomllib
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path, PurePath
+from types import ModuleType
+from typing import Any, Final
+
+import attrs
+
+from ...protocol.config_parse import is_array, is_object
+from ...supervisor.config_files import Surroundings, parse_json, shaped
+from . import _json_edit, _toml_edit
+from ._clients import Client
+from ._json_edit import CannotEdit
+
+OURS: Final = "mcpServers"
+_ASKS: Final = re.compile(r"\$\{(input:[^}]*|workspaceFolder[^}]*|selectedText|file[^}]*)\}")
+_Change = Callable[[dict[str, Any]], None]
+
+
+@attrs.frozen
+class Move:
+    """`servers` leave the client's file for ours; the others stay, each with the reason."""
+
+    servers: Mapping[str, Any]
+    stay: Mapping[str, str]
+
+
+def our_command() -> tuple[str, list[str]]:
+    """How a client starts this Greenroom: a program by its whole path, since desktop clients have another PATH; and the
+    arguments before `serve`."""
+    here = Path(sys.argv[0])
+    found = str(here.absolute()) if here.stem == "greenroom" and here.is_file() else shutil.which("greenroom")
+    if found is None:
+        return sys.executable, ["-m", "greenroom"]
+    if "archive-v0" in PurePath(found).parts:  # the cache of uvx, which is cleared some day
+        return shutil.which("uvx") or "uvx", ["greenroom"]
+    return found, []
+
+
+def decoded(path: Path, data: bytes | None) -> str:
+    """The text of the file, with its byte order mark and line ends. Raises `CannotEdit`."""
+    try:
+        return (data or b"").decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise CannotEdit(
+            f"{path} is not UTF-8 (byte {error.start}): save it as UTF-8, then try again."
+        ) from None
+
+
+def meaning(path: Path, text: str) -> dict[str, Any]:
+    """What the text says; an empty one says `{}`. Raises `ConfigError` or `CannotEdit`."""
+    if path.suffix == ".toml":
+        try:
+            return tomllib.loads(text.removeprefix("\ufeff"))
+        except (ValueError, RecursionError) as error:
+            raise CannotEdit(
+                f"{path} is no valid TOML: {error}. Correct it by hand, then try again."
+            ) from None
+    if all(token.kind in ("space", "comment") for token in _json_edit.tokens_of(text)):
+        return {}
+    found = parse_json(text, str(path))
+    if not isinstance(found, dict):
+        raise CannotEdit(f"{path} holds no object ({{…}}): correct it by hand, then try again.")
+    return found  # pyright: ignore[reportUnknownVariableType]  (the text is foreign)
+
+
+def with_member(path: Path, text: str, keys: Sequence[str], value: Any) -> str:
+    """`text` with `value` at `keys`; unchanged when it is there. Raises `ConfigError` or `CannotEdit`."""
+    old = meaning(path, text)
+    if _get(old, keys) == value:
+        return text
+    return _checked(
+        path, text, _editor(path).put(text, keys, value), lambda new: _set(path, new, keys, value)
+    )
+
+
+def without_member(path: Path, text: str, keys: Sequence[str]) -> str:
+    """`text` without what is at `keys`. Raises `ConfigError` or `CannotEdit`."""
+    if _get(meaning(path, text), keys) is None:
+        return text
+    return _checked(path, text, _editor(path).remove(text, keys), lambda new: _drop(new, keys))
+
+
+def movable(kind: str, client: Client, around: Surroundings, there: Any, ours: Mapping[str, Any]) -> Move:
+    """Which servers of the client's file (its meaning is `there`) can move to ours, as they look there."""
+    section = there.get(client.section) if is_object(there) else None
+    servers: dict[str, Any] = {}
+    stay: dict[str, str] = {}
+    for name, entry in section.items() if is_object(section) else ():
+        if _starts_us(entry):
+            continue
+        new = _as_ours(kind, client, around, str(name), entry)
+        if new is None:
+            stay[str(name)] = "it is not of a form that we can run"
+        elif asked := _ASKS.search(json.dumps(entry)):
+            stay[str(name)] = f"it uses ${{{asked[1].split(':')[0]}…}}, which only its client can fill in"
+        elif name in ours and ours[name] != new:
+            stay[str(name)] = "our own file has another server of this name"
+        else:
+            servers[str(name)] = new
+    return Move(servers, stay)
+
+
+# ---- details -------------------------------------------------------------------------------------------------
+
+
+def _editor(path: Path) -> ModuleType:
+    return _toml_edit if path.suffix == ".toml" else _json_edit
+
+
+def _checked(path: Path, old: str, new: str, expected: _Change) -> str:
+    wanted = copy.deepcopy(meaning(path, old))
+    expected(wanted)
+    if _form(meaning(path, new)) != _form(wanted):
+        raise CannotEdit(
+            f"{path} has a form that we cannot change safely. Write the entry by hand (docs/cli.md)."
+        )
+    return new
+
+
+def _form(value: Any) -> str:
+    return json.dumps(value, sort_keys=True, default=repr)
+
+
+def _get(found: Any, keys: Sequence[str]) -> Any:
+    for key in keys:
+        found = found.get(key) if is_object(found) else None
+    return found
+
+
+def _set(path: Path, found: dict[str, Any], keys: Sequence[str], value: Any) -> None:
+    for key in keys[:-1]:
+        if found.get(key) is None:
+            found[key] = {}
+        if not is_object(found[key]):
+            raise CannotEdit(f'{path}: "{key}" is no object ({{…}}): correct it by hand, then try again.')
+        found = found[key]
+    found[keys[-1]] = value
+
+
+def _drop(found: dict[str, Any], keys: Sequence[str]) -> None:
+    for key in keys[:-1]:
+        found = found[key]
+    del found[keys[-1]]
+
+
+def _starts_us(entry: Any) -> bool:
+    """Whether the entry starts Greenroom itself; such a one never moves into Greenroom."""
+    if not is_object(entry):
+        return False
+    words: list[Any] = []
+    for each in (entry.get("command"), entry.get("args")):
+        words += each if is_array(each) else [each]
+    return any(isinstance(word, str) and PurePath(word).stem == "greenroom" for word in words)
+
+
+def _as_ours(kind: str, client: Client, around: Surroundings, name: str, entry: Any) -> Any:
+    if not is_object(entry):
+        return None
+    if kind == "zed":
+        return _from_zed(entry)
+    new: Any = shaped(kind, {client.section: {name: entry}}, around)
+    found = _get(new, (OURS, name))
+    return (
+        found
+        if is_object(found) and (found.get("command") or found.get("url") or found.get("httpUrl"))
+        else None
+    )
+
+
+def _from_zed(entry: Mapping[Any, Any]) -> Any:
+    """Zed writes `source` beside our keys; its older form has the program in an object `command`."""
+    new = {key: value for key, value in entry.items() if key != "source"}
+    command: Any = new.get("command")
+    if is_object(command):
+        inner: dict[Any, Any] = {("command" if key == "path" else key): each for key, each in command.items()}
+        new = {**new, **inner}
+    return new if isinstance(new.get("command"), str) or new.get("url") else None

@@ -1,0 +1,303 @@
+"""`greenroom init`: only our entry differs, whatever the file looks like, and `--undo` restores the bytes."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import tempfile
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from greenroom.gateway._cli._main import run
+from greenroom.gateway._setup import _json_edit, _toml_edit
+from greenroom.gateway._setup._clients import CLIENTS, surroundings
+from greenroom.gateway._setup._entries import meaning
+from greenroom.supervisor.config_files import load_config
+
+BOM = b"\xef\xbb\xbf"
+JSON_FILES: dict[str, bytes] = {
+    "empty": b"",
+    "bom-alone": BOM,
+    "blank-lines": b"\n\n  \n",
+    "comment-alone": b"// my settings\n",
+    "empty-object": b"{}",
+    "empty-object-line": b"{}\n",
+    "empty-object-open": b"{\n}\n",
+    "empty-object-comment": b"{\n  // nothing yet\n}\n",
+    "empty-object-block": b"{ /* nothing */ }",
+    "other-keys": b'{\n  "theme": "dark",\n  "n": [1, 2]\n}\n',
+    "empty-section": b'{\n  "SECTION": {}\n}\n',
+    "empty-section-open": b'{\n  "SECTION": {\n  }\n}\n',
+    "empty-section-comment": b'{\n  "SECTION": {\n    // here\n  }\n}\n',
+    "null-section": b'{\n  "SECTION": null\n}\n',
+    "one-server": b'{\n  "SECTION": {\n    "a": {"command": "a"}\n  }\n}\n',
+    "no-last-newline": b'{\n  "SECTION": {\n    "a": {"command": "a"}\n  }\n}',
+    "bom": BOM + b'{\n  "SECTION": {\n    "a": {"command": "a"}\n  }\n}\n',
+    "crlf": b'{\r\n  "SECTION": {\r\n    "a": {\r\n      "command": "a"\r\n    }\r\n  }\r\n}\r\n',
+    "bom-crlf": BOM + b'{\r\n\t"SECTION": {\r\n\t\t"a": {"command": "a"}\r\n\t}\r\n}\r\n',
+    "tabs": b'{\n\t"SECTION": {\n\t\t"a": {\n\t\t\t"command": "a"\n\t\t}\n\t}\n}\n',
+    "four-spaces": b'{\n    "x": 1,\n    "SECTION": {\n        "a": {"command": "a"}\n    },\n    "y": 2\n}\n',
+    "trailing-commas": b'{\n  "SECTION": {\n    "a": {"command": "a",},\n  },\n}\n',
+    "line-comments": b'{\n  // before\n  "SECTION": {\n    "a": {"command": "a"} // why\n    // "b"\n  } // end\n}\n',
+    "comma-then-comment": b'{"SECTION": {\n  "a": {"command": "a"}, // kept, "b": {\n}}\n',
+    "block-comments": b'/* a { */ {\n  "SECTION": /* } */ {\n    "a": {"command": "a"} /* , */\n  }\n}\n',
+    "minified": b'{"theme":"dark","SECTION":{"a":{"command":"a"}}}',
+    "minified-empty": b'{"theme":"dark","SECTION":{}}',
+    "one-line-spaces": b'{ "SECTION": { "a": { "command": "a" } } }\n',
+    "closing-on-line": b'{\n  "SECTION": { "a": {"command": "a"},\n    "b": {"command": "b"} }\n}\n',
+    "odd-indent": b'  {\n "SECTION":\n   {\n       "a"  :{"command":"a"}\n   }\n }',
+    "commas-first": b'{ "x": 1\n, "SECTION": {\n    "a": {"command": "a"}\n  , "b": {"command": "b"}\n  }\n}\n',
+    "duplicate-section": b'{"SECTION": {"old": {"command": "o"}},\n "SECTION": {"a": {"command": "a"}}\n}\n',
+    "duplicate-server": b'{"SECTION": {\n  "a": {"command": "1"},\n  "a": {"command": "2"}\n}}\n',
+    "nested-namesake": b'{\n  "projects": {"p": {"SECTION": {"x": {}}}},\n  "SECTION": {"a": {"command": "a"}}\n}\n',
+    "braces-in-text": b'{\n  "say": "} // \\" /* {",\n  "SECTION": {"a": {"command": "}\\\\"}}\n}\n',
+    "json5": b"{\n  theme: 'it\\'s', // bare\n  SECTION: {\n    'a': {command: 'a'},\n  },\n}\n",
+    "unicode": '{\n  "näme": "日本 😀",\n  "SECTION": {"ä": {"command": "é"}}\n}\n'.encode(),
+    "ours-is-old": b'{\n  "SECTION": {\n    "greenroom": {"command": "old"}, // us\n    "a": {}\n  }\n}\n',
+    "old-macintosh": b'{\r  "SECTION": {\r    "a": {"command": "a"}\r  }\r}\r',
+}
+TOML_FILES: dict[str, bytes] = {
+    "toml-empty": b"",
+    "toml-bom": BOM + b'model = "x"\n',
+    "toml-keys": b'# mine\nmodel = "x" # why\n\n[tui]\ntheme = "dark"\n',
+    "toml-no-newline": b'model = "x"',
+    "toml-crlf": b'model = "x"\r\n\r\n[mcp_servers.a]\r\ncommand = "a"\r\n',
+    "toml-servers": b'[mcp_servers.a]\ncommand = "a"\nargs = [\n  "[x]", # one\n]\n\n[mcp_servers.a.env]\nK = "v"\n',
+    "toml-strings": b"text = '''\n[mcp_servers.greenroom]\n'''\nmore = \"\"\"\n[x\n\"\"\"\n",
+    "toml-ours-is-old": b'[mcp_servers.greenroom]\ncommand = "o"\n[mcp_servers.greenroom.env]\nA = "1"\n# x\n[tui]\n',
+}
+FILES = [("cursor", name) for name in JSON_FILES] + [("codex", name) for name in TOML_FILES]
+REPLACED = ("null-section", "ours-is-old", "toml-ours-is-old")
+SECRET = "sk-planted-4711"
+
+
+@pytest.fixture
+def home(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(prefix="gr-") as folder:
+        monkeypatch.setenv("HOME", folder)
+        for name in ("XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_STATE_HOME", "CODEX_HOME"):
+            monkeypatch.delenv(name, raising=False)
+        monkeypatch.chdir(folder)
+        yield Path(folder)
+
+
+def file_of(client: str) -> Path:
+    return CLIENTS[client].file(surroundings(os.environ, sys.platform))
+
+
+def write(client: str, data: bytes) -> Path:
+    file = file_of(client)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_bytes(data.replace(b"SECTION", CLIENTS[client].section.encode()))
+    return file
+
+
+def read(file: Path) -> dict[str, Any]:
+    return meaning(file, file.read_bytes().decode())
+
+
+@pytest.mark.parametrize(("client", "name"), FILES)
+def test_only_our_entry_differs_and_undo_restores_the_bytes(home: Path, client: str, name: str) -> None:
+    data = {**JSON_FILES, **TOML_FILES}[name]
+    file = write(client, data)
+    before, section = file.read_bytes(), CLIENTS[client].section
+    was = read(file)
+    assert run(["init", client]) == 0
+    now = read(file)
+    ours = now[section].pop("greenroom")
+    assert ours["args"][-1] == "serve"
+    was[section] = was.get(section) or {}
+    was[section].pop("greenroom", None)
+    assert now == was
+    after = file.read_bytes()
+    if name not in REPLACED:  # characters are only added, none is taken away
+        rest = iter(after)
+        assert all(byte in rest for byte in before), after
+    assert after.count(b"\r\n") == after.count(b"\n") or b"\r\n" not in before
+    assert run(["init", client]) == 0
+    assert file.read_bytes() == after, "the second time changes nothing"
+    assert run(["init", client, "--undo"]) == 0
+    assert file.read_bytes() == before
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+def test_each_client_gets_the_entry_that_it_reads(home: Path, client: str) -> None:
+    assert run(["init", client, "--attach", "--config", "some.json"]) == 0
+    file = file_of(client)
+    assert file.is_relative_to(home)
+    assert file.stat().st_mode & 0o777 == 0o600
+    entry = read(file)[CLIENTS[client].section]["greenroom"]
+    words = entry["command"] if client == "opencode" else [entry["command"], *entry["args"]]
+    assert words[-3:] == ["attach", "--config", str(home / "some.json")]
+    assert Path(words[0]).is_absolute()
+    assert run(["init", client, "--undo"]) == 0
+    assert not file.exists()
+
+
+@pytest.mark.parametrize(
+    "data", [b'{"mcpServers": [', b'{"mcpServers": 3}', b"[]", b"\xff\xfe{\x00}\x00", b'{"a": }', b"{'a: 1}"]
+)
+def test_a_file_that_cannot_be_changed_stays_and_is_named(
+    home: Path, data: bytes, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = write("cursor", data)
+    assert run(["init", "cursor"]) == 1
+    assert file.read_bytes() == data
+    said = capsys.readouterr().err
+    assert "cursor: " in said
+    assert "hand" in said or "UTF-8" in said or "line 1" in said
+
+
+def test_an_inline_table_is_refused(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    data = b'mcp_servers = { a = { command = "a" } }\n'
+    file = write("codex", data)
+    assert run(["init", "codex"]) == 1
+    assert file.read_bytes() == data
+    assert "by hand" in capsys.readouterr().err
+
+
+def test_links_and_modes_stay(home: Path) -> None:
+    real = home / "dotfiles" / "mcp.json"
+    real.parent.mkdir()
+    real.write_bytes(b"{}")
+    real.chmod(0o640)
+    link = home / ".cursor" / "mcp.json"
+    link.parent.mkdir()
+    link.symlink_to(real)
+    assert run(["init", "cursor"]) == 0
+    assert link.is_symlink()
+    assert b"greenroom" in real.read_bytes()
+    assert real.stat().st_mode & 0o777 == 0o640
+    assert run(["init", "cursor", "--undo"]) == 0
+    assert link.is_symlink()
+    assert real.read_bytes() == b"{}"
+    assert [each.name for each in real.parent.iterdir()] == ["mcp.json"]
+
+
+def test_a_dry_run_writes_nothing_and_the_diff_shows_no_secret(
+    home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data = json.dumps({"mcpServers": {"a": {"command": "a", "env": {"K": SECRET}}}}, indent=2).encode()
+    file = write("cursor", data + b" // " + SECRET.encode() + b"\n")
+    toml = write("codex", f'[mcp_servers.a]\ncommand = "a" # {SECRET}\nenv = {{ K = "{SECRET}" }}\n'.encode())
+    before = file.read_bytes(), toml.read_bytes()
+    assert run(["init", "cursor", "codex", "--dry-run", "--move"]) == 0
+    said = capsys.readouterr()
+    assert SECRET not in said.out + said.err
+    assert '+    "greenroom": {' in said.out
+    assert "+[mcp_servers.greenroom]" in said.out
+    assert said.out.count('"serve"') == 2, "our own entry can be read"
+    assert (file.read_bytes(), toml.read_bytes()) == before
+    assert [each.name for each in home.iterdir()] == [".cursor", ".codex"] or not (home / ".local").exists()
+
+
+def test_undo_refuses_a_changed_file_unless_it_is_forced(
+    home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = write("cursor", b"{}")
+    assert run(["init", "cursor"]) == 0
+    mine = file.read_bytes() + b"// mine\n"
+    file.write_bytes(mine)
+    assert run(["init", "cursor", "--undo"]) == 1
+    assert "--force" in capsys.readouterr().err
+    assert file.read_bytes() == mine
+    assert run(["init", "cursor", "--undo", "--force", "--json"]) == 0
+    row = json.loads(capsys.readouterr().out)["clients"][0]
+    assert file.read_bytes() == b"{}"
+    assert Path(row["kept"]).read_bytes() == mine
+    assert run(["init", "cursor", "--undo"]) == 1
+    assert "nothing to undo" in capsys.readouterr().err
+
+
+def test_undo_leads_back_to_what_was_there_before_all_our_changes(home: Path) -> None:
+    file = write("cursor", b'{"a": 1}')
+    assert run(["init", "cursor"]) == 0
+    assert run(["init", "cursor", "--attach"]) == 0
+    assert run(["init", "cursor", "--undo"]) == 0
+    assert file.read_bytes() == b'{"a": 1}'
+
+
+@pytest.mark.parametrize("client", ["cursor", "vscode", "codex", "zed", "opencode"])
+def test_servers_move_to_our_file_and_nothing_is_lost(
+    home: Path, client: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    if client == "codex":
+        data = f'model = "x"\n\n[mcp_servers.one]\ncommand = "one"\nargs = ["-v"]\nenv = {{ K = "{SECRET}" }}\n\n'
+        data += '# two\n[mcp_servers.two]\nurl = "https://two.example/mcp"\n'
+    else:
+        one: dict[str, Any] = {"command": "one", "args": ["-v"], "env": {"K": SECRET}}
+        if client == "opencode":
+            one = {"type": "local", "command": ["one", "-v"], "environment": {"K": SECRET}}
+        servers = {"one": one, "two": {"url": "https://two.example/mcp"}, "asks": {"command": "${input:x}"}}
+        data = json.dumps({"x": 1, CLIENTS[client].section: servers}, indent=2)
+    file = write(client, data.encode())
+    before = file.read_bytes()
+    assert run(["init", client, "--move"]) == 0
+    said = capsys.readouterr()
+    assert SECRET not in said.out + said.err
+    left = read(file)[CLIENTS[client].section]
+    assert [*left] == (["greenroom"] if client == "codex" else ["asks", "greenroom"])
+    config = load_config(cwd=home, home=home, environ={}, platform=sys.platform)
+    assert config.problems == ()
+    assert [*config.servers] == ["one", "two"]
+    assert config.servers["one"].command == "one"
+    assert config.servers["one"].args == ("-v",)
+    assert config.servers["one"].env == {"K": SECRET}
+    ours = home / ".config" / "greenroom" / "mcp.json"
+    assert ours.stat().st_mode & 0o777 == 0o600
+    assert run(["init", client, "--undo"]) == 0
+    assert file.read_bytes() == before
+    assert "one, two" in capsys.readouterr().out, "what is in both places is said"
+
+
+def test_a_server_of_the_same_name_stays(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    ours = home / ".config" / "greenroom" / "mcp.json"
+    ours.parent.mkdir(parents=True)
+    ours.write_text('{"mcpServers": {"a": {"command": "mine"}}} // kept')
+    write("cursor", b'{"mcpServers": {"a": {"command": "other"}, "b": {"command": "b"}}}')
+    assert run(["init", "cursor", "--move", "--json"]) == 0
+    row = json.loads(capsys.readouterr().out)["clients"][0]
+    assert row["moved"] == ["b"]
+    assert list(row["stay"]) == ["a"]
+    assert ours.read_text().startswith('{"mcpServers": {"a": {"command": "mine"}, "b": {')
+    assert ours.read_text().endswith("// kept")
+
+
+def test_without_a_client_it_lists_and_writes_nothing(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write("cursor", b"{}")
+    assert run(["init"]) == 0
+    said = capsys.readouterr().out
+    assert "✓ cursor" in said
+    assert "○ zed" in said
+    assert run(["init", "--list", "--json"]) == 0
+    rows = json.loads(capsys.readouterr().out)["clients"]
+    assert [row["client"] for row in rows if row["found"]] == ["cursor"]
+    assert file_of("cursor").read_bytes() == b"{}"
+    assert run(["init", "--all"]) == 0
+    assert b"greenroom" in file_of("cursor").read_bytes()
+    assert run(["init", "nobody"]) == 2
+
+
+@pytest.mark.parametrize("platform", ["linux", "darwin", "win32"])
+def test_every_client_has_a_place_on_every_system(home: Path, platform: str) -> None:
+    around = surroundings({"APPDATA": str(home / "Roaming")}, platform)
+    files = {key: one.file(around) for key, one in CLIENTS.items()}
+    assert len(set(files.values())) == len(CLIENTS)
+    desktop = {"linux": ".config", "darwin": "Library/Application Support", "win32": "Roaming"}[platform]
+    assert files["claude-desktop"] == home / desktop / "Claude" / "claude_desktop_config.json"
+    assert files["zed"] == home / ("Roaming/Zed" if platform == "win32" else ".config/zed") / "settings.json"
+
+
+def test_removing_leaves_a_file_that_reads_as_before() -> None:
+    text = '{"s": {\n  // one\n  "a": 1, // a\n  "b": {"x": [1, {}]}\n}}'
+    assert _json_edit.remove(text, ("s", "b")) == '{"s": {\n  // one\n  "a": 1 // a\n}}'
+    assert _json_edit.remove(text, ("s", "a")) == '{"s": {\n  // one\n   // a\n  "b": {"x": [1, {}]}\n}}'
+    assert _json_edit.remove('{"s": {"a": 1, "b": 2}}', ("s", "a")) == '{"s": {"b": 2}}'
+    table = "[a.b]\nx = 1\n\n# of c\n[c]\ny = 2\n[a.b.d]\nz = 3\n"
+    assert tomllib.loads(_toml_edit.remove(table, ("a", "b"))) == {"c": {"y": 2}}
+    assert "# of c" in _toml_edit.remove(table, ("a", "b"))
