@@ -41,7 +41,6 @@ NO_EFFECT: Final[Mapping[str, str]] = {
         (
             "alwaysAllow",
             "approveTools",
-            "auth",
             "autoApprove",
             "bearerTokenStore",
             "debug",
@@ -50,7 +49,6 @@ NO_EFFECT: Final[Mapping[str, str]] = {
             "gallery",
             "icon",
             "name",
-            "oauth",
             "pluginDataDir",
             "protocolVersion",
             "requestHeadersCommand",

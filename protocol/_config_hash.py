@@ -40,7 +40,7 @@ IDENTITY: Final = (
     "include_tools",
     "exclude_tools",
 )
-_NEEDS_RESTART: Final = ("name", *IDENTITY, "isolation", "era")
+_NEEDS_RESTART: Final = ("name", *IDENTITY, "auth", "oauth", "isolation", "era")
 _VERSION: Final = 2  # of this normal form; another version gives other hashes
 
 

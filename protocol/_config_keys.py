@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from ._config_key import Key
+from ._config_oauth import LOGIN_KEYS
 from .config import Era, HttpTransport, Isolation, Lifecycle, PrefixMode, RestartPolicy
 from .config_readers import (
     CHOICE,
@@ -67,6 +68,7 @@ SERVER_KEYS: Final = (
         True,
         "Streamable HTTP, then SSE",
     ),
+    *LOGIN_KEYS,
     Key("socket", "socket", TEXT, "A unix socket path; JSON-RPC, one message a line. Expanded.", True),
     Key("exposeResources", "expose_resources", FLAG, "Offer its resources as `get_…` tools.", True),
     Key(

@@ -62,9 +62,11 @@ def secrets_of(definition: ServerDefinition, environ: Mapping[str, str]) -> list
     expanded, and the values of its references."""
     hider = Hider()
     _redacted_by(hider, definition)
-    for _, _, text in (*texts_of(definition), ("url", (), definition.url or "")):
+    oauth = [each.value for each in _of_login(definition, {})]
+    for text in (*(text for _, _, text in texts_of(definition)), definition.url or "", *oauth):
         hider.found += (_referred(name, environ.get(name) or default) for name, default in referred_to(text))
     hider.found += _under("", definition.extra)
+    hider.found += _of_login(definition, environ)
     hider.found += _inherited(definition, environ)
     try:
         _redacted_by(hider, expand_definition(definition, environ).definition)
@@ -84,6 +86,16 @@ def _inherited(definition: ServerDefinition, environ: Mapping[str, str]) -> Iter
     for name, value in environ.items():
         if any(fnmatchcase(name, pattern) for pattern in wanted) and not _EVERYDAY.fullmatch(name):
             yield Hidden(name, value)
+
+
+def _of_login(definition: ServerDefinition, environ: Mapping[str, str]) -> Iterator[Hidden]:
+    """What `oauth` may hold of secrets: the client's, and what is added to the request for a login."""
+    given = definition.oauth or {}
+    for name in ("clientSecret", "authorizationParams"):
+        for hidden in _under(name, given.get(name)):
+            yield hidden if not environ else Hidden(hidden.name, expand(hidden.value, environ))
+            if environ:
+                yield hidden
 
 
 def _under(name: str, value: Any) -> Iterator[Hidden]:
@@ -127,6 +139,8 @@ def _shown(hider: Hider, key: Key, definition: ServerDefinition) -> Any:
     match key.attribute:
         case "env" | "headers":
             return {name: hider.value(text, name) for name, text in value.items()}
+        case "oauth":
+            return value if isinstance(value, bool) else REDACTED
         case "url":
             return hider.url(value)
         case "args":

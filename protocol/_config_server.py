@@ -15,6 +15,7 @@ from ._config_dialects import NO_EFFECT, Given, Givens, Note
 from ._config_key import Key
 from ._config_keys import SERVER_KEY
 from ._config_merge import WHERE, WITH_COMMAND, WITH_URL
+from ._config_oauth import without_effect
 from ._config_place import place
 from .config import Isolation, Lifecycle, ServerDefinition
 from .config_readers import BadValueError, is_array, is_object, kind_of, unknown
@@ -45,6 +46,8 @@ def read_server(name: str, entry: Givens) -> tuple[ServerDefinition, list[Proble
             found.append(given.problem(_stranger(key, SERVER_KEY)))
     found += _check_where(entry)
     found += _check_texts(entry)
+    if (oauth := entry.get("oauth")) is not None:
+        found += (oauth.problem(what, name) for name, what in without_effect(oauth.value))
     definition = ServerDefinition(name=name, extra=extra, sources=sources, **values)
     definition = _check_isolation(definition, entry, found)
     found += _check_idle(definition, entry)

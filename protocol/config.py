@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import attrs
 
@@ -92,6 +92,8 @@ class ServerDefinition:
     url: str | None = attrs.field(default=None, repr=_place_only)
     headers: Mapping[str, str] = attrs.field(factory=_no_map, hash=False, repr=_names_only)
     http_transport: HttpTransport | None = None
+    auth: Literal["oauth", False] | None = None  # False: never log in; None: with a login that is stored
+    oauth: Mapping[str, Any] | Literal[False] | None = attrs.field(default=None, hash=False, repr=False)
     socket: str | None = None
     in_process: Any = attrs.field(default=None, eq=False, hash=False)
     expose_resources: bool = True

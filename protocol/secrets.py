@@ -157,6 +157,10 @@ class KnownSecrets:
                 self._of[key] = Secrets(others=self._everywhere)
             self._of[key].learn(find())
 
+    def add(self, server: str, session: str | None, found: Iterable[Hidden]) -> None:
+        """The server at this address is sent these too: the tokens of a login."""
+        self._of.setdefault((server, session), Secrets(others=self._everywhere)).learn(found)
+
     def forget(self, session: str) -> None:
         """The session is over, and so is everything that was started for it."""
         for known in (self._of, self._seen):

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 import attrs
@@ -16,6 +17,7 @@ from ..protocol.config_parse import secrets_of
 from ..protocol.errors import ConfigError, CredentialNeeded
 from ..protocol.interpolate import expand_definition, session_variables, with_session
 from ..protocol.secrets import KnownSecrets
+from ._login_watch import LoginWatch
 from ._sessions import Sessions
 
 if TYPE_CHECKING:
@@ -33,6 +35,7 @@ class Connectors:
     run_id: str
     auth: AuthFor | None
     sessions: Sessions
+    logins: Callable[[], LoginWatch]  # told of each attempt to connect
 
     def __call__(self, definition: ServerDefinition, address: Address, incarnation: int) -> Connector:
         given, settings, backend = definition, self.settings(), self.backend
@@ -55,8 +58,12 @@ class Connectors:
             return InProcessConnector(definition, backend=backend)
         if definition.url is not None:
             from ..actors import HttpConnector
+            from ..actors.login import auth_for
 
-            return HttpConnector(definition, backend=backend, settings=settings, auth=self.auth)
+            self.logins().connecting(definition)
+            learn = partial(self.secrets.add, address.server, session)
+            login = self.auth or partial(auth_for, environ=environ, learn=learn)
+            return HttpConnector(definition, backend=backend, settings=settings, auth=login)
         if definition.socket is not None:
             from ..actors import UnixConnector
 

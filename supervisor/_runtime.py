@@ -162,8 +162,7 @@ class Runtime:
 
     def _build(self, tasks: anyio.abc.TaskGroup) -> None:
         inert_in_forks(self)
-        backend = current_backend()
-        settings = self.config.settings
+        backend, settings = current_backend(), self.config.settings
         self._stop = backend.waiter()
         if self._closing.is_asked_for:
             self._stop.set()
@@ -179,8 +178,9 @@ class Runtime:
             backend, self.run_id, lambda text: events.emit(Note, code=NoteCode.GUARD, words=text)
         )
         self.connectors = Connectors(
-            backend, lambda: self.config.settings, self.guard, hidden, self.run_id, self._auth, self.sessions
-        )
+            backend, lambda: self.config.settings, self.guard, hidden, self.run_id, self._auth, self.sessions,
+            lambda: self.root.supervision.logins,
+        )  # fmt: skip
         self.context = RoomContext(
             backend=backend,
             timers=Timers(backend.now, partial(_note_timer, events)),

@@ -19,10 +19,11 @@ from ..protocol.errors import CallError
 from ..protocol.events import EndDecision
 from ..protocol.lifecycle import Ending, Means, State
 from ..protocol.start import Place
-from ._availability import down_with
+from ._availability import Use, down_with
 from ._directory import Directory
 from ._endings import refusal_on_the_way_out, what_follows
 from ._gatekeeper import keeper_of
+from ._login_watch import LoginWatch
 from ._records import record_of
 from ._starter import Starter, made_out_to
 from ._visiting import Visiting
@@ -46,6 +47,7 @@ class Supervision:
         self._directory = directory
         self._learn = learn
         self._on_closed: dict[ServerActor, list[Callable[[], None]]] = {}
+        self.logins = LoginWatch(context, directory, self._logged_in)
 
     # ---- what the room asks -----------------------------------------------------------------------------------------
 
@@ -185,6 +187,8 @@ class Supervision:
         is_closing = self._directory.closing is not None
         general = self._context.settings.restart_policy
         decision = what_follows(actor, ending, general, is_closing=is_closing)
+        if record_of(actor).available.use is Use.NEEDS_LOGIN:
+            self.logins.parked(actor.address.server)
         if decision.then is Next.GONE and not is_closing:
             self._directory.forget(actor)
         actor.start.by_policy = decision.then is Next.CONNECT
@@ -200,3 +204,9 @@ class Supervision:
                 then=decision.then.value,
             )
         return decision
+
+    def _logged_in(self, server: str) -> None:
+        """Somebody has logged in at a server that was parked for it: connect it, as a person would by name."""
+        self._directory.bring_back(server)
+        if self._directory.has_standing_address(server, None):
+            self.starter.request_by_policy(self._directory.actor(server))

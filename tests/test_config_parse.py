@@ -300,7 +300,7 @@ def test_a_server_without_a_name_is_a_warning() -> None:
         ),
         ({"idle_timeout": 3}, '.idle_timeout: unknown key, did you mean "idleTimeout"?'),
         ({"zzz": 1}, ".zzz: unknown key: it has no effect and is kept as read"),
-        ({"oauth": {}}, ".oauth: has no effect here; it is kept as read"),
+        ({"oauth": {}}, '.oauth: has no effect on a server with "command"'),
         (
             {"timeout": 60},
             ".timeout: has no effect here; it is kept as read (clients disagree about its unit; write",
@@ -386,9 +386,9 @@ def test_an_idle_time_that_says_never_is_no_slip_of_a_keep_alive_server(entry: d
 
 
 def test_unknown_keys_are_kept_with_their_source() -> None:
-    definition = parse({"command": "x", "oauth": {"a": [1]}}).servers["s"]
-    assert definition.extra == {"oauth": {"a": [1]}}
-    assert definition.sources == {"command": "mcp.json", "oauth": "mcp.json"}
+    definition = parse({"command": "x", "searchKeywords": {"a": [1]}}).servers["s"]
+    assert definition.extra == {"searchKeywords": {"a": [1]}}
+    assert definition.sources == {"command": "mcp.json", "searchKeywords": "mcp.json"}
 
 
 def test_only_the_literal_true_disables() -> None:

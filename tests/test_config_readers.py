@@ -42,7 +42,9 @@ def _allows(schema: Mapping[str, Any], value: Any) -> bool:
     if "anyOf" in schema:
         return any(_allows(one, value) for one in schema["anyOf"])
     if "enum" in schema:
-        return value in schema["enum"]
+        return any(type(value) is type(one) and value == one for one in schema["enum"])
+    if not schema:
+        return True
     match schema["type"]:
         case "string":
             return isinstance(value, str) and len(value) >= schema.get("minLength", 0)
@@ -51,8 +53,10 @@ def _allows(schema: Mapping[str, Any], value: Any) -> bool:
         case "array":
             return isinstance(value, list) and all(_allows(schema["items"], one) for one in value)
         case "object":
-            items = schema["additionalProperties"]
-            return isinstance(value, dict) and all(_allows(items, one) for one in value.values())
+            items, known = schema["additionalProperties"], schema.get("properties", {})
+            return isinstance(value, dict) and all(
+                _allows(known.get(n, items), one) for n, one in value.items()
+            )
         case kind:
             is_number = isinstance(value, int | float) and not isinstance(value, bool)
             if not is_number or not math.isfinite(value) or (kind == "integer" and value != int(value)):
@@ -68,7 +72,8 @@ def _allows(schema: Mapping[str, Any], value: Any) -> bool:
 def test_a_reader_takes_what_its_schema_allows_and_nothing_else(key: Key) -> None:
     schema = key.reader.schema
     known = {*schema} <= {
-        "type", "items", "additionalProperties", "enum", "anyOf", "minLength", "minimum", "exclusiveMinimum", "maximum",
+        "type", "items", "properties", "additionalProperties", "enum", "anyOf", "minLength",
+        "minimum", "exclusiveMinimum", "maximum",
     }  # fmt: skip
     assert known, "teach `_allows` the new word"
     for value in (*VALUES, *_edges(schema)):

@@ -129,7 +129,7 @@ def refusal_in_words(response: httpx2.Response, body: bytes) -> str:
     if lacks_scope(response):
         found = _SCOPE.search(response.headers["www-authenticate"])
         scope = f'the scope "{(found[1] or found[2] or "")[:200]}"' if found else "a scope for this"
-        text += f" (the login lacks {scope}: log in again with it)"
+        text += f" (the login lacks {scope}: log in again with it, as greenroom auth --scope does)"
     return text
 
 

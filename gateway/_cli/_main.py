@@ -42,6 +42,7 @@ COMMANDS: Final[Mapping[str, tuple[str, str, str]]] = {
     "reconnect": ("_act", "reconnect_command", "Connect servers of a running gateway again."),
     "config": ("_config", "config_command", "Show the effective configuration."),
     "trust": ("_trust", "trust_command", "Decide whether this directory's configuration is obeyed."),
+    "auth": ("_auth", "auth_command", "Log in at an HTTP server, or out; list the logins."),
     "bench": ("_bench", "bench_command", "Measure a server: what connecting it over and over costs."),
     "trace": ("_trace", "trace_command", "Turn an event log into a timeline."),
 }

@@ -1,0 +1,108 @@
+"""One login: its tokens, whose they are, and where they are renewed.
+
+It is bound to a server's name and URL and to the issuer of its tokens. It is never sent anywhere else.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+from collections.abc import Mapping
+from typing import Any, Final
+
+import attrs
+
+SECRETS: Final = ("access_token", "refresh_token", "client_secret")
+
+
+class LoginFailed(Exception):
+    """There is no login at the end. The text says why, for a person, and holds no secret."""
+
+
+class Unreachable(LoginFailed):
+    """The authorization server could not be reached, or is out of order. Later it may work."""
+
+
+@attrs.frozen
+class Login:
+    """Times are seconds since 1970, because processes share the record. `id` is another one after each change,
+    `made` after each login of a person: a renewal keeps it."""
+
+    server: str
+    url: str
+    access_token: str = attrs.field(repr=False)
+    issuer: str = ""
+    grant: str = "authorization_code"
+    token_endpoint: str | None = None  # None: it cannot be renewed
+    revocation_endpoint: str | None = None
+    client_id: str = ""
+    client_secret: str | None = attrs.field(default=None, repr=False)
+    auth_method: str | None = None
+    resource: str | None = None
+    scope: str | None = None
+    refresh_token: str | None = attrs.field(default=None, repr=False)
+    expires_at: float | None = None
+    made: str = attrs.field(factory=lambda: secrets.token_hex(8))
+    id: str = attrs.field(factory=lambda: secrets.token_hex(8))
+
+    @property
+    def can_be_renewed(self) -> bool:
+        return self.refresh_token is not None and self.token_endpoint is not None
+
+    @property
+    def is_of_client(self) -> bool:
+        """Whether it needs no person."""
+        return self.grant == "client_credentials"
+
+    def renewed(self, answer: Mapping[str, Any], now: float) -> Login:
+        """With the tokens of a token endpoint's answer. What the answer leaves out stays (RFC 6749, 6).
+
+        Raises `LoginFailed` when there is no token in it.
+        """
+        token, kind = answer.get("access_token"), str(answer.get("token_type") or "bearer")
+        if not isinstance(token, str) or not usable(token) or kind.lower() != "bearer":
+            raise LoginFailed("the authorization server answered without a bearer token")
+        lasts, further, scope = answer.get("expires_in"), answer.get("refresh_token"), answer.get("scope")
+        return attrs.evolve(
+            self,
+            access_token=token,
+            refresh_token=further if isinstance(further, str) and further else self.refresh_token,
+            expires_at=now + lasts if isinstance(lasts, int | float) and lasts > 0 else None,
+            scope=scope if isinstance(scope, str) else self.scope,
+            id=secrets.token_hex(8),
+        )
+
+
+def usable(token: str) -> bool:
+    """Whether a token can stand in a header."""
+    return bool(token) and token.isascii() and token.isprintable() and " " not in token
+
+
+def to_json(values: Mapping[str, Any]) -> bytes:
+    return json.dumps(values, indent=1).encode()
+
+
+def from_json(data: bytes | str) -> dict[str, Any]:
+    """The object that `data` holds. Raises `LoginFailed` when it holds none."""
+    try:
+        found = json.loads(data)
+    except (ValueError, RecursionError):
+        found = None
+    if not isinstance(found, dict):
+        raise LoginFailed("a stored login cannot be read")
+    return found  # pyright: ignore[reportUnknownVariableType]
+
+
+def login_of(values: Mapping[str, Any]) -> Login:
+    """Raises `LoginFailed` for what is no login."""
+    known = {field.name for field in attrs.fields(Login)}
+    try:
+        login = Login(**{name: value for name, value in values.items() if name in known})
+    except TypeError:
+        raise LoginFailed("a stored login lacks its token") from None
+    texts = (value for name, value in attrs.asdict(login).items() if name != "expires_at")
+    if not all(value is None or isinstance(value, str) for value in texts) or not usable(login.access_token):
+        raise LoginFailed("a stored login is not one of ours")
+    if not isinstance(values.get("expires_at"), int | float | None):
+        raise LoginFailed("a stored login is not one of ours")
+    return login

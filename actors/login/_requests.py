@@ -1,0 +1,107 @@
+"""A login on each request of one connection.
+
+The token in memory is used as long as it is valid. Shortly before its end it is renewed. When the server refuses it
+all the same (401), it is replaced once: by what another process has stored meanwhile, or by a renewed one. A second
+401 is the answer, and parks the server. Nobody is asked anything here.
+
+A 401 means that the request did not run, so it is sent again with the other token: a token that ends in the middle of
+a session costs no call.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
+from typing import Final
+
+import anyio
+import httpx2
+
+from ...protocol.secrets import Hidden
+from ..apart import apart
+from ._record import Login, Unreachable
+from ._renewal import renew
+from ._store import LoginStore
+
+_BEFORE_END: Final = 30.0  # seconds
+
+
+class StoredLogin(httpx2.Auth):
+    """`obtain`: gets a login without a person (client credentials), or None. It blocks."""
+
+    def __init__(
+        self,
+        store: LoginStore,
+        server: str,
+        url: str,
+        headers: Mapping[str, str],
+        learn: Callable[[Iterable[Hidden]], object],
+        obtain: Callable[[str | None], Login] | None,
+    ) -> None:
+        self._store = store
+        self._server, self._url, self._headers = server, url, headers
+        self._learn = learn
+        self._obtain = obtain
+        self._login: Login | None = None
+        self._is_loaded = False
+        self._turn = anyio.Lock()
+
+    async def async_auth_flow(
+        self, request: httpx2.Request
+    ) -> AsyncGenerator[httpx2.Request, httpx2.Response]:
+        login = await self._present()
+        if login is not None:
+            request.headers["Authorization"] = f"Bearer {login.access_token}"
+        response = yield request
+        if response.status_code != 401:
+            return
+        other = await self._in_place_of(login)
+        if other is not None:
+            request.headers["Authorization"] = f"Bearer {other.access_token}"
+            yield request
+
+    async def _present(self) -> Login | None:
+        if not self._is_loaded:
+            async with self._turn:
+                if not self._is_loaded:
+                    self._take(await apart(lambda: self._store.load(self._server, self._url)))
+                    self._is_loaded = True
+        login = self._login
+        if login is None:
+            return await self._in_place_of(None) if self._obtain is not None else None
+        if login.expires_at is None or time.time() < login.expires_at - _BEFORE_END:
+            return login
+        try:
+            return await self._in_place_of(login)
+        except Unreachable:
+            if time.time() < login.expires_at:
+                return login
+            raise
+
+    async def _in_place_of(self, login: Login | None) -> Login | None:
+        """Another login than this one, or None. Raises an HTTP error when it cannot be had at the moment."""
+        async with self._turn:
+            if self._login is not login:  # somebody else's request has done it
+                return self._login
+            try:
+                self._take(await apart(lambda: self._other(login)))
+            except Unreachable as error:
+                raise httpx2.TransportError(str(error)) from None
+            return self._login
+
+    def _take(self, login: Login | None) -> None:
+        self._login = login
+        if login is not None:
+            tokens = (login.access_token, login.refresh_token, login.client_secret)
+            self._learn(Hidden("token", token) for token in tokens if token is not None)
+
+    def _other(self, login: Login | None) -> Login | None:
+        if login is None:
+            kept = self._store.load(self._server, self._url)
+            if kept is not None or self._obtain is None:
+                return kept
+            return self._obtain(None)
+        other = renew(self._store, login, self._headers)
+        if other is None and self._obtain is not None:
+            return self._obtain(login.id)
+        return other

@@ -1,0 +1,162 @@
+"""Where logins are kept: a file for each server in a folder of ours, its secrets in the keyring where there is one.
+
+The folder is 0700 and a file 0600. A file is only ever replaced whole, so reading takes no lock. Who writes holds the
+file's lock, from before it reads what is there to after it has written. A renewal holds it for its request too, so
+of many processes one asks, and the others find what it has got. A write names the login that it replaces, and does
+nothing when another one is there by then: an older token never replaces a newer one.
+
+The keyring (`pip install "greenroom[keyring]"`) then holds the secrets, and the file the rest; the file still tells
+other processes that something has changed. Everything here blocks; call it in a thread.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import tempfile
+from collections.abc import Generator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, Final
+
+import attrs
+
+from ..._own_files import make_own_folder, read_own
+from ._record import SECRETS, Login, LoginFailed, from_json, login_of, to_json
+
+_SERVICE: Final = "greenroom"
+_LOCK_WITHIN: Final = 60.0  # seconds; longer than a renewal may take
+
+
+class LoginStore:
+    """The logins in `folder`. `keyring`: whether to use the keyring if there is one."""
+
+    def __init__(self, folder: Path, *, keyring: bool = True) -> None:
+        self.folder = folder
+        self._keyring = keyring
+
+    def path(self, server: str, url: str) -> Path:
+        return self.folder / f"{_key(server, url)}.json"
+
+    def stamp(self, server: str, url: str) -> object:
+        """Another value after each change; None when there is no login."""
+        try:
+            found = os.stat(self.path(server, url))
+        except OSError:
+            return None
+        return found.st_ino, found.st_mtime_ns, found.st_size
+
+    def made(self, server: str, url: str) -> str | None:
+        """Which login of a person this is; None when there is none. Reads no secret."""
+        try:
+            found = from_json(read_own(self.path(server, url))).get("made")
+        except (OSError, LoginFailed):
+            return None
+        return found if isinstance(found, str) else None
+
+    def load(self, server: str, url: str) -> Login | None:
+        """The login for this server at this URL, or None. Raises `LoginFailed` when it cannot be read."""
+        try:
+            values = from_json(read_own(self.path(server, url)))
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise LoginFailed(f"the stored login cannot be read: {error.strerror or error}") from None
+        if values.pop("in_keyring", False):
+            kept = self._of_keyring(_key(server, url))
+            if kept is None:
+                return None  # somebody removed it there
+            values |= kept
+        login = login_of(values)
+        return login if (login.server, login.url) == (server, url) else None
+
+    def save(self, login: Login, replaces: str | None) -> Login:
+        """Keep `login` if the kept one still has the id `replaces` (None: whatever is there). Returns the one that
+        is kept now. The caller holds the lock."""
+        kept = self.load(login.server, login.url) if replaces is not None else None
+        if replaces is not None and (kept is None or kept.id != replaces):
+            return kept if kept is not None else login
+        values = {name: value for name, value in attrs.asdict(login).items() if value is not None}
+        if self._to_keyring(_key(login.server, login.url), values):
+            values = {name: value for name, value in values.items() if name not in SECRETS}
+            values["in_keyring"] = True
+        self._write(self.path(login.server, login.url), to_json(values))
+        return login
+
+    def forget(self, server: str, url: str) -> bool:
+        """Remove the login. Returns whether there was one."""
+        with self.locked(server, url):
+            path = self.path(server, url)
+            there = path.exists()
+            path.unlink(missing_ok=True)
+            if (ring := self._ring()) is not None:
+                with suppress(Exception):  # each keyring has its own error for what is not there
+                    ring.delete_password(_SERVICE, _key(server, url))
+            return there
+
+    @contextmanager
+    def locked(self, server: str, url: str) -> Generator[None]:
+        """Be the only writer of this login. Raises `LoginFailed` when another one takes too long."""
+        import filelock
+
+        try:
+            make_own_folder(self.folder)
+            lock = filelock.FileLock(
+                self.path(server, url).with_suffix(".lock"), timeout=_LOCK_WITHIN, mode=0o600
+            )
+            with lock:
+                yield
+        except filelock.Timeout:
+            raise LoginFailed("another process has been changing the login for a minute") from None
+        except OSError as error:
+            raise LoginFailed(f"logins cannot be kept in {self.folder}: {error.strerror or error}") from None
+
+    def _write(self, path: Path, data: bytes) -> None:
+        descriptor, name = tempfile.mkstemp(prefix=".", suffix=".tmp", dir=path.parent)
+        try:
+            with open(descriptor, "wb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())  # the authorization server may not accept the older one any more
+            os.replace(name, path)
+        except BaseException:
+            with suppress(OSError):
+                os.unlink(name)
+            raise
+
+    # -- the keyring --
+
+    def _ring(self) -> Any:
+        """The keyring; None when none is installed, or none that is safe and at hand."""
+        if not self._keyring:
+            return None
+        try:
+            import keyring  # pyright: ignore
+
+            ring: Any = keyring.get_keyring()
+            return ring if ring.priority >= 1 else None
+        except Exception:  # a keyring that does not load is none
+            return None
+
+    def _of_keyring(self, key: str) -> dict[str, Any] | None:
+        ring = self._ring()
+        try:
+            kept = ring.get_password(_SERVICE, key) if ring is not None else None
+        except Exception as error:
+            raise LoginFailed(f"the keyring cannot be read ({type(error).__name__})") from None
+        return from_json(kept) if kept is not None else None
+
+    def _to_keyring(self, key: str, values: dict[str, Any]) -> bool:
+        ring = self._ring()
+        if ring is None:
+            return False
+        secret = {name: values[name] for name in SECRETS if name in values}
+        try:
+            ring.set_password(_SERVICE, key, to_json(secret).decode())
+        except Exception:  # it is locked, or refuses: the file is as good as without a keyring
+            return False
+        return True
+
+
+def _key(server: str, url: str) -> str:
+    return hashlib.sha256(f"{server}\n{url}".encode(errors="surrogatepass")).hexdigest()[:40]

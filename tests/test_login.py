@@ -1,0 +1,476 @@
+"""Logging in at a server that wants it: the whole flow against an authorization server on loopback, in each variant;
+renewing; what happens when it fails; and that no secret is shown."""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import signal
+import stat
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import attrs
+import pytest
+from tests.support import run
+from tests.support.auth_server import ACCESS, REFRESH, AuthServer, auth_server, follow
+from tests.support.http_rooms import room_at
+from tests.support.stdio import until
+
+from greenroom.actors.login import Login, LoginFailed, LoginStore, keep, log_in, log_out, logins, stored_login
+from greenroom.actors.login._record import Unreachable
+from greenroom.actors.login._renewal import renew
+from greenroom.gateway._cli import _auth, _auth_person, _main
+from greenroom.gateway._cli._auth_person import pasted
+from greenroom.protocol.config import ServerDefinition
+from greenroom.protocol.errors import ConnectFailed, NeedsAuth, Reach
+from greenroom.protocol.lifecycle import State
+
+
+@pytest.fixture(autouse=True)
+def data(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A home without logins, and no keyring."""
+    with tempfile.TemporaryDirectory(prefix="gr-") as folder:
+        for name in ("HOME", "XDG_DATA_HOME", "XDG_CACHE_HOME", "XDG_CONFIG_HOME"):
+            monkeypatch.setenv(name, folder)
+        monkeypatch.setenv("PYTHON_KEYRING_BACKEND", "keyring.backends.fail.Keyring")
+        monkeypatch.chdir(folder)
+        yield Path(folder)
+
+
+@attrs.define
+class Person:
+    """Agrees to everything, without a browser."""
+
+    server: AuthServer
+    redirect_uri: str = "http://127.0.0.1:9/callback"
+    prefers_device: bool = False
+    insists_on_device: bool = False
+    page: str = ""
+
+    async def send_to(self, url: str) -> None:
+        self.page = url
+
+    async def answer(self) -> Mapping[str, str]:
+        found = pasted(self.server.approve(self.page), _state(self.page))
+        assert found is not None
+        return found
+
+    def show_code(self, url: str, code: str, complete: str | None) -> None:
+        assert (url, code) == (f"{self.server.base}/enter", "ABCD-EFGH")
+        self.server.devices["device-1"] = True
+
+
+def _state(page: str) -> str:
+    return page.partition("state=")[2].partition("&")[0]
+
+
+def definition(server: AuthServer, **more: Any) -> ServerDefinition:
+    return ServerDefinition("raw", url=server.url, **more)
+
+
+async def logged_in(server: AuthServer, oauth: Mapping[str, Any] | None = None, **person: Any) -> Login:
+    """A login, made by a person and stored."""
+    return keep(await log_in(definition(server), oauth or {}, Person(server, **person), None))
+
+
+@pytest.mark.parametrize(
+    ("flags", "oauth"),
+    [
+        ({}, {}),
+        ({"takes_documents": True}, {"clientMetadataUrl": "https://client.example/greenroom.json"}),
+        ({"registers": False, "given": {"me": None}}, {"clientId": "me"}),
+        ({"registers": False, "given": {"me": "s3cret"}}, {"clientId": "me", "clientSecret": "s3cret"}),
+        ({"lasts": None}, {"authorizationParams": {"audience": "stage", "prompt": "login"}}),
+    ],
+    ids=["registered", "document", "given id", "given secret", "parameters"],
+)
+def test_a_login_in_each_way_to_be_a_client(flags: Any, oauth: dict[str, Any], backend: str) -> None:
+    async def body() -> None:
+        with auth_server(**flags) as server:
+            async with room_at(server.url, connect=False) as room:
+                with pytest.raises(NeedsAuth, match="greenroom auth raw"):
+                    await room.call("ok", server="raw")
+            login = await logged_in(server, oauth)
+            assert login.issuer.rstrip("/") == server.base
+            (page,) = server.pages
+            assert page["code_challenge_method"] == "S256"
+            assert page["resource"] == server.url
+            assert page.items() >= oauth.get("authorizationParams", {}).items()
+            expected = oauth.get("clientMetadataUrl") or oauth.get("clientId") or "client-0"
+            assert (page["client_id"], login.client_id) == (expected, expected)
+            async with room_at(server.url) as room:
+                assert (await room.call("ok")).text == "ok"
+            assert server.grants == ["authorization_code"]
+
+    run(backend, body)
+
+
+def test_the_device_flow(backend: str) -> None:
+    async def body() -> None:
+        with auth_server(has_device=True) as server:
+            login = await logged_in(server, prefers_device=True)
+            assert login.grant == "device_code"
+            assert server.pages == []
+            async with room_at(server.url) as room:
+                assert (await room.call("ok")).text == "ok"
+        with auth_server() as server:  # it does not offer it
+            await logged_in(server, prefers_device=True)
+            assert len(server.pages) == 1
+            with pytest.raises(LoginFailed, match="no device flow"):
+                await logged_in(server, insists_on_device=True)
+
+    run(backend, body)
+
+
+def test_client_credentials_need_no_person(backend: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STAGE_SECRET", "s3cret-of-client")
+
+    async def body() -> None:
+        with auth_server(registers=False, given={"me": "s3cret-of-client"}) as server:
+            oauth = {
+                "grantType": "client_credentials",
+                "clientId": "me",
+                "clientSecret": "${STAGE_SECRET}",
+                "issuer": server.base,
+            }
+            async with room_at(server.url, oauth=oauth) as room:
+                assert (await room.call("ok")).text == "ok"
+                server.expire()
+                assert (await room.call("ok")).text == "ok"  # the 401 came before it ran
+                assert server.grants == ["client_credentials"] * 2
+            oauth["issuer"] = "https://other.example"
+            server.expire()
+            async with room_at(server.url, oauth=oauth, connect=False) as room:
+                with pytest.raises(NeedsAuth, match="another authorization server"):
+                    await room.connect("raw")
+            assert server.grants == ["client_credentials"] * 2
+
+    run(backend, body)
+
+
+def test_configured_headers_go_to_the_authorization_server_but_credentials_do_not() -> None:
+    async def body() -> None:
+        with auth_server() as server:
+            headers = {"X-Tenant": "stage", "Cookie": "c=1", "Authorization": "Basic abc"}
+            keep(await log_in(definition(server, headers=headers, auth="oauth"), {}, Person(server), None))
+            asked = [one for one in server.headers if "x-tenant" in one]
+            assert len(asked) >= 4  # two documents, the registration, the token
+            assert not any("cookie" in one or one.get("authorization") == "Basic abc" for one in asked)
+
+    run("asyncio", body)
+
+
+def test_a_token_that_ends_in_the_middle_costs_no_call(backend: str) -> None:
+    async def body() -> None:
+        with auth_server() as server:
+            await logged_in(server)
+            async with room_at(server.url) as room:
+                server.expire()
+                assert (await room.call("ok")).text == "ok"
+                assert server.grants == ["authorization_code", "refresh_token"]
+                assert server.refused == 1 + 1  # the login's first request, and that call's
+                server.expire()
+                server.refreshes.clear()
+                with pytest.raises(NeedsAuth, match="greenroom auth raw") as caught:
+                    await room.call("ok")
+                assert caught.value.reach is Reach.NOT_SENT
+                before = len(server.grants)
+                with pytest.raises(NeedsAuth):
+                    await room.call("ok")
+                assert len(server.grants) == before  # never tried again
+                assert REFRESH not in str(caught.value)
+
+    run(backend, body)
+
+
+def test_a_token_is_renewed_before_it_ends(backend: str) -> None:
+    async def body() -> None:
+        with auth_server(lasts=10) as server:
+            await logged_in(server)
+            async with room_at(server.url) as room:
+                assert server.grants[:2] == ["authorization_code", "refresh_token"]
+                assert server.refused == 1  # the login's first request alone
+                assert (await room.call("ok")).text == "ok"
+
+    run(backend, body)
+
+
+def test_a_provider_that_is_down_is_a_failure_to_connect_and_costs_no_login(backend: str) -> None:
+    async def body() -> None:
+        with auth_server() as server:
+            kept = await logged_in(server)
+            server.expire()
+            server.is_down = True
+            async with room_at(server.url, connect=False) as room:
+                with pytest.raises(ConnectFailed, match="out of order"):
+                    await room.connect("raw")
+                assert not room.status()[0].needs_auth
+                assert stored_login(definition(server)) == kept
+                server.is_down = False
+                await room.connect("raw")
+                assert (await room.call("ok")).text == "ok"
+            server.is_down = True
+            with pytest.raises(LoginFailed):
+                await logged_in(server)
+
+    run(backend, body)
+
+
+def test_a_running_room_notices_a_finished_login(backend: str) -> None:
+    async def body() -> None:
+        with auth_server() as server:
+            async with room_at(server.url, connect=False) as room:
+                with pytest.raises(NeedsAuth):
+                    await room.connect("raw")
+                assert room.status()[0].needs_auth
+                await logged_in(server)
+                assert await until(lambda: room.status()[0].state is State.CONNECTED)
+                assert (await room.call("ok", server="raw")).text == "ok"
+
+    run(backend, body)
+
+
+def test_t23_of_eight_processes_that_renew_at_once_one_asks_and_none_loses_the_newer_token(
+    data: Path,
+) -> None:
+    async def body() -> None:
+        with auth_server() as server:
+            old = await logged_in(server)
+            gate, opened = os.pipe()
+            children: list[int] = []
+            for _ in range(8):
+                pid = os.fork()
+                if pid == 0:
+                    code = 1
+                    try:
+                        os.close(opened)
+                        os.read(gate, 1)  # until all are there
+                        found = renew(logins(), old, {})
+                        code = 0 if found is not None and found.id != old.id else 2
+                    finally:
+                        os._exit(code)
+                children.append(pid)
+            os.close(gate)
+            os.close(opened)
+            assert [os.waitpid(pid, 0)[1] for pid in children] == [0] * 8  # noqa: ASYNC222
+            assert server.grants == ["authorization_code", "refresh_token"]
+            kept = stored_login(definition(server))
+            assert kept is not None
+            assert (kept.access_token, kept.refresh_token) == (f"{ACCESS}2", f"{REFRESH}2")
+
+    run("asyncio", body)
+
+
+def test_t23_an_older_token_never_takes_the_place_of_a_newer_one(data: Path) -> None:
+    store = LoginStore(data / "logins")
+    old = Login("s", "http://h", "one", refresh_token="r", token_endpoint="http://127.0.0.1:9/token")
+    new = attrs.evolve(old, access_token="two", id="newer")
+    with store.locked("s", "http://h"):
+        store.save(new, None)
+        assert store.save(attrs.evolve(old, access_token="late"), old.id) == new
+    assert store.load("s", "http://h") == new
+    assert store.load("s", "http://other") is None
+    assert store.load("other", "http://h") is None
+
+
+# ---- where it is kept --------------------------------------------------------------------------------------------
+
+
+def test_the_folder_and_the_file_are_ours_alone(data: Path) -> None:
+    keep(Login("s", "http://h", "token"))
+    (file,) = (data / "greenroom" / "logins").glob("*.json")
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    assert stat.S_IMODE(file.parent.stat().st_mode) == 0o700
+    file.chmod(0o622)
+    with pytest.raises(LoginFailed, match="others may write"):
+        logins().load("s", "http://h")
+
+
+class Ring:
+    """A keyring in memory."""
+
+    priority = 5
+
+    def __init__(self) -> None:
+        self.kept: dict[tuple[str, str], str] = {}
+        self.is_locked = False
+
+    def get_password(self, service: str, account: str) -> str | None:
+        if self.is_locked:
+            raise RuntimeError("locked")
+        return self.kept.get((service, account))
+
+    def set_password(self, service: str, account: str, password: str) -> None:
+        if self.is_locked:
+            raise RuntimeError("locked")
+        self.kept[service, account] = password
+
+    def delete_password(self, service: str, account: str) -> None:
+        del self.kept[service, account]
+
+
+def test_the_keyring_holds_the_secrets_where_there_is_one(
+    data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import keyring
+
+    ring = Ring()
+    monkeypatch.setattr(keyring, "get_keyring", lambda: ring)
+    login = keep(Login("s", "http://h", "token-secret", refresh_token="refresh-secret", client_id="me"))
+    (file,) = (data / "greenroom" / "logins").glob("*.json")
+    assert "secret" not in file.read_text()
+    assert logins().load("s", "http://h") == login
+    ring.is_locked = True
+    with pytest.raises(LoginFailed, match="keyring cannot be read"):
+        logins().load("s", "http://h")
+    keep(login)  # a file is better than no login
+    assert logins().load("s", "http://h") == login
+    ring.is_locked = False
+    assert logins().forget("s", "http://h")
+    assert ring.kept == {}
+
+
+@pytest.mark.parametrize("content", ["", "[]", "{}", '{"access_token": 5}', "[" * 100_000, '{"server": "s"}'])
+def test_a_file_that_is_no_login_says_so(data: Path, content: str) -> None:
+    keep(Login("s", "http://h", "token"))
+    logins().path("s", "http://h").write_text(content)
+    with pytest.raises(LoginFailed):
+        logins().load("s", "http://h")
+    assert logins().made("s", "http://h") is None
+
+
+def test_secrets_are_sent_over_tls_or_to_this_machine_alone() -> None:
+    login = keep(
+        Login("s", "http://h", "token", refresh_token="r", token_endpoint="http://elsewhere.example/token")
+    )
+    with pytest.raises(LoginFailed, match="not reached over https"):
+        renew(logins(), login, {})
+    assert issubclass(Unreachable, LoginFailed)
+
+
+# ---- the command ----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def told(monkeypatch: pytest.MonkeyPatch) -> queue.Queue[str]:
+    """What the person is told."""
+    found: queue.Queue[str] = queue.Queue()
+    monkeypatch.setattr(_auth_person, "_tell", found.put)
+    return found
+
+
+def _config(data: Path, server: AuthServer) -> str:
+    path = data / "mcp.json"
+    path.write_text(json.dumps({"mcpServers": {"raw": {"url": server.url}, "program": {"command": "x"}}}))
+    return str(path)
+
+
+def test_the_command_logs_in_with_a_browser_lists_and_logs_out(
+    data: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], told: queue.Queue[str]
+) -> None:
+    with auth_server() as server:
+        visits: list[int] = []
+
+        def browse(url: str) -> bool:
+            back = server.approve(url)
+            assert back.startswith("http://127.0.0.1:")
+            visits.append(follow(back.replace("state=", "state=x")))  # of another login: changes nothing
+            visits.append(follow(back))
+            return True
+
+        monkeypatch.setattr(_auth, "can_browse", lambda: True, raising=False)
+        monkeypatch.setattr(_auth_person, "can_browse", lambda: True)
+        monkeypatch.setattr(_auth_person.webbrowser, "open", browse)
+        config = _config(data, server)
+        assert _main.run(["auth", "--config", config]) == 0
+        assert capsys.readouterr().out == "raw: no login\n"
+        assert _main.run(["auth", "raw", "--config", config, "--json"]) == 0
+        assert visits == [400, 200]
+        shown = json.loads(capsys.readouterr().out)
+        assert (shown["server"], shown["state"], shown["renewable"]) == ("raw", "logged in", True)
+        assert _main.run(["auth", "--config", config]) == 0
+        assert capsys.readouterr().out.startswith(f"raw: logged in at {server.base}")
+        assert _main.run(["auth", "raw", "--logout", "--config", config]) == 0
+        assert server.revoked == [f"{REFRESH}1", f"{ACCESS}1"]
+        assert stored_login(definition(server)) is None
+        out, err = capsys.readouterr()
+        assert "secret" not in out + err
+        assert _main.run(["auth", "program", "--config", config]) == 2
+        assert _main.run(["auth", "nobody", "--config", config]) == 2
+        assert _main.run(["auth", "--logout", "--config", config]) == 2
+
+
+@pytest.mark.parametrize("whole", [True, False], ids=["address", "code"])
+def test_the_command_takes_a_pasted_answer(
+    data: Path, whole: bool, monkeypatch: pytest.MonkeyPatch, told: queue.Queue[str]
+) -> None:
+    reading, writing = os.pipe()
+    with auth_server() as server, open(reading) as stdin, open(writing, "w") as paste:
+        monkeypatch.setattr(sys, "stdin", stdin)
+
+        def person() -> None:
+            back = server.approve(told.get().splitlines()[-1])
+            paste.write("what is this?\n")
+            paste.flush()
+            assert "no answer" in told.get()
+            paste.write((back if whole else back.partition("code=")[2].partition("&")[0]) + "\n")
+            paste.flush()
+
+        thread = threading.Thread(target=person)
+        thread.start()
+        assert _main.run(["auth", "raw", "--no-browser", "--config", _config(data, server)]) == 0
+        thread.join()
+        assert stored_login(definition(server)) is not None
+
+
+def test_nothing_is_kept_of_a_login_that_nobody_finished(
+    data: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], told: queue.Queue[str]
+) -> None:
+    reading, writing = os.pipe()
+    with auth_server() as server, open(reading) as stdin:
+        monkeypatch.setattr(sys, "stdin", stdin)
+        words = ["auth", "raw", "--no-browser", "--config", _config(data, server)]
+        assert _main.run([*words, "--timeout", "1"]) == 1
+        assert "nobody logged in within 1 s. Nothing was changed." in capsys.readouterr().err
+        thread = threading.Thread(
+            target=lambda: (told.get(), told.get(), os.kill(os.getpid(), signal.SIGINT))
+        )
+        thread.start()
+        assert _main.run(words) == 130
+        thread.join()
+        assert stored_login(definition(server)) is None
+    os.close(writing)
+
+
+def test_no_token_is_shown_when_a_server_quotes_it(backend: str) -> None:
+    async def body() -> None:
+        with auth_server() as server:
+            await logged_in(server)
+            async with room_at(server.url) as room:
+                server.quotes = True
+                with pytest.raises(Exception, match="you sent") as caught:
+                    await room.call("ok")
+                assert ACCESS not in str(caught.value)
+
+    run(backend, body)
+
+
+def test_logging_out_of_nothing_and_of_a_provider_that_is_down() -> None:
+    async def body() -> None:
+        with auth_server() as server:
+            assert log_out(definition(server)) == (False, None)
+            await logged_in(server)
+            server.is_down = True
+            there, problem = log_out(definition(server))
+            assert there
+            assert problem is not None
+            assert "out of order" in problem
+            assert stored_login(definition(server)) is None
+
+    run("asyncio", body)
