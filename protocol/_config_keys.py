@@ -31,15 +31,8 @@ from .config_readers import (
 )
 
 IMPORT_KINDS: Final = (
-    "cursor",
-    "claude-code",
-    "claude-desktop",
-    "vscode",
-    "windsurf",
-    "codex",
-    "opencode",
-    "pi",
-)
+    "cursor", "claude-code", "claude-desktop", "vscode", "windsurf", "codex", "opencode", "pi",
+)  # fmt: skip
 
 _OBJECT: Final = Reader(dict, {"type": "object"}, "object")
 _CALLS: Final = count("calls")
