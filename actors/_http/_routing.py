@@ -11,6 +11,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+import msgspec
+
+from ...protocol.jsonrpc import read_value
 from ...protocol.mirrored import Path, as_text, encode_value, mirrored_in, value_at
 
 _NAMED_BY = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
@@ -46,7 +49,10 @@ class ToolHeaders:
         return headers
 
     def _mirror(self, tool: str, arguments: object) -> Iterator[tuple[str, str]]:
-        for path, token in self._mirrored.get(tool, {}).items():
+        mirrored = self._mirrored.get(tool, {})
+        if mirrored and isinstance(arguments, msgspec.Raw):  # a call that is passed on as it came
+            arguments = read_value(arguments)
+        for path, token in mirrored.items():
             text = as_text(value_at(arguments, path))
             if text is not None:
                 yield f"Mcp-Param-{token}", encode_value(text)

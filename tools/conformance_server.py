@@ -1,0 +1,196 @@
+"""Run the official conformance suite against our HTTP door, leg by leg, and compare with what is expected.
+
+    python tools/conformance_server.py [--leg NAME] [--baseline]
+
+The suite is the one of `tools/conformance.py`, in the same pinned versions. What it talks to is `greenroom serve
+--http --expose direct` in front of the everything-server of the SDK, which the SDK's source distribution has (pinned,
+under `.build/conformance/`). The SDK serves that with uvicorn, and `--baseline` plays the same against it alone. It is
+behind us over HTTP, too, because the suite waits 0.6 seconds for some answers, and a process may take longer to start.
+
+`tests/conformance/expected_server_failures.toml` lists what may fail, with the reason: only what fails at the base line
+as well. The run fails when a scenario fails that is not listed, and when a listed one passes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import tarfile
+import tempfile
+import time
+import tomllib
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+import attrs
+from conformance import HOME, LEGS, ROOT, Leg, install, player
+
+SDK = "2.3.0"
+EVERYTHING = HOME / f"mcp-{SDK}" / "examples" / "servers" / "everything-server"
+EXPECTED = ROOT / "tests" / "conformance" / "expected_server_failures.toml"
+BOUND = 300  # seconds that a leg may take
+PATIENCE = 60  # seconds until a server listens
+
+HTTP = (
+    "from mcp_everything_server.server import event_store, mcp; import sys; "
+    "mcp.run(transport='streamable-http', port=int(sys.argv[1]), event_store=event_store, retry_interval=100)"
+)
+
+
+@attrs.frozen
+class Judged:
+    """One scenario: how many of its checks passed and failed."""
+
+    scenario: str
+    passed: int
+    failed: int
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="Run the official conformance suite against our HTTP door.")
+    legs = [leg for leg in LEGS if not leg.extensions]
+    parser.add_argument("--leg", choices=[leg.name for leg in legs])
+    parser.add_argument("--baseline", action="store_true", help="play against the SDK's server itself")
+    wish = parser.parse_args()
+    expected = tomllib.loads(EXPECTED.read_text(encoding="utf-8"))
+    _fetch_everything()
+    surprises = 0
+    for leg in legs:
+        if wish.leg in (None, leg.name):
+            install(leg.suite)
+            with tempfile.TemporaryDirectory() as folder:
+                began = time.monotonic()
+                with _everything(Path(folder)) as url:
+                    if wish.baseline:
+                        said = _play(leg, url, Path(folder))
+                    else:
+                        with _greenroom(Path(folder), url) as door:
+                            said = _play(leg, door, Path(folder))
+                surprises += _report(leg, said, expected.get(leg.name, {}), time.monotonic() - began)
+    return 1 if surprises else 0
+
+
+def _fetch_everything() -> None:
+    """Unpack the everything-server of the pinned SDK's source distribution, from the package index."""
+    if EVERYTHING.is_dir():
+        return
+    print(f"fetching the source distribution of mcp {SDK}", flush=True)
+    HOME.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory() as folder:
+        pip = (sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet", "download")
+        subprocess.run((*pip, f"mcp=={SDK}", "--no-deps", "--no-binary", "mcp", "-d", folder), check=True)
+        (packed,) = Path(folder).glob("mcp-*.tar.gz")
+        inside = f"mcp-{SDK}/examples/servers/everything-server/"
+        with tarfile.open(packed) as archive:
+            wanted = [member for member in archive.getmembers() if member.name.startswith(inside)]
+            archive.extractall(HOME, members=wanted, filter="data")
+
+
+# ---- what the suite talks to -----------------------------------------------------------------------------------------
+
+
+@contextmanager
+def _greenroom(folder: Path, url: str) -> Generator[str]:
+    servers = {"everything": {"url": url}}
+    # The suite opens a session for each scenario, and closes none of them.
+    settings = {"toolPrefix": "none", "maxConnections": 200}
+    config = folder / "mcp.json"
+    config.write_text(json.dumps({"mcpServers": servers, "settings": settings}))
+    command = (sys.executable, "-m", "greenroom", "serve", "--http", "127.0.0.1:0", "--expose", "direct")
+    env = {
+        **os.environ,
+        "HOME": os.fspath(folder),
+        "XDG_CACHE_HOME": os.fspath(folder / "cache"),
+        "XDG_RUNTIME_DIR": os.fspath(folder),
+    }
+    with _running((*command, "--config", os.fspath(config)), env, folder / "greenroom.log") as log:
+        yield _said(log, r"serving (http://\S+)")
+
+
+@contextmanager
+def _everything(folder: Path) -> Generator[str]:
+    env = {**os.environ, "PYTHONPATH": os.fspath(EVERYTHING)}
+    with _running((sys.executable, "-W", "ignore", "-c", HTTP, "0"), env, folder / "everything.log") as log:
+        yield _said(log, r"running on (http://\S+:\d+)") + "/mcp"
+
+
+@contextmanager
+def _running(command: tuple[str, ...], env: Mapping[str, str], log: Path) -> Generator[Path]:
+    """Run a server that logs to this file, and end it."""
+    with log.open("wb") as stream:
+        process = subprocess.Popen(
+            command, cwd=log.parent, env=env, stdin=subprocess.DEVNULL, stdout=stream, stderr=stream
+        )
+    try:
+        yield log
+    finally:
+        for number in (signal.SIGTERM, signal.SIGTERM, signal.SIGKILL):
+            process.send_signal(number)
+            try:
+                process.wait(5)
+                break
+            except subprocess.TimeoutExpired:
+                continue
+
+
+def _said(log: Path, pattern: str) -> str:
+    until = time.monotonic() + PATIENCE
+    while time.monotonic() < until:
+        if found := re.search(pattern, log.read_text(errors="replace")):
+            return found[1]
+        time.sleep(0.05)
+    raise SystemExit(f"it does not listen:\n{log.read_text(errors='replace')}")
+
+
+# ---- the suite -------------------------------------------------------------------------------------------------------
+
+
+def _play(leg: Leg, url: str, folder: Path) -> str:
+    """Play every scenario of a leg. Returns what the suite said."""
+    command = [*player(leg.suite), "server", "--url", url, "--suite", "all", "--spec-version"]
+    done = subprocess.run(
+        [*command, leg.protocol or "2025-11-25"],
+        cwd=folder,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+        timeout=BOUND,
+    )
+    return done.stdout
+
+
+def _report(leg: Leg, said: str, expected: Mapping[str, str], seconds: float) -> int:
+    """Print what is unexpected, and the sum. Returns the number of surprises."""
+    judged = [
+        Judged(name, int(passed), int(failed))
+        for name, passed, failed in re.findall(
+            r"^[✓✗] (\S+): (\d+) passed, (\d+) failed$", said, re.MULTILINE
+        )
+    ]
+    failed = {each.scenario for each in judged if each.failed}
+    wrong, stale = sorted(failed - expected.keys()), sorted(expected.keys() - failed)
+    for name in wrong:
+        print(f"failed  {leg.name:<15}{name}")
+    for name in stale:
+        print(f"passed  {leg.name:<15}{name}: remove it from the expected failures")
+    if wrong or not judged:
+        print("\n".join(f"        {line}" for line in said.splitlines()[-200:]))
+    checks = sum(each.passed for each in judged)
+    print(
+        f"{leg.name:<15}{len(judged) - len(failed)} of {len(judged)} scenarios pass, {checks} checks, "
+        f"{seconds:.0f} s",
+        flush=True,
+    )
+    return len(wrong) + len(stale) + (not judged)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
