@@ -102,8 +102,9 @@ def merge(
     """One `Config` from layers, strongest first. Every field keeps its source. The given `problems` come first in
     its list of problems.
 
-    A server that one of our own files defines takes nothing from imported layers. Among the imported layers, the first
-    one that has a name supplies the whole entry. With `environ`, a server whose URL needs variables that are not set is
+    A server that one of our own files defines takes nothing from imported layers; an entry of ours that says nothing
+    but `disabled` defines none, it switches the imported one. Among the imported layers, the first one that has a name
+    supplies the whole entry. With `environ`, a server whose URL needs variables that are not set is
     broken, and other references to unset variables are warnings. Raises `ConfigError` when `strict` and a layer or a
     setting cannot be used.
     """
@@ -118,6 +119,11 @@ def merge(
             entries = _entries(layer, seen, strays)
             own |= {name: lay_over(own.get(name, {}), entry, seen.append) for name, entry in entries.items()}
     unclaimed = {name: entry for name, entry in imported.items() if name not in strays}
+    own |= {
+        name: {**unclaimed[name], **entry}
+        for name, entry in own.items()
+        if name in unclaimed and entry.keys() == {"disabled"}
+    }
     own_files = [(layer.source, layer.raw) for layer in reversed(layers) if not layer.imported]
     settings, sources = read_settings(merged_settings(own_files, seen.append), seen.append)
     if strict:

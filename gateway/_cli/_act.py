@@ -22,6 +22,7 @@ from ...protocol.errors import UsageError
 from ...protocol.events import Event, Kind, Lagged, Note, NoteCode
 from ...protocol.plain_text import one_line
 from ._common import common_options, read_config, run_to_end, running_gateway, say, show, show_result
+from ._complete import complete_servers
 
 if TYPE_CHECKING:
     from ...protocol.config import Config
@@ -31,7 +32,11 @@ if TYPE_CHECKING:
 @click.argument("tool")
 @click.argument("pairs", nargs=-1, metavar="[K=V]...")
 @click.option("--args", "args_json", metavar="JSON", help="All arguments as one JSON object.")
-@click.option("--server", help="The tool's server, when several servers have a tool of that name.")
+@click.option(
+    "--server",
+    help="The tool's server, when several servers have a tool of that name.",
+    shell_complete=complete_servers,
+)
 @common_options
 def call_command(
     tool: str,
@@ -60,7 +65,7 @@ def call_command(
 
 
 @click.command("reconnect")
-@click.argument("server", required=False)
+@click.argument("server", required=False, shell_complete=complete_servers)
 @common_options
 def reconnect_command(server: str | None, config_path: Path | None, pid: int | None, as_json: bool) -> int:
     """Connect SERVER again, or every server that is up, in the running gateway."""

@@ -16,6 +16,7 @@ from .._attach import attach, dial
 from .._background_wire import Hello, Words, send_hello
 from ._background import session_names, starting
 from ._common import check_profile, config_option, read_config, room_of, say
+from ._complete import complete_profiles
 from ._serve import check_start
 
 _STOPS_WITHIN = 60.0  # seconds; more than the configured times of a drain usually add up to
@@ -33,7 +34,12 @@ class StillRunning(GreenroomError):
     type=click.Choice(["proxy", "direct"]),
     help="What this client sees: one mcp tool for everything, or what the servers have, by name.  [default: proxy]",
 )
-@click.option("--profile", metavar="P", help="Show this client only what the profile has.")
+@click.option(
+    "--profile",
+    metavar="P",
+    help="Show this client only what the profile has.",
+    shell_complete=complete_profiles,
+)
 @config_option
 def attach_command(expose: str | None, profile: str | None, config_path: Path | None) -> None:
     """Serve a client from the one background room of this configuration.

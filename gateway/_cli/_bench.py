@@ -20,6 +20,7 @@ import click
 
 from ...protocol.errors import UsageError
 from ._common import config_option, read_config, run_to_end
+from ._complete import complete_servers
 
 if TYPE_CHECKING:
     from .._churn import Churned
@@ -34,7 +35,7 @@ def bench_command() -> None:
 
 
 @bench_command.command("churn")
-@click.argument("server")
+@click.argument("server", shell_complete=complete_servers)
 @click.option(
     "--cycles", "-n", type=click.IntRange(1), default=50, show_default=True, help="How many in all."
 )

@@ -10,6 +10,7 @@ import click
 
 from ...protocol.plain_text import one_line
 from ._common import common_options, open_source, say, show, show_result
+from ._complete import complete_servers
 
 _MARKS = {
     "connected": "✓",
@@ -31,7 +32,7 @@ def status_command(config_path: Path | None, pid: int | None, as_json: bool) -> 
 
 
 @click.command("tools")
-@click.argument("server", required=False)
+@click.argument("server", required=False, shell_complete=complete_servers)
 @common_options
 def tools_command(server: str | None, config_path: Path | None, pid: int | None, as_json: bool) -> int:
     """List the tools of all servers, or of SERVER."""
@@ -47,7 +48,7 @@ def tools_command(server: str | None, config_path: Path | None, pid: int | None,
 @click.command("search")
 @click.argument("words", nargs=-1, required=True)
 @click.option("--regex", is_flag=True, help="WORDS is a pattern.")
-@click.option("--server", help="Only tools of this server.")
+@click.option("--server", help="Only tools of this server.", shell_complete=complete_servers)
 @click.option("--limit", type=click.IntRange(1), default=12, show_default=True, help="Show at most so many.")
 @click.option("--offset", type=click.IntRange(0), default=0, help="Skip the first so many.")
 @click.option("--schemas", is_flag=True, help="Show each tool's parameters.")
@@ -74,7 +75,11 @@ def search_command(
 
 @click.command("describe")
 @click.argument("tool")
-@click.option("--server", help="The tool's server, when several servers have a tool of that name.")
+@click.option(
+    "--server",
+    help="The tool's server, when several servers have a tool of that name.",
+    shell_complete=complete_servers,
+)
 @common_options
 def describe_command(
     tool: str, server: str | None, config_path: Path | None, pid: int | None, as_json: bool

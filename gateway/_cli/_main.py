@@ -14,13 +14,16 @@ import io
 import os
 import sys
 from collections.abc import Iterator, Mapping
-from typing import Any, Final, NoReturn
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import click
 
 from ...protocol.errors import ConfigError, GreenroomError, UsageError
 from ...protocol.plain_text import printable
 from ._codes import FAILED, INTERRUPTED, OK, USAGE
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
 
 # name -> (module of this package, attribute, one line of help)
 COMMANDS: Final[Mapping[str, tuple[str, str, str]]] = {
@@ -43,8 +46,11 @@ COMMANDS: Final[Mapping[str, tuple[str, str, str]]] = {
     "config": ("_config", "config_command", "Show the effective configuration."),
     "trust": ("_trust", "trust_command", "Decide whether this directory's configuration is obeyed."),
     "auth": ("_auth", "auth_command", "Log in at an HTTP server, or out; list the logins."),
+    "enable": ("_switch", "enable_command", "Bring a server back into service."),
+    "disable": ("_switch", "disable_command", "Take a server out of service."),
     "bench": ("_bench", "bench_command", "Measure a server: what connecting it over and over costs."),
     "trace": ("_trace", "trace_command", "Turn an event log into a timeline."),
+    "completion": ("_completion", "completion_command", "Let bash, zsh or fish complete our commands."),
 }
 
 
@@ -59,6 +65,15 @@ class LazyGroup(click.Group):
             return None
         module, attribute, _ = COMMANDS[cmd_name]
         return getattr(importlib.import_module(f"{__package__}.{module}"), attribute)
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """The commands from the table. Click would import all of them for it."""
+        from click.shell_completion import CompletionItem
+
+        names = [name for name in COMMANDS if name.startswith(incomplete)]
+        if names or not incomplete.startswith("-"):
+            return [CompletionItem(name, help=COMMANDS[name][2]) for name in names]
+        return click.Command.shell_complete(self, ctx, incomplete)
 
     # Click ends with 1 when nobody reads what it prints; with us that is no error (`_report`).
 

@@ -17,6 +17,7 @@ import click
 from ...protocol.plain_text import one_line
 from ...protocol.slices import finish
 from ._common import common_options, read_config, run_to_end, running_gateway, say, show
+from ._complete import complete_servers
 
 if TYPE_CHECKING:
     from ...protocol.config import Config
@@ -27,7 +28,7 @@ SAY_EVERY: Final = 5.0  # seconds between two lines about a server whose state h
 
 
 @click.command("refresh")
-@click.argument("server", required=False)
+@click.argument("server", required=False, shell_complete=complete_servers)
 @common_options
 def refresh_command(server: str | None, config_path: Path | None, pid: int | None, as_json: bool) -> int:
     """Start servers whose tools are unknown, or SERVER, once, to read what they have."""

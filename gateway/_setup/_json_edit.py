@@ -234,7 +234,10 @@ def _without(text: str, here: _Object, member: _Member) -> str:
     place = here.members.index(member)
     before = here.members[place - 1] if place else None
     if member.comma is None and before is not None and before.comma is not None:
-        return text[: before.comma - 1] + text[before.comma : start] + text[end:]
+        between = text[before.comma : start]
+        if not _begins_line(text, member.start):
+            between = between.rstrip(" \t")
+        return text[: before.comma - 1] + between + text[end:]
     return text[:start] + text[end:]
 
 

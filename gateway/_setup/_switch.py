@@ -1,0 +1,96 @@
+"""Takes a server out of service or brings it back, in the file that defines it.
+
+The strongest of our files that defines the server is edited, with everything else in it left as it is. A server that
+only another program's file defines (`imports`) gets an entry in our own file that says nothing but `disabled`: files of
+other programs are not ours to switch. `disabled: true`, and its removal, need no new `greenroom trust`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import attrs
+
+from ...protocol.config import Config
+from ...protocol.config_parse import is_object
+from ...protocol.errors import UsageError
+from . import _write
+from ._entries import decoded, meaning, with_member, without_member
+
+_SECTIONS: Final = ("mcpServers", "mcp-servers", "servers")
+
+
+@attrs.frozen
+class _Definition:
+    file: Path
+    section: str
+    entry: dict[str, Any]
+
+
+def switch(
+    name: str, *, disabled: bool, files: Sequence[Path], fallback: Path, load: Callable[[], Config]
+) -> list[Path]:
+    """Make the server `name` disabled or not. `files`: ours, strongest first; `fallback`: where an entry for an
+    imported server goes. `load` reads the configuration anew. Returns the files that were changed.
+
+    Raises `UsageError` for an unknown server, `CannotEdit`, `ConfigError`, `FileChanged` or `OSError`.
+    """
+    config = load()
+    known = (*config.servers, *config.broken)
+    if name not in known:
+        there = f"There are: {', '.join(known)}." if known else "There are none."
+        raise UsageError(f'There is no server "{name}" in this configuration. {there}', server=name)
+    if _is_disabled(config, name) is disabled:
+        return []
+    found = list(_definitions(name, files))
+    if disabled:
+        place = found[0] if found else _Definition(fallback, _SECTIONS[0], {})
+        _put(place, name, True)
+        return [place.file]
+    changed = [each.file for each in found if _enable(each, name)]
+    if _is_disabled(load(), name):  # another program's file says so, too
+        place = found[0] if found else _Definition(fallback, _SECTIONS[0], {})
+        _put(place, name, False)
+        changed.append(place.file)
+    return list(dict.fromkeys(changed))
+
+
+def _is_disabled(config: Config, name: str) -> bool | None:
+    """None: it is broken, and nobody knows."""
+    definition = config.servers.get(name)
+    return None if definition is None else definition.disabled
+
+
+def _definitions(name: str, files: Sequence[Path]) -> Iterator[_Definition]:
+    for file in files:
+        said = meaning(file, decoded(file, _write.read(file)))
+        for section in _SECTIONS:
+            servers: Any = said.get(section)
+            entry: Any = servers.get(name) if is_object(servers) else None
+            if is_object(entry):
+                yield _Definition(file, section, {**entry})
+                break
+
+
+def _put(place: _Definition, name: str, value: bool) -> None:
+    before = _write.read(place.file)
+    text = decoded(place.file, before)
+    new = with_member(place.file, text, (place.section, name, "disabled"), value)
+    _write.replace(place.file, before, new.encode("utf-8"))
+
+
+def _enable(place: _Definition, name: str) -> bool:
+    """Take `disabled: true` and `enabled: false` out of the entry. An entry that says nothing else goes, too."""
+    before = _write.read(place.file)
+    old = text = decoded(place.file, before)
+    path = (place.section, name)
+    rest = {key: value for key, value in place.entry.items() if key not in ("disabled", "enabled")}
+    if place.entry.get("disabled") is True:
+        text = without_member(place.file, text, path if not rest else (*path, "disabled"))
+    if place.entry.get("enabled") is False and rest:
+        text = with_member(place.file, text, (*path, "enabled"), True)
+    if text != old:
+        _write.replace(place.file, before, text.encode("utf-8"))
+    return text != old

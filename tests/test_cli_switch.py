@@ -1,0 +1,148 @@
+"""`enable`, `disable`, and what a shell completes."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from greenroom.gateway._cli._main import COMMANDS, run
+from greenroom.protocol.config import Config
+from greenroom.supervisor.config_files import load_config
+
+
+@pytest.fixture
+def home(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(prefix="gr-") as folder:
+        monkeypatch.setenv("HOME", folder)
+        for name in ("XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_STATE_HOME"):
+            monkeypatch.delenv(name, raising=False)
+        (Path(folder) / "work").mkdir()
+        monkeypatch.chdir(Path(folder) / "work")
+        yield Path(folder)
+
+
+def own(home: Path, text: str) -> Path:
+    file = home / ".config" / "greenroom" / "mcp.json"
+    file.parent.mkdir(parents=True)
+    file.write_text(text)
+    return file
+
+
+def effective(home: Path) -> Config:
+    return load_config(cwd=Path.cwd(), home=home, environ={}, platform=sys.platform)
+
+
+@pytest.mark.parametrize(
+    ("before", "disabled", "enabled"),
+    [
+        (
+            '{\n  // mine\n  "mcpServers": {\n    "a": {"command": "a"}, // first\n  },\n}\n',
+            '{\n  // mine\n  "mcpServers": {\n    "a": {"command": "a", "disabled": true}, // first\n  },\n}\n',
+            None,
+        ),
+        (
+            '{"servers": {"a": {"command": "a", "enabled": false}}}',
+            None,
+            '{"servers": {"a": {"command": "a", "enabled": true}}}',
+        ),
+        ('{"mcpServers": {"a": {"disabled": true, "command": "a"}}}', None, '{"mcpServers": {"a": {"command": "a"}}}'),
+    ],
+)  # fmt: skip
+def test_only_the_switch_in_the_defining_file_changes(
+    home: Path, before: str, disabled: str | None, enabled: str | None
+) -> None:
+    file = own(home, before)
+    assert run(["disable", "a"]) == 0
+    assert file.read_text() == (disabled or before)
+    assert effective(home).servers["a"].disabled
+    assert run(["enable", "a"]) == 0
+    assert file.read_text() == (enabled or before)
+    assert not effective(home).servers["a"].disabled
+
+
+def test_a_server_of_another_program_is_switched_in_our_own_file(
+    home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = own(home, '{"imports": ["cursor", "windsurf"]}')
+    before = file.read_text()
+    cursor = home / ".cursor" / "mcp.json"
+    cursor.parent.mkdir()
+    cursor.write_text('{"mcpServers": {"a": {"command": "a"}, "b": {"command": "b", "disabled": true}}}')
+    windsurf = home / ".windsurf" / "mcp.json"
+    windsurf.parent.mkdir()
+    windsurf.write_text("{}")
+    theirs = cursor.read_bytes()
+    assert run(["disable", "a", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == {"server": "a", "disabled": True, "files": [str(file)]}
+    config = effective(home)
+    assert config.servers["a"].disabled
+    assert config.servers["a"].command == "a"
+    assert run(["enable", "b"]) == 0
+    assert not effective(home).servers["b"].disabled
+    assert run(["enable", "a"]) == 0
+    assert not effective(home).servers["a"].disabled
+    assert json.loads(file.read_text())["mcpServers"] == {"b": {"disabled": False}}
+    assert file.read_text().startswith(before.removesuffix("}"))
+    assert cursor.read_bytes() == theirs
+
+
+def test_twice_changes_nothing_and_an_unknown_server_is_bad_usage(
+    home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = own(home, '{"mcpServers": {"a": {"command": "a"}}}')
+    before = file.read_bytes()
+    assert run(["enable", "a"]) == 0
+    assert "already" in capsys.readouterr().out
+    assert file.read_bytes() == before
+    assert run(["disable", "nobody"]) == 2
+    assert "There are: a." in capsys.readouterr().err
+    named = home / "named.json"
+    named.write_text('{"mcpServers": {"z": {"command": "z"}}}')
+    assert run(["disable", "z", "--config", str(named)]) == 0
+    assert '"disabled": true' in named.read_text()
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_each_shell_gets_its_lines(shell: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["completion", shell]) == 0
+    said = capsys.readouterr()
+    assert f"_GREENROOM_COMPLETE={shell}_complete" in said.out
+    assert said.err == ""
+
+
+def completed(home: Path, line: str) -> list[str]:
+    environ = {**os.environ, "_GREENROOM_COMPLETE": "bash_complete"}
+    environ |= {"COMP_WORDS": line, "COMP_CWORD": str(len(line.split()) - (not line.endswith(" ")))}
+    script = "import sys\nfrom greenroom.gateway._cli._main import main\n"
+    script += (
+        "import atexit\natexit.register(lambda: print(*sorted(set(sys.modules) & {'trio', 'mcp', 'rich'})))\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script + "main([])"], capture_output=True, text=True, env=environ, check=False
+    )
+    assert done.stderr == ""
+    *found, loaded = done.stdout.splitlines()
+    assert loaded == "", "nothing heavy is loaded while a shell waits"
+    return [each.partition(",")[2] for each in found if each]
+
+
+def test_a_shell_completes_commands_servers_and_clients(home: Path) -> None:
+    own(
+        home,
+        '{"mcpServers": {"time": {"command": "/nowhere"}, "tide": {"command": "x"}, "b": {"command": "b"}}}',
+    )
+    assert completed(home, "greenroom st") == [name for name in COMMANDS if name.startswith("st")]
+    assert completed(home, "greenroom tools t") == ["time", "tide"]
+    assert completed(home, "greenroom init cl") == ["claude-desktop", "claude-code"]
+
+
+def test_a_broken_configuration_completes_nothing_and_says_nothing(home: Path) -> None:
+    own(home, "{broken")
+    assert completed(home, "greenroom disable ") == []
