@@ -215,6 +215,12 @@ SETTING_KEYS: Final = (
     ),
     Key("drainTimeoutMs", "drain_timeout", _MS_FROM_0, "Calls in flight may take this long to finish."),
     Key("stopTimeoutMs", "stop_timeout", MILLISECONDS, "From closing stdin to the last SIGKILL."),
+    Key(
+        "secretTimeoutMs",
+        "secret_timeout",
+        MILLISECONDS,
+        'A command that gives a secret (`"!gh auth token"`) may take this long.',
+    ),
     Key("shutdownTimeoutMs", "shutdown_timeout", MILLISECONDS, "One deadline for stopping the whole room."),
     Key(
         "backgroundIdle",

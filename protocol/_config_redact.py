@@ -23,7 +23,7 @@ from ._secret_places import Hider
 from .config import Config, ServerDefinition, Settings
 from .config_readers import is_array, is_object
 from .errors import ConfigError
-from .interpolate import SESSION, expand, expand_definition, referred_to, texts_of
+from .interpolate import SESSION, command_in, expand, expand_definition, referred_to, texts_of
 from .secrets import REDACTED, SECRET_WORD, Hidden
 
 # Variables that programs quote in ordinary texts and that hold no secrets.
@@ -113,6 +113,8 @@ def hides(args: Any) -> bool:
     hider = Hider()
     hider.arguments([expand(arg, _Anything()) for arg in said])
     names = (name for arg in said for name, _ in referred_to(arg))
+    if any(command_in(arg) is not None for arg in said):
+        return True
     return bool(hider.found) or any(SECRET_WORD.search(name) for name in names)
 
 

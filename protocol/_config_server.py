@@ -148,8 +148,6 @@ def _foreign(given: Given, text: str, inside: tuple[str | int, ...]) -> Iterable
             "asks for an ${input:…}, which is not asked for here: refer to a variable as ${NAME}, and set it"
         )
         yield given.problem(what, *inside, fatal=True)
-    elif text.startswith("!") and given.path[-1] in ("env", "headers"):
-        yield given.problem('starts with "!": commands are not run here, it is passed as text', *inside)
 
 
 def _check_isolation(definition: ServerDefinition, entry: Givens, found: list[Problem]) -> ServerDefinition:

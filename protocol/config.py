@@ -143,6 +143,7 @@ class Settings:
     queue_timeout: float = attrs.field(default=attrs.Factory(_queue_timeout, takes_self=True))
     drain_timeout: float = 10.0
     stop_timeout: float = 5.0
+    secret_timeout: float = 10.0  # one command that gives a secret
     shutdown_timeout: float = 15.0  # the whole room, one deadline
     background_idle: float = 600.0  # a background room without clients ends after this long; 0 = never
     max_connections: int = 20  # the pool's slots

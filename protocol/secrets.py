@@ -28,6 +28,7 @@ from .address import Address
 REDACTED: Final = "***"
 LEAST: Final = 6  # characters that a secret must have to be looked for
 _ANCHOR: Final = 12  # a longer secret is found by its first characters, even if it is cut off later
+_STARTS: Final = 16  # so many different answers of a server's commands are known at once
 _STUB: Final = 4  # this many characters of a secret are recognised at the end of a text that was cut
 _CUT: Final = re.compile(r"\"?…|\Z")
 _LOGIN: Final = re.compile(r"(?<=://)[^\s/?#'\"<>]{1,256}@")
@@ -140,6 +141,8 @@ class KnownSecrets:
         self._everywhere = Secrets(everywhere)
         self._of: dict[tuple[str, str | None], Secrets] = {}
         self._seen: dict[tuple[str, str | None], object] = {}
+        self._answers: dict[tuple[str, str | None], tuple[tuple[Hidden, ...], ...]] = {}
+        self._with_answers: dict[tuple[str, str | None], Secrets] = {}
 
     def learn(
         self,
@@ -161,9 +164,17 @@ class KnownSecrets:
         """The server at this address is sent these too: the tokens of a login."""
         self._of.setdefault((server, session), Secrets(others=self._everywhere)).learn(found)
 
+    def answered(self, server: str, found: tuple[Hidden, ...], session: str | None = None) -> None:
+        """A server starts with these values, which commands have just given. Those of its last starts stay known, and
+        older ones are forgotten."""
+        key = server, session
+        if found not in (known := self._answers.get(key, ())):
+            self._answers[key] = known = (*known[-_STARTS + 1 :], found)
+            self._with_answers[key] = Secrets([each for one in known for each in one], self._of.get(key))
+
     def forget(self, session: str) -> None:
         """The session is over, and so is everything that was started for it."""
-        for known in (self._of, self._seen):
+        for known in (self._of, self._seen, self._answers, self._with_answers):
             for key in [key for key in known if key[1] == session]:
                 del known[key]
 
@@ -172,7 +183,10 @@ class KnownSecrets:
         if address is None:
             return self._everywhere
         server, session = address.server, address.session
-        return self._of.get((server, session)) or self._of.get((server, None), self._everywhere)
+        for key in (server, session), (server, None):
+            if found := self._with_answers.get(key) or self._of.get(key):
+                return found
+        return self._everywhere
 
 
 def of_environment(environ: Mapping[str, str]) -> list[Hidden]:

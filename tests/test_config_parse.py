@@ -361,10 +361,6 @@ def test_a_server_without_a_name_is_a_warning() -> None:
             '"eager" needs the isolation "persistent"; it is read as',
         ),
         (
-            {"env": {"K": "!op read x"}},
-            '.env.K: starts with "!": commands are not run here, it is passed as text',
-        ),
-        (
             {"env": {"K": "${NOPE}"}},
             ".env.K: environment variable(s) not set, read as empty: NOPE. Set them, or",
         ),

@@ -70,7 +70,7 @@ def auth_command(
 def _definition(config: Config, server: str) -> ServerDefinition:
     """The expanded definition of a server that may have a login. Raises `UsageError`, `ConfigError`."""
     from ...actors.login import may_log_in
-    from ...protocol.interpolate import expand_definition
+    from ...protocol.interpolate import expand_definition, without_commands
 
     found = config.servers.get(server)
     if found is None:
@@ -82,7 +82,7 @@ def _definition(config: Config, server: str) -> ServerDefinition:
             f'Server "{server}" has another credential in its entry, or "auth": false. '
             'Remove that, or write "auth": "oauth".'
         )
-    return expand_definition(found, os.environ).definition
+    return without_commands(expand_definition(found, os.environ).definition)
 
 
 # ---- the list --------------------------------------------------------------------------------------------------------
@@ -98,12 +98,12 @@ def _list(config: Config, as_json: bool) -> int:
 def _row(config: Config, name: str) -> dict[str, Any] | None:
     from ...actors.login import LoginFailed, may_log_in, stored_login
     from ...protocol.errors import ConfigError
-    from ...protocol.interpolate import expand_definition
+    from ...protocol.interpolate import expand_definition, without_commands
 
     if not may_log_in(config.servers[name]):
         return None
     try:
-        login = stored_login(expand_definition(config.servers[name], os.environ).definition)
+        login = stored_login(without_commands(expand_definition(config.servers[name], os.environ).definition))
     except (ConfigError, LoginFailed) as error:
         return {"server": name, "state": "unreadable", "why": str(error)}
     return {"server": name, "state": "none"} if login is None else {"server": name, **_shown(login)}

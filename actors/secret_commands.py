@@ -1,0 +1,145 @@
+"""Runs the commands that values of a configuration are taken from: `"!gh auth token"`.
+
+A command runs in a shell, in a process group of its own, with our environment and without input. Its standard output
+is the value. It is read when an incarnation starts, and is not kept here. Its standard error goes nowhere, and no
+message shows the command or anything it wrote, because both may hold the secret. It ends within its time: when that is
+over, when it wrote too much, and when nobody waits any more, the whole group is killed before anything else happens.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import subprocess
+import time
+from collections.abc import Iterable
+from contextlib import suppress
+from functools import partial
+from typing import Final
+
+import anyio
+import anyio.lowlevel
+import anyio.to_thread
+import attrs
+
+from ..protocol.errors import ConnectFailed
+
+LARGEST: Final = 1 << 20  # bytes
+_A_LOOK: Final = 0.02  # seconds between two looks at a command that has closed its output and not ended
+
+
+@attrs.frozen
+class Asked:
+    """A command, and the place of its value in the definition, for messages: `env.TOKEN`."""
+
+    command: str = attrs.field(repr=False)
+    place: str
+
+
+async def answers(server: str, asked: Iterable[Asked], limit: float) -> dict[str, str]:
+    """What each command says, by command; each different one is run once, one after the other, in `limit` seconds each.
+    Raises `ConnectFailed` with the place, what went wrong, and the next step."""
+    found: dict[str, str] = {}
+    for one in asked:
+        if one.command not in found:
+            said = await _unless_cancelled(partial(_run, one.command, limit))
+            if isinstance(said, _Failure):
+                text = f'The command for {one.place} of server "{server}" {said.what}. '
+                more = "Run it in a shell to see what it says, and correct it there or in the configuration."
+                raise ConnectFailed(text + more, server=server)
+            found[one.command] = said
+    return found
+
+
+@attrs.frozen
+class _Failure:
+    what: str
+
+
+async def _unless_cancelled(run: partial[str | _Failure]) -> str | _Failure:
+    """`run(stop)` in a thread. `stop` becomes readable when this task is cancelled, and the thread is waited for."""
+    stop, ours = os.pipe()
+    result: str | _Failure = ""
+
+    async def tell() -> None:
+        try:
+            await anyio.sleep_forever()
+        finally:
+            os.close(ours)
+
+    try:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(tell)
+            result = await anyio.to_thread.run_sync(partial(run, stop))
+            await anyio.lowlevel.checkpoint_if_cancelled()
+            tasks.cancel_scope.cancel()
+        return result
+    finally:
+        os.close(stop)
+
+
+def _run(command: str, limit: float, stop: int) -> str | _Failure:
+    deadline = time.monotonic() + limit
+    try:
+        process = subprocess.Popen(
+            ["/bin/sh", "-c", command],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+    except (OSError, ValueError) as error:  # no shell, no descriptors; a NUL in the command
+        return _Failure(
+            f"could not be started ({error.strerror if isinstance(error, OSError) else 'a NUL in it'})"
+        )
+    assert process.stdout is not None
+    try:
+        said = _read(process.stdout.fileno(), deadline, stop)
+        if isinstance(said, bytes) and not _has_ended(process.pid, deadline, stop):
+            said = _Failure(_too_long(limit))
+    finally:
+        with suppress(ProcessLookupError, PermissionError):  # nothing of it is left
+            os.killpg(process.pid, signal.SIGKILL)  # not reaped yet, so the number is still its own
+        process.stdout.close()
+        code = process.wait()
+    if said is None:
+        return _Failure(_too_long(limit))
+    if isinstance(said, _Failure):
+        return said
+    if code != 0:
+        how = f"was ended by signal {-code}" if code < 0 else f"failed with exit code {code}"
+        return _Failure(how)
+    try:
+        text = said.decode().strip()
+    except UnicodeDecodeError:
+        return _Failure("wrote something that is no UTF-8 text")
+    return text or _Failure("wrote nothing to its standard output")
+
+
+def _too_long(limit: float) -> str:
+    return f'has not ended in {limit:g} s (the setting "secretTimeoutMs")'
+
+
+def _read(output: int, deadline: float, stop: int) -> bytes | _Failure | None:
+    """Everything that is written; None when the time is over or nobody waits."""
+    parts, size = list[bytes](), 0
+    while size <= LARGEST:
+        left = deadline - time.monotonic()
+        ready = select.select([output, stop], [], [], max(0.0, left))[0] if left > 0 else []
+        if stop in ready or not ready:
+            return None
+        chunk = os.read(output, 1 << 16)
+        if not chunk:
+            return b"".join(parts)
+        parts.append(chunk)
+        size += len(chunk)
+    return _Failure(f"wrote more than {LARGEST:,} bytes")
+
+
+def _has_ended(pid: int, deadline: float, stop: int) -> bool:
+    """Wait for its end, without reaping it."""
+    while os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT | os.WNOHANG) is None:
+        if time.monotonic() > deadline or select.select([stop], [], [], _A_LOOK)[0]:
+            return False
+    return True

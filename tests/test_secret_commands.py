@@ -1,0 +1,200 @@
+"""Values that are the output of a command: `"!gh auth token"`. Real commands, real servers."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from tests.support import run
+from tests.support.gateway import alive, gone_within
+from tests.support.raw_http import raw_http
+
+from greenroom import ConnectFailed, Greenroom
+from greenroom.actors.secret_commands import LARGEST, Asked, answers
+from greenroom.protocol.config_parse import Layer, merge, parse_config, redacted
+from greenroom.protocol.interpolate import command_in, expand_definition, without_commands
+from greenroom.protocol.secrets import Hidden, KnownSecrets
+
+# Answers with its environment and arguments; a tool `die` says them on stderr and ends.
+TELLER = """
+import json, os, sys
+for line in sys.stdin:
+    message = json.loads(line)
+    if "id" not in message:
+        continue
+    said = json.dumps([os.environ.get("TOKEN"), os.environ.get("PLAIN"), sys.argv[1:]])
+    result = {}
+    if message["method"] == "initialize":
+        result = {"protocolVersion": "2025-11-25", "capabilities": {"tools": {}},
+                  "serverInfo": {"name": "teller", "version": "1"}}
+    elif message["method"] == "tools/list":
+        result = {"tools": [{"name": name, "inputSchema": {"type": "object"}} for name in ("tell", "die")]}
+    elif message["method"] == "tools/call":
+        if message["params"]["name"] == "die":
+            print("fatal:", said, file=sys.stderr, flush=True)
+            sys.exit(3)
+        result = {"content": [{"type": "text", "text": said}]}
+    print(json.dumps({"jsonrpc": "2.0", "id": message["id"], "result": result}), flush=True)
+"""
+
+
+def teller(**more: Any) -> dict[str, Any]:
+    return {"command": sys.executable, "args": ["-S", "-c", TELLER], "bootstrap": False, **more}
+
+
+def room_of(settings: Any = None, **servers: Any) -> Greenroom:
+    config = {"mcpServers": servers, "settings": settings or {}}
+    return Greenroom.open(config, cache_path=":memory:")
+
+
+def test_a_command_gives_the_value_at_each_start_and_nobody_else_sees_it(
+    backend: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OF_OURS", "hand-over")
+    count = tmp_path / "count"
+    entry = teller(
+        env={"TOKEN": f"!echo x >> {count}; echo $OF_OURS-$(wc -l < {count})-planted", "PLAIN": "!!text"}
+    )
+    entry["args"] += ["!echo 'of an argument'"]
+
+    async def main() -> None:
+        async with room_of(t=entry) as room:
+            assert not count.exists()
+            for start in ("1", "2"):
+                said = json.loads((await room.call("t_tell")).text)
+                assert [said[0].replace(" ", ""), *said[1:]] == [
+                    f"hand-over-{start}-planted",
+                    "!text",
+                    ["of an argument"],
+                ]
+                await room.restart("t")
+            with pytest.raises(Exception, match="fatal") as lost:
+                await room.call("t_die")
+            assert "planted" not in str(lost.value)
+            assert "planted" not in str(room.status())
+            assert "planted" not in json.dumps(redacted(room.config))
+
+    run(backend, main)
+
+
+def test_a_bearer_token_from_a_command_is_sent_as_one(backend: str) -> None:
+    async def main() -> None:
+        with raw_http() as server:
+            entry = {
+                "url": server.url,
+                "bearerToken": "!echo from-a-command",
+                "headers": {"X-Two": "!echo two words"},
+            }
+            async with room_of(h=entry) as room:
+                assert (await room.call("h_ok")).text == "ok"
+            seen = {(each.headers["authorization"], each.headers["x-two"]) for each in server.requests}
+            assert seen == {("Bearer from-a-command", "two words")}
+
+    run(backend, main)
+
+
+@pytest.mark.parametrize(
+    ("command", "what"),
+    [
+        ("echo planted-secret; echo planted-secret >&2; exit 4", "failed with exit code 4"),
+        ("kill -9 $$", "was ended by signal 9"),
+        ("true planted-secret", "wrote nothing"),
+        (r"printf '\377'", "no UTF-8"),
+        (f"yes planted-secret | head -c {LARGEST + 100_000}", "wrote more than"),
+        ("a\0b", "a NUL in it"),
+    ],
+)
+def test_a_failure_names_the_place_and_shows_nothing_that_was_said(
+    backend: str, command: str, what: str
+) -> None:
+    async def main() -> None:
+        with pytest.raises(ConnectFailed) as failed:
+            await answers("s", [Asked(command, "env.TOKEN")], 60)
+        assert 'The command for env.TOKEN of server "s"' in str(failed.value)
+        assert what in str(failed.value)
+        assert "planted" not in str(failed.value)
+
+    run(backend, main)
+
+
+def test_a_command_that_takes_too_long_fails_the_start_and_its_processes_are_gone(
+    backend: str, tmp_path: Path
+) -> None:
+    pids = tmp_path / "pids"
+    entry = teller(env={"TOKEN": f"!echo $$ > {pids}; sleep 1000 & echo $! >> {pids}; wait"})
+
+    async def main() -> None:
+        async with room_of({"secretTimeoutMs": 300}, t=entry) as room:
+            with pytest.raises(
+                ConnectFailed, match=r'has not ended in 0\.3 s \(the setting "secretTimeoutMs"\)'
+            ):
+                await room.connect("t")
+
+    run(backend, main)
+    said = pids.read_text().split() if pids.exists() else []  # it may have been killed before it could write
+    assert gone_within({int(pid) for pid in said}) == set()
+
+
+@pytest.mark.parametrize("command", ["echo $$; exec sleep 1000", "echo $$; exec >&-; exec sleep 1000"])
+def test_a_command_that_nobody_waits_for_any_more_is_killed_first(
+    backend: str, tmp_path: Path, command: str
+) -> None:
+    place = tmp_path / "pid"
+
+    async def main() -> None:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(
+                answers, "s", [Asked(f"echo $$ > {place}.new; mv {place}.new {place}; {command}", "x")], 600
+            )
+            while not place.exists():
+                await anyio.sleep(0.01)
+            assert alive({int(place.read_text())})
+            tasks.cancel_scope.cancel()
+        assert not alive({int(place.read_text())})
+
+    run(backend, main)
+
+
+def test_only_what_stands_in_the_file_is_a_command() -> None:
+    environ = {"EVIL": "!touch /tmp/x", "BANG": "!!"}
+    entry = {"command": "x", "args": ["${EVIL}", "!!a", "!", "!echo ${NOPE}"], "env": {"A": "${BANG}"}}
+    config = parse_config({"mcpServers": {"s": entry}}, environ=environ)
+    assert config.problems == ()
+    expanded = expand_definition(config.servers["s"], environ).definition
+    assert expanded.args == ("!touch /tmp/x", "!a", "!", "!echo ${NOPE}")
+    assert expanded.env == {"A": "!!"}
+    assert [command_in(text) for text in ("!a", "Bearer !a", "!!a", "!", "! ", "Bearer x")] == [
+        *("a", "a"),
+        *[None] * 4,
+    ]
+
+
+def test_who_runs_no_commands_sends_none_of_them() -> None:
+    headers = {"A": "!a", "Authorization": "Bearer !b", "C": "c"}
+    config = parse_config({"mcpServers": {"s": {"url": "http://x.example", "headers": headers}}})
+    assert [*without_commands(config.servers["s"]).headers] == ["Authorization", "C"]
+
+
+def test_another_file_does_not_get_what_a_command_gives() -> None:
+    own = {"command": "node", "args": ["s.js", "!pass show x"], "env": {"T": "!pass show y"}}
+    project = {"cwd": "."}
+    config = merge(
+        [Layer("project", {"mcpServers": {"s": project}}), Layer("own", {"mcpServers": {"s": own}})]
+    )
+    assert (config.servers["s"].args, dict(config.servers["s"].env)) == ((), {})
+
+
+def test_the_answers_of_the_last_starts_are_known_and_older_ones_are_forgotten() -> None:
+    known = KnownSecrets()
+    known.learn("s", "definition", lambda: [Hidden("token", "of-the-definition")])
+    for number in range(20):
+        known.answered("s", (Hidden("the secret", f"answer-{number:03}"),))
+        known.answered("s", (Hidden("the secret", f"answer-{number:03}"),))
+    from greenroom.protocol.address import Address
+
+    said = known.of(Address("s")).without("answer-003 answer-004 answer-019 of-the-definition")
+    assert said == "answer-003 *** *** ***"
