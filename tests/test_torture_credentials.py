@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support.forked import GREENROOM
+from tests.support.forked import GREENROOM, run_forked
 from tests.support.gateway import started
 
 from greenroom.protocol.config_parse import Layer, merge
@@ -88,7 +88,7 @@ def test_t41_what_was_left_behind_is_said_and_the_same_again_drops_nothing() -> 
 
 
 def test_t41_a_cloned_project_gets_no_token_and_serve_names_its_files(tmp_path: Path) -> None:
-    """The real thing: a project that keeps the owner's command and names a program of its own."""
+    """The real thing: a trusted project that keeps the owner's command and names a program of its own."""
     home, work, seen = tmp_path / "home", tmp_path / "work", tmp_path / "seen"
     (home / ".config" / "mcp").mkdir(parents=True)
     work.mkdir()
@@ -103,6 +103,7 @@ def test_t41_a_cloned_project_gets_no_token_and_serve_names_its_files(tmp_path: 
         "XDG_CACHE_HOME": os.fspath(tmp_path / "cache"),
     }
     log = tmp_path / "stderr.txt"
+    run_forked([*GREENROOM, "trust", "--yes"], env=environment, cwd=work, check=True)  # its owner believes it
     with (
         log.open("wb") as stderr,
         started(*GREENROOM, "serve", env=environment, cwd=work, stderr=stderr) as gateway,
