@@ -15,6 +15,7 @@ from math import isfinite
 from typing import Any, cast
 
 from .halves import whole
+from .jsonrpc import read_at
 
 ANNOTATION = "x-mcp-header"
 
@@ -106,14 +107,6 @@ def _listed(schema: dict[str, Any], keyword: str) -> list[object]:
     return cast("list[object]", value) if isinstance(value, list) else []
 
 
-def value_at(arguments: object, path: Path) -> object:
-    for key in path:
-        if not isinstance(arguments, Mapping):
-            return None
-        arguments = cast("Mapping[str, object]", arguments).get(key)
-    return arguments
-
-
 def as_text(value: object) -> str | None:
     if isinstance(value, bool):
         return "true" if value else "false"
@@ -124,7 +117,7 @@ def mismatch(mirrored: Mapping[Path, str], arguments: object, headers: Mapping[b
     """The header that contradicts the arguments of a call; None when all agree. `headers`: by lower-case name."""
     for path, token in mirrored.items():
         given = headers.get(b"mcp-param-" + token.lower().encode())
-        value = value_at(arguments, path)
+        value = read_at(arguments, path)
         text = as_text(value)
         if (given is None) != (text is None) or (
             given is not None and not _says(decode_value(given.decode("latin-1")), value, text)

@@ -238,11 +238,31 @@ def test_a_header_must_say_what_the_body_says(header: str | None, value: object,
     assert decode_value(encode_value("Zoë")) == "Zoë"
 
 
-def test_a_call_that_is_passed_on_as_it_came_has_its_headers_too() -> None:
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        msgspec.Raw(b'{"city": "Bern", "seat": {"row": 3}}'),  # the direct door's
+        {
+            "city": msgspec.Raw(b'"Bern"'),
+            "seat": msgspec.Raw(b'{"row": 3}'),
+        },  # those of a large call of the mcp tool
+    ],
+)
+def test_a_call_that_is_passed_on_as_it_came_has_its_headers_too(arguments: object) -> None:
+    headers = ToolHeaders()
+    row = {"type": "object", "properties": {"row": {"type": "integer", "x-mcp-header": "Row"}}}
+    assert headers.learn(tool({"city": {"type": "string", "x-mcp-header": "City"}, "seat": row})) is None
+    said = headers.headers("tools/call", {"name": "play", "arguments": arguments})
+    assert (said["Mcp-Param-City"], said["Mcp-Param-Row"]) == ("Bern", "3")
+
+
+@pytest.mark.parametrize(
+    "arguments", [msgspec.Raw(b"[1]"), msgspec.Raw(b"null"), msgspec.Raw(b'{"city": {}}'), None]
+)
+def test_arguments_that_say_nothing_there_have_no_header(arguments: object) -> None:
     headers = ToolHeaders()
     assert headers.learn(tool({"city": {"type": "string", "x-mcp-header": "City"}})) is None
-    passed_on = {"name": "play", "arguments": msgspec.Raw(b'{"city": "Bern"}')}
-    assert headers.headers("tools/call", passed_on)["Mcp-Param-City"] == "Bern"
+    assert "Mcp-Param-City" not in headers.headers("tools/call", {"name": "play", "arguments": arguments})
 
 
 def test_other_methods_name_what_they_are_about() -> None:

@@ -11,10 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-import msgspec
-
-from ...protocol.jsonrpc import read_value
-from ...protocol.mirrored import Path, as_text, encode_value, mirrored_in, value_at
+from ...protocol.jsonrpc import read_at
+from ...protocol.mirrored import Path, as_text, encode_value, mirrored_in
 
 _NAMED_BY = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
 
@@ -49,10 +47,7 @@ class ToolHeaders:
         return headers
 
     def _mirror(self, tool: str, arguments: object) -> Iterator[tuple[str, str]]:
-        mirrored = self._mirrored.get(tool, {})
-        if mirrored and isinstance(arguments, msgspec.Raw):  # a call that is passed on as it came
-            arguments = read_value(arguments)
-        for path, token in mirrored.items():
-            text = as_text(value_at(arguments, path))
+        for path, token in self._mirrored.get(tool, {}).items():
+            text = as_text(read_at(arguments, path))
             if text is not None:
                 yield f"Mcp-Param-{token}", encode_value(text)

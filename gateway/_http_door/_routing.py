@@ -26,7 +26,6 @@ _HEAD: Final = re.compile(
 _NAMED_BY: Final = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
 _INFO_KEY: Final = f"{rpc.META}clientInfo"
 SUBSCRIPTION_KEY: Final = f"{rpc.META}subscriptionId"
-_NULL: Final = msgspec.Raw(b"null")
 _PROGRESS_TOKEN: Final = b"progressToken"
 
 
@@ -139,7 +138,7 @@ def check_mirrored(said: Stateless, target: Target | None, request: Request) -> 
     """Check the arguments of a call that its headers repeat. Raises `Refusal` for a header that contradicts them."""
     if target is None or not target.mirrored:
         return
-    header = mismatch(target.mirrored, _value(said.params.get("arguments", _NULL)), request.headers)
+    header = mismatch(target.mirrored, said.params.get("arguments"), request.headers)
     if header is not None:
         text = f"The header {header} does not match the argument of {target.name} in the body."
         raise Refusal(400, text, code=HEADER_MISMATCH, key=said.key)

@@ -8,7 +8,7 @@ and by its parts where not.
 from __future__ import annotations
 
 import gc
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Final, cast
 
 import msgspec
@@ -163,6 +163,20 @@ def read_meta(params: Mapping[str, msgspec.Raw]) -> dict[str, Any] | None:
     if meta is None or isinstance(meta, dict):
         return cast("dict[str, Any] | None", meta)
     raise RpcFault(INVALID_PARAMS, "Invalid params: _meta must be an object.")
+
+
+def read_at(value: object, path: Iterable[str]) -> object:
+    """The value at a path of members; None when there is none. What is still JSON is only decoded along the path,
+    because there may be megabytes beside it."""
+    try:
+        for key in path:
+            members = read_parts(value) if isinstance(value, msgspec.Raw) else value
+            if not isinstance(members, Mapping):
+                return None
+            value = cast("Mapping[str, object]", members).get(key)
+        return read_value(value) if isinstance(value, msgspec.Raw) else value
+    except RpcFault:
+        return None
 
 
 def read_value(raw: msgspec.Raw | None) -> Any:
