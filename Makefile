@@ -3,7 +3,7 @@
 
 PYTHON ?= python3
 BIN := .venv/bin
-SEARCHED := $(addprefix tests/test_, fuzz_wire.py fuzz_files.py gate.py restart.py permits.py pool.py health.py \
+SEARCHED := $(addprefix tests/test_, fuzz_wire.py fuzz_files.py gate.py restart.py pool.py health.py \
   reload_plan.py lifecycle.py names.py index.py lifecycle_search.py)
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
@@ -29,7 +29,8 @@ demo: .venv/.installed
 	@$(BIN)/greenroom demo
 
 # Compiling the tests, with their rewritten asserts, takes each worker ten seconds: what is compiled is kept. Much of the
-# time a test waits for a process, so four workers are faster than two on two cores as well (290 s, not 393).
+# time a test waits for a process, so four workers are faster than two on two cores as well. CONTRIBUTING.md says what
+# it costs.
 test: export PYTHONDONTWRITEBYTECODE =
 test: .venv/.developed
 	@$(BIN)/python tools/real_servers.py

@@ -155,7 +155,7 @@ NAMES = frozenset(("id", "method", "params", "result", "error"))
 PARTS = st.dictionaries(st.sampled_from(sorted(NAMES)) | TEXT, VALUES, max_size=6)
 
 
-@examples(40)
+@examples(60)
 @given(PARTS, st.booleans())
 def test_an_outline_has_the_members_as_they_came(value: Any, plain: bool) -> None:
     data = said(value, plain=plain, indent=None)
@@ -165,7 +165,7 @@ def test_an_outline_has_the_members_as_they_came(value: Any, plain: bool) -> Non
     assert finish(large.outlining(bytearray(data), NAMES)) == parts
 
 
-@examples(40)
+@examples(60)
 @given(PARTS)
 def test_an_outline_may_leave_out_what_only_spaces(value: Any) -> None:
     data = said(value, plain=True, indent=1)
@@ -176,7 +176,7 @@ def test_an_outline_may_leave_out_what_only_spaces(value: Any) -> None:
     }
 
 
-@examples(40)
+@examples(60)
 @given(PARTS, CHANGES)
 def test_an_outline_is_refused_where_the_decoder_refuses_the_whole(
     value: Any, changes: list[tuple[int, int, int]]
@@ -215,7 +215,7 @@ def fields(message: Any) -> dict[str, Any]:
     return {name: bytes(value) if isinstance(value, msgspec.Raw) else value for name, value in values.items()}
 
 
-@examples(40)
+@examples(60)
 @given(MESSAGES, st.booleans())
 def test_a_message_read_in_slices_is_the_message_read_in_one_go(value: Any, plain: bool) -> None:
     data = said(value, plain=plain, indent=None)
@@ -229,7 +229,7 @@ def test_a_message_read_in_slices_is_the_message_read_in_one_go(value: Any, plai
         assert [fields(message) for message in finish(reading_line(data, None))] == one
 
 
-@examples(40)
+@examples(60)
 @given(MESSAGES | VALUES, st.booleans())
 def test_a_clients_message_read_in_slices_is_the_message_read_in_one_go(value: Any, plain: bool) -> None:
     data = said(value, plain=plain, indent=None)

@@ -290,6 +290,39 @@ def test_a_forked_gateway_has_been_given_what_it_imports(tmp_path: Path) -> None
     assert imported - sys.stdlib_module_names == set()
 
 
+@needs_proc
+def test_no_orphan_comes_to_a_later_test(tmp_path: Path) -> None:
+    """A test that ran `serve` in its own process left the process a sub-reaper, for whatever test came next."""
+    inner = tmp_path / "test_inner.py"
+    inner.write_text(ORPHANS)
+    command = [sys.executable, "-m", "pytest", "-q", "-c", os.devnull, "-p", "no:cacheprovider", "-p"]
+    done = subprocess.run(
+        [*command, "tests.support.leaks", os.fspath(inner)], cwd=ROOT, capture_output=True, text=True
+    )
+    assert "2 passed" in done.stdout, done.stdout
+
+
+ORPHANS = """
+import ctypes
+from greenroom.actors import want_orphans
+from greenroom.actors._reaper import has_orphans, take_orphans
+
+def adopts():
+    found = ctypes.c_int()
+    ctypes.CDLL(None).prctl(37, ctypes.byref(found), 0, 0, 0)
+    return bool(found.value)
+
+def test_one():
+    want_orphans()
+    take_orphans()
+    assert adopts() and has_orphans()
+
+def test_two():
+    take_orphans()
+    assert not adopts() and not has_orphans()
+"""
+
+
 def test_an_order_is_the_same_for_its_number_and_loses_nothing(request: pytest.FixtureRequest) -> None:
     """Workers must agree on it, whatever order they collected in."""
     items = request.session.items
