@@ -2,8 +2,9 @@
 
 Text of servers, clients and files is shown on terminals: in tables, log lines, errors. There some characters are
 commands. They colour, delete, move the cursor, set the clipboard, or reverse the order of the text, so that a line
-reads as another one. All text that is shown to a person passes through here and loses these characters. Text for
-programs keeps them; in JSON, invisible ones are written as escapes.
+reads as another one. Others are not shown at all, and a model reads them all the same. All text that is shown to a
+person, and what a model is shown of definitions, passes through here and loses these characters. Text for programs
+keeps them; in JSON, invisible ones are written as escapes.
 """
 
 from __future__ import annotations
@@ -25,6 +26,11 @@ _BREAK: Final = re.compile(r"\r\n?|[\x0b\x0c\x85\u2028\u2029]")
 _UNSEEN: Final = re.compile(
     r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\U000e0000-\U000e007f]"
 )
+# Characters without width: joiners, the soft hyphen, fillers, invisible operators, variation selectors.
+_NO_WIDTH: Final = re.compile(
+    r"[\u00ad\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200d\u2060-\u206f\u3164\uffa0\ufff9-\ufffb"
+    r"\U0001d173-\U0001d17a\ufe00-\ufe0e\U000e0080-\U000e0fff]"
+)
 
 
 def printable(text: str) -> str:
@@ -32,6 +38,14 @@ def printable(text: str) -> str:
     if text.isascii() and text.isprintable():
         return text
     return _UNSEEN.sub("", _BREAK.sub("\n", _SEQUENCE.sub("", text)))
+
+
+def unhidden(text: str) -> str:
+    """`text` as a model may be shown it: `printable`, and without characters that have no width. In a description
+    these can carry an instruction that no person sees."""
+    if text.isascii() and text.replace("\n", "").isprintable():
+        return text
+    return _NO_WIDTH.sub("", printable(text))
 
 
 def one_line(text: str, most: int = LONGEST) -> str:

@@ -5,7 +5,7 @@ error, also the parameters that it expects. The `mcp` tool and `ToolResult.for_m
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 from ._namespace import Target
 from .content import (
@@ -18,8 +18,11 @@ from .content import (
     to_blocks,
     to_resource_blocks,
 )
+from .plain_text import unhidden
 from .schema_text import parameters_text
 from .slices import Slices
+
+_EXPECTED: Final = "\n\nExpected parameters:\n"
 
 
 def shown(
@@ -48,13 +51,14 @@ def showing(
     return (yield from guarding(blocks, max_bytes=max_bytes, max_lines=max_lines))
 
 
-def expected_parameters(target: Target | None) -> str:
-    """The parameters that the tool expects: the end of the text of every failed call."""
-    if target is None:
+def expected_parameters(target: Target | None, message: str = "") -> str:
+    """The parameters that the tool expects: the end of the text of every failed call. Empty if `message` has them
+    already, as the error of a gateway behind this one does."""
+    if target is None or _EXPECTED in message:
         return ""
     if target.kind == "resource":
-        return "\n\nExpected parameters:\n(no parameters)"
-    return f"\n\nExpected parameters:\n{parameters_text(target.input_schema)}"
+        return f"{_EXPECTED}(no parameters)"
+    return _EXPECTED + unhidden(parameters_text(target.input_schema))
 
 
 def _is_read(target: Target | None, result: Mapping[str, Any]) -> bool:
@@ -63,11 +67,12 @@ def _is_read(target: Target | None, result: Mapping[str, Any]) -> bool:
 
 
 def _as_error(blocks: Sequence[Mapping[str, Any]], target: Target | None) -> list[dict[str, Any]]:
-    """`Error: …` with the expected parameters, then everything else that the tool sent."""
+    """`Error: …` (said once) with the expected parameters, then everything else that the tool sent."""
     texts = [block["text"] for block in blocks if block.get("type") == "text"]
     message = "\n".join(texts).strip()
     if not message or message == "(empty result)":
         message = "Tool execution failed"
-    text = f"Error: {message}{expected_parameters(target)}"
+    said = message if message.startswith("Error:") else f"Error: {message}"
+    text = said + expected_parameters(target, message)
     others = [dict(block) for block in blocks if block.get("type") != "text"]
     return [{"type": "text", "text": text}, *others]

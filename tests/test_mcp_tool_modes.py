@@ -84,6 +84,12 @@ def test_the_definition_fits_in_250_tokens_and_names_no_server() -> None:
     }
 
 
+def test_every_parameter_has_a_description_and_the_or_of_words_is_said() -> None:
+    parameters = DEFINITION["inputSchema"]["properties"]
+    assert all(parameter["description"] for parameter in parameters.values())
+    assert "OR'd" in parameters["search"]["description"]
+
+
 def test_status_has_a_line_for_every_server_in_config_order() -> None:
     room = FakeRoom()
     room.rows["fresh"] = {"failed_ago": 12.4, "failure": "exited with code 3"}
@@ -322,6 +328,66 @@ def test_args_that_are_no_object_are_refused_by_name(args: Any, text: str) -> No
     assert result["content"][0]["text"].startswith(text)
     assert result["isError"] is True
     assert not room.calls
+
+
+@pytest.mark.parametrize("name", ["github_create_issue", "github-create_issue"])
+def test_args_that_are_no_object_are_refused_with_what_the_tool_expects(name: str) -> None:
+    (result,) = begin(FakeRoom(), tool=name, args="[1]")[0].results
+    text = result["content"][0]["text"]
+    assert "got array.\n\nExpected parameters:\ntitle (string) *required*" in text
+    assert result["_meta"]["greenroom/details"]["tool"] == "github_create_issue"
+
+
+def test_nothing_is_said_twice_of_an_error_of_a_gateway_behind_this_one() -> None:
+    room = FakeRoom()
+    sink, _ = begin(room, tool="github_create_issue")
+    said = "Error: no title\n\nExpected parameters:\ntitle (string)"
+    room.calls[0].end({"content": [{"type": "text", "text": said}], "isError": True})
+    assert sink.results[0]["content"][0]["text"] == said
+    sink, _ = begin(room, tool="github_create_issue")
+    room.calls[1].fail(RemoteError("Failed to call tool: no", server="github", rpc_code=-32602))
+    assert sink.results[0]["content"][0]["text"].startswith("Failed to call tool: no\n\nExpected")
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        Unavailable("fresh", failed_ago=7, retry_in=23),
+        NeedsAuth('Server "fresh" needs a login.', server="fresh"),
+        ConnectFailed("exited with code 3.", server="fresh"),
+    ],
+)
+def test_a_connect_that_was_not_done_is_an_error_and_names_the_server_once(
+    error: CallError, backend: str
+) -> None:
+    room = FakeRoom()
+    room.refuse = error
+
+    async def body() -> dict[str, Any]:
+        return dict(await ask(McpTool(room), {"connect": "fresh"}))
+
+    result = run(backend, body)
+    assert result["isError"] is True
+    assert result["content"][0]["text"].count('"fresh"') == 1
+
+
+def test_no_hidden_character_of_a_definition_reaches_a_model() -> None:
+    hidden = "\U000e0041\u202e\u200b\x1b[8m\u2063"
+    schema = {"type": "object", "properties": {"zone": {"type": "string", "description": f"a{hidden}b"}}}
+    room = FakeRoom()
+    room.learn("clock", {**NOW, "description": f"The{hidden} time", "inputSchema": schema})
+    texts = [
+        asked(room, describe="clock_now")[0],
+        asked(room, search="time")[0],
+        asked(room, server="clock")[0],
+        begin(room, tool="clock_now", args=7)[0].results[0]["content"][0]["text"],
+    ]
+    sink, _ = begin(room, tool="clock_now")
+    room.calls[0].end({"content": [], "isError": True})
+    texts.append(sink.results[0]["content"][0]["text"])
+    assert not ({*hidden} - {*"[8m"}) & {*"".join(texts)}
+    assert "The time" in texts[0]
+    assert "ab" in texts[4]
 
 
 def test_parameters_nested_in_args_are_pointed_out() -> None:

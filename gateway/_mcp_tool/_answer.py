@@ -14,6 +14,7 @@ from typing import Any, Final
 import attrs
 import msgspec
 
+from ...protocol.plain_text import unhidden
 from .._marks import DETAILS
 
 DETAILS_LIMIT: Final = 51_200  # bytes
@@ -41,8 +42,8 @@ class Answer:
 
     @classmethod
     def of(cls, text: str, **details: Any) -> Answer:
-        """An answer of one text block."""
-        return cls(({"type": "text", "text": text},), details)
+        """An answer of one text block, in our own words and those of definitions: without hidden characters."""
+        return cls(({"type": "text", "text": unhidden(text)},), details)
 
     @property
     def is_error(self) -> bool:

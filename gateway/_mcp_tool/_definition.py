@@ -4,6 +4,9 @@ The definition is a constant. It names no servers and carries no counts. So it c
 250 tokens) for one server or for a thousand, never changes while a client holds it, and needs no
 `list_changed`.
 
+Each parameter has a description of a few words. Search says in its own that words are OR'd. Defaults are not
+declared: the answers say how to get the next page.
+
 The parameters of a request decide its mode, in this order: tool, connect, describe, instructions, search,
 server. A request with none of them asks for the status. Models like to fill in every parameter they are
 offered, so an empty string counts as absent. Only `search` may be empty; it then means "everything of this
@@ -30,30 +33,32 @@ MOST_MATCHES: Final = 100  # on a page
 MOST_LINES: Final = 500  # on a page of a list or of the status
 MAX_REGEX: Final = 256
 
-_TEXT: Final = {"type": "string"}
+
+def _text_parameter(meaning: str) -> Mapping[str, str]:
+    return {"type": "string", "description": meaning}
+
 
 DEFINITION: Final[Mapping[str, Any]] = {
     "name": NAME,
     "description": (
-        "Find and use the tools of all MCP servers. Servers start by themselves when called. "
-        "The first parameter present decides: tool (calls it with args) > connect (a server) > describe (a tool) > "
-        "instructions (of a server) > search (words) > server (lists its tools) > none (status). "
-        'Typical: mcp({search:"create issue"}), then mcp({tool:"github_create_issue",args:{title:"x"}}).'
+        "Find and use the tools of all MCP servers. Of tool, connect, describe, "
+        "instructions, search, server, the first given counts; none: status. "
+        'Typical: mcp({search:"create issue"}), mcp({tool:"create_issue",args:{title:"x"}}).'
     ),
     "inputSchema": {
         "type": "object",
         "properties": {
-            "tool": _TEXT,
-            "args": {"type": "object", "description": "or a JSON string"},
-            "connect": _TEXT,
-            "describe": _TEXT,
-            "instructions": _TEXT,
-            "search": _TEXT,
-            "regex": {"type": "boolean"},
-            "includeSchemas": {"type": "boolean", "default": True},
-            "limit": {"type": "integer", "default": PAGE},
-            "offset": {"type": "integer"},
-            "server": _TEXT,
+            "tool": _text_parameter("tool to call"),
+            "args": {"type": "object", "description": "or JSON text"},
+            "connect": _text_parameter("server to start"),
+            "describe": _text_parameter("tool to show"),
+            "instructions": _text_parameter("of a server"),
+            "search": _text_parameter("words, OR'd"),
+            "regex": {"type": "boolean", "description": "search is one"},
+            "includeSchemas": {"type": "boolean", "description": "false: short"},
+            "limit": {"type": "integer", "description": "page size"},
+            "offset": {"type": "integer", "description": "skip"},
+            "server": _text_parameter("to list or look in"),
         },
     },
 }

@@ -34,6 +34,9 @@ if TYPE_CHECKING:
 _TOLD_AS_THEY_ARE: Final = frozenset(
     {"server_unavailable", "server_not_connected", "server_busy", "auth_required", "connect_failed"}
 )
+_FAILED: Final = (
+    "Failed to call tool:"  # also the first words of an error of another `mcp` tool behind this one
+)
 
 
 def unknown_server(mode: str, server: str, known: Sequence[str], hints: Hints) -> Answer:
@@ -52,9 +55,10 @@ def broken_server(mode: str, server: str, reason: Problem) -> Answer:
     return Answer.of(text, mode=mode, server=server, error=reason.code)
 
 
-def refused_request(mode: str, error: GreenroomError) -> Answer:
-    """A request that is invalid in itself."""
-    return Answer.of(error.message, mode=mode, error=error.code)
+def refused_request(mode: str, error: GreenroomError, target: Target | None = None) -> Answer:
+    """A request that is invalid in itself. `target`: the tool whose arguments are wrong, if that is why."""
+    text = error.message + expected_parameters(target)
+    return Answer.of(text, mode=mode, **subject_of(target), error=error.code)
 
 
 def unknown_tool(
@@ -120,8 +124,9 @@ def failed_connect(server: str, error: CallError) -> Answer:
     """An explicit connect that failed."""
     code = error.code if error.code in _TOLD_AS_THEY_ARE else "connect_failed"
     details = {"mode": "connect", "server": server, "error": code}
-    prefix = "" if isinstance(error, ConnectFailed) else f'Failed to connect to "{server}": '
-    return Answer.of(f"{prefix}{error.message}", **details)
+    if isinstance(error, ConnectFailed) or error.code in _TOLD_AS_THEY_ARE:
+        return Answer.of(error.message, **details)
+    return Answer.of(f'Failed to connect to "{server}": {error.message}', **details)
 
 
 def failed_call(error: CallError, target: Target | None) -> Answer:
@@ -129,7 +134,8 @@ def failed_call(error: CallError, target: Target | None) -> Answer:
     details = _call_details(error, target)
     if error.code in _TOLD_AS_THEY_ARE:
         return Answer.of(error.message, **details)
-    return Answer.of(f"Failed to call tool: {error.message}" + expected_parameters(target), **details)
+    message = error.message if error.message.startswith(_FAILED) else f"{_FAILED} {error.message}"
+    return Answer.of(message + expected_parameters(target, message), **details)
 
 
 def _call_details(error: CallError, target: Target | None) -> dict[str, Any]:

@@ -65,8 +65,7 @@ class McpTool:
         try:
             request = parse_request(arguments)
         except UsageError as error:
-            mode = "call" if arguments.get("tool") else "request"
-            self._reply(refusals.refused_request(mode, error), job)
+            self._reply_in_turns(self._misread(error, arguments), job)
             return
         if request.mode is Mode.CALL:
             self._call(request, job)
@@ -78,6 +77,17 @@ class McpTool:
     def refuse(self, name: str, job: Job) -> None:
         """Answer a call of another tool than `mcp`."""
         self._reply(refusals.other_tool(name), job)
+
+    def _misread(self, error: UsageError, arguments: Mapping[str, Any]) -> Slices[Answer]:
+        """The answer to a request that cannot be read. If it was to call a tool that is known, with what that
+        expects."""
+        name, server = arguments.get("tool"), arguments.get("server")
+        if not name:
+            return refusals.refused_request("request", error)
+        found = None
+        if isinstance(name, str) and (not server or isinstance(server, str)):
+            found = yield from self._resolving_again(Request(Mode.CALL, name, server or None))
+        return refusals.refused_request("call", error, found if isinstance(found, Target) else None)
 
     # ---- connect -------------------------------------------------------------------------------------------------
 
@@ -253,7 +263,8 @@ class McpTool:
         if isinstance(error, UnknownServer):
             refusal = self._reader.refusal(Mode.CALL, error.server)
             return refusal or refusals.refused_request("call", error)
-        return refusals.refused_request("call", error)
+        at_fault = found if isinstance(found, Target) and error.code == "invalid_args" else None
+        return refusals.refused_request("call", error, at_fault)
 
     def _resolving_again(self, request: Request) -> Slices[Target | Ambiguous | Missing]:
         index = self._room.index
