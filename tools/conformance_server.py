@@ -24,7 +24,7 @@ import tarfile
 import tempfile
 import time
 import tomllib
-from collections.abc import Generator, Mapping
+from collections.abc import Collection, Generator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -65,14 +65,14 @@ def main() -> int:
         if wish.leg in (None, leg.name):
             install(leg.suite)
             with tempfile.TemporaryDirectory() as folder:
-                began = time.monotonic()
+                began, mine = time.monotonic(), expected.get(leg.name, {})
                 with _everything(Path(folder)) as url:
                     if wish.baseline:
-                        said = _play(leg, url, Path(folder))
+                        judged, said = _play(leg, url, Path(folder), mine)
                     else:
                         with _greenroom(Path(folder), url) as door:
-                            said = _play(leg, door, Path(folder))
-                surprises += _report(leg, said, expected.get(leg.name, {}), time.monotonic() - began)
+                            judged, said = _play(leg, door, Path(folder), mine)
+                surprises += _report(leg, judged, said, mine, time.monotonic() - began)
     return 1 if surprises else 0
 
 
@@ -151,11 +151,27 @@ def _said(log: Path, pattern: str) -> str:
 # ---- the suite -------------------------------------------------------------------------------------------------------
 
 
-def _play(leg: Leg, url: str, folder: Path) -> str:
-    """Play every scenario of a leg. Returns what the suite said."""
-    command = [*player(leg.suite), "server", "--url", url, "--suite", "all", "--spec-version"]
+def _play(leg: Leg, url: str, folder: Path, expected: Collection[str]) -> tuple[list[Judged], str]:
+    """Play every scenario of a leg. Returns what became of each, and what the suite said. A surprise is played once
+    more, alone, and that counts: some checks wait half a second, whatever else the machine has to do."""
+    _, said = _run(leg, url, folder, "--suite", "all")
+    found = re.findall(r"^[✓✗] (\S+): (\d+) passed, (\d+) failed$", said, re.MULTILINE)
+    judged = [Judged(name, int(passed), int(failed)) for name, passed, failed in found]
+    for number, each in enumerate(judged):
+        if each.failed and each.scenario not in expected:
+            print(f"again   {leg.name:<15}{each.scenario}", flush=True)
+            code, alone = _run(leg, url, folder, "--scenario", each.scenario)
+            if code == 0:
+                judged[number] = attrs.evolve(each, failed=0)
+            said += alone
+    return judged, said
+
+
+def _run(leg: Leg, url: str, folder: Path, *which: str) -> tuple[int, str]:
+    """Run the suite. Returns its exit code, and what it said."""
+    version = leg.protocol or "2025-11-25"
     done = subprocess.run(
-        [*command, leg.protocol or "2025-11-25"],
+        [*player(leg.suite), "server", "--url", url, "--spec-version", version, *which],
         cwd=folder,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
@@ -164,19 +180,13 @@ def _play(leg: Leg, url: str, folder: Path) -> str:
         check=False,
         timeout=BOUND,
     )
-    return done.stdout
+    return done.returncode, done.stdout
 
 
-def _report(leg: Leg, said: str, expected: Mapping[str, str], seconds: float) -> int:
+def _report(leg: Leg, judged: list[Judged], said: str, expected: Collection[str], seconds: float) -> int:
     """Print what is unexpected, and the sum. Returns the number of surprises."""
-    judged = [
-        Judged(name, int(passed), int(failed))
-        for name, passed, failed in re.findall(
-            r"^[✓✗] (\S+): (\d+) passed, (\d+) failed$", said, re.MULTILINE
-        )
-    ]
     failed = {each.scenario for each in judged if each.failed}
-    wrong, stale = sorted(failed - expected.keys()), sorted(expected.keys() - failed)
+    wrong, stale = sorted(failed - set(expected)), sorted(set(expected) - failed)
     for name in wrong:
         print(f"failed  {leg.name:<15}{name}")
     for name in stale:
