@@ -31,6 +31,7 @@ ROWS: Mapping[str, str] = {
     "B13": "b13_growth",
     "B16": "b16_attach",
     "B18": "b18_hostile",
+    "B19": "b19_finding",
 }
 
 

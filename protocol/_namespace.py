@@ -112,7 +112,15 @@ class Target:
     def document(self) -> Document:
         """What search looks at. Only the beginning of a long description counts."""
         said = self.record["name"] if self.kind == "resource" else self.original
-        return Document.of(self.name, said, self.server, self.description[:SEARCHED])
+        title = self.record.get("title")
+        return Document.of(
+            self.name,
+            said,
+            self.server,
+            self.description[:SEARCHED],
+            title=title[:SEARCHED] if isinstance(title, str) else "",
+            schema=self.input_schema,
+        )
 
 
 @attrs.frozen

@@ -1,26 +1,29 @@
-"""Ranking: how well a document of four text fields answers a query of a few words.
+"""Ranking: how well each tool answers a query of a few words.
 
-The score of a document is a sum:
+A tool is a document of fields: its own name, its title, its server's name, what its description says first, the rest of
+that, the names of its parameters, and what is said of those.
+Words are compared by their stems. For each word of the query a tool has points by BM25F: the occurrences in its fields,
+weighted by field and divided by the field's length, saturate; and a word that few tools have counts more than one that
+many have. Beside the word itself count, with less weight: what people call the same thing (`_search_synonyms`), words
+that begin with it, and, for a word that no tool has, words that contain it or are one slip of the finger away.
 
-- for each field of weight w: 14w when the field is the whole query, 9w when it begins with it, 6w when it
-  contains it;
-- for each field and each word of the query: 4w when a token of the field is the word, 2w when a token begins with
-  the word (or the word with the token, if that has four letters), w when a token contains it;
-- 25 when every word was found somewhere, else up to 10 by the share of the words that were found;
-- 8 when the first word is a token of the name, and 20 when a whole field is the query.
+The points of the words are added. Words are joined by *or*: a tool that has any of them is listed. Being there at all
+brings points too, so that two words found once count more than one found often. A tool whose whole name is the query,
+in any spelling, is always first.
 
-A document is listed when anything matched; the share of words only ranks. `tests/test_search.py` compares this
-with a naive implementation of these sentences.
+Articles, pronouns and the like are left out, of tools and of queries. A query of nothing else is searched by what its
+words are part of.
 
-To be quick, no query is compared with ten thousand documents. A word is compared with the vocabulary of *tokens*,
-and each token knows its documents. The scores that a word gives are one long integer with a lane of sixteen bits
-for each document (`Lanes`), so adding two such integers adds ten thousand scores. The whole query can only occur
-in a field that has every one of its words, so only such fields are read for it. Few of the hits are shown, so only
-those are sorted. One subtraction and a count of bits tell how many documents reach a score, and bisection finds the
-lowest score among the best.
+To be quick: what a document says is reduced to stems and points once, when it is made; a list of documents is only
+joined into postings. The points that a word of a query gives are one long integer with a lane of sixteen bits for each
+document (`Lanes`), kept for the next query with that word: adding two such integers adds ten thousand scores. One
+subtraction and a count of bits tell how many documents reach a score, and bisection finds the lowest score among the
+best.
 
-Rejected: summing scores in dicts, which is as quick for rare words but takes 30 ms for "create an issue in a
-repository", where "a" and "in" touch every document. Rejected: dropping such words, which changes the formula.
+Rejected: the sum of fixed points for whole words, beginnings and parts in four fields that stood here before. It is
+what other gateways do, knows nothing of rare and common words, and finds half as many tools at the first try
+(docs/search.md has the figures). Rejected: a search library. BM25 from one found a third fewer, for it does not know
+the synonyms of this trade, and they bring numpy or a binary of several megabytes.
 """
 
 from __future__ import annotations
@@ -28,88 +31,147 @@ from __future__ import annotations
 import re
 import sys
 from array import array
-from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Sequence
-from functools import cached_property, lru_cache, reduce
-from itertools import accumulate, compress
-from math import floor
-from typing import Final
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cached_property, lru_cache
+from itertools import compress, pairwise, repeat
+from math import log
+from typing import Any, Final, cast
 
 import attrs
 
+from ._search_synonyms import phrases, synonyms
+from ._search_words import ROOTS, STOP_WORDS, normalise, stem, tokens, words_of
 from .slices import Pace, Slices, finish
 
-NAME, ORIGINAL, SERVER, DESCRIPTION = range(4)
-WEIGHTS: Final = (12, 10, 8, 5)
-MAX_WORDS: Final = 64  # of a query; the rest is ignored, for a score must fit into its lane
+MAX_WORDS: Final = 32  # of a query; the rest is ignored
+_PARAMETERS: Final = 40  # of one tool that are read
+_SAID: Final = 400  # characters of a parameter's description that are read
 
-Lanes = int  # sixteen bits for each document
+# For each field: its weight, the length that is usual for it in words, and how much another length matters.
+_NAME: Final = (6.0, 3.0, 0.5)
+_TITLE: Final = (2.0, 3.0, 0.5)
+_SERVER: Final = (6.0, 1.0, 0.0)
+_PURPOSE: Final = (2.0, 10.0, 0.5)
+_DESCRIPTION: Final = (0.4, 40.0, 0.75)
+_PARAMETER: Final = (0.3, 4.0, 0.5)
+_PARAMETER_TEXT: Final = (0.3, 20.0, 0.5)
+_SATURATION: Final = 2.0  # the weighted occurrences that give half of what many give
+_FULL: Final = 255  # the points of saturation; a byte holds them
 
+_SYNONYM: Final = 0.6
+PHRASE: Final = 0.7
+_BEGINS: Final = 0.45
+_INSIDE: Final = 0.4
+_SLIP: Final = 0.75
+_MOST_RELATED: Final = 60  # words that one word of a query stands for by its letters
+
+_END_OF_PURPOSE: Final = re.compile(r"[.!?\n](?:\s|\Z)")  # a description says first what a tool is for
+_SHORTEST, _LONGEST = 20, 240  # characters of that
+
+_LONGEST_PHRASE: Final = 3  # words
+_MEANT: Final = 8  # words that the phrases of one query stand for
+PRESENT: Final = 60  # points, of `_FULL`, for being there at all
+RAREST: Final = 6.0  # how much a word counts that one tool of ten thousand has
+SCALE: Final = 3  # so that `MAX_WORDS` of the rarest words, and `_MEANT` others, fit into a lane
+
+Lanes = (
+    int  # sixteen bits for each document: two of these are added in one step, and so are ten thousand scores
+)
+_LANE: Final = 0xFFFF
 _TOP_BIT: Final = 15  # of a lane; no score needs it
 _TOP: Final = (1 << _TOP_BIT) - 1
-_FIELDS: Final = 4
-_ALL: Final = (1 << _FIELDS) - 1
-_EXACT, _BEGINS, _INSIDE = 0, _FIELDS, 2 * _FIELDS  # in a lane: where each level's four field bits stand
-_CAMEL: Final = re.compile(r"([a-z0-9])([A-Z])")
-_PUNCTUATION: Final = re.compile(r"[_./:\-]+")
-_TOKEN: Final = re.compile(r"[a-z0-9]+")
-
-
-def normalise(text: str) -> str:
-    """The text in lower case with its words apart: camelCase is split, runs of `_ . / : -` become a space."""
-    return _PUNCTUATION.sub(" ", _CAMEL.sub(r"\1 \2", text)).lower()
-
-
-def _normalised(texts: Sequence[str]) -> tuple[str, ...]:
-    """`normalise` for each text. They are joined by a letter that no rule touches and done at once, which takes less
-    than half the time."""
-    fields = tuple(normalise("\0".join(texts)).split("\0"))
-    return fields if len(fields) == len(texts) else tuple(map(normalise, texts))
-
-
-def tokens(text: str) -> list[str]:
-    """The different words of a normalised text, in order."""
-    return list(dict.fromkeys(_TOKEN.findall(text)))
+EXACT: Final = _TOP  # the score of what the query names
 
 
 @attrs.frozen(eq=False)
 class Document:
-    """One document, prepared: its normalised fields, and for each token a bit for each field that has it."""
+    """One tool, prepared: the spellings of its name, its stems, and a byte of points for each."""
 
-    fields: tuple[str, ...]
-    tokens: tuple[str, ...]
-    masks: bytes
+    names: tuple[str, ...]
+    stems: tuple[str, ...]
+    points: bytes
 
     @classmethod
-    def of(cls, name: str, original: str, server: str, description: str) -> Document:
-        fields = _normalised((name, original, server, description))
-        masks: dict[str, int] = {}
-        for field, text in enumerate(fields):
-            for token in _TOKEN.findall(text):
-                masks[token] = masks.get(token, 0) | 1 << field
-        return cls(fields, tuple(map(sys.intern, masks)), bytes(masks.values()))
+    def of(
+        cls,
+        name: str,
+        original: str,
+        server: str,
+        description: str,
+        *,
+        title: str = "",
+        schema: Mapping[str, Any] | None = None,
+    ) -> Document:
+        """`name` is what clients see, `original` what the server calls it."""
+        plain = normalise(original)
+        before = name.removesuffix(original)  # a server's prefix, as a rule
+        shown = f"{_often(before)} {plain}".strip() if before.endswith("_") else normalise(name)
+        weights: dict[str, float] = {}
+        _add(weights, [*plain.split(), *_together(plain)], _NAME)
+        _add(weights, _often(server).split(), _SERVER)
+        end = _END_OF_PURPOSE.search(description, _SHORTEST, _LONGEST)
+        at = end.end() if end is not None else _LONGEST
+        _add(weights, words_of(description[:at]), _PURPOSE)
+        if len(description) > at:
+            _add(weights, words_of(description[at:]), _DESCRIPTION)
+        if title:
+            _add(weights, words_of(title), _TITLE)
+        if schema is not None:
+            _add_parameters(weights, schema)
+        weights.pop("", None)  # the stop words
+        points = bytes(int(_FULL * weight / (weight + _SATURATION)) for weight in weights.values())
+        return cls((plain, shown), tuple(weights), points)
+
+
+_often = lru_cache(maxsize=1 << 12)(normalise)  # for what many tools share: servers, and names of parameters
+
+
+def _together(name: str) -> list[str]:
+    """Words whose parts stand apart in a name and are often written as one: `gitHub`, `screen_shot`."""
+    parts = name.split()
+    return [one + other for one, other in pairwise(parts) if len(one) > 2 and len(other) > 2][:8]
+
+
+def _add(weights: dict[str, float], words: Sequence[str], field: tuple[float, float, float]) -> None:
+    """Count the words of one field."""
+    weight, usual, matters = field
+    each = weight / (1 - matters + matters * max(len(words), 1) / usual)
+    for word in words:
+        root = ROOTS[word]
+        weights[root] = weights.get(root, 0.0) + each
+
+
+def _add_parameters(weights: dict[str, float], schema: Mapping[str, Any]) -> None:
+    properties = schema.get("properties")
+    if not isinstance(properties, Mapping):
+        return
+    names, texts = list[str](), list[str]()
+    for name, said in list(cast("Mapping[str, Any]", properties).items())[:_PARAMETERS]:
+        names += _often(name).split()
+        if isinstance(said, Mapping):
+            described = cast("Mapping[str, Any]", said)
+            text = described.get("description")
+            if isinstance(text, str):
+                texts += words_of(text[:_SAID])
+            choices = described.get("enum")
+            if isinstance(choices, list):
+                texts += [str(one).lower() for one in cast("list[Any]", choices)[:20] if isinstance(one, str)]
+    _add(weights, names, _PARAMETER)
+    _add(weights, texts, _PARAMETER_TEXT)
 
 
 Hit = tuple[int, int]  # a document's number, and its score
-
-
-@attrs.frozen
-class _Word:
-    """The effect of one word of a query on every document."""
-
-    points: Lanes
-    matched: Lanes  # 1 where it was found at all
-    named: Lanes  # 1 where it is a token of the name
-    fields: Lanes  # a bit for each field it may occur in
 
 
 class Ranking:
     """An inverted index over `documents`, made once. Documents with equal scores keep their order."""
 
     def __init__(self, documents: Iterable[Document] | None) -> None:
-        self._documents: list[Document] = []
-        self._postings: dict[str, array[int]] = {}
-        self._word = lru_cache(maxsize=64)(self._measure)
+        self._count = 0
+        self._names: dict[str, list[int]] = {}
+        self._postings: dict[str, tuple[array[int], bytearray]] = {}
+        self._word = lru_cache(maxsize=256)(self._measure)
         if documents is not None:
             finish(self._take(documents))
 
@@ -121,62 +183,109 @@ class Ranking:
         return ranking
 
     def _take(self, documents: Iterable[Document]) -> Slices[None]:
-        pace = Pace()
+        pace, postings = Pace(), self._postings
         for number, document in enumerate(documents):
-            for token, mask in zip(document.tokens, document.masks, strict=True):
-                posting = self._postings.get(token)
+            for name in document.names:
+                self._names.setdefault(name, []).append(number)
+            for term, points in zip(document.stems, document.points, strict=True):
+                posting = postings.get(term)
                 if posting is None:
-                    posting = self._postings[token] = array("Q")
-                posting.append(number << _FIELDS | mask)
-            self._documents.append(document)
-            if pace.due(1 + len(document.masks) // 16):
+                    posting = postings[term] = (array("I"), bytearray())
+                posting[0].append(number)
+                posting[1].append(points)
+            self._count = number + 1
+            if pace.due(1 + len(document.stems) // 16):
                 yield
-        self._ones = self._lanes(array("H", [1]) * len(self._documents))
-        if pace.due(len(self._postings) // 100):
+        self._ones = self._lanes(array("H", [1]) * self._count)
+        if pace.due(len(postings) // 100):
             yield
-        _ = self._text, self._lengths
-        if pace.due(len(self._postings) // 100):
+        _ = self._vocabulary
+        if pace.due(len(postings) // 100):
             yield
 
     def rank(self, query: str, most: int, only: Iterable[int] | None = None) -> tuple[list[Hit], int]:
-        """The `most` best documents that match the query or any word of it, best first; and how many match.
+        """The `most` best documents that match any word of the query, best first; and how many match.
 
         `only`: the numbers of the documents to search; all if not given.
         """
-        phrase = normalise(query).strip()
-        if not phrase:
+        plain = normalise(query)
+        words, meant = asked(plain)
+        if not words:
             return [], 0
-        words = tokens(phrase)[:MAX_WORDS]
-        found = [self._word(word) for word in words]
-        scores = self._score_words(found) + self._score_phrase(phrase, found)
+        scores = sum(map(self._word, words, repeat(1.0))) + sum(map(self._word, meant, repeat(PHRASE)))
+        named = dict.fromkeys(self._names.get(plain, ()))
         if only is not None:
-            scores &= self._those(only)
-        return self._best(scores, most)
+            allowed = dict.fromkeys(only)
+            scores &= self._those(allowed)
+            named = {number: None for number in named if number in allowed}
+        best, matching = self._best(scores, most)
+        if not named:
+            return best, matching
+        of_name = [(number, EXACT) for number in named]
+        unlisted = sum(not scores >> 16 * number & _LANE for number in named)
+        return [*of_name, *(hit for hit in best if hit[0] not in named)][:most], matching + unlisted
 
-    def _score_words(self, found: list[_Word]) -> Lanes:
-        """The score of every document without the points for the whole query; 0 if no word matched."""
-        if not found:
-            return 0
-        return sum(word.points for word in found) + self._bonus(found) + 8 * found[0].named
+    def _rarity(self, term: str) -> float:
+        posting = self._postings.get(term)
+        having = len(posting[0]) if posting is not None else 0
+        return min(RAREST, log(1 + (self._count - having + 0.5) / (having + 0.5)))
 
-    def _bonus(self, found: list[_Word]) -> Lanes:
-        """The points of each document for its share of the words. Counts are small, so the upper byte of a lane is 0,
-        and one look-up table serves both bytes."""
-        table = bytes([0, *(_coverage(count, len(found)) for count in range(1, len(found) + 1))]).ljust(
-            256, b"\0"
+    def _measure(self, word: str, factor: float) -> Lanes:
+        """The points of every document for one word of a query, by the best of what the word stands for."""
+        marks, rarity = self._empty(), self._rarity(word)
+        for term, weight in self.standing_for(word).items():
+            numbers, points = self._postings[term]
+            each = factor * weight * min(self._rarity(term), rarity) / SCALE
+            whole = each * PRESENT
+            for number, value in zip(numbers, points, strict=True):
+                score = int(value * each + whole) + 1
+                if score > marks[number]:
+                    marks[number] = score
+        return self._lanes(marks)
+
+    def standing_for(self, word: str) -> dict[str, float]:
+        """The stems of the vocabulary that count for a word, each with its weight."""
+        terms: dict[str, float] = {}
+        for term in self._beginning_with(word) if len(word) > 2 else ():
+            terms[term] = _BEGINS * (0.5 + 0.5 * len(word) / len(term))
+        for term in synonyms().get(word, ()):
+            terms[term] = max(terms.get(term, 0.0), _SYNONYM)
+        terms[word] = 1.0
+        known = {term: weight for term, weight in terms.items() if term in self._postings}
+        if known:
+            return known
+        return dict.fromkeys(self._one_slip_from(word), _SLIP) or dict.fromkeys(
+            self._containing(word), _INSIDE
         )
-        counts = sum(word.matched for word in found)
-        return int.from_bytes(self._bytes(counts).translate(table), sys.byteorder)
 
-    def _score_phrase(self, phrase: str, found: list[_Word]) -> Lanes:
-        """Points wherever the whole query is, begins or occurs in a field."""
-        possible = reduce(int.__and__, (word.fields for word in found), self._ones * _ALL)
-        if not possible:
-            return 0
-        points, fields = self._empty(), self._array(possible)
-        for number in compress(range(len(fields)), fields):
-            points[number] = _phrase_points(phrase, self._documents[number].fields, fields[number])
-        return self._lanes(points)
+    def _beginning_with(self, word: str) -> Iterator[str]:
+        vocabulary = self._vocabulary
+        at = bisect_left(vocabulary, word)
+        for term in vocabulary[at : at + _MOST_RELATED]:
+            if not term.startswith(word):
+                return
+            yield term
+
+    def _containing(self, word: str) -> list[str]:
+        found = list[str]()
+        for term in self._vocabulary:
+            if word in term:
+                found.append(term)
+                if len(found) == _MOST_RELATED:
+                    break
+        return found
+
+    def _one_slip_from(self, word: str) -> list[str]:
+        """The stems that a letter left out, added, changed or exchanged with the next makes of it."""
+        if len(word) < 4 or len(word) > 24 or not word.isalpha():
+            return []
+        return [term for term in dict.fromkeys(_slips(word)) if term in self._postings]
+
+    @cached_property
+    def _vocabulary(self) -> list[str]:
+        return sorted(self._postings)
+
+    # ---- lanes ------------------------------------------------------------------------------------------------------
 
     def _best(self, scores: Lanes, most: int) -> tuple[list[Hit], int]:
         """The `most` best documents, and how many have a score above 0. Equal scores keep the order of documents."""
@@ -208,84 +317,39 @@ class Ranking:
         """The lanes of these documents, all bits set."""
         marks = self._empty()
         for number in numbers:
-            marks[number] = 0xFFFF
+            marks[number] = _LANE
         return self._lanes(marks)
 
-    def _measure(self, word: str) -> _Word:
-        marks = self._empty()
-        for token, level in self._related(word):
-            for entry in self._postings[token]:
-                marks[entry >> _FIELDS] |= (entry & _ALL) << level
-        lanes = self._lanes(marks)
-        exact = lanes & self._ones * _ALL
-        begins = lanes >> _BEGINS & self._ones * _ALL & ~exact
-        inside = lanes >> _INSIDE & self._ones * _ALL & ~exact & ~begins
-        fields = exact | begins | inside
-        named = exact >> NAME & self._ones
-        points = 4 * self._weigh(exact) + 2 * self._weigh(begins) + self._weigh(inside)
-        return _Word(points, fields + self._ones * _ALL >> _FIELDS & self._ones, named, fields)
-
-    def _weigh(self, fields: Lanes) -> Lanes:
-        """The weights of the fields whose bits are set, summed in each lane."""
-        return sum((fields >> field & self._ones) * weight for field, weight in enumerate(WEIGHTS))
-
-    def _related(self, word: str) -> Iterator[tuple[str, int]]:
-        """The tokens that match `word`, each with its best kind of match."""
-        for token in self._containing(word):
-            if token == word:
-                yield token, _EXACT
-            else:
-                yield token, _BEGINS if token.startswith(word) else _INSIDE
-        for length in self._lengths:
-            if 4 <= length < len(word) and word[:length] in self._postings:
-                yield word[:length], _BEGINS
-
-    def _containing(self, word: str) -> Iterator[str]:
-        """Every token that contains `word`. One string of all tokens is searched, which is quicker than each token."""
-        text, starts, vocabulary = self._text
-        at = text.find(word)
-        while at >= 0:
-            token = bisect_right(starts, at) - 1
-            yield vocabulary[token]
-            at = text.find(word, starts[token] + len(vocabulary[token]))
-
-    @cached_property
-    def _lengths(self) -> frozenset[int]:
-        """The lengths that tokens have: fewer than a long word has letters, so fewer cuts to try."""
-        return frozenset(map(len, self._postings))
-
-    @cached_property
-    def _text(self) -> tuple[str, list[int], list[str]]:
-        """The vocabulary as one text, where each token starts in it, and the tokens."""
-        vocabulary = list(self._postings)
-        starts = list(accumulate((len(token) + 1 for token in vocabulary), initial=0))[:-1]
-        return "\n".join(vocabulary), starts, vocabulary
-
     def _empty(self) -> array[int]:
-        return array("H", bytes(2 * len(self._documents)))
+        return array("H", bytes(2 * self._count))
 
     def _lanes(self, numbers: array[int]) -> Lanes:
         return int.from_bytes(numbers.tobytes(), sys.byteorder)
 
     def _array(self, lanes: Lanes) -> array[int]:
-        return array("H", self._bytes(lanes))
-
-    def _bytes(self, lanes: Lanes) -> bytes:
-        return lanes.to_bytes(2 * len(self._documents), sys.byteorder)
+        return array("H", lanes.to_bytes(2 * self._count, sys.byteorder))
 
 
-def _phrase_points(phrase: str, fields: Sequence[str], mask: int) -> int:
-    """Points for the whole query in those `fields` whose bit is in `mask`."""
-    points = whole = 0
-    for number, field in enumerate(fields):
-        if mask >> number & 1 and phrase in field:
-            if field == phrase:
-                points, whole = points + 14 * WEIGHTS[number], 20
-            else:
-                points += (9 if field.startswith(phrase) else 6) * WEIGHTS[number]
-    return points + whole
+def asked(plain: str) -> tuple[list[str], list[str]]:
+    """The stems of a query's words, and those that its phrases stand for."""
+    said = tokens(plain)[:MAX_WORDS]
+    stems = [stem(word) for word in said]
+    ends = range(1, len(said) + 1)
+    spans = [tuple(stems[start:end]) for end in ends for start in range(max(0, end - _LONGEST_PHRASE), end)]
+    words = [root for root, word in zip(stems, said, strict=True) if word not in STOP_WORDS] or stems
+    meant = [term for span in spans for term in phrases().get(span, ()) if term not in words]
+    return list(dict.fromkeys(words)), list(dict.fromkeys(meant))[:_MEANT]
 
 
-def _coverage(matched: int, words: int) -> int:
-    """25 when every word was found, else a tenth of the percentage, with halves rounded up."""
-    return 25 if matched == words else floor(10 * matched / words + 0.5)
+def _slips(word: str) -> Iterator[str]:
+    letters = "abcdefghijklmnopqrstuvwxyz"
+    for at in range(len(word) + 1):
+        before, after = word[:at], word[at:]
+        if after:
+            yield before + after[1:]
+        if len(after) > 1:
+            yield before + after[1] + after[0] + after[2:]
+        for letter in letters:
+            yield before + letter + after
+            if after:
+                yield before + letter + after[1:]

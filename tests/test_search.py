@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from greenroom.protocol._ranking import WEIGHTS, Document, Ranking
+from greenroom.protocol._ranking import (
+    EXACT,
+    MAX_WORDS,
+    PHRASE,
+    PRESENT,
+    RAREST,
+    SCALE,
+    Document,
+    Ranking,
+    asked,
+)
+from greenroom.protocol._search_words import normalise
 from greenroom.protocol.catalogue import ServerEntry
 from greenroom.protocol.config import ServerDefinition, Settings
 from greenroom.protocol.index import Index
@@ -43,96 +55,118 @@ def scores(index: Index, query: str) -> dict[str, int]:
     return {match.target.name: match.score for match in search(index, query, limit=1000).matches}
 
 
-# ---- the formula ----
+# ---- the ranking ----
+
+
+def naive_total(documents: Sequence[Document], query: str, number: int) -> int:
+    """The sum for one document, read off its own stems; the ranking keeps the same in postings and lanes."""
+    words, meant = asked(normalise(query))
+    return sum(naive_points(documents, word, number) for word in words) + sum(
+        naive_points(documents, word, number, PHRASE) for word in meant
+    )
+
+
+def naive_points(documents: Sequence[Document], word: str, number: int, factor: float = 1.0) -> int:
+    ranking = Ranking(documents)
+    best = 0
+    for term, weight in ranking.standing_for(word).items():
+        if term in documents[number].stems:
+            rarity = min(naive_rarity(documents, term), naive_rarity(documents, word))
+            value = documents[number].points[documents[number].stems.index(term)]
+            each = factor * weight * rarity / SCALE
+            best = max(best, int(value * each + each * PRESENT) + 1)
+    return best
+
+
+def naive_rarity(documents: Sequence[Document], term: str) -> float:
+    having = sum(term in document.stems for document in documents)
+    return min(RAREST, math.log(1 + (len(documents) - having + 0.5) / (having + 0.5)))
+
+
+WORDS = st.lists(
+    st.sampled_from(
+        ["create", "creating", "issue", "issues", "tissue", "the", "pull", "request", "pr", "ïssue", "k8s"]
+    ),
+    max_size=6,
+).map(" ".join)
+
+
+@given(st.lists(st.tuples(WORDS, WORDS), min_size=1, max_size=5), WORDS)
+def test_the_lanes_hold_the_sum_of_the_points(texts: list[tuple[str, str]], query: str) -> None:
+    documents = [Document.of(f"s_{name}", name, "s", said) for name, said in texts]
+    ranking = Ranking(documents)
+    sums = [naive_total(documents, query, number) for number in range(len(documents))]
+    named = [
+        n for n, document in enumerate(documents) if normalise(query) in document.names and query.strip()
+    ]
+    listed = sorted((n for n, total in enumerate(sums) if total and n not in named), key=lambda n: -sums[n])
+    everything = [*((n, EXACT) for n in named), *((n, sums[n]) for n in listed)]
+
+    assert ranking.rank(query, 10) == (everything, len(everything))
+    for most in range(1, len(texts)):
+        assert ranking.rank(query, most) == (everything[:most], len(everything))
+    odd = [hit for hit in everything if hit[0] % 2]
+    assert ranking.rank(query, 10, range(1, len(texts), 2)) == (odd, len(odd))
+
+
+NAMES = st.text(alphabet="abAB_ -.é1İΣ\0検", min_size=1, max_size=9)
+
+
+@given(st.lists(NAMES, min_size=1, max_size=8, unique=True), st.data())
+def test_the_name_of_a_tool_finds_that_tool_first(originals: list[str], data: st.DataObject) -> None:
+    documents = [Document.of(f"s_{name}", name, "s", "ab " * 5) for name in originals]
+    number = data.draw(st.integers(0, len(originals) - 1))
+    for query in (originals[number], f"s_{originals[number]}"):
+        hits, _ = Ranking(documents).rank(query, 1)
+        same = {n for n, document in enumerate(documents) if normalise(query) in document.names}
+        assert not normalise(query) or hits[0][0] in same
+
+
+def test_no_sum_leaves_its_lane() -> None:
+    texts = " ".join(f"w{number}" for number in range(MAX_WORDS))
+    rare = Document.of("s_t", "t", "s", texts, title=texts)
+    ranking = Ranking([*(Document.of("s_x", "x", "s", "") for _ in range(20_000)), rare])
+
+    (number, score), *_ = ranking.rank(texts + " pr pg tf es ci", 5)[0]
+
+    assert number == 20_000
+    assert score < EXACT
 
 
 @pytest.mark.parametrize(
-    ("query", "tool", "score"),
+    ("query", "first"),
     [
-        ("create issue", "github_create_issue", 481),
-        ("issues", "github_list_issues", 303),
-        ("create issue", "github_list_issues", 59),  # half of the words: listed, and far below
-        ("simulator", "xcodebuild_list_sims", 65),
+        ("creating issues", "github_create_issue"),
+        ("creat issue", "github_create_issue"),
+        ("craete isssue", "github_create_issue"),  # slips of the finger
+        ("createIssue", "github_create_issue"),
+        ("pr", "github_create_pull_request"),
+        ("make a new PR", "github_create_pull_request"),
+        ("erase a meeting", "google-calendar-mcp_delete-event"),
     ],
 )
-def test_worked_values(index: Index, query: str, tool: str, score: int) -> None:
-    assert scores(index, query)[tool] == score
+def test_other_forms_of_a_word_find_it_too(index: Index, query: str, first: str) -> None:
+    assert first in names(search(index, query))[:2]
 
 
-def naive_normalise(text: str) -> str:
-    text = re.sub(r"([a-z0-9])([A-Z])", r"\1 \2", text)
-    return re.sub(r"[_./:-]+", " ", text).lower()
-
-
-def naive_score(query: str, texts: tuple[str, ...]) -> int | None:
-    """The formula, word for word; None when nothing matched."""
-    phrase = naive_normalise(query).strip()
-    words = list(dict.fromkeys(word for word in re.split(r"[^a-z0-9]+", phrase) if word))
-    score = 0
-    matched: set[str] = set()
-    whole = found = False
-    for weight, text in zip(WEIGHTS, texts, strict=True):
-        value = naive_normalise(text)
-        tokens = {token for token in re.split(r"[^a-z0-9]+", value) if token}
-        if value == phrase:
-            score, whole, found = score + 14 * weight, True, True
-        elif value.startswith(phrase):
-            score, found = score + 9 * weight, True
-        elif phrase in value:
-            score, found = score + 6 * weight, True
-        for word in words:
-            if word in tokens:
-                score += 4 * weight
-            elif any(t.startswith(word) or (len(t) >= 4 and word.startswith(t)) for t in tokens):
-                score += 2 * weight
-            elif word in value:
-                score += weight
-            else:
-                continue
-            matched.add(word)
-    if not phrase or not (found or matched):
-        return None
-    coverage = len(matched) / len(words) if words else 0
-    score += 25 if coverage == 1 else math.floor(10 * coverage + 0.5)
-    first = set(re.split(r"[^a-z0-9]+", naive_normalise(texts[0])))
-    score += 8 if words and words[0] in first else 0
-    return score + (20 if whole else 0)
-
-
-TEXTS = st.text(alphabet="abAB_ -.é1İΣ\0", max_size=9)
-FIELDS = st.tuples(TEXTS, TEXTS, TEXTS, TEXTS)
-
-
-@given(st.lists(FIELDS, max_size=8), TEXTS)
-def test_the_quick_ranking_gives_exactly_the_formula(texts: list[tuple[str, ...]], query: str) -> None:
-    ranking = Ranking([Document.of(*fields) for fields in texts])
-    naive = [(number, naive_score(query, fields)) for number, fields in enumerate(texts)]
-    listed = [(number, score) for number, score in naive if score is not None]
-
-    everything = sorted(listed, key=lambda hit: (-hit[1], hit[0]))
-    odd = [hit for hit in everything if hit[0] % 2]
-
-    assert ranking.rank(query, len(texts)) == (everything, len(listed))
-    for most in range(len(texts)):
-        assert ranking.rank(query, most) == (everything[:most], len(listed))
-        assert ranking.rank(query, most, range(1, len(texts), 2)) == (odd[:most], len(odd))
-
-
-@given(
-    st.lists(st.sampled_from(["create", "created", "creat", "issue", "issues", "is", "sue"]), max_size=6).map(
-        " ".join
+def test_what_the_parameters_are_called_counts() -> None:
+    schema = {
+        "type": "object",
+        "properties": {"cronExpression": {"description": "How often, for example hourly"}},
+    }
+    tools: tuple[dict[str, Any], ...] = ({"name": "a"}, {"name": "b", "inputSchema": schema})
+    index = Index.build(
+        {"s": ServerDefinition("s", command="x")}, {"s": ServerEntry("s", "h", tools=tools)}, Settings()
     )
-)
-def test_the_quick_ranking_gives_exactly_the_formula_on_words(query: str) -> None:
-    texts = [
-        ("s_create_issue", "create_issue", "s", "create an issue, is created"),
-        ("s_issues", "issues", "is", "creates"),
-        ("s_tissue", "tissue", "sue", query),
-    ]
-    quick = dict(Ranking([Document.of(*fields) for fields in texts]).rank(query, len(texts))[0])
-    naive = {number: naive_score(query, fields) for number, fields in enumerate(texts)}
 
-    assert quick == {number: score for number, score in naive.items() if score is not None}
+    assert names(search(index, "cron")) == ["s_b"]
+    assert names(search(index, "hourly job")) == ["s_b"]
+
+
+def test_more_words_of_the_query_rank_higher(index: Index) -> None:
+    found = scores(index, "create issue")
+
+    assert found["github_create_issue"] > 1.5 * found["github_list_issues"] > 0
 
 
 def test_a_query_of_a_thousand_words_is_answered(index: Index) -> None:

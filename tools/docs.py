@@ -27,7 +27,8 @@ ROOT = Path(__file__).resolve().parent.parent
 MACHINE_PATH = re.compile(r"(?<![\w.~$}])/(?:work|root|home/\w+|Users/\w+)/")
 INDEX_HOST = re.compile(r"pypi\.org|pythonhosted\.org|registry\.npmjs\.org|conda\.anaconda\.org")
 LOCK_FILE = re.compile(r"(^|/)(uv\.lock|poetry\.lock|pdm\.lock|package-lock\.json|pylock[^/]*\.toml)$")
-MAY_BE_ANYWHERE = ("tests/", "tools/")  # examples of bad input may look like somebody's path
+# Examples of bad input, and what others wrote, may look like the path of somebody.
+MAY_BE_ANYWHERE = ("tests/", "tools/", "benchmarks/data/")
 
 
 def main(root: Path) -> int:

@@ -43,6 +43,7 @@ COMMANDS: Final[Mapping[str, tuple[str, str, str]]] = {
         "Start servers whose tools are unknown once, to read what they have.",
     ),
     "reconnect": ("_act", "reconnect_command", "Connect servers of a running gateway again."),
+    "cost": ("_cost", "cost_command", "Show how many tokens the tools take in a model's context."),
     "config": ("_config", "config_command", "Show the effective configuration."),
     "trust": ("_trust", "trust_command", "Decide whether this directory's configuration is obeyed."),
     "auth": ("_auth", "auth_command", "Log in at an HTTP server, or out; list the logins."),

@@ -1,0 +1,85 @@
+"""B19: how often the tool that answers a query is the first one that search shows, or among the first five.
+
+Measured with queries that nobody looked at who worked on the ranking (`_real_tools`), among the real tools alone and
+among ten thousand. Beside it the formula of points that other gateways use, and BM25 from a library.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Iterator, Mapping
+
+from greenroom.protocol.index import Index
+from greenroom.protocol.search import search
+
+from ._figures import Bound, Figure, at_least, at_most, quantity
+from ._other_rankings import Rank, by_bm25, by_points
+from ._real_tools import answers_of, index_of_real_tools, queries, share_found
+from ._rounds import Size
+from ._run import run_alone
+
+MANY = 10_000
+_TIMED = 30  # queries
+_BETTER = 5  # percentage points over the better of the others: what we call clearly
+
+
+def measure(size: Size) -> Iterator[Figure]:
+    asked = queries("held")[: size.of(1_000, 10)]
+    for among in (0, MANY) if not size.quick else (0,):
+        index = index_of_real_tools(among)
+        sides = _sides(index)
+        ranked = {name: [rank(query) for query, _ in asked] for name, rank in sides.items()}
+        where = f"{len(index.tools()):,} tools"
+        for first in (1, 5):
+            shares = {
+                name: share_found(found, [answers for _, answers in asked], first)
+                for name, found in ranked.items()
+            }
+            ours = shares.pop("ours")
+            yield quantity(
+                "B19", f"of {len(asked)} queries, answered by the first {first} of {where}", [ours], "%",
+                _clearly_above(shares, size), shares,
+            )  # fmt: skip
+        times = {
+            name: _median_ms(rank, [query for query, _ in asked[:_TIMED]]) for name, rank in sides.items()
+        }
+        yield quantity("B19", f"a search of {where}", [times.pop("ours")], "ms", at_most(5, 1), times)
+
+
+def _clearly_above(others: Mapping[str, float], size: Size) -> Bound | None:
+    return None if size.quick else at_least(round(max(others.values()) + _BETTER, 1))
+
+
+def _sides(index: Index) -> Mapping[str, Rank]:
+    """Each ranking, from a query to `server/tool`."""
+    known = answers_of(index)
+    targets = index.tools()
+
+    def ours(query: str) -> list[str]:
+        return [match.target.name for match in search(index, query).matches]
+
+    sides: dict[str, Rank] = {
+        "ours": ours,
+        "points": by_points(targets),
+        "BM25": by_bm25(targets, with_parameters=False),
+        "BM25 with parameters": by_bm25(targets, with_parameters=True),
+    }
+    return {name: _as_answers(rank, known) for name, rank in sides.items()}
+
+
+def _as_answers(rank: Rank, known: Mapping[str, str]) -> Rank:
+    return lambda query: [known[name] for name in rank(query)[:20]]
+
+
+def _median_ms(rank: Rank, asked: list[str]) -> float:
+    spent = list[float]()
+    for query in asked:
+        begun = time.perf_counter()
+        rank(query)
+        spent.append((time.perf_counter() - begun) * 1000)
+    return statistics.median(spent)
+
+
+if __name__ == "__main__":
+    run_alone(measure)

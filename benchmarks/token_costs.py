@@ -1,0 +1,57 @@
+"""`python -m benchmarks.token_costs`: what real tools cost a model's context, by how many servers there are.
+
+Four characters count as a token, as in `greenroom cost`. `direct` shows all tools in every turn; `proxy` shows one tool
+in every turn and, for each task, the answer to a search. The numbers of 1 and 10 servers are medians of draws by lot.
+"""
+
+from __future__ import annotations
+
+import random
+import statistics
+from collections.abc import Sequence
+
+from greenroom.gateway._cost import cost_of, counter
+from greenroom.gateway._mcp_tool import FOR_MODELS, CatalogueReader, parse_request
+from greenroom.gateway._offline import OfflineCatalogue
+from greenroom.protocol.catalogue import ServerEntry
+from greenroom.protocol.config import Config, ServerDefinition, Settings
+
+from ._real_tools import queries, real_servers
+
+_DRAWS = 101
+
+
+def main() -> None:
+    print(
+        "| servers | tools | direct, every turn | proxy, every turn | proxy, a search |\n|---|---|---|---|---|"
+    )
+    servers = {name: tuple(record["tools"]) for name, record in real_servers().items()}
+    catalogue = _catalogue(list(servers))
+    counted_by, count = counter()
+    cost = cost_of(catalogue.index, counted_by, count)
+    tokens = {one.server: one.tokens for one in cost.servers}
+    words = random.Random(1)
+    for size in (1, 10, len(servers)):
+        draws = [words.sample(sorted(servers), size) for _ in range(_DRAWS if size < len(servers) else 1)]
+        tools = statistics.median(sum(len(servers[name]) for name in drawn) for drawn in draws)
+        direct = statistics.median(sum(tokens[name] for name in drawn) for drawn in draws)
+        searches = statistics.median(_search_costs(draws[0]))
+        print(f"| {size} | {tools:,.0f} | {direct:,.0f} | {cost.proxy:,} | {searches:,.0f} |")
+
+
+def _search_costs(names: Sequence[str]) -> list[int]:
+    reader = CatalogueReader(_catalogue(names), hints=FOR_MODELS)
+    _, count = counter()
+    answers = (reader.answer(parse_request({"search": query})).as_result() for query, _ in queries("open"))
+    return [count(str(answer["content"][0]["text"])) for answer in answers]
+
+
+def _catalogue(names: Sequence[str]) -> OfflineCatalogue:
+    records = real_servers()
+    entries = {name: ServerEntry(name, "h", tools=tuple(records[name]["tools"])) for name in names}
+    definitions = {name: ServerDefinition(name, command="x") for name in names}
+    return OfflineCatalogue(Config(definitions, Settings()), entries)
+
+
+if __name__ == "__main__":
+    main()

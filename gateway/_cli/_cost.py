@@ -1,0 +1,71 @@
+"""`greenroom cost`: what the configured tools cost a model's context, shown directly and behind the `mcp` tool. It
+starts nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import attrs
+import click
+
+from ...protocol.plain_text import one_line
+from ._common import config_option, read_config, say, show
+
+if TYPE_CHECKING:
+    from .._cost import Cost
+
+
+@click.command("cost")
+@click.option("--search", "words", metavar="WORDS", help="Add what a search for WORDS answers.")
+@click.option(
+    "--encoding", help="Count with tiktoken's encoding of this name; else four characters are a token."
+)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@config_option
+def cost_command(words: str | None, encoding: str | None, as_json: bool, config_path: Path | None) -> None:
+    """Show how many tokens the tools take in a model's context.
+
+    Once with all tools shown (--expose direct), and once behind the one `mcp` tool. Only tools that are known count:
+    run `greenroom refresh` first.
+    """
+    from .._cost import cost_of, counter
+    from .._mcp_tool import FOR_PEOPLE, CatalogueReader, parse_request
+    from .._offline import open_catalogue
+    from ._common import text_of
+
+    counted_by, count = counter(encoding)
+    catalogue = open_catalogue(read_config(config_path))
+    if catalogue.warning is not None:
+        say(catalogue.warning)
+    cost = cost_of(catalogue.index, counted_by, count)
+    unknown = sorted(set(catalogue.config.servers) - {one.server for one in cost.servers})
+    details: dict[str, Any] = {
+        "countedBy": cost.counted_by,
+        "proxy": cost.proxy,
+        "direct": cost.direct,
+        "tools": cost.tools,
+        "servers": [attrs.asdict(one) for one in cost.servers],
+        "notCounted": unknown,
+    }
+    if words is not None:
+        reader = CatalogueReader(catalogue, hints=FOR_PEOPLE)
+        details["search"] = count(text_of(reader.answer(parse_request({"search": words})).as_result()))
+    show("\n".join(_lines(cost, details)), details, as_json)
+
+
+def _lines(cost: Cost, details: Mapping[str, Any]) -> Iterator[str]:
+    width = max((len(one.server) for one in cost.servers), default=0)
+    for one in cost.servers:
+        tools = "1 tool" if one.tools == 1 else f"{one.tools} tools"
+        yield f"{one.server:<{width}}  {tools:>10}  {one.tokens:>9,} tokens"
+    if cost.servers:
+        yield ""
+    yield f"all tools shown (--expose direct): {cost.direct:,} tokens in every turn"
+    yield f"behind the mcp tool (--expose proxy): {cost.proxy:,} tokens in every turn"
+    if "search" in details:
+        yield f"the answer to that search: {details['search']:,} tokens, once"
+    yield f"counted: {cost.counted_by}"
+    if details["notCounted"]:
+        yield one_line(f"not counted, because their tools are unknown: {', '.join(details['notCounted'])}")

@@ -1,0 +1,101 @@
+"""What tools cost a model's context: the sums, and the command that shows them."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from greenroom.actors._catalogue_file import CatalogueFile, default_cache_path
+from greenroom.gateway._cli._main import run
+from greenroom.gateway._cost import cost_of, counter, definition_cost
+from greenroom.gateway._mcp_tool import DEFINITION
+from greenroom.protocol.catalogue import ServerEntry
+from greenroom.protocol.config import ServerDefinition, Settings
+from greenroom.protocol.errors import UsageError
+from greenroom.protocol.index import Index
+from greenroom.supervisor.catalogue_keys import catalogue_keys
+from greenroom.supervisor.config_files import load_config
+
+SCHEMA = {"type": "object", "properties": {"zone": {"type": "string"}}}
+TOOLS: tuple[dict[str, Any], ...] = (
+    {"name": "now", "description": "The time", "inputSchema": SCHEMA, "annotations": {"readOnlyHint": True}},
+    {"name": "convert", "description": "A time elsewhere"},
+)
+
+
+def index() -> Index:
+    entries = {
+        "clock": ServerEntry("clock", "h", tools=TOOLS[:1]),
+        "zones": ServerEntry("zones", "h", tools=TOOLS),
+        "new": None,
+    }
+    return Index.build({name: ServerDefinition(name, command="x") for name in entries}, entries, Settings())
+
+
+def test_a_tool_costs_what_a_model_is_given_of_it() -> None:
+    cost = cost_of(index(), "letters", len)
+    now = {"name": "clock_now", "description": "The time", "input_schema": SCHEMA}
+
+    assert [(one.server, one.tools) for one in cost.servers] == [("zones", 2), ("clock", 1)], (
+        "the dearest first"
+    )
+    assert cost.servers[1].tokens == len(json.dumps(now, separators=(",", ":")))
+    assert (cost.tools, cost.direct) == (3, sum(one.tokens for one in cost.servers))
+    assert cost.proxy == definition_cost(DEFINITION, len)
+
+
+def test_without_a_tokenizer_four_characters_are_a_token() -> None:
+    name, count = counter()
+
+    assert [count("x" * letters) for letters in (0, 1, 4, 5)] == [0, 1, 1, 2]
+    assert name == "4 characters a token"
+    assert definition_cost(DEFINITION, count) <= 250
+
+
+def test_an_encoding_needs_its_library(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "tiktoken", None)
+    with pytest.raises(UsageError, match="pip install tiktoken"):
+        counter("o200k_base")
+
+    def get_encoding(name: str) -> Any:
+        if name != "words":
+            raise ValueError(f"Unknown encoding {name}")
+        return SimpleNamespace(encode=lambda text, disallowed_special: text.split())
+
+    monkeypatch.setitem(sys.modules, "tiktoken", SimpleNamespace(get_encoding=get_encoding))
+    name, count = counter("words")
+    assert (name, count("three short words")) == ("words", 3)
+    with pytest.raises(UsageError, match="cannot use the encoding 'letters': Unknown encoding letters"):
+        counter("letters")
+
+
+def test_the_command_says_what_is_shown_and_what_is_not_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("HOME", "XDG_CACHE_HOME", "XDG_CONFIG_HOME"):
+        monkeypatch.setenv(name, str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    servers = {"clock": {"command": "no-such-clock"}, "new": {"command": "nothing-known"}}
+    (tmp_path / ".mcp.json").write_text(json.dumps({"mcpServers": servers}))
+    keys = catalogue_keys(load_config(cwd=tmp_path, home=tmp_path, environ=os.environ))
+    entry = ServerEntry("clock", keys["clock"], tools=TOOLS, fetched_at=time.time() - 60)
+    assert CatalogueFile(default_cache_path()).save([entry], time.time()) is None
+
+    assert run(["cost", "--json", "--search", "time"]) == 0
+    said = json.loads(capsys.readouterr().out)
+    assert said["servers"] == [{"server": "clock", "tools": 2, "tokens": said["direct"]}]
+    assert said["notCounted"] == ["new"]
+    assert said["search"] > 10
+    assert run(["cost", "--search", "time"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].split() == ["clock", "2", "tools", str(said["direct"]), "tokens"]
+    assert f"all tools shown (--expose direct): {said['direct']} tokens in every turn" in lines
+    assert f"the answer to that search: {said['search']} tokens, once" in lines
+    assert lines[-1] == "not counted, because their tools are unknown: new"
