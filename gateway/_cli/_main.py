@@ -49,6 +49,7 @@ COMMANDS: Final[Mapping[str, tuple[str, str, str]]] = {
     "auth": ("_auth", "auth_command", "Log in at an HTTP server, or out; list the logins."),
     "enable": ("_switch", "enable_command", "Bring a server back into service."),
     "disable": ("_switch", "disable_command", "Take a server out of service."),
+    "doctor": ("_doctor", "doctor_command", "Say what is wrong with the set-up, and what mends it."),
     "bench": ("_bench", "bench_command", "Measure a server: what connecting it over and over costs."),
     "trace": ("_trace", "trace_command", "Turn an event log into a timeline."),
     "completion": ("_completion", "completion_command", "Let bash, zsh or fish complete our commands."),

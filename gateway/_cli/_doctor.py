@@ -1,0 +1,65 @@
+"""`greenroom doctor`: what is wrong with the set-up, and what mends it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from ._common import config_option, load, run_to_end, say, show
+
+if TYPE_CHECKING:
+    from .._setup._checks import Finding
+
+_MARKS = {"error": "✗", "warning": "⚠", "note": "·"}
+
+
+@click.command("doctor")
+@click.option("--start", "starts", is_flag=True, help="Start every server once, and say what goes wrong.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@config_option
+def doctor_command(starts: bool, as_json: bool, config_path: Path | None) -> int:
+    """Say what is wrong with the set-up, and what mends it.
+
+    Nothing is started unless you say --start, and nothing is changed. The exit code is 1 when there is an error.
+    """
+    from .._setup._checks import Setup, Severity, examine
+
+    config = load(config_path)
+    setup = Setup(config, config_path, os.environ)
+    found = examine(setup)
+    if starts:
+        from .._setup._trial import try_servers
+
+        known = {one.about for one in found if one.severity is Severity.ERROR}
+        found += run_to_end(lambda: try_servers(setup, known, say))
+    counts = {each.value: sum(one.severity is each for one in found) for each in Severity}
+    rows = [
+        {
+            "severity": one.severity.value,
+            "check": one.check,
+            "about": one.about,
+            "what": one.what,
+            "mend": one.mend,
+        }
+        for one in found
+    ]
+    files = list(config.files)
+    show(
+        "\n".join(_lines(found, files, len(config.servers))),
+        {"findings": rows, "files": files, **counts},
+        as_json,
+    )
+    return int(counts["error"] > 0)
+
+
+def _lines(found: Sequence[Finding], files: Sequence[str], servers: int) -> Iterator[str]:
+    for one in found:
+        yield f"{_MARKS[one.severity.value]} {one.about}: {one.what}"
+        yield f"    → {one.mend}"
+    if not found:
+        yield "✓ Nothing is wrong that can be seen without starting a server."
+    yield f"{servers} server{'' if servers == 1 else 's'}, from {', '.join(files) or 'no file'}"

@@ -1,0 +1,286 @@
+"""What `greenroom doctor` looks at: a table of small checks. To add one, write a function and a row of `CHECKS`.
+
+A check gets the `Setup` and yields findings. It starts no program, sends nothing to another machine and changes
+nothing. Each finding says what is wrong and what mends it; values of the configuration are never quoted.
+"""
+
+from __future__ import annotations
+
+import enum
+import os
+import shutil
+import socket
+import stat
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
+from functools import cached_property
+from pathlib import Path, PurePath
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import urlsplit
+
+import attrs
+
+from ..._own_files import NotOurs, socket_in
+from ...protocol.config import Config, ServerDefinition
+from ...protocol.config_parse import secrets_of
+from ...protocol.errors import UNTRUSTED, ConfigError, GreenroomError
+from ...protocol.interpolate import expand_definition, session_variables
+from ...protocol.version import VERSION
+from .. import _control_client as control
+from .._control_place import control_directory, identity
+
+if TYPE_CHECKING:
+    from .._offline import OfflineCatalogue
+
+_LONGEST_NAME: Final = 64  # characters of a tool's name that models take
+_BEFORE_A_NAME: Final = len("mcp__greenroom__")  # what clients put before it
+_DIALS_FOR: Final = 0.5  # seconds
+_COMES_WITH: Final = {
+    "npx": "install Node.js",
+    "node": "install Node.js",
+    "bunx": "install Bun",
+    "uvx": "install uv",
+    "uv": "install uv",
+    "pipx": "install pipx",
+    "docker": "install Docker",
+    "podman": "install Podman",
+    "deno": "install Deno",
+}
+
+
+class Severity(enum.StrEnum):
+    ERROR = "error"  # something does not work
+    WARNING = "warning"  # something will go wrong, or is not safe
+    NOTE = "note"  # worth knowing
+
+
+@attrs.frozen
+class Finding:
+    """One thing that is wrong. `about`: a server, a file or a process. `mend`: a command, or what to do."""
+
+    severity: Severity
+    check: str
+    about: str
+    what: str
+    mend: str
+
+
+@attrs.define(slots=False)
+class Setup:
+    """What the checks look at. `path`: the file that was named."""
+
+    config: Config
+    path: Path | None
+    environ: Mapping[str, str]
+
+    @cached_property
+    def catalogue(self) -> OfflineCatalogue:
+        """What the cache knows; starts nothing."""
+        from .._offline import open_catalogue
+
+        return open_catalogue(self.config)
+
+    def in_service(self) -> Iterator[ServerDefinition]:
+        return (server for server in self.config.servers.values() if not server.disabled)
+
+    def expanded(self, server: ServerDefinition) -> ServerDefinition | None:
+        """The definition with its references; None when that cannot be (another check says why)."""
+        with suppress(ConfigError):
+            return expand_definition(server, self.environ).definition
+        return None
+
+
+_Check = Callable[[Setup], Iterable[Finding]]
+
+
+def examine(setup: Setup) -> list[Finding]:
+    """All findings, the worst first."""
+    found = [finding for check in CHECKS for finding in check(setup)]
+    return sorted(found, key=lambda finding: list(Severity).index(finding.severity))
+
+
+# ---- the configuration ---------------------------------------------------------------------------------------
+
+
+def _files(setup: Setup) -> Iterator[Finding]:
+    """Files that cannot be read or parsed, keys that are not known, variables that are not set."""
+    places = {*setup.config.places, *setup.config.files}
+    untrusted = {*setup.config.untrusted}
+    for problem in setup.config.problems:
+        if problem.where in untrusted:
+            mend = "greenroom trust" + (f" --config {setup.path}" if setup.path else "")
+            yield Finding(Severity.WARNING, "trust", problem.where, problem.what, mend)
+        elif problem.where in places:
+            yield Finding(Severity.ERROR, "file", problem.where, problem.what, "correct the file")
+        else:
+            yield Finding(
+                Severity.WARNING, "configuration", problem.where, problem.what, "correct it at this place"
+            )
+
+
+def _broken(setup: Setup) -> Iterator[Finding]:
+    for name, problem in setup.config.broken.items():
+        if problem.code != UNTRUSTED:  # said once for the whole file
+            mend = f"correct it at this place, or: greenroom disable {name}"
+            yield Finding(Severity.ERROR, "server", name, str(problem), mend)
+
+
+def _nothing(setup: Setup) -> Iterator[Finding]:
+    if not setup.config.servers and not setup.config.broken:
+        mend = "greenroom init CLIENT --move, or write them into ~/.config/greenroom/mcp.json"
+        yield Finding(Severity.WARNING, "configuration", "servers", "there are none", mend)
+
+
+def _rights(setup: Setup) -> Iterator[Finding]:
+    """Files that others may change, and files with secrets that others may read."""
+    secret = {
+        source
+        for server in setup.config.servers.values()
+        if secrets_of(server, {})
+        for source in server.sources.values()
+    }
+    for file in setup.config.files:
+        try:
+            found = os.stat(file)
+        except OSError:
+            continue
+        if found.st_mode & stat.S_IWOTH:
+            what = "everybody on this machine may change it, and so start programs as you"
+            yield Finding(Severity.ERROR, "rights", file, what, f"chmod go-w {file}")
+        elif found.st_mode & 0o077 and file in secret:
+            what = "holds secrets, and others on this machine may read it"
+            yield Finding(Severity.WARNING, "rights", file, what, f"chmod 600 {file}")
+
+
+# ---- servers -------------------------------------------------------------------------------------------------
+
+
+def _programs(setup: Setup) -> Iterator[Finding]:
+    for server in map(setup.expanded, setup.in_service()):
+        if server is None or server.command is None or session_variables(server):
+            continue
+        cwd = Path(server.cwd or os.getcwd())
+        if server.cwd is not None and not cwd.is_dir():
+            yield Finding(
+                Severity.ERROR, "program", server.name, "its working directory is missing", f"mkdir -p {cwd}"
+            )
+            continue
+        command = server.command if os.sep not in server.command else os.fspath(cwd / server.command)
+        if shutil.which(command, path=server.env.get("PATH") or setup.environ.get("PATH")) is None:
+            name = PurePath(server.command).name
+            mend = f"{_COMES_WITH.get(name, f'install {name}')}, or: greenroom disable {server.name}"
+            what = f"its program is not found or cannot be run: {server.command}"
+            yield Finding(Severity.ERROR, "program", server.name, what, mend)
+
+
+def _ports(setup: Setup) -> Iterator[Finding]:
+    """Servers of this machine that nobody runs."""
+    for server in map(setup.expanded, setup.in_service()):
+        if server is None:
+            continue
+        if server.socket is not None and not Path(server.socket).exists():
+            yield Finding(
+                Severity.WARNING,
+                "port",
+                server.name,
+                f"there is no socket {server.socket}",
+                "start the server",
+            )
+        place = urlsplit(server.url or "")
+        with suppress(ValueError):
+            port = place.port or (443 if place.scheme == "https" else 80)
+            if place.hostname in ("localhost", "127.0.0.1", "::1") and not _listens(place.hostname, port):
+                what = f"nothing listens on port {port} of this machine"
+                yield Finding(Severity.WARNING, "port", server.name, what, "start the server")
+
+
+def _names(setup: Setup) -> Iterator[Finding]:
+    """What clients would not take of what is known of a server."""
+    for server in setup.in_service():
+        for fault in setup.catalogue.index.faults(server.name)[:1]:
+            mend = "tell the server's author; it works here all the same"
+            yield Finding(Severity.NOTE, "names", server.name, f"clients would refuse {fault}", mend)
+        tools = setup.catalogue.index.tools(server.name)
+        long = [tool.name for tool in tools if len(tool.name) + _BEFORE_A_NAME > _LONGEST_NAME]
+        if long:
+            what = f"{len(long)} names are too long for clients that write mcp__greenroom__ before them: {long[0]}"
+            mend = 'use the mcp tool (--expose proxy), or "toolPrefix": "short" or "none"'
+            yield Finding(Severity.NOTE, "names", server.name, what, mend)
+
+
+# ---- gateways ------------------------------------------------------------------------------------------------
+
+
+def _gateways(setup: Setup) -> Iterator[Finding]:
+    """A gateway of this configuration that does not answer, or runs another version."""
+    try:
+        gateway = control.find_gateway(identity(setup.config.files))
+        if gateway is None:
+            return
+        with gateway:
+            version: Any = gateway.ask("hello", quickly=True).get("version")
+    except GreenroomError as error:
+        yield Finding(Severity.ERROR, "gateway", "the running gateway", error.message, "end that process")
+        return
+    if version != VERSION:
+        what = f"runs Greenroom {version}, and this command is {VERSION}"
+        mend = f"greenroom stop, or restart the client that started process {gateway.pid}"
+        yield Finding(Severity.WARNING, "gateway", f"process {gateway.pid}", what, mend)
+
+
+def _sockets(_setup: Setup) -> Iterator[Finding]:
+    """Sockets of gateways that are gone."""
+    folder = control_directory()
+    try:
+        with socket_in(folder) as (_, prefix):
+            names = [name for name in sorted(os.listdir(folder)) if name.endswith(".sock")]
+            dead = [name for name in names if _is_dead(prefix + name)]
+    except FileNotFoundError:
+        return
+    except NotOurs as error:
+        what = f"cannot hold our sockets: {error.strerror}"
+        yield Finding(Severity.ERROR, "sockets", str(folder), what, f"rm -r {folder}")
+        return
+    for name in dead:
+        yield Finding(
+            Severity.NOTE,
+            "sockets",
+            str(folder / name),
+            "nobody listens on it any more",
+            f"rm {folder / name}",
+        )
+
+
+def _is_dead(path: str) -> bool:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as line:
+        line.settimeout(_DIALS_FOR)
+        try:
+            line.connect(path)
+        except ConnectionRefusedError:
+            return True
+        except OSError:
+            return False
+    return False
+
+
+def _listens(host: str, port: int) -> bool:
+    try:
+        socket.create_connection((host, port), timeout=_DIALS_FOR).close()
+    except ConnectionRefusedError:
+        return False
+    except OSError:
+        return True  # nobody knows
+    return True
+
+
+CHECKS: Final[tuple[_Check, ...]] = (
+    _files,
+    _broken,
+    _nothing,
+    _rights,
+    _programs,
+    _ports,
+    _names,
+    _gateways,
+    _sockets,
+)

@@ -1,0 +1,127 @@
+"""`greenroom doctor`: each thing that is wrong is found, named, and comes with what mends it."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.support.gateway import FAULTY
+
+from greenroom.gateway._cli._main import run
+from greenroom.gateway._control_place import control_directory, identity, socket_path
+
+SECRET = "sk-planted-4711"
+
+
+@pytest.fixture
+def home(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(prefix="gr-") as folder:
+        monkeypatch.setenv("HOME", folder)
+        for name in ("XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_STATE_HOME"):
+            monkeypatch.delenv(name, raising=False)
+        (Path(folder) / "work").mkdir()
+        monkeypatch.chdir(Path(folder) / "work")
+        yield Path(folder)
+
+
+def own(home: Path, text: str, mode: int = 0o600) -> Path:
+    file = home / ".config" / "greenroom" / "mcp.json"
+    file.parent.mkdir(parents=True)
+    file.write_text(text)
+    file.chmod(mode)
+    return file
+
+
+def servers(**entries: Any) -> str:
+    return json.dumps({"mcpServers": entries})
+
+
+def unused_port() -> int:
+    with socket.socket() as line:
+        line.bind(("127.0.0.1", 0))
+        return line.getsockname()[1]
+
+
+def stale_socket(home: Path) -> None:
+    file = own(home, servers(a={"command": sys.executable}))
+    folder = control_directory()
+    folder.mkdir(parents=True, mode=0o700)
+    with socket.socket(socket.AF_UNIX) as line:
+        line.bind(os.fspath(socket_path("0" * 12, 1)))
+    assert identity([str(file)]) != "0" * 12
+
+
+def untrusted(home: Path) -> None:
+    Path(".mcp.json").write_text(servers(a={"command": "a"}))
+
+
+def has(mode: int = 0o600, **entries: Any) -> Callable[[Path], Path]:
+    return lambda home: own(home, servers(**entries), mode)
+
+
+WRONG: list[tuple[str, Callable[[Path], object], str, str, str]] = [
+    ("a program", has(a={"command": "uvx-nowhere"}), "error", "program", "disable a"),
+    ("its folder", has(a={"command": "sh", "cwd": "/no/where"}), "error", "program", "mkdir"),
+    ("no JSON", lambda home: own(home, '{"mcpServers": {'), "error", "file", "correct the file"),
+    ("a key", has(a={"command": "sh", "comand": 1}), "warning", "configuration", "correct"),
+    ("a variable", has(a={"command": "sh", "args": ["${NO_4711}"]}), "warning", "configuration", ""),
+    ("an entry", has(a={}), "error", "server", "greenroom disable a"),
+    ("no server", lambda home: own(home, "{}"), "warning", "configuration", "greenroom init"),
+    ("readable", has(0o644, a={"command": "sh", "env": {"TOKEN": SECRET}}), "warning", "rights", "chmod 600"),
+    ("writable", has(0o646, a={"command": "sh"}), "error", "rights", "chmod go-w"),
+    ("a port", has(a={"url": f"http://127.0.0.1:{unused_port()}/mcp"}), "warning", "port", "start the"),
+    ("a socket", has(a={"socket": "/no/where.sock"}), "warning", "port", "start the"),
+    ("a stale socket", stale_socket, "note", "sockets", "rm "),
+    ("no trust", untrusted, "warning", "trust", "greenroom trust"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("break_it", "severity", "check", "mend"), [row[1:] for row in WRONG], ids=[row[0] for row in WRONG]
+)
+def test_it_is_found_and_comes_with_what_mends_it(
+    home: Path,
+    break_it: Callable[[Path], object],
+    severity: str,
+    check: str,
+    mend: str,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    break_it(home)
+    code = run(["doctor", "--json"])
+    said = capsys.readouterr().out
+    details = json.loads(said)
+    found = [one for one in details["findings"] if one["check"] == check]
+    assert [one["severity"] for one in found] == [severity], details
+    assert mend in found[0]["mend"]
+    assert code == (details["error"] > 0)
+    assert SECRET not in said
+
+
+def test_a_sound_setup_has_no_finding(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    own(home, servers(a={"command": sys.executable}, off={"command": "nowhere-4711", "disabled": True}))
+    assert run(["doctor"]) == 0
+    said = capsys.readouterr()
+    assert said.out.startswith("✓ Nothing is wrong")
+    assert said.err == ""
+
+
+def test_with_start_a_server_that_prints_or_cannot_start_is_named(
+    home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    noisy = {"command": sys.executable, "args": ["-S", os.fspath(FAULTY), "--junk-before"]}
+    dies = {"command": sys.executable, "args": ["-c", "raise SystemExit(3)"]}
+    own(home, servers(noisy=noisy, dies=dies))
+    assert run(["doctor", "--start", "--json"]) == 1
+    found = {one["about"]: one for one in json.loads(capsys.readouterr().out)["findings"]}
+    assert found["noisy"]["severity"] == "warning"
+    assert "stderr" in found["noisy"]["mend"]
+    assert found["dies"]["severity"] == "error"
+    assert "greenroom disable dies" in found["dies"]["mend"]
