@@ -2,13 +2,16 @@
 
 Four characters count as a token, as in `greenroom cost`. `direct` shows all tools in every turn; `proxy` shows one tool
 in every turn and, for each task, the answer to a search. The numbers of 1 and 10 servers are medians of draws by lot.
+`--picture` draws the cost of `direct` into `docs/`.
 """
 
 from __future__ import annotations
 
 import random
 import statistics
+import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 from greenroom.gateway._cost import cost_of, counter
 from greenroom.gateway._mcp_tool import FOR_MODELS, CatalogueReader, parse_request
@@ -16,9 +19,11 @@ from greenroom.gateway._offline import OfflineCatalogue
 from greenroom.protocol.catalogue import ServerEntry
 from greenroom.protocol.config import Config, ServerDefinition, Settings
 
+from ._pictures import curve
 from ._real_tools import queries, real_servers
 
 _DRAWS = 101
+_PICTURE = Path(__file__).resolve().parent.parent / "docs" / "token-costs.svg"
 
 
 def main() -> None:
@@ -31,12 +36,18 @@ def main() -> None:
     cost = cost_of(catalogue.index, counted_by, count)
     tokens = {one.server: one.tokens for one in cost.servers}
     words = random.Random(1)
+    drawn_costs: dict[int, float] = {}
     for size in (1, 10, len(servers)):
         draws = [words.sample(sorted(servers), size) for _ in range(_DRAWS if size < len(servers) else 1)]
         tools = statistics.median(sum(len(servers[name]) for name in drawn) for drawn in draws)
         direct = statistics.median(sum(tokens[name] for name in drawn) for drawn in draws)
         searches = statistics.median(_search_costs(draws[0]))
+        drawn_costs[size] = direct
         print(f"| {size} | {tools:,.0f} | {direct:,.0f} | {cost.proxy:,} | {searches:,.0f} |")
+    if "--picture" in sys.argv:
+        _PICTURE.write_text(
+            curve("tokens in every turn, all tools shown, by servers", drawn_costs), encoding="utf-8"
+        )
 
 
 def _search_costs(names: Sequence[str]) -> list[int]:
