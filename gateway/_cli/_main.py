@@ -33,6 +33,7 @@ COMMANDS: Final[Mapping[str, tuple[str, str, str]]] = {
     "attach": ("_attach", "attach_command", "Serve a client from the background room, started if need be."),
     "stop": ("_attach", "stop_command", "End the background room."),
     "status": ("_look", "status_command", "Show the configured servers and their states."),
+    "top": ("_top", "top_command", "Watch the servers of the running gateway."),
     "tools": ("_look", "tools_command", "List the tools of all servers, or of one."),
     "search": ("_look", "search_command", "Find tools by words or by a pattern."),
     "describe": ("_look", "describe_command", "Show a tool and its parameters."),

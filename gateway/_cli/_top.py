@@ -1,0 +1,211 @@
+"""`greenroom top`: what the servers of a running gateway do, again and again.
+
+It asks over the control socket once per tick, so a gateway that nobody watches pays nothing. On a terminal it is a
+screen of its own, which is left as it was found, however the command ends. Anywhere else it is one table of plain text.
+While no gateway runs, the screen waits for one.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from ...protocol.errors import GreenroomError
+from ...protocol.plain_text import one_line
+from .. import _control_client as control
+from .._control_place import identity
+from ._common import common_options, open_source, read_config, show
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+HEAD: Final = ("server", "state", "tools", "calls", "queued", "restarts", "memory", "pid", "waits for")
+_RIGHT: Final = frozenset({"tools", "calls", "queued", "restarts", "memory", "pid"})
+_COLOURS: Final = {"connected": "green", "connecting": "yellow", "draining": "magenta", "failed": "red"}
+_NONE: Final = "No gateway runs for this configuration; waiting for one."
+_KEYS: Final = "q quits"
+
+
+@click.command("top")
+@click.option("--once", is_flag=True, help="Print one table and end, as without a terminal.")
+@click.option(
+    "--every",
+    type=click.FloatRange(0.2, 60),
+    default=1.0,
+    show_default=True,
+    help="Seconds between two looks.",
+)
+@common_options
+def top_command(once: bool, every: float, config_path: Path | None, pid: int | None, as_json: bool) -> None:
+    """Watch the servers of the running gateway: states, calls, restarts, memory.
+
+    q or Ctrl-C ends it.
+    """
+    if once or as_json or not sys.stdout.isatty():
+        source = open_source(config_path, pid)
+        details = source.status()
+        rows = [dict(zip(HEAD, row, strict=True)) for row in table(details)]
+        show("\n".join([*plain(table(details)), summary(details)]), {"rows": rows, **source.origin}, as_json)
+        return
+    name = identity(read_config(config_path).files)
+    with _terminal() as key_within:
+        _watch(name, pid, every, key_within)
+
+
+def table(details: Mapping[str, Any]) -> list[tuple[str, ...]]:
+    """A row of texts for each address; further addresses of a server follow it."""
+    further: Sequence[Mapping[str, Any]] = details.get("addresses", ())
+    rows: list[tuple[str, ...]] = []
+    for server in details["servers"]:
+        rows.append(_row(str(server["name"]), server, str(server["status"]).replace("-", " ")))
+        for each in further:
+            if each["name"] == server["name"]:
+                rows.append(_row(f"  {each['scope']}", each, str(each["state"])))
+    return rows
+
+
+def plain(rows: Sequence[Sequence[str]]) -> list[str]:
+    """The table as lines for a pipe or a file."""
+    widths = [max(len(row[place]) for row in (HEAD, *rows)) for place in range(len(HEAD))]
+    cells = [
+        [
+            text.rjust(width) if head in _RIGHT else text.ljust(width)
+            for head, text, width in zip(HEAD, row, widths, strict=True)
+        ]
+        for row in (HEAD, *rows)
+    ]
+    return ["  ".join(row).rstrip() for row in cells]
+
+
+def summary(details: Mapping[str, Any]) -> str:
+    servers = details["servers"]
+    calls, queued = (sum(row[key] for row in servers) for key in ("inFlight", "queued"))
+    enabled = len(servers) - details["disabledCount"]
+    said = f"{details['connectedCount']} of {enabled} connected, {calls} calls in flight, {queued} queued"
+    if "background" in details:
+        clients = len(details["background"]["clients"])
+        said += f", {clients} client{'' if clients == 1 else 's'} attached"
+    return said
+
+
+def _row(name: str, server: Mapping[str, Any], state: str) -> tuple[str, ...]:
+    waits = server.get("failure") or ""
+    if server.get("waitingFor"):
+        waits = str(server["waitingFor"])
+        waits += f" for {server['waiting']:.0f} s" if server.get("waiting") is not None else ""
+    elif server.get("retryIn") is not None:
+        waits = f"retry in {server['retryIn']:.0f} s; {waits}"
+    return (
+        one_line(name, 40),
+        state if server["state"] in ("idle", "connected", "closed") else str(server["state"]),
+        str(server["toolCount"]) if server.get("cached", True) else "?",
+        str(server["inFlight"]),
+        str(server["queued"]),
+        str(max(0, server["incarnation"] - 1)),
+        _memory(server["pid"]),
+        str(server["pid"] or ""),
+        one_line(waits, 60),
+    )
+
+
+def _memory(pid: int | None) -> str:
+    """What the server's own process holds, where the system tells it without a library (Linux)."""
+    with suppress(OSError, ValueError, IndexError):
+        pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1]) if pid else 0
+        return f"{pages * os.sysconf('SC_PAGE_SIZE') / 2**20:.0f} MiB" if pages else ""
+    return ""
+
+
+# ---- on a terminal -------------------------------------------------------------------------------------------
+
+
+def _watch(name: str, pid: int | None, every: float, key_within: Callable[[float], str]) -> None:
+    from rich.console import Console
+    from rich.live import Live
+
+    gateway: control.Gateway | None = None
+    try:
+        with Live(console=Console(), screen=True, auto_refresh=False) as live:
+            while True:
+                gateway, details = _ask(gateway, name, pid)
+                live.update(_screen(gateway, details), refresh=True)
+                if key_within(every) in ("q", "Q", "\x1b"):
+                    return
+    except KeyboardInterrupt:
+        return
+    finally:
+        if gateway is not None:
+            gateway.connection.close()
+
+
+def _ask(
+    gateway: control.Gateway | None, name: str, pid: int | None
+) -> tuple[control.Gateway | None, Mapping[str, Any] | str]:
+    """The gateway that answered, and what it said; or why there is none."""
+    try:
+        gateway = gateway or control.find_gateway(name, pid)
+        return (None, _NONE) if gateway is None else (gateway, gateway.ask("status", quickly=True))
+    except GreenroomError as error:
+        if gateway is not None:
+            gateway.connection.close()
+        return None, error.message
+
+
+def _screen(gateway: control.Gateway | None, details: Mapping[str, Any] | str) -> RenderableType:
+    from rich.box import SIMPLE_HEAD
+    from rich.console import Group
+    from rich.table import Table
+    from rich.text import Text
+
+    if isinstance(details, str):
+        return Group(Text(one_line(details)), Text(_KEYS, style="dim"))
+    head = f"gateway {gateway.pid}" if gateway is not None else "gateway"
+    grid = Table(box=SIMPLE_HEAD, expand=True)
+    for title in HEAD:
+        grid.add_column(title, justify="right" if title in _RIGHT else "left", no_wrap=True)
+    for row in table(details):
+        style = _COLOURS.get(row[1], "")
+        grid.add_row(*(Text(text, style=style if place == 1 else "") for place, text in enumerate(row)))
+    return Group(Text(f"{head}: {summary(details)}"), grid, Text(_KEYS, style="dim"))
+
+
+@contextmanager
+def _terminal() -> Generator[Callable[[float], str]]:
+    """Keys come one by one and are not shown. Gives a function that waits for a key, and returns "" after so many
+    seconds. The terminal is put back at the end, also after a SIGTERM."""
+    import select
+    import termios
+    import tty
+
+    def ended(*_: object) -> None:
+        sys.exit(128 + signal.SIGTERM)
+
+    def slept(seconds: float) -> str:
+        time.sleep(seconds)
+        return ""
+
+    if not os.isatty(0):  # no keyboard
+        yield slept
+        return
+    number = 0  # standard input
+    before = termios.tcgetattr(number)
+    handler = signal.signal(signal.SIGTERM, ended)
+
+    def key_within(seconds: float) -> str:
+        ready, _, _ = select.select([number], [], [], seconds)
+        return (os.read(number, 1).decode("utf-8", "replace") or "q") if ready else ""  # its end is an end
+
+    try:
+        tty.setcbreak(number)
+        yield key_within
+    finally:
+        termios.tcsetattr(number, termios.TCSAFLUSH, before)
+        signal.signal(signal.SIGTERM, handler)
