@@ -29,6 +29,7 @@ from .config_readers import (
     number,
     word,
 )
+from .overrides import OVERRIDE_KEY
 
 IMPORT_KINDS: Final = (
     "cursor", "claude-code", "claude-desktop", "vscode", "windsurf", "codex", "opencode", "pi",
@@ -161,6 +162,7 @@ SERVER_KEYS: Final = (
         "Which of its tools `--expose direct` shows: all, none, or these; `*` and `?` match.",
         default="the setting `directTools`",
     ),
+    OVERRIDE_KEY,
     Key("bootstrap", "bootstrap", FLAG, "Fetch its tools once, in the background, if they are unknown."),
     Key("disabled", "disabled", FLAG, "Only the literal `true` takes it out of service."),
 )
@@ -170,12 +172,7 @@ SETTING_KEYS: Final = (
         "toolPrefix", "tool_prefix", word(PrefixMode), "How tools are named: server_tool, shortened, or bare."
     ),
     Key(
-        "isolation",
-        "isolation",
-        word(Isolation),
-        "Who shares one process of a server.",
-        True,
-        "`persistent`",
+        "isolation", "isolation", word(Isolation), "Who shares one process of a server.", True, "`persistent`"
     ),
     Key(
         "restartPolicy",

@@ -1,7 +1,8 @@
 """Reads profiles: which servers and tools exist for a client, and how they are shown.
 
-A profile only leaves out. What it leaves out does not exist for its clients. So a profile that cannot be read is left
-out itself, and a client that names it is refused: it must never see more because of a mistake.
+A profile leaves out, and may show tools otherwise. What it leaves out does not exist for its clients. So a profile
+that cannot be read is left out itself, and a client that names it is refused: it must never see more because of a
+mistake.
 """
 
 from __future__ import annotations
@@ -15,10 +16,15 @@ from .config import EXPOSURES, Profile
 from .config_readers import TEXTS, BadValueError, did_you_mean, is_object, kind_of, unknown
 from .errors import Problem
 from .names import selector
+from .overrides import OVERRIDES
 
 PROFILE_KEYS: Final[Mapping[str, tuple[str, Mapping[str, Any]]]] = {
     "servers": ("Its servers; `*` and `?` match. Without it: all.", TEXTS.schema),
     "tools": ("Its tools, of those servers; `*` and `?` match. Without it: all.", TEXTS.schema),
+    "toolOverrides": (
+        "By server: tools shown otherwise, on top of what the server's own entry says.",
+        {"type": "object", "additionalProperties": OVERRIDES.schema},
+    ),
     "expose": ("What its clients see: `proxy` or `direct`.", {"enum": list(EXPOSURES)}),
 }
 
@@ -61,6 +67,8 @@ def _read_one(
         try:
             if key in ("servers", "tools"):
                 values[key] = TEXTS.read(value)
+            elif key == "toolOverrides":
+                values["overrides"] = _read_overrides(value)
             elif key == "expose":
                 if value not in EXPOSURES:
                     raise BadValueError(f"is none of {', '.join(EXPOSURES)}")
@@ -75,3 +83,15 @@ def _read_one(
         if not any(map(selector((pattern,)), servers)):
             bad(f"no server has this name{did_you_mean(pattern, servers)}", "servers", at)
     found[name] = Profile(**values)
+
+
+def _read_overrides(value: Any) -> dict[str, Mapping[str, Any]]:
+    if not is_object(value):
+        raise BadValueError(f"must be an object of servers, is {kind_of(value)}")
+    found: dict[str, Mapping[str, Any]] = {}
+    for server, said in value.items():
+        try:
+            found[str(server)] = OVERRIDES.read(said)
+        except BadValueError as error:
+            raise BadValueError(error.what, str(server), *error.inside) from None
+    return found

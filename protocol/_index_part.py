@@ -5,7 +5,7 @@ A part is kept from one index to the next, unless the server's entry or its nami
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
 from itertools import chain, islice
 from typing import Any, Final, cast
@@ -18,6 +18,7 @@ from .bounds import FAULTS
 from .catalogue import Raw, ServerEntry
 from .config import PrefixMode, ServerDefinition, Settings
 from .names import Claim, Proposal, normal, prefix_of, resource_name, selector, spellings
+from .overrides import ToolOverride, overrides_of
 from .slices import Pace, Slices, finish
 
 
@@ -43,6 +44,7 @@ class Naming:
     include: tuple[str, ...] | None
     exclude: tuple[str, ...]
     direct: bool | tuple[str, ...]  # which tools a client is shown one by one
+    overrides: Mapping[str, ToolOverride] = attrs.field(factory=dict[str, ToolOverride], hash=False)
     only: tuple[str, ...] | None = None  # the tools that a profile shows
 
     @classmethod
@@ -53,6 +55,7 @@ class Naming:
             definition.include_tools,
             definition.exclude_tools,
             settings.direct_tools if definition.direct_tools is None else definition.direct_tools,
+            overrides_of(definition.tool_overrides),
         )
 
 
@@ -104,9 +107,14 @@ class Part:
             self._tools = yield from ServerNames.making(filter(self._is_chosen, read), pace)
         return self._tools
 
-    def narrowed(self, tools: tuple[str, ...]) -> Part:
-        """This part with only those of its tools that one of the patterns matches."""
-        return Part(self.server, self.entry, attrs.evolve(self.naming, only=tools), self.made_of)
+    def narrowed(self, tools: tuple[str, ...] | None, said: Mapping[str, Any] | None = None) -> Part:
+        """This part with only those of its tools that one of the patterns matches (None: all), and with further
+        overrides, as a profile says them."""
+        overrides = dict(self.naming.overrides)
+        for tool, more in overrides_of(said or {}).items():
+            overrides[tool] = overrides[tool].under(more) if tool in overrides else more
+        naming = attrs.evolve(self.naming, only=tools, overrides=overrides)
+        return Part(self.server, self.entry, naming, self.made_of)
 
     def _is_chosen(self, one: tuple[Proposal, Target]) -> bool:
         include, exclude, only = self.naming.include, self.naming.exclude, self.naming.only
@@ -151,11 +159,12 @@ class Part:
                 if kind == "tool" and shown is not None and who[1] not in shown:
                     continue
                 if who not in found:  # an item that is listed twice counts once
-                    found[who] = fit(kind, record)
+                    override = self._override(kind, who[1])
+                    found[who] = fit(kind, record if override is None else override.shown(record))
                 if pace.due():
                     yield
         self._misfits = {who: fitted for who, fitted in found.items() if fitted is not None}
-        tasks: list[str] = []
+        tasks = list(self._misfit_overrides())
         for target in (yield from self.reading(pace)).targets:
             if target.needs_task:
                 tasks.append(_AS_TASK.format(target.original))
@@ -163,6 +172,31 @@ class Part:
                 yield
         self._faults = _first_faults(tasks, self._misfits)
         return self._misfits
+
+    def _override(self, kind: str, original: str) -> ToolOverride | None:
+        return self.naming.overrides.get(original) if kind == "tool" and self.naming.overrides else None
+
+    def _keeps_name(self, original: str) -> bool:
+        override = self.naming.overrides.get(original)
+        return override is None or not (override.hide or override.rename)
+
+    def _misfit_overrides(self) -> Iterator[str]:
+        """The overrides that do not fit what the server has, in words. A profile that shows only some tools tells its
+        clients nothing of the others."""
+        if not self.naming.overrides or self.naming.only is not None:
+            return
+        if self.entry is None or self.entry.tools is None:
+            return
+        records = {_text(record, "name"): record for record in self.entry.tools}
+        for name, override in self.naming.overrides.items():
+            taken = override.rename
+            if taken in records and taken != name and not override.hide and self._keeps_name(taken):
+                yield f'toolOverrides of "{name}": another tool is called "{taken}" (both get longer names)'
+                continue
+            faults = override.faults(records[name]) if name in records else ["the server has no such tool"]
+            if faults and not override.hide:
+                then = " (left out until that is mended)" if name in records else ""
+                yield f'toolOverrides of "{name}": {"; ".join(faults)}{then}'
 
     @cached_property
     def counts(self) -> Counts:
@@ -179,20 +213,28 @@ class Part:
             original = _text(record, "uri") if kind == "resource" else name
             if original and name:
                 local = resource_name(name) if kind == "resource" else name
+                override = self._override(kind, original)
+                if override is not None:
+                    if override.hide or override.faults(record):
+                        continue
+                    local, record = override.rename or name, override.shown(record)
                 proposal = Proposal.first(Claim(self.server, kind, original, local, self.naming.mode))
-                yield proposal, _target(proposal.name, self.server, kind, original, record)
+                yield proposal, _target(proposal.name, self.server, kind, original, record, override)
 
     def is_direct(self, target: Target) -> bool:
         """Whether clients are shown this target as a tool with its own name (`directTools`)."""
         wanted = self.naming.direct
         if target.kind != "tool" or isinstance(wanted, bool):
             return target.kind == "tool" and wanted is True
-        matches = selector(wanted)
-        return any(matches(spelling) for spelling in spellings(self.server, target.original))
+        return self._matches(selector(wanted), target.own_name, target)
 
     def _fits(self, one: tuple[Proposal, Target], patterns: tuple[str, ...]) -> bool:
-        matches = selector(patterns)
-        return any(matches(spelling) for spelling in spellings(self.server, one[0].claim.local))
+        return self._matches(selector(patterns), one[0].claim.local, one[1])
+
+    def _matches(self, matches: Callable[[str], bool], local: str, target: Target) -> bool:
+        """A renamed tool may be written by either name: whoever leaves it out means it under both."""
+        names = (local,) if target.own_name == target.original else (local, target.original)
+        return any(matches(spelling) for name in names for spelling in spellings(self.server, name))
 
 
 _LISTED: Final = {
@@ -216,13 +258,15 @@ def _first_faults(tasks: list[str], misfits: Mapping[tuple[str, str], Fitted]) -
     return (*said, f"{more:,} more are not named here") if more > 0 else tuple(said)
 
 
-def _target(name: str, server: str, kind: Kind, original: str, record: Raw) -> Target:
+def _target(
+    name: str, server: str, kind: Kind, original: str, record: Raw, override: ToolOverride | None
+) -> Target:
     description = _text(record, "description")
     if kind == "resource":
         return Target(name, server, kind, original, record, description or f"Read resource: {original}", None)
     schema = record.get("inputSchema")
     known = cast("Mapping[str, Any]", schema) if isinstance(schema, Mapping) else None
-    return Target(name, server, kind, original, record, description, known)
+    return Target(name, server, kind, original, record, description, known, override)
 
 
 def _text(record: Raw, key: str) -> str:

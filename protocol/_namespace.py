@@ -25,6 +25,7 @@ from ._sdk_types import sdk_types
 from .catalogue import Raw
 from .mirrored import Path, mirrored_in
 from .names import Proposal, normal, settling
+from .overrides import ToolOverride
 from .slices import Pace, Slices, finish
 
 if TYPE_CHECKING:
@@ -39,8 +40,8 @@ Identity = tuple[Kind, str]  # how a server identifies an item: its kind, and it
 class Target:
     """What an exposed name stands for. `original` is the server's own name for it; for a resource, its URI.
 
-    `record` is the server's own object, unchanged. `description` and `input_schema` are read from it. They
-    are empty and None when the record has none, or one that makes no sense.
+    `record` is the server's own object, unchanged but for its `override` (`toolOverrides`). `description` and
+    `input_schema` are read from it. They are empty and None when the record has none, or one that makes no sense.
     """
 
     name: str
@@ -50,6 +51,13 @@ class Target:
     record: Raw
     description: str
     input_schema: Mapping[str, Any] | None
+    override: ToolOverride | None = None
+
+    @property
+    def own_name(self) -> str:
+        """What the server itself calls it; a renamed tool's new name."""
+        override = self.override
+        return self.original if override is None or override.rename is None else override.rename
 
     @cached_property
     def is_harmless(self) -> bool:
@@ -111,7 +119,7 @@ class Target:
     @cached_property
     def document(self) -> Document:
         """What search looks at. Only the beginning of a long description counts."""
-        said = self.record["name"] if self.kind == "resource" else self.original
+        said = self.record["name"] if self.kind == "resource" else self.own_name
         title = self.record.get("title")
         return Document.of(
             self.name,
@@ -170,7 +178,7 @@ class ServerNames:
         """Which items the server calls by each of its own names."""
         found: dict[str, dict[Identity, None]] = {}
         for proposal, target in zip(self.first, self.targets, strict=True):
-            for spelling in (target.original, proposal.claim.local):
+            for spelling in (target.own_name, proposal.claim.local):
                 found.setdefault(spelling, {})[target.kind, target.original] = None
         return found
 

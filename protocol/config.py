@@ -116,6 +116,7 @@ class ServerDefinition:
     direct_tools: bool | tuple[str, ...] | None = (
         None  # shown by `--expose direct`; None: what the settings say
     )
+    tool_overrides: Mapping[str, Any] = attrs.field(factory=_no_map, hash=False)  # as read (`overrides`)
     bootstrap: bool = True
     disabled: bool = False
     extra: Mapping[str, Any] = attrs.field(factory=_no_map, hash=False, repr=_names_only)  # others' keys
@@ -199,11 +200,12 @@ EXPOSURES: Final = ("proxy", "direct")  # what a client can be shown
 @attrs.frozen
 class Profile:
     """What exists for a client. `servers` and `tools` are patterns; None: all. A tool is written as in `includeTools`.
-    `expose`: None: as the gateway says."""
+    `expose`: None: as the gateway says. `overrides`: on top of `tool_overrides` of the servers."""
 
     servers: tuple[str, ...] | None = None
     tools: tuple[str, ...] | None = None
     expose: str | None = None
+    overrides: Mapping[str, Mapping[str, Any]] = attrs.field(factory=_no_map, hash=False)  # server -> as read
 
 
 @attrs.frozen

@@ -19,7 +19,7 @@ are not names: they pass unchanged, in a table of their own (`_uris`).
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Final
+from typing import Any, Final
 
 import attrs
 
@@ -111,17 +111,26 @@ class Index:
         return cls(parts, (yield from Namespace.merging(by_server, prefixes, pace)))
 
     def narrowing(
-        self, servers: Iterable[str], tools: tuple[str, ...] | None, *, previous: Index | None = None
+        self,
+        servers: Iterable[str],
+        tools: tuple[str, ...] | None,
+        overrides: Mapping[str, Mapping[str, Any]] = {},  # never written to
+        *,
+        previous: Index | None = None,
     ) -> Slices[Index]:
         """The index of only these of its servers, and of those of their tools that one of the patterns matches (None:
-        all), in slices. Names are made as if there were nothing else. `previous` only makes it quicker."""
+        all), in slices. `overrides`: by server, on top of its own. Names are made as if there were nothing else.
+        `previous` only makes it quicker."""
         pace = Pace()
         kept: Mapping[str, Part] = {} if previous is None else previous._parts
         parts: dict[str, Part] = {}
         by_server: dict[str, ServerNames] = {}
         for name in servers:
             part = self._parts[name]
-            part = parts[name] = part if tools is None else part.narrowed(tools).unless(kept.get(name))
+            more = overrides.get(name)
+            if tools is not None or more:
+                part = part.narrowed(tools, more).unless(kept.get(name))
+            parts[name] = part
             by_server[name] = yield from part.reading(pace)
         prefixes = yield from _prefixes(parts, pace)
         return Index(parts, (yield from Namespace.merging(by_server, prefixes, pace)))

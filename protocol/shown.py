@@ -72,6 +72,8 @@ def _as_error(blocks: Sequence[Mapping[str, Any]], target: Target | None) -> lis
     message = "\n".join(texts).strip()
     if not message or message == "(empty result)":
         message = "Tool execution failed"
+    if target is not None and target.override is not None:
+        message = target.override.told(message, target.original)
     said = message if message.startswith("Error:") else f"Error: {message}"
     text = said + expected_parameters(target, message)
     others = [dict(block) for block in blocks if block.get("type") != "text"]

@@ -127,6 +127,9 @@ class Calls:
         if target.kind == "resource":
             call = Call("resources/read", {"uri": target.original}, replayable=True)
         else:
+            if target.override is not None:
+                with self._caller.counting_refusals():
+                    arguments = target.override.own(arguments, target.server)
             params = {"name": target.original, "arguments": arguments or {}}
             call = Call("tools/call", params, replayable=target.is_harmless)
         if meta is not None:

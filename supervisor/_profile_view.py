@@ -93,12 +93,14 @@ class ProfileView:
         whole = self._room_index()
         if self._index is None or self._whole is not whole:
             names = [name for name in whole.servers if self.shows(name)]
-            made = yield from whole.narrowing(names, self.profile.tools, previous=self._index)
+            made = yield from whole.narrowing(
+                names, self.profile.tools, self.profile.overrides, previous=self._index
+            )
             self._index, self._whole = made, whole
 
     def entry(self, entry: ServerEntry | None) -> ServerEntry | None:
         """What is known of a server that is shown, without the tools that are not."""
-        if entry is None or entry.tools is None or self.profile.tools is None:
+        if entry is None or entry.tools is None or not self._narrows:
             return entry
         shown = {target.original for target in self.index.tools(entry.server) if target.kind == "tool"}
         tools = tuple(tool for tool in entry.tools if tool.get("name") in shown)
@@ -106,11 +108,15 @@ class ProfileView:
 
     def row(self, row: ServerStatus) -> ServerStatus:
         """The row of a server that is shown, without what it says of tools that are not."""
-        if self.profile.tools is None:
+        if not self._narrows:
             return row
         counts = self.index.counts(row.server)
         count = counts.callable if counts is not None else None
         return attrs.evolve(row, tool_count=count, faults=self.index.faults(row.server), problems=())
+
+    @property
+    def _narrows(self) -> bool:
+        return self.profile.tools is not None or bool(self.profile.overrides)
 
     def _follow(self) -> None:
         """Forget what was made of another configuration."""

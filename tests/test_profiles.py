@@ -88,7 +88,7 @@ def test_a_profile_is_read_and_one_that_cannot_be_is_left_out() -> None:
     assert all("refused" in what for where, what in said.items() if "far" not in where)
     assert parse_config({"profiles": ["work"]}).profiles == {}
     assert set(config_schema()["properties"]["profiles"]["additionalProperties"]["properties"]) == {
-        "servers", "tools", "expose",
+        "servers", "tools", "toolOverrides", "expose",
     }  # fmt: skip
 
 

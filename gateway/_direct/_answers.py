@@ -13,11 +13,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, cast
+
+import msgspec
 
 from ...protocol import jsonrpc as rpc
 from ...protocol.errors import CallError, GreenroomError, RemoteError, UnknownResource, UsageError
+from ...protocol.index import Target
 from ...protocol.jsonrpc import RpcFault
+from ...protocol.overrides import ToolOverride
 from .._jobs import Job
 from .._marks import ERROR
 from .._room import WholeCall
@@ -25,13 +29,40 @@ from .._signed import error_data_of
 from ._readable import readable
 
 
-def end(job: Job, call: WholeCall) -> None:
-    """End `job` as its call ended. A cancelled call has nobody to tell."""
-    if call.result is not None:
+def end(job: Job, call: WholeCall, target: Target | None = None) -> None:
+    """End `job` as its call ended. A cancelled call has nobody to tell. `target`: the tool that was called; if its
+    names are others here, errors are told in these."""
+    if target is not None and target.override is not None:
+        _end_overridden(job, call, target, target.override)
+    elif call.result is not None:
         result = readable(job.method, job.params, call.result)
         job.answer_raw(result, modern=call.protocol_version in rpc.MODERN_VERSIONS)
     elif call.error is not None:
         fail(job, call.error)
+
+
+def _end_overridden(job: Job, call: WholeCall, target: Target, override: ToolOverride) -> None:
+    if call.result is not None:
+        raw = readable(job.method, job.params, call.result)
+        result = rpc.decode_result(raw)
+        if result.get("isError") is True:
+            blocks = [_told(block, target, override) for block in result.get("content", ())]
+            raw = rpc.encode({**result, "content": blocks})
+        job.answer_raw(raw, modern=call.protocol_version in rpc.MODERN_VERSIONS)
+    elif isinstance(call.error, RemoteError):
+        error = call.error
+        text = override.told(error.rpc_message, target.original)
+        job.fail(error.rpc_code, f"[{error.server}] {text}", error_data_of(error.server, error.data))
+    elif call.error is not None:
+        fail(job, call.error)
+
+
+def _told(block: Any, target: Target, override: ToolOverride) -> Any:
+    if not isinstance(block, dict):
+        return block
+    said = cast("dict[str, Any]", block)
+    text = said.get("text")
+    return {**said, "text": override.told(text, target.original)} if isinstance(text, str) else said
 
 
 def fail(job: Job, error: CallError) -> None:
@@ -63,6 +94,11 @@ def _fail_call(job: Job, text: str, details: Mapping[str, Any]) -> None:
 
 def details(error: CallError) -> dict[str, Any]:
     return {"error": error.code, "server": error.server, "reach": str(error.reach)}
+
+
+def arguments_of(raw: msgspec.Raw | None) -> Mapping[str, Any]:
+    """The arguments of a tools/call, each value still bytes. Raises `RpcFault`."""
+    return {} if raw is None else rpc.read_parts(raw)
 
 
 def text_of(job: Job, key: str) -> str:

@@ -52,6 +52,11 @@ class DirectCalls:
         if target.needs_task:
             raise TaskNeeded.of(target.name, target.server)
         plain = job.plain
+        if target.override is not None:
+            given = job.params.get("arguments") if plain is None else plain.arguments
+            arguments = target.override.own(answers.arguments_of(given), target.server)
+            self.start(job, target.server, "name", target.original, target, arguments)
+            return
         if plain is None:
             self.start(job, target.server, "name", target.original, target)
             return
@@ -65,10 +70,20 @@ class DirectCalls:
         )
         job.follow(call)
 
-    def start(self, job: Job, server: str, key: str, own: Any, target: Target | None = None) -> None:
-        """Send the client's parameters with the server's `own` name under `key`. Raises the error that
-        refuses it."""
+    def start(
+        self,
+        job: Job,
+        server: str,
+        key: str,
+        own: Any,
+        target: Target | None = None,
+        arguments: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Send the client's parameters with the server's `own` name under `key`, and with other `arguments` if
+        there are any. Raises the error that refuses it."""
         params: dict[str, Any] = {**job.params, key: own}
+        if arguments is not None:
+            params["arguments"] = arguments
         params.pop("task", None)  # tasks are not declared here, so it means nothing (2025-11-25, tasks)
         if job.meta is not None:
             params["_meta"] = without_ours({"_meta": self._own_meta(job, server)})["_meta"]
@@ -79,7 +94,7 @@ class DirectCalls:
             server,
             job.method,
             params,
-            job.concluded_by(self._ended, job, server),
+            job.concluded_by(self._ended, job, server, target),
             tool=target.name if target is not None else None,
             on_progress=job.progress if job.token is not None else None,
             replayable=target is not None and target.is_harmless,
@@ -107,7 +122,7 @@ class DirectCalls:
         except Exception as error:
             job.broke(error)
 
-    def _ended(self, job: Job, server: str, call: WholeCall) -> None:
+    def _ended(self, job: Job, server: str, target: Target | None, call: WholeCall) -> None:
         """The end of any other call. A prompt's messages and the contents of a resource point to resources,
         too."""
         result = call.result
@@ -116,7 +131,7 @@ class DirectCalls:
             return
         if result is not None and (job.method in _POINTING or result.find(LINK) >= 0):
             self._clients.learn_links(job.client, server, result)
-        answers.end(job, call)
+        answers.end(job, call, target)
 
     async def _end_large(self, job: Job, server: str, call: WholeCall, result: bytes) -> None:
         """The end of either with a large result, in slices."""
@@ -154,7 +169,7 @@ class DirectCalls:
             if self._suspended.resume(job, state) is not None:
                 return
             params[_STATE] = self._signer.verify(state, *what)
-        suspendable = SuspendableCall(self._suspended, job, server, partial(self._modern_ended, what))
+        suspendable = SuspendableCall(self._suspended, job, server, partial(self._modern_ended, what, target))
         try:
             call = self._start_request(
                 server,
@@ -171,11 +186,11 @@ class DirectCalls:
             raise
         suspendable.follow(call)
 
-    def _modern_ended(self, what: tuple[str, ...], job: Job, call: WholeCall) -> None:
+    def _modern_ended(self, what: tuple[str, ...], target: Target | None, job: Job, call: WholeCall) -> None:
         if call.result is not None and b"input_required" in call.result:
             job.answer_raw(self._with_signed_state(call.result, what), modern=True)
         else:
-            self._ended(job, what[0], call)
+            self._ended(job, what[0], target, call)
 
     def _with_signed_state(self, result: bytes, what: tuple[str, ...]) -> bytes:
         parts = rpc.read_parts(msgspec.Raw(result))

@@ -134,7 +134,10 @@ def failed_call(error: CallError, target: Target | None) -> Answer:
     details = _call_details(error, target)
     if error.code in _TOLD_AS_THEY_ARE:
         return Answer.of(error.message, **details)
-    message = error.message if error.message.startswith(_FAILED) else f"{_FAILED} {error.message}"
+    said = error.message
+    if target is not None and target.override is not None:
+        said = target.override.told(said, target.original)
+    message = said if said.startswith(_FAILED) else f"{_FAILED} {said}"
     return Answer.of(message + expected_parameters(target, message), **details)
 
 

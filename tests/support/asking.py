@@ -39,6 +39,7 @@ class AskingServer:
     """One server. `acts`: what its tools do, by name: `async (asking, arguments) -> text or a whole result`."""
 
     acts: dict[str, Act] = attrs.field(factory=dict[str, Act])
+    schemas: dict[str, Any] = attrs.field(factory=dict[str, Any])  # of the arguments of its tools
     modern: bool = False
     capabilities: dict[str, Any] = attrs.field(
         factory=lambda: {"tools": {"listChanged": True}, "logging": {}, "resources": {"subscribe": True}}
@@ -118,6 +119,10 @@ class Asking:
         if call in self._open:
             call.progress({"progress": 1, "message": message})
 
+    def _listed(self, name: str) -> dict[str, Any]:
+        schema = self.server.schemas.get(name)
+        return tool(name) if schema is None else tool(name, inputSchema=schema)
+
     # ---- Peer -------------------------------------------------------------------------------------------------------
 
     @property
@@ -186,7 +191,7 @@ class Asking:
                 version = params["protocolVersion"]
                 return {"protocolVersion": version, "capabilities": server.capabilities, "serverInfo": said}
             case "tools/list":
-                return {"tools": [tool(name) for name in server.acts]}
+                return {"tools": [self._listed(name) for name in server.acts]}
             case "resources/list":
                 return {"resources": server.resources}
             case "resources/templates/list":

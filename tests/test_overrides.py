@@ -1,0 +1,207 @@
+"""`toolOverrides`: tools that are shown otherwise than their server shows them, at every door."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+from tests.support import run_virtual
+from tests.support.asking import Asking, AskingServer, asking_connectors
+from tests.test_conversations import call, talking
+
+from greenroom import Greenroom
+from greenroom.gateway._mcp_tool import McpTool, ask
+from greenroom.protocol.config_parse import parse_config
+from greenroom.protocol.errors import UnknownTool, UsageError
+from greenroom.protocol.overrides import ToolOverride
+
+ISSUE = {
+    "type": "object",
+    "properties": {
+        "repo": {"type": "string"},
+        "title": {"type": "string", "description": "what it is called"},
+        "labels": {"type": "array"},
+    },
+    "required": ["repo", "title"],
+}
+OVERRIDES: dict[str, Any] = {
+    "create": {
+        "rename": "new_issue",
+        "description": "Report a defect",
+        "params": {
+            "repo": {"hide": True, "default": "ours/main"},
+            "title": {"rename": "summary", "description": "in a few words"},
+            "labels": {"default": ["bug"]},
+        },
+    },
+    "delete": {"hide": True},
+}
+
+
+async def _create(_asking: Asking, arguments: Mapping[str, Any]) -> Any:
+    if arguments.get("title") == "":
+        return {"content": [{"type": "text", "text": 'create: "title" must not be empty'}], "isError": True}
+    return {"content": [{"type": "text", "text": str(sorted(arguments.items()))}]}
+
+
+def room_with(overrides: Mapping[str, Any], **profiles: Any) -> Greenroom:
+    server = AskingServer({"create": _create, "delete": _create, "list": _create}, schemas={"create": ISSUE})
+    config = {
+        "mcpServers": {"github": {"command": "x", "toolOverrides": overrides}},
+        "profiles": profiles,
+    }
+    connectors = asking_connectors({"github": server})
+    return Greenroom.open(config, cache_path=":memory:", bootstrap=False, connectors=connectors)
+
+
+SENT = "[('labels', ['bug']), ('repo', 'ours/main'), ('title', 'x')]"
+
+
+def test_a_tool_is_shown_and_called_by_what_the_configuration_says(backend: str) -> None:
+    async def body() -> None:
+        async with room_with(OVERRIDES) as room:
+            await room.connect("github")
+            await room.settled()
+            assert [tool.name for tool in room.tools()] == ["github_list", "github_new_issue"]
+            shown = room.describe("github_new_issue")
+            assert shown.description == "Report a defect"
+            assert shown.schema()["properties"] == {
+                "summary": {"type": "string", "description": "in a few words"},
+                "labels": {"type": "array", "default": ["bug"]},
+            }
+            assert shown.schema()["required"] == ["summary"]
+            assert [match.target.name for match in room.search("defect").matches] == ["github_new_issue"]
+            result = await room.call("github_new_issue", {"summary": "x"})
+            assert result.text == SENT
+            for wrong, text in (("repo", 'Unknown parameter "repo"'), ("title", 'It is called "summary"')):
+                with pytest.raises(UsageError, match=text):
+                    await room.call("github_new_issue", {wrong: "y"})
+            for name in ("github_delete", "github_create"):
+                with pytest.raises(UnknownTool):
+                    await room.call(name, {})
+            refused = await ask(McpTool(room), {"tool": "github_new_issue", "args": {"repo": "y"}})
+            said = refused["content"][0]["text"]
+            assert refused["isError"] is True
+            assert said.startswith(
+                'Unknown parameter "repo".\n\nExpected parameters:\nsummary (string) *required*'
+            )
+            failed = await ask(McpTool(room), {"tool": "github_new_issue", "args": {"summary": ""}})
+            assert failed["content"][0]["text"].startswith('Error: new_issue: "summary" must not be empty')
+
+    run_virtual(backend, body)
+
+
+@pytest.mark.parametrize("expose", ["direct", "proxy"])
+def test_both_exposures_show_and_call_it_so(expose: str, backend: str) -> None:
+    async def body() -> None:
+        async with room_with(OVERRIDES) as room:
+            await room.connect("github")
+            await room.settled()
+            async with talking(room, expose) as talk, talk("ann") as ann:
+                result = await call(ann, expose, "github_new_issue", summary="x")
+                assert result["result"]["content"][0]["text"] == SENT
+                failed = await call(ann, expose, "github_new_issue", summary="")
+                assert 'new_issue: "summary" must not be empty' in failed["result"]["content"][0]["text"]
+                refused = await call(ann, expose, "github_new_issue", summary="x", repo="theirs")
+                assert refused["result"]["isError"] is True
+                if expose == "direct":
+                    listed = (await ann.ask("tools/list"))["result"]["tools"]
+                    assert [tool["name"] for tool in listed] == ["github_list", "github_new_issue"]
+                    assert listed[1]["description"] == "Report a defect"
+                    assert list(listed[1]["inputSchema"]["properties"]) == ["summary", "labels"]
+
+    run_virtual(backend, body)
+
+
+def test_a_profile_shows_it_otherwise_still(backend: str) -> None:
+    more = {
+        "github": {
+            "create": {"rename": "report", "params": {"labels": {"hide": True}}},
+            "list": {"hide": True},
+        }
+    }
+
+    async def body() -> None:
+        async with room_with(OVERRIDES, work={"toolOverrides": more}) as room:
+            await room.connect("github")
+            await room.settled()
+            async with room.session("ann", profile="work") as ann:
+                assert [tool.name for tool in ann.index.tools()] == ["github_report"]
+                assert list(ann.index.tools()[0].schema()["properties"]) == ["summary"]
+                assert (await ann.call("github_report", {"summary": "x"})).text == SENT
+            assert [tool.name for tool in room.tools()] == ["github_list", "github_new_issue"]
+
+    run_virtual(backend, body)
+
+
+@pytest.mark.parametrize(
+    ("override", "what"),
+    [
+        ({"params": {"titel": {"hide": True}}}, 'has no parameter "titel" (it has: repo, title, labels)'),
+        ({"params": {"labels": {"default": "bug"}}}, 'the default of "labels" does not fit its schema'),
+        ({"params": {"repo": {"hide": True}}}, '"repo" is required, so hiding it needs a default'),
+        ({"params": {"repo": {"rename": "title"}}}, 'two parameters would be called "title"'),
+    ],
+)
+def test_an_override_that_does_not_fit_leaves_the_tool_out_and_the_status_says_why(
+    override: dict[str, Any], what: str, backend: str
+) -> None:
+    async def body() -> None:
+        async with room_with({"create": override}) as room:
+            await room.connect("github")
+            await room.settled()
+            assert [tool.name for tool in room.tools()] == ["github_delete", "github_list"]
+            (said,) = room.index.faults("github")
+            assert said == f'toolOverrides of "create": {what} (left out until that is mended)'
+
+    run_virtual(backend, body)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "where", "what"),
+    [
+        ([], "", "must be an object like"),
+        ({"a": True}, ".a", "must be an object"),
+        ({"a": {"rename": "b c"}}, ".a.rename", "must be a name"),
+        ({"a": {"hide": 1}}, ".a.hide", "must be true or false"),
+        ({"a": {"renam": "b"}}, ".a.renam", 'did you mean "rename"?'),
+        ({"a": {"params": {"p": {"hidden": True}}}}, ".a.params.p.hidden", "unknown key"),
+        ({"a": {"rename": "x"}, "b": {"rename": "x"}}, ".b", 'two tools would be called "x"'),
+        ({"a": {"rename": "b"}, "b": {"description": ""}}, ".b", 'two tools would be called "b"'),
+        (
+            {"a": {"params": {"p": {"rename": "x"}, "q": {"rename": "x"}}}},
+            ".a.params.q",
+            'two parameters would be called "x"',
+        ),
+    ],
+)
+def test_what_cannot_be_read_breaks_its_server_because_half_of_it_may_be_worse(
+    overrides: Any, where: str, what: str
+) -> None:
+    config = parse_config({"mcpServers": {"s": {"command": "x", "toolOverrides": overrides}}})
+    problem = config.broken["s"]
+    assert problem.where.endswith(f"mcpServers.s.toolOverrides{where}")
+    assert what in problem.what
+    wrong = {"profiles": {"p": {"toolOverrides": {"s": overrides}}}, "mcpServers": {"s": {"command": "x"}}}
+    assert "p" not in parse_config(wrong).profiles
+
+
+def test_tools_that_would_share_a_name_after_renaming_are_never_mistaken(backend: str) -> None:
+    async def body() -> None:
+        async with room_with({"create": {"rename": "list"}}) as room:
+            await room.connect("github")
+            await room.settled()
+            names = [tool.name for tool in room.tools()]
+            assert len(names) == 3
+            assert "github_list" not in names
+            assert any('"list"' in said for said in room.index.faults("github"))
+
+    run_virtual(backend, body)
+
+
+def test_words_of_errors_are_replaced_whole_and_once() -> None:
+    override = ToolOverride.of({"rename": "b", "params": {"id": {"rename": "a"}, "a": {"rename": "id"}}})
+    assert override.told("id, a, idle and tool-id of t", "t") == "a, id, idle and tool-id of b"
+    assert override.own({"a": 1, "id": 2}, "s") == {"id": 1, "a": 2}
+    assert override.faults({"inputSchema": {"properties": {"a": {}, "id": {}}}}) == []
