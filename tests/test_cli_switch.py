@@ -143,6 +143,12 @@ def test_a_shell_completes_commands_servers_and_clients(home: Path) -> None:
     assert completed(home, "greenroom init cl") == ["claude-desktop", "claude-code"]
 
 
+def test_stop_says_as_json_that_nothing_ran(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    own(home, "{}")
+    assert run(["stop", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == {"ended": None}
+
+
 def test_a_broken_configuration_completes_nothing_and_says_nothing(home: Path) -> None:
     own(home, "{broken")
     assert completed(home, "greenroom disable ") == []

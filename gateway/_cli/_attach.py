@@ -15,7 +15,7 @@ from ...protocol.version import VERSION
 from .._attach import attach, dial
 from .._background_wire import Hello, Words, send_hello
 from ._background import session_names, starting
-from ._common import check_profile, config_option, read_config, room_of, say
+from ._common import check_profile, config_option, read_config, room_of, say, show_json
 from ._complete import complete_profiles
 from ._serve import check_start
 
@@ -61,8 +61,9 @@ def attach_command(expose: str | None, profile: str | None, config_path: Path | 
 
 
 @click.command("stop")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @config_option
-def stop_command(config_path: Path | None) -> int:
+def stop_command(config_path: Path | None, as_json: bool) -> int:
     """End the background room of this configuration.
 
     The calls in flight may finish. Returns when the room has ended.
@@ -71,6 +72,8 @@ def stop_command(config_path: Path | None) -> int:
     line = dial(room_of(config, config_path))
     if line is None:
         say("no background room runs for this configuration.")
+        if as_json:
+            show_json({"ended": None})
         return 0
     with line:
         line.settimeout(_STOPS_WITHIN)
@@ -86,4 +89,6 @@ def stop_command(config_path: Path | None) -> int:
             ) from None
     pid = f" (pid {answer['pid']})" if "pid" in answer else ""
     say(f"the background room{pid} has ended.")
+    if as_json:
+        show_json({"ended": answer.get("pid")})
     return 0
