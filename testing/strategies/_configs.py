@@ -21,6 +21,13 @@ _LEAST: Final = 0.001  # below it a number of a file's units may round to nothin
 _NOT_DRAWN: Final = frozenset({*WHERE, "isolation", "lifecycle"})  # drawn by rules of their own
 
 
+def _own_rules() -> Mapping[str, st.SearchStrategy[Any]]:
+    """Keys whose objects have names of their own, drawn with a few of these."""
+    login = st.fixed_dictionaries({}, optional={"scope": WORDS, "clientId": WORDS, "clientName": WORDS})
+    shown = st.fixed_dictionaries({}, optional={"description": WORDS, "hide": st.booleans()})
+    return {"oauth": st.just(False) | login, "toolOverrides": st.dictionaries(WORDS, shown, max_size=3)}
+
+
 def server_names() -> st.SearchStrategy[str]:
     """Names of servers. Many differ only by hyphens and underscores, and some have unusual characters."""
     tricky = st.sampled_from(["git-hub", "git_hub", "x-mcp", "mcp", "a b", "ü", "a" * 70])
@@ -54,6 +61,7 @@ def _entries(
 ) -> st.SearchStrategy[dict[str, Any]]:
     left_out = _NOT_DRAWN | set(without)
     others = {key.name: _value_of(key) for key in SERVER_KEYS if key.name not in left_out}
+    others |= {name: values for name, values in _own_rules().items() if name in others}
     drawn = st.fixed_dictionaries(dict(where), optional=others)
     return together(drawn, _keeping()).map(_without_useless_idle_time)
 

@@ -31,9 +31,10 @@ def waits(gateway: Gateway, tool: str, count: int = CALLS) -> list[float]:
 
 
 def assert_not_held_up(calm: list[float], meanwhile: list[float]) -> None:
-    """Compares nine calls of ten, because on a busy machine a call is slow now and then."""
+    """Compares nine calls of ten, because on a busy machine a call is slow now and then. The flood's own process takes
+    a core beside us, so what a call takes in a calm moment counts as 20 ms at least."""
     at = len(calm) * 9 // 10
-    assert meanwhile[at] < SLOWER * max(calm[at], 0.005), (calm[at], meanwhile[at], meanwhile[-1])
+    assert meanwhile[at] < SLOWER * max(calm[at], 0.02), (calm[at], meanwhile[at], meanwhile[-1])
 
 
 def memory_of(gateway: Gateway) -> int:
