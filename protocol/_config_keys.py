@@ -365,7 +365,10 @@ SETTING_KEYS: Final = (
             Key("tokenProfiles", "http_token_profiles", TEXT_MAP, "The profile that a token is bound to."),
             Key("hosts", "http_hosts", TEXTS, "Further names by which clients may address the gateway."),
             Key(
-                "origins", "http_origins", TEXTS, "Web pages whose scripts may use it: `https://app.example`."
+                "origins",
+                "http_origins",
+                TEXTS,
+                "Web pages whose scripts may use it and read its answers (CORS): `https://app.example`.",
             ),
             Key(
                 "sessionHeaders",

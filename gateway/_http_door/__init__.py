@@ -1,10 +1,10 @@
 """The HTTP door: Streamable HTTP for many clients, with both eras of the protocol on one path.
 
 A request passes through these modules, in this order: `_server` (uvicorn carries the bytes, and cuts peers that
-are too slow), `_app` (which path, which method), `_access` (host, origin, token), `_request` (headers and body,
-bounded), `_routing` (which JSON-RPC message it is, and of which era), then `_session` (a client of the handshake
-era) or `_stateless` (2026-07-28). Each of these two is the outlet of a conversation of the room, and gives each
-outgoing line to the `_reply` or `_stream` it belongs to. `_sessions` has all of them, with their limits.
+are too slow), `_app` (which path, which method), `_access` (host, origin, token; `_cors` for web pages), `_request`
+(headers and body, bounded), `_routing` (which JSON-RPC message it is, and of which era), then `_session` (a client
+of the handshake era) or `_stateless` (2026-07-28). Each of these two is the outlet of a conversation of the room, and
+gives each outgoing line to the `_reply` or `_stream` it belongs to. `_sessions` has all of them, with their limits.
 `_refusals` has the status codes. `_operations`, `_feed` and `_metrics` are the pages beside `/mcp`.
 """
 

@@ -24,6 +24,7 @@ import attrs
 from ...protocol.config import Settings
 from ...protocol.errors import UsageError
 from ...protocol.interpolate import expand, missing_variables
+from ._cors import Cors
 from ._refusals import CLOSE, Refusal
 from ._request import Request
 
@@ -130,6 +131,7 @@ class Access:
         self._hosts = frozenset(names)
         self._any_address = _is_wildcard(host)
         self._origins = frozenset(origin.rstrip("/").lower() for origin in origins)
+        self.cors = Cors(self._origins)
         self._known: dict[bytes, bool] = {}  # headers that were judged before; bounded
 
     def check_place(self, request: Request) -> None:

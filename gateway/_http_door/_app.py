@@ -113,6 +113,10 @@ class HttpDoor:
 
     async def _route(self, request: Request) -> None:
         self._access.check_place(request)
+        self._access.cors.allow(request)
+        if self._access.cors.is_preflight(request):
+            await self._access.cors.answer_preflight(request)
+            return
         page = self._open_pages.get(request.path)
         if page is not None:
             await self._show(page, request, Caller())

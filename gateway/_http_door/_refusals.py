@@ -4,6 +4,7 @@
 |---|---|
 | `Host` that is not ours | 421 |
 | `Origin` that is not allowed | 403 |
+| preflight (CORS) of a page that the configuration names | 204 |
 | unknown path, unknown profile, unknown session, another caller's session | 404 |
 | another method | 405, with `Allow` |
 | no token, or a wrong one | 401, with `WWW-Authenticate` |

@@ -35,11 +35,13 @@ _STREAM_HEADERS: Final = (
     (b"cache-control", b"no-cache, no-transform"),
     (b"x-accel-buffering", b"no"),
 )
+_BODILESS: Final = frozenset({"GET", "HEAD", "DELETE", "OPTIONS"})  # their body, if any, is not waited for
 _DIGITS: Final = 18
 
 
 class Request:
-    """One request. `headers` are by their lower-case names; of a header given twice, the last."""
+    """One request. `headers` are by their lower-case names; of a header given twice, the last. `more_headers` are put
+    into its answer, whatever that is."""
 
     def __init__(self, scope: Scope, receive: Receive, send: Send) -> None:
         self.method: str = scope["method"]
@@ -49,6 +51,7 @@ class Request:
         self.send = send
         given: list[tuple[bytes, bytes]] = scope["headers"]
         self.headers = dict(given)
+        self.more_headers: tuple[tuple[bytes, bytes], ...] = ()
         self.is_read = False
         self.is_answered = False
         if len(self.headers) != len(given):
@@ -124,10 +127,14 @@ class Request:
     ) -> None:
         """The whole answer. A connection whose request was not read to its end is closed after it."""
         self.is_answered = True
-        close = () if self.is_read or self.method in ("GET", "HEAD", "DELETE") else (CLOSE,)
-        length = (b"content-length", b"%d" % len(body))
+        close = () if self.is_read or self.method in _BODILESS else (CLOSE,)
+        length = () if status == 204 else ((b"content-length", b"%d" % len(body)),)
         await self.send(
-            {"type": "http.response.start", "status": status, "headers": [*headers, length, *close]}
+            {
+                "type": "http.response.start",
+                "status": status,
+                "headers": [*headers, *self.more_headers, *length, *close],
+            }
         )
         await self.send({"type": "http.response.body", "body": body})
 
@@ -137,7 +144,11 @@ class Request:
     async def begin_stream(self, headers: Iterable[tuple[bytes, bytes]] = ()) -> None:
         self.is_answered = True
         await self.send(
-            {"type": "http.response.start", "status": 200, "headers": [*_STREAM_HEADERS, *headers]}
+            {
+                "type": "http.response.start",
+                "status": 200,
+                "headers": [*_STREAM_HEADERS, *self.more_headers, *headers],
+            }
         )
 
     async def write(self, data: bytes) -> None:
