@@ -29,7 +29,9 @@ ROWS: Mapping[str, str] = {
     "B11": "b11_fat_answer",
     "B12": "b12_fan_out",
     "B13": "b13_growth",
+    "B15": "b15_http",
     "B16": "b16_attach",
+    "B17": "b17_sessions",
     "B18": "b18_hostile",
     "B19": "b19_finding",
 }
