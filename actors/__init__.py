@@ -5,7 +5,8 @@ A server: `ServerActor`, which holds its `Steps`, its `CallTable` and more, and 
 `Incarnation`.
 Below it: `Peer`, `Connection`, `Connector` are the seam to whatever carries the bytes.
 
-What not every room needs is imported when first used: HTTP alone brings `ssl` with it.
+Everything is imported when first used: a command that reads the catalogue needs none of the actors, and HTTP alone
+brings `ssl` with it.
 
 For the doors: `LineSplitter`, `LinesLeft`, `LineWriter`, `RequestTable`, `IncomingTable`, `Part`, `in_turns`,
 `new_loop`, `want_orphans`.
@@ -13,42 +14,78 @@ For the doors: `LineSplitter`, `LinesLeft`, `LineWriter`, `RequestTable`, `Incom
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from ._backend import AGAIN, Backend, More, Waiter, current_backend
-from ._call import Call, Tally
-from ._catalogue_file import CatalogueFile, default_cache_path
-from ._catalogue_writer import CatalogueWriter, Flush, Save, Store
-from ._condition import declared_to, doing, is_outdated, last_line, pid_of
-from ._connection import Connection, Connector, ConnectorFactory, Handshake, Listing
-from ._core import CoreActor
-from ._guard import Guard
-from ._host import ASKED_FOR, Greeting, Host, NoHost, ServerRequest, joined, lacking, not_found
-from ._incoming import IncomingTable, Refusals
-from ._line_writer import LineWriter, WriteRules
-from ._mailbox import Mailbox
-from ._messages import connect_failed, login_needed
-from ._peer import Exchange, LostReason, Peer, PeerHooks
-from ._ref import MailboxFull, Ref, Reply
-from ._request_table import RequestTable, mark_sent
-from ._room_context import Decision, Load, Next, Record, RoomContext, Spawner, Supervisor
-from ._router import Define, Learn, Router, Sync
-from ._server import ServerActor
-from ._slices import in_turns
-from ._start import Start
-from ._stdio import LINES_A_TURN, LinesLeft, LineSplitter, StdioConnector
-from ._stream import EventStream, Subscription
-from ._subscriptions import UPDATED
-from ._timers import Timer, Timers
-from ._values import Values
-
 if TYPE_CHECKING:
+    from ._backend import AGAIN, Backend, More, Waiter, current_backend
+    from ._call import Call, Tally
+    from ._catalogue_file import CatalogueFile, default_cache_path
+    from ._catalogue_writer import CatalogueWriter, Flush, Save, Store
+    from ._condition import declared_to, doing, is_outdated, last_line, pid_of
+    from ._connection import Connection, Connector, ConnectorFactory, Handshake, Listing
+    from ._core import CoreActor
+    from ._guard import Guard
+    from ._host import ASKED_FOR, Greeting, Host, NoHost, ServerRequest, joined, lacking, not_found
     from ._http import AuthFor, HttpConnector
     from ._in_process import InProcessConnector
+    from ._incoming import IncomingTable, Refusals
+    from ._line_writer import LineWriter, WriteRules
+    from ._mailbox import Mailbox
+    from ._messages import connect_failed, login_needed
     from ._part import Part
+    from ._peer import Exchange, LostReason, Peer, PeerHooks
     from ._reaper import want_orphans
+    from ._ref import MailboxFull, Ref, Reply
+    from ._request_table import RequestTable, mark_sent
+    from ._room_context import Decision, Load, Next, Record, RoomContext, Spawner, Supervisor
+    from ._router import Define, Learn, Router, Sync
+    from ._server import ServerActor
+    from ._slices import in_turns
+    from ._start import Start
+    from ._stdio import LINES_A_TURN, LinesLeft, LineSplitter, StdioConnector
     from ._step_loop import new_loop
+    from ._stream import EventStream, Subscription
+    from ._subscriptions import UPDATED
+    from ._timers import Timer, Timers
     from ._unix import UnixConnector
+    from ._values import Values
+
+_HOMES = {
+    "._backend": ("AGAIN", "Backend", "More", "Waiter", "current_backend",),
+    "._call": ("Call", "Tally",),
+    "._catalogue_file": ("CatalogueFile", "default_cache_path",),
+    "._catalogue_writer": ("CatalogueWriter", "Flush", "Save", "Store",),
+    "._condition": ("declared_to", "doing", "is_outdated", "last_line", "pid_of",),
+    "._connection": ("Connection", "Connector", "ConnectorFactory", "Handshake", "Listing",),
+    "._core": ("CoreActor",),
+    "._guard": ("Guard",),
+    "._host": ("ASKED_FOR", "Greeting", "Host", "NoHost", "ServerRequest", "joined", "lacking", "not_found",),
+    "._http": ("AuthFor", "HttpConnector",),
+    "._in_process": ("InProcessConnector",),
+    "._incoming": ("IncomingTable", "Refusals",),
+    "._line_writer": ("LineWriter", "WriteRules",),
+    "._mailbox": ("Mailbox",),
+    "._messages": ("connect_failed", "login_needed",),
+    "._part": ("Part",),
+    "._peer": ("Exchange", "LostReason", "Peer", "PeerHooks",),
+    "._reaper": ("want_orphans",),
+    "._ref": ("MailboxFull", "Ref", "Reply",),
+    "._request_table": ("RequestTable", "mark_sent",),
+    "._room_context": ("Decision", "Load", "Next", "Record", "RoomContext", "Spawner", "Supervisor",),
+    "._router": ("Define", "Learn", "Router", "Sync",),
+    "._server": ("ServerActor",),
+    "._slices": ("in_turns",),
+    "._start": ("Start",),
+    "._stdio": ("LINES_A_TURN", "LinesLeft", "LineSplitter", "StdioConnector",),
+    "._step_loop": ("new_loop",),
+    "._stream": ("EventStream", "Subscription",),
+    "._subscriptions": ("UPDATED",),
+    "._timers": ("Timer", "Timers",),
+    "._unix": ("UnixConnector",),
+    "._values": ("Values",),
+}  # fmt: skip
+_HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
 __all__ = [
     "AGAIN",
@@ -135,19 +172,8 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    match name:
-        case "AuthFor" | "HttpConnector":
-            from . import _http as home
-        case "InProcessConnector":
-            from . import _in_process as home
-        case "Part":
-            from . import _part as home
-        case "new_loop":
-            from . import _step_loop as home
-        case "want_orphans":
-            from . import _reaper as home
-        case "UnixConnector":
-            from . import _unix as home
-        case _:
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(home, name)
+    home = _HOME_OF.get(name)
+    if home is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = globals()[name] = getattr(import_module(home, __name__), name)
+    return value

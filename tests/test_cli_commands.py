@@ -38,7 +38,16 @@ from greenroom.protocol.status import ServerStatus
 from greenroom.supervisor.catalogue_keys import catalogue_keys
 from greenroom.supervisor.config_files import load_config
 
-HEAVY = ("mcp", "mcp_types", "trio", "pydantic", "rich", "asyncio")
+HEAVY = (
+    "mcp",
+    "mcp_types",
+    "trio",
+    "pydantic",
+    "rich",
+    "asyncio",
+    "greenroom.actors._server",
+    "greenroom.gateway._serve",
+)
 
 
 @pytest.fixture

@@ -338,7 +338,7 @@ def imports(path: str, tree: ast.AST) -> Iterator[Import]:
             base = _absolute(package, node.module or "", node.level)
             yield from (Import(f"{base}.{alias.name}", node.lineno, node.level > 0) for alias in node.names)
         elif isinstance(node, ast.Call) and _named(node.func) == "import_module":
-            yield _dynamic(package, node)
+            yield from _dynamic(package, node, tree)
 
 
 def _absolute(package: list[str], module: str, level: int) -> str:
@@ -346,13 +346,33 @@ def _absolute(package: list[str], module: str, level: int) -> str:
     return ".".join([*parents, *([module] if module else [])])
 
 
-def _dynamic(package: list[str], call: ast.Call) -> Import:
-    """`import_module("..x")`: a literal is judged as an import; what cannot be read is judged as the front door."""
-    name = call.args[0].value if call.args and isinstance(call.args[0], ast.Constant) else None
-    if not isinstance(name, str):
-        return Import("greenroom.?", call.lineno, True)
-    level = len(name) - len(name.lstrip("."))
-    return Import(_absolute(package, name[level:], level), call.lineno, level > 0)
+def _dynamic(package: list[str], call: ast.Call, tree: ast.AST) -> Iterator[Import]:
+    """`import_module("..x")`: a literal is judged as an import, and so is each module of a front door's `_HOMES` or
+    `_HOME_OF`. What cannot be read is judged as the front door."""
+    name = call.args[0] if call.args else None
+    names = [name.value] if isinstance(name, ast.Constant) else list(_homes(tree))
+    for said in names:
+        if isinstance(said, str):
+            level = len(said) - len(said.lstrip("."))
+            yield Import(_absolute(package, said[level:], level), call.lineno, level > 0)
+    if not names:
+        yield Import("greenroom.?", call.lineno, True)
+
+
+def _homes(tree: ast.AST) -> Iterator[str]:
+    """The modules that a front door's table names: `{".module": names}` or `{name: ".module"}`."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Assign) and {_named(target) for target in node.targets} & {
+            "_HOMES",
+            "_HOME_OF",
+        }:
+            for each in ast.walk(node.value):
+                if (
+                    isinstance(each, ast.Constant)
+                    and isinstance(each.value, str)
+                    and each.value.startswith(".")
+                ):
+                    yield each.value
 
 
 def impure(tree: ast.AST) -> Iterator[tuple[int, str]]:

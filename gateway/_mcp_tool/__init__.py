@@ -15,14 +15,24 @@
 * `_answer`, `_hints`  the form of an answer; the next step in words for its reader
 """
 
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from ._answer import Answer
-from ._ask import ask
 from ._definition import DEFINITION, NAME, Mode, Request, parse_args, parse_request
 from ._hints import FOR_MODELS, FOR_PEOPLE, Hints
-from ._large_call import reading_call
 from ._reader import CatalogueReader
-from ._spill import Spill
-from ._tool import McpTool
+
+if TYPE_CHECKING:
+    from ._ask import ask
+    from ._large_call import reading_call
+    from ._spill import Spill
+    from ._tool import McpTool
+
+# Imported when first used: what only reads the catalogue needs nothing that calls.
+_HOME_OF = {"McpTool": "._tool", "Spill": "._spill", "ask": "._ask", "reading_call": "._large_call"}
 
 __all__ = [
     "DEFINITION",
@@ -41,3 +51,11 @@ __all__ = [
     "parse_request",
     "reading_call",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOME_OF.get(name)
+    if home is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = globals()[name] = getattr(import_module(home, __name__), name)
+    return value
