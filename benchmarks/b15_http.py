@@ -24,7 +24,7 @@ from ._run import run_alone
 Samples = dict[str, list[float]]
 
 CONNECTIONS = (1, 16, 64, 256)
-CALLS = {OURS: 3000, CONSTANT: 3000, FASTMCP: 200}  # in one turn; a slow one is called less often
+CALLS = {OURS: 3000, CONSTANT: 3000, FASTMCP: 100}  # in one turn; a slow one is called less often
 LATENCY: Mapping[str, Bound] = {FASTMCP: at_most(0.3, 0.15), CONSTANT: at_most(2, 1.5)}
 PEERS = (FASTMCP, CONSTANT)
 

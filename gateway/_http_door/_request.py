@@ -128,6 +128,8 @@ class Request:
         """The whole answer. A connection whose request was not read to its end is closed after it."""
         self.is_answered = True
         close = () if self.is_read or self.method in _BODILESS else (CLOSE,)
+        if (gather := self.scope.get("state", {}).get("gather")) is not None:
+            gather()
         length = () if status == 204 else ((b"content-length", b"%d" % len(body)),)
         await self.send(
             {

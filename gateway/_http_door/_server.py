@@ -6,8 +6,9 @@ one connection, 2,200 over 16, 3,000 over 64. Two things of its `Server` are lef
 wakes up ten times a second. `tests/test_http_door.py` fails when an update of uvicorn changes what is used here.
 
 `_Connection` bounds what uvicorn leaves unbounded: the time for a head to arrive, the connections that wait for
-one, and a peer that does not read. Nagle's algorithm is off on every connection: uvicorn writes head and body one
-after the other, and together with delayed acknowledgements a call would take 40 ms.
+one, and a peer that does not read. Nagle's algorithm is off on every connection: with delayed acknowledgements, a
+call whose head and body are written one after the other would take 40 ms. uvicorn writes them so; `_Gathering`
+makes one write of the two, which saves a system call and wakes the client once.
 """
 
 from __future__ import annotations
@@ -142,13 +143,13 @@ class _Connection(H11Protocol):
 
     def __init__(self, *args: Any, **more: Any) -> None:
         super().__init__(*args, **more)
-        self.app_state = {"abort": self._abort}
+        self.app_state = {"abort": self._abort, "gather": self._gather}
         self._head_due: asyncio.TimerHandle | None = None
         self._stalled: asyncio.TimerHandle | None = None
         self._unread = 0
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        super().connection_made(transport)
+        super().connection_made(_Gathering(transport))
         carrier: socket.socket | None = transport.get_extra_info("socket")
         if carrier is not None and carrier.family != getattr(socket, "AF_UNIX", None):
             carrier.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -183,6 +184,11 @@ class _Connection(H11Protocol):
             self._head_due = None
             self.waiting.pop(self, None)
 
+    def _gather(self) -> None:
+        """What is written next goes out with what is written after it."""
+        assert isinstance(self.transport, _Gathering)
+        self.transport.holds = True
+
     # ---- a peer that does not read ---------------------------------------------------------------------------------
 
     def pause_writing(self) -> None:
@@ -211,3 +217,39 @@ class _Connection(H11Protocol):
     def _abort(self) -> None:
         self._head_came()
         self.transport.abort()
+
+
+class _Gathering(asyncio.Transport):
+    """A transport whose next write waits for the one after it, when it `holds`."""
+
+    def __init__(self, carrier: asyncio.Transport) -> None:
+        super().__init__()
+        self.holds = False
+        self._held = b""
+        self._carrier = carrier
+        for name in _PASSED_ON:
+            setattr(self, name, getattr(carrier, name))
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        if self.holds:
+            self.holds = False
+            self._held = bytes(data)
+        elif self._held:
+            held, self._held = self._held, b""
+            self._carrier.write(held + data)
+        else:
+            self._carrier.write(data)
+
+
+_PASSED_ON: Final = (
+    "abort",
+    "close",
+    "get_extra_info",
+    "get_protocol",
+    "get_write_buffer_size",
+    "is_closing",
+    "pause_reading",
+    "resume_reading",
+    "set_protocol",
+    "set_write_buffer_limits",
+)
