@@ -38,6 +38,7 @@ IMPORT_KINDS: Final = (
 _OBJECT: Final = Reader(dict, {"type": "object"}, "object")
 _CALLS: Final = count("calls")
 _MS_FROM_0: Final = number("milliseconds", scale=0.001, zero=True)
+_NPX: Final = "Start an installed package that npx would start without npx ([npx](#npx-without-npm))."
 
 SERVER_KEYS: Final = (
     Key("command", "command", TEXT, "The program to start. `~` and variables are expanded.", True),
@@ -131,6 +132,7 @@ SERVER_KEYS: Final = (
         "One call, from when it is sent; progress restarts it.",
         default="the setting",
     ),
+    Key("resolveNpx", "resolve_npx", FLAG, _NPX, default="the setting"),
     Key(
         "drainTimeoutMs",
         "drain_timeout",
@@ -252,6 +254,7 @@ SETTING_KEYS: Final = (
         count("starts"),
         "Of these, starts of npx, uvx, docker and similar commands (they may install) that no call waits for.",
     ),
+    Key("resolveNpx", "resolve_npx", FLAG, _NPX),
     Key("maxInFlight", "max_in_flight", _CALLS, "Calls of one server that are sent and not yet answered."),
     Key("maxQueued", "max_queued", _CALLS, "Calls of one server that are accepted and not yet sent."),
     Key(

@@ -108,6 +108,7 @@ class ServerDefinition:
     tool_prefix: PrefixMode | None = None
     connect_timeout: float | None = None
     install_timeout: float | None = None
+    resolve_npx: bool | None = None  # None: what the settings say
     call_timeout: float | None = None
     drain_timeout: float | None = None
     stop_timeout: float | None = None
@@ -155,6 +156,7 @@ class Settings:
     start_permits: int = 10
     install_turns: int = 2  # of these, for commands that may install first and that no call waits for
     install_timeout: float = 600.0  # one attempt to connect for such a command, while it shows progress
+    resolve_npx: bool = True  # start a package that npx would start without npx
     max_in_flight: int = 256
     max_queued: int = 1024
     backoff_min: float = 1.0

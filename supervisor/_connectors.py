@@ -7,6 +7,7 @@ import os
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import attrs
@@ -25,6 +26,7 @@ from ..protocol.interpolate import (
     with_answer,
     with_session,
 )
+from ..protocol.npx import wanted
 from ..protocol.secrets import Hidden, KnownSecrets
 from ._login_watch import LoginWatch
 from ._sessions import Sessions
@@ -45,6 +47,8 @@ class Connectors:
     auth: AuthFor | None
     sessions: Sessions
     logins: Callable[[], LoginWatch]  # told of each attempt to connect
+    folder: Path | None  # where the room may keep files
+    silent: set[tuple[str, ...]] = attrs.field(factory=set[tuple[str, ...]])  # see `actors.npx`
 
     def __call__(self, definition: ServerDefinition, address: Address, incarnation: int) -> Connector:
         given, settings = definition, self.settings()
@@ -94,15 +98,25 @@ class Connectors:
             from ..actors import UnixConnector
 
             return UnixConnector(definition, backend=backend, settings=settings)
-        return StdioConnector(
-            definition,
-            address,
-            incarnation,
-            backend=backend,
-            guard=self.guard,
-            settings=settings,
-            run_id=self.run_id,
-        )
+
+        def started(definition: ServerDefinition) -> StdioConnector:
+            return StdioConnector(
+                definition,
+                address,
+                incarnation,
+                backend=backend,
+                guard=self.guard,
+                settings=settings,
+                run_id=self.run_id,
+            )
+
+        resolve = settings.resolve_npx if definition.resolve_npx is None else definition.resolve_npx
+        if resolve and (asked := wanted(definition.command, definition.args)) is not None:
+            from ..actors.npx import NpxConnector
+
+            notes = None if self.folder is None else self.folder / "npx"
+            return NpxConnector(definition, asked, started, notes, self.silent)
+        return started(definition)
 
 
 @attrs.frozen

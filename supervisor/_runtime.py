@@ -65,7 +65,7 @@ from ._root import Root, forget_credentials
 from ._routing import Routing
 from ._sessions import Sessions
 from ._standing import Standing, standing
-from ._stores import CatalogueStore
+from ._stores import CatalogueStore, own_folder
 from ._visits import Visits
 
 if TYPE_CHECKING:
@@ -179,7 +179,7 @@ class Runtime:
         )
         self.connectors = Connectors(
             backend, lambda: self.config.settings, self.guard, hidden, self.run_id, self._auth, self.sessions,
-            lambda: self.root.supervision.logins,
+            lambda: self.root.supervision.logins, own_folder(self.store),
         )  # fmt: skip
         self.context = RoomContext(
             backend=backend,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Protocol
 
 import attrs
@@ -44,3 +45,8 @@ class FileStore:
 
     def save(self, entries: Mapping[str, ServerEntry]) -> str | None:
         return self.file.save(entries.values(), time.time())
+
+
+def own_folder(store: CatalogueStore) -> Path | None:
+    """The folder where a room with this store may keep files; None: it is to leave none behind."""
+    return store.file.path.parent if isinstance(store, FileStore) else None

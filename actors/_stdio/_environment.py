@@ -48,18 +48,21 @@ _LOCALE = "LC_"
 
 
 def child_environment(definition: ServerDefinition, incarnation_tag: str, run_id: str) -> dict[str, str]:
-    """The whole environment of a child. The definition's `env` overrides what is inherited, and our tags override
-    both."""
-    wanted = definition.inherit_env
-    inherited = dict(os.environ) if wanted is True else {**_minimal(), **_named(wanted or ())}
+    """The whole environment of a child. Our tags override everything else."""
     key, _, value = incarnation_tag.partition("=")
     return {
-        **inherited,
-        **definition.env,
+        **untagged_environment(definition),
         ROOM_KEY: run_id,
         key: value,
         DEPTH_KEY: str(depth(os.environ) + 1),
     }
+
+
+def untagged_environment(definition: ServerDefinition) -> dict[str, str]:
+    """The environment without our tags. The definition's `env` overrides what is inherited."""
+    wanted = definition.inherit_env
+    inherited = dict(os.environ) if wanted is True else {**_minimal(), **_named(wanted or ())}
+    return {**inherited, **definition.env}
 
 
 def incarnation_tag(run_id: str, address: Address, incarnation: int) -> str:
