@@ -38,6 +38,7 @@ IMPORT_KINDS: Final = (
 _OBJECT: Final = Reader(dict, {"type": "object"}, "object")
 _CALLS: Final = count("calls")
 _MS_FROM_0: Final = number("milliseconds", scale=0.001, zero=True)
+_INSTALLS: Final = "The same for npx, uvx, docker and similar commands, while they show progress."
 _NPX: Final = "Start an installed package that npx would start without npx ([npx](#npx-without-npm))."
 
 SERVER_KEYS: Final = (
@@ -118,13 +119,7 @@ SERVER_KEYS: Final = (
         "One connect attempt, from its start permit.",
         default="the setting",
     ),
-    Key(
-        "installTimeoutMs",
-        "install_timeout",
-        MILLISECONDS,
-        "The same for npx, uvx, docker and similar commands, while they show progress.",
-        default="the setting",
-    ),
+    Key("installTimeoutMs", "install_timeout", MILLISECONDS, _INSTALLS, default="the setting"),
     Key(
         "requestTimeoutMs",
         "call_timeout",
@@ -190,12 +185,7 @@ SETTING_KEYS: Final = (
         "A server is stopped when it has been idle this long; 0 = never.",
     ),
     Key("connectTimeoutMs", "connect_timeout", MILLISECONDS, "One connect attempt, from its start permit."),
-    Key(
-        "installTimeoutMs",
-        "install_timeout",
-        MILLISECONDS,
-        "The same for npx, uvx, docker and similar commands, while they show progress.",
-    ),
+    Key("installTimeoutMs", "install_timeout", MILLISECONDS, _INSTALLS),
     Key(
         "requestTimeoutMs",
         "call_timeout",
