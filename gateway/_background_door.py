@@ -18,7 +18,7 @@ from ..protocol.jsonrpc import RpcFault, read_head_id
 from ._answers import OpenJobs
 from ._background_ledger import Ledger, Left
 from ._jobs import Job
-from ._stdio_door import StdioDoor
+from ._stdio_door import Receiving, StdioDoor
 
 _LONGEST_KEPT: Final = (
     1 << 15
@@ -95,8 +95,12 @@ class AttachedDoor(StdioDoor):
             both.cancel_scope.cancel()
 
     async def read(
-        self, receive: Callable[[bytes], None], refuse: Callable[[bytes, str], None] | None = None
+        self,
+        receive: Callable[[bytes], None],
+        refuse: Callable[[bytes, str], None] | None = None,
+        receiving: Receiving | None = None,
     ) -> None:
+        """As `StdioDoor.read`, but each line goes to `receive` in one piece: the ledger counts what is handled."""
         handled, say_refused = self._ledger.handled, refuse or self._refuse
 
         def take(line: bytes) -> None:

@@ -20,10 +20,10 @@ from ._mcp_tool._unknown import waits
 if TYPE_CHECKING:
     from ..protocol.status import ServerStatus
     from ._mcp_tool import CatalogueReader
-    from ._room import Room
+    from ._room import RefreshedRoom, Room
 
 
-def begin(room: Room, server: str | None) -> dict[str, Any]:
+def begin(room: RefreshedRoom, server: str | None) -> dict[str, Any]:
     """Begin to ask the servers. Returns their `names`, and `since`, the time by the wall clock.
 
     Raises `UnknownServer`, `ServerDown` (the server is out of service)."""

@@ -88,6 +88,12 @@ class Room(Catalogue, Protocol):
     async def connect(self, server: str) -> None: ...
 
 
+class RefreshedRoom(Room, Protocol):
+    """A room whose servers can be visited to learn what they have; a session has no such command."""
+
+    def refresh(self, server: str | None = None) -> list[str]: ...
+
+
 class HostedRoom(Room, Protocol):
     """A room in which a door answers the servers' requests and hears their notifications."""
 

@@ -975,7 +975,7 @@ def test_whatever_points_to_a_resource_is_remembered_for_who_was_given_it(
             call.result = json.dumps(result).encode()
             job: Any = Ended(method=method, client=client.talk)
             job.plain, job.answer_raw = None, lambda raw, modern: job.answer(raw)
-            direct._calls._ended(job, "a", call)
+            direct._calls._ended(job, "a", None, call)
             assert direct._direct_clients[client.talk].links.giver("x:/part") == "a"
 
     run_virtual(backend, body)
