@@ -44,6 +44,7 @@ class Direct:
     """What is started in place of npm."""
 
     command: tuple[str, ...]  # with its arguments
+    file: str  # the program's
     bin: str  # the folder of programs that npm would put on PATH
 
 
@@ -55,7 +56,7 @@ class NpxConnector:
     wanted: Wanted
     through: Callable[[ServerDefinition], StdioConnector]
     notes: Path | None  # a folder of ours for the days on which npm was asked; None: nothing is written
-    silent: set[tuple[str, ...]]  # commands that ended without a word; shared by all incarnations of a room
+    silent: set[str]  # programs that ended without a word; shared by all incarnations of a room
 
     @asynccontextmanager
     async def open(self, hooks: PeerHooks) -> AsyncGenerator[StdioConnection]:
@@ -65,7 +66,7 @@ class NpxConnector:
         direct = None
         with suppress(OSError):  # no descriptor is left: the start below tells
             direct = await apart(look)
-        if direct is None or direct.command in self.silent:
+        if direct is None or direct.file in self.silent:
             async with self.through(self.definition).open(hooks) as connection:
                 yield connection
             return
@@ -74,7 +75,7 @@ class NpxConnector:
                 yield connection
             finally:
                 if not connection.peer.has_spoken:
-                    self.silent.add(direct.command)
+                    self.silent.add(direct.file)
 
 
 def _started_as(
@@ -184,7 +185,7 @@ class _Search:
             before = starts_with(opened.read(_HEAD))
         if before is None or (not before and not os.access(file, os.X_OK)):
             return None
-        return Direct((*before, file, *self.wanted.args), programs)
+        return Direct((*before, file, *self.wanted.args), file, programs)
 
     def _package_in(self, tree: str, *names: str) -> str:
         return os.path.join(tree, self.wanted.package, *names)

@@ -26,7 +26,6 @@ from ..protocol.interpolate import (
     with_answer,
     with_session,
 )
-from ..protocol.npx import wanted
 from ..protocol.secrets import Hidden, KnownSecrets
 from ._login_watch import LoginWatch
 from ._sessions import Sessions
@@ -48,7 +47,7 @@ class Connectors:
     sessions: Sessions
     logins: Callable[[], LoginWatch]  # told of each attempt to connect
     folder: Path | None  # where the room may keep files
-    silent: set[tuple[str, ...]] = attrs.field(factory=set[tuple[str, ...]])  # see `actors.npx`
+    silent: set[str] = attrs.field(factory=set[str])  # see `actors.npx`
 
     def __call__(self, definition: ServerDefinition, address: Address, incarnation: int) -> Connector:
         given, settings = definition, self.settings()
@@ -111,12 +110,20 @@ class Connectors:
             )
 
         resolve = settings.resolve_npx if definition.resolve_npx is None else definition.resolve_npx
-        if resolve and (asked := wanted(definition.command, definition.args)) is not None:
-            from ..actors.npx import NpxConnector
-
-            notes = None if self.folder is None else self.folder / "npx"
-            return NpxConnector(definition, asked, started, notes, self.silent)
+        if resolve and (definition.command or "").endswith(("npx", "npm")):
+            return self._without_npm(definition, started)
         return started(definition)
+
+    def _without_npm(
+        self, definition: ServerDefinition, started: Callable[[ServerDefinition], StdioConnector]
+    ) -> Connector:
+        from ..actors.npx import NpxConnector
+        from ..protocol.npx import wanted
+
+        if (asked := wanted(definition.command, definition.args)) is None:
+            return started(definition)
+        notes = None if self.folder is None else self.folder / "npx"
+        return NpxConnector(definition, asked, started, notes, self.silent)
 
 
 @attrs.frozen
