@@ -27,8 +27,10 @@ from ._event_log import TOLD, Hear, Log, follow, to_log
 from ._garbage import collect_again, set_room_aside
 from ._http_door import (
     HEARD,
+    WANTED,
     Access,
     Feed,
+    GivingWay,
     HttpDoor,
     HttpServer,
     Metrics,
@@ -98,8 +100,9 @@ class _Serving:
         rules = rules_of(self.config.settings)
         feed = Feed(rules.keep_alive)
         metrics = self.metrics
-        heard = [*hearers, feed.hear, *([metrics.hear] if metrics is not None else [])]
-        kinds = TOLD | HEARD if metrics is not None else TOLD
+        giving_way = GivingWay(room, rules.gives_way, rules.look_for_room)
+        heard = [*hearers, feed.hear, giving_way.hear, *([metrics.hear] if metrics is not None else [])]
+        kinds = TOLD | WANTED | HEARD if metrics is not None else TOLD | WANTED
         await outer.start(partial(follow, room, heard, kinds=None if self.options.events else kinds))
         async with anyio.create_task_group() as owner:
             await room.start(owner)
@@ -119,6 +122,7 @@ class _Serving:
                 open_pages=operations.open_pages(),
             )
             await outer.start(door.run)
+            outer.start_soon(giving_way.run, door.sessions)
             server = HttpServer(door, self.listener, rules, cert=self.http.cert, key=self.http.key)
             async with anyio.create_task_group() as serving:
                 await serving.start(server.run)

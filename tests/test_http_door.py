@@ -16,7 +16,7 @@ from tests.support.http_door import Opened, Person, events_in, http_door, messag
 from tests.support.rooms import teach
 from tests.test_conversations import PER_SESSION, asking_room
 
-from greenroom.gateway._http_door import Rules
+from greenroom.gateway._http_door import Caller, Rules
 from greenroom.testing._fake import tool
 
 
@@ -304,6 +304,23 @@ def test_messages_without_a_request_come_on_the_get_and_are_replayed() -> None:
             assert (await message_in(lines))["params"]["data"] == "two"
         async with opened.http.stream("GET", "/mcp", headers={**headers, "last-event-id": "0-1"}) as stream:
             assert (await message_in(stream.aiter_lines()))["params"]["data"] == "two"
+
+    with_door(body)
+
+
+def test_what_comes_after_a_client_left_its_get_waits_for_the_next_one() -> None:
+    async def body(opened: Opened, server: AskingServer) -> None:
+        person = await opened.session()
+        headers = {"accept": ACCEPT_BOTH, **person.real_headers()}
+        await person.call("own_echo")
+        session = opened.door.sessions.find(person.headers["mcp_session_id"], Caller(), None)
+        async with opened.http.stream("GET", "/mcp", headers=headers):
+            assert session.is_listening
+        while session.is_listening:
+            await anyio.sleep(0.005)
+        server.tell("notifications/message", {"level": "info", "data": "late"})
+        async with opened.http.stream("GET", "/mcp", headers=headers) as stream:
+            assert (await message_in(stream.aiter_lines()))["params"]["data"] == "late"
 
     with_door(body)
 

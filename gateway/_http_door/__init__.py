@@ -4,13 +4,15 @@ A request passes through these modules, in this order: `_server` (uvicorn carrie
 are too slow), `_app` (which path, which method), `_access` (host, origin, token; `_cors` for web pages), `_request`
 (headers and body, bounded), `_routing` (which JSON-RPC message it is, and of which era), then `_session` (a client
 of the handshake era) or `_stateless` (2026-07-28). Each of these two is the outlet of a conversation of the room, and
-gives each outgoing line to the `_reply` or `_stream` it belongs to. `_sessions` has all of them, with their limits.
-`_refusals` has the status codes. `_operations`, `_feed` and `_metrics` are the pages beside `/mcp`.
+gives each outgoing line to the `_reply` or `_stream` it belongs to. `_sessions` has all of them, with their limits;
+`_giving_way` ends those whose client has gone, when their slots are wanted. `_refusals` has the status codes.
+`_operations`, `_feed` and `_metrics` are the pages beside `/mcp`.
 """
 
 from ._access import Access, Caller, Token, tokens_in
 from ._app import HttpDoor
 from ._feed import Feed
+from ._giving_way import WANTED, GivingWay
 from ._metrics import HEARD, Metrics
 from ._operations import Operations
 from ._rules import Rules, rules_of
@@ -18,9 +20,11 @@ from ._server import HttpServer, bound, check_tls
 
 __all__ = [
     "HEARD",
+    "WANTED",
     "Access",
     "Caller",
     "Feed",
+    "GivingWay",
     "HttpDoor",
     "HttpServer",
     "Metrics",

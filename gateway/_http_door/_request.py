@@ -164,11 +164,40 @@ class Request:
         while (await self.receive())["type"] != "http.disconnect":
             pass
 
+    @property
+    def hangup(self) -> Hangup:
+        """Of its connection; for one of another server, one that never tells."""
+        return self.scope.get("state", {}).get("hangup") or Hangup()
+
     def abort(self) -> None:
         """Cut the connection: its peer does not read."""
         cut = self.scope.get("state", {}).get("abort")
         if cut is not None:
             cut()
+
+
+class Hangup:
+    """Whether a connection is lost; tells whoever wants to know."""
+
+    def __init__(self) -> None:
+        self._is_lost = False
+        self._told: dict[Callable[[], None], None] = {}
+
+    def tell(self, when_lost: Callable[[], None]) -> None:
+        """Call this when the connection is lost; now, if it is already."""
+        if self._is_lost:
+            when_lost()
+        else:
+            self._told[when_lost] = None
+
+    def forget(self, when_lost: Callable[[], None]) -> None:
+        self._told.pop(when_lost, None)
+
+    def lost(self) -> None:
+        self._is_lost = True
+        for when_lost in tuple(self._told):
+            when_lost()
+        self._told.clear()
 
 
 class Gone(Exception):

@@ -31,6 +31,10 @@ class Rules:
     max_sessions: int = 1000
     session_idle: float = 1800.0  # without a message
     session_life: float = 86_400.0
+    gives_way: float = (
+        60.0  # silent for so long, a session without a stream ends when its child's slot is wanted
+    )
+    look_for_room: float = 1.0  # between two looks at who could give way, while something waits for a slot
     open_requests: int = 1024  # HTTP requests of one session at once
 
 

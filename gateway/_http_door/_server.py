@@ -29,6 +29,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from ...protocol.bounds import HTTP_HEAD_BYTES
 from ...protocol.errors import UsageError
+from ._request import Hangup
 from ._rules import Rules
 
 _BACKLOG: Final = 512
@@ -143,7 +144,8 @@ class _Connection(H11Protocol):
 
     def __init__(self, *args: Any, **more: Any) -> None:
         super().__init__(*args, **more)
-        self.app_state = {"abort": self._abort, "gather": self._gather}
+        self._hangup = Hangup()
+        self.app_state = {"abort": self._abort, "gather": self._gather, "hangup": self._hangup}
         self._head_due: asyncio.TimerHandle | None = None
         self._stalled: asyncio.TimerHandle | None = None
         self._unread = 0
@@ -163,6 +165,7 @@ class _Connection(H11Protocol):
         self._head_came()
         self._flows()
         super().connection_lost(exc)
+        self._hangup.lost()
 
     def data_received(self, data: bytes) -> None:
         super().data_received(data)

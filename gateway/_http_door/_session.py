@@ -69,6 +69,11 @@ class HttpSession:
     def in_flight(self) -> int:
         return self.client.in_flight
 
+    @property
+    def is_listening(self) -> bool:
+        """Its client has an event stream open."""
+        return any(stream.has_reader for stream in self._streams.values())
+
     def headers(self) -> tuple[tuple[bytes, bytes], ...]:
         return ((b"mcp-session-id", self.id.encode()),)
 

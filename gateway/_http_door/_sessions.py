@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import hashlib
 import itertools
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -49,6 +49,7 @@ class Sessions:
         self._opening: dict[bytes, anyio.Event] = {}
         self._used: dict[Member, float] = {}  # when the last message came; the latest is the last
         self._born: dict[Member, float] = {}
+        self._names: dict[Member, str] = {}  # in the room, of those that are open
         self._each: dict[str | None, int] = {}
         self._numbers = itertools.count(1)
         self._first_came = anyio.Event()
@@ -101,6 +102,7 @@ class Sessions:
         if not member.over.is_set():
             member.over.set()
             self._used.pop(member, None)
+            self._names.pop(member, None)
             if self._born.pop(member, None) is not None:
                 self._each[member.caller.name] -= 1
             if isinstance(member, HttpSession):
@@ -108,6 +110,15 @@ class Sessions:
             else:
                 self._visitors = {key: each for key, each in self._visitors.items() if each is not member}
             member.close()
+
+    def silent(self, since: float) -> Iterator[tuple[str, Callable[[], None]]]:
+        """Those whose clients have most likely gone: no message since then, no open request, no open event stream.
+        The name in the room and what ends it, of the longest silent first."""
+        for member, used in self._used.items():
+            if used > since:
+                break
+            if member in self._names and not member.in_flight and not member.is_listening:
+                yield self._names[member], partial(self.end, member)
 
     def end_all(self) -> None:
         for member in tuple(self._born):
@@ -156,14 +167,17 @@ class Sessions:
     async def _hold(
         self, member: Member, *, task_status: anyio.abc.TaskStatus[None] = anyio.TASK_STATUS_IGNORED
     ) -> None:
+        name = f"http-{next(self._numbers)}"
         async with self._conversations.open(
             member,
             self._group.start_soon,
-            name=f"http-{next(self._numbers)}",
+            name=name,
             variables=member.variables,
             profile=member.profile,
         ) as client:
             member.client = client
             member.variables = _NOTHING
+            if not member.over.is_set():
+                self._names[member] = name
             task_status.started()
             await member.over.wait()

@@ -52,6 +52,10 @@ class Visitor:
     def in_flight(self) -> int:
         return len(self._replies)
 
+    @property
+    def is_listening(self) -> bool:
+        return bool(self._replies)  # each of its streams answers a request
+
     async def serve(self, message: Stateless, request: Request) -> None:
         """Carry out one request, and answer its POST."""
         if len(self._replies) >= self._rules.open_requests:

@@ -12,6 +12,7 @@ messages that are gone is told so by a comment.
 from __future__ import annotations
 
 from collections import deque
+from functools import partial
 from itertools import islice
 
 import anyio
@@ -91,12 +92,14 @@ class Stream:
 
     async def pump(self, request: Request, after: int | None = None) -> None:
         """Write the messages after number `after` (None: those that nobody has read) to an event stream that has
-        begun, until this stream ends or another reader comes."""
+        begun, until this stream ends, another reader comes or the client disconnects."""
         if after is not None:
             self.read = min(after, self.last)
         previous, self._reader = self._reader, request
         if previous is not None:
             self._wake()
+        left, hangup = partial(self._left, request), request.hangup
+        hangup.tell(left)
         try:
             while self._reader is request:
                 if self.read < self.last:
@@ -106,8 +109,14 @@ class Stream:
                 else:
                     await self._more(request)
         finally:
+            hangup.forget(left)
             if self._reader is request:
                 self._reader = None
+
+    def _left(self, request: Request) -> None:
+        """The client has disconnected. What comes from now on waits for the next reader."""
+        if self._reader is request:
+            self.leave()
 
     def _unread_frames(self) -> bytes:
         missed = self._first - 1 - self.read

@@ -1,0 +1,123 @@
+"""Sessions at the HTTP door whose client has gone without DELETE end when a slot is wanted."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from functools import partial
+from typing import Any
+
+import anyio
+import pytest
+from tests.support import run
+from tests.support.asking import AskingServer
+from tests.support.gateway import PATIENCE
+from tests.support.http_door import Opened, http_door, request
+from tests.support.rooms import teach
+from tests.test_conversations import PER_SESSION, asking_room
+from tests.test_http_door import ACCEPT_BOTH, echo, text_of
+
+from greenroom.gateway._event_log import follow
+from greenroom.gateway._http_door import WANTED, GivingWay
+from greenroom.gateway._http_door._giving_way import who_gives_way
+from greenroom.protocol.lifecycle import State
+from greenroom.protocol.status import ServerStatus
+
+Body = Callable[[Opened, AskingServer], Awaitable[None]]
+
+
+@asynccontextmanager
+async def gives_way(room: Any, opened: Opened, patience: float) -> AsyncGenerator[None]:
+    giving = GivingWay(room, patience, 0.01)
+    async with anyio.create_task_group() as tasks:
+        await tasks.start(partial(follow, room, [giving.hear], kinds=WANTED))
+        tasks.start_soon(giving.run, opened.door.sessions)
+        yield
+        tasks.cancel_scope.cancel()
+
+
+def with_two_slots(body: Body, patience: float = 0.0) -> None:
+    """Two slots, of which the sessions of one server have one."""
+
+    async def main() -> None:
+        own = AskingServer({"echo": echo})
+        with anyio.fail_after(PATIENCE):
+            async with asking_room({"own": own}, {"own": PER_SESSION}, maxConnections=2) as room:
+                await teach(room, "own")
+                async with http_door(room) as opened, gives_way(room, opened, patience):
+                    await body(opened, own)
+
+    run("asyncio", main)
+
+
+def test_a_session_without_a_word_gives_way_to_one_that_calls_and_its_client_is_told() -> None:
+    async def body(opened: Opened, server: AskingServer) -> None:
+        people = [await opened.session() for _ in range(4)]
+        for person in people:  # none of them says DELETE
+            assert text_of(await person.call("own_echo", text="hi")) == "hi"
+            assert len(server.live) == 1
+        assert server.starts == 4
+        assert [(await person.post(request("ping"))).status_code for person in people] == [404, 404, 404, 200]
+
+    with_two_slots(body)
+
+
+def test_a_session_whose_client_listens_does_not_give_way_until_it_leaves() -> None:
+    async def body(opened: Opened, server: AskingServer) -> None:
+        ann, ben = await opened.session(), await opened.session()
+        await ann.call("own_echo")
+        answers: list[Any] = []
+
+        async def call() -> None:
+            answers.append(text_of(await ben.call("own_echo", text="at last")))
+
+        async with anyio.create_task_group() as tasks:
+            headers = {"accept": ACCEPT_BOTH, **ann.real_headers()}
+            async with opened.http.stream("GET", "/mcp", headers=headers) as stream:
+                assert stream.status_code == 200
+                tasks.start_soon(call)
+                await anyio.sleep(0.2)
+                assert (answers, server.starts) == ([], 1)
+                assert (await ann.post(request("ping"))).status_code == 200
+        assert (answers, server.starts) == (["at last"], 2)
+        assert (await ann.post(request("ping"))).status_code == 404
+
+    with_two_slots(body)
+
+
+def test_one_that_has_just_spoken_keeps_its_slot() -> None:
+    async def body(opened: Opened, server: AskingServer) -> None:
+        ann, ben = await opened.session(), await opened.session()
+        await ann.call("own_echo")
+        with anyio.move_on_after(0.2):
+            await ben.call("own_echo")
+        assert (await ann.post(request("ping"))).status_code == 200
+        assert server.starts == 1
+
+    with_two_slots(body, patience=3600.0)
+
+
+def row(server: str, scope: str = "shared", state: State = State.CONNECTED, **more: Any) -> ServerStatus:
+    return ServerStatus(server, scope, state=state, **more)
+
+
+WAITS: Any = {"state": State.IDLE, "waiting_for": "slot"}
+
+
+@pytest.mark.parametrize(
+    ("rows", "gone"),
+    [
+        ([row("a", "session:x"), row("a", "session:y")], []),
+        ([row("a", "session:x"), row("a", "session:y"), row("b", **WAITS)], ["x"]),
+        ([row("a", "session:y"), row("b", **WAITS)], ["y"]),
+        ([row("a", "session:x", in_flight=1), row("a", "session:y"), row("b", **WAITS)], ["y"]),
+        ([row("a", "session:talks"), row("b", **WAITS)], []),
+        ([row("b", "session:x"), row("a", "session:y"), row("a", "session:z", **WAITS)], ["y"]),
+        ([row("a", "session:x"), row("a", "session:w", State.DRAINING), row("b", **WAITS)], []),
+        ([row("a", "session:x"), row("a", "session:y"), *[row("b", "session:z", **WAITS)] * 3], ["x", "y"]),
+    ],
+)
+def test_one_gives_way_for_each_that_waits_and_the_longest_silent_first(
+    rows: list[ServerStatus], gone: list[str]
+) -> None:
+    assert who_gives_way(rows, ["x", "y"]) == gone
