@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from functools import reduce
+from typing import Any, Final
 
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
-from greenroom.protocol._config_dialects import Given
+from greenroom.protocol._config_dialects import Given, Givens
 from greenroom.protocol._config_merge import lay_over
 from greenroom.protocol.config import Config, Lifecycle, ServerDefinition
 from greenroom.protocol.config_parse import Layer, definition_hash, merge, parse_config, policy_only_change
@@ -53,8 +56,8 @@ def test_a_repointed_url_takes_no_credential_but_keeps_the_refusal_of_oauth() ->
 
 
 def test_only_a_false_oauth_is_a_refusal() -> None:
-    for given in ({}, None):
-        assert merged({"url": "http://evil"}, {**HTTP, "oauth": given}).oauth is None
+    for said in ({}, None):
+        assert merged({"url": "http://evil"}, {**HTTP, "oauth": said}).oauth is None
 
 
 def test_what_is_given_anew_is_not_said_to_be_left_behind() -> None:
@@ -248,3 +251,73 @@ def test_what_a_weaker_file_says_of_no_place_in_particular_is_kept() -> None:
     assert both.keys() == {"args", "command"}
     both = lay_over({"args": _given(["a"]), "headers": _given({"A": "t"})}, {"url": _given("http://h")})
     assert both.keys() == {"url"}
+
+
+# ---- the fence, for any layers -----------------------------------------------------------------------
+
+_COMMAND_STEERS: Final = ("command", "args", "cwd", "env")
+_URL_STEERS: Final = ("url", "httpTransport")
+_WRITTEN_FOR: Final = {  # a credential, and what decides who gets it
+    "env": ("command", "args", "cwd"),
+    "inheritEnv": _COMMAND_STEERS,
+    "args": ("command", "cwd", "env"),
+    **dict.fromkeys(("headers", "bearerToken", "bearerTokenEnv", "oauth"), _URL_STEERS),
+}
+
+
+def _or_null(*values: Any) -> st.SearchStrategy[Any]:
+    return st.sampled_from([*values, None])
+
+
+_ENTRY: Final = st.fixed_dictionaries(
+    {},
+    optional={
+        "command": _or_null("x", "y"),
+        "args": _or_null(["--token=one"], ["--token=two"]),
+        "cwd": _or_null("/a", "/b"),
+        "env": _or_null({"T": "one"}, {"T": "two"}),
+        "inheritEnv": _or_null(True),
+        "url": _or_null("http://a", "http://b"),
+        "httpTransport": _or_null("sse"),
+        "headers": _or_null({"A": "one"}, {"A": "two"}),
+        "bearerToken": _or_null("one", "two"),
+        "bearerTokenEnv": _or_null("ONE"),
+        "oauth": _or_null({"clientSecret": "one"}),
+        "socket": _or_null("/s"),
+        "lifecycle": _or_null("eager"),
+    },
+)
+
+
+def _value(entry: Givens, name: str) -> Any:
+    return entry[name].value if name in entry else None
+
+
+@given(st.lists(_ENTRY, min_size=2, max_size=4))
+@example([{"headers": {"A": "one"}}, {"url": "http://a"}])
+@example([{"command": "x", "env": {"T": "one"}}, {"args": ["--token=two"]}, {"command": "x"}])
+@example([{"url": "http://a", "bearerToken": "one"}, {"url": "http://b"}, {"url": "http://a"}])
+def test_no_credential_reaches_a_place_that_it_was_not_written_for(entries: list[dict[str, Any]]) -> None:
+    """Weakest first. What decides who gets a credential is, in the end, what it was when its file had been laid over
+    the weaker ones: whoever wrote the credential wrote it beside that."""
+    layers = [
+        {name: Given(value, str(n), (name,)) for name, value in entry.items()}
+        for n, entry in enumerate(entries)
+    ]
+    sums: list[Givens] = []
+    for layer in layers:
+        sums.append(lay_over(sums[-1] if sums else {}, layer))
+    final = sums[-1]
+    assert final == reduce(lay_over, layers[1:], lay_over({}, layers[0]))
+    for credential, steers in _WRITTEN_FOR.items():
+        if _value(final, credential) is not None:
+            then = sums[int(final[credential].source)]
+            for steer in steers:
+                assert _value(final, steer) == _value(then, steer), (credential, steer)
+    config = merge(
+        [Layer(str(n), {"mcpServers": {"s": entry}}) for n, entry in reversed([*enumerate(entries)])]
+    )
+    for server in config.servers.values():
+        assert (server.command, server.url) == (_value(final, "command"), _value(final, "url"))
+        assert dict(server.env) == (_value(final, "env") or {})
+        assert server.headers.keys() >= (_value(final, "headers") or {}).keys()
