@@ -21,7 +21,8 @@ import attrs
 from ..protocol.config_parse import Layer, is_array, is_object
 from ..protocol.errors import ConfigError, Problem
 
-_Reader = Callable[[Path], Any]
+_Note = Callable[[Problem], object]
+_Reader = Callable[[Path, str, _Note], Any]
 _Shape = Callable[[Any, "Surroundings"], Any]
 
 
@@ -58,7 +59,8 @@ def imported_layers(
     there = [path for path in row.files(around) if _exists(path)]
     for path in there:
         try:
-            raw = _toml(path, read_text(path)) if path.suffix == ".toml" else read_json(path)
+            is_toml = path.suffix == ".toml"
+            raw = _toml(path, read_text(path)) if is_toml else read_json(path, "", problems.append)
         except ConfigError as error:
             problems += (skipped(problem) for problem in error.problems)
             continue

@@ -37,6 +37,7 @@ from ._imports import shaped as shaped
 from .self_reference import without_self_reference
 from .trust import Agreements, Judge, ProjectFile, obeyed, refusals, trust_file
 
+_NAMED: Final = 5  # repeated keys that a message names
 LARGEST: Final = 64 * 1024 * 1024  # bytes; a larger file is not a configuration
 
 
@@ -177,17 +178,28 @@ def working_directory(path: str | Path | None) -> Path:
         return Path(os.sep, "deleted working directory")
 
 
-def read_json(path: Path, label: str = "") -> Any:
-    """The content of one JSON(C) file. Raises a `ConfigError` that names the file, the line and the column."""
-    return parse_json(read_text(path, label), label or str(path))
+def read_json(path: Path, label: str = "", note: Callable[[Problem], object] | None = None) -> Any:
+    """The content of one JSON(C) file. Raises a `ConfigError` that names the file, the line and the column. `note` is
+    told of keys that an object has more than once."""
+    return parse_json(read_text(path, label), label or str(path), note)
 
 
-def parse_json(text: str, label: str) -> Any:
-    """The value of a JSON(C) text. Raises a `ConfigError` that names `label`, the line and the column."""
+def parse_json(text: str, label: str, note: Callable[[Problem], object] | None = None) -> Any:
+    """The value of a JSON(C) text. Raises a `ConfigError` that names `label`, the line and the column. `note` is told
+    of keys that an object has more than once."""
+    repeated: dict[str, None] = {}
     try:
-        return _jsonc.loads(text)
+        value = _jsonc.loads(text, repeated if note is not None else None)
     except _jsonc.NotJsonError as error:
         raise ConfigError([Problem(label, str(error))]) from None
+    if note is not None and repeated:
+        note(Problem(label, _repeats([*repeated]), fatal=False))
+    return value
+
+
+def _repeats(keys: list[str]) -> str:
+    names = ", ".join(f'"{key}"' for key in keys[:_NAMED]) + (", …" if len(keys) > _NAMED else "")
+    return f"has {names} more than once in one object, and the last one counts: remove or rename the others"
 
 
 def read_text(path: Path, label: str = "") -> str:
@@ -226,7 +238,9 @@ def _is_there(path: Path) -> bool:
 
 def _read_named(path: str | Path, around: Surroundings) -> _Read:
     label = str(path)  # as the user wrote it
-    return _Read((Layer(label, read_json(around.cwd / around.expand_home(path), label)),), ())
+    problems: list[Problem] = []
+    raw = read_json(around.cwd / around.expand_home(path), label, problems.append)
+    return _Read((Layer(label, raw),), tuple(problems))
 
 
 def _read_found(paths: Iterable[Path]) -> _Read:
@@ -234,7 +248,7 @@ def _read_found(paths: Iterable[Path]) -> _Read:
     problems: list[Problem] = []
     for path in paths:
         try:
-            layers.append(Layer(str(path), read_json(path)))
+            layers.append(Layer(str(path), read_json(path, note=problems.append)))
         except ConfigError as error:
             problems += (skipped(problem) for problem in error.problems)
     return _Read(tuple(layers), tuple(problems))
