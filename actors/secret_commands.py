@@ -1,6 +1,7 @@
 """Runs the commands that values of a configuration are taken from: `"!gh auth token"`.
 
-A command runs in a shell, in a process group of its own, with our environment and without input. Its standard output
+A command runs in a shell, in a process group of its own, with our environment and without input. It stays in our
+session: in `greenroom serve`, a child in another session counts as an orphan (`_reaper`). Its standard output
 is the value. It is read when an incarnation starts, and is not kept here. Its standard error goes nowhere, and no
 message shows the command or anything it wrote, because both may hold the secret. It ends within its time: when that is
 over, when it wrote too much, and when nobody waits any more, the whole group is killed before anything else happens.
@@ -87,7 +88,7 @@ def _run(command: str, limit: float, stop: int) -> str | _Failure:
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
-            start_new_session=True,
+            process_group=0,
         )
     except (OSError, ValueError) as error:  # no shell, no descriptors; a NUL in the command
         return _Failure(
@@ -126,7 +127,7 @@ def _read(output: int, deadline: float, stop: int) -> bytes | _Failure | None:
     parts, size = list[bytes](), 0
     while size <= LARGEST:
         left = deadline - time.monotonic()
-        ready = select.select([output, stop], [], [], max(0.0, left))[0] if left > 0 else []
+        ready = _readable((output, stop), left) if left > 0 else set[int]()
         if stop in ready or not ready:
             return None
         chunk = os.read(output, 1 << 16)
@@ -140,6 +141,14 @@ def _read(output: int, deadline: float, stop: int) -> bytes | _Failure | None:
 def _has_ended(pid: int, deadline: float, stop: int) -> bool:
     """Wait for its end, without reaping it."""
     while os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT | os.WNOHANG) is None:
-        if time.monotonic() > deadline or select.select([stop], [], [], _A_LOOK)[0]:
+        if time.monotonic() > deadline or _readable((stop,), _A_LOOK):
             return False
     return True
+
+
+def _readable(descriptors: Iterable[int], seconds: float) -> set[int]:
+    """Those with something to read, or at their end. Not `select`, which refuses numbers above 1,023."""
+    poll = select.poll()
+    for descriptor in descriptors:
+        poll.register(descriptor, select.POLLIN)
+    return {descriptor for descriptor, _ in poll.poll(seconds * 1000)}

@@ -31,10 +31,10 @@ from __future__ import annotations
 import re
 import sys
 from array import array
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property, lru_cache
-from itertools import compress, pairwise, repeat
+from itertools import accumulate, compress, pairwise, repeat
 from math import log
 from typing import Any, Final, cast
 
@@ -199,7 +199,7 @@ class Ranking:
         self._ones = self._lanes(array("H", [1]) * self._count)
         if pace.due(len(postings) // 100):
             yield
-        _ = self._vocabulary
+        _ = self._text
         if pace.due(len(postings) // 100):
             yield
 
@@ -267,12 +267,13 @@ class Ranking:
             yield term
 
     def _containing(self, word: str) -> list[str]:
-        found = list[str]()
-        for term in self._vocabulary:
-            if word in term:
-                found.append(term)
-                if len(found) == _MOST_RELATED:
-                    break
+        """Stems that contain `word`. One string of all stems is searched, which is quicker than each stem."""
+        text, starts = self._text
+        found, at = list[str](), text.find(word)
+        while at >= 0 and len(found) < _MOST_RELATED:
+            number = bisect_right(starts, at) - 1
+            found.append(self._vocabulary[number])
+            at = text.find(word, starts[number] + len(found[-1]))
         return found
 
     def _one_slip_from(self, word: str) -> list[str]:
@@ -284,6 +285,12 @@ class Ranking:
     @cached_property
     def _vocabulary(self) -> list[str]:
         return sorted(self._postings)
+
+    @cached_property
+    def _text(self) -> tuple[str, list[int]]:
+        """The vocabulary as one text, and where each stem starts in it."""
+        starts = accumulate((len(term) + 1 for term in self._vocabulary), initial=0)
+        return "\n".join(self._vocabulary), list(starts)[:-1]
 
     # ---- lanes ------------------------------------------------------------------------------------------------------
 

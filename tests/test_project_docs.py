@@ -109,8 +109,8 @@ def test_addresses_are_found(line: str, said: str) -> None:
 
 
 def test_ordinary_paths_are_no_addresses() -> None:
-    work = "work"  # not spelled out in one piece, or this line would have an address itself
-    line = f"~/.config/mcp.json /path/to/{work}/x ./root/ ${{HOME}}/{work}/"
+    work, root = "work", "root"  # not spelled out in one piece, or this line would have an address itself
+    line = f"~/.config/mcp.json /path/to/{work}/x ./{root}/ ${{HOME}}/{work}/"
     assert list(docs.addresses("docs/x.md", line)) == []
 
 

@@ -149,6 +149,14 @@ def test_other_forms_of_a_word_find_it_too(index: Index, query: str, first: str)
     assert first in names(search(index, query))[:2]
 
 
+def test_a_part_of_a_word_finds_every_tool_that_has_it() -> None:
+    texts = [("s_t", "t", "s", f"{'abc'[n % 3]}qwrtk{n:02}") for n in range(9)]
+    found, _ = Ranking([Document.of(*text) for text in texts]).rank("qwrtk", 9)
+
+    assert sorted(number for number, _ in found) == list(range(9))
+    assert Ranking([Document.of(*text) for text in texts]).rank("plugh", 9) == ([], 0)
+
+
 def test_what_the_parameters_are_called_counts() -> None:
     schema = {
         "type": "object",

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import resource
 import sys
 from pathlib import Path
 from typing import Any
@@ -10,10 +12,12 @@ from typing import Any
 import anyio
 import pytest
 from tests.support import run
-from tests.support.gateway import alive, gone_within
+from tests.support.gateway import PATIENCE, alive, gone_within
 from tests.support.raw_http import raw_http
 
 from greenroom import ConnectFailed, Greenroom
+from greenroom.actors._guard_main import children_of
+from greenroom.actors._reaper import strays
 from greenroom.actors.secret_commands import LARGEST, Asked, answers
 from greenroom.protocol.config_parse import Layer, merge, parse_config, redacted
 from greenroom.protocol.interpolate import command_in, expand_definition, without_commands
@@ -157,6 +161,47 @@ def test_a_command_that_nobody_waits_for_any_more_is_killed_first(
         assert not alive({int(place.read_text())})
 
     run(backend, main)
+
+
+def test_a_running_command_is_nobodys_orphan(backend: str, tmp_path: Path) -> None:
+    """A gateway ends and reaps children that it did not start and that are in another session."""
+    pid, go = tmp_path / "pid", tmp_path / "go"
+    command = f"echo $$ > {pid}.new; mv {pid}.new {pid}; until [ -e {go} ]; do sleep 0.02; done; echo planted"
+    found: dict[str, str] = {}
+
+    async def ask() -> None:
+        found.update(await answers("t", [Asked(command, "env.TOKEN")], PATIENCE))
+
+    async def main() -> None:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(ask)
+            while not pid.exists():
+                await anyio.sleep(0.02)
+            assert int(pid.read_text()) in children_of(os.getpid())
+            assert int(pid.read_text()) not in [stray.pid for stray in strays(())]
+            go.touch()
+        assert found == {command: "planted"}
+
+    run(backend, main)
+
+
+def test_a_command_is_read_where_a_thousand_descriptors_are_open(backend: str) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, min(2048, hard)), hard))
+    held = [os.open(os.devnull, os.O_RDONLY) for _ in range(1100)]
+
+    async def main() -> None:
+        assert await answers("t", [Asked("echo planted", "env.TOKEN")], PATIENCE) == {
+            "echo planted": "planted"
+        }
+
+    try:
+        assert max(held) > 1023
+        run(backend, main)
+    finally:
+        for descriptor in held:
+            os.close(descriptor)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 def test_only_what_stands_in_the_file_is_a_command() -> None:
