@@ -1,0 +1,254 @@
+"""The keys of the settings, which count for the whole room, as data (`_config_keys`)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from ._config_key import Key
+from ._config_server_keys import CALLS, INSTALLS, MS_FROM_0, NPX
+from .config import Isolation, PrefixMode, RestartPolicy
+from .config_readers import (
+    CHOICE,
+    DAYS,
+    ENVIRONMENT,
+    FLAG,
+    FRACTION,
+    MILLISECONDS,
+    MINUTES,
+    SECONDS,
+    TEXT_MAP,
+    TEXTS,
+    Reader,
+    count,
+    word,
+)
+
+_OBJECT: Final = Reader(dict, {"type": "object"}, "object")
+
+SETTING_KEYS: Final = (
+    Key(
+        "toolPrefix", "tool_prefix", word(PrefixMode), "How tools are named: server_tool, shortened, or bare."
+    ),
+    Key(
+        "isolation", "isolation", word(Isolation), "Who shares one process of a server.", True, "`persistent`"
+    ),
+    Key(
+        "restartPolicy",
+        "restart_policy",
+        word(RestartPolicy),
+        "Whether a lost server comes back.",
+        default="`on_demand`; `always` for keep-alive",
+    ),
+    Key(
+        "idleTimeout",
+        "idle_timeout",
+        MINUTES,
+        "A server is stopped when it has been idle this long; 0 = never.",
+    ),
+    Key("connectTimeoutMs", "connect_timeout", MILLISECONDS, "One connect attempt, from its start permit."),
+    Key("installTimeoutMs", "install_timeout", MILLISECONDS, INSTALLS),
+    Key(
+        "requestTimeoutMs",
+        "call_timeout",
+        MILLISECONDS,
+        "One call, from when it is sent; progress restarts it.",
+    ),
+    Key(
+        "requestTotalTimeoutMs", "call_total_timeout", MILLISECONDS, "One call in all, whatever its progress."
+    ),
+    Key(
+        "queueTimeoutMs",
+        "queue_timeout",
+        MILLISECONDS,
+        "A call waits this long for slot, gate and connect.",
+        default="`connectTimeoutMs` and 15 s more",
+    ),
+    Key("drainTimeoutMs", "drain_timeout", MS_FROM_0, "Calls in flight may take this long to finish."),
+    Key("stopTimeoutMs", "stop_timeout", MILLISECONDS, "From closing stdin to the last SIGKILL."),
+    Key(
+        "secretTimeoutMs",
+        "secret_timeout",
+        MILLISECONDS,
+        'A command that gives a secret (`"!gh auth token"`) may take this long.',
+    ),
+    Key("shutdownTimeoutMs", "shutdown_timeout", MILLISECONDS, "One deadline for stopping the whole room."),
+    Key(
+        "backgroundIdle",
+        "background_idle",
+        MINUTES,
+        "A background room (`greenroom attach`) ends when it has had no client this long; 0 = never.",
+    ),
+    Key("maxConnections", "max_connections", count("connections"), "The pool's slots."),
+    Key(
+        "minConnections",
+        "min_connections",
+        count("connections", least=0),
+        "Idle servers are kept up to this many; must be below `maxConnections`.",
+    ),
+    Key(
+        "reserve",
+        "reserve_connections",
+        count("connections", least=0),
+        "Further slots for a server that has waited `reserveTimeoutMs`.",
+    ),
+    Key(
+        "reserveTimeoutMs",
+        "reserve_timeout",
+        MS_FROM_0,
+        "The head of the queue waits this long for a reserve slot.",
+    ),
+    Key("acquireTimeoutMs", "acquire_timeout", MILLISECONDS, "How long a server waits for a slot."),
+    Key("startPermits", "start_permits", count("starts"), "Servers that may start at the same time."),
+    Key(
+        "installTurns",
+        "install_turns",
+        count("starts"),
+        "Of these, starts of npx, uvx, docker and similar commands (they may install) that no call waits for.",
+    ),
+    Key("resolveNpx", "resolve_npx", FLAG, NPX),
+    Key("maxInFlight", "max_in_flight", CALLS, "Calls of one server that are sent and not yet answered."),
+    Key("maxQueued", "max_queued", CALLS, "Calls of one server that are accepted and not yet sent."),
+    Key(
+        "maxQueuedBytes",
+        "max_queued_bytes",
+        count("bytes", least=1024),
+        "Parameters of all calls in the room that are accepted and not yet sent.",
+    ),
+    Key(
+        "restartBackoff",
+        "",
+        _OBJECT,
+        "The delay after a failure, doubling from one to the other.",
+        parts=(
+            Key("minMs", "backoff_min", MILLISECONDS, "The first delay."),
+            Key("maxMs", "backoff_max", MILLISECONDS, "The longest delay."),
+        ),
+    ),
+    Key("backoffJitter", "backoff_jitter", FRACTION, "The random share of the delay, 0 to 1."),
+    Key(
+        "failureBackoff",
+        "failure_backoff",
+        SECONDS,
+        "One flat delay, in place of `restartBackoff`.",
+        default="none",
+    ),
+    Key(
+        "failureThreshold",
+        "failure_threshold",
+        count("failures"),
+        "Failures in a row that shut the gate for longer.",
+    ),
+    Key(
+        "cooldownMs",
+        "cooldown",
+        MILLISECONDS,
+        "How long the gate then stays shut, before one probe may pass.",
+    ),
+    Key(
+        "stableAfterMs",
+        "stable_after",
+        MILLISECONDS,
+        "An answer clears the failures if the server has been connected this long.",
+    ),
+    Key(
+        "restartIntensity",
+        "restart_intensity",
+        count("restarts"),
+        "Restarts of one server in `restartPeriodMs`.",
+    ),
+    Key("restartPeriodMs", "restart_period", MILLISECONDS, "The window of `restartIntensity`."),
+    Key(
+        "healthIntervalMs",
+        "health_interval",
+        MILLISECONDS,
+        "How often the health of keep-alive servers is checked.",
+    ),
+    Key(
+        "inheritEnv",
+        "inherit_env",
+        ENVIRONMENT,
+        "Variables of our environment that programs get besides the minimum: all, none, or these; `*` and `?` match.",
+        True,
+    ),
+    Key(
+        "directTools",
+        "direct_tools",
+        CHOICE,
+        "Which tools `--expose direct` shows: all, none, or these; `*` and `?` match.",
+    ),
+    Key(
+        "bootstrap",
+        "bootstrap",
+        FLAG,
+        "Fetch the tools of servers that are still unknown, once, in the background.",
+    ),
+    Key(
+        "firstListTimeoutMs",
+        "first_list_timeout",
+        MS_FROM_0,
+        "With `--expose direct`, a client's first list waits this long for servers whose tools are unknown.",
+    ),
+    Key("maxLineBytes", "max_line", count("bytes", least=1024), "The longest line a server may write."),
+    Key("stderrBytes", "stderr_ring", count("bytes", least=0), "How much of a server's stderr is kept."),
+    Key("maxPages", "max_pages", count("pages"), "Pages that are read of one list."),
+    Key("maxListBytes", "max_list_bytes", count("bytes", least=1024), "The size of all lists of one server."),
+    Key(
+        "maxListItems",
+        "max_list_items",
+        count("items"),
+        "The number of tools, resources, templates and prompts of one server.",
+    ),
+    Key(
+        "probeTimeoutMs",
+        "probe_timeout",
+        MILLISECONDS,
+        "How long to ask a server which protocol era it speaks.",
+    ),
+    Key(
+        "http",
+        "",
+        _OBJECT,
+        "The HTTP door, `serve --http` (docs/http.md).",
+        parts=(
+            Key(
+                "tokens",
+                "http_tokens",
+                TEXT_MAP,
+                'The bearer tokens that are accepted, by name: `{"alice": "${ALICE_TOKEN}"}`. Expanded.',
+            ),
+            Key("tokenProfiles", "http_token_profiles", TEXT_MAP, "The profile that a token is bound to."),
+            Key("hosts", "http_hosts", TEXTS, "Further names by which clients may address the gateway."),
+            Key(
+                "origins",
+                "http_origins",
+                TEXTS,
+                "Web pages whose scripts may use it and read its answers (CORS): `https://app.example`.",
+            ),
+            Key(
+                "sessionHeaders",
+                "http_session_headers",
+                TEXT_MAP,
+                'Request headers that become a session\'s values: `{"x-github-token": "GITHUB_TOKEN"}`.',
+            ),
+            Key("metrics", "http_metrics", FLAG, "Count what happens, for `/metrics` (docs/http.md)."),
+            Key("maxSessions", "http_max_sessions", count("sessions"), "Sessions open at once."),
+            Key("sessionIdle", "http_session_idle", MINUTES, "A session without a message ends then."),
+            Key("sessionLife", "http_session_life", MINUTES, "Every session ends after this long."),
+            Key("maxBodyBytes", "http_max_body", count("bytes", least=1024), "The largest request."),
+        ),
+    ),
+    Key("cacheMaxAgeDays", "cache_max_age", DAYS, "Older entries of the catalogue count as absent."),
+    Key(
+        "outputGuard",
+        "",
+        _OBJECT,
+        "Cuts long output of the `mcp` tool; `false` = off, `true` = the defaults.",
+        parts=(
+            Key("maxBytes", "output_max_bytes", count("bytes", least=0), "0 = no limit."),
+            Key("maxLines", "output_max_lines", count("lines", least=0), "0 = no limit."),
+        ),
+    ),
+)
+
+SETTING_KEY: Final[Mapping[str, Key]] = {key.name: key for key in SETTING_KEYS}
