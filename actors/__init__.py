@@ -14,8 +14,9 @@ For the doors: `LineSplitter`, `LinesLeft`, `LineWriter`, `RequestTable`, `Incom
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from .._first_use import first_use
 
 if TYPE_CHECKING:
     from ._backend import AGAIN, Backend, More, Waiter, current_backend
@@ -85,7 +86,6 @@ _HOMES = {
     "._unix": ("UnixConnector",),
     "._values": ("Values",),
 }  # fmt: skip
-_HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
 __all__ = [
     "AGAIN",
@@ -170,10 +170,4 @@ __all__ = [
     "want_orphans",
 ]
 
-
-def __getattr__(name: str) -> Any:
-    home = _HOME_OF.get(name)
-    if home is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = globals()[name] = getattr(import_module(home, __name__), name)
-    return value
+__getattr__ = first_use(__name__, _HOMES)

@@ -57,7 +57,8 @@ class Job:
     is_large: bool = False  # `raw` is megabytes, and nobody may decode it in one go
     _ended: bool = False
     _call: CallLike | None = None
-    _scope: anyio.CancelScope | None = None
+    _tasks: int = 0  # how many it was given to run
+    _scope: anyio.CancelScope | None = None  # of the task that runs
 
     def __init__(
         self,
@@ -146,8 +147,8 @@ class Job:
     def run(self, work: Work) -> None:
         """Do `work` in a task of the job's own. It must end the job, or pass it on to a call or to another
         `run`."""
-        scope = self._scope = anyio.CancelScope()
-        self._spawn(lambda: self._contained(work, scope))
+        number = self._tasks = self._tasks + 1
+        self._spawn(lambda: self._contained(work, number))
 
     # ---- for the client session ---------------------------------------------------------------------------------
 
@@ -168,13 +169,18 @@ class Job:
         self._call = None  # its callback refers to this job: a cycle would need the garbage collector
         return True
 
-    async def _contained(self, work: Work, scope: anyio.CancelScope) -> None:
+    async def _contained(self, work: Work, number: int) -> None:
         """Run the job's task. A bug in it ends the job, is reported, and affects nothing else. It is also a
-        bug if the task leaves the job without a call or a later task that could end it."""
-        with scope:
+        bug if the task leaves the job without a call or a later task that could end it.
+
+        The scope is made here: asyncio has one only in a task, and a callback may have asked for the task."""
+        if self._ended:
+            return  # cancelled before it began
+        with anyio.CancelScope() as scope:
+            self._scope = scope
             try:
                 await work()
-                if not self._ended and self._call is None and self._scope is scope:
+                if not self._ended and self._call is None and self._tasks == number:
                     raise RuntimeError(f"{self.method} was left without an answer")
             except Exception as error:
                 if self._scope is scope:

@@ -7,7 +7,9 @@ room.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from .._first_use import first_use
 
 if TYPE_CHECKING:
     from ._drain_report import DrainReport
@@ -17,6 +19,16 @@ if TYPE_CHECKING:
     from ._session import Session
     from ._updates import Updates
     from .config_files import find_files, load_config
+
+_HOMES = {
+    "._drain_report": ("DrainReport",),
+    "._profile_view": ("ProfileView",),
+    "._reload": ("ReloadPlan",),
+    "._room": ("Greenroom",),
+    "._session": ("Session",),
+    "._updates": ("Updates",),
+    ".config_files": ("find_files", "load_config"),
+}
 
 __all__ = [
     "DrainReport",
@@ -29,23 +41,4 @@ __all__ = [
     "load_config",
 ]
 
-
-def __getattr__(name: str) -> Any:
-    match name:
-        case "Greenroom":
-            from . import _room as home
-        case "ProfileView":
-            from . import _profile_view as home
-        case "ReloadPlan":
-            from . import _reload as home
-        case "Updates":
-            from . import _updates as home
-        case "Session":
-            from . import _session as home
-        case "DrainReport":
-            from . import _drain_report as home
-        case "find_files" | "load_config":
-            from . import config_files as home
-        case _:
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(home, name)
+__getattr__ = first_use(__name__, _HOMES)

@@ -12,8 +12,9 @@ Names are imported when first used, because the bundled servers in this package 
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from .._first_use import first_use
 
 if TYPE_CHECKING:
     from ._asserts import assert_no_orphans, assert_one_outcome_each
@@ -26,16 +27,15 @@ if TYPE_CHECKING:
     from ._world import World
 
 _HOMES = {
-    "_asserts": ("assert_no_orphans", "assert_one_outcome_each"),
-    "_fake": ("HANG", "FakeServer", "fake_connectors", "tool"),
-    "_faults": ("Fault", "FaultScript"),
-    "_machine": ("RoomMachine",),
-    "_schedule": ("ScheduleError", "seed_schedule"),
-    "_scripted": ("ScriptedServer",),
-    "_virtual_run": ("StuckError", "VirtualRun"),
-    "_world": ("World",),
+    "._asserts": ("assert_no_orphans", "assert_one_outcome_each"),
+    "._fake": ("HANG", "FakeServer", "fake_connectors", "tool"),
+    "._faults": ("Fault", "FaultScript"),
+    "._machine": ("RoomMachine",),
+    "._schedule": ("ScheduleError", "seed_schedule"),
+    "._scripted": ("ScriptedServer",),
+    "._virtual_run": ("StuckError", "VirtualRun"),
+    "._world": ("World",),
 }
-_HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
 __all__ = [
     "HANG",
@@ -55,11 +55,7 @@ __all__ = [
     "tool",
 ]
 
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOME_OF:
-        raise AttributeError(f"greenroom.testing has no {name!r}")
-    return getattr(import_module(f".{_HOME_OF[name]}", __name__), name)
+__getattr__ = first_use(__name__, _HOMES)
 
 
 def __dir__() -> list[str]:

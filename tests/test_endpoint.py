@@ -1039,6 +1039,27 @@ def test_what_a_job_runs_is_cancelled_when_the_job_breaks(backend: str) -> None:
     run(backend, body)
 
 
+def test_work_is_given_outside_a_task_and_what_is_cancelled_before_it_begins_never_begins(
+    backend: str,
+) -> None:
+    begun, waiting = list[str](), list[Any]()
+    sink: Any = SimpleNamespace(job_done=lambda _job, result, _error: begun.append(result))
+
+    async def work(job: Job) -> None:
+        begun.append("began")
+        job.answer({})
+
+    for is_cancelled in (False, True):
+        job = Job(sink, waiting.append, b"1")
+        job.run(partial(work, job))  # no loop runs here, as no task runs in a callback
+        if is_cancelled:
+            job.cancel()
+
+    for task in waiting:
+        run(backend, task)
+    assert begun == ["began", {}]
+
+
 def test_a_name_of_several_is_told_with_whose_it_may_be(backend: str) -> None:
     async def body() -> None:
         async with open_room({"a": FakeServer(), "b": FakeServer()}, toolPrefix="none") as room:

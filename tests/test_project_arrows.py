@@ -68,6 +68,12 @@ def test_arrows_downwards_pass(path: str, source: str) -> None:
         ("actors/x.py", "if TYPE_CHECKING:\n    from ..gateway import x", "actors may not import gateway"),
         ("actors/x.py", "import_module('..gateway')", "actors may not import gateway"),
         ("actors/x.py", "importlib.import_module(name)", "the front door stands above actors"),
+        (
+            "actors/__init__.py",
+            "__getattr__ = first_use(__name__, _HOMES)\n_HOMES = {'..gateway': ('x',)}",
+            "actors may not import gateway",
+        ),
+        ("actors/x.py", "__getattr__ = first_use(__name__, TABLE)", "the front door stands above actors"),
         ("supervisor/x.py", "from ..actors._peer import Peer", "`actors._peer` is private to its room"),
         ("gateway/x.py", "from ..actors._stdio import _lines", "`actors._stdio._lines` is private"),
         ("gateway/x.py", "from ..actors import _backend", "`actors._backend` is private to its room"),

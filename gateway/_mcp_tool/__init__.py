@@ -17,9 +17,9 @@
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from ..._first_use import first_use
 from ._answer import Answer
 from ._definition import DEFINITION, NAME, Mode, Request, parse_args, parse_request
 from ._hints import FOR_MODELS, FOR_PEOPLE, Hints
@@ -32,7 +32,12 @@ if TYPE_CHECKING:
     from ._tool import McpTool
 
 # Imported when first used: what only reads the catalogue needs nothing that calls.
-_HOME_OF = {"McpTool": "._tool", "Spill": "._spill", "ask": "._ask", "reading_call": "._large_call"}
+_HOMES = {
+    "._ask": ("ask",),
+    "._large_call": ("reading_call",),
+    "._spill": ("Spill",),
+    "._tool": ("McpTool",),
+}
 
 __all__ = [
     "DEFINITION",
@@ -52,10 +57,4 @@ __all__ = [
     "reading_call",
 ]
 
-
-def __getattr__(name: str) -> Any:
-    home = _HOME_OF.get(name)
-    if home is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = globals()[name] = getattr(import_module(home, __name__), name)
-    return value
+__getattr__ = first_use(__name__, _HOMES)

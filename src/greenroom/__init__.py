@@ -6,9 +6,9 @@ The front door. `Greenroom` is what you embed; the errors are what it raises. Na
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from ._first_use import first_use
 from .protocol.version import VERSION
 
 if TYPE_CHECKING:
@@ -87,33 +87,32 @@ if TYPE_CHECKING:
 __version__ = VERSION
 
 _HOMES = {
-    "protocol.address": ("Address",),
-    "protocol.catalogue": ("ServerEntry",),
-    "protocol.config": (
+    ".protocol.address": ("Address",),
+    ".protocol.catalogue": ("ServerEntry",),
+    ".protocol.config": (
         "Config", "HttpTransport", "Isolation", "Lifecycle", "PrefixMode", "Profile", "RestartPolicy",
         "ServerDefinition", "Settings",
     ),
-    "protocol.errors": (
+    ".protocol.errors": (
         "AmbiguousTool", "BadArguments", "Bug", "Busy", "CallError", "CallTimeout", "ConfigError",
         "ConnectFailed", "CredentialNeeded", "Drained", "GreenroomError", "InputRefused", "NeedsAuth", "Problem",
         "ProtocolFault", "Reach", "RemoteError", "RoomClosed", "RpcRefusal", "ServerDown", "ServerLost",
         "SessionNeeded", "TaskNeeded", "Unavailable", "UnknownPrompt", "UnknownResource", "UnknownServer",
         "UnknownTool", "UsageError",
     ),
-    "protocol.events": (
+    ".protocol.events": (
         "CallAccepted", "CallEnded", "CallEvent", "CallSent", "CatalogueChanged", "ConnectStep", "EndDecision", "Event",
         "Eviction", "GateDecision", "GateMove", "Kind", "Lagged", "Note", "NoteCode", "StartMoved", "Step",
         "Transition",
     ),
-    "protocol.index": ("Ambiguous", "Counts", "Index", "Missing", "Place", "Target"),
-    "protocol.lifecycle": ("Cause", "Means", "Reason", "State"),
-    "protocol.result": ("Completion", "PromptMessages", "ResourceContents", "ToolResult"),
-    "protocol.search": ("Match", "SearchPage"),
-    "actors": ("AuthFor", "Call", "ConnectorFactory", "Host", "ServerRequest", "Subscription"),
-    "protocol.status": ("ServerStatus",),
-    "supervisor": ("DrainReport", "Greenroom", "ProfileView", "ReloadPlan", "Session", "Updates"),
+    ".protocol.index": ("Ambiguous", "Counts", "Index", "Missing", "Place", "Target"),
+    ".protocol.lifecycle": ("Cause", "Means", "Reason", "State"),
+    ".protocol.result": ("Completion", "PromptMessages", "ResourceContents", "ToolResult"),
+    ".protocol.search": ("Match", "SearchPage"),
+    ".actors": ("AuthFor", "Call", "ConnectorFactory", "Host", "ServerRequest", "Subscription"),
+    ".protocol.status": ("ServerStatus",),
+    ".supervisor": ("DrainReport", "Greenroom", "ProfileView", "ReloadPlan", "Session", "Updates"),
 }  # fmt: skip
-_HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
 __all__ = [
     "Address",
@@ -206,12 +205,7 @@ __all__ = [
     "__version__",
 ]
 
-
-def __getattr__(name: str) -> Any:
-    home = _HOME_OF.get(name)
-    if home is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f".{home}", __name__), name)
+__getattr__ = first_use(__name__, _HOMES)
 
 
 def __dir__() -> list[str]:
