@@ -7,7 +7,7 @@ from typing import Final
 
 from ._config_key import Key
 from ._config_server_keys import CALLS, INSTALLS, MS_FROM_0, NPX
-from .config import Isolation, PrefixMode, RestartPolicy
+from .config import SHORTEST_NAME, Isolation, PrefixMode, RestartPolicy
 from .config_readers import (
     CHOICE,
     DAYS,
@@ -17,6 +17,7 @@ from .config_readers import (
     MILLISECONDS,
     MINUTES,
     SECONDS,
+    TEXT,
     TEXT_MAP,
     TEXTS,
     Reader,
@@ -29,6 +30,21 @@ _OBJECT: Final = Reader(dict, {"type": "object"}, "object")
 SETTING_KEYS: Final = (
     Key(
         "toolPrefix", "tool_prefix", word(PrefixMode), "How tools are named: server_tool, shortened, or bare."
+    ),
+    Key(
+        "nameLimit",
+        "name_limit",
+        count("characters", least=SHORTEST_NAME),
+        "The longest name that the model's API takes. Longer names are cut and end in a hash.",
+        True,
+    ),
+    Key(
+        "clientPrefix",
+        "client_prefix",
+        TEXT,
+        "What the client puts before our names, such as `mcp__greenroom__`. It counts against `nameLimit`.",
+        True,
+        "nothing",
     ),
     Key(
         "isolation", "isolation", word(Isolation), "Who shares one process of a server.", True, "`persistent`"

@@ -17,7 +17,7 @@ from ._config_key import Key
 from ._config_keys import SETTING_KEY
 from ._config_place import place
 from ._config_server import read_value
-from .config import Settings
+from .config import SHORTEST_NAME, Settings
 from .config_readers import is_object, kind_of, unknown
 from .errors import Problem
 
@@ -101,3 +101,7 @@ def _check_ranges(values: dict[str, Any], merged: Givens, note: Note) -> None:
             note(merged[name].problem(what, fatal=True))
             values.pop(low, None)
             values.pop(high, None)
+    if Settings(**values).longest_name < SHORTEST_NAME:
+        what = f"leaves names fewer than {SHORTEST_NAME} characters: use a shorter one, or a larger nameLimit"
+        note(merged["clientPrefix"].problem(what, fatal=True))
+        del values["client_prefix"]

@@ -17,7 +17,7 @@ from ._namespace import Kind, ServerNames, Target
 from .bounds import FAULTS
 from .catalogue import Raw, ServerEntry
 from .config import PrefixMode, ServerDefinition, Settings
-from .names import Claim, Proposal, normal, prefix_of, resource_name, selector, spellings
+from .names import MAX_LENGTH, Claim, Proposal, normal, prefix_of, resource_name, selector, spellings
 from .overrides import ToolOverride, overrides_of
 from .slices import Pace, Slices, finish
 
@@ -46,6 +46,7 @@ class Naming:
     direct: bool | tuple[str, ...]  # which tools a client is shown one by one
     overrides: Mapping[str, ToolOverride] = attrs.field(factory=dict[str, ToolOverride], hash=False)
     only: tuple[str, ...] | None = None  # the tools that a profile shows
+    longest_name: int = MAX_LENGTH
 
     @classmethod
     def of(cls, definition: ServerDefinition, settings: Settings) -> Naming:
@@ -56,6 +57,7 @@ class Naming:
             definition.exclude_tools,
             settings.direct_tools if definition.direct_tools is None else definition.direct_tools,
             overrides_of(definition.tool_overrides),
+            longest_name=settings.longest_name,
         )
 
 
@@ -218,7 +220,9 @@ class Part:
                     if override.hide or override.faults(record):
                         continue
                     local, record = override.rename or name, override.shown(record)
-                proposal = Proposal.first(Claim(self.server, kind, original, local, self.naming.mode))
+                proposal = Proposal.first(
+                    Claim(self.server, kind, original, local, self.naming.mode, self.naming.longest_name)
+                )
                 yield proposal, _target(proposal.name, self.server, kind, original, record, override)
 
     def is_direct(self, target: Target) -> bool:

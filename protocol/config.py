@@ -134,6 +134,8 @@ class Settings:
     """Numbers for the whole room, in seconds unless a comment says otherwise. All can be set (DESIGN, Policies)."""
 
     tool_prefix: PrefixMode = PrefixMode.SERVER
+    name_limit: int = 64  # characters of a name as a model gets it, with `client_prefix`
+    client_prefix: str | None = None  # what the client puts before our names; None: nothing
     isolation: Isolation | None = None  # None: persistent
     restart_policy: RestartPolicy | None = None  # None: always for keep-alive, on_demand otherwise
     idle_timeout: float = 600.0  # 0 = never
@@ -195,7 +197,13 @@ class Settings:
     output_max_bytes: int = 51_200  # the `mcp` tool's guard; 0 = off
     output_max_lines: int = 2_000
 
+    @property
+    def longest_name(self) -> int:
+        """How many characters a name of ours may have."""
+        return self.name_limit - len(self.client_prefix or "")
 
+
+SHORTEST_NAME: Final = 40  # no limit of names is below this: the longest hash, and a little of the name
 EXPOSURES: Final = ("proxy", "direct")  # what a client can be shown
 
 

@@ -1,7 +1,8 @@
 """Names: how one server's tool is called in a room of many servers.
 
-A name a model may use is `[A-Za-z0-9_-]{1,64}` and belongs to exactly one thing. What a server calls its
-tools can be any text. So naming has two halves:
+A name a model may use is `[A-Za-z0-9_-]{1,64}` and belongs to exactly one thing. (The limit can be set, and what a
+client puts before our names counts against it: `nameLimit`, `clientPrefix`.) What a server calls its tools can be any
+text. So naming has two halves:
 
 1. *Spelling* turns (server, original name, prefix mode) into a legal name. It is total and looks at nothing
    else. Characters outside the alphabet become `_`. A name that is too long is cut and ends in a hash of the
@@ -11,7 +12,9 @@ tools can be any text. So naming has two halves:
    of them go up one level, until no two are the same. So the result does not depend on who was first, and no
    tool is dropped. The name that several wanted belongs to none of them: it is remembered as *contested*, and
    a call to it is answered with the candidates. A name that silently means another tool tomorrow is worse
-   than an error today.
+   than an error today. For the same reason a claim that is known for longer keeps its name: those that are as old as
+   each other are settled first, as if there were no younger ones. So a server that is added renames no tool of others,
+   and takes no name from them.
 
 Within one server no tool can be mistaken for another server's, so there the better claim keeps the name: a
 tool before a resource offered as a tool, an exact spelling before a repaired one. Equal claims go up together.
@@ -93,10 +96,10 @@ def join(prefix: str, name: str) -> str:
     return f"{prefix}_{legal(name)}" if prefix else legal(name)
 
 
-def tagged(name: str, identity: str, digits: int) -> str:
-    """`name`, cut where it must be, ending in `digits` hex digits of the hash of `identity`."""
+def tagged(name: str, identity: str, digits: int, limit: int = MAX_LENGTH) -> str:
+    """`name`, cut to `limit` characters, ending in `digits` hex digits of the hash of `identity`."""
     digest = hashlib.sha256(identity.encode("utf-8", "surrogatepass")).hexdigest()
-    return f"{name[: MAX_LENGTH - 1 - digits]}_{digest[:digits]}"
+    return f"{name[: limit - 1 - digits]}_{digest[:digits]}"
 
 
 @attrs.frozen(eq=False)
@@ -108,6 +111,8 @@ class Claim:
     original: str
     local: str
     mode: PrefixMode
+    limit: int = MAX_LENGTH  # the longest name that it may get
+    since: float = 0.0  # since when it is known; of two that want one name, the older keeps it
 
     @property
     def identity(self) -> str:
@@ -126,10 +131,10 @@ class Claim:
             return self._fit(join(prefix_of(self.server, self.mode), self.local))
         if level == 1:
             return self.qualified
-        return tagged(self.qualified, self.identity, _TAILS[level - 2])
+        return tagged(self.qualified, self.identity, _TAILS[level - 2], self.limit)
 
     def _fit(self, name: str) -> str:
-        return name if len(name) <= MAX_LENGTH else tagged(name, self.identity, TAIL)
+        return name if len(name) <= self.limit else tagged(name, self.identity, TAIL, self.limit)
 
     @property
     def rank(self) -> int:
@@ -169,7 +174,7 @@ class Settled:
 
 
 def settle(proposals: Iterable[Proposal]) -> Settled:
-    """Give every claim a name of its own, starting from these proposals. Their order does not matter.
+    """Give every claim a name of its own, starting from these proposals. Their order does not matter, their age does.
 
     The claims must differ in (server, kind, original). It ends, since proposals only go up and two claims on the
     top level differ by 128 bits of hash.
@@ -182,9 +187,24 @@ def settling(proposals: Iterable[Proposal], pace: Pace) -> Slices[Settled]:
     proposals = list(proposals)
     if len({proposal.name for proposal in proposals}) == len(proposals):
         return Settled(proposals, {})  # nearly always
-    holders: dict[str, list[int]] = {}
     contested: dict[str, set[int]] = {}
-    arrivals: Iterable[int] = range(len(proposals))
+    taken: set[str] = set()  # by older claims
+    ages: dict[float, list[int]] = {}
+    for i, proposal in enumerate(proposals):
+        ages.setdefault(proposal.claim.since, []).append(i)
+    for since in sorted(ages):
+        yield from _settling_among(proposals, ages[since], taken, contested, pace)
+        taken.update(proposals[i].name for i in ages[since])
+    return Settled(proposals, {name: tuple(sorted(rivals)) for name, rivals in contested.items()})
+
+
+def _settling_among(
+    proposals: list[Proposal], alike: list[int], taken: set[str], contested: dict[str, set[int]], pace: Pace
+) -> Slices[None]:
+    """Settle the claims `alike`, which are of one age, below the names that are `taken`. Changes `proposals` and
+    `contested`."""
+    holders: dict[str, list[int]] = {}
+    arrivals: Iterable[int] = alike
     while arrivals:
         touched: dict[str, None] = {}
         for i in arrivals:
@@ -192,7 +212,7 @@ def settling(proposals: Iterable[Proposal], pace: Pace) -> Slices[Settled]:
             holders.setdefault(proposals[i].name, []).append(i)
         leaving: dict[str, set[Proposal]] = {}
         for name in touched:
-            leaving[name] = _losers([proposals[i] for i in holders[name]], name in contested)
+            leaving[name] = _losers([proposals[i] for i in holders[name]], name in contested or name in taken)
             if pace.due(1 + len(holders[name]) // 20):
                 yield
         arrivals = []
@@ -201,7 +221,7 @@ def settling(proposals: Iterable[Proposal], pace: Pace) -> Slices[Settled]:
             lost = [i for i in present if proposals[i] in losers]
             if len(lost) < len(present):
                 holders[name] = [i for i in present if proposals[i] not in losers]
-            elif lost:
+            elif lost and name not in taken:
                 contested.setdefault(name, set()).update(lost)
             for i in lost:
                 proposals[i] = proposals[i].higher
@@ -210,11 +230,11 @@ def settling(proposals: Iterable[Proposal], pace: Pace) -> Slices[Settled]:
             arrivals += lost
             if pace.due(1 + len(present) // 20):
                 yield
-    return Settled(proposals, {name: tuple(sorted(rivals)) for name, rivals in contested.items()})
 
 
 def _losers(proposals: list[Proposal], contested: bool) -> set[Proposal]:
-    """The proposals that must give up a name: none if only one wants it, else all but the best claim, or all.
+    """The proposals that must give up a name: none if only one wants it, else all but the best claim, or all. All, if
+    it was fought over before (`contested`) or belongs to an older claim.
 
     Proposals on the top level stay. If only the best claim can still go up, it gives way.
     """

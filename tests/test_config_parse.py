@@ -423,6 +423,8 @@ def test_only_the_literal_true_disables() -> None:
             "restartBackoff: minMs must not be above maxMs",
         ),
         ({"settings": {"minConnections": 20}}, "settings.minConnections: must be below maxConnections"),
+        ({"settings": {"nameLimit": 39}}, "settings.nameLimit: "),
+        ({"settings": {"clientPrefix": "x" * 25}}, "clientPrefix: leaves names fewer than 40 characters"),
         ({"settings": {"backoffJitter": 1.5}}, "settings.backoffJitter: is too large, 1 is the most"),
     ],
 )

@@ -7,6 +7,7 @@ import os
 import socket
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -14,8 +15,12 @@ from typing import Any
 import pytest
 from tests.support.gateway import FAULTY
 
+from greenroom.actors import CatalogueFile, default_cache_path
 from greenroom.gateway._cli._main import run
 from greenroom.gateway._control_place import control_directory, identity, socket_path
+from greenroom.protocol.catalogue import ServerEntry
+from greenroom.supervisor.catalogue_keys import catalogue_keys
+from greenroom.supervisor.config_files import load_config
 
 SECRET = "sk-planted-4711"
 
@@ -103,6 +108,30 @@ def test_it_is_found_and_comes_with_what_mends_it(
     assert mend in found[0]["mend"]
     assert code == (details["error"] > 0)
     assert SECRET not in said
+
+
+def cached(*tools: str) -> None:
+    """Write to the cache that the server `a` has these tools."""
+    (key,) = catalogue_keys(load_config(None, cwd=Path.cwd(), home=Path.home(), environ=os.environ)).values()
+    entry = ServerEntry("a", key, tools=tuple({"name": name} for name in tools), fetched_at=time.time())
+    assert CatalogueFile(default_cache_path()).save([entry], time.time()) is None
+
+
+def test_names_over_the_limit_of_the_client_are_found_until_its_prefix_is_set(
+    home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file, entry = own(home, servers(a={"command": sys.executable})), {"a": {"command": sys.executable}}
+    cached("x" * 60, "short")
+    assert run(["doctor"]) == 0
+    assert 'set "clientPrefix": "mcp__greenroom__"' in capsys.readouterr().out
+
+    settings = {"clientPrefix": "mcp__greenroom__"}
+    file.write_text(json.dumps({"mcpServers": entry, "settings": settings}))
+    assert run(["doctor"]) == 0
+    assert "names" not in capsys.readouterr().out
+    assert run(["tools", "--json"]) == 0
+    names = [tool["name"] for tool in json.loads(capsys.readouterr().out)["tools"]]
+    assert max(len(f"mcp__greenroom__{name}") for name in names) == 64
 
 
 def test_a_sound_setup_has_no_finding(home: Path, capsys: pytest.CaptureFixture[str]) -> None:

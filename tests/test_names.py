@@ -6,6 +6,7 @@ import re
 import time
 from random import Random
 
+import attrs
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -130,6 +131,36 @@ def test_t18_a_contested_name_belongs_to_nobody(claims: list[Claim]) -> None:
     settled = settle(map(Proposal.first, claims))
 
     assert not settled.contested.keys() & {proposal.name for proposal in settled.proposals}
+
+
+@given(CLAIMS, st.lists(st.sampled_from([1.0, 2.0]), min_size=24, max_size=24))
+def test_t18_adding_claims_renames_nothing_that_was_known_before(
+    claims: list[Claim], ages: list[float]
+) -> None:
+    claims = [attrs.evolve(each, since=age) for each, age in zip(claims, ages, strict=False)]
+    older = [each for each in claims if each.since == 1.0]
+    before = dict(zip(map(id, older), names(older), strict=True))
+    after = dict(zip(map(id, claims), names(claims), strict=True))
+
+    assert before == {known: after[known] for known in before}
+    assert len(set(after.values())) == len(claims)
+
+
+@given(CLAIMS, st.integers(40, 64))
+def test_t17_no_name_is_over_the_limit_that_is_set(claims: list[Claim], limit: int) -> None:
+    found = names([attrs.evolve(each, limit=limit) for each in claims])
+
+    assert all(len(name) <= limit for name in found)
+    assert len(set(found)) == len(claims)
+
+
+def test_t18_an_older_claim_keeps_its_name_and_the_name_is_not_contested() -> None:
+    old, new = claim("a", "b_c"), attrs.evolve(claim("a_b", "c"), since=1.0)
+    settled = settle(map(Proposal.first, [new, old]))
+
+    assert not settled.contested
+    assert settled.proposals[1].name == "a_b_c"
+    assert settled.proposals[0].name.startswith("a_b_c_")
 
 
 def test_t18_servers_that_share_a_name_both_lose_it() -> None:

@@ -32,8 +32,7 @@ from .._control_place import control_directory, identity
 if TYPE_CHECKING:
     from .._offline import OfflineCatalogue
 
-_LONGEST_NAME: Final = 64  # characters of a tool's name that models take
-_BEFORE_A_NAME: Final = len("mcp__greenroom__")  # what clients put before it
+_BEFORE_A_NAME: Final = "mcp__greenroom__"  # what many clients put before a name
 _DIALS_FOR: Final = 0.5  # seconds
 _COMES_WITH: Final = {
     "npx": "install Node.js",
@@ -201,10 +200,12 @@ def _names(setup: Setup) -> Iterator[Finding]:
             mend = "tell the server's author; it works here all the same"
             yield Finding(Severity.NOTE, "names", server.name, f"clients would refuse {fault}", mend)
         tools = setup.catalogue.index.tools(server.name)
-        long = [tool.name for tool in tools if len(tool.name) + _BEFORE_A_NAME > _LONGEST_NAME]
+        settings = setup.config.settings
+        before = settings.client_prefix or _BEFORE_A_NAME
+        long = [tool.name for tool in tools if len(tool.name) + len(before) > settings.name_limit]
         if long:
-            what = f"{len(long)} names are too long for clients that write mcp__greenroom__ before them: {long[0]}"
-            mend = 'use the mcp tool (--expose proxy), or "toolPrefix": "short" or "none"'
+            what = f"{len(long)} names are too long for clients that write {before} before them: {long[0]}"
+            mend = f'set "clientPrefix": "{before}", or use the mcp tool (--expose proxy)'
             yield Finding(Severity.NOTE, "names", server.name, what, mend)
 
 
