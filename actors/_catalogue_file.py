@@ -27,7 +27,6 @@ from typing import Final
 
 import attrs
 import msgspec
-from anyio import from_thread
 
 from .._own_files import NotOurs, make_folder, open_own, read_own
 from ..protocol import bounds, lenient
@@ -239,6 +238,8 @@ class CatalogueFile:
 
 def _check_cancelled() -> bool:
     """False; raises in a worker thread whose task was cancelled."""
+    from anyio import from_thread  # a command that only reads the file has no threads, and starts without it
+
     with suppress(RuntimeError):  # this is not a worker thread
         from_thread.check_cancelled()
     return False

@@ -44,6 +44,7 @@ HEAVY = (
     "trio",
     "pydantic",
     "rich",
+    "anyio",
     "asyncio",
     "greenroom.actors._server",
     "greenroom.gateway._serve",
