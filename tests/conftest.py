@@ -16,6 +16,7 @@ pytest_plugins = (
     "tests.support.seeds",
     "tests.support.gates",
     "tests.support.forked",
+    "tests.support.homes",
     "tests.support.order",
 )
 

@@ -6,33 +6,14 @@ import json
 import os
 import subprocess
 import sys
-import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.support.homes import own_config
 
 from greenroom.gateway._cli._main import COMMANDS, run
 from greenroom.protocol.config import Config
 from greenroom.supervisor.config_files import load_config
-
-
-@pytest.fixture
-def home(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    with tempfile.TemporaryDirectory(prefix="gr-") as folder:
-        monkeypatch.setenv("HOME", folder)
-        for name in ("XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_STATE_HOME"):
-            monkeypatch.delenv(name, raising=False)
-        (Path(folder) / "work").mkdir()
-        monkeypatch.chdir(Path(folder) / "work")
-        yield Path(folder)
-
-
-def own(home: Path, text: str) -> Path:
-    file = home / ".config" / "greenroom" / "mcp.json"
-    file.parent.mkdir(parents=True)
-    file.write_text(text)
-    return file
 
 
 def effective(home: Path) -> Config:
@@ -58,7 +39,7 @@ def effective(home: Path) -> Config:
 def test_only_the_switch_in_the_defining_file_changes(
     home: Path, before: str, disabled: str | None, enabled: str | None
 ) -> None:
-    file = own(home, before)
+    file = own_config(home, before)
     assert run(["disable", "a"]) == 0
     assert file.read_text() == (disabled or before)
     assert effective(home).servers["a"].disabled
@@ -70,7 +51,7 @@ def test_only_the_switch_in_the_defining_file_changes(
 def test_a_server_of_another_program_is_switched_in_our_own_file(
     home: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    file = own(home, '{"imports": ["cursor", "windsurf"]}')
+    file = own_config(home, '{"imports": ["cursor", "windsurf"]}')
     before = file.read_text()
     cursor = home / ".cursor" / "mcp.json"
     cursor.parent.mkdir()
@@ -96,7 +77,7 @@ def test_a_server_of_another_program_is_switched_in_our_own_file(
 def test_twice_changes_nothing_and_an_unknown_server_is_bad_usage(
     home: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    file = own(home, '{"mcpServers": {"a": {"command": "a"}}}')
+    file = own_config(home, '{"mcpServers": {"a": {"command": "a"}}}')
     before = file.read_bytes()
     assert run(["enable", "a"]) == 0
     assert "already" in capsys.readouterr().out
@@ -134,7 +115,7 @@ def completed(home: Path, line: str) -> list[str]:
 
 
 def test_a_shell_completes_commands_servers_and_clients(home: Path) -> None:
-    own(
+    own_config(
         home,
         '{"mcpServers": {"time": {"command": "/nowhere"}, "tide": {"command": "x"}, "b": {"command": "b"}}}',
     )
@@ -144,11 +125,11 @@ def test_a_shell_completes_commands_servers_and_clients(home: Path) -> None:
 
 
 def test_stop_says_as_json_that_nothing_ran(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    own(home, "{}")
+    own_config(home, "{}")
     assert run(["stop", "--json"]) == 0
     assert json.loads(capsys.readouterr().out) == {"ended": None}
 
 
 def test_a_broken_configuration_completes_nothing_and_says_nothing(home: Path) -> None:
-    own(home, "{broken")
+    own_config(home, "{broken")
     assert completed(home, "greenroom disable ") == []

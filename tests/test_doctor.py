@@ -6,14 +6,14 @@ import json
 import os
 import socket
 import sys
-import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.support.gateway import FAULTY
+from tests.support.homes import own_config
 
 from greenroom.actors import CatalogueFile, default_cache_path
 from greenroom.gateway._cli._main import run
@@ -23,25 +23,6 @@ from greenroom.supervisor.catalogue_keys import catalogue_keys
 from greenroom.supervisor.config_files import load_config
 
 SECRET = "sk-planted-4711"
-
-
-@pytest.fixture
-def home(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    with tempfile.TemporaryDirectory(prefix="gr-") as folder:
-        monkeypatch.setenv("HOME", folder)
-        for name in ("XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_STATE_HOME"):
-            monkeypatch.delenv(name, raising=False)
-        (Path(folder) / "work").mkdir()
-        monkeypatch.chdir(Path(folder) / "work")
-        yield Path(folder)
-
-
-def own(home: Path, text: str, mode: int = 0o600) -> Path:
-    file = home / ".config" / "greenroom" / "mcp.json"
-    file.parent.mkdir(parents=True)
-    file.write_text(text)
-    file.chmod(mode)
-    return file
 
 
 def servers(**entries: Any) -> str:
@@ -55,7 +36,7 @@ def unused_port() -> int:
 
 
 def stale_socket(home: Path) -> None:
-    file = own(home, servers(a={"command": sys.executable}))
+    file = own_config(home, servers(a={"command": sys.executable}))
     folder = control_directory()
     folder.mkdir(parents=True, mode=0o700)
     with socket.socket(socket.AF_UNIX) as line:
@@ -68,17 +49,17 @@ def untrusted(home: Path) -> None:
 
 
 def has(mode: int = 0o600, **entries: Any) -> Callable[[Path], Path]:
-    return lambda home: own(home, servers(**entries), mode)
+    return lambda home: own_config(home, servers(**entries), mode)
 
 
 WRONG: list[tuple[str, Callable[[Path], object], str, str, str]] = [
     ("a program", has(a={"command": "uvx-nowhere"}), "error", "program", "disable a"),
     ("its folder", has(a={"command": "sh", "cwd": "/no/where"}), "error", "program", "mkdir"),
-    ("no JSON", lambda home: own(home, '{"mcpServers": {'), "error", "file", "correct the file"),
+    ("no JSON", lambda home: own_config(home, '{"mcpServers": {'), "error", "file", "correct the file"),
     ("a key", has(a={"command": "sh", "comand": 1}), "warning", "configuration", "correct"),
     ("a variable", has(a={"command": "sh", "args": ["${NO_4711}"]}), "warning", "configuration", ""),
     ("an entry", has(a={}), "error", "server", "greenroom disable a"),
-    ("no server", lambda home: own(home, "{}"), "warning", "configuration", "greenroom init"),
+    ("no server", lambda home: own_config(home, "{}"), "warning", "configuration", "greenroom init"),
     ("readable", has(0o644, a={"command": "sh", "env": {"TOKEN": SECRET}}), "warning", "rights", "chmod 600"),
     ("writable", has(0o646, a={"command": "sh"}), "error", "rights", "chmod go-w"),
     ("a port", has(a={"url": f"http://127.0.0.1:{unused_port()}/mcp"}), "warning", "port", "start the"),
@@ -120,7 +101,7 @@ def cached(*tools: str) -> None:
 def test_names_over_the_limit_of_the_client_are_found_until_its_prefix_is_set(
     home: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    file, entry = own(home, servers(a={"command": sys.executable})), {"a": {"command": sys.executable}}
+    file, entry = own_config(home, servers(a={"command": sys.executable})), {"a": {"command": sys.executable}}
     cached("x" * 60, "short")
     assert run(["doctor"]) == 0
     assert 'set "clientPrefix": "mcp__greenroom__"' in capsys.readouterr().out
@@ -135,7 +116,9 @@ def test_names_over_the_limit_of_the_client_are_found_until_its_prefix_is_set(
 
 
 def test_a_sound_setup_has_no_finding(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    own(home, servers(a={"command": sys.executable}, off={"command": "nowhere-4711", "disabled": True}))
+    own_config(
+        home, servers(a={"command": sys.executable}, off={"command": "nowhere-4711", "disabled": True})
+    )
     assert run(["doctor"]) == 0
     said = capsys.readouterr()
     assert said.out.startswith("✓ Nothing is wrong")
@@ -147,7 +130,7 @@ def test_with_start_a_server_that_prints_or_cannot_start_is_named(
 ) -> None:
     noisy = {"command": sys.executable, "args": ["-S", os.fspath(FAULTY), "--junk-before"]}
     dies = {"command": sys.executable, "args": ["-c", "raise SystemExit(3)"]}
-    own(home, servers(noisy=noisy, dies=dies))
+    own_config(home, servers(noisy=noisy, dies=dies))
     assert run(["doctor", "--start", "--json"]) == 1
     findings = json.loads(capsys.readouterr().out)["findings"]
     found = [(one["about"], one["severity"], one["mend"]) for one in findings]
