@@ -15,6 +15,7 @@ import anyio
 from ..actors import Backend, More
 from ..protocol import jsonrpc as rpc
 from ..protocol.jsonrpc import RpcFault, read_head_id
+from ..protocol.slices import Slices
 from ._answers import OpenJobs
 from ._background_ledger import Ledger, Left
 from ._jobs import Job
@@ -70,7 +71,7 @@ class AttachedDoor(StdioDoor):
 
     def _take_over(self, left: Left) -> None:
         """Begin with what the room before had read and not handled."""
-        if left.head is not None:
+        if left.head is not None and not left.has_end:
             self._splitter.skip()
         again = b"".join(line + b"\n" for line in left.lines if _id_of(line) not in left.keys) + left.fragment
         if again:
@@ -100,7 +101,7 @@ class AttachedDoor(StdioDoor):
         refuse: Callable[[bytes, str], None] | None = None,
         receiving: Receiving | None = None,
     ) -> None:
-        """As `StdioDoor.read`, but each line goes to `receive` in one piece: the ledger counts what is handled."""
+        """As `StdioDoor.read`, but the ledger counts what is handled."""
         handled, say_refused = self._ledger.handled, refuse or self._refuse
 
         def take(line: bytes) -> None:
@@ -116,7 +117,12 @@ class AttachedDoor(StdioDoor):
             say_refused(head, text)
             handled()
 
-        await super().read(look_first, count_refused)
+        def taking(line: bytearray) -> Slices[None]:
+            assert receiving is not None
+            yield from receiving(line)
+            self._ledger.handled_large()
+
+        await super().read(look_first, count_refused, taking if receiving is not None else None)
 
     def shut(self) -> None:
         """Send nothing more: what is not written yet is dropped."""
@@ -159,8 +165,17 @@ class AttachedDoor(StdioDoor):
     def _on_readable(self) -> More:
         more = super()._on_readable()
         if self._ledger.is_over:
-            self._ledger.cut_in(self._splitter.unfinished)
+            self._keep_rest()
         return more
+
+    def _keep_rest(self) -> None:
+        """What was read did not fit into the inbox: note what of it is still to be handled."""
+        rest = self._rest
+        if rest and type(rest[-1]) is bytearray:  # its end has come, and it is read in slices
+            behind = b"".join(line + b"\n" for line in rest[-2::-1]) + (self._splitter.held or b"")
+            self._ledger.took_large(rest[-1], behind)
+        else:
+            self._ledger.cut_in(self._splitter.unfinished)
 
 
 def _id_of(line: bytes | bytearray) -> bytes:

@@ -261,7 +261,7 @@ class Doorway:
         hello, over = client.hello, anyio.Event()
 
         async def read(talk: ClientSession) -> None:
-            await door.read(talk.receive, talk.refuse_line)
+            await door.read(talk.receive, talk.refuse_line, talk.receiving)
             over.set()
 
         async def watch() -> None:

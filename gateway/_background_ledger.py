@@ -6,7 +6,7 @@ writes to:
 
 * the inbox: what was read last, and how many of its lines have been handled. The next room handles the others, and
   joins the beginning of a line with its rest. Of a line that is longer than the inbox only the head is kept, and it is
-  answered with an error.
+  answered with an error. While such a line is read in slices, the inbox has what came behind it.
 * the ids of open requests. The next room answers for the last one that they may have run. An id stays until its
   answer was written. So a room that is killed between the two leads to a second answer, which clients ignore, and
   never to none.
@@ -29,6 +29,7 @@ _HEAD: Final = 1024  # bytes of a line that is longer than the inbox
 _INBOX: Final = 1 << 18  # bytes: the rest of a line, and what a pipe holds
 # Where things are.
 _CUT_OUT, _CUT_IN, _LENGTH, _END, _HANDLED, _HEAD_AT, _INBOX_AT = 0, 1, 2, 8, 12, 64, 4096
+_WITH_END: Final = 2  # in place of a flag: the end of the line has come
 _SLOTS_AT: Final = _INBOX_AT + _INBOX
 SIZE: Final = _SLOTS_AT + _SLOT * _SLOTS
 
@@ -52,9 +53,8 @@ class Left(NamedTuple):
         bytes
     ]  # that were read and not handled; the first may be in `keys`, then it was being handled
     fragment: bytes  # the beginning of a line
-    head: (
-        bytes | None
-    )  # of a line of which the rest was not kept, and whose end has not been read; None: of none
+    head: bytes | None  # of a line of which the rest was not kept, and which was not handled; None: of none
+    has_end: bool  # the end of the line with this head was read; `lines` are behind it
     cut_out: bool  # a line may have been written only in part
 
 
@@ -93,6 +93,19 @@ class Ledger:
             data = bytes(held) + data
         memory[_INBOX_AT : _INBOX_AT + len(data)] = data
         memory[_END : _END + 4] = len(data).to_bytes(4, "big")
+
+    def took_large(self, line: bytes | bytearray, behind: bytes) -> None:
+        """`line` does not fit into the inbox, and is being handled; `behind` was read behind it."""
+        memory = self._memory
+        self.is_over = False
+        self.cut_in(bytes(line[:_HEAD]))
+        memory[_CUT_IN] = _WITH_END
+        memory[_INBOX_AT : _INBOX_AT + len(behind)] = behind
+        memory[_END : _END + 4] = len(behind).to_bytes(4, "big")
+
+    def handled_large(self) -> None:
+        """The line that did not fit has been handled."""
+        self.cut_in(None)
 
     def handled(self) -> None:
         """One more line of what was read last has been handled."""
@@ -154,7 +167,7 @@ def _read(memory: mmap.mmap) -> Left:
     *lines, fragment = inbox.split(b"\n")
     lines = [line for line in lines if line and not line.isspace()][_number(memory, _HANDLED, 4) :]
     head = memory[_HEAD_AT : _HEAD_AT + min(_number(memory, _LENGTH, 2), _HEAD)] if memory[_CUT_IN] else None
-    left = Left(keys, lines, fragment, head, bool(memory[_CUT_OUT]))
+    left = Left(keys, lines, fragment, head, memory[_CUT_IN] == _WITH_END, bool(memory[_CUT_OUT]))
     for place in places:
         memory[place] = 0
     memory[:_HEAD_AT] = bytes(_HEAD_AT)

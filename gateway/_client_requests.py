@@ -14,10 +14,12 @@ from typing import Any, Final, cast
 import anyio
 import msgspec
 
-from ..actors import Exchange, RequestTable, mark_sent
+from ..actors import Exchange, RequestTable, in_turns, mark_sent
 from ..protocol import jsonrpc as rpc
 from ..protocol.errors import RpcRefusal
-from ..protocol.jsonrpc import RpcError, RpcFault
+from ..protocol.jsonrpc import RpcError, RpcFault, WireFault
+from ..protocol.large_json import decoding_result
+from ..protocol.large_message import LARGE_MESSAGE
 
 OnProgress = Callable[[Mapping[str, Any]], None]
 _OURS: Final = "greenroom-"
@@ -30,6 +32,7 @@ class _Question:
     def __init__(self, on_progress: OnProgress | None) -> None:
         self._on_progress = on_progress
         self.answered = anyio.Event()
+        self.large: bytes | None = None  # a result that is too large to be read in one go
         self.result: Mapping[str, Any] = {}
         self.error: RpcRefusal | None = None
 
@@ -37,7 +40,9 @@ class _Question:
         pass
 
     def exchange_ended(self, exchange: Exchange, result: bytes | None, error: RpcError | None, /) -> None:
-        if error is None:
+        if error is None and result is not None and len(result) >= LARGE_MESSAGE:
+            self.large = result
+        elif error is None:
             self.result, error = _result_in(result or b"")
         if error is not None:
             self.error = RpcRefusal(error.code, error.message, error.data)
@@ -82,6 +87,8 @@ class ClientRequests:
             if self._requests.withdraw(exchange):  # it has no answer yet
                 told = {"requestId": name, "reason": "the server no longer waits for it"}
                 self._send(rpc.encode_notification(rpc.CANCELLED, told, rpc.encode))
+        if question.large is not None:
+            return await _reading_result(question.large)
         if question.error is not None:
             raise question.error
         return question.result
@@ -125,6 +132,15 @@ def _name(key: bytes) -> str:
 def _number(name: str) -> int:
     """The number in an id of ours; 0, which no id of ours has, for any other id."""
     return rpc.as_id(name.removeprefix(_OURS)) if name.startswith(_OURS) else 0
+
+
+async def _reading_result(raw: bytes) -> Mapping[str, Any]:
+    """A large result, read in slices. Raises `RpcRefusal`."""
+    try:
+        return await in_turns(decoding_result(raw))
+    except WireFault as fault:
+        text = f"The client's answer cannot be read: {fault}"
+        raise RpcRefusal(rpc.INTERNAL_ERROR, text, None) from None
 
 
 def _result_in(raw: bytes) -> tuple[Mapping[str, Any], RpcError | None]:

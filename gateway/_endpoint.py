@@ -119,11 +119,12 @@ class ClientSession:
                 self._initialize(rpc.read_client_line(initialize))
                 self.greeted = greeted
 
-    def receive(self, line: bytes) -> None:
-        """Handle one line. Never raises."""
+    def receive(self, line: bytes, envelope: rpc.ClientMessage | None = None) -> None:
+        """Handle one line, or its `envelope`, if a door has read that already. Never raises."""
         key = b""
         try:
-            envelope = rpc.read_client_line(line)
+            if envelope is None:
+                envelope = rpc.read_client_line(line)
             key = rpc.read_id(envelope)
             method = envelope.method
             if key and method in JOBS:
@@ -135,15 +136,26 @@ class ClientSession:
 
     def receiving(self, line: bytes | bytearray) -> Slices[None]:
         """The same for a line of megabytes, in slices. Never raises."""
-        key = b""
+        key, parts = b"", None
         try:
             envelope = yield from reading_client_line(line)
             key = rpc.read_id(envelope)
+            if key and envelope.method in JOBS:
+                parts = yield from reading_params(envelope)
+        except Exception as error:
+            self._refuse(key, line, error)
+        else:
+            self.take_large(envelope, key, parts)
+
+    def take_large(
+        self, envelope: rpc.ClientMessage, key: bytes, parts: Mapping[str, msgspec.Raw] | None
+    ) -> None:
+        """Handle a message of megabytes that was read in slices; `parts` are those of its params. Every door ends here
+        with such a message. Never raises."""
+        try:
             method = envelope.method
             if key and method in JOBS:
-                parts = yield from reading_params(bytes(envelope.params))
-                raw = {name: msgspec.Raw(part) for name, part in parts.items()}
-                self._begin(method, envelope, key, raw)
+                self._begin(method, envelope, key, parts)
             elif key and method is not None and method not in METHODS:
                 raise no_method(method)
             elif method is not None:
@@ -152,7 +164,7 @@ class ClientSession:
             else:
                 self._take_answer(envelope, key)
         except Exception as error:
-            self._refuse(key, line, error)
+            self._refuse(key, b"", error)
 
     def _refuse(self, key: bytes, line: bytes | bytearray, error: Exception) -> None:
         """Answer a message that raised this. `key` is its id, if that could be read; else its head may show one. If the
@@ -257,17 +269,7 @@ class ClientSession:
         self._open[key] = job
         if self._lists_by is None:
             self._lists_by = anyio.current_time() + self._exposure.settling_time
-        job.run(partial(self._settle_and_list, job, self._lists_by))
-
-    async def _settle_and_list(self, job: Job, by: float) -> None:
-        with anyio.CancelScope(deadline=by):
-            await self._exposure.settle()
-        result = self._exposure.listing(job.method)
-        if result is not None:
-            job.answer(result)
-        else:
-            fault = no_method(job.method)
-            job.fail(fault.code, fault.message)
+        job.run(partial(_settle_and_list, self._exposure, job, self._lists_by))
 
     def _begin(
         self,
@@ -336,6 +338,17 @@ class ClientSession:
         """Send a notification, unless the client is behind with its reading."""
         if not self._outlet.busy:
             self._send(rpc.encode_notification(method, params, rpc.encode))
+
+
+async def _settle_and_list(exposure: Exposure, job: Job, by: float) -> None:
+    with anyio.CancelScope(deadline=by):
+        await exposure.settle()
+    result = exposure.listing(job.method)
+    if result is not None:
+        job.answer(result)
+    else:
+        fault = no_method(job.method)
+        job.fail(fault.code, fault.message)
 
 
 def _instructions(exposure: Exposure) -> dict[str, str]:

@@ -28,6 +28,7 @@ MESSAGE_VALUES: Final = (
 MESSAGE_PARTS: Final = 100_000  # objects and arrays of them: the garbage collector goes over them in one go
 LONG_DEPTH: Final = 900  # levels of nesting in a long message, which is read in slices
 LONG_ID_BYTES: Final = 64 * KIB  # of its id, and of its method
+LONG_META_BYTES: Final = 256 * KIB  # of the `_meta` of a request
 LONG_KEY_BYTES: Final = MIB  # of a key in it
 LONG_NUMBER_BYTES: Final = (
     64 * KIB
@@ -102,6 +103,7 @@ BOUNDS: Final = (
     ),
     Bound("one long message", "levels of nesting", "it is no JSON", LONG_DEPTH),
     Bound("the id or the method of one long message", "bytes", "it is no message", LONG_ID_BYTES),
+    Bound("`_meta` of one long request of a client", "bytes", "it is refused", LONG_META_BYTES),
     Bound("a key in one long message", "bytes", "it is no JSON", LONG_KEY_BYTES),
     Bound("a number in one long message", "bytes", "it is no JSON", LONG_NUMBER_BYTES),
     Bound("a batch (2025-03-26)", "messages", "the whole batch is junk", BATCH_MESSAGES),

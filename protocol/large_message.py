@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Final, TypeVar
 
-from .bounds import LONG_ID_BYTES
+from .bounds import LONG_ID_BYTES, LONG_META_BYTES
 from .halves import mend_escapes
 from .jsonrpc import (
     ABSENT,
@@ -21,10 +21,12 @@ from .jsonrpc import (
     ClientMessage,
     Envelope,
     PlainCall,
+    RawParts,
     RpcFault,
     ServerMessage,
     WireFault,
     decode_line,
+    raw_parts,
     read_client_line,
     read_value,
 )
@@ -71,12 +73,17 @@ def reading_client_line(line: bytes | bytearray) -> Slices[ClientMessage]:
     return _with_payloads(message, parts)
 
 
-def reading_params(params: bytes) -> Slices[dict[str, bytes]]:
-    """`read_parts`, in slices. Raises `RpcFault`."""
+def reading_params(message: Envelope) -> Slices[RawParts]:
+    """`read_parts` of a large message's params, in slices. Raises `RpcFault`."""
     try:
-        return (yield from outlining(params))
+        parts = yield from outlining(bytes(message.params))
     except WireFault as problem:
         raise RpcFault(INVALID_PARAMS, f"Invalid params: {problem}") from None
+    if len(parts.get("_meta", b"")) > LONG_META_BYTES:
+        raise RpcFault(
+            INVALID_PARAMS, f"Invalid params: _meta of a long message may have {LONG_META_BYTES:,} bytes."
+        )
+    return raw_parts(parts)
 
 
 def plain_call(parts: Mapping[str, Any]) -> PlainCall | None:

@@ -27,6 +27,8 @@ from greenroom.gateway._background_start import NoRoom
 from greenroom.gateway._background_wire import BadHello, Hello, Words, is_newer, read_hello, send_hello
 from greenroom.gateway._cli._common import room_of
 from greenroom.gateway._jobs import Job
+from greenroom.protocol.large_message import LARGE_MESSAGE
+from greenroom.protocol.slices import Slices
 from greenroom.supervisor.config_files import load_config, project_files
 
 # ---- where a room is -------------------------------------------------------------------------------------------------
@@ -219,7 +221,7 @@ def left_in(memory: int) -> Left:
     return after.left
 
 
-NOTHING = Left([], [], b"", None, False)
+NOTHING = Left([], [], b"", None, False, False)
 
 
 def test_an_id_is_in_the_ledger_until_its_answer_was_written() -> None:
@@ -230,7 +232,7 @@ def test_an_id_is_in_the_ledger_until_its_answer_was_written() -> None:
         kept.written()
         kept.ended(b'"two"')
         kept.cut_out(True)
-        assert left_in(memory) == Left([b'"two"', b"3"], [], b"", None, True)
+        assert left_in(memory) == Left([b'"two"', b"3"], [], b"", None, False, True)
         assert left_in(memory) == NOTHING
 
 
@@ -241,7 +243,7 @@ def test_lines_are_in_the_ledger_until_they_are_handled() -> None:
         kept.handled()
         kept.took(b"ee\nfour\nfi", b"thr")
         kept.handled()
-        assert left_in(memory) == Left([], [b"four"], b"fi", None, False)
+        assert left_in(memory) == Left([], [b"four"], b"fi", None, False, False)
 
 
 def test_of_a_line_that_is_longer_than_the_inbox_only_the_head_is_kept() -> None:
@@ -253,7 +255,7 @@ def test_of_a_line_that_is_longer_than_the_inbox_only_the_head_is_kept() -> None
         assert left.head.startswith(b'{"id": 7,')
         assert (left.lines, left.fragment) == ([], b"")
         kept.took(b"next\n", b"")
-        assert left_in(memory) == Left([], [b"next"], b"", None, False)
+        assert left_in(memory) == Left([], [b"next"], b"", None, False, False)
 
 
 def test_more_ids_than_the_ledger_has_room_for_displace_only_answered_ones() -> None:
@@ -322,7 +324,7 @@ def test_an_answer_that_the_client_does_not_read_stays_in_the_ledger(backend: st
                     door.send(b"small\n")
                     jobs.pop(b"2")
                     door.send(b"x" * (1 << 18) + b"\n")
-                    assert left_in(memory) == Left([b"2"], [], b"", None, True)
+                    assert left_in(memory) == Left([b"2"], [], b"", None, False, True)
                     jobs[b"3"] = Job(cast("Any", None), lambda _work: None, b"3")
                     jobs.pop(b"3")
                     door.send(b"last\n")
@@ -338,3 +340,77 @@ def test_an_answer_that_the_client_does_not_read_stays_in_the_ledger(backend: st
             os.close(descriptor)
 
     run(backend, main)
+
+
+def test_a_large_line_is_read_in_slices_and_the_next_door_knows_what_came_behind_it(backend: str) -> None:
+    """The first door is gone in the middle of a large line, whose end it has read, together with what came behind."""
+    line = b'{"id":7,"method":"tools/call","params":"' + b"x" * LARGE_MESSAGE + b'"}'
+    turns: list[int] = []
+
+    async def main() -> None:
+        theirs, stdin = os.pipe()
+        out, stdout = os.pipe()
+        with ledger() as (kept, memory):
+            door = AttachedDoor(current_backend(), theirs, stdout, kept, lambda *_: None, max_line=1 << 24)
+            turn, cut = 0, anyio.Event()
+
+            def receiving(_line: bytearray) -> Slices[None]:
+                for _ in range(4):
+                    turns.append(turn)
+                    yield
+                cut.set()
+                while True:
+                    yield
+
+            async def others() -> None:
+                nonlocal turn
+                while True:
+                    turn += 1
+                    await anyio.lowlevel.checkpoint()
+
+            async def write() -> None:
+                data = line + b'\n{"id":8}\n{"id"'
+                os.set_blocking(stdin, False)
+                while data:
+                    await anyio.wait_writable(stdin)
+                    data = data[os.write(stdin, data[: 1 << 16]) :]
+
+            with door.opened():
+                async with anyio.create_task_group() as tasks:
+                    tasks.start_soon(others)
+                    tasks.start_soon(write)
+                    tasks.start_soon(door.read, lambda _line: None, None, receiving)
+                    await cut.wait()
+                    tasks.cancel_scope.cancel()
+                assert turns[0] < turns[1] < turns[2] < turns[3]  # others had their turns between the slices
+                after = Ledger(os.dup(memory))
+                assert after.left.has_end
+                assert (after.left.lines, after.left.fragment) == ([b'{"id":8}'], b'{"id"')
+                door = AttachedDoor(
+                    current_backend(), theirs, stdout, after, lambda *_: None, max_line=1 << 24
+                )
+                seen: list[bytes] = []
+                door.answer_what_was_lost()
+                async with anyio.create_task_group() as tasks:
+                    tasks.start_soon(door.write)
+                    tasks.start_soon(door.read, seen.append)
+                    os.write(stdin, b":9}\n")
+                    while len(seen) < 2 or after._answered:
+                        await anyio.lowlevel.checkpoint()
+                    tasks.cancel_scope.cancel()
+                after.close()
+                assert seen == [b'{"id":8}', b'{"id":9}']
+                answer = json.loads(os.read(out, 1 << 16))
+                assert (answer["id"], answer["error"]["data"]["error"]) == (7, "room_lost")
+        for descriptor in (theirs, stdin, out, stdout):
+            os.close(descriptor)
+
+    run(backend, main)
+
+
+def test_a_large_line_that_was_handled_is_not_in_the_ledger() -> None:
+    with ledger() as (kept, memory):
+        kept.took(b"x" * 60_000, b'{"id": 7,' + b"x" * 250_000)
+        kept.took_large(b'{"id": 7,' + b"x" * 310_000, b"next\n")
+        kept.handled_large()
+        assert left_in(memory) == Left([], [b"next"], b"", None, False, False)

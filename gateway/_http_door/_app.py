@@ -19,7 +19,7 @@ from ...protocol import jsonrpc as rpc
 from ._access import Access, Caller
 from ._refusals import Refusal, ending, no_such_path, not_allowed
 from ._request import Gone, Receive, Request, Scope, Send
-from ._routing import UnsupportedVersion, check_mirrored, read_message, read_stateless
+from ._routing import Read, UnsupportedVersion, check_mirrored, read_message, read_stateless
 from ._rules import Rules
 from ._session import HttpSession
 from ._sessions import Sessions
@@ -164,21 +164,18 @@ class HttpDoor:
         kind = request.headers.get(b"content-type", b"").partition(b";")[0].strip().lower()
         if kind != b"application/json":
             raise Refusal(415, "Unsupported Media Type: Content-Type must be application/json.")
-        body = await request.body(self._rules.max_body, self._rules.body_time)
-        if b"\n" in body or b"\r" in body:  # white space, which must not reach a server that reads lines
-            body = body.replace(b"\n", b" ").replace(b"\r", b" ")
-        message = read_message(body)
+        message = await read_message(await request.body(self._rules.max_body, self._rules.body_time))
         if _is_stateless(request):
             await self._post_stateless(message, request, caller, profile)
         else:
-            await self._post_in_session(message, body, request, caller, profile)
+            await self._post_in_session(message, request, caller, profile)
 
     async def _post_stateless(
-        self, message: rpc.ClientMessage, request: Request, caller: Caller, profile: str | None
+        self, message: Read, request: Request, caller: Caller, profile: str | None
     ) -> None:
-        if message.method is None:
+        if message.envelope.method is None:
             raise Refusal(400, "Invalid request: a client of this version has no questions to answer.")
-        if not rpc.read_id(message):  # nothing in this version needs it; the SDK's server drops it as well
+        if not message.key:  # nothing in this version needs it; the SDK's server drops it as well
             version = request.text(b"mcp-protocol-version") or ""
             if version not in rpc.MODERN_VERSIONS:
                 raise UnsupportedVersion(version)
@@ -191,17 +188,17 @@ class HttpDoor:
         self.sessions.touch(visitor)
         if said.method == _CALL and "name" in said.params:
             name = said.params["name"]
-            check_mirrored(said, self._conversations.listed(rpc.read_value(name), profile), request)
+            await check_mirrored(said, self._conversations.listed(rpc.read_value(name), profile), request)
         await visitor.serve(said, request)
 
     async def _post_in_session(
-        self, message: rpc.ClientMessage, body: bytes, request: Request, caller: Caller, profile: str | None
+        self, message: Read, request: Request, caller: Caller, profile: str | None
     ) -> None:
-        is_request = message.method is not None and bool(rpc.read_id(message))
+        is_request, method = message.is_request, message.envelope.method
         session_id = request.text(b"mcp-session-id")
         if session_id is not None:
             session = self.sessions.find(session_id, caller, profile)
-        elif is_request and message.method == _INITIALIZE:
+        elif is_request and method == _INITIALIZE:
             session = None
         else:
             raise Refusal(400, "Bad Request: Missing session ID. Open a session with initialize.")
@@ -211,9 +208,9 @@ class HttpDoor:
         if session is None:
             session = await self.sessions.open_session(caller, profile, self._variables(request))
         self.sessions.touch(session)
-        if message.method == _INITIALIZE:
-            session.version = _asked_version(message)
-        reply = session.take(message, body)
+        if method == _INITIALIZE and not message.is_large:
+            session.version = _asked_version(message.envelope)
+        reply = session.take(message)
         if reply is None:
             await request.answer(202, headers=session.headers())
         elif opened and reply.answer is not None and b'"error":' in reply.answer[:200]:

@@ -10,7 +10,7 @@
 | no token, or a wrong one | 401, with `WWW-Authenticate` |
 | POST whose `Accept` lacks `application/json` or `text/event-stream`; GET without the latter | 406 |
 | POST whose `Content-Type` is not `application/json` | 415 |
-| body too large / too slow | 413 / 408 |
+| body too large, or with too many values / too slow | 413 / 408 |
 | head too large | 431; 400 if it has not even ended |
 | no session id, where one is needed; a header given twice; two lengths of one body | 400 |
 | not JSON, not one JSON-RPC message | 400 with -32700, -32600 |

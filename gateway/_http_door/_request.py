@@ -6,8 +6,11 @@ from collections.abc import Awaitable, Callable, Iterable, MutableMapping
 from typing import Any, Final
 
 import anyio
+import anyio.lowlevel
 
+from ...actors import Values
 from ...protocol.bounds import HTTP_HEAD_BYTES
+from ...protocol.large_message import LARGE_MESSAGE
 from ._refusals import CLOSE, JSON, Refusal
 
 Scope = MutableMapping[str, Any]
@@ -37,6 +40,7 @@ _STREAM_HEADERS: Final = (
 )
 _BODILESS: Final = frozenset({"GET", "HEAD", "DELETE", "OPTIONS"})  # their body, if any, is not waited for
 _DIGITS: Final = 18
+PIECE: Final = 1 << 18  # bytes of a body that are written at once
 
 
 class Request:
@@ -80,31 +84,35 @@ class Request:
                 return True
         return False
 
-    async def body(self, most: int, within: float) -> bytes:
-        """The whole body. Raises `Refusal` when it is larger than `most` or takes longer than `within`."""
+    async def body(self, most: int, within: float) -> bytes | bytearray:
+        """The whole body, on one line: without newlines, which in JSON are white space, and which must not reach a
+        server that reads lines. A large one is a `bytearray`. Raises `Refusal` when it is larger than `most`, has more
+        values than a message may have, or takes longer than `within`."""
         length = self.headers.get(b"content-length", b"0")
         if not length.isdigit() or len(length) > _DIGITS or int(length) > most:
             raise self._too_large(most)
         event = await self._next(within)
-        if not event.get("more_body"):
-            body: bytes = event.get("body", b"")
-        else:
-            body = await self._rest(event.get("body", b""), most, within)
+        piece: bytes = event.get("body", b"")
+        body = await self._whole(piece, most, within) if event.get("more_body") else _on_one_line(piece)
         if len(body) > most:
             raise self._too_large(most)
         self.is_read = True
         return body
 
-    async def _rest(self, first: bytes, most: int, within: float) -> bytes:
-        parts, size = [first], len(first)
+    async def _whole(self, first: bytes, most: int, within: float) -> bytes | bytearray:
+        """A body that comes in pieces. Each is looked at as it comes, so that a large one is never gone through at
+        once."""
+        held, piece, is_last, values = bytearray(), first, False, None
         until = anyio.current_time() + within
-        while size <= most:
+        while True:
+            held += (piece := _on_one_line(piece))
+            if is_last or len(held) > most:
+                return held if len(held) >= LARGE_MESSAGE else bytes(held)
+            values, over = Values.counted(values, piece, held)
+            if over:
+                raise Refusal(413, f"Content Too Large: the request has more than {over}.")
             event = await self._next(until - anyio.current_time())
-            parts.append(event.get("body", b""))
-            size += len(parts[-1])
-            if not event.get("more_body"):
-                break
-        return b"".join(parts)
+            piece, is_last = event.get("body", b""), not event.get("more_body")
 
     async def _next(self, within: float) -> MutableMapping[str, Any]:
         try:
@@ -138,6 +146,9 @@ class Request:
                 "headers": [*headers, *self.more_headers, *length, *close],
             }
         )
+        if len(body) > PIECE:
+            await self.write_long(body)
+            body = b""
         await self.send({"type": "http.response.body", "body": body})
 
     async def refuse(self, refusal: Refusal) -> None:
@@ -155,6 +166,13 @@ class Request:
 
     async def write(self, data: bytes) -> None:
         await self.send({"type": "http.response.body", "body": data, "more_body": True})
+        if len(data) >= PIECE:
+            await anyio.lowlevel.checkpoint()  # others first, also when the client reads as fast as we write
+
+    async def write_long(self, data: bytes) -> None:
+        """Write a large part of a body, piece by piece: each is copied several times on its way out."""
+        for start in range(0, len(data), PIECE):
+            await self.write(data[start : start + PIECE])
 
     async def end_stream(self) -> None:
         await self.send({"type": "http.response.body", "body": b""})
@@ -174,6 +192,12 @@ class Request:
         cut = self.scope.get("state", {}).get("abort")
         if cut is not None:
             cut()
+
+
+def _on_one_line(piece: bytes) -> bytes:
+    if b"\n" in piece or b"\r" in piece:
+        return piece.replace(b"\n", b" ").replace(b"\r", b" ")
+    return piece
 
 
 class Hangup:

@@ -1,6 +1,7 @@
-"""Which JSON-RPC message a body or an outgoing line is. Nothing here waits.
+"""Which JSON-RPC message a body or an outgoing line is.
 
-An incoming body is decoded once more by the conversation: the envelope alone, whose payloads stay bytes.
+An incoming body is read once, and its envelope, whose payloads stay bytes, goes to the conversation. Only a body of
+megabytes makes somebody wait: it is read in slices.
 """
 
 from __future__ import annotations
@@ -8,20 +9,30 @@ from __future__ import annotations
 import enum
 import re
 from collections.abc import Mapping
-from typing import Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import attrs
 import msgspec
 
+from ...actors import in_turns
 from ...protocol import jsonrpc as rpc
 from ...protocol.index import Target
-from ...protocol.jsonrpc import RpcFault
+from ...protocol.jsonrpc import RpcFault, WireFault
+from ...protocol.large_json import outlining
+from ...protocol.large_message import reading_client_line, reading_params
 from ...protocol.mirrored import decode_value, mismatch
+from ...protocol.slices import Slices
 from ._refusals import HEADER_MISMATCH, Refusal
 from ._request import Request
 
+if TYPE_CHECKING:
+    from .._endpoint import ClientSession
+
 _HEAD: Final = re.compile(
     rb'\{"jsonrpc":"2\.0",(?:"id":("(?:[^"\\]|\\.)*"|[^,"]*),)?"(result|error|method)":(?:"([^"\\]*)")?'
+)
+_ERROR_CODE: Final = re.compile(  # of a line of ours
+    rb'\{"jsonrpc":"2\.0","id":(?:"(?:[^"\\]|\\.)*"|[^,"]*),"error":\{"code":(-?\d+)[,}]'
 )
 _NAMED_BY: Final = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
 _INFO_KEY: Final = f"{rpc.META}clientInfo"
@@ -45,25 +56,57 @@ def kind_of(line: bytes) -> tuple[Kind, bytes, bytes]:
     return (Kind.QUESTION if key else Kind.NOTIFICATION), key, method
 
 
-def read_message(body: bytes) -> rpc.ClientMessage:
+Parts = Mapping[str, msgspec.Raw]
+
+
+@attrs.frozen
+class Read:
+    """A message that was read: its envelope, and its id (empty: it has none). `parts` are those of the params of a
+    large request, which nobody may read in one go; None for any other message."""
+
+    envelope: rpc.ClientMessage
+    key: bytes
+    parts: Parts | None = None
+    is_large: bool = False
+
+    @property
+    def is_request(self) -> bool:
+        return bool(self.key) and self.envelope.method is not None
+
+    def give_to(self, client: ClientSession) -> None:
+        """Let the conversation handle it. As at every other door."""
+        if self.is_large:
+            client.take_large(self.envelope, self.key, self.parts)
+        else:
+            client.receive(b"", self.envelope)
+
+
+async def read_message(body: bytes | bytearray) -> Read:
     """The envelope of a body. Raises `Refusal` when it is not one JSON-RPC message."""
+    key, parts, is_large = b"", None, isinstance(body, bytearray)
     try:
-        message = rpc.read_client_line(body)
-        rpc.read_id(message)
+        if isinstance(body, bytearray):
+            message = await in_turns(reading_client_line(body))
+            key = rpc.read_id(message)
+            if key and message.method is not None:
+                parts = await in_turns(reading_params(message))
+        else:
+            message = rpc.read_client_line(body)
+            key = rpc.read_id(message)
     except RpcFault as fault:
-        raise Refusal(400, fault.message, code=fault.code) from None
+        raise Refusal(400, fault.message, code=fault.code, key=key) from None
     if message.method is None and not bytes(message.result) and not bytes(message.error):
         raise Refusal(400, "Invalid request: it has no method.")
-    return message
+    return Read(message, key, parts, is_large)
 
 
-def progress_token(message: rpc.ClientMessage) -> object:
+def progress_token(message: Read) -> object:
     """The progress token of a request; None when it has none."""
-    raw = bytes(message.params)
-    if _PROGRESS_TOKEN not in raw:
+    parts, params = message.parts, message.envelope.params
+    if parts is None and _PROGRESS_TOKEN not in bytes(params):
         return None
     try:
-        meta = rpc.read_meta(rpc.read_parts(message.params))
+        meta = rpc.read_meta(rpc.read_parts(params) if parts is None else parts)
     except RpcFault:
         return None  # the conversation refuses it
     return None if meta is None else meta.get("progressToken")
@@ -92,21 +135,23 @@ def cancelled_key(message: rpc.ClientMessage) -> bytes:
 
 @attrs.frozen
 class Stateless:
-    """A request of 2026-07-28. `who` are the parts of it by which its client is known."""
+    """A request of 2026-07-28. `who` are the parts of it by which its client is known. `params` are those of
+    `message`."""
 
+    message: Read
     key: bytes
     method: str
-    params: dict[str, msgspec.Raw]
+    params: Parts
     meta: dict[str, Any]
     who: bytes
 
 
-def read_stateless(message: rpc.ClientMessage, request: Request) -> Stateless:
+def read_stateless(message: Read, request: Request) -> Stateless:
     """Check a request of 2026-07-28 against its headers. Raises `Refusal` as the SDK's server does, in the same
     order."""
-    key, method = rpc.read_id(message), message.method or ""
+    key, method = message.key, message.envelope.method or ""
     try:
-        params = dict(rpc.read_parts(message.params)) if bytes(message.params) else {}
+        params = rpc.read_parts(message.envelope.params) if message.parts is None else message.parts
         meta = rpc.read_meta(params)
     except RpcFault as fault:
         raise Refusal(400, fault.message, code=fault.code, key=key) from None
@@ -124,7 +169,7 @@ def read_stateless(message: rpc.ClientMessage, request: Request) -> Stateless:
     if version not in rpc.MODERN_VERSIONS:
         raise UnsupportedVersion(str(version), key)
     who = rpc.encode([meta[rpc.CAPABILITIES_KEY], meta.get(_INFO_KEY)])
-    return Stateless(key, method, params, dict(meta), who)
+    return Stateless(message, key, method, params, meta, who)
 
 
 def _match(request: Request, header: bytes, said: object, what: str, key: bytes) -> None:
@@ -134,14 +179,24 @@ def _match(request: Request, header: bytes, said: object, what: str, key: bytes)
         raise Refusal(400, text, code=HEADER_MISMATCH, key=key)
 
 
-def check_mirrored(said: Stateless, target: Target | None, request: Request) -> None:
+async def check_mirrored(said: Stateless, target: Target | None, request: Request) -> None:
     """Check the arguments of a call that its headers repeat. Raises `Refusal` for a header that contradicts them."""
     if target is None or not target.mirrored:
         return
-    header = mismatch(target.mirrored, said.params.get("arguments"), request.headers)
+    arguments: Any = said.params.get("arguments")
+    if said.message.is_large and arguments is not None:
+        arguments = await in_turns(_reading_members(bytes(arguments)))
+    header = mismatch(target.mirrored, arguments, request.headers)
     if header is not None:
         text = f"The header {header} does not match the argument of {target.name} in the body."
         raise Refusal(400, text, code=HEADER_MISMATCH, key=said.key)
+
+
+def _reading_members(value: bytes) -> Slices[Parts | None]:
+    try:
+        return rpc.raw_parts((yield from outlining(value)))
+    except WireFault:
+        return None
 
 
 def _value(raw: msgspec.Raw) -> Any:
@@ -162,32 +217,27 @@ class UnsupportedVersion(Refusal):
         return rpc.error_line(self.key, RpcFault(self.code, self.message, data))
 
 
-def with_id(message: Stateless, number: int, token: bool) -> bytes:
+def with_id(said: Stateless, number: int, token: bool) -> Read:
     """The request under another id, which is also its progress token."""
-    params: Mapping[str, Any] = message.params
+    key, message = b"%d" % number, said.message
+    params, parts = message.envelope.params, message.parts
     if token:
-        params = {**params, "_meta": {**message.meta, "progressToken": number}}
-    head = b'{"jsonrpc":"2.0","id":%d,"method":%b,"params":' % (number, rpc.encode(message.method))
-    return b"".join((head, msgspec.json.encode(params), b"}"))
+        meta = msgspec.Raw(msgspec.json.encode({**said.meta, "progressToken": number}))
+        if parts is None:
+            params = msgspec.Raw(msgspec.json.encode({**said.params, "_meta": meta}))
+        else:
+            parts = {**parts, "_meta": meta}
+    envelope = rpc.ClientMessage(said.method, params, id=msgspec.Raw(key))
+    return Read(envelope, key, parts, message.is_large)
 
 
 def answer_under(key: bytes, number: int, line: bytes) -> bytes:
     """An answer to request `number`, under the id that its client gave."""
     head = b'{"jsonrpc":"2.0","id":%d' % number
-    return b'{"jsonrpc":"2.0","id":' + key + line[len(head) :]
+    return b"".join((b'{"jsonrpc":"2.0","id":', key, memoryview(line)[len(head) :]))
 
 
 def error_code(line: bytes) -> int | None:
     """The code of an answer that is an error; None for a result."""
-    head = _HEAD.match(line)
-    if head is None or head[2] != b"error":
-        return None
-    return msgspec.json.decode(line, type=_Error).error.code
-
-
-class _Code(msgspec.Struct):
-    code: int
-
-
-class _Error(msgspec.Struct):
-    error: _Code
+    found = _ERROR_CODE.match(line)
+    return None if found is None else int(found[1])

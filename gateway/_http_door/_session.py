@@ -29,7 +29,7 @@ from ._access import Caller
 from ._refusals import JSON, REQUEST_CANCELLED, Refusal, too_many
 from ._reply import Reply
 from ._request import Request
-from ._routing import Kind, cancelled_key, kind_of, params_of, progress_token, same_token
+from ._routing import Kind, Read, cancelled_key, kind_of, params_of, progress_token, same_token
 from ._rules import Rules
 from ._stream import Stream
 
@@ -77,13 +77,13 @@ class HttpSession:
     def headers(self) -> tuple[tuple[bytes, bytes], ...]:
         return ((b"mcp-session-id", self.id.encode()),)
 
-    def take(self, message: rpc.ClientMessage, body: bytes) -> Reply | None:
+    def take(self, message: Read) -> Reply | None:
         """Give a message to the conversation. Returns the reply to a request; None for any other message."""
-        key = rpc.read_id(message)
-        if message.method is None or not key:
-            self.client.receive(body)
-            if message.method == rpc.CANCELLED:
-                self._cancelled(cancelled_key(message))
+        key = message.key
+        if not message.is_request:
+            message.give_to(self.client)
+            if message.envelope.method == rpc.CANCELLED and not message.is_large:
+                self._cancelled(cancelled_key(message.envelope))
             return None
         if key in self._replies:
             raise Refusal(400, "Invalid request: a request with this id is still in flight.", key=key)
@@ -93,7 +93,7 @@ class HttpSession:
         self._replies[key] = reply
         self._current = reply
         try:
-            self.client.receive(body)
+            message.give_to(self.client)
         finally:
             self._current = None
         return reply

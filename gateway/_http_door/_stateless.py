@@ -66,7 +66,7 @@ class Visitor:
         reply = Reply(message.key, self._open_stream, token)
         reply.wants_logs = rpc.LOG_LEVEL_KEY in message.meta
         self._replies[number] = reply
-        self.client.receive(with_id(message, number, token is not None))
+        with_id(message, number, token is not None).give_to(self.client)
         if number in self._replies:
             self._spawn(lambda: self._watch(number, request))
             await reply.decided(self._rules.keep_alive)

@@ -12,13 +12,32 @@ messages that are gone is told so by a comment.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterator
 from functools import partial
 from itertools import islice
 
 import anyio
+import attrs
 
-from ._request import Request
+from ._request import PIECE, Request
 from ._rules import Rules
+
+
+@attrs.frozen
+class _LongFrame:
+    """A large message: what comes before it in its event, and its line. It is made an event when it is written."""
+
+    head: bytes
+    line: bytes
+
+    def __len__(self) -> int:
+        return len(self.head) + len(self.line) + 1
+
+    def pieces(self) -> Iterator[bytes]:
+        yield self.head
+        for start in range(0, len(self.line), PIECE):
+            yield self.line[start : start + PIECE].replace(b"\r", b" ")
+        yield b"\n"
 
 
 class Stream:
@@ -31,7 +50,7 @@ class Stream:
         self.read = 0  # the number of the last message that was written to a reader
         self._rules = rules
         self._first = 1  # the number of the oldest message kept
-        self._frames: deque[bytes] = deque()
+        self._frames: deque[bytes | _LongFrame] = deque()
         self._news: anyio.Event | None = None
         self._reader: Request | None = None
 
@@ -52,6 +71,10 @@ class Stream:
 
     def put(self, line: bytes) -> None:
         """Add a message."""
+        if len(line) > PIECE:
+            head = b"id: %d-%d\nevent: message\ndata: " % (self.name, self.last + 1)
+            self._add(_LongFrame(head, line))
+            return
         data = line.rstrip(b"\n")
         if b"\r" in data:  # in JSON it can only be white space, but here it would end the line
             data = data.replace(b"\r", b" ")
@@ -71,7 +94,7 @@ class Stream:
         self._reader = None
         self._wake()
 
-    def _add(self, frame: bytes) -> None:
+    def _add(self, frame: bytes | _LongFrame) -> None:
         self._frames.append(frame)
         self.size += len(frame)
         rules, is_behind = self._rules, False
@@ -103,7 +126,10 @@ class Stream:
         try:
             while self._reader is request:
                 if self.read < self.last:
-                    await request.write(self._unread_frames())
+                    for frames in self._unread_frames():
+                        await request.write(frames)
+                        if self._reader is not request:
+                            break
                 elif self.ended:
                     return
                 else:
@@ -118,12 +144,24 @@ class Stream:
         if self._reader is request:
             self.leave()
 
-    def _unread_frames(self) -> bytes:
+    def _unread_frames(self) -> Iterator[bytes]:
+        """What the reader has not seen, from now on as read; a large message in pieces, others in one piece."""
         missed = self._first - 1 - self.read
-        frames = islice(self._frames, max(0, -missed), None)
-        gone = b": the events up to %d-%d are gone\n\n" % (self.name, self._first - 1) if missed > 0 else b""
+        frames = tuple(islice(self._frames, max(0, -missed), None))
+        small = (
+            [b": the events up to %d-%d are gone\n\n" % (self.name, self._first - 1)] if missed > 0 else []
+        )
         self.read = self.last
-        return gone + b"".join(frames)
+        for frame in frames:
+            if isinstance(frame, bytes):
+                small.append(frame)
+                continue
+            if small:
+                yield b"".join(small)
+                small = []
+            yield from frame.pieces()
+        if small:
+            yield b"".join(small)
 
     async def _more(self, request: Request) -> None:
         if self._news is None:

@@ -155,6 +155,14 @@ def read_parts(params: msgspec.Raw) -> dict[str, msgspec.Raw]:
         return {} if bytes(params) in (b"", b"null") else _read(_as_parts, params)
 
 
+RawParts = dict[str, msgspec.Raw]  # the members of an object, each still JSON
+
+
+def raw_parts(parts: Mapping[str, bytes]) -> RawParts:
+    """Parts that were cut out of a larger text, as `read_parts` returns them."""
+    return {name: msgspec.Raw(part) for name, part in parts.items()}
+
+
 def read_meta(params: Mapping[str, msgspec.Raw]) -> dict[str, Any] | None:
     """The `_meta` of params, decoded; None when it is absent or null. Raises `RpcFault`."""
     if "_meta" not in params:

@@ -1,6 +1,6 @@
-"""The doors at which a row is tried: `greenroom serve` as a proxy and direct, and a room in its own program.
+"""The doors at which a row is tried: `greenroom serve` as a proxy, direct and over HTTP, and a room in its own program.
 
-All three speak the same lines, so a row does not know which one it is. Calm servers are configured beside attackers,
+All of them speak the same lines, so a row does not know which one it is. Calm servers are configured beside attackers,
 and `Door.calm` calls one: through the door, or through the other entrance when the door itself is attacked.
 """
 
@@ -20,8 +20,8 @@ from typing import Any
 import attrs
 from tests.support.gateway import HELLO
 
-from ._process import Attacked
-from ._words import FIFO, FOLDER, Row
+from ._process import Attacked, AttackedOverHttp
+from ._words import FIFO, FOLDER, MIB, Row
 from .server import blocks
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -110,11 +110,13 @@ def opened(name: str, rows: Sequence[Row], folder: Path, neighbours: int = 1) ->
         settings = dict(SETTINGS)
         for row in rows:
             settings |= row.settings
+        if name == "http":  # by default a request is smaller, and no child is shared
+            settings |= {"isolation": "persistent", "http": {"maxBodyBytes": 64 * MIB}}
         config.write_text(json.dumps({"mcpServers": servers, "settings": settings}))
         for row in rows:
             _lay_out(row, folder, stack)
         attacked = stack.enter_context(
-            Attacked(
+            (AttackedOverHttp if name == "http" else Attacked)(
                 _module(name, config, rows),
                 _environment(folder, is_bare=any(row.is_bare for row in rows)),
                 folder,
@@ -132,7 +134,8 @@ def _module(name: str, config: Path, rows: Sequence[Row]) -> list[str]:
     if name.startswith("room"):
         return ["tests.hostile.room", os.fspath(config), name.removeprefix("room-")]
     options = [option for row in rows for option in row.options]
-    serve = ["greenroom", "serve", "--expose", name, "--config", os.fspath(config)]
+    how = ["--expose", "direct", "--http", "127.0.0.1:0"] if name == "http" else ["--expose", name]
+    serve = ["greenroom", "serve", *how, "--config", os.fspath(config)]
     return [*serve, *options]
 
 

@@ -6,6 +6,7 @@ answer only the id is read.
 
 from __future__ import annotations
 
+import http.client
 import json
 import os
 import re
@@ -136,16 +137,20 @@ class Attacked:
     # -- its end --
 
     def end(self, within: float) -> int | None:
-        """Close its input. Returns its exit code, or None if it does not end. A signal ends a writer in the middle."""
+        """End it. Returns its exit code, or None if it does not end."""
+        self._ask_to_end()
+        with suppress(subprocess.TimeoutExpired):
+            return self.process.wait(within)
+        return None
+
+    def _ask_to_end(self) -> None:
+        """Close its input. A signal ends a writer in the middle."""
         assert self.process.stdin is not None
         if self._turn.acquire(timeout=0.5):
             self.process.stdin.close()
             self._turn.release()
         else:
             self.process.send_signal(signal.SIGTERM)
-        with suppress(subprocess.TimeoutExpired):
-            return self.process.wait(within)
-        return None
 
     def words(self) -> str:
         return Path(self._log.name).read_text(errors="replace")
@@ -164,3 +169,58 @@ class Attacked:
                 with suppress(OSError):
                     stream.close()
         self.longest.close()
+
+
+class AttackedOverHttp(Attacked):
+    """The same behind `serve --http`: each line is the body of a POST, and what comes back is its answer."""
+
+    _session: str | None = None
+    _port = 0
+    _begun = b""
+
+    def _write(self, data: bytes) -> None:
+        with self._turn:
+            *lines, rest = data.split(b"\n")
+            for line in lines:
+                line, self._begun = self._begun + line, b""
+                self._post(line)
+            self._begun += rest
+
+    def _post(self, line: bytes) -> None:
+        """A request that is refused before it is read is hung up on: that is its answer."""
+        asked = _HEAD.match(line)
+        key = json.loads(asked[1]) if asked is not None and b'"method"' in line[:200] else None
+        headers = {"Content-Type": "application/json", "Accept": "application/json, text/event-stream"}
+        if self._session is not None:
+            headers["Mcp-Session-Id"] = self._session
+        connection = http.client.HTTPConnection("127.0.0.1", self._listens(), timeout=60)
+        try:
+            connection.request("POST", "/mcp", line, headers)
+            answer = connection.getresponse()
+            body = answer.read()
+        except OSError:
+            answer, body = None, b""
+        finally:
+            connection.close()
+        if answer is not None and self._session is None:
+            self._session = answer.headers["Mcp-Session-Id"]
+        kind = "" if answer is None else answer.headers.get("Content-Type", "")
+        if kind.startswith("text/event-stream"):
+            for event in body.split(b"\n"):
+                self._hear(event.removeprefix(b"data: "))
+        elif answer is not None and answer.status == 200:
+            self._hear(body.rstrip(b"\n"))
+        elif key is not None:
+            self._hear(json.dumps({"jsonrpc": "2.0", "id": key, "error": body.decode()}).encode())
+
+    def _listens(self) -> int:
+        until = time.monotonic() + 60
+        while not self._port:
+            found = re.search(r"serving http://127.0.0.1:(\d+)/", self.words())
+            self._port = int(found[1]) if found else 0
+            assert time.monotonic() < until, self.words()
+            time.sleep(0.01)
+        return self._port
+
+    def _ask_to_end(self) -> None:
+        self.process.send_signal(signal.SIGTERM)

@@ -151,15 +151,16 @@ CLIENTS: Final = (
     Row("client_small_values", client=['{"jsonrpc":"2.0","id":"h","method":"tools/call","params":{"name":"mcp","arguments":{"x":[[]', times(7 * MIB, ",[]"), "]}}}\n", PING], answers=1, memory=256 * MIB),
     Row("client_long_text", client=[*called("text", '"', times(MIB // 2, "a line, \\u00e9\\n"), '"'), PING], answers=3, memory=256 * MIB),
     Row("client_half_character", client=[*called("text", '"\\ud83d', times(8 * MIB, "x"), '"'), PING], answers=3, memory=256 * MIB, quick=True),
-    Row("client_many_values", client=[*called("x", "[1", times(490_000, ",1"), ', ""', times(MIB // 2, " "), "]"), PING], answers=3, memory=256 * MIB),
+    Row("client_many_values", client=[*called("x", "[1", times(490_000, ",1"), ', ""', times(MIB // 2, " "), "]"), PING], answers=3, memory=256 * MIB, quick=True),
     Row("client_many_objects", client=[*called("x", "[{}", times(90_000, ',{"a":"b"}'), ', ""', times(MIB // 2, " "), "]"), PING], answers=3, memory=256 * MIB),
     Row("client_args_as_text", client=['{"jsonrpc":"2.0","id":"h","method":"tools/call","params":{"name":"mcp","arguments":{"tool":"calm0_echo","args":"{\\"x\\":[[]', times(5 * MIB, ",[]"), ']}"}}}\n', PING], answers=2, memory=256 * MIB),
     Row("client_long_notification", client=['{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":[0', times(4 * MIB, ",0"), "]}}\n", PING], answers=1, memory=128 * MIB),
+    Row("client_long_meta", client=['{"jsonrpc":"2.0","id":"h","method":"tools/call","params":{"name":"mcp","_meta":{"x":[0', times(400_000, ",0"), ', ""', times(MIB // 2, " "), "]}}}\n", PING], answers=2, memory=128 * MIB),
     Row("client_long_introduction", client=['{"jsonrpc":"2.0","id":"h","method":"initialize","params":{"x":"', times(8 * MIB, "x"), '"}}\n', PING], answers=2, memory=128 * MIB),
-    Row("client_pings", client=[times(50_000, PING)], answers=50_000, memory=128 * MIB),
-    Row("client_methods", client=[times(50_000, *asked("no/such/method"))], answers=50_000, memory=128 * MIB),
-    Row("client_junk", client=[times(50_000, "y\n"), PING], answers=1),
-    Row("client_cancels", client=[times(100_000, said("notifications/cancelled", requestId=1)), PING], answers=1),
+    Row("client_pings", client=[times(50_000, PING)], answers=50_000, memory=128 * MIB, needs_lines=True),
+    Row("client_methods", client=[times(50_000, *asked("no/such/method"))], answers=50_000, memory=128 * MIB, needs_lines=True),
+    Row("client_junk", client=[times(50_000, "y\n"), PING], answers=1, needs_lines=True),
+    Row("client_cancels", client=[times(100_000, said("notifications/cancelled", requestId=1)), PING], answers=1, needs_lines=True),
 )  # fmt: skip
 
 CONFIGURED: Final = (
@@ -173,6 +174,7 @@ CONFIGURED: Final = (
             )
             for line in request
         ],
+        needs_lines=True,
         answers=7,
         servers=20_000,
         memory=512 * MIB,

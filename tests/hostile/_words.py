@@ -65,7 +65,7 @@ def stream(*events: Piece) -> list[Piece]:
     return http(*events, kind="text/event-stream")
 
 
-DOORS = ("proxy", "direct", "room-trio", "room-asyncio")
+DOORS = ("proxy", "direct", "room-trio", "room-asyncio", "http")
 
 
 @attrs.frozen
@@ -89,6 +89,9 @@ class Row:
     answers: int = 0
     files: Mapping[str, Sequence[Piece] | str] = attrs.field(factory=dict[str, Any])
     options: Sequence[str] = ()
+    needs_lines: bool = (
+        False  # the client writes more messages than can be sent one after the other over HTTP
+    )
     is_bare: bool = False  # the gateway has next to nothing in its environment: no HOME, no PATH
     servers: int = 0  # configured beside the calm ones
     settings: Mapping[str, Any] = attrs.field(factory=dict[str, Any])
@@ -101,9 +104,11 @@ class Row:
 
     @property
     def not_at(self) -> Sequence[str]:
-        """The doors it cannot be tried at: a room in a program has no client and no options of `serve`."""
+        """The doors it cannot be tried at: a room in a program has no client and no options of `serve`. Over HTTP only
+        clients are tried: what is behind that door is the same."""
         needs_gateway = self.client or self.control or self.options or self.takes_orphans
-        return [door for door in DOORS if door.startswith("room")] if needs_gateway else []
+        rooms = [door for door in DOORS if door.startswith("room")] if needs_gateway else []
+        return rooms if self.client and not self.needs_lines else [*rooms, "http"]
 
     @property
     def script(self) -> str:
