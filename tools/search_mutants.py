@@ -1,11 +1,11 @@
 """Break the runtime in one place at a time, and see the search over schedules find it.
 
 `MUTANTS` lists faults that a runtime like this can have: file, the text that is there, the text put in its place. Each
-is tried in a copy of the tree against the search of `tests/test_lifecycle_search.py` alone, as hard as `make test`
-looks, and `RUNS` times in a row, each time from another seed: what is found by luck is not found. The first run
-shrinks; what it shrank the fault to, and the law that the fault broke, is written to `docs/search-mutants.md`. Words as
-arguments choose among the faults, and then nothing is shrunk or written. Exits 1 when a run does not find a fault, or
-its text is no longer there.
+is tried in a copy of the tree against the search of `tests/test_lifecycle_search.py` alone, with the examples of the
+profile `mutants` (three times those of `make test`), and `RUNS` times in a row, each time from another seed: what is
+found by luck is not found. The first run shrinks; what it shrank the fault to, and the law that the fault broke, is
+written to `docs/search-mutants.md`. Words as arguments choose among the faults, and then nothing is shrunk or written.
+Exits 1 when a run does not find a fault, or its text is no longer there.
 """
 
 # ruff: noqa: E501  # a table
@@ -209,7 +209,12 @@ def _search(copy: Path, seeds: list[int], *, shrinks: bool) -> dict[int, Found |
     """What the search found from each seed, or None."""
     names = [str(seed) for seed in seeds]
     command = [sys.executable, "-c", RUN, str(LIMIT), names[0] if shrinks else "", SEARCH, *names]
-    environment = {**os.environ, "PYTHONPATH": os.fspath(copy / "src"), "PYTHONDONTWRITEBYTECODE": "1"}
+    environment = {
+        **os.environ,
+        "PYTHONPATH": os.fspath(copy / "src"),
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "GREENROOM_MUTANTS": "1",
+    }
     told = subprocess.run(
         command, cwd=copy, env=environment, stdout=subprocess.PIPE, text=True, check=True
     ).stdout
@@ -240,7 +245,7 @@ def _report(fates: dict[Mutant, Fate]) -> str:
     lines = [
         "# Faults the search finds",
         "",
-        "Each was put into the runtime, alone, and the search over schedules was run against it as hard as `make test` looks,",
+        "Each was put into the runtime, alone, and the search over schedules was run against it with three times the examples of `make test`,",
         f"with no other test, {RUNS} times from different seeds: what it said, and what it shrank the fault to. Made by",
         "`make mutants`.",
         "",
