@@ -45,7 +45,6 @@ NO_EFFECT: Final[Mapping[str, str]] = {
             "bearerTokenStore",
             "debug",
             "description",
-            "envFile",
             "gallery",
             "icon",
             "name",

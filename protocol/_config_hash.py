@@ -29,6 +29,7 @@ IDENTITY: Final = (
     "command",
     "args",
     "env",
+    "env_file",
     "cwd",
     "inherit_env",
     "url",
@@ -40,7 +41,7 @@ IDENTITY: Final = (
     "include_tools",
     "exclude_tools",
 )
-_NEEDS_RESTART: Final = ("name", *IDENTITY, "auth", "oauth", "isolation", "era")
+_NEEDS_RESTART: Final = ("name", *IDENTITY, "env_file_state", "auth", "oauth", "isolation", "era")
 _VERSION: Final = 2  # of this normal form; another version gives other hashes
 
 
@@ -61,6 +62,10 @@ def definition_hash(
         values["inherit_env"] = settings.inherit_env
     if values["command"] is not None:
         values["cwd"] = _under(directory, values["cwd"] or "")
+    if values["env_file"] is None:
+        del values["env_file"]  # most have none, and keep the hash they had before there were any
+    else:
+        values["env_file"] = _under(directory, values["env_file"])
     if values["socket"] is not None:
         values["socket"] = _under(directory, values["socket"])
     normal = {name: value if value is None else _normal(name, value) for name, value in values.items()}

@@ -20,10 +20,11 @@ import attrs
 from ._config_key import Key, in_file_units, leaves
 from ._config_keys import SERVER_KEYS, SETTING_KEYS
 from ._secret_places import Hider
+from .asked import is_asked
 from .config import Config, ServerDefinition, Settings
 from .config_readers import is_array, is_object
 from .errors import ConfigError
-from .interpolate import SESSION, command_in, expand, expand_definition, referred_to, texts_of
+from .interpolate import SESSION, expand, expand_definition, referred_to, texts_of
 from .secrets import REDACTED, SECRET_WORD, Hidden
 
 # Variables that programs quote in ordinary texts and that hold no secrets.
@@ -109,11 +110,12 @@ def _under(name: str, value: Any) -> Iterator[Hidden]:
 
 def hides(args: Any) -> bool:
     """Whether arguments, as a file gives them, hold something that may be secret."""
-    said = [arg for arg in cast("list[Any]", args) if isinstance(arg, str)] if isinstance(args, list) else []
+    given = cast("list[Any]", args) if isinstance(args, list) else []
+    said = [arg for arg in given if isinstance(arg, str)]
     hider = Hider()
     hider.arguments([expand(arg, _Anything()) for arg in said])
     names = (name for arg in said for name, _ in referred_to(arg))
-    if any(command_in(arg) is not None for arg in said):
+    if len(said) < len(given) or any(is_asked(arg) for arg in said):  # of the keyring, or of a command
         return True
     return bool(hider.found) or any(SECRET_WORD.search(name) for name in names)
 
@@ -147,7 +149,7 @@ def _shown(hider: Hider, key: Key, definition: ServerDefinition) -> Any:
             return hider.url(value)
         case "args":
             return hider.arguments(value)
-        case "command" | "cwd" | "socket":
+        case "command" | "cwd" | "socket" | "env_file":
             return hider.text(value)
         case _:
             return in_file_units(key, value)

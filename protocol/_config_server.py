@@ -18,7 +18,7 @@ from ._config_merge import WHERE, WITH_COMMAND, WITH_URL
 from ._config_oauth import without_effect
 from ._config_place import place
 from .config import Isolation, Lifecycle, ServerDefinition
-from .config_readers import BadValueError, is_array, is_object, kind_of, unknown
+from .config_readers import TEXT, VALUE, BadValueError, is_array, is_object, unknown
 from .errors import ConfigError, Problem
 from .interpolate import (
     expand_definition,
@@ -76,13 +76,13 @@ def _with_bearer(entry: Givens, note: Note) -> Givens:
     token, variable = rest.pop("bearerToken", None), rest.pop("bearerTokenEnv", None)
     if rest.get("auth") is not None and rest["auth"].value == "bearer":
         del rest["auth"]
-    for given, form in ((token, "Bearer {}"), (variable, "Bearer ${{{}}}")):
+    for given, form, reader in ((token, "Bearer {}", VALUE), (variable, "Bearer ${{{}}}", TEXT)):
         if given is None or given.value is None:
             continue
-        if not isinstance(given.value, str) or not given.value:
-            note(given.problem(f"must be a non-empty string, is {kind_of(given.value)}", fatal=True))
-        else:
-            _add_header(rest, given, form.format(given.value))
+        try:
+            _add_header(rest, given, form.format(reader.read(given.value)))
+        except BadValueError as wrong:
+            note(given.problem(wrong.what, *wrong.inside, fatal=True))
     return rest
 
 
@@ -174,7 +174,7 @@ def check_session(definition: ServerDefinition, isolation: Isolation | None) -> 
     """Problems with credentials of a session: in a child that all sessions share, or where they would choose the
     program. `isolation`: the isolation of servers that do not set it."""
     for attribute, _, text in texts_of(definition):
-        if attribute in ("command", "cwd", "socket") and refers_to_session(text):
+        if attribute in ("command", "cwd", "socket", "env_file") and refers_to_session(text):
             what = "cannot hold a ${session.…}: use it in env, headers, url or args"
             yield Problem(_place_in(definition, attribute), what)
     needed = sorted(session_variables(definition))

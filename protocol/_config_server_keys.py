@@ -15,8 +15,9 @@ from .config_readers import (
     MILLISECONDS,
     MINUTES,
     TEXT,
-    TEXT_MAP,
     TEXTS,
+    VALUE_MAP,
+    VALUES,
     count,
     number,
     word,
@@ -31,8 +32,15 @@ NPX: Final = "Start an installed package that npx would start without npx ([npx]
 
 SERVER_KEYS: Final = (
     Key("command", "command", TEXT, "The program to start. `~` and variables are expanded.", True),
-    Key("args", "args", TEXTS, "Its arguments, one text each. Variables are expanded.", True),
-    Key("env", "env", TEXT_MAP, "Environment of the program, on top of the minimal one. Expanded.", True),
+    Key("args", "args", VALUES, "Its arguments, one text each. Variables are expanded.", True),
+    Key("env", "env", VALUE_MAP, "Environment of the program, on top of the minimal one. Expanded.", True),
+    Key(
+        "envFile",
+        "env_file",
+        TEXT,
+        "A file of `NAME=value` lines for its environment; `env` is stronger ([values](#values-that-are-in-no-file)).",
+        True,
+    ),
     Key("cwd", "cwd", TEXT, "Its working directory. `~` and variables are expanded.", True, "ours"),
     Key(
         "inheritEnv",
@@ -43,7 +51,7 @@ SERVER_KEYS: Final = (
         "the setting `inheritEnv`",
     ),
     Key("url", "url", TEXT, "The endpoint of an HTTP server. A missing variable is an error.", True),
-    Key("headers", "headers", TEXT_MAP, "HTTP headers to send. Variables are expanded.", True),
+    Key("headers", "headers", VALUE_MAP, "HTTP headers to send. Variables are expanded.", True),
     Key(
         "httpTransport",
         "http_transport",

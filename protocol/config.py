@@ -87,6 +87,10 @@ class ServerDefinition:
     command: str | None = None
     args: tuple[str, ...] = attrs.field(default=(), repr=_number_only)
     env: Mapping[str, str] = attrs.field(factory=_no_map, hash=False, repr=_names_only)
+    env_file: str | None = None
+    env_file_state: str | None = attrs.field(
+        default=None, repr=False
+    )  # another one when the file has changed
     cwd: str | None = None
     inherit_env: bool | tuple[str, ...] | None = None  # names and patterns; None: what the settings say
     url: str | None = attrs.field(default=None, repr=_place_only)

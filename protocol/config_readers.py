@@ -15,9 +15,12 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, Final, TypeGuard
 
 import attrs
+
+from .asked import of_keyring
 
 LONGEST: Final = 1e9  # seconds: some thirty years; a longer duration is a slip
 
@@ -150,11 +153,47 @@ def _read_name(key: Any) -> str:
     return key
 
 
+def _read_value(value: Any, *inside: str | int) -> str:
+    """A text, or `{"keyring": "service/name"}`."""
+    if not is_object(value):
+        return _read_item(value, *inside)
+    entry = value.get("keyring")
+    if len(value) == 1 and isinstance(entry, str):
+        with suppress(ValueError):
+            return of_keyring(_read_item(entry, *inside))
+    raise BadValueError('must be a string, or {"keyring": "service/name"} and nothing else', *inside)
+
+
+def _read_values(value: Any) -> tuple[str, ...]:
+    if not is_array(value):
+        return _read_texts(value)
+    return tuple(_read_value(item, position) for position, item in enumerate(value))
+
+
+def _read_value_map(value: Any) -> dict[str, str]:
+    if not is_object(value):
+        return _read_text_map(value)
+    return {_read_name(key): _read_value(item, str(key)) for key, item in value.items()}
+
+
 TEXT: Final = Reader(_read_text, {"type": "string", "minLength": 1}, "text")
 TEXTS: Final = Reader(_read_texts, {"type": "array", "items": {"type": "string"}}, "list of texts")
 TEXT_MAP: Final = Reader(
     _read_text_map, {"type": "object", "additionalProperties": {"type": "string"}}, "name → text"
 )
+
+_KEPT: Final[Mapping[str, Any]] = {
+    "type": "object",
+    "properties": {"keyring": {"type": "string", "pattern": "^[^/{}]+/[^{}]+$"}},
+    "required": ["keyring"],
+    "additionalProperties": False,
+}
+_VALUE: Final[Mapping[str, Any]] = {"anyOf": [{"type": "string"}, _KEPT]}
+VALUE: Final = Reader(
+    lambda value: _read_value(value) if is_object(value) else _read_text(value), _VALUE, "text"
+)
+VALUES: Final = Reader(_read_values, {"type": "array", "items": _VALUE}, "list of texts")
+VALUE_MAP: Final = Reader(_read_value_map, {"type": "object", "additionalProperties": _VALUE}, "name → text")
 
 
 def _read_choice(value: Any) -> bool | tuple[str, ...]:

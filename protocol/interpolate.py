@@ -14,9 +14,7 @@ may be used in `env`, `headers`, `url` and `args` of a server whose children are
 not have it, the reference stays as written. So what is printed, cached and hashed never depends on a caller's
 credential. A child is not started before its session gives all of them (`session_variables`).
 
-A value of `env`, `headers` or `args` that begins with `!` is a shell command whose output is the value (`command_in`);
-in a header it may follow `Bearer `. Nothing is expanded in it, because the shell does that. `!!` begins a text with one
-`!`. Whoever starts the server runs the command; nothing here does.
+Values that are asked for at the start (`asked`) stay as they are. `!!` begins a text with one `!`.
 
 An unset variable becomes the empty string and is reported. In a URL it is an error, which names all missing variables
 before any request is made, because half a URL leads to somebody else's endpoint.
@@ -32,6 +30,7 @@ from urllib.parse import urlsplit
 import attrs
 
 from ._config_place import place
+from .asked import BEARER, is_asked
 from .config import ServerDefinition
 from .errors import ConfigError, Problem
 
@@ -42,7 +41,6 @@ _REFERENCE: Final = re.compile(
 _OPEN: Final = re.compile(
     r"\$env:(?P<dollar>\w+)(?P<braced>(?!))?(?P<session>(?!))?(?P<default>(?!))?(?P<curly>(?!))?"
 )
-BEARER: Final = "Bearer "
 SESSION: Final = "session."  # names of a session's values begin with this
 _HEADER_NAME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
@@ -130,23 +128,12 @@ def expand(text: str, environ: Mapping[str, str]) -> str:
     return _replaced(text, of)
 
 
-def command_in(text: str) -> str | None:
-    """The command whose output is this value of `env`, `headers` or `args`; None if the text is the value."""
-    bare = text.removeprefix(BEARER)
-    return bare[1:] if bare.startswith("!") and not bare.startswith("!!") and bare[1:].strip() else None
-
-
-def with_answer(text: str, answer: str) -> str:
-    """The value in place of `text`, when its command has said `answer`."""
-    return BEARER + answer if text.startswith(BEARER) else answer
-
-
 def _value(text: str, environ: Mapping[str, str]) -> str:
-    """A value of `env`, `headers` or `args`: a command stays as it is, any other text is expanded."""
+    """A value of `env`, `headers` or `args`: one that is asked for stays as it is, any other text is expanded."""
+    if is_asked(text):
+        return text
     if "!" not in text[: len(BEARER) + 1]:
         return expand(text, environ)
-    if command_in(text) is not None:
-        return text
     head = BEARER if text.startswith(BEARER) else ""
     bare = text.removeprefix(head)
     return head + expand(bare[1:] if bare.startswith("!!") else bare, environ)
@@ -181,6 +168,7 @@ def expanded_fields(definition: ServerDefinition, environ: Mapping[str, str]) ->
         "command": _path_or_none(definition.command, environ),
         "cwd": _path_or_none(definition.cwd, environ),
         "socket": _path_or_none(definition.socket, environ),
+        "env_file": _path_or_none(definition.env_file, environ),
         "args": tuple(_value(arg, environ) for arg in definition.args),
         "env": _expand_values(definition.env, environ),
         "headers": _expand_headers(definition, environ),
@@ -298,40 +286,17 @@ def _place(definition: ServerDefinition, attribute: str, *inside: str | int) -> 
 
 
 def texts_of(definition: ServerDefinition) -> Iterable[tuple[str, tuple[str | int, ...], str]]:
-    """Every text that may refer to the environment, without the URL and commands: its attribute, the place inside
-    it, the text."""
-    for attribute in ("command", "cwd", "socket"):
+    """Every text that may refer to the environment, without the URL and what is asked for: its attribute, the place
+    inside it, the text."""
+    for attribute in ("command", "cwd", "socket", "env_file"):
         text: str | None = getattr(definition, attribute)
         if text is not None:
             yield attribute, (), text
     for position, arg in enumerate(definition.args):
-        if command_in(arg) is None:
+        if not is_asked(arg):
             yield "args", (position,), arg
     for attribute in ("env", "headers"):
         values: Mapping[str, str] = getattr(definition, attribute)
         for key, value in values.items():
-            if command_in(value) is None:
+            if not is_asked(value):
                 yield attribute, (key,), value
-
-
-def without_commands(definition: ServerDefinition) -> ServerDefinition:
-    """The definition without headers that a command gives, for who does not run commands. `Authorization` stays,
-    because that there is one decides how to log in."""
-    kept = {
-        name: value
-        for name, value in definition.headers.items()
-        if command_in(value) is None or name.lower() == "authorization"
-    }
-    return attrs.evolve(definition, headers=kept)
-
-
-def commands_of(definition: ServerDefinition) -> Iterable[tuple[str, str | int, str]]:
-    """Every value that is a command: its attribute, its place in it, and its text."""
-    for position, arg in enumerate(definition.args):
-        if command_in(arg) is not None:
-            yield "args", position, arg
-    for attribute in ("env", "headers"):
-        values: Mapping[str, str] = getattr(definition, attribute)
-        for key, value in values.items():
-            if command_in(value) is not None:
-                yield attribute, key, value

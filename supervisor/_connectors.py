@@ -1,37 +1,30 @@
 """Makes the connector of a server: completes its definition (settings applied, variables filled in) and
-chooses the transport. Values that commands give are asked for when the connector opens, once for each incarnation."""
+chooses the transport. Values that stand in no file are asked for when the connector opens (`_asking`)."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncGenerator, Callable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import attrs
 
 from ..actors import Backend, Connector, Guard, LostReason, StdioConnector, connect_failed
 from ..protocol.address import Address
+from ..protocol.asked import asked_of
 from ..protocol.config import ServerDefinition, Settings, with_settings
 from ..protocol.config_parse import secrets_of
 from ..protocol.errors import ConfigError, CredentialNeeded
-from ..protocol.interpolate import (
-    command_in,
-    commands_of,
-    expand_definition,
-    header_problem,
-    session_variables,
-    with_answer,
-    with_session,
-)
-from ..protocol.secrets import Hidden, KnownSecrets
+from ..protocol.interpolate import expand_definition, session_variables, with_session
+from ..protocol.secrets import KnownSecrets
+from ._asking import AskingConnector
 from ._login_watch import LoginWatch
 from ._sessions import Sessions
 
 if TYPE_CHECKING:
-    from ..actors import AuthFor, Connection, PeerHooks
+    from ..actors import AuthFor
 
 
 @attrs.frozen
@@ -64,11 +57,13 @@ class Connectors:
             definition = expand_definition(definition, environ).definition
         except (ConfigError, CredentialNeeded) as error:
             raise connect_failed(address.server, LostReason(str(error))) from None
-        if asked := tuple(commands_of(given)):
+        asked = tuple(asked_of(given))
+        if asked or given.env_file is not None:
             reach = partial(
                 self.reaching, address=address, incarnation=incarnation, environ=environ, session=session
             )
-            return _Asking(self, reach, definition, asked, session)
+            limit = settings.secret_timeout
+            return AskingConnector(reach, definition, asked, limit, self.secrets, session)
         return self.reaching(definition, address, incarnation, environ, session)
 
     def reaching(
@@ -124,46 +119,3 @@ class Connectors:
             return started(definition)
         notes = None if self.folder is None else self.folder / "npx"
         return NpxConnector(definition, asked, started, notes, self.silent)
-
-
-@attrs.frozen
-class _Asking:
-    """The connector of a server some of whose values are the output of commands. `asked`: attribute, place in it, and
-    text of each."""
-
-    connectors: Connectors
-    reach: Callable[[ServerDefinition], Connector]  # for the complete definition
-    definition: ServerDefinition  # complete but for these values
-    asked: tuple[tuple[str, str | int, str], ...]
-    session: str | None
-
-    @asynccontextmanager
-    async def open(self, hooks: PeerHooks) -> AsyncGenerator[Connection]:
-        """Run the commands, then start the other side. Raises `ConnectFailed` also when a command fails."""
-        definition = await self._answered()
-        async with self.reach(definition).open(hooks) as connection:
-            yield connection
-
-    async def _answered(self) -> ServerDefinition:
-        from ..actors.secret_commands import Asked, answers
-
-        name = self.definition.name
-        commands = [
-            Asked(command_in(text) or "", f"{attribute}.{place}") for attribute, place, text in self.asked
-        ]
-        said = await answers(name, commands, self.connectors.settings().secret_timeout)
-        values = [
-            with_answer(each[2], said[one.command]) for each, one in zip(self.asked, commands, strict=True)
-        ]
-        hidden = tuple(Hidden(f"the secret of {one.place}", said[one.command]) for one in commands)
-        self.connectors.secrets.answered(name, hidden, self.session)
-        changed: dict[str, Any] = {
-            "args": [*self.definition.args],
-            "env": {**self.definition.env},
-            "headers": {**self.definition.headers},
-        }
-        for (attribute, place, _), value in zip(self.asked, values, strict=True):
-            if attribute == "headers" and (wrong := header_problem(str(place), value)) is not None:
-                raise connect_failed(name, LostReason(f"headers.{place}, which a command gives: {wrong}"))
-            changed[attribute][place] = value
-        return attrs.evolve(self.definition, **{**changed, "args": tuple(changed["args"])})

@@ -31,6 +31,7 @@ from ..protocol.config import Config
 from ..protocol.config_parse import Layer, imports_of, merge
 from ..protocol.errors import ConfigError, Problem, UsageError
 from . import _jsonc
+from ._env_files import with_env_files
 from ._imports import Surroundings as Surroundings
 from ._imports import imported_layers, places_of, skipped
 from ._imports import shaped as shaped
@@ -147,6 +148,7 @@ def _load(
         files=tuple(dict.fromkeys(layer.source for layer in (*own.layers, *foreign.layers))),
         places=tuple(dict.fromkeys(map(str, places))),
     )
+    config = with_env_files(config, cwd, around.environ)
     return without_self_reference(config, cwd=cwd, found=found), (*left, *more), tuple(asked)
 
 

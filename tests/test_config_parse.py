@@ -245,7 +245,7 @@ def test_both_spellings_of_the_section_are_read() -> None:
         ({"url": "http://"}, "mcpServers.s.url: names no host: write http://host/path or https://host/path"),
         ({"url": "http://h:port/"}, "mcpServers.s.url: is not a URL"),
         ({"url": "http://[h/"}, "mcpServers.s.url: is not a URL"),
-        ({"url": "http://h", "bearerToken": 3}, "s.bearerToken: must be a non-empty string, is a number"),
+        ({"url": "http://h", "bearerToken": 3}, "s.bearerToken: must be a string, is a number"),
         ({"url": "http://h", "httpTransport": "ws"}, '"ws" is none of "streamable-http", "sse"'),
         (
             {"url": "http://${A}/${B}/${A}"},

@@ -5,54 +5,23 @@ from __future__ import annotations
 import json
 import os
 import resource
-import sys
 from pathlib import Path
-from typing import Any
 
 import anyio
 import pytest
 from tests.support import run
 from tests.support.gateway import PATIENCE, alive, gone_within
 from tests.support.raw_http import raw_http
+from tests.support.teller import room_of, teller
 
-from greenroom import ConnectFailed, Greenroom
+from greenroom import ConnectFailed
 from greenroom.actors._guard_main import children_of
 from greenroom.actors._reaper import strays
 from greenroom.actors.secret_commands import LARGEST, Asked, answers
+from greenroom.protocol.asked import command_in, without_asked
 from greenroom.protocol.config_parse import Layer, merge, parse_config, redacted
-from greenroom.protocol.interpolate import command_in, expand_definition, without_commands
+from greenroom.protocol.interpolate import expand_definition
 from greenroom.protocol.secrets import Hidden, KnownSecrets
-
-# Answers with its environment and arguments; a tool `die` says them on stderr and ends.
-TELLER = """
-import json, os, sys
-for line in sys.stdin:
-    message = json.loads(line)
-    if "id" not in message:
-        continue
-    said = json.dumps([os.environ.get("TOKEN"), os.environ.get("PLAIN"), sys.argv[1:]])
-    result = {}
-    if message["method"] == "initialize":
-        result = {"protocolVersion": "2025-11-25", "capabilities": {"tools": {}},
-                  "serverInfo": {"name": "teller", "version": "1"}}
-    elif message["method"] == "tools/list":
-        result = {"tools": [{"name": name, "inputSchema": {"type": "object"}} for name in ("tell", "die")]}
-    elif message["method"] == "tools/call":
-        if message["params"]["name"] == "die":
-            print("fatal:", said, file=sys.stderr, flush=True)
-            sys.exit(3)
-        result = {"content": [{"type": "text", "text": said}]}
-    print(json.dumps({"jsonrpc": "2.0", "id": message["id"], "result": result}), flush=True)
-"""
-
-
-def teller(**more: Any) -> dict[str, Any]:
-    return {"command": sys.executable, "args": ["-S", "-c", TELLER], "bootstrap": False, **more}
-
-
-def room_of(settings: Any = None, **servers: Any) -> Greenroom:
-    config = {"mcpServers": servers, "settings": settings or {}}
-    return Greenroom.open(config, cache_path=":memory:")
 
 
 def test_a_command_gives_the_value_at_each_start_and_nobody_else_sees_it(
@@ -221,7 +190,7 @@ def test_only_what_stands_in_the_file_is_a_command() -> None:
 def test_who_runs_no_commands_sends_none_of_them() -> None:
     headers = {"A": "!a", "Authorization": "Bearer !b", "C": "c"}
     config = parse_config({"mcpServers": {"s": {"url": "http://x.example", "headers": headers}}})
-    assert [*without_commands(config.servers["s"]).headers] == ["Authorization", "C"]
+    assert [*without_asked(config.servers["s"]).headers] == ["Authorization", "C"]
 
 
 def test_another_file_does_not_get_what_a_command_gives() -> None:

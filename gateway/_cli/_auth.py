@@ -70,7 +70,8 @@ def auth_command(
 def _definition(config: Config, server: str) -> ServerDefinition:
     """The expanded definition of a server that may have a login. Raises `UsageError`, `ConfigError`."""
     from ...actors.login import may_log_in
-    from ...protocol.interpolate import expand_definition, without_commands
+    from ...protocol.asked import without_asked
+    from ...protocol.interpolate import expand_definition
 
     found = config.servers.get(server)
     if found is None:
@@ -82,7 +83,7 @@ def _definition(config: Config, server: str) -> ServerDefinition:
             f'Server "{server}" has another credential in its entry, or "auth": false. '
             'Remove that, or write "auth": "oauth".'
         )
-    return without_commands(expand_definition(found, os.environ).definition)
+    return without_asked(expand_definition(found, os.environ).definition)
 
 
 # ---- the list --------------------------------------------------------------------------------------------------------
@@ -97,13 +98,14 @@ def _list(config: Config, as_json: bool) -> int:
 
 def _row(config: Config, name: str) -> dict[str, Any] | None:
     from ...actors.login import LoginFailed, may_log_in, stored_login
+    from ...protocol.asked import without_asked
     from ...protocol.errors import ConfigError
-    from ...protocol.interpolate import expand_definition, without_commands
+    from ...protocol.interpolate import expand_definition
 
     if not may_log_in(config.servers[name]):
         return None
     try:
-        login = stored_login(without_commands(expand_definition(config.servers[name], os.environ).definition))
+        login = stored_login(without_asked(expand_definition(config.servers[name], os.environ).definition))
     except (ConfigError, LoginFailed) as error:
         return {"server": name, "state": "unreadable", "why": str(error)}
     return {"server": name, "state": "none"} if login is None else {"server": name, **_shown(login)}

@@ -1,0 +1,56 @@
+"""Reads an environment file: `NAME=value` lines, as other tools have them in `.env`.
+
+It is read when an incarnation starts, and its values are kept nowhere. Comments, `export`, quotes and values of several
+lines are understood as python-dotenv does. References in it stay as they are: a variable of ours that a value names by
+accident must not reach a server.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+from typing import Final
+
+from .._own_files import NotOurs, read_regular
+from ..protocol.errors import ConnectFailed
+
+LARGEST: Final = 1 << 20  # bytes
+
+
+def variables_in(file: str, server: str) -> dict[str, str]:
+    """The variables in `file`, for `server`. A line without `=` gives none. Blocks; call it in a thread. Raises
+    `ConnectFailed`, which names the file and shows nothing of it."""
+    from dotenv import dotenv_values
+
+    try:
+        text = read_regular(file, LARGEST).decode("utf-8-sig")
+    except (OSError, OverflowError, ValueError) as error:
+        raise ConnectFailed(
+            f'The envFile of server "{server}", {file}, {_why(error)}.', server=server
+        ) from None
+    found = dotenv_values(stream=io.StringIO(text), interpolate=False)
+    named = {name: value for name, value in found.items() if value is not None}
+    if any(
+        "\0" in part or "=" in name or not name for name, value in named.items() for part in (name, value)
+    ):
+        raise ConnectFailed(
+            f'The envFile of server "{server}", {file}, has a name or a value that no process can be given.',
+            server=server,
+        )
+    return named
+
+
+def _why(error: OSError | OverflowError | ValueError) -> str:
+    match error:
+        case FileNotFoundError():
+            return "does not exist: create it, or correct the path"
+        case OverflowError():
+            return f"has more than {LARGEST:,} bytes: name another file"
+        case UnicodeDecodeError():
+            return f"is not UTF-8 (byte {error.start}): save it as UTF-8"
+        case NotOurs() | IsADirectoryError():
+            return "is not a regular file: name the file itself"
+        case OSError():
+            return f"cannot be read ({error.strerror or os.strerror(error.errno or 0)})"
+        case _:
+            return "cannot be read (it is no path)"
