@@ -48,6 +48,12 @@ def untrusted(home: Path) -> None:
     Path(".mcp.json").write_text(servers(a={"command": "a"}))
 
 
+def readable_env_file(home: Path) -> None:
+    file = own_config(home, servers(a={"command": "sh", "envFile": ".env"})).with_name(".env")
+    file.write_text(f"TOKEN={SECRET}")
+    file.chmod(0o644)
+
+
 def has(mode: int = 0o600, **entries: Any) -> Callable[[Path], Path]:
     return lambda home: own_config(home, servers(**entries), mode)
 
@@ -64,6 +70,8 @@ WRONG: list[tuple[str, Callable[[Path], object], str, str, str]] = [
     ("writable", has(0o646, a={"command": "sh"}), "error", "rights", "chmod go-w"),
     ("a port", has(a={"url": f"http://127.0.0.1:{unused_port()}/mcp"}), "warning", "port", "start the"),
     ("a socket", has(a={"socket": "/no/where.sock"}), "warning", "port", "start the"),
+    ("no env file", has(a={"command": "sh", "envFile": "no.env"}), "error", "env file", "correct its envFile"),
+    ("a readable env file", readable_env_file, "warning", "rights", "chmod 600"),
     ("a stale socket", stale_socket, "note", "sockets", "rm "),
     ("no trust", untrusted, "warning", "trust", "greenroom trust"),
 ]  # fmt: skip

@@ -1,11 +1,11 @@
 """Break the runtime in one place at a time, and see the search over schedules find it.
 
 `MUTANTS` lists faults that a runtime like this can have: file, the text that is there, the text put in its place. Each
-is tried in a copy of the tree against the search of `tests/test_lifecycle_search.py` alone, with the examples of the
-profile `mutants` (three times those of `make test`), and `RUNS` times in a row, each time from another seed: what is
-found by luck is not found. The first run shrinks; what it shrank the fault to, and the law that the fault broke, is
-written to `docs/search-mutants.md`. Words as arguments choose among the faults, and then nothing is shrunk or written.
-Exits 1 when a run does not find a fault, or its text is no longer there.
+is tried in a copy of the tree against the search of `tests/test_lifecycle_search.py` alone, with at most `EXAMPLES`
+examples (`make test` draws a tenth of them, `make soak` many times more; most faults need a few), and `RUNS` times in a
+row, each time from another seed: what is found by luck is not found. The first run shrinks; what it shrank the fault
+to, and the law that the fault broke, is written to `docs/search-mutants.md`. Words as arguments choose among the
+faults, and then nothing is shrunk or written. Exits 1 when a run does not find a fault, or its text is no longer there.
 """
 
 # ruff: noqa: E501  # a table
@@ -29,6 +29,7 @@ from policy_mutants import ROOT, copy_tree
 REPORT = ROOT / "docs" / "search-mutants.md"
 SEARCH = "tests/test_lifecycle_search.py::TestRooms"
 RUNS = 5
+EXAMPLES = 1000
 LIMIT = 900  # seconds for one run
 SIDE_BY_SIDE = 2
 # One process imports and collects, then forks a run for each seed: that takes longer than most searches. Hypothesis
@@ -36,7 +37,7 @@ SIDE_BY_SIDE = 2
 RUN = """
 import os, signal, sys, pytest
 
-limit, shrinks, search, *seeds = sys.argv[1:]
+limit, shrinks, search, examples, *seeds = sys.argv[1:]
 
 class Fork:
     @pytest.hookimpl(tryfirst=True)
@@ -54,7 +55,7 @@ class Fork:
                 core.global_force_seed = int(seed)
                 test = session.items[0].cls
                 phases = [Phase.generate, Phase.shrink] if seed == shrinks else [Phase.generate]
-                test.settings = settings(test.settings, phases=phases, database=None)
+                test.settings = settings(test.settings, max_examples=int(examples), phases=phases, database=None)
                 return None
             print(seed, os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
         os._exit(0)
@@ -208,13 +209,17 @@ def _try(copy: Path, mutant: Mutant, *, shrinks: bool) -> Fate:
 def _search(copy: Path, seeds: list[int], *, shrinks: bool) -> dict[int, Found | None]:
     """What the search found from each seed, or None."""
     names = [str(seed) for seed in seeds]
-    command = [sys.executable, "-c", RUN, str(LIMIT), names[0] if shrinks else "", SEARCH, *names]
-    environment = {
-        **os.environ,
-        "PYTHONPATH": os.fspath(copy / "src"),
-        "PYTHONDONTWRITEBYTECODE": "1",
-        "GREENROOM_MUTANTS": "1",
-    }
+    command = [
+        sys.executable,
+        "-c",
+        RUN,
+        str(LIMIT),
+        names[0] if shrinks else "",
+        SEARCH,
+        str(EXAMPLES),
+        *names,
+    ]
+    environment = {**os.environ, "PYTHONPATH": os.fspath(copy / "src"), "PYTHONDONTWRITEBYTECODE": "1"}
     told = subprocess.run(
         command, cwd=copy, env=environment, stdout=subprocess.PIPE, text=True, check=True
     ).stdout
@@ -245,7 +250,7 @@ def _report(fates: dict[Mutant, Fate]) -> str:
     lines = [
         "# Faults the search finds",
         "",
-        "Each was put into the runtime, alone, and the search over schedules was run against it with three times the examples of `make test`,",
+        "Each was put into the runtime, alone, and the search over schedules was run against it with at most 1,000 examples,",
         f"with no other test, {RUNS} times from different seeds: what it said, and what it shrank the fault to. Made by",
         "`make mutants`.",
         "",

@@ -172,6 +172,25 @@ def _programs(setup: Setup) -> Iterator[Finding]:
             yield Finding(Severity.ERROR, "program", server.name, what, mend)
 
 
+def _env_files(setup: Setup) -> Iterator[Finding]:
+    """Env files that a start could not use, or that others may read."""
+    from ...actors.env_file import variables_in
+
+    for server in setup.in_service():
+        if (file := server.env_file) is None:
+            continue
+        try:
+            variables_in(file, server.name)
+        except GreenroomError as error:
+            mend = f"correct its envFile, or: greenroom disable {server.name}"
+            yield Finding(Severity.ERROR, "env file", server.name, str(error), mend)
+            continue
+        with suppress(OSError):
+            if os.stat(file).st_mode & 0o077:
+                what = "it is an env file, and others on this machine may read it"
+                yield Finding(Severity.WARNING, "rights", file, what, f"chmod 600 {file}")
+
+
 def _ports(setup: Setup) -> Iterator[Finding]:
     """Servers of this machine that nobody runs."""
     for server in map(setup.expanded, setup.in_service()):
@@ -280,6 +299,7 @@ CHECKS: Final[tuple[_Check, ...]] = (
     _nothing,
     _rights,
     _programs,
+    _env_files,
     _ports,
     _names,
     _gateways,
