@@ -28,7 +28,8 @@ if TYPE_CHECKING:
     from ._core import CoreActor
     from ._guard import Guard
     from ._host import ASKED_FOR, Greeting, Host, NoHost, ServerRequest, joined, lacking, not_found
-    from ._http import AuthFor, HttpConnector
+    from ._http import AuthFor, ExchangeFault, HttpConnector
+    from ._http._document import fetched
     from ._in_process import InProcessConnector
     from ._incoming import IncomingTable, Refusals
     from ._line_writer import LineWriter, WriteRules
@@ -62,7 +63,8 @@ _HOMES = {
     "._core": ("CoreActor",),
     "._guard": ("Guard",),
     "._host": ("ASKED_FOR", "Greeting", "Host", "NoHost", "ServerRequest", "joined", "lacking", "not_found",),
-    "._http": ("AuthFor", "HttpConnector",),
+    "._http": ("AuthFor", "ExchangeFault", "HttpConnector",),
+    "._http._document": ("fetched",),
     "._in_process": ("InProcessConnector",),
     "._incoming": ("IncomingTable", "Refusals",),
     "._line_writer": ("LineWriter", "WriteRules",),
@@ -105,6 +107,7 @@ __all__ = [
     "Define",
     "EventStream",
     "Exchange",
+    "ExchangeFault",
     "Flush",
     "Greeting",
     "Guard",
@@ -157,6 +160,7 @@ __all__ = [
     "declared_to",
     "default_cache_path",
     "doing",
+    "fetched",
     "in_turns",
     "is_outdated",
     "joined",

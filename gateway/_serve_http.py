@@ -34,7 +34,9 @@ from ._http_door import (
     HttpDoor,
     HttpServer,
     Metrics,
+    OAuth,
     Operations,
+    Terms,
     Token,
     bound,
     check_tls,
@@ -52,6 +54,7 @@ class HttpOptions:
     host: str
     port: int
     tokens: tuple[Token, ...] = ()
+    oauth: Terms | None = None
     profile: str | None = None
     cert: Path | None = None
     key: Path | None = None
@@ -66,7 +69,9 @@ async def serve_http(
     want_orphans()
     log = Log()
     settings = config.settings
-    access = Access(http.host, http.tokens, hosts=settings.http_hosts, origins=settings.http_origins)
+    oauth = OAuth(http.oauth, log.line) if http.oauth is not None else None
+    hosts, origins = settings.http_hosts, settings.http_origins
+    access = Access(http.host, http.tokens, oauth=oauth, hosts=hosts, origins=origins)
     check_tls(http.cert, http.key)
     metrics = Metrics() if settings.http_metrics else None
     with ExitStack() as stack:
@@ -122,6 +127,8 @@ class _Serving:
                 open_pages=operations.open_pages(),
             )
             await outer.start(door.run)
+            if self.access.oauth is not None:
+                outer.start_soon(self.access.oauth.keep)
             outer.start_soon(giving_way.run, door.sessions)
             server = HttpServer(door, self.listener, rules, cert=self.http.cert, key=self.http.key)
             async with anyio.create_task_group() as serving:

@@ -234,6 +234,48 @@ SETTING_KEYS: Final = (
                 'The bearer tokens that are accepted, by name: `{"alice": "${ALICE_TOKEN}"}`. Expanded.',
             ),
             Key("tokenProfiles", "http_token_profiles", TEXT_MAP, "The profile that a token is bound to."),
+            Key(
+                "oauth",
+                "",
+                _OBJECT,
+                "Accept the access tokens of an authorization server (docs/http.md).",
+                parts=(
+                    Key("issuer", "http_oauth_issuer", TEXT, "Its URL; without one there is no OAuth."),
+                    Key(
+                        "resource",
+                        "http_oauth_resource",
+                        TEXT,
+                        "The URL by which clients know this gateway: `https://gateway.example/mcp`.",
+                    ),
+                    Key(
+                        "audiences",
+                        "http_oauth_audiences",
+                        TEXTS,
+                        "A token is for one of these.",
+                        default="the resource",
+                    ),
+                    Key(
+                        "jwksUrl",
+                        "http_oauth_jwks",
+                        TEXT,
+                        "Where the issuer's keys are.",
+                        default="what its metadata says",
+                    ),
+                    Key("scopes", "http_oauth_scopes", TEXTS, "Scopes that a token must have."),
+                    Key(
+                        "profileClaim",
+                        "http_oauth_profile_claim",
+                        TEXT,
+                        "The claim that names its caller's profile.",
+                    ),
+                    Key(
+                        "scopeProfiles",
+                        "http_oauth_scope_profiles",
+                        TEXT_MAP,
+                        'The profile of a caller with a scope: `{"mcp:work": "work"}`.',
+                    ),
+                ),
+            ),
             Key("hosts", "http_hosts", TEXTS, "Further names by which clients may address the gateway."),
             Key(
                 "origins",

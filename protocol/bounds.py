@@ -58,6 +58,9 @@ HTTP_COOKIE_CHARACTERS: Final = 8_192  # of all cookies of one response
 HTTP_PLACE_CHARACTERS: Final = 8_192  # of the endpoint that an older event stream names
 EVENT_ID_BYTES: Final = 4_096
 EVENT_LINE_BYTES: Final = 8_192  # of a line of an event other than data
+ISSUER_BYTES: Final = 256 * KIB  # of an authorization server's metadata, or of its keys
+ISSUER_KEYS: Final = 100
+ACCESS_TOKEN_BYTES: Final = 8 * KIB  # of a token that is not one of the configured ones
 SESSION_ID_CHARACTERS: Final = 4_096
 FAULTS: Final = 100  # items of one server that clients would refuse and that are named
 NOTES_IN_FULL: Final = 3  # of each kind of oddity; further ones are only counted
@@ -147,6 +150,9 @@ BOUNDS: Final = (
     Bound("a line of an event other than data", "bytes", "the rest is not kept", EVENT_LINE_BYTES),
     Bound("the id of an HTTP session", "characters", "it does not connect", SESSION_ID_CHARACTERS),
     Bound("the endpoint named by an older event stream", "characters", "it is cut", HTTP_PLACE_CHARACTERS),
+    Bound("an authorization server's metadata, or its keys", "bytes", "they are not used", ISSUER_BYTES),
+    Bound("an authorization server's keys", "keys", "the rest is not used", ISSUER_KEYS),
+    Bound("an access token (OAuth) over HTTP", "bytes", "it is refused", ACCESS_TOKEN_BYTES),
     Bound(
         "reports of what is missing from a server's lists", "sentences", "the rest is not reported", PROBLEMS
     ),

@@ -190,6 +190,13 @@ class Settings:
     # The HTTP door (`serve --http`).
     http_tokens: Mapping[str, str] = attrs.field(factory=_no_map, hash=False, repr=_names_only)
     http_token_profiles: Mapping[str, str] = attrs.field(factory=_no_map, hash=False)
+    http_oauth_issuer: str | None = None
+    http_oauth_resource: str | None = None
+    http_oauth_audiences: tuple[str, ...] = ()
+    http_oauth_jwks: str | None = None
+    http_oauth_scopes: tuple[str, ...] = ()
+    http_oauth_profile_claim: str | None = None
+    http_oauth_scope_profiles: Mapping[str, str] = attrs.field(factory=_no_map, hash=False)
     http_hosts: tuple[str, ...] = ()
     http_origins: tuple[str, ...] = ()
     http_session_headers: Mapping[str, str] = attrs.field(factory=_no_map, hash=False)

@@ -3,11 +3,13 @@ transport."""
 
 from ._connection import AuthFor, HttpConnection, HttpConnector
 from ._events import EventParser, ServerEvent
+from ._faults import ExchangeFault
 from ._routing import ToolHeaders
 
 __all__ = [
     "AuthFor",
     "EventParser",
+    "ExchangeFault",
     "HttpConnection",
     "HttpConnector",
     "ServerEvent",

@@ -143,13 +143,14 @@ def serve_command(
         reread=reread,
     )
     if where is not None:
-        from .._http_door import tokens_in
+        from .._http_door import terms_in, tokens_in
         from .._serve_http import HttpOptions, serve_http
 
         tokens = tokens_in(config.settings, os.environ, token_file, profile)
-        for token in tokens:
-            check_profile(config, token.profile)
-        listen = HttpOptions(*where, tokens=tokens, profile=profile, cert=tls_cert, key=tls_key)
+        oauth = terms_in(config.settings)
+        for name in (*(token.profile for token in tokens), *(oauth.profiles.values() if oauth else ())):
+            check_profile(config, name)
+        listen = HttpOptions(*where, tokens=tokens, oauth=oauth, profile=profile, cert=tls_cert, key=tls_key)
         _run(partial(serve_http, config, Greenroom.open, options, listen))
         return
     if as_room is None or ready is None or lock is None:

@@ -4,7 +4,8 @@ A page in a browser can send requests to this machine under a name of its own (D
 request names must be one of ours, and a request of a page (it has an `Origin`) must come from an allowed one.
 An address in place of a name cannot be rebound, so every address of this machine will do where we listen on all.
 
-A token is kept as its digest. Comparing takes the same time for every token, so time tells nothing about them.
+A token is kept as its digest. Comparing takes the same time for every token, so time tells nothing about them. Any
+other token is one of an authorization server, if there is one (`_oauth`).
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import re
 import socket
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
 import attrs
@@ -24,23 +25,19 @@ import attrs
 from ...protocol.config import Settings
 from ...protocol.errors import UsageError
 from ...protocol.interpolate import expand, missing_variables
+from ._caller import OAUTH, Caller, is_loopback
 from ._cors import Cors
 from ._refusals import CLOSE, Refusal
 from ._request import Request
+
+if TYPE_CHECKING:
+    from ._oauth import OAuth
 
 _LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "::1"})
 _BEARER: Final = re.compile(rb"bearer +([\x21-\x7e]+) *", re.IGNORECASE)
 _CHALLENGE: Final = (b"www-authenticate", b'Bearer realm="greenroom"')
 _WRONG: Final = (b"www-authenticate", b'Bearer realm="greenroom", error="invalid_token"')
 _SHORTEST: Final = 16  # characters of a token
-
-
-@attrs.frozen
-class Caller:
-    """Who sends a request: the name of its token, None where none is needed; and the profile it is bound to."""
-
-    name: str | None = None
-    profile: str | None = None
 
 
 @attrs.frozen
@@ -58,6 +55,8 @@ class Token:
                 f"The token {name!r} cannot be used: it needs {_SHORTEST} or more printable ASCII characters "
                 "without spaces. `python -c 'import secrets; print(secrets.token_urlsafe())'` makes one."
             )
+        if name.startswith(OAUTH):
+            raise UsageError(f"The token {name!r} needs another name: those with {OAUTH} are of OAuth.")
         return cls(name, _digest(text.encode()), profile)
 
 
@@ -105,23 +104,25 @@ def _digest(text: bytes) -> bytes:
 
 
 class Access:
-    """`host` is the address that is listened on. Raises `UsageError` when other machines can reach it and no token
-    is needed."""
+    """`host` is the address that is listened on; `oauth` checks the tokens that are not among `tokens`. Raises
+    `UsageError` when other machines can reach it and no token is needed."""
 
     def __init__(
         self,
         host: str,
         tokens: Iterable[Token] = (),
         *,
+        oauth: OAuth | None = None,
         hosts: Iterable[str] = (),
         origins: Iterable[str] = (),
     ) -> None:
         self.tokens = tuple(tokens)
+        self.oauth = oauth
         is_private = is_loopback(host)
-        if not is_private and not self.tokens:
+        if not is_private and not self.tokens and oauth is None:
             raise UsageError(
                 f"On {host}, other machines can reach this gateway, and no token is needed to use it. "
-                "Give --token-file, or http.tokens in the settings; or listen on 127.0.0.1."
+                "Give --token-file, or http.tokens or http.oauth in the settings; or listen on 127.0.0.1."
             )
         names = {name.lower() for name in hosts}
         if is_private:
@@ -133,6 +134,11 @@ class Access:
         self._origins = frozenset(origin.rstrip("/").lower() for origin in origins)
         self.cors = Cors(self._origins)
         self._known: dict[bytes, bool] = {}  # headers that were judged before; bounded
+
+    @property
+    def shares(self) -> int:
+        """How many callers share the door; 2: more than one."""
+        return 2 if self.oauth is not None else len(self.tokens) or 1
 
     def check_place(self, request: Request) -> None:
         """Raises `Refusal` for a host or an origin that is not allowed."""
@@ -160,33 +166,29 @@ class Access:
             return True
         return origin.startswith(("http://", "https://")) and _name_of(origin) in _LOOPBACK
 
-    def caller(self, request: Request) -> Caller:
+    async def caller(self, request: Request) -> Caller:
         """Who sends it. Raises `Refusal` without a right token, where one is needed."""
-        if not self.tokens:
+        oauth = self.oauth
+        if not self.tokens and oauth is None:
             return _ANYBODY
         given = request.headers.get(b"authorization")
         if not given:
-            raise Refusal(401, "Unauthorized: a bearer token is needed.", _CHALLENGE)
+            challenge = _CHALLENGE if oauth is None else oauth.challenge()
+            raise Refusal(401, "Unauthorized: a bearer token is needed.", challenge)
         bearer = _BEARER.fullmatch(given)
         digest = _digest(bearer[1] if bearer else b"")
         found: Token | None = None
         for token in self.tokens:  # all of them, whichever fits
             if hmac.compare_digest(token.digest, digest):
                 found = token
-        if found is None:
-            raise Refusal(401, "Unauthorized: this token is not known.", _WRONG)
-        return Caller(found.name, found.profile)
+        if found is not None:
+            return Caller(found.name, found.profile)
+        if oauth is not None:
+            return await oauth.caller(bearer[1] if bearer else b"")
+        raise Refusal(401, "Unauthorized: this token is not known.", _WRONG)
 
 
 _ANYBODY: Final = Caller()
-
-
-def is_loopback(host: str) -> bool:
-    """Whether only programs of this machine can reach what listens there."""
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host.lower() == "localhost"
 
 
 def _is_wildcard(host: str) -> bool:

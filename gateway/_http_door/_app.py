@@ -16,7 +16,9 @@ import anyio
 import anyio.abc
 
 from ...protocol import jsonrpc as rpc
-from ._access import Access, Caller
+from ._access import Access
+from ._caller import Caller
+from ._oauth import WELL_KNOWN
 from ._refusals import Refusal, ending, no_such_path, not_allowed
 from ._request import Gone, Receive, Request, Scope, Send
 from ._routing import Read, UnsupportedVersion, check_mirrored, read_message, read_stateless
@@ -65,9 +67,7 @@ class HttpDoor:
     async def run(self, *, task_status: anyio.abc.TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
         """Keep the sessions. Runs until cancelled; must outlive the server of this application."""
         async with anyio.create_task_group() as group:
-            self.sessions = Sessions(
-                self._conversations, group, self._rules, shares=len(self._access.tokens) or 1
-            )
+            self.sessions = Sessions(self._conversations, group, self._rules, shares=self._access.shares)
             task_status.started()
             try:
                 await self.sessions.expire()
@@ -121,7 +121,13 @@ class HttpDoor:
         if page is not None:
             await self._show(page, request, Caller())
             return
-        caller = self._access.caller(request)
+        oauth = self._access.oauth
+        if oauth is not None and _is_well_known(request.path):
+            if request.method not in ("GET", "HEAD"):
+                raise not_allowed("GET")
+            await request.answer(200, oauth.metadata)
+            return
+        caller = await self._access.caller(request)
         page = self._pages.get(request.path)
         if page is not None:
             await self._show(page, request, Caller(caller.name, caller.profile or self._profile))
@@ -241,6 +247,13 @@ class HttpDoor:
         return {
             key: given[name].decode("latin-1") for name, key in self._session_headers.items() if name in given
         }
+
+
+def _is_well_known(path: bytes) -> bool:
+    """Whether this is where our metadata is: of the gateway, or of one of its paths. All have the same."""
+    return path.startswith(WELL_KNOWN) and (
+        path == WELL_KNOWN or _PATH.fullmatch(path, len(WELL_KNOWN)) is not None
+    )
 
 
 def _is_stateless(request: Request) -> bool:

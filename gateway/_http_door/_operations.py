@@ -29,8 +29,8 @@ from ...protocol.slices import Pace, Slices
 from .._mcp_tool import FOR_PEOPLE, CatalogueReader
 from .._mcp_tool._texts import tool_details
 from .._views import status_view
-from ._access import Caller
 from ._app import HttpDoor, Page
+from ._caller import Caller
 from ._feed import Feed
 from ._health import USABLE, word_of
 from ._metrics import Metrics

@@ -25,7 +25,7 @@ import anyio
 
 from ...protocol import jsonrpc as rpc
 from ...protocol.jsonrpc import RpcFault
-from ._access import Caller
+from ._caller import Caller
 from ._refusals import JSON, REQUEST_CANCELLED, Refusal, too_many
 from ._reply import Reply
 from ._request import Request

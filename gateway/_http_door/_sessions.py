@@ -20,7 +20,7 @@ import anyio
 import anyio.abc
 
 from ...protocol.errors import UsageError
-from ._access import Caller
+from ._caller import Caller
 from ._refusals import no_session, no_such_path, too_many
 from ._rules import Rules
 from ._session import HttpSession
@@ -77,7 +77,7 @@ class Sessions:
         self, caller: Caller, profile: str | None, variables: Mapping[str, str], who: bytes
     ) -> Visitor:
         """The client of 2026-07-28 that says this of itself. Raises `Refusal` as `open_session` does."""
-        said = repr((caller.name, profile, sorted(variables.items()))).encode()
+        said = repr((caller.name, caller.client, profile, sorted(variables.items()))).encode()
         key = hashlib.sha256(said + b"\0" + who).digest()
         while (opening := self._opening.get(key)) is not None:
             await opening.wait()

@@ -19,7 +19,7 @@ import msgspec
 
 from ...protocol import jsonrpc as rpc
 from ...protocol.jsonrpc import RpcFault
-from ._access import Caller
+from ._caller import Caller
 from ._refusals import JSON, STATUS_OF_ERROR, too_many
 from ._reply import Reply
 from ._request import Request

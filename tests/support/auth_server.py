@@ -1,6 +1,7 @@
 """An authorization server and an MCP server that wants its tokens: real HTTP on loopback, in one thread pool.
 
 Each variant is a flag. `approve` plays the person's browser: it opens the page of a login and returns where that leads.
+With `signs`, its tokens are JWTs for whatever resource they are asked for, and `/jwks` has the keys.
 """
 
 from __future__ import annotations
@@ -10,11 +11,13 @@ import hashlib
 import json
 import secrets
 import threading
+import time
 import urllib.error
 import urllib.parse
 import urllib.request
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
+from functools import lru_cache
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, cast
 
@@ -22,6 +25,43 @@ import attrs
 
 ACCESS = "access-secret-"
 REFRESH = "refresh-secret-"
+
+
+@attrs.frozen
+class SigningKey:
+    """A key pair, made once for all tests: of the curve P-256, or of RSA."""
+
+    kid: str
+    algorithm: str = "ES256"
+
+    @property
+    def private(self) -> Any:
+        return _private(self)
+
+    def public(self, **more: Any) -> dict[str, Any]:
+        """As JWKS has it."""
+        import jwt
+
+        algorithm: Any = jwt.get_algorithm_by_name(self.algorithm)
+        return {**algorithm.to_jwk(self.private.public_key(), as_dict=True), "kid": self.kid, **more}
+
+    def pem(self) -> bytes:
+        """The public key as everybody may have it."""
+        from cryptography.hazmat.primitives import serialization as how
+
+        return self.private.public_key().public_bytes(how.Encoding.PEM, how.PublicFormat.SubjectPublicKeyInfo)
+
+
+@lru_cache
+def _private(key: SigningKey) -> Any:
+    from cryptography.hazmat.primitives.asymmetric import ec, rsa
+
+    if key.algorithm.startswith("ES"):
+        return ec.generate_private_key(ec.SECP256R1())
+    return rsa.generate_private_key(public_exponent=65537, key_size=2048)
+
+
+KEY = SigningKey("first")
 
 
 @attrs.define
@@ -38,6 +78,11 @@ class AuthServer:
     is_down: bool = False
     quotes: bool = False  # a call is refused, with the token in the message
     scope: str | None = None  # in the challenge
+    signs: bool = False
+    subject: str = "ann"  # of the next token
+    keys: list[dict[str, Any]] = attrs.field(factory=list[dict[str, Any]])  # what /jwks has
+    keys_text: bytes | None = None  # what it has instead
+    looked: int = 0  # how often
     port: int = 0
     lock: threading.Lock = attrs.field(factory=threading.Lock)
     clients: dict[str, str | None] = attrs.field(factory=dict[str, "str | None"])
@@ -74,6 +119,8 @@ class AuthServer:
     def issue(self, form: Mapping[str, str]) -> dict[str, Any]:
         self.made += 1
         access, refresh = f"{ACCESS}{self.made}", f"{REFRESH}{self.made}"
+        if self.signs:
+            access = self.signed(KEY, aud=form.get("resource", ""), scope=form.get("scope", ""))
         self.tokens.add(access)
         answer: dict[str, Any] = {"access_token": access, "token_type": "bearer"}
         if self.lasts is not None:
@@ -84,6 +131,22 @@ class AuthServer:
             self.refreshes.add(refresh)
             answer["refresh_token"] = refresh
         return answer
+
+    def signed(self, key: SigningKey, /, *, header: Mapping[str, Any] | None = None, **claims: Any) -> str:
+        """An access token of ours: for `subject`, for an hour. Claims that are None are left out."""
+        import jwt
+
+        now = int(time.time())
+        said = {
+            "iss": self.base,
+            "sub": self.subject,
+            "exp": now + 3600,
+            "iat": now,
+            "client_id": "c",
+            **claims,
+        }
+        kept = {name: value for name, value in said.items() if value is not None}
+        return jwt.encode(kept, key.private, key.algorithm, {"kid": key.kid, **(header or {})})
 
     def metadata(self) -> dict[str, Any]:
         found: dict[str, Any] = {
@@ -100,6 +163,8 @@ class AuthServer:
             found["device_authorization_endpoint"] = f"{self.base}/device"
         if self.has_revocation:
             found["revocation_endpoint"] = f"{self.base}/revoke"
+        if self.signs:
+            found["jwks_uri"] = f"{self.base}/jwks"
         if self.takes_documents:
             found["client_id_metadata_document_supported"] = True
         return found
@@ -161,8 +226,14 @@ class _Handler(BaseHTTPRequestHandler):
     def stage(self) -> AuthServer:
         return cast("_Server", self.server).stage
 
-    def say(self, status: int, value: Any = None, headers: Mapping[str, str] | None = None) -> None:
-        data = b"" if value is None else json.dumps(value).encode()
+    def say(
+        self,
+        status: int,
+        value: Any = None,
+        headers: Mapping[str, str] | None = None,
+        raw: bytes | None = None,
+    ) -> None:
+        data = raw if raw is not None else b"" if value is None else json.dumps(value).encode()
         self.send_response(status)
         for name, text in {"Content-Type": "application/json", **(headers or {})}.items():
             self.send_header(name, text)
@@ -184,6 +255,10 @@ class _Handler(BaseHTTPRequestHandler):
             self.say(200, {"resource": stage.url, "authorization_servers": [stage.base]})
         elif parts.path.startswith("/.well-known/oauth-authorization-server"):
             self.say(200, stage.metadata())
+        elif parts.path == "/jwks":
+            with stage.lock:
+                stage.looked += 1
+            self.say(200, {"keys": stage.keys}, raw=stage.keys_text)
         elif parts.path == "/authorize":
             self._authorize(dict(urllib.parse.parse_qsl(parts.query)))
         else:
@@ -256,6 +331,7 @@ class _Handler(BaseHTTPRequestHandler):
             if asked is None or asked["code_challenge"] != proof:
                 self.say(400, {"error": "invalid_grant"})
                 return
+            form = {**asked, **form}  # it is for what was asked for on the page
         elif kind == "refresh_token":
             if form.get("refresh_token") not in stage.refreshes:
                 self.say(400, {"error": "invalid_grant"})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -108,22 +108,26 @@ def events_in(text: str) -> list[tuple[str, Any]]:
 async def http_door(
     room: Greenroom,
     *,
-    access: Access | None = None,
+    access: Access | Callable[[int], Access] | None = None,
     rules: Rules | None = None,
     expose: str = "direct",
     **more: Any,
 ) -> AsyncGenerator[Opened]:
-    """A door over `room`, on a free port of 127.0.0.1. asyncio only, because of uvicorn."""
+    """A door over `room`, on a free port of 127.0.0.1. `access` may be made from that port. asyncio only, because of
+    uvicorn."""
     notes: list[str] = []
     rules = rules or Rules()
     conversations = Conversations(room, expose=expose, version="9.9", note=notes.append)
-    door = HttpDoor(conversations, access or Access("127.0.0.1"), rules, note=notes.append, **more)
     with bound("127.0.0.1", 0) as listener:
         port = listener.getsockname()[1]
+        who = access(port) if callable(access) else access or Access("127.0.0.1")
+        door = HttpDoor(conversations, who, rules, note=notes.append, **more)
         server = HttpServer(door, listener, rules)
         async with anyio.create_task_group() as tasks:
             await tasks.start(conversations.watch)
             await tasks.start(door.run)
+            if who.oauth is not None:
+                tasks.start_soon(who.oauth.keep)
             async with anyio.create_task_group() as serving:
                 await serving.start(server.run)
                 async with httpx2.AsyncClient(base_url=f"http://127.0.0.1:{port}", trust_env=False) as http:
