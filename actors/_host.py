@@ -40,6 +40,7 @@ class ServerRequest:
 
     `progress(params)` sends a progress notification back, with the token the server gave; nothing where it gave none.
     `call`: the call that the question belongs to, where that is said (in 2026-07-28, and over HTTP); else None.
+    `is_ours`: Greenroom itself asks whether this call may be sent, and the server knows nothing of it.
     """
 
     address: Address
@@ -47,6 +48,7 @@ class ServerRequest:
     params: Mapping[str, Any]
     progress: Callable[[Mapping[str, Any]], None] = _nowhere
     call: Call | None = None
+    is_ours: bool = False
 
     @property
     def server(self) -> str:

@@ -4,9 +4,10 @@ What belongs to this client is decided by the room (`supervisor._routing`). Here
 How a client is asked depends on its version (`_suspended`). A client of the handshake era is sent requests. Its servers
 are greeted by handshake, because only then can they ask. For a client of 2026-07-28 either kind of greeting will do.
 
-A question names the server that asks (`_signed`), because the person who reads it has to know. Notifications
-pass unchanged, except for two kinds that the door sends itself: changes of lists are announced once for all
-servers, and updates of resources go to the client only if it subscribed to them.
+A question names the server that asks (`_signed`), because the person who reads it has to know. A question of ours,
+whether a call may be sent, names none. Notifications pass unchanged, except for two kinds that the door sends
+itself: changes of lists are announced once for all servers, and updates of resources go to the client only if it
+subscribed to them.
 """
 
 from __future__ import annotations
@@ -84,10 +85,12 @@ class ClientHost:
         client = self._client
         if client is None or ASKED_FOR.get(request.method) not in client.capabilities:
             raise not_found(request.method)
-        params = question_of(request.server, request.method, request.params)
+        params = request.params
+        if not request.is_ours:
+            params = question_of(request.server, request.method, params)
         if client.modern:
             asked = {"method": request.method, "params": params}
-            return without_ours(await self.suspended.ask(client, request.server, asked))
+            return without_ours(await self.suspended.ask(client, request.server, asked, request.call))
         meta: Mapping[str, Any] = request.params.get("_meta") or {}
         progress = request.progress if "progressToken" in meta else None
         return without_ours(await client.ask(request.method, params, progress))

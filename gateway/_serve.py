@@ -29,6 +29,7 @@ import anyio.abc
 import attrs
 
 from ..actors import Part, current_backend, in_turns, want_orphans
+from ..protocol.approval import Verdict
 from ..protocol.config import Config
 from . import _control as control
 from ._control_place import identity, socket_path
@@ -244,8 +245,10 @@ def commands(room: Any, version: str) -> Mapping[str, control.Handler]:
         return await in_turns(tools_view(reader, room, text_in(params, "server")))
 
     async def mcp(params: Mapping[str, Any]) -> Any:
-        # A command has a session of its own, and its children per session end with it.
-        async with room.session(f"command-{next(numbers)}") as session:
+        # A command has a session of its own, and its children per session end with it. Whoever may use the control
+        # socket is the owner, so a command that was told "yes" may say so.
+        allow = allowing if params.get("allowed") is True else None
+        async with room.session(f"command-{next(numbers)}", on_approval=allow) as session:
             return await ask(
                 McpTool(InSession(room, session), hints=FOR_PEOPLE), object_in(params, "arguments")
             )
@@ -278,6 +281,11 @@ def commands(room: Any, version: str) -> Mapping[str, control.Handler]:
         "refreshed": refreshed,
         "vitals": vitals,
     }
+
+
+async def allowing(_request: object) -> Verdict:
+    """For a command whose user has allowed its one call."""
+    return Verdict.ONCE
 
 
 def events_file(path: Path | None, stack: ExitStack, tell: Callable[[str], object]) -> list[Hear]:

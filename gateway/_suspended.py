@@ -11,10 +11,11 @@ server's state to another server.
 *An older server* sends a request in the middle of a call, and the call cannot be ended and sent again. So the
 call is suspended: it goes on running, and the client's request ends with "input required" and a random name
 as `requestState`. When the client comes back with that name and the answer, the answer goes to the server,
-and the client's new request waits for the call. A server's question does not say which call it belongs to, so
-it ends the oldest request of that client to that server. A name is valid once, and for no longer than a call
-may take in all. It stays valid when the server withdraws its question or is lost: the client that comes back
-then gets the outcome of the call. Rejected: to refuse such a client, because it would call a second time.
+and the client's new request waits for the call. A server's question may not say which call it belongs to; then
+it ends the oldest request of that client to that server. A question of ours, whether a call may be sent, says it.
+A name is valid once, and for no longer than a call may take in all. It stays valid when the server withdraws its
+question or is lost: the client that comes back then gets the outcome of the call. Rejected: to refuse such a
+client, because it would call a second time.
 """
 
 from __future__ import annotations
@@ -83,6 +84,9 @@ class SuspendableCall:
             if self.job is not None:
                 self.job.follow(call)
 
+    def is_of(self, call: object) -> bool:
+        return call is not None and self._call is call
+
     def ended(self, call: Any) -> None:
         """The call has ended. Give this to it as `on_end`."""
         self.refused()
@@ -128,10 +132,14 @@ class SuspendedCalls:
     def ended(self, suspendable: SuspendableCall) -> None:
         self._running.pop(suspendable, None)
 
-    async def ask(self, client: Any, server: str, request: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Ask a newer client what an older server asks in `request`. Raises `RpcRefusal` when it cannot be
-        asked or does not answer in time."""
-        suspendable = next((each for each in self._running if _carries(each, client, server)), None)
+    async def ask(
+        self, client: Any, server: str, request: Mapping[str, Any], call: object = None
+    ) -> Mapping[str, Any]:
+        """Ask a newer client what an older server asks in `request`. `call`: the call it is about, if known; its
+        own request carries the question, if it can. Raises `RpcRefusal` when the client cannot be asked or does
+        not answer in time."""
+        able = [each for each in self._running if _carries(each, client, server)]
+        suspendable = next((each for each in able if each.is_of(call)), able[0] if able else None)
         if suspendable is None or suspendable.job is None:
             text = "The client cannot be asked: none of its calls is open to carry the question (2026-07-28)."
             raise RpcRefusal(rpc.INTERNAL_ERROR, text)

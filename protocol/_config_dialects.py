@@ -28,6 +28,7 @@ ALIASES: Final = {
     "environment": "env",
     "timeoutMs": "requestTimeoutMs",
     "startupTimeoutMs": "connectTimeoutMs",
+    "approveTools": "approve",
     "disabledTools": "excludeTools",
     "enabledTools": "includeTools",
 }
@@ -40,7 +41,6 @@ NO_EFFECT: Final[Mapping[str, str]] = {
     **dict.fromkeys(
         (
             "alwaysAllow",
-            "approveTools",
             "autoApprove",
             "bearerTokenStore",
             "debug",

@@ -7,7 +7,7 @@ from typing import Final
 
 from ._config_key import Key
 from ._config_oauth import LOGIN_KEYS
-from .config import Era, HttpTransport, Isolation, Lifecycle, PrefixMode, RestartPolicy
+from .config import Approve, Era, HttpTransport, Isolation, Lifecycle, PrefixMode, RestartPolicy
 from .config_readers import (
     CHOICE,
     ENVIRONMENT,
@@ -21,6 +21,7 @@ from .config_readers import (
     count,
     number,
     word,
+    word_or_names,
 )
 from .overrides import OVERRIDE_KEY
 
@@ -28,6 +29,7 @@ from .overrides import OVERRIDE_KEY
 CALLS: Final = count("calls")
 MS_FROM_0: Final = number("milliseconds", scale=0.001, zero=True)
 INSTALLS: Final = "The same for npx, uvx, docker and similar commands, while they show progress."
+APPROVE: Final = word_or_names(Approve, Approve.ALL, Approve.OFF)
 NPX: Final = "Start an installed package that npx would start without npx ([npx](#npx-without-npm))."
 
 SERVER_KEYS: Final = (
@@ -154,6 +156,14 @@ SERVER_KEYS: Final = (
         default="the setting `directTools`",
     ),
     OVERRIDE_KEY,
+    Key(
+        "approve",
+        "approve",
+        APPROVE,
+        "Which of its calls a person has to allow ([Approval](approval.md)); `*` and `?` match in a list.",
+        True,
+        "the setting `approve`",
+    ),
     Key("bootstrap", "bootstrap", FLAG, "Fetch its tools once, in the background, if they are unknown."),
     Key("disabled", "disabled", FLAG, "Only the literal `true` takes it out of service."),
 )

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from ._config_key import Key
-from ._config_server_keys import CALLS, INSTALLS, MS_FROM_0, NPX
+from ._config_server_keys import APPROVE, CALLS, INSTALLS, MS_FROM_0, NPX
 from .config import SHORTEST_NAME, Isolation, PrefixMode, RestartPolicy
 from .config_readers import (
     CHOICE,
@@ -192,6 +192,16 @@ SETTING_KEYS: Final = (
         "direct_tools",
         CHOICE,
         "Which tools `--expose direct` shows: all, none, or these; `*` and `?` match.",
+    ),
+    Key(
+        "approve",
+        "approve",
+        APPROVE,
+        "Which calls a person has to allow ([Approval](approval.md)); `*` and `?` match in a list.",
+        True,
+    ),
+    Key(
+        "approvalTimeoutMs", "approval_timeout", MILLISECONDS, "A person may take this long to allow a call."
     ),
     Key(
         "bootstrap",

@@ -17,7 +17,7 @@ from ._config_key import Key
 from ._config_keys import SETTING_KEY
 from ._config_place import place
 from ._config_server import read_value
-from .config import SHORTEST_NAME, Settings
+from .config import SHORTEST_NAME, Approve, Settings
 from .config_readers import is_object, kind_of, unknown
 from .errors import Problem
 
@@ -57,6 +57,10 @@ def read_settings(merged: Givens, note: Note) -> tuple[Settings, dict[str, str]]
         elif not is_remark(name):
             note(given.problem(unknown(name, SETTING_KEY, "it is ignored")))
     _check_ranges(values, merged, note)
+    if "approve" in merged and "approve" not in sources and merged["approve"].value is not None:
+        values["approve"] = (
+            Approve.ALL
+        )  # it cannot be read, so nobody knows which calls it would have let pass
     return Settings(**values), sources
 
 

@@ -42,6 +42,8 @@ CACHE_BYTES: Final = 256 * MIB  # of the catalogue's file
 PROBLEMS: Final = 20  # of one server's lists that are remembered
 REASON_CHARACTERS: Final = 2_000  # of a server's own words about why it cannot be used
 OPEN_QUESTIONS: Final = 64  # of one server, to its client
+APPROVALS_WAITING: Final = 64  # calls of one session that wait for a person's yes
+APPROVALS_REMEMBERED: Final = 1_000  # of one session
 EVENTS_BEHIND: Final = 10_000
 LINKS: Final = 4_096  # of results, remembered for one client
 LINKS_AT_ONCE: Final = 1_024
@@ -168,6 +170,18 @@ BOUNDS: Final = (
         "questions",
         "the next one is refused",
         OPEN_QUESTIONS,
+    ),
+    Bound(
+        "calls of one session that wait for a person's yes",
+        "calls",
+        "the next one is refused",
+        APPROVALS_WAITING,
+    ),
+    Bound(
+        "calls that are allowed for one session",
+        "calls",
+        "the one that was not used for longest is forgotten",
+        APPROVALS_REMEMBERED,
     ),
     Bound(
         "events that a reader has not read yet",

@@ -61,6 +61,16 @@ class PrefixMode(enum.Enum):
     NONE = "none"
 
 
+class Approve(enum.Enum):
+    """Which calls a person has to allow, by what the tool says of itself (`approval`)."""
+
+    OFF = "off"
+    ALL = "all"
+    WRITES = "writes"  # of all tools that do not say they only read
+    DESTRUCTIVE = "destructive"  # of those, the ones that do not say they destroy nothing
+    OPEN_WORLD = "open-world"  # of all tools that do not say they reach nothing outside
+
+
 def _no_map() -> Mapping[str, Any]:
     return {}
 
@@ -122,6 +132,7 @@ class ServerDefinition:
         None  # shown by `--expose direct`; None: what the settings say
     )
     tool_overrides: Mapping[str, Any] = attrs.field(factory=_no_map, hash=False)  # as read (`overrides`)
+    approve: Approve | tuple[str, ...] | None = None  # a word, or tools; None: what the settings say
     bootstrap: bool = True
     disabled: bool = False
     extra: Mapping[str, Any] = attrs.field(factory=_no_map, hash=False, repr=_names_only)  # others' keys
@@ -177,6 +188,8 @@ class Settings:
     health_interval: float = 30.0
     inherit_env: bool | tuple[str, ...] = False  # beyond what every child gets: everything, nothing, or these
     direct_tools: bool | tuple[str, ...] = True
+    approve: Approve | tuple[str, ...] = Approve.OFF
+    approval_timeout: float = 300.0  # a person may take this long to allow a call
     bootstrap: bool = True
     first_list_timeout: float = 10.0  # a client's first list waits this long for servers with unknown tools
     max_line: int = 64 * 1024 * 1024

@@ -251,6 +251,28 @@ def word(choices: type[enum.Enum]) -> Reader:
     return Reader(read, {"enum": list(words)}, " / ".join(f"`{each}`" for each in words))
 
 
+def word_or_names(choices: type[enum.Enum], yes: enum.Enum, no: enum.Enum) -> Reader:
+    """One of an enum's values, or a list of names. `true` and `false` stand for `yes` and `no`."""
+    one = word(choices)
+    words: list[str] = [member.value for member in choices]
+
+    def read(value: Any) -> enum.Enum | tuple[str, ...]:
+        if isinstance(value, bool):
+            return yes if value else no
+        if not is_array(value):
+            return one.read(value)
+        names = _read_texts(value)
+        for position, name in enumerate(names):
+            if name in words:
+                raise BadValueError(
+                    f'"{name}" in a list is the name of a tool; write it without the list', position
+                )
+        return names
+
+    schema = {"anyOf": [one.schema, {"type": "boolean"}, {"type": "array", "items": {"type": "string"}}]}
+    return Reader(read, schema, f"{one.unit} / list of texts")
+
+
 def _quoted(words: Iterable[str]) -> str:
     return ", ".join(f'"{each}"' for each in words)
 

@@ -9,7 +9,8 @@ about a call (a room opened twice) is a `UsageError` too.
 
 The families tell who is at fault:
 
-- *you*: `ConfigError`, `UsageError` with its subclasses, `BadArguments`, `SessionNeeded`, `InputRefused`;
+- *you*: `ConfigError`, `UsageError` with its subclasses, `BadArguments`, `SessionNeeded`, `InputRefused`,
+  `ApprovalDenied`, `ApprovalNeeded`;
 - *nobody, but not now*: `Unavailable`, `Busy`, `ServerDown`, `NeedsAuth`, `Drained`, `RoomClosed`;
 - *the server*: `ConnectFailed`, `ServerLost`, `CallTimeout`, `RemoteError`, `ProtocolFault`;
 - *Greenroom*: `Bug`, and `TaskNeeded`, because it does not support tasks.
@@ -319,6 +320,29 @@ class TaskNeeded(CallError):
             f'It was not called. To use it, connect a client to the server "{server}" directly.'
         )
         return cls(text, server=server, tool=tool)
+
+
+class ApprovalDenied(CallError):
+    """A person, or the program that embeds the room, did not allow the call. Not sent."""
+
+    code = "approval_denied"
+
+    def __init__(self, tool: str, server: str) -> None:
+        text = f'The call of tool "{tool}" of server "{server}" was not allowed; it was not sent.'
+        super().__init__(f"{text} Ask the user before you try it again.", server=server, tool=tool)
+
+
+class ApprovalNeeded(CallError):
+    """The call needs somebody's yes and got no answer. Not sent. `reason`: "nobody" can be asked; the question
+    "expired", was "dismissed" or "failed"; the server was "changed" meanwhile; or too many calls wait ("busy")."""
+
+    code = "approval_required"
+
+    def __init__(self, tool: str, server: str, reason: str, why: str, question: str = "") -> None:
+        text = f'The call of tool "{tool}" of server "{server}" needs a person\'s approval, and {why}; it was not sent.'
+        super().__init__(text, server=server, tool=tool)
+        self.reason = reason
+        self.question = question  # what a person would be asked
 
 
 class Drained(CallError):

@@ -198,6 +198,34 @@ class Eviction(Event):
         return f"pool: evicted {words_of(self.reason)}"
 
 
+class ApprovalMove(enum.Enum):
+    """What happened to a call that somebody has to allow. Of those that were asked about, each has one more."""
+
+    ASKED = "asked"
+    ALLOWED = "allowed"  # this once
+    ALLOWED_FOR_SESSION = "allowed for the session"
+    REMEMBERED = "remembered"  # allowed before, for the session: nobody was asked
+    CONTINUED = "continued"  # the same call, with input that its server asked for: nobody was asked again
+    DENIED = "denied"
+    UNANSWERED = "unanswered"  # nobody can be asked, or did not answer in time, or did not want to
+    LEFT = "left"  # its caller left, or the room or the session is closing
+
+
+@attrs.frozen(kw_only=True)
+class ApprovalDecision(Event):
+    """Somebody was asked about a call of a tool, or decided about it."""
+
+    kind: ClassVar[Kind] = Kind.DECISION
+
+    move: ApprovalMove
+    tool: str
+    client: str | None  # the session of the call; None: the room's own
+
+    @property
+    def detail(self) -> str:
+        return f"approval: {self.tool}: {self.move.value}"
+
+
 # ---- calls -----------------------------------------------------------------------------------------------------------
 
 

@@ -20,10 +20,12 @@ import attrs
 
 from ..actors import Greeting, ServerRequest, not_found
 from ..protocol.address import Address
+from ..protocol.approval import ApprovalRequest, Verdict
 
 Answer = Callable[[ServerRequest], Awaitable[Mapping[str, Any]]]
 Root = str | os.PathLike[str] | Mapping[str, Any]
 Roots = Sequence[Root] | Callable[[ServerRequest], Awaitable[Sequence[Root]]]
+OnApproval = Callable[[ApprovalRequest], Awaitable[Verdict | None]]
 OnLog = Callable[[Address, Mapping[str, Any]], object]
 OnNotification = Callable[[Address, str, Mapping[str, Any] | None], object]
 

@@ -67,8 +67,10 @@ class Caller:
 
     # ---- handing over a call ----------------------------------------------------------------------------------------
 
-    def submit(self, server: str, call: Call) -> None:
-        """Hand the call to its actor in this scope. Raises the `CallError` with which it is refused."""
+    def submit(self, server: str, call: Call, *, allowed: bool = False) -> None:
+        """Hand the call to its actor in this scope. Raises the `CallError` with which it is refused.
+
+        A call that somebody has to allow is held first, unless it is `allowed` (`_approvals`)."""
         live = self.runtime
         if self.is_over or not live.is_running:  # only then can `self.live` raise; this saves looking
             live = self.live
@@ -79,6 +81,8 @@ class Caller:
         try:
             if self.view is not None:
                 self.view.check(server)
+            if root.approvals.asks and not allowed and root.approvals.holds(self, server, call):
+                return
             actor = root.actor_for(server, self.session)
         except CallError as error:
             raise self.refused(error) from None

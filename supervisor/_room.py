@@ -31,7 +31,7 @@ from ..protocol.search import SearchPage, search
 from ..protocol.slices import Pace, Slices, finish
 from ..protocol.status import ServerStatus
 from ..protocol.version import VERSION
-from ._callbacks import Answer, Callbacks, OnLog, OnNotification, Roots
+from ._callbacks import Answer, Callbacks, OnApproval, OnLog, OnNotification, Roots
 from ._caller import Caller
 from ._calls import Calls
 from ._drain_report import DrainReport
@@ -75,6 +75,7 @@ class Greenroom(Calls):
         roots: Roots | None = None,
         on_log: OnLog | None = None,
         on_notification: OnNotification | None = None,
+        on_approval: OnApproval | None = None,
         capabilities: Mapping[str, Any] | None = None,
     ) -> Greenroom:
         """A room over `config`: a path, a dict of the same shape, or a `Config`. Nothing runs before it is
@@ -93,6 +94,9 @@ class Greenroom(Calls):
         objects, or an async callable that returns them). Each is declared to servers only if it is given;
         `capabilities` adds to what is declared. `on_log(address, params)` gets log messages.
         `on_notification(address, method, params)` gets every notification except progress.
+
+        `on_approval` (`async (ApprovalRequest) -> Verdict | None`) decides about the calls that somebody has to allow
+        (`approve`), before anybody else is asked; None leaves it to them. If it raises, the answer is no.
         """
         loaded = _with_objects(open_config(config), in_process or {})
         runtime = Runtime(
@@ -106,6 +110,7 @@ class Greenroom(Calls):
                 on_sampling, on_elicitation, roots, on_log, on_notification, capabilities or {}
             ),
         )
+        runtime.sessions.approve_with(on_approval)
         room = cls(loaded, runtime)
         room._in_process = dict(in_process or {})
         return room
@@ -242,6 +247,7 @@ class Greenroom(Calls):
         roots: Roots | None = None,
         on_log: OnLog | None = None,
         on_notification: OnNotification | None = None,
+        on_approval: OnApproval | None = None,
         capabilities: Mapping[str, Any] | None = None,
     ) -> Session:
         """A caller with state of its own: `async with room.session("alice") as s: await s.call(...)`.
@@ -253,6 +259,8 @@ class Greenroom(Calls):
         `profile`: the name of a profile of the configuration. What is outside it does not exist for this session.
         Raises `UsageError` for an unknown one.
 
+        `on_approval`: as in `open`, and asked before the room's.
+
         The other arguments are callbacks, as in `open`. With any of them the session answers for itself: they answer
         what its own children ask, and what a shared server asks while only this session has a call in flight there.
         When several have, the question is refused, because nobody can know which of them it is for. Without any, the
@@ -261,7 +269,7 @@ class Greenroom(Calls):
         given = (on_sampling, on_elicitation, roots, on_log, on_notification, capabilities)
         host = None if all(one is None for one in given) else Callbacks(*given[:5], capabilities or {})
         view = None if profile is None else self._live.profiles.view(profile)
-        return Session(name, self._live, variables or {}, host, view)
+        return Session(name, self._live, variables or {}, host, view, on_approval)
 
     # ---- servers ----------------------------------------------------------------------------------------------------
 

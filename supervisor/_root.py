@@ -14,10 +14,11 @@ from typing import Final
 
 from ..actors import RoomContext, ServerActor
 from ..protocol.address import SHARED, Address
-from ..protocol.config import Isolation, Lifecycle, ServerDefinition
+from ..protocol.config import Config, Isolation, Lifecycle, ServerDefinition
 from ..protocol.errors import CallError, Problem, RoomClosed, SessionNeeded, UnknownServer
 from ..protocol.lifecycle import Cause, Ending, Reason, State
 from ..protocol.slices import Pace, Slices
+from ._approvals import Approvals
 from ._availability import USABLE, Use, defined, drained, removed
 from ._gatekeeper import Gatekeeper
 from ._log_levels import LogLevels
@@ -44,6 +45,7 @@ class Root:
         self.supervision = Supervision(context, self, learn, visited)
         self.admission = self.supervision.starter.admission
         self.log_levels = LogLevels(self)
+        self.approvals = Approvals(context, self)
         self._kept: dict[str, None] = {}  # the servers that are kept alive, in order
         self._calls_apart = 0  # how many calls had a child of their own; numbers their addresses
 
@@ -244,12 +246,15 @@ class Root:
         """End all children of a session, whatever their state. Returns the actors that are not gone yet."""
         scope = Address.of_session("", session).scope
         self.log_levels.forget(session)
+        self.approvals.end_session(session)
         for actor in [actor for actor in self.actors.values() if actor.address.scope == scope]:
             actor.stop(Ending(Cause.SCOPE_ENDED, reason=Reason.SESSION_OVER), 0)
         return [actor for actor in self.actors.values() if actor.address.scope == scope]
 
-    def limits_changed(self) -> None:
-        """The settings have changed, and with them the numbers of the policies."""
+    def settings_changed(self, config: Config, others: Collection[str]) -> None:
+        """The settings have changed, and with them the numbers of the policies. `others`: the names that stand for
+        another server than before."""
+        self.approvals.heed(config, others)
         self.admission.look()
         for actor in tuple(self.actors.values()):
             actor.rearm()
@@ -271,10 +276,19 @@ class Root:
         """End every actor, in parallel, and refuse calls from now on. Returns the actors that are not closed
         yet."""
         self.closing = RoomClosed("The room is closing; the call was not sent.", server="")
+        self.approvals.close(self.closing)
         ending = Ending(Cause.SHUTDOWN)
         for actor in tuple(self.actors.values()):
             actor.stop(ending, patience)
         return [actor for actor in self.actors.values() if actor.life.state is not State.CLOSED]
+
+
+def abort(root: Root, error: CallError) -> None:
+    """Nothing goes on any more, whatever state it is in. Synchronous."""
+    root.closing = root.closing or error
+    root.approvals.close(error)
+    for actor in root.actors.values():
+        actor.steps.abort(error)
 
 
 def forget_credentials(root: Root, session: str) -> None:

@@ -61,7 +61,7 @@ from ._learned import Recalled, entry_of, recall
 from ._profile_view import Profiles
 from ._reload import ReloadPlan
 from ._room_host import RoomHost
-from ._root import Root, forget_credentials
+from ._root import Root, abort, forget_credentials
 from ._routing import Routing
 from ._sessions import Sessions
 from ._standing import Standing, standing
@@ -193,6 +193,7 @@ class Runtime:
             secrets=hidden,
         )
         self.root = Root(self.context, self._learn, self._visits.tried, self.sessions)
+        self.root.approvals.heed(self.config)
         entries = self._known = self._take(self.recall(self.config))
         for name, definition in self.config.servers.items():
             record = self.root.define(definition)
@@ -266,7 +267,7 @@ class Runtime:
         """
         self.config = config
         self.context.settings = config.settings
-        self.root.limits_changed()
+        self.root.settings_changed(config, {*plan.replace, *plan.remove})
         known = {name: entry for name in self._hashes if (entry := self.router.entry(name)) is not None}
         hashes = self._hashes
         entries = self._take(recalled)
@@ -351,9 +352,7 @@ class Runtime:
             return
         self.is_running = False
         closed = RoomClosed("The room has closed.", server="")
-        self.root.closing = self.root.closing or closed
-        for actor in self.root.actors.values():
-            actor.steps.abort(closed)
+        abort(self.root, closed)
         self.root.supervision.release()
         self._standing.release()
         self._visits.close()

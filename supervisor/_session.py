@@ -20,6 +20,7 @@ from typing import Final
 import anyio
 
 from ..actors import Host
+from ._callbacks import OnApproval
 from ._caller import Caller
 from ._calls import Calls
 from ._profile_view import ProfileView
@@ -38,11 +39,13 @@ class Session(Calls):
         variables: Mapping[str, str],
         host: Host | None = None,
         view: ProfileView | None = None,
+        on_approval: OnApproval | None = None,
     ) -> None:
         super().__init__(Caller(runtime, name, view))
         self.name = name
         self._variables = variables  # until it is opened
         self._host = host
+        self._on_approval = on_approval
 
     def __repr__(self) -> str:
         return f"<Session {self.name!r}{' (over)' if self._caller.is_over else ''}>"
@@ -57,7 +60,8 @@ class Session(Calls):
         await self._caller.connect_by_name(server)
 
     async def __aenter__(self) -> Session:
-        self._caller.live.sessions.open(self.name, self._variables, self._host, self.view)
+        sessions = self._caller.live.sessions
+        sessions.open(self.name, self._variables, self._host, self.view, self._on_approval)
         self._variables, host, self._host = _NOTHING, self._host, None
         if host is not None:
             self.restart_outdated()

@@ -21,6 +21,7 @@ from ..protocol.errors import CredentialNeeded, UsageError
 from ..protocol.interpolate import session_variables
 
 if TYPE_CHECKING:
+    from ._callbacks import OnApproval
     from ._profile_view import ProfileView
 
 _NAME: Final = re.compile(r"\w+")
@@ -37,6 +38,9 @@ class Sessions:
         self._stand_in: Host | None = None  # answers for the room instead
         self._hosts: dict[str, Host] = {}  # of the open sessions that bring one
         self._views: dict[str, ProfileView] = {}  # of those that have a profile
+        self.approvers: dict[
+            str | None, OnApproval
+        ] = {}  # who allows calls, of the room and of open sessions
 
     def open(
         self,
@@ -44,6 +48,7 @@ class Sessions:
         variables: Mapping[str, str],
         host: Host | None = None,
         view: ProfileView | None = None,
+        on_approval: OnApproval | None = None,
     ) -> None:
         """Raises `UsageError` when a session of this name is open or still ending, or a variable has no usable name
         or value."""
@@ -63,7 +68,13 @@ class Sessions:
         self._open[session] = dict(variables)
         if view is not None:
             self._views[session] = view
+        self.approve_with(on_approval, session)
         self.answer_with(host, session)
+
+    def approve_with(self, on_approval: OnApproval | None, session: str | None = None) -> None:
+        """Ask this one, if there is one, before anybody else about calls that somebody has to allow."""
+        if on_approval is not None:
+            self.approvers[session] = on_approval
 
     def is_open(self, session: str) -> bool:
         return session in self._open
@@ -73,6 +84,7 @@ class Sessions:
         self._open.pop(session, None)
         self._hosts.pop(session, None)
         self._views.pop(session, None)
+        self.approvers.pop(session, None)
         self._ending.add(session)
 
     def ended(self, session: str) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import math
+import sys
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
@@ -20,7 +21,8 @@ import click
 
 from ...protocol.errors import UsageError
 from ...protocol.events import Event, Kind, Lagged, Note, NoteCode
-from ...protocol.plain_text import one_line
+from ...protocol.plain_text import one_line, printable
+from .._marks import details_of
 from ._common import common_options, read_config, run_to_end, running_gateway, say, show, show_result
 from ._complete import complete_servers
 
@@ -37,12 +39,14 @@ if TYPE_CHECKING:
     help="The tool's server, when several servers have a tool of that name.",
     shell_complete=complete_servers,
 )
+@click.option("--yes", is_flag=True, help="Allow the call if somebody has to (see docs/approval.md).")
 @common_options
 def call_command(
     tool: str,
     pairs: tuple[str, ...],
     args_json: str | None,
     server: str | None,
+    yes: bool,
     config_path: Path | None,
     pid: int | None,
     as_json: bool,
@@ -57,10 +61,13 @@ def call_command(
     gateway = running_gateway(config, pid)
     if gateway is None:
         origin: Mapping[str, Any] = {"source": "room"}
-        result = _call_in_own_room(config, asked)
+        call = partial(_call_in_own_room, config, asked)  # with allowed=True, if somebody has allowed it
     else:
         origin = {"source": "gateway", "pid": gateway.pid}
-        result = gateway.ask("mcp", arguments=asked.request())
+        call = partial(gateway.ask, "mcp", arguments=asked.request())
+    result = call(allowed=True) if yes else call()
+    if not yes and (text := _question_in(result)) is not None and _is_allowed(text):
+        result = call(allowed=True)
     return 0 if show_result(result, origin, as_json) else 1
 
 
@@ -139,22 +146,37 @@ def _finite(digits: str) -> float:
     return number
 
 
-def _call_in_own_room(config: Config, asked: ToolCall) -> Mapping[str, Any]:
-    return run_to_end(partial(_call_once, config, asked))
+def _question_in(result: Mapping[str, Any]) -> str | None:
+    """What a person is asked before this call is sent. None: nobody has to be."""
+    details = details_of(result)
+    return details.get("question") if details.get("error") == "approval_required" else None
 
 
-async def _call_once(config: Config, asked: ToolCall) -> Mapping[str, Any]:
+def _is_allowed(text: str) -> bool:
+    """Ask on the terminal, if somebody is there."""
+    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+        say("there is no terminal to ask on; --yes allows the call.")
+        return False
+    return click.confirm(printable(text), err=True)
+
+
+def _call_in_own_room(config: Config, asked: ToolCall, *, allowed: bool = False) -> Mapping[str, Any]:
+    return run_to_end(partial(_call_once, config, asked, allowed))
+
+
+async def _call_once(config: Config, asked: ToolCall, allowed: bool) -> Mapping[str, Any]:
     import anyio
 
     from ... import Greenroom
     from .._event_log import follow
     from .._in_session import InSession
     from .._mcp_tool import FOR_PEOPLE, McpTool, ask
+    from .._serve import allowing
 
     result: Mapping[str, Any] = {}
     async with (
         Greenroom.open(patient(config), bootstrap=False) as room,
-        room.session("command") as session,
+        room.session("command", on_approval=allowing if allowed else None) as session,
         anyio.create_task_group() as telling,
     ):
         await telling.start(partial(follow, room, [_tell_progress], kinds=[Kind.NOTE]))

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ...protocol.errors import (
     AmbiguousTool,
+    ApprovalNeeded,
     Busy,
     CallError,
     ConnectFailed,
@@ -32,7 +33,15 @@ if TYPE_CHECKING:
     from ...protocol.status import ServerStatus
 
 _TOLD_AS_THEY_ARE: Final = frozenset(
-    {"server_unavailable", "server_not_connected", "server_busy", "auth_required", "connect_failed"}
+    {
+        "server_unavailable",
+        "server_not_connected",
+        "server_busy",
+        "auth_required",
+        "connect_failed",
+        "approval_denied",
+        "approval_required",
+    }
 )
 _FAILED: Final = (
     "Failed to call tool:"  # also the first words of an error of another `mcp` tool behind this one
@@ -146,6 +155,8 @@ def _call_details(error: CallError, target: Target | None) -> dict[str, Any]:
     details |= {"error": error.code, "message": error.message, "reach": str(error.reach)}
     if isinstance(error, Unavailable):
         details |= {"failedAgo": round(error.failed_ago), "retryIn": round(error.retry_in, 1)}
+    if isinstance(error, ApprovalNeeded):
+        details |= {"reason": error.reason, "question": error.question}
     if isinstance(error, Busy):
         details |= {"inFlight": error.in_flight, "queued": error.queued, "retryIn": error.retry_after}
     return details

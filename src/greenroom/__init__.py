@@ -14,6 +14,7 @@ from .protocol.version import VERSION
 if TYPE_CHECKING:
     from .actors import AuthFor, Call, ConnectorFactory, Host, ServerRequest, Subscription
     from .protocol.address import Address
+    from .protocol.approval import ApprovalRequest, Verdict
     from .protocol.catalogue import ServerEntry
     from .protocol.config import (
         Config,
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
     )
     from .protocol.errors import (
         AmbiguousTool,
+        ApprovalDenied,
+        ApprovalNeeded,
         BadArguments,
         Bug,
         Busy,
@@ -58,6 +61,8 @@ if TYPE_CHECKING:
         UsageError,
     )
     from .protocol.events import (
+        ApprovalDecision,
+        ApprovalMove,
         CallAccepted,
         CallEnded,
         CallEvent,
@@ -93,15 +98,17 @@ _HOMES = {
         "Config", "HttpTransport", "Isolation", "Lifecycle", "PrefixMode", "Profile", "RestartPolicy",
         "ServerDefinition", "Settings",
     ),
+    ".protocol.approval": ("ApprovalRequest", "Verdict"),
     ".protocol.errors": (
-        "AmbiguousTool", "BadArguments", "Bug", "Busy", "CallError", "CallTimeout", "ConfigError",
-        "ConnectFailed", "CredentialNeeded", "Drained", "GreenroomError", "InputRefused", "NeedsAuth", "Problem",
-        "ProtocolFault", "Reach", "RemoteError", "RoomClosed", "RpcRefusal", "ServerDown", "ServerLost",
-        "SessionNeeded", "TaskNeeded", "Unavailable", "UnknownPrompt", "UnknownResource", "UnknownServer",
-        "UnknownTool", "UsageError",
+        "AmbiguousTool", "ApprovalDenied", "ApprovalNeeded", "BadArguments", "Bug", "Busy", "CallError",
+        "CallTimeout", "ConfigError", "ConnectFailed", "CredentialNeeded", "Drained", "GreenroomError",
+        "InputRefused", "NeedsAuth", "Problem", "ProtocolFault", "Reach", "RemoteError", "RoomClosed",
+        "RpcRefusal", "ServerDown", "ServerLost", "SessionNeeded", "TaskNeeded", "Unavailable",
+        "UnknownPrompt", "UnknownResource", "UnknownServer", "UnknownTool", "UsageError",
     ),
     ".protocol.events": (
-        "CallAccepted", "CallEnded", "CallEvent", "CallSent", "CatalogueChanged", "ConnectStep", "EndDecision", "Event",
+        "ApprovalDecision", "ApprovalMove", "CallAccepted", "CallEnded", "CallEvent", "CallSent", "CatalogueChanged",
+        "ConnectStep", "EndDecision", "Event",
         "Eviction", "GateDecision", "GateMove", "Kind", "Lagged", "Note", "NoteCode", "StartMoved", "Step",
         "Transition",
     ),
@@ -118,6 +125,11 @@ __all__ = [
     "Address",
     "Ambiguous",
     "AmbiguousTool",
+    "ApprovalDecision",
+    "ApprovalDenied",
+    "ApprovalMove",
+    "ApprovalNeeded",
+    "ApprovalRequest",
     "AuthFor",
     "BadArguments",
     "Bug",
@@ -202,6 +214,7 @@ __all__ = [
     "UnknownTool",
     "Updates",
     "UsageError",
+    "Verdict",
     "__version__",
 ]
 

@@ -1,0 +1,92 @@
+"""Who is asked whether a call may be sent.
+
+First the session's own `on_approval`, then the room's; each may leave it to the next by returning None. If one raises,
+or returns something else, the answer is no. Then whoever answers for the session (`_routing`): a client of a door, or
+the callbacks of a program. They are asked by an elicitation, if they take forms; it is marked as ours.
+"""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Any, Final
+
+from ..actors import Call, Host, RoomContext, ServerRequest, lacking
+from ..protocol.address import Address
+from ..protocol.approval import ApprovalRequest, Verdict, form, verdict_of
+from ..protocol.errors import ApprovalNeeded, RpcRefusal
+from ..protocol.events import Note, NoteCode
+from ._callbacks import OnApproval
+from ._sessions import Sessions
+
+_ASK: Final = "elicitation/create"
+_HOW: Final = (
+    "nobody can be asked here. Tell the user: it can be allowed in an MCP client that takes elicitations, with "
+    '`greenroom call` on a terminal, or by another "approve" in the configuration'
+)
+
+
+class Approvers:
+    def __init__(self, context: RoomContext, sessions: Sessions) -> None:
+        self._context = context
+        self._sessions = sessions
+
+    def exist(self, session: str | None, address: Address) -> bool:
+        """Whether anybody can be asked about a call of this session to a server at this address."""
+        return bool(self._hooks(session)) or self._host(session, address) is not None
+
+    async def ask(self, request: ApprovalRequest, address: Address, call: Call) -> Verdict:
+        """Raises `ApprovalNeeded` when there is no answer."""
+        for hook in self._hooks(request.session):
+            try:
+                said = await hook(request)
+            except Exception as error:
+                self.note_bug(address, error)
+                return Verdict.DENY
+            if said is not None:
+                return said if isinstance(said, Verdict) else Verdict.DENY  # pyright: ignore[reportUnnecessaryIsInstance]
+        host = self._host(request.session, address)
+        if host is None:
+            raise nobody(request)
+        try:
+            asked = ServerRequest(address, _ASK, form(request.text), call=call, is_ours=True)
+            answer = verdict_of(await host.answer(asked))
+        except RpcRefusal as refusal:
+            why = f"the question failed ({refusal.message.rstrip('.')})"
+            raise ApprovalNeeded(request.tool, request.server, "failed", why) from None
+        except Exception as error:
+            self.note_bug(address, error)
+            return Verdict.DENY
+        if answer is None:
+            raise ApprovalNeeded(request.tool, request.server, "dismissed", "the question was dismissed")
+        return answer
+
+    def note_bug(self, address: Address, error: Exception) -> None:
+        """A callback raised while a call was held."""
+        text = "".join(traceback.format_exception(error))
+        words = f"a callback failed while a call waited for approval\n{text}"
+        self._context.events.emit(Note, address, code=NoteCode.CALLBACK, words=words)
+
+    def _hooks(self, session: str | None) -> list[OnApproval]:
+        approvers = self._sessions.approvers
+        asked = (session, None) if session is not None else (None,)
+        return [approvers[who] for who in asked if who in approvers]
+
+    def _host(self, session: str | None, address: Address) -> Host | None:
+        """Who shows a question to a person, for this session."""
+        with suppress(KeyError):
+            host = self._sessions.host(self._sessions.answers_for(session))
+            declared = host.greeting(address).capabilities
+            if lacking(declared, _ASK, {}) is None and _takes_forms(declared["elicitation"]):
+                return host
+        return None
+
+
+def nobody(request: ApprovalRequest) -> ApprovalNeeded:
+    return ApprovalNeeded(request.tool, request.server, "nobody", _HOW, request.text)
+
+
+def _takes_forms(elicitation: Mapping[str, Any]) -> bool:
+    """A client that says neither forms nor pages takes forms."""
+    return "form" in elicitation or "url" not in elicitation
