@@ -14,13 +14,14 @@ from typing import Final
 from .._own_files import NotOurs, read_regular
 from ..protocol.errors import ConnectFailed
 
-LARGEST: Final = 1 << 20  # bytes
+LARGEST: Final = 1 << 16  # bytes; python-dotenv takes a third of a second for the worst of them
 
 
 def variables_in(file: str, server: str) -> dict[str, str]:
-    """The variables in `file`, for `server`. A line without `=` gives none. Blocks; call it in a thread. Raises
-    `ConnectFailed`, which names the file and shows nothing of it."""
-    from dotenv import dotenv_values
+    """The variables in `file`, for `server`. A name without `=` gives none, and any other line that cannot be read is
+    an error, because half of a file is worse than none. Blocks; call it in a thread. Raises `ConnectFailed`, which
+    names the file and shows nothing of it."""
+    from dotenv.parser import parse_stream
 
     try:
         text = read_regular(file, LARGEST).decode("utf-8-sig")
@@ -28,8 +29,11 @@ def variables_in(file: str, server: str) -> dict[str, str]:
         raise ConnectFailed(
             f'The envFile of server "{server}", {file}, {_why(error)}.', server=server
         ) from None
-    found = dotenv_values(stream=io.StringIO(text), interpolate=False)
-    named = {name: value for name, value in found.items() if value is not None}
+    lines = [*parse_stream(io.StringIO(text))]
+    if (bad := next((line.original.line for line in lines if line.error), None)) is not None:
+        what = f"cannot be read in line {bad}: write NAME=value there, or make it a # comment"
+        raise ConnectFailed(f'The envFile of server "{server}", {file}, {what}.', server=server)
+    named = {line.key: line.value for line in lines if line.key is not None and line.value is not None}
     if any(
         "\0" in part or "=" in name or not name for name, value in named.items() for part in (name, value)
     ):

@@ -91,8 +91,11 @@ def test_a_reload_starts_a_server_again_whose_env_file_has_changed_and_no_other(
         (os.mkfifo, "is not a regular file"),
         (lambda file: file.symlink_to(file), "cannot be read"),
         (lambda file: file.write_bytes(b"A=planted\xff"), "is not UTF-8 (byte 9)"),
-        (lambda file: file.write_bytes(b"A=planted" + b"x" * LARGEST), "has more than 1,048,576 bytes"),
+        (lambda file: file.write_bytes(b"A=planted" + b"x" * LARGEST), "has more than 65,536 bytes"),
         (lambda file: file.write_bytes(b"A=planted\0x"), "no process can be given"),
+        (lambda file: file.write_bytes(b"A=1\nplanted secret\n"), "cannot be read in line 2"),
+        (lambda file: file.write_bytes(b"A=1\nB='planted\n"), "cannot be read in line 2"),
+        (lambda file: file.symlink_to("/dev/zero"), "is not a regular file"),
     ],
 )
 def test_an_env_file_that_cannot_be_used_is_named_and_nothing_of_it_shown(

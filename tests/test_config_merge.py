@@ -255,12 +255,13 @@ def test_what_a_weaker_file_says_of_no_place_in_particular_is_kept() -> None:
 
 # ---- the fence, for any layers -----------------------------------------------------------------------
 
-_COMMAND_STEERS: Final = ("command", "args", "cwd", "env")
+_COMMAND_STEERS: Final = ("command", "args", "cwd", "env", "envFile")
 _URL_STEERS: Final = ("url", "httpTransport")
 _WRITTEN_FOR: Final = {  # a credential, and what decides who gets it
-    "env": ("command", "args", "cwd"),
+    "env": ("command", "args", "cwd", "envFile"),
+    "envFile": ("command", "args", "cwd", "env"),
     "inheritEnv": _COMMAND_STEERS,
-    "args": ("command", "cwd", "env"),
+    "args": ("command", "cwd", "env", "envFile"),
     **dict.fromkeys(("headers", "bearerToken", "bearerTokenEnv", "oauth"), _URL_STEERS),
 }
 
@@ -273,14 +274,15 @@ _ENTRY: Final = st.fixed_dictionaries(
     {},
     optional={
         "command": _or_null("x", "y"),
-        "args": _or_null(["--token=one"], ["--token=two"]),
+        "args": _or_null(["--token=one"], ["--token=two"], [{"keyring": "one/two"}]),
         "cwd": _or_null("/a", "/b"),
-        "env": _or_null({"T": "one"}, {"T": "two"}),
+        "env": _or_null({"T": "one"}, {"T": {"keyring": "one/two"}}),
+        "envFile": _or_null("one.env", "two.env"),
         "inheritEnv": _or_null(True),
         "url": _or_null("http://a", "http://b"),
         "httpTransport": _or_null("sse"),
         "headers": _or_null({"A": "one"}, {"A": "two"}),
-        "bearerToken": _or_null("one", "two"),
+        "bearerToken": _or_null("one", {"keyring": "one/two"}),
         "bearerTokenEnv": _or_null("ONE"),
         "oauth": _or_null({"clientSecret": "one"}),
         "socket": _or_null("/s"),
@@ -319,5 +321,6 @@ def test_no_credential_reaches_a_place_that_it_was_not_written_for(entries: list
     )
     for server in config.servers.values():
         assert (server.command, server.url) == (_value(final, "command"), _value(final, "url"))
-        assert dict(server.env) == (_value(final, "env") or {})
+        assert server.env.keys() == (_value(final, "env") or {}).keys()
+        assert server.env_file == _value(final, "envFile")
         assert server.headers.keys() >= (_value(final, "headers") or {}).keys()

@@ -41,7 +41,7 @@ class Plants:
         return f"{MARK}{self._count}-{inside}-{self._count}{MARK}"
 
 
-def servers(url: str, plant: Plants) -> dict[str, Any]:
+def servers(url: str, plant: Plants, folder: Path) -> dict[str, Any]:
     """A server for each way in, with each a failure that would show it."""
     host = url.removeprefix("http://")
     header = {"X-Team-Key": plant()}
@@ -68,6 +68,15 @@ def servers(url: str, plant: Plants) -> dict[str, Any]:
         "args": [*PYTHON[1:], "call"],
         "env": {"WHATEVER": plant("12345")},
     }
+    env_file = folder / "planted.env"
+    env_file.write_text(f"WHATEVER_ELSE={plant()}\n")
+    entries["env_file"] = {
+        "command": PYTHON[0],
+        "args": [*PYTHON[1:], "call"],
+        "envFile": os.fspath(env_file),
+    }
+    entries["bad_file"] = {"command": PYTHON[0], "envFile": os.fspath(folder / "bad.env")}
+    (folder / "bad.env").write_text(f"A=1\n{plant()} {plant()}\n")
     entries["inherits"] = {"command": PYTHON[0], "args": [*PYTHON[1:], "call"], "inheritEnv": True}
     entries["proxied"] = {
         "command": PYTHON[0],
@@ -148,7 +157,7 @@ def test_t40_no_planted_secret_leaves_a_gateway(tmp_path: Path, door: str) -> No
     events, log, config = tmp_path / "events.jsonl", tmp_path / "stderr.txt", tmp_path / "mcp.json"
     env = environment(tmp_path, plant)
     with over_http() as url:
-        entries = servers(url, plant)
+        entries = servers(url, plant, tmp_path)
         settings = {"bootstrap": False, "requestTimeoutMs": 5000, "connectTimeoutMs": 5000}
         config.write_text(json.dumps({"mcpServers": entries, "settings": settings}))
         options = ["--config", os.fspath(config), "--expose", door, "--events", os.fspath(events)]
@@ -177,7 +186,7 @@ def test_t40_no_planted_secret_leaves_a_gateway(tmp_path: Path, door: str) -> No
                 gateway.send("tools/call", {"name": f"{name}_die", "arguments": {}})
                 if door == "direct"
                 else gateway.start_mcp(tool="die", server=name)
-                for name in ("option", "env", "inherits", "quoting", "headers")
+                for name in ("option", "env", "env_file", "inherits", "quoting", "headers")
             ]
             for number in last:
                 gateway.answer(number, 30)
@@ -213,7 +222,7 @@ def test_t40_no_planted_secret_is_in_an_error_of_an_embedded_room(
             monkeypatch.setenv(name, value)
 
     async def body(url: str) -> None:
-        entries = servers(url, plant)
+        entries = servers(url, plant, tmp_path)
         cache = tmp_path / "cache.json"
         async with Greenroom.open({"mcpServers": entries}, cache_path=cache, bootstrap=False) as room:
             said: list[str] = [repr(room.config), str(room.config)]
