@@ -61,6 +61,31 @@ NO_EFFECT: Final[Mapping[str, str]] = {
     ),
 }
 
+# Settings of pi that are about its own screen, or done otherwise here.
+SETTINGS_NO_EFFECT: Final = frozenset(
+    {
+        "agentPluginPaths",
+        "approveTools",
+        "authRequiredMessage",
+        "autoAuth",
+        "collapsedResultLines",
+        "disableProxyTool",
+        "elicitation",
+        "freezeDirectTools",
+        "hostConfigDiscovery",
+        "mcpFooterStatus",
+        "notifyOnStartupConnect",
+        "oauthDir",
+        "sampling",
+        "samplingAutoApprove",
+        "scriptMode",
+        "showStatusIcon",
+        "toolResultRendering",
+        "trace",
+        "warnOnLargeDirectTools",
+    }
+)
+
 _HTTP_WORDS: Final = {"http", "streamable-http", "streamablehttp", "streamable_http", "remote", "sse"}
 _STDIO_WORDS: Final = {"stdio", "local"}
 _ISOLATIONS: Final = {each.value for each in Isolation}

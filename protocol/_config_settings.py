@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import attrs
 
-from ._config_dialects import Given, Givens, Note, adapter_settings, is_remark
+from ._config_dialects import SETTINGS_NO_EFFECT, Given, Givens, Note, adapter_settings, is_remark
 from ._config_key import Key
 from ._config_keys import SETTING_KEY
 from ._config_place import place
@@ -55,7 +55,8 @@ def read_settings(merged: Givens, note: Note) -> tuple[Settings, dict[str, str]]
         if name in SETTING_KEY:
             _read_setting(SETTING_KEY[name], given, values, sources, note)
         elif not is_remark(name):
-            note(given.problem(unknown(name, SETTING_KEY, "it is ignored")))
+            what = unknown(name, SETTING_KEY, "it is ignored")
+            note(given.problem("has no effect here" if name in SETTINGS_NO_EFFECT else what))
     _check_ranges(values, merged, note)
     if "approve" in merged and "approve" not in sources and merged["approve"].value is not None:
         values["approve"] = (

@@ -60,11 +60,18 @@ _TOP: Final = {*SECTIONS, *_OURS, "adapter", "inputs"}
 
 @attrs.frozen
 class Layer:
-    """The decoded content of one file. Of an imported file only the servers are read."""
+    """The decoded content of one file. Of an imported file only the servers are read, unless it is `as_ours`: then its
+    settings and its imports count too, as the weakest."""
 
     source: str
     raw: Any
     imported: bool = False
+    as_ours: bool = False
+
+    @property
+    def only_servers(self) -> bool:
+        """Whether nothing but its servers is read."""
+        return self.imported and not self.as_ours
 
 
 class _Problems(list[Problem]):
@@ -104,17 +111,24 @@ def merge(
 
     A server that one of our own files defines takes nothing from imported layers; an entry of ours that says nothing
     but `disabled` defines none, it switches the imported one. Among the imported layers, the first one that has a name
-    supplies the whole entry. With `environ`, a server whose URL needs variables that are not set is
-    broken, and other references to unset variables are warnings. Raises `ConfigError` when `strict` and a layer or a
-    setting cannot be used.
+    supplies the whole entry; those that are `as_ours` are merged with each other first. With `environ`, a server whose
+    URL needs variables that are not set is broken, and other references to unset variables are warnings. Raises
+    `ConfigError` when `strict` and a layer or a setting cannot be used.
     """
     seen = _Problems(problems)
     own: dict[str, Givens] = {}
     imported: dict[str, Givens] = {}
+    akin: dict[str, Givens] = {}  # those of imported layers that are `as_ours`
     strays: dict[str, Problem] = {}
     for layer in reversed(layers):
         if layer.imported:
-            imported |= _imported_entries(layer, seen)
+            entries = _imported_entries(layer, seen)
+            if layer.as_ours:
+                entries = {
+                    name: lay_over(akin.get(name, {}), one, seen.append) for name, one in entries.items()
+                }
+                akin |= entries
+            imported |= entries
         else:
             entries = _entries(layer, seen, strays)
             own |= {name: lay_over(own.get(name, {}), entry, seen.append) for name, entry in entries.items()}
@@ -125,7 +139,11 @@ def merge(
         if name in unclaimed and entry.keys() == {"disabled"}
     }
     own_files = [(layer.source, layer.raw) for layer in reversed(layers) if not layer.imported]
-    settings, sources = read_settings(merged_settings(own_files, seen.append), seen.append)
+    foreign = [(layer.source, layer.raw) for layer in reversed(layers) if layer.imported and layer.as_ours]
+    said = merged_settings([*foreign, *own_files], seen.append)
+    settings, sources = read_settings(said, seen.append)
+    theirs = tuple(f"{source}: " for source, _ in foreign)
+    seen[:] = [_skipped(each) if each.fatal and each.where.startswith(theirs) else each for each in seen]
     if strict:
         seen.raise_fatal()
     warnings = seen.as_warnings()
@@ -221,7 +239,7 @@ def _entries(layer: Layer, seen: _Problems, strays: dict[str, Problem]) -> dict[
         seen.append(Problem(layer.source, what))
         return {}
     raw = layer.raw
-    if not layer.imported:
+    if not layer.only_servers:
         seen += _unknown_top(raw, layer.source)
     found: dict[str, Givens] = {}
     for section in SECTIONS:

@@ -64,8 +64,7 @@ def imported_layers(
         except ConfigError as error:
             problems += (skipped(problem) for problem in error.problems)
             continue
-        problems += _unread(row, raw, path)
-        layers.append(Layer(str(path), row.shape(raw, around), imported=True))
+        layers.append(Layer(str(path), row.shape(raw, around), imported=True, as_ours=row.as_ours))
         if not row.all_count:
             break
     if not there:
@@ -74,12 +73,6 @@ def imported_layers(
             Problem(f"imports: {kind}", f"no file of it was found (looked for {looked})", fatal=False)
         )
     return layers, problems
-
-
-def _unread(row: _Kind, raw: Any, path: Path) -> list[Problem]:
-    said = [key for key in row.unread if is_object(raw) and raw.get(key)]
-    what = "is not imported, only the servers are: write it into a configuration of Greenroom"
-    return [Problem(f"{path}: {key}", what, fatal=False) for key in said]
 
 
 def places_of(kind: str, around: Surroundings) -> list[Path]:
@@ -266,7 +259,7 @@ class _Kind:
     files: Callable[[Surroundings], list[Path]]
     shape: _Shape = _as_is
     all_count: bool = False
-    unread: tuple[str, ...] = ()  # what else its file says that its owner may expect to hold here too
+    as_ours: bool = False  # its files have settings and imports, as ours have
 
 
 _KINDS: Final[Mapping[str, _Kind]] = {
@@ -279,5 +272,5 @@ _KINDS: Final[Mapping[str, _Kind]] = {
     "windsurf": _Kind(_at_home(".codeium/windsurf/mcp_config.json", ".windsurf/mcp.json")),
     "codex": _Kind(_codex_files, _codex),
     "opencode": _Kind(_opencode_files, _opencode, all_count=True),
-    "pi": _Kind(_pi_files, all_count=True, unread=("settings", "imports")),
+    "pi": _Kind(_pi_files, all_count=True, as_ours=True),
 }

@@ -5,7 +5,7 @@ A file that was *named* is the only one used; if it is missing or broken, that i
 belong to another program, and the servers of the other files must still be served:
 
     ./.greenroom/mcp.json  over  ./.mcp.json  over  $XDG_CONFIG_HOME/greenroom/mcp.json over
-    ~/.config/mcp/mcp.json  over  what they import
+    ~/.config/mcp/mcp.json  over  what they import  over  what an imported file of pi imports
 
 The files of a project are obeyed only if their owner has trusted them (`trust`); the others are obeyed as they are.
 What is left out is a problem in the list, and each of its servers is broken with that reason.
@@ -137,19 +137,30 @@ def _load(
         own, places, near = _read_named(path, around), [cwd / around.expand_home(path)], set[str]()
     ours, left = obeyed(own.layers, near, cwd, judged, found=found)
     kinds, wrong = _imported_kinds(ours)
-    foreign = _read_imports(kinds, around)
-    near = {file for kind in kinds for file in _of_project(around, partial(places_of, kind))}
-    theirs, more = obeyed(foreign.layers, near, cwd, judged, found=found)
-    problems = (*own.problems, *wrong, *foreign.problems)
-    config = merge((*ours, *theirs), environ=around.environ, strict=not found, problems=problems)
-    places += (place for kind in kinds for place in places_of(kind, around))
+    foreign, theirs, more = _imports(kinds, around, judged, found=found)
+    more_kinds, more_wrong = _imported_kinds(layer for layer in theirs if layer.as_ours)
+    more_kinds = [kind for kind in more_kinds if kind not in kinds]
+    nested, weakest, rest = _imports(more_kinds, around, judged, found=found)
+    problems = (*own.problems, *wrong, *foreign.problems, *more_wrong, *nested.problems)
+    config = merge((*ours, *theirs, *weakest), environ=around.environ, strict=not found, problems=problems)
+    places += (place for kind in (*kinds, *more_kinds) for place in places_of(kind, around))
+    read = (*own.layers, *foreign.layers, *nested.layers)
     config = attrs.evolve(
         config,
-        files=tuple(dict.fromkeys(layer.source for layer in (*own.layers, *foreign.layers))),
+        files=tuple(dict.fromkeys(layer.source for layer in read)),
         places=tuple(dict.fromkeys(map(str, places))),
     )
     config = with_env_files(config, cwd, around.environ)
-    return without_self_reference(config, cwd=cwd, found=found), (*left, *more), tuple(asked)
+    return without_self_reference(config, cwd=cwd, found=found), (*left, *more, *rest), tuple(asked)
+
+
+def _imports(
+    kinds: Iterable[str], around: Surroundings, judge: Judge, *, found: bool
+) -> tuple[_Read, list[Layer], list[ProjectFile]]:
+    """What is read for these imports, what of it is obeyed, and the files that are not."""
+    read = _read_imports(kinds, around)
+    near = {file for kind in kinds for file in _of_project(around, partial(places_of, kind))}
+    return read, *obeyed(read.layers, near, around.cwd, judge, found=found)
 
 
 def _of_project(around: Surroundings, places: Callable[[Surroundings], list[Path]]) -> set[str]:

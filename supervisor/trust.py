@@ -87,11 +87,11 @@ def refusals(left: Iterable[ProjectFile], command: str) -> tuple[list[Problem], 
 
 def _asked(layer: Layer, cwd: Path, found: bool) -> ProjectFile | None:
     """What the owner is asked about this file; None if nothing in it needs an answer."""
-    if not what_matters(layer.raw, imported=layer.imported):
+    if not what_matters(layer.raw, imported=layer.only_servers):
         return None
     alone = merge([attrs.evolve(layer, imported=False)])
     itself = servers_of_itself(alone, cwd=cwd, found=found)
-    matter = what_matters(layer.raw, imported=layer.imported, without=itself)
+    matter = what_matters(layer.raw, imported=layer.only_servers, without=itself)
     if not matter:  # nothing but this gateway itself, which is left out anyway
         return None
     names = tuple(name for name in (*alone.servers, *alone.broken) if name not in itself)
