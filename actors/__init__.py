@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from ._messages import connect_failed, login_needed
     from ._part import Part
     from ._peer import Exchange, LostReason, Peer, PeerHooks
+    from ._pins_file import PinsFile
     from ._reaper import want_orphans
     from ._ref import MailboxFull, Ref, Reply
     from ._request_table import RequestTable, mark_sent
@@ -71,6 +72,7 @@ _HOMES = {
     "._mailbox": ("Mailbox",),
     "._messages": ("connect_failed", "login_needed",),
     "._part": ("Part",),
+    "._pins_file": ("PinsFile",),
     "._peer": ("Exchange", "LostReason", "Peer", "PeerHooks",),
     "._reaper": ("want_orphans",),
     "._ref": ("MailboxFull", "Ref", "Reply",),
@@ -131,6 +133,7 @@ __all__ = [
     "Part",
     "Peer",
     "PeerHooks",
+    "PinsFile",
     "Record",
     "Ref",
     "Refusals",

@@ -1,15 +1,13 @@
 """The catalogue on disk: what every server listed, so that no server has to run to be searched.
 
 There is one file for all projects of a user. An entry's key is (definition hash, server), so two projects that
-call different things `github` neither see nor prune each other's. Reading takes no lock: the file is only ever
-replaced whole. Writing is read, merge, replace under a file lock, so no process loses another's entry; of two
-answers the one fetched later stays. Entries are removed when they are too old to be used.
+call different things `github` neither see nor prune each other's. Writing is read, merge, replace under a file lock
+(`_locked_file`), so no process loses another's entry; of two answers the one fetched later stays. Entries are removed
+when they are too old to be used.
 
 The file is a cache. Whatever is wrong with it, the caller gets what could be read and a sentence for the log,
-never an exception. A file that is not ours (torn, or of another version) is set aside, not deleted. For the same
-reason there is no fsync: after a power failure an old or unreadable file costs one fetch per server, while an
-fsync would slow down every save. Another user of the machine may have put something in the place of the file or
-its lock. It is not read, followed or waited for (`_own_files`).
+never an exception. Another user of the machine may have put something in the place of the file or its lock. It is not
+read, followed or waited for (`_own_files`).
 
 Entries stay undecoded until somebody needs them. Merging copies the bytes of the others, so a save costs about the
 same for one entry as for a thousand. Each entry is read by itself. An entry that cannot be read, or an item in it
@@ -18,29 +16,28 @@ that is over the bounds, costs only itself, and never a start. Everything here b
 
 from __future__ import annotations
 
-import os
-import tempfile
-from collections.abc import Generator, Iterable, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
 import attrs
 import msgspec
 
-from .._own_files import NotOurs, make_folder, open_own, read_own
+from .._own_files import make_folder
 from ..protocol import bounds, lenient
 from ..protocol.catalogue import Raw, ServerEntry
 from ..protocol.halves import whole, whole_value
 from ..protocol.jsonrpc import WireFault
 from ..protocol.slices import finish
 from ._items import split_object, take_object
+from ._locked_file import LOCK_TIMEOUT, MAX_BROKEN, Broken, LockedFile
+
+__all__ = ["LOCK_TIMEOUT", "MAX_BROKEN", "CatalogueFile", "Loaded", "default_cache_path"]
 
 VERSION: Final = 1
 MAX_AGE: Final = 7 * 86_400.0
-LOCK_TIMEOUT: Final = 5.0
 CLOCK_SLACK: Final = 300.0  # seconds; a stamp this far ahead is another process's, not a wrong clock
-MAX_BROKEN: Final = 5  # files set aside and kept; the last one is replaced
 
 
 def default_cache_path() -> Path:
@@ -96,27 +93,18 @@ class _Version(msgspec.Struct):
     version: int
 
 
-class _BrokenError(Exception):
-    """The file is not one of ours; says why. Never leaves this module."""
-
-
 _as_file: Final = msgspec.json.Decoder(_File)
 _as_version: Final = msgspec.json.Decoder(_Version)
 _as_kept: Final = msgspec.json.Decoder(_Kept)
 _as_body: Final = msgspec.json.Decoder(_Body)
 
 
-class CatalogueFile:
-    """The file at `path`.
-
-    Entries older than `max_age` seconds do not count (0: no limit); a writer waits at most `lock_timeout`
-    seconds for another. Nothing else is held between calls.
-    """
+class CatalogueFile(LockedFile):
+    """The file at `path`. Entries older than `max_age` seconds do not count (0: no limit)."""
 
     def __init__(self, path: Path, *, max_age: float = MAX_AGE, lock_timeout: float = LOCK_TIMEOUT) -> None:
-        self.path = path
+        super().__init__(path, lock_timeout)
         self.max_age = max_age
-        self.lock_timeout = lock_timeout
 
     def load(self, wanted: Mapping[str, str], now: float) -> Loaded:
         """What is known of the servers in `wanted` (name to definition hash) at `now`, epoch seconds.
@@ -125,10 +113,10 @@ class CatalogueFile:
         stamp, in the future. Never raises.
         """
         try:
-            kept, warning = _parse(self._read()), None
+            kept, warning = _parse(self.read()), None
         except OSError as error:
             return Loaded({}, f"The catalogue cache cannot be read: {error}. Servers are asked again.")
-        except _BrokenError:
+        except Broken:
             kept, warning = self._mend()
         found: dict[str, ServerEntry] = {}
         for server, definition_hash in wanted.items():
@@ -147,11 +135,11 @@ class CatalogueFile:
         fresh, warning = _encoded(entries)
         try:
             make_folder(self.path.parent)
-            with self._locked():
+            with self.locked():
                 kept, broken = self._read_or_set_aside()
                 usable = {key: one for key, one in kept.items() if self._fresh(one, now)}
                 newer = {key: one for key, one in fresh.items() if one.newer(usable.get(key))}
-                self._replace({**usable, **newer})
+                self.replace(msgspec.json.encode(_File(VERSION, _that_fits({**usable, **newer}))))
         except OSError as error:
             return f"The catalogue cache was not written: {error}. Servers are asked again next time."
         return broken or warning
@@ -161,24 +149,10 @@ class CatalogueFile:
         age = now - one.fetched_at
         return age >= -CLOCK_SLACK and (age <= self.max_age or self.max_age <= 0)
 
-    def _read(self) -> bytes:
-        """The file's bytes. Raises `_BrokenError` for something that another user may have put there, or that is not a
-        file; it is then set aside."""
-        try:
-            size = self.path.lstat().st_size
-            data = read_own(self.path) if size <= bounds.CACHE_BYTES else b""
-        except FileNotFoundError:
-            return b""
-        except NotOurs as error:
-            raise _BrokenError(f"is not used ({(error.strerror or '').partition(':')[0]})") from None
-        if size > bounds.CACHE_BYTES:
-            raise _BrokenError(f"has more than {bounds.CACHE_BYTES:,} bytes")
-        return data
-
     def _mend(self) -> tuple[dict[str, _Kept], str | None]:
         """What a reader does about a broken file: wait for the writers, look again, set it aside."""
         try:
-            with self._locked():
+            with self.locked():
                 return self._read_or_set_aside()
         except OSError as error:
             return (
@@ -189,60 +163,9 @@ class CatalogueFile:
     def _read_or_set_aside(self) -> tuple[dict[str, _Kept], str | None]:
         """The file's entries; if it is broken, none, and a warning. Only under the lock."""
         try:
-            return _parse(self._read()), None
-        except _BrokenError as broken:
-            aside = self._free_name()
-            os.replace(self.path, aside)
-            return (
-                {},
-                f"The catalogue cache {self.path} {broken}; set aside as {aside.name}, rebuilt.",
-            )
-
-    def _free_name(self) -> Path:
-        names = [self.path.with_name(f"{self.path.name}.broken-{n}") for n in range(1, MAX_BROKEN + 1)]
-        return next((name for name in names if not name.exists()), names[-1])
-
-    def _replace(self, kept: dict[str, _Kept]) -> None:
-        """Replace the file in one step, readable for its owner only."""
-        self._sweep()
-        data = msgspec.json.encode(_File(VERSION, _that_fits(kept)))
-        descriptor, temporary = tempfile.mkstemp(".tmp", f".{self.path.name}.", self.path.parent)  # mode 0600
-        try:
-            with open(descriptor, "wb") as file:
-                file.write(data)
-            os.replace(temporary, self.path)
-        except BaseException:
-            with suppress(OSError):
-                os.unlink(temporary)
-            raise
-
-    def _sweep(self) -> None:
-        """Remove what a killed writer left. Under the lock no temporary file is in use."""
-        for leftover in self.path.parent.glob(f".{self.path.name}.*.tmp"):
-            with suppress(OSError):
-                leftover.unlink()
-
-    @contextmanager
-    def _locked(self) -> Generator[None]:
-        """Hold the writers' lock. Raises `TimeoutError`, an `OSError`, when the lock is not free in time. When the
-        task of a worker thread is cancelled, raises that cancellation: nobody who ends waits for a writer that
-        hangs."""
-        from filelock import FileLock
-
-        place = self.path.with_name(self.path.name + ".lock")
-        os.close(open_own(place, os.O_RDWR | os.O_CREAT))  # no link, no pipe, nobody else's to hold for ever
-        lock = FileLock(place, timeout=self.lock_timeout, mode=0o600)
-        with lock.acquire(poll_interval=0.01, cancel_check=_check_cancelled):
-            yield
-
-
-def _check_cancelled() -> bool:
-    """False; raises in a worker thread whose task was cancelled."""
-    from anyio import from_thread  # a command that only reads the file has no threads, and starts without it
-
-    with suppress(RuntimeError):  # this is not a worker thread
-        from_thread.check_cancelled()
-    return False
+            return _parse(self.read()), None
+        except Broken as broken:
+            return {}, f"The catalogue cache {self.path} {broken}; set aside as {self.set_aside()}, rebuilt."
 
 
 def _key(server: str, definition_hash: str) -> str:
@@ -250,7 +173,7 @@ def _key(server: str, definition_hash: str) -> str:
 
 
 def _parse(data: bytes) -> dict[str, _Kept]:
-    """The entries of a file's content; nothing of an empty one. Raises `_BrokenError`."""
+    """The entries of a file's content; nothing of an empty one. Raises `Broken`."""
     if not data:
         return {}
     try:
@@ -259,9 +182,9 @@ def _parse(data: bytes) -> dict[str, _Kept]:
         except RecursionError:
             file = lenient.decode(_as_file, _without_deep_entries(data))
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
-        raise _BrokenError(_version_problem(data) or f"cannot be understood ({error})") from error
+        raise Broken(_version_problem(data) or f"cannot be understood ({error})") from error
     if file.version != VERSION:
-        raise _BrokenError(_version_problem(data))
+        raise Broken(_version_problem(data))
     heads = {key: _head(raw) for key, raw in file.entries.items()}
     return {key: one for key, one in heads.items() if one is not None}
 

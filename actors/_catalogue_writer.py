@@ -7,7 +7,7 @@ file. A write that fails costs nothing but the cache: it is noted, and the entri
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Protocol
 
 import anyio.to_thread
@@ -53,11 +53,19 @@ WriterMessage = Save | Flush
 
 
 class CatalogueWriter:
-    def __init__(self, backend: Backend, events: EventStream, store: Store) -> None:
+    def __init__(
+        self,
+        backend: Backend,
+        events: EventStream,
+        store: Store,
+        on_saved: Callable[[], object] = lambda: None,
+    ) -> None:
+
         self.core: CoreActor[WriterMessage] = CoreActor("catalogue writer", backend, self)
         self.ref = self.core.ref
         self._events = events
         self._store: Store = store
+        self._on_saved = on_saved
         self._pending: dict[str, ServerEntry] = {}
         self._waiting: list[Reply[None]] = []
         inert_in_forks(self)
@@ -79,6 +87,8 @@ class CatalogueWriter:
         if problem is not None:
             self._pending = pending  # for the next batch: no entry is taken while one is written
             self._events.emit(Note, code=NoteCode.CATALOGUE_FILE, words=problem)
+        if pending:
+            self._on_saved()
         waiting, self._waiting = self._waiting, []
         for reply in waiting:
             reply.send(None)

@@ -9,6 +9,7 @@ process tree behind: it ends politely if `stop` was awaited, and by force, synch
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import AbstractAsyncContextManager
 from typing import Any, Protocol
 
@@ -44,6 +45,9 @@ class Listing:
     templates: tuple[Raw, ...] | None = None
     prompts: tuple[Raw, ...] | None = None
     problems: tuple[str, ...] = ()  # lists that failed or were cut, in words
+    prints: Mapping[str, str] = attrs.field(
+        factory=dict[str, str]
+    )  # by tool (`protocol.pinning`); "": not pinned
 
 
 class Connection(Protocol):

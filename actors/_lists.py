@@ -12,7 +12,7 @@ that is larger than what is left is not decoded.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Final
 
 import anyio
@@ -20,8 +20,10 @@ import attrs
 
 from ..protocol import bounds
 from ..protocol.catalogue import Raw
-from ..protocol.config import Settings
+from ..protocol.config import Pinning, Settings
 from ..protocol.jsonrpc import WireFault, fault
+from ..protocol.pinning import fingerprint
+from ..protocol.slices import Pace, Slices
 from ._backend import Backend
 from ._connection import Handshake, Listing
 from ._handshake import RpcFailure, ask_raw
@@ -48,7 +50,8 @@ _KINDS: Final = (_TOOLS, _RESOURCES, _TEMPLATES, _PROMPTS)
 
 
 async def list_all(peer: Peer, backend: Backend, handshake: Handshake, settings: Settings) -> Listing:
-    """Every list that the server declares, read side by side, each within `settings.connect_timeout`.
+    """Every list that the server declares, read side by side, each within `settings.connect_timeout`. Tools are
+    pinned as `settings.pinning` says.
 
     Raises `RpcFailure` when the list of tools fails; `Listing.problems` names everything else that went wrong.
     """
@@ -65,9 +68,23 @@ async def list_all(peer: Peer, backend: Backend, handshake: Handshake, settings:
         raise tools.failure
     found = {kind: each.found for kind, each in lists.items()}
     problems = tuple(problem for each in lists.values() for problem in each.problems)
+    prints = await in_turns(printing(found.get(_TOOLS) or (), settings.pinning))
     return Listing(
-        found.get(_TOOLS), found.get(_RESOURCES), found.get(_TEMPLATES), found.get(_PROMPTS), problems
+        found.get(_TOOLS), found.get(_RESOURCES), found.get(_TEMPLATES), found.get(_PROMPTS), problems, prints
     )
+
+
+def printing(tools: Sequence[Raw], pinning: Pinning) -> Slices[dict[str, str]]:
+    """The fingerprint of each tool, in slices; the names alone when nothing is pinned. A tool that is listed twice
+    counts once."""
+    prints, pace = dict[str, str](), Pace()
+    for tool in tools:
+        name = tool.get("name")
+        if isinstance(name, str) and name not in prints:
+            prints[name] = "" if pinning is Pinning.OFF else fingerprint(tool)
+        if pace.due():
+            yield
+    return prints
 
 
 _Asker = Callable[[str, Mapping[str, Any] | None], Awaitable[bytes]]

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Final
 import anyio
 import attrs
 
+from ..protocol.config import Settings
 from ..protocol.events import ConnectStep, NoteCode
 from ..protocol.installers import is_installer
 from ..protocol.jsonrpc import MODERN_VERSIONS
@@ -111,11 +112,17 @@ class Meeting:
         incarnation.listen(handshake)  # before the lists are read, so that no change in between is missed
         revision = context.next_revision()
         left = self._limit if self._patience.installs else self.deadline - context.backend.now()
-        settings = attrs.evolve(context.settings, connect_timeout=max(left, _LEAST_TIME))
+        settings = attrs.evolve(self._settings, connect_timeout=max(left, _LEAST_TIME))
         listing = await list_all(connection.peer, context.backend, handshake, settings)
         await self._answer_first(connection.peer, handshake)
         actor.tell(Ready(incarnation.number, handshake, listing, revision))
         incarnation.look_after()
+
+    @property
+    def _settings(self) -> Settings:
+        """The room's, with what the server's definition says otherwise of its lists."""
+        settings, own = self._context.settings, self._actor.definition.pinning
+        return settings if own is None else attrs.evolve(settings, pinning=own)
 
     def _tell_progress(self, text: str) -> None:
         incarnation = self._incarnation
@@ -153,7 +160,7 @@ class Meeting:
             revision = context.next_revision()
             try:
                 with anyio.fail_after(context.settings.call_timeout):
-                    listing = await list_all(connection.peer, context.backend, handshake, context.settings)
+                    listing = await list_all(connection.peer, context.backend, handshake, self._settings)
             except (TimeoutError, RpcFailure) as error:
                 why = str(error) or "no answer in time"
                 incarnation.note(NoteCode.UNREAD, f"its lists changed, but reading them failed: {why}")

@@ -12,7 +12,7 @@ from __future__ import annotations
 import enum
 import math
 from collections import deque
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from contextvars import Context
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -53,7 +53,11 @@ class Record:
     load: Load = attrs.field(factory=Load)
     era_hint: str | None = None  # the protocol version the server chose last: saves the probe
     log_level: str | None = None  # the least level it shall log
-    guarded: bool = False  # the gate has something to decide: ask before each call, report each answer
+    guarded: bool = (
+        False  # the gate has something to decide, or tools are in quarantine: ask before each call
+    )
+    # The tools that have changed and must not be called, by the server's own names, with what has changed.
+    quarantined: Mapping[str, tuple[str, ...]] = attrs.field(factory=dict[str, tuple[str, ...]])
 
     def most_in_flight(self, settings: Settings) -> int:
         """How many calls this server may have in flight, over all its scopes."""

@@ -152,6 +152,8 @@ def same_content(one: ServerEntry, other: ServerEntry) -> bool:
 
 def comparing(one: ServerEntry, other: ServerEntry) -> Slices[bool]:
     """`same_content`, in slices."""
+    if one.pinned != other.pinned:
+        return False
     if one.instructions != other.instructions or one.problems != other.problems:
         return False
     pace = Pace()

@@ -11,6 +11,7 @@ in `Load.held`; the next free place goes to the address that has waited longest.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from ..protocol.errors import Busy, CallError
@@ -144,6 +145,13 @@ class WaitingCalls:
             if call in self.calls:
                 self.remove(call)
                 self._table.end(call, error.copy())
+
+    def refuse_each(self, why: Callable[[Call], CallError | None]) -> None:
+        """End the waiting calls for which `why` gives an error."""
+        for call, error in [(call, why(call)) for call in self.calls]:
+            if error is not None and call in self.calls:
+                self.remove(call)
+                self._table.end(call, error)
 
     def fail(self, error: CallError) -> None:
         """End the calls that wait now. A call that a callback adds meanwhile is new, and accepted or refused on

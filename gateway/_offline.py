@@ -6,12 +6,14 @@ import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+import attrs
+
 from ..actors import CatalogueFile, default_cache_path
 from ..protocol.index import Index
 from ..protocol.interpolate import session_variables
 from ..protocol.slices import Slices
 from ..protocol.status import ServerStatus
-from ..supervisor.catalogue_keys import catalogue_keys
+from ..supervisor.catalogue_keys import catalogue_keys, pin_keys, pins_file
 
 if TYPE_CHECKING:
     from ..protocol.catalogue import ServerEntry
@@ -42,10 +44,12 @@ class OfflineCatalogue:
     def _row(self, name: str) -> ServerStatus:
         definition, entry = self.config.servers[name], self._entries.get(name)
         known = entry is not None and entry.known
+        counts = self.index.counts(name)
         return ServerStatus(
             name,
             lifecycle=definition.lifecycle.value,
             tool_count=len(self.index.tools(name)) if known else None,
+            changed=counts.changed if counts is not None else (),
             problems=entry.problems if entry is not None else (),
             disabled=definition.disabled,
             session_variables=tuple(sorted(session_variables(definition))),
@@ -54,8 +58,13 @@ class OfflineCatalogue:
 
 
 def open_catalogue(config: Config) -> OfflineCatalogue:
-    """The catalogue of `config`, with the entries that the catalogue on disk has for its definitions."""
-    wanted = catalogue_keys(config)
-    cache = CatalogueFile(default_cache_path(), max_age=config.settings.cache_max_age)
-    loaded = cache.load(wanted, time.time())
-    return OfflineCatalogue(config, {**dict.fromkeys(wanted), **loaded.entries}, warning=loaded.warning)
+    """The catalogue of `config`, with the entries that the catalogue on disk has for its definitions, and what is
+    pinned of them."""
+    wanted, path = catalogue_keys(config), default_cache_path()
+    loaded = CatalogueFile(path, max_age=config.settings.cache_max_age).load(wanted, time.time())
+    pins, warning = pins_file(path).load(pin_keys(config))
+    entries = {
+        name: attrs.evolve(entry, pinned=pins[name].pinned) if name in pins else entry
+        for name, entry in loaded.entries.items()
+    }
+    return OfflineCatalogue(config, {**dict.fromkeys(wanted), **entries}, warning=loaded.warning or warning)

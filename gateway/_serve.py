@@ -28,9 +28,10 @@ import anyio
 import anyio.abc
 import attrs
 
-from ..actors import Part, current_backend, in_turns, want_orphans
+from ..actors import Part, current_backend, default_cache_path, in_turns, want_orphans
 from ..protocol.approval import Verdict
 from ..protocol.config import Config
+from ..supervisor.catalogue_keys import pins_file
 from . import _control as control
 from ._control_place import identity, socket_path
 from ._control_request import number_in, object_in, text_in, texts_in
@@ -196,7 +197,10 @@ async def attend(
     if options.reread is not None:
         watching = Part("watching the configuration", log.line, "A changed file is not noticed.")
         moved = partial(_follow, place, room, control_socket)
-        commanding.start_soon(watching.keep, partial(watch_configuration, room, options.reread, log, moved))
+        pins = [pins_file(default_cache_path()).path]
+        commanding.start_soon(
+            watching.keep, partial(watch_configuration, room, options.reread, log, moved, pins)
+        )
 
 
 async def _read_client(door: StdioDoor, client: ClientSession, leaving: Exit) -> None:

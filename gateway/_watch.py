@@ -6,13 +6,15 @@ configuration says something new. Several writes in a short time count as one. A
 changes nothing: the gateway keeps the old one, and the log says what is wrong and where. What a good one
 changes is reported by the room itself.
 
+The file of pinned definitions is watched too: what is accepted by `greenroom accept` counts at once.
+
 A configuration may have thousands of servers, so it is read and compared in a thread, outside the loop.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -36,16 +38,20 @@ async def watch_configuration(
     reread: Callable[[], Config],
     log: Log,
     reloaded: Callable[[], object] = lambda: None,
+    pins: Collection[Path] = (),
 ) -> None:
     """Reload `room` with `reread()` whenever that says something new, until cancelled. `reloaded` is called
-    after each reload."""
+    after each reload. `pins`: the file of pinned definitions; when it changes, the owner may have accepted a tool."""
     seen: Look | None = None
+    pinned: Look = look(pins) if pins else {}
     kernel = Part("hearing of changed files at once", log.line, "They are looked for every two seconds.")
     while True:
         await anyio.sleep(_DEBOUNCE)  # also the first time, so that starting up goes first
         places = [Path(place) for place in room.config.places]
         await apart(prepare)
-        with hung_at(places, kernel) as bell:
+        with hung_at([*places, *pins], kernel) as bell:
+            if pins and pinned != (pinned := look(pins)):
+                await room.accept()
             found = look(places)
             if found != seen:
                 seen = found

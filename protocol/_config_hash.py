@@ -18,6 +18,7 @@ import json
 from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import PurePath
+from posixpath import normpath
 from typing import Any, Final
 
 from .config import ServerDefinition, Settings
@@ -71,6 +72,21 @@ def definition_hash(
     normal = {name: value if value is None else _normal(name, value) for name, value in values.items()}
     text = json.dumps([_VERSION, normal], sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()
+
+
+def pin_key(definition: ServerDefinition, directory: str) -> str:
+    """SHA-256 (hex) of what says whose tools these are, for pinning: the program with its arguments, or the address,
+    and the file that says so. All as written: a new token is no new server, but another version in the arguments is.
+
+    `directory`: what the name of the file is relative to.
+    """
+    where = ("command", "args", "url", "socket", "cwd")
+    said: dict[str, Any] = {name: getattr(definition, name) for name in where}
+    if definition.in_process is not None:
+        said["in_process"] = _normal("in_process", definition.in_process)
+    source = next((definition.sources[name] for name in where if name in definition.sources), "")
+    said["file"] = normpath(_under(directory, source))
+    return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()
 
 
 @lru_cache(64)  # most servers run in one directory, and there may be thousands of them

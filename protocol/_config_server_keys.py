@@ -7,7 +7,7 @@ from typing import Final
 
 from ._config_key import Key
 from ._config_oauth import LOGIN_KEYS
-from .config import Approve, Era, HttpTransport, Isolation, Lifecycle, PrefixMode, RestartPolicy
+from .config import Approve, Era, HttpTransport, Isolation, Lifecycle, Pinning, PrefixMode, RestartPolicy
 from .config_readers import (
     CHOICE,
     ENVIRONMENT,
@@ -163,6 +163,14 @@ SERVER_KEYS: Final = (
         "Which of its calls a person has to allow ([Approval](approval.md)); `*` and `?` match in a list.",
         True,
         "the setting `approve`",
+    ),
+    Key(
+        "pinning",
+        "pinning",
+        word(Pinning),
+        "What happens to a tool that is not as it was first shown ([changed tools](#changed-tools)).",
+        True,
+        "the setting `pinning`",
     ),
     Key("bootstrap", "bootstrap", FLAG, "Fetch its tools once, in the background, if they are unknown."),
     Key("disabled", "disabled", FLAG, "Only the literal `true` takes it out of service."),

@@ -7,7 +7,7 @@ from typing import Final
 
 from ._config_key import Key
 from ._config_server_keys import APPROVE, CALLS, INSTALLS, MS_FROM_0, NPX
-from .config import SHORTEST_NAME, Isolation, PrefixMode, RestartPolicy
+from .config import SHORTEST_NAME, Isolation, Pinning, PrefixMode, RestartPolicy
 from .config_readers import (
     CHOICE,
     DAYS,
@@ -45,6 +45,13 @@ SETTING_KEYS: Final = (
         "What the client puts before our names, such as `mcp__greenroom__`. It counts against `nameLimit`.",
         True,
         "nothing",
+    ),
+    Key(
+        "pinning",
+        "pinning",
+        word(Pinning),
+        "What happens to a tool that is not as it was first shown ([changed tools](#changed-tools)).",
+        True,
     ),
     Key(
         "isolation", "isolation", word(Isolation), "Who shares one process of a server.", True, "`persistent`"

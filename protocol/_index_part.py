@@ -16,19 +16,22 @@ from ._fit import Fitted, fit
 from ._namespace import Kind, ServerNames, Target
 from .bounds import FAULTS
 from .catalogue import Raw, ServerEntry
-from .config import PrefixMode, ServerDefinition, Settings
+from .config import Pinning, PrefixMode, ServerDefinition, Settings
 from .names import MAX_LENGTH, Claim, Proposal, normal, prefix_of, resource_name, selector, spellings
 from .overrides import ToolOverride, overrides_of
+from .pinning import notice
 from .slices import Pace, Slices, finish
 
 
 @attrs.frozen
 class Counts:
-    """How much of a server is exposed. `callable` counts tools, and resources that are offered as tools."""
+    """How much of a server is exposed. `callable` counts tools, and resources that are offered as tools. `changed`: the
+    tools that are not as they were first shown, by the server's own names."""
 
     tools: int
     resources: int
     prompts: int
+    changed: tuple[str, ...] = ()
 
     @property
     def callable(self) -> int:
@@ -47,6 +50,7 @@ class Naming:
     overrides: Mapping[str, ToolOverride] = attrs.field(factory=dict[str, ToolOverride], hash=False)
     only: tuple[str, ...] | None = None  # the tools that a profile shows
     longest_name: int = MAX_LENGTH
+    pinning: Pinning = Pinning.QUARANTINE
 
     @classmethod
     def of(cls, definition: ServerDefinition, settings: Settings) -> Naming:
@@ -58,6 +62,7 @@ class Naming:
             settings.direct_tools if definition.direct_tools is None else definition.direct_tools,
             overrides_of(definition.tool_overrides),
             longest_name=settings.longest_name,
+            pinning=definition.pinning or settings.pinning,
         )
 
 
@@ -158,7 +163,9 @@ class Part:
             records: tuple[Raw, ...] | None = getattr(self.entry, field, None)
             for record in records or ():
                 who = kind, _text(record, key)
-                if kind == "tool" and shown is not None and who[1] not in shown:
+                if kind == "tool" and (
+                    (shown is not None and who[1] not in shown) or self._quarantined(who[1]) is not None
+                ):
                     continue
                 if who not in found:  # an item that is listed twice counts once
                     override = self._override(kind, who[1])
@@ -191,6 +198,8 @@ class Part:
             return
         records = {_text(record, "name"): record for record in self.entry.tools}
         for name, override in self.naming.overrides.items():
+            if self._quarantined(name) is not None:
+                continue
             taken = override.rename
             if taken in records and taken != name and not override.hide and self._keeps_name(taken):
                 yield f'toolOverrides of "{name}": another tool is called "{taken}" (both get longer names)'
@@ -203,27 +212,57 @@ class Part:
     @cached_property
     def counts(self) -> Counts:
         kinds = [target.kind for target in self.tools.targets]
-        return Counts(kinds.count("tool"), kinds.count("resource"), len(self.prompts.targets))
+        return Counts(
+            kinds.count("tool"), kinds.count("resource"), len(self.prompts.targets), self._changed()
+        )
 
     def _read(self, kind: Kind, field: str) -> Iterator[tuple[Proposal, Target]]:
         """Every usable record with its first proposal. A record without a name cannot be called and is skipped."""
         if self.entry is None or (kind == "resource" and not self.naming.expose_resources):
             return
         records: tuple[Raw, ...] | None = getattr(self.entry, field)
+        pinned = self.entry.pinned
         for record in records or ():
             name = _text(record, "name")
             original = _text(record, "uri") if kind == "resource" else name
             if original and name:
                 local = resource_name(name) if kind == "resource" else name
+                changed = self._quarantined(original) if kind == "tool" else None
                 override = self._override(kind, original)
+                if changed is not None:
+                    record = _in_quarantine(self.server, name, changed)
                 if override is not None:
-                    if override.hide or override.faults(record):
+                    if override.hide or (changed is None and override.faults(record)):
                         continue
-                    local, record = override.rename or name, override.shown(record)
+                    local = override.rename or name
+                    record = record if changed is not None else override.shown(record)
                 proposal = Proposal.first(
-                    Claim(self.server, kind, original, local, self.naming.mode, self.naming.longest_name)
+                    Claim(
+                        self.server,
+                        kind,
+                        original,
+                        local,
+                        self.naming.mode,
+                        self.naming.longest_name,
+                        pinned.since_when(original) if kind == "tool" else pinned.since,
+                    )
                 )
-                yield proposal, _target(proposal.name, self.server, kind, original, record, override)
+                yield proposal, _target(proposal.name, self.server, kind, original, record, override, changed)
+
+    def _quarantined(self, tool: str) -> tuple[str, ...] | None:
+        """What has changed of a tool that must not be called for that; None: it may be."""
+        entry = self.entry
+        if entry is None or self.naming.pinning is not Pinning.QUARANTINE:
+            return None
+        return entry.pinned.changed.get(tool)
+
+    def _changed(self) -> tuple[str, ...]:
+        entry = self.entry
+        if entry is None or not entry.pinned.changed or self.naming.pinning is Pinning.OFF:
+            return ()
+        return tuple(
+            target.original for target in self.tools.targets if target.original in entry.pinned.changed
+        )
 
     def is_direct(self, target: Target) -> bool:
         """Whether clients are shown this target as a tool with its own name (`directTools`)."""
@@ -263,14 +302,25 @@ def _first_faults(tasks: list[str], misfits: Mapping[tuple[str, str], Fitted]) -
 
 
 def _target(
-    name: str, server: str, kind: Kind, original: str, record: Raw, override: ToolOverride | None
+    name: str,
+    server: str,
+    kind: Kind,
+    original: str,
+    record: Raw,
+    override: ToolOverride | None,
+    changed: tuple[str, ...] | None,
 ) -> Target:
     description = _text(record, "description")
     if kind == "resource":
         return Target(name, server, kind, original, record, description or f"Read resource: {original}", None)
     schema = record.get("inputSchema")
     known = cast("Mapping[str, Any]", schema) if isinstance(schema, Mapping) else None
-    return Target(name, server, kind, original, record, description, known, override)
+    return Target(name, server, kind, original, record, description, known, override, changed)
+
+
+def _in_quarantine(server: str, name: str, changed: tuple[str, ...]) -> Raw:
+    """What is shown of a tool that has changed: nothing that its server says now."""
+    return {"name": name, "description": notice(server, name, changed), "inputSchema": {"type": "object"}}
 
 
 def _text(record: Raw, key: str) -> str:

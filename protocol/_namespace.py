@@ -23,6 +23,7 @@ from ._fit import fit
 from ._ranking import Document
 from ._sdk_types import sdk_types
 from .catalogue import Raw
+from .errors import CallError, TaskNeeded, ToolChanged
 from .mirrored import Path, mirrored_in
 from .names import Proposal, normal, settling
 from .overrides import ToolOverride
@@ -52,6 +53,7 @@ class Target:
     description: str
     input_schema: Mapping[str, Any] | None
     override: ToolOverride | None = None
+    changed: tuple[str, ...] | None = None  # it is quarantined, because these parts have changed
 
     @property
     def own_name(self) -> str:
@@ -115,6 +117,17 @@ class Target:
         if self.kind != "tool" or not isinstance(execution, Mapping):
             return False
         return cast("Mapping[str, Any]", execution).get("taskSupport") == "required"
+
+    @cached_property
+    def may_be_called(self) -> bool:
+        """False: every call is refused, with `refusal`."""
+        return not self.needs_task and self.changed is None
+
+    def refusal(self) -> CallError:
+        """The error of a call to a tool that may not be called."""
+        if self.changed is not None:
+            return ToolChanged.of(self.name, self.server, self.original, self.changed)
+        return TaskNeeded.of(self.name, self.server)
 
     @cached_property
     def document(self) -> Document:

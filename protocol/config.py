@@ -55,6 +55,14 @@ class Era(enum.Enum):
     STATELESS = "stateless"
 
 
+class Pinning(enum.Enum):
+    """What happens to a tool that is not as it was first shown."""
+
+    QUARANTINE = "quarantine"  # it cannot be called until its owner accepts it
+    WARN = "warn"
+    OFF = "off"
+
+
 class PrefixMode(enum.Enum):
     SERVER = "server"
     SHORT = "short"
@@ -133,6 +141,7 @@ class ServerDefinition:
     )
     tool_overrides: Mapping[str, Any] = attrs.field(factory=_no_map, hash=False)  # as read (`overrides`)
     approve: Approve | tuple[str, ...] | None = None  # a word, or tools; None: what the settings say
+    pinning: Pinning | None = None  # None: what the settings say
     bootstrap: bool = True
     disabled: bool = False
     extra: Mapping[str, Any] = attrs.field(factory=_no_map, hash=False, repr=_names_only)  # others' keys
@@ -151,6 +160,7 @@ class Settings:
     tool_prefix: PrefixMode = PrefixMode.SERVER
     name_limit: int = 64  # characters of a name as a model gets it, with `client_prefix`
     client_prefix: str | None = None  # what the client puts before our names; None: nothing
+    pinning: Pinning = Pinning.QUARANTINE
     isolation: Isolation | None = None  # None: persistent
     restart_policy: RestartPolicy | None = None  # None: always for keep-alive, on_demand otherwise
     idle_timeout: float = 600.0  # 0 = never

@@ -22,7 +22,7 @@ from typing import Any, Final
 import attrs
 
 from ._config_dialects import Given, Givens, givens, is_remark
-from ._config_hash import definition_hash, policy_only_change
+from ._config_hash import definition_hash, pin_key, policy_only_change
 from ._config_keys import IMPORT_KINDS
 from ._config_merge import lay_over
 from ._config_place import place
@@ -48,6 +48,7 @@ __all__ = [
     "is_object",
     "merge",
     "parse_config",
+    "pin_key",
     "policy_only_change",
     "redacted",
     "secrets_of",

@@ -11,6 +11,7 @@ The families tell who is at fault:
 
 - *you*: `ConfigError`, `UsageError` with its subclasses, `BadArguments`, `SessionNeeded`, `InputRefused`,
   `ApprovalDenied`, `ApprovalNeeded`;
+- *the owner*, who has not decided yet: `ToolChanged`;
 - *nobody, but not now*: `Unavailable`, `Busy`, `ServerDown`, `NeedsAuth`, `Drained`, `RoomClosed`;
 - *the server*: `ConnectFailed`, `ServerLost`, `CallTimeout`, `RemoteError`, `ProtocolFault`;
 - *Greenroom*: `Bug`, and `TaskNeeded`, because it does not support tasks.
@@ -25,6 +26,8 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final, cast
 
 import attrs
+
+from .pinning import changed_parts, next_step
 
 
 class Reach(enum.StrEnum):
@@ -343,6 +346,17 @@ class ApprovalNeeded(CallError):
         super().__init__(text, server=server, tool=tool)
         self.reason = reason
         self.question = question  # what a person would be asked
+
+
+class ToolChanged(CallError):
+    """The tool's definition has changed, and its owner has not accepted that yet. Not sent."""
+
+    code = "tool_changed"
+
+    @classmethod
+    def of(cls, tool: str, server: str, original: str, parts: Sequence[str]) -> ToolChanged:
+        text = f'Tool "{tool}" was not called: {changed_parts(parts)} changed since its owner last saw it.'
+        return cls(f"{text} {next_step(server, original)}", server=server, tool=tool)
 
 
 class Drained(CallError):

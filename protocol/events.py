@@ -293,6 +293,7 @@ class NoteCode(enum.Enum):
     ODD = "odd"  # the server does what it should not: junk, late answers, messages that do not fit
     INSTALLING = "installing"
     UNREAD = "unread"  # some of its data could not be read: its lists, updates of its resources
+    CHANGED = "changed"  # a tool is not as it was first shown
     REFUSED_BY_CLIENTS = "refused by clients"  # a definition that many clients would not take
     CONFIGURATION = "configuration"
     CATALOGUE_FILE = "catalogue file"

@@ -22,7 +22,7 @@ import anyio.lowlevel
 
 from ..actors import Call, Host
 from ..protocol.config import Isolation
-from ..protocol.errors import CallError, TaskNeeded, UsageError
+from ..protocol.errors import CallError, UsageError
 from ..protocol.index import Index, Place, Target
 from ..protocol.jsonrpc import MODERN_VERSIONS
 from ..protocol.large_json import LARGE
@@ -122,8 +122,8 @@ class Calls:
             got = type(arguments).__name__
             text = f"The arguments of {target.name} must be an object of named values, got {got}."
             raise self._caller.refused(UsageError(text, code="invalid_args", server=target.server))
-        if target.needs_task:
-            raise self._caller.refused(TaskNeeded.of(target.name, target.server))
+        if not target.may_be_called:
+            raise self._caller.refused(target.refusal())
         if target.kind == "resource":
             call = Call("resources/read", {"uri": target.original}, replayable=True)
         else:

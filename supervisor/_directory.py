@@ -58,6 +58,10 @@ class Directory(Protocol):
         """The same, by address."""
         ...
 
+    def actors_of(self, server: str) -> list[ServerActor]:
+        """The existing actors of a server, in all scopes. Raises `UnknownServer`."""
+        ...
+
     def shared_actor(self, server: str) -> ServerActor | None:
         """The actor of the server's shared address, if it exists already."""
         ...

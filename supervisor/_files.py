@@ -7,8 +7,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
+import attrs
+
 from ..actors import CatalogueFile, default_cache_path
-from ..protocol.config import Config, Settings
+from ..protocol.config import Config, ServerDefinition, Settings
 from ..protocol.config_parse import parse_config
 from ._stores import CatalogueStore, FileStore, MemoryStore
 from .config_files import load_config, working_directory
@@ -39,3 +41,10 @@ def open_store(path: str | os.PathLike[str] | None, settings: Settings) -> Catal
     return FileStore(
         CatalogueFile(default_cache_path() if path is None else Path(path), max_age=settings.cache_max_age)
     )
+
+
+def with_objects(config: Config, servers: Mapping[str, Any]) -> Config:
+    """The configuration with the servers that were given in code. They replace entries of the same name."""
+    given = {name: ServerDefinition(name, in_process=server) for name, server in servers.items()}
+    broken = {name: problem for name, problem in config.broken.items() if name not in given}
+    return attrs.evolve(config, servers={**config.servers, **given}, broken=broken) if given else config

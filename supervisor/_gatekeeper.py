@@ -250,7 +250,7 @@ class Gatekeeper:
         """Set the gate, report it, and let starts and held calls apply again. `cause`: the cause of the
         ending that led to this."""
         was_tripped, self.gate = self.gate.tripped, gate
-        self._record.guarded = gate.is_troubled
+        self._record.guarded = gate.is_troubled or bool(self._record.quarantined)
         if not gate.probing:
             self.probe = None
         self._gates.context.events.emit(

@@ -11,9 +11,10 @@ from ..actors import Handshake, Listing, ServerActor
 from ..protocol.bounds import PROBLEMS
 from ..protocol.catalogue import Raw, ServerEntry
 from ..protocol.config import Config
+from ..protocol.pinning import ServerPins
 from ._records import record_of
-from ._stores import CatalogueStore
-from .catalogue_keys import catalogue_keys
+from ._stores import CatalogueStore, PinStore
+from .catalogue_keys import catalogue_keys, pin_keys
 
 
 @attrs.frozen
@@ -22,16 +23,19 @@ class Recalled:
 
     hashes: Mapping[str, str]
     entries: Mapping[str, ServerEntry]
+    pin_keys: Mapping[str, str]
+    pins: Mapping[str, ServerPins]
     warnings: Sequence[str]
 
 
-def recall(config: Config, store: CatalogueStore) -> Recalled:
+def recall(config: Config, store: CatalogueStore, pins: PinStore) -> Recalled:
     """What the cache knows of the servers as this configuration defines them. May run in a thread."""
-    hashes = catalogue_keys(config)
+    hashes, keys = catalogue_keys(config), pin_keys(config)
     entries, warnings = store.load(hashes)
+    pinned, warning = pins.load(keys)
     # Everything that this run reads from a server is newer than what an earlier run wrote.
     current = {name: attrs.evolve(entry, revision=0) for name, entry in entries.items()}
-    return Recalled(hashes, current, warnings)
+    return Recalled(hashes, current, keys, pinned, [*warnings, *([warning] if warning else [])])
 
 
 def entry_of(

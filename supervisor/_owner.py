@@ -18,7 +18,8 @@ import anyio
 import sniffio
 
 from ..protocol.errors import UsageError
-from ._runtime import Runtime, sole
+from ._failures import sole
+from ._runtime import Runtime
 
 
 class Owner:

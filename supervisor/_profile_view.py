@@ -111,8 +111,9 @@ class ProfileView:
         if not self._narrows:
             return row
         counts = self.index.counts(row.server)
-        count = counts.callable if counts is not None else None
-        return attrs.evolve(row, tool_count=count, faults=self.index.faults(row.server), problems=())
+        count, changed = (None, ()) if counts is None else (counts.callable, counts.changed)
+        faults = self.index.faults(row.server)
+        return attrs.evolve(row, tool_count=count, changed=changed, faults=faults, problems=())
 
     @property
     def _narrows(self) -> bool:

@@ -22,7 +22,7 @@ from ..actors import ConnectorFactory, ServerActor, Subscription, Sync, in_turns
 from ..actors.apart import apart
 from ..protocol.address import Address
 from ..protocol.catalogue import ServerEntry
-from ..protocol.config import Config, ServerDefinition
+from ..protocol.config import Config
 from ..protocol.errors import CallError
 from ..protocol.events import Kind
 from ..protocol.index import Index, Missing, Target
@@ -31,11 +31,12 @@ from ..protocol.search import SearchPage, search
 from ..protocol.slices import Pace, Slices, finish
 from ..protocol.status import ServerStatus
 from ..protocol.version import VERSION
+from ._accepting import accept
 from ._callbacks import Answer, Callbacks, OnApproval, OnLog, OnNotification, Roots
 from ._caller import Caller
 from ._calls import Calls
 from ._drain_report import DrainReport
-from ._files import open_config, open_store
+from ._files import open_config, open_store, with_objects
 from ._learned import Recalled
 from ._owner import Owner
 from ._reload import ReloadPlan, plan_reload
@@ -98,7 +99,7 @@ class Greenroom(Calls):
         `on_approval` (`async (ApprovalRequest) -> Verdict | None`) decides about the calls that somebody has to allow
         (`approve`), before anybody else is asked; None leaves it to them. If it raises, the answer is no.
         """
-        loaded = _with_objects(open_config(config), in_process or {})
+        loaded = with_objects(open_config(config), in_process or {})
         runtime = Runtime(
             loaded,
             open_store(cache_path, loaded.settings),
@@ -219,7 +220,7 @@ class Greenroom(Calls):
                 yield
             if address.server in root.records:  # it may be gone by now
                 counts = self.index.counts(address.server)
-                row = status_row(root, address, now(), counts.callable if counts else None)
+                row = status_row(root, address, now(), counts)
                 rows.append(self._with_catalogue(row, self.index))
         return rows
 
@@ -311,7 +312,7 @@ class Greenroom(Calls):
         return the plan. Raises `ConfigError`, and then nothing has changed."""
 
         def prepare() -> tuple[Config, ReloadPlan, Recalled]:
-            loaded = _with_objects(open_config(config), self._in_process)
+            loaded = with_objects(open_config(config), self._in_process)
             return loaded, plan_reload(self.config, loaded), live.recall(loaded)
 
         live = self._live
@@ -336,6 +337,11 @@ class Greenroom(Calls):
             await _all_of(root.removing(new))
             raise
         return frozenset(new)
+
+    async def accept(self, server: str | None = None, tool: str | None = None) -> list[str]:
+        """Accept the changed definition of a tool, or of all changed tools of a server; returns their own names.
+        Without a server: take over what was accepted elsewhere. Raises `UnknownServer`, `UnknownTool`, `OSError`."""
+        return await accept(self._live, server, tool)
 
     def refresh(self, server: str | None = None) -> list[str]:
         """Visit the servers of which nothing is known, or this one, and return their names. `catalogued`
@@ -386,13 +392,6 @@ async def _all_of(work: Slices[None]) -> None:
     except BaseException:
         finish(work)
         raise
-
-
-def _with_objects(config: Config, servers: Mapping[str, Any]) -> Config:
-    """The configuration with the servers that were given in code. They replace entries of the same name."""
-    given = {name: ServerDefinition(name, in_process=server) for name, server in servers.items()}
-    broken = {name: problem for name, problem in config.broken.items() if name not in given}
-    return attrs.evolve(config, servers={**config.servers, **given}, broken=broken) if given else config
 
 
 __all__ = ["Address", "ConfigSource", "Greenroom"]

@@ -22,6 +22,7 @@ from ._approvals import Approvals
 from ._availability import USABLE, Use, defined, drained, removed
 from ._gatekeeper import Gatekeeper
 from ._log_levels import LogLevels
+from ._quarantine import quarantine
 from ._records import ServerRecord, record_of
 from ._sessions import Sessions
 from ._supervision import Learner, Supervision
@@ -159,6 +160,7 @@ class Root:
                 record.address = address
                 behind = self.record(address.server).gatekeeper
                 record.gatekeeper = Gatekeeper(record, address, self.supervision.starter.gates, behind)
+                quarantine(record, self.record(address.server).quarantined)
             found = ServerActor(address, record, self.context, self.supervision)
             self.actors[address] = found
             self._of_server.setdefault(address.server, {})[address] = found

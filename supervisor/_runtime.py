@@ -15,10 +15,9 @@ from __future__ import annotations
 
 import os
 import secrets
-import traceback
 from collections.abc import Collection, Iterable, Mapping
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import anyio
 from anyio.abc import TaskStatus
@@ -44,20 +43,21 @@ from ..actors import (
     current_backend,
 )
 from ..actors.fork import inert_in_forks
-from ..protocol.address import Address
 from ..protocol.catalogue import ServerEntry
 from ..protocol.config import Config, ServerDefinition
 from ..protocol.errors import RoomClosed
 from ..protocol.events import Note, NoteCode
 from ..protocol.lifecycle import Cause, Ending, Reason
-from ..protocol.secrets import KnownSecrets, in_words, of_environment
+from ..protocol.secrets import KnownSecrets, of_environment
 from ..protocol.slices import Pace, Slices
 from ._callbacks import Callbacks
 from ._closing import Closing
 from ._connectors import Connectors
 from ._core_supervision import keep_running
 from ._drain_report import DrainReport
+from ._failures import note_callback, note_timer, sole
 from ._learned import Recalled, entry_of, recall
+from ._pins import Pins, heed_changes
 from ._profile_view import Profiles
 from ._reload import ReloadPlan
 from ._room_host import RoomHost
@@ -102,6 +102,7 @@ class Runtime:
         self.failure: BaseException | None = None
         self.report: DrainReport | None = None
         self.store = store
+        self.pins = Pins(store)
         self._bootstrap = bootstrap
         self._connectors = connectors
         self._auth = auth
@@ -172,7 +173,7 @@ class Runtime:
         hidden = KnownSecrets(of_environment(os.environ))
         events.hide = lambda address, text: hidden.of(address).without(text)
         routing = Routing(self.sessions, lambda: self.root)
-        self.room_host = RoomHost(self.sessions, routing, partial(_note_callback, events))
+        self.room_host = RoomHost(self.sessions, routing, partial(note_callback, events))
         self.run_id = f"{os.getpid()}-{secrets.token_hex(8)}"  # shows the owner's pid
         self.guard = Guard(
             backend, self.run_id, lambda text: events.emit(Note, code=NoteCode.GUARD, words=text)
@@ -183,7 +184,7 @@ class Runtime:
         )  # fmt: skip
         self.context = RoomContext(
             backend=backend,
-            timers=Timers(backend.now, partial(_note_timer, events)),
+            timers=Timers(backend.now, partial(note_timer, events)),
             events=events,
             settings=settings,
             connect=self._connectors or self.connectors,
@@ -201,18 +202,21 @@ class Runtime:
             record.era_hint = known.protocol_version if known is not None else None
         for name, problem in self.config.broken.items():
             self.root.define(ServerDefinition(name), problem)
+        for entry in entries.values():
+            self._heed(None, entry)
         self.router = Router(backend, events, self.config.servers, entries, settings, self._remember)
-        self.writer = CatalogueWriter(backend, events, self.store)
+        self.writer = CatalogueWriter(backend, events, self.pins, self.heed_pins)
 
     def recall(self, config: Config) -> Recalled:
         """What the cache knows of the servers as this configuration defines them. May run in a thread."""
-        return recall(config, self.store)
+        return recall(config, self.store, self.pins.store)
 
     def _take(self, recalled: Recalled) -> dict[str, ServerEntry]:
         self._hashes = recalled.hashes
         for warning in recalled.warnings:
             self.context.events.emit(Note, code=NoteCode.CATALOGUE_FILE, words=warning)
-        return dict(recalled.entries)
+        self.pins.take(recalled)
+        return {name: self.pins.marked(entry) for name, entry in recalled.entries.items()}
 
     async def _start(self, tasks: anyio.abc.TaskGroup) -> None:
         events = self.context.events
@@ -273,7 +277,7 @@ class Runtime:
         entries = self._take(recalled)
         for name, entry in known.items():
             if self._hashes.get(name) == hashes[name]:
-                entries[name] = entry
+                entries[name] = self.pins.marked(entry)
         self.router.ref.tell_system(Define(config.servers, entries, config.settings))
         yield from self.root.removing(name for name in plan.remove if name not in config.broken)
         pace, live = Pace(), frozenset(plan.live)
@@ -288,6 +292,8 @@ class Runtime:
             self.root.define(ServerDefinition(name), problem)
             for actor in self.root.actors_of(name):
                 actor.stop(Ending(Cause.RELOAD, reason=Reason.BAD_DEFINITION))
+        for entry in entries.values():  # what happens to changed tools may be another thing now
+            self._heed(entry, entry)
         started = set(plan.start)
         for actor in standing(self.root):
             if actor.address.server in started:
@@ -321,12 +327,26 @@ class Runtime:
         name = actor.address.server
         for problem in listing.problems:
             actor.note(NoteCode.UNREAD, problem)
+        known = self.router.entry(name)
         entry = entry_of(actor, self._hashes.get(name, ""), handshake, listing, revision)
+        entry = self.pins.learned(entry, listing.prints)
+        self._heed(known, entry)
         self.router.ref.tell_system(Learn(entry))
         self._visits.tried(name)  # whatever led to this answer
 
     def _remember(self, entry: ServerEntry) -> None:
         self.writer.ref.tell_system(Save(entry))
+
+    def heed_pins(self) -> None:
+        """The store may say something else of pinned definitions than what is in the index."""
+        for name in self.pins.heeded():
+            entry = self.router.entry(name)
+            if entry is not None and (marked := self.pins.marked(entry)) is not entry:
+                self._heed(entry, marked)
+                self.router.ref.tell_system(Learn(marked))
+
+    def _heed(self, before: ServerEntry | None, entry: ServerEntry) -> None:
+        heed_changes(self.context.events, self.root, self.config, before, entry)
 
     async def _wait_for_stop(self) -> None:
         try:
@@ -372,28 +392,6 @@ class Runtime:
         )
 
 
-def sole(group: BaseExceptionGroup[BaseException]) -> BaseException:
-    """The one exception that task groups wrapped, or the group when there are more."""
-    first, *others = group.exceptions
-    if others:
-        return group
-    return (
-        sole(cast("BaseExceptionGroup[BaseException]", first))
-        if isinstance(first, BaseExceptionGroup)
-        else first
-    )
-
-
 async def _run_core(actor: CoreActor[Any], events: EventStream, scope: anyio.CancelScope) -> None:
     with scope:
         await keep_running(actor, events)
-
-
-def _note_timer(events: EventStream, error: BaseException) -> None:
-    events.emit(Note, code=NoteCode.BUG, words=f"a timer failed: {in_words(error)}")
-
-
-def _note_callback(events: EventStream, address: Address, error: Exception) -> None:
-    """A callback that only listens has raised: report it with its traceback; nobody else is affected."""
-    text = "".join(traceback.format_exception(error))
-    events.emit(Note, address, code=NoteCode.CALLBACK, words=f"a callback of the room failed: {text}")

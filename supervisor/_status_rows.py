@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from ..actors import ServerActor, last_line, pid_of
 from ..protocol.address import Address
 from ..protocol.errors import UNTRUSTED
+from ..protocol.index import Counts
 from ..protocol.interpolate import session_variables
 from ..protocol.lifecycle import State
 from ..protocol.status import ServerStatus
@@ -23,7 +24,7 @@ def addresses(directory: Directory, server: str | None = None) -> Iterator[Addre
     yield from sorted(one for one in directory.actors if not one.is_shared and server in (None, one.server))
 
 
-def status_row(directory: Directory, address: Address, now: float, tool_count: int | None) -> ServerStatus:
+def status_row(directory: Directory, address: Address, now: float, counts: Counts | None) -> ServerStatus:
     server = directory.records[address.server]
     actor = directory.actors.get(address) or (server.visit if address.is_shared else None)
     record = server if actor is None else record_of(actor)
@@ -42,7 +43,8 @@ def status_row(directory: Directory, address: Address, now: float, tool_count: i
         waiting_for=_waiting_for(actor),
         waiting=_waiting(actor, now),
         last_line=last_line(actor) or None if actor is not None and _is_connecting(actor) else None,
-        tool_count=tool_count,
+        tool_count=counts.callable if counts is not None else None,
+        changed=counts.changed if counts is not None else (),
         pid=pid_of(actor) if actor is not None else None,
         failure=record.failure,
         failed_ago=now - record.failed_at if record.failure is not None else None,

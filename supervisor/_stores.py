@@ -1,9 +1,9 @@
-"""Catalogue stores: a file of this user, or a store in memory that ends with its room."""
+"""Stores of the catalogue and of pinned definitions: files of this user, or memory that ends with its room."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Protocol
 
@@ -11,6 +11,8 @@ import attrs
 
 from ..actors import CatalogueFile, Store
 from ..protocol.catalogue import ServerEntry
+from ..protocol.pinning import ServerPins
+from .catalogue_keys import pins_file
 
 
 class CatalogueStore(Store, Protocol):
@@ -45,6 +47,39 @@ class FileStore:
 
     def save(self, entries: Mapping[str, ServerEntry]) -> str | None:
         return self.file.save(entries.values(), time.time())
+
+
+Change = Callable[[str, ServerPins | None], ServerPins | None]
+
+
+class PinStore(Protocol):
+    """Where pins are kept. See `PinsFile`."""
+
+    def load(self, wanted: Mapping[str, str]) -> tuple[dict[str, ServerPins], str | None]: ...
+
+    def change(
+        self, wanted: Mapping[str, str], change: Change
+    ) -> tuple[dict[str, ServerPins], str | None]: ...
+
+
+@attrs.define
+class MemoryPins:
+    kept: dict[tuple[str, str], ServerPins] = attrs.field(factory=dict[tuple[str, str], ServerPins])
+
+    def load(self, wanted: Mapping[str, str]) -> tuple[dict[str, ServerPins], str | None]:
+        found = {name: self.kept.get((name, key)) for name, key in wanted.items()}
+        return {name: pins.copy() for name, pins in found.items() if pins is not None}, None
+
+    def change(self, wanted: Mapping[str, str], change: Change) -> tuple[dict[str, ServerPins], str | None]:
+        for name, key in wanted.items():
+            after = change(name, self.kept.get((name, key)))
+            if after is not None:
+                self.kept[name, key] = after
+        return self.load(wanted)
+
+
+def pin_store(store: CatalogueStore) -> PinStore:
+    return pins_file(store.file.path) if isinstance(store, FileStore) else MemoryPins()
 
 
 def own_folder(store: CatalogueStore) -> Path | None:

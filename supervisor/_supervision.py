@@ -24,6 +24,7 @@ from ._directory import Directory
 from ._endings import refusal_on_the_way_out, what_follows
 from ._gatekeeper import keeper_of
 from ._login_watch import LoginWatch
+from ._quarantine import in_quarantine
 from ._records import record_of
 from ._starter import Starter, made_out_to
 from ._visiting import Visiting
@@ -77,7 +78,7 @@ class Supervision:
         standing = self._directory.closing or record.refusal or refusal_on_the_way_out(actor)
         if standing is not None:
             return made_out_to(actor.address.server, standing)
-        return record.gatekeeper.refuses(actor, call)
+        return in_quarantine(actor, call) or record.gatekeeper.refuses(actor, call)
 
     def may_send(self, actor: ServerActor, call: Call) -> bool:
         return keeper_of(actor).may_send(call)

@@ -366,7 +366,7 @@ def test_a_reader_sets_a_broken_file_aside_only_when_no_writer_is_at_work(file: 
 
 def test_its_lock_is_for_its_owner_only_too(file: CatalogueFile) -> None:
     file.path.parent.mkdir()
-    with file._locked():
+    with file.locked():
         assert stat.S_IMODE(Path(f"{file.path}.lock").stat().st_mode) == 0o600
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from ...protocol.pinning import changed_in_words
 from ...protocol.plain_text import one_line
 from ._common import common_options, open_source, say, show, show_result
 from ._complete import complete_servers
@@ -139,6 +140,8 @@ def _notes(server: Mapping[str, Any]) -> str:
         notes.append(f"installing{took}" + (f": {server['lastLine']}" if server["lastLine"] else ""))
     elif server["waitingFor"]:
         notes.append(f"waiting for {server['waitingFor']}{took}")
+    if server.get("changed"):
+        notes.append(changed_in_words(server["name"], server["changed"]))
     notes += server.get("problems", ())
     notes += [str(server[key]) for key in ("down", "failure") if server.get(key)]
     if server["faults"]:

@@ -47,6 +47,7 @@ COMMANDS: Final[Mapping[str, tuple[str, str, str]]] = {
     "cost": ("_cost", "cost_command", "Show how many tokens the tools take in a model's context."),
     "config": ("_config", "config_command", "Show the effective configuration."),
     "trust": ("_trust", "trust_command", "Decide whether this directory's configuration is obeyed."),
+    "accept": ("_accept", "accept_command", "Accept tools whose definitions have changed."),
     "auth": ("_auth", "auth_command", "Log in at an HTTP server, or out; list the logins."),
     "enable": ("_switch", "enable_command", "Bring a server back into service."),
     "disable": ("_switch", "disable_command", "Take a server out of service."),

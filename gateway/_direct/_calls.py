@@ -15,7 +15,7 @@ import msgspec
 
 from ...actors import in_turns
 from ...protocol import jsonrpc as rpc
-from ...protocol.errors import GreenroomError, TaskNeeded
+from ...protocol.errors import GreenroomError
 from ...protocol.index import Target
 from ...protocol.large_message import LARGE_MESSAGE
 from .._jobs import Job
@@ -49,8 +49,8 @@ class DirectCalls:
 
     def start_tool(self, job: Job, target: Target) -> None:
         """The short way, for a call with only a name and arguments. Raises the error that refuses it."""
-        if target.needs_task:
-            raise TaskNeeded.of(target.name, target.server)
+        if not target.may_be_called:
+            raise target.refusal()
         plain = job.plain
         if target.override is not None:
             given = job.params.get("arguments") if plain is None else plain.arguments

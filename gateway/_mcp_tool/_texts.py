@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 import attrs
 
 from ...protocol.lifecycle import State
+from ...protocol.pinning import changed_in_words
 from ...protocol.schema_text import parameters_text
 from ...protocol.slices import Pace, Slices
 from ._answer import Answer
@@ -148,12 +149,15 @@ def _server_details(row: ServerStatus, line: Line) -> dict[str, Any]:
         details["failure"] = row.broken
     if row.problems:
         details["problems"] = list(row.problems)
+    if row.changed:
+        details["changed"] = list(row.changed)
     return details
 
 
 def _counted(row: ServerStatus) -> str:
-    """How many tools the server has, and the problems because of which its lists are incomplete."""
-    return "; ".join((_tools(row.tool_count or 0), *map(_brief, row.problems[:MOST_PROBLEMS])))
+    """How many tools the server has, those that have changed, and why its lists are incomplete."""
+    changed = (changed_in_words(row.server, row.changed),) if row.changed else ()
+    return "; ".join((_tools(row.tool_count or 0), *changed, *map(_brief, row.problems[:MOST_PROBLEMS])))
 
 
 def _brief(problem: str) -> str:
@@ -162,7 +166,8 @@ def _brief(problem: str) -> str:
 
 def _incomplete(row: ServerStatus) -> list[str]:
     problems = [f"Incomplete: {_brief(problem)}" for problem in row.problems[:MOST_PROBLEMS]]
-    return ["", *problems] if problems else []
+    changed = [f"Tools: {changed_in_words(row.server, row.changed)}"] if row.changed else []
+    return ["", *changed, *problems] if changed or problems else []
 
 
 def _tools(count: int) -> str:
@@ -310,7 +315,8 @@ def tool_details(target: Target) -> dict[str, Any]:
 
 def short_line(target: Target) -> str:
     """`- name - the first words of its description`."""
-    description = cut(" ".join((target.description or "").split()), SHORT)
+    words = " ".join((target.description or "").split())
+    description = words if target.changed is not None else cut(words, SHORT)
     return f"- {target.name} - {description}" if description else f"- {target.name}"
 
 

@@ -25,6 +25,7 @@ from ...protocol.config import Config, ServerDefinition
 from ...protocol.config_parse import secrets_of
 from ...protocol.errors import UNTRUSTED, ConfigError, GreenroomError
 from ...protocol.interpolate import expand_definition, session_variables
+from ...protocol.pinning import command
 from ...protocol.version import VERSION
 from .. import _control_client as control
 from .._control_place import control_directory, identity
@@ -219,6 +220,10 @@ def _names(setup: Setup) -> Iterator[Finding]:
             mend = "tell the server's author; it works here all the same"
             yield Finding(Severity.NOTE, "names", server.name, f"clients would refuse {fault}", mend)
         tools = setup.catalogue.index.tools(server.name)
+        counts = setup.catalogue.index.counts(server.name)
+        if counts is not None and counts.changed:
+            what = f"not as first shown: {', '.join(counts.changed[:3])}"
+            yield Finding(Severity.WARNING, "changed", server.name, what, command(server.name))
         settings = setup.config.settings
         before = settings.client_prefix or _BEFORE_A_NAME
         long = [tool.name for tool in tools if len(tool.name) + len(before) > settings.name_limit]

@@ -1,0 +1,119 @@
+"""`greenroom accept`: show how tools have changed, and take them as they are now.
+
+The definitions are shown from the catalogue, each value as JSON in ASCII, so that nothing in them can hide on a
+terminal. Only what was shown is accepted: a tool that changes again in between stays as it was.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ...protocol.errors import UsageError
+from ...protocol.index import Target
+from ...protocol.pinning import ServerPins, changes, command, fingerprint
+from ._common import config_option, load, show
+from ._complete import complete_servers
+
+if TYPE_CHECKING:
+    from .._offline import OfflineCatalogue
+
+_SHOWN = ("title", "description", "inputSchema", "outputSchema", "annotations")
+
+
+@click.command("accept")
+@click.argument("server", required=False, shell_complete=complete_servers)
+@click.argument("tool", required=False)
+@click.option("--show", "only_look", is_flag=True, help="Show what has changed, and accept nothing.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@config_option
+def accept_command(
+    server: str | None, tool: str | None, only_look: bool, as_json: bool, config_path: Path | None
+) -> None:
+    """Accept tools whose definitions have changed.
+
+    A tool that is not as it was first shown is quarantined: it cannot be called. This shows how TOOL of SERVER is now,
+    or all changed tools of SERVER, and accepts that. Without SERVER it shows all of them and accepts nothing.
+    """
+    from ...actors import default_cache_path
+    from ...supervisor.catalogue_keys import pin_keys, pins_file
+    from .._offline import open_catalogue
+
+    config = load(config_path)
+    if server is not None and server not in config.servers:
+        there = f"There are: {', '.join(config.servers)}." if config.servers else "There are none."
+        raise UsageError(f'There is no server "{server}" in this configuration. {there}', server=server)
+    keys = {name: key for name, key in pin_keys(config).items() if server in (None, name)}
+    file, catalogue = pins_file(default_cache_path()), open_catalogue(config)
+    pins, warning = file.load(keys)
+    if warning is not None:
+        raise UsageError(warning)
+    found = {name: one for name, one in pins.items() if one.changed}
+    chosen = None if tool is None or server is None else _own_name(catalogue, server, tool, found)
+    lines = [line for name in found for line in _lines(catalogue, name, found[name], chosen)]
+    details: dict[str, Any] = {
+        "changed": [each for name in found for each in _details(name, found[name], chosen)],
+        "accepted": [],
+    }
+    if server is None or only_look or not found:
+        then = ["", *(f"To accept: {command(name)}" for name in found)] if found else []
+        show("\n".join([*lines, *then]) or _nothing(server), details, as_json)
+        return
+    shown = dict(found[server].changed)
+    taken: list[str] = []
+
+    def accept(_: str, now: ServerPins | None) -> ServerPins | None:
+        if now is not None:
+            taken.extend(now.accept(None if chosen is None else [chosen], shown))
+        return now
+
+    _, warning = file.change(keys, accept)
+    if warning is not None:
+        raise UsageError(warning)
+    details["accepted"] = taken
+    told = f"Accepted: {', '.join(taken)}. A running gateway notices it." if taken else _nothing(server)
+    show("\n".join([*lines, "", told] if lines else [told]), details, as_json)
+
+
+def _nothing(server: str | None) -> str:
+    where = "" if server is None else f" of {server}"
+    return f"There is nothing to accept: no tool{where} has changed since it was first shown."
+
+
+def _own_name(catalogue: OfflineCatalogue, server: str, tool: str, found: Mapping[str, ServerPins]) -> str:
+    """What the server itself calls `tool`. Raises `UsageError`."""
+    if server in found and tool in found[server].changed:
+        return tool
+    target = catalogue.index.resolve(tool, server)
+    if isinstance(target, Target):
+        return target.original
+    names = ", ".join(found[server].changed) if server in found else "none"
+    raise UsageError(
+        f'Server "{server}" has no tool "{tool}" that is known. Changed tools: {names}.', server=server
+    )
+
+
+def _lines(catalogue: OfflineCatalogue, server: str, pins: ServerPins, chosen: str | None) -> Iterator[str]:
+    entry = catalogue.entry(server)
+    records = {record.get("name"): record for record in reversed((entry.tools if entry else None) or ())}
+    for tool, print_ in pins.changed.items():
+        if chosen not in (None, tool):
+            continue
+        parts = ", ".join(changes(pins.tools.get(tool, ""), print_)) or "its definition"
+        yield f"{json.dumps(server)} {json.dumps(tool)} has changed: {parts}. It is now:"
+        record = records.get(tool)
+        if record is None or fingerprint(record) != print_:
+            yield f"  not in the catalogue any more; to read it again: greenroom refresh {server}"
+            continue
+        yield from (f"  {key}: {json.dumps(record[key])}" for key in _SHOWN if record.get(key))
+
+
+def _details(server: str, pins: ServerPins, chosen: str | None) -> Iterator[dict[str, Any]]:
+    for tool, print_ in pins.changed.items():
+        if chosen in (None, tool):
+            parts = changes(pins.tools.get(tool, ""), print_)
+            yield {"server": server, "tool": tool, "parts": list(parts)}

@@ -1,0 +1,159 @@
+"""The pinned definitions of a room's servers (`protocol.pinning`): compared when a server lists its tools.
+
+What is known here is what the store said at boot and what servers have listed since. A comparison is a look-up for each
+tool, in the step in which the lists arrive, so that a call which waited for the server is refused before it is sent. As
+long as a tool of a server is in quarantine, each call to that server is looked at; calls to others never are.
+
+What is new is written by the catalogue writer, with the server's entry. What the store then says counts, for another
+room may have known better, or the owner may have accepted a tool.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping
+from functools import partial
+from typing import Final
+
+import attrs
+
+from ..actors import EventStream
+from ..protocol.address import Address
+from ..protocol.catalogue import Pinned, ServerEntry
+from ..protocol.config import Config, Pinning
+from ..protocol.events import Note, NoteCode
+from ..protocol.pinning import ServerPins, changed_in_words
+from ._directory import Directory
+from ._learned import Recalled
+from ._quarantine import in_quarantine, quarantine
+from ._records import record_of
+from ._stores import CatalogueStore, pin_store
+
+_UNPINNED: Final = Pinned()
+_NOTHING: Final[Mapping[str, tuple[str, ...]]] = {}
+
+
+class Pins:
+    """What is known of the configured servers. To the catalogue writer it is the store of both files."""
+
+    def __init__(self, catalogue: CatalogueStore) -> None:
+        self.store = pin_store(catalogue)
+        self.stored: Mapping[str, ServerPins] = {}  # what the store said last, until it is heeded
+        self.keys: Mapping[str, str] = {}
+        self.blocks = catalogue.blocks
+        self._catalogue = catalogue
+        self._pins: dict[str, ServerPins] = {}
+        self._since: dict[str, float] = {}  # when a server was first in this room
+
+    # ---- what is known ----------------------------------------------------------------------------------------------
+
+    def take(self, recalled: Recalled) -> None:
+        """The servers that are configured from now on, and what the store says of them."""
+        now = time.time()
+        same = {name for name, key in recalled.pin_keys.items() if self.keys.get(name) == key}
+        self._since = {name: self._since[name] if name in same else now for name in recalled.pin_keys}
+        self._pins = {name: self._pins[name] for name in same if name in self._pins}
+        self.keys = recalled.pin_keys
+        self._adopt(recalled.pins)
+
+    def marked(self, entry: ServerEntry) -> ServerEntry:
+        """The entry with what is remembered of its server; the same object if it has that already."""
+        pins = self._pins.get(entry.server)
+        pinned = _UNPINNED if pins is None else pins.pinned
+        return entry if entry.pinned == pinned else attrs.evolve(entry, pinned=pinned, prints=None)
+
+    def learned(self, entry: ServerEntry, prints: Mapping[str, str]) -> ServerEntry:
+        """The entry of a server that has just listed its tools, with what is to be written."""
+        since = self._since.get(entry.server)
+        if since is None:  # it is not configured any more
+            return entry
+        pins = self._pins.setdefault(entry.server, ServerPins(since))
+        # While a tool is quarantined the store is asked each time: the owner may have accepted it elsewhere.
+        is_news = pins.learn(prints, since) or bool(pins.changed)
+        news = {**pins.tools, **pins.changed} if is_news else None
+        return attrs.evolve(entry, pinned=pins.pinned, prints=news, since=since)
+
+    def _adopt(self, stored: Mapping[str, ServerPins]) -> None:
+        for server, pins in stored.items():
+            known = self._pins.get(server)
+            if known is not None:
+                pins.learn({**known.tools, **known.changed}, self._since.get(server, known.since))
+            if server in self._since:
+                self._pins[server] = pins
+
+    # ---- what is written --------------------------------------------------------------------------------------------
+
+    def save(self, entries: Mapping[str, ServerEntry]) -> str | None:
+        """Write the entries, and what is new of their pins. May run in a thread."""
+        problem = self._catalogue.save(entries)
+        stored, warning = self._save_pins(entries)
+        self.stored = {**self.stored, **stored}
+        return problem or warning
+
+    def _save_pins(self, entries: Mapping[str, ServerEntry]) -> tuple[Mapping[str, ServerPins], str | None]:
+        keys = self.keys
+        wanted = {
+            name: keys[name] for name, one in entries.items() if one.prints is not None and name in keys
+        }
+        if not wanted:
+            return {}, None
+
+        def learn(server: str, pins: ServerPins | None) -> ServerPins:
+            entry = entries[server]
+            pins = pins or ServerPins(entry.pinned.since)
+            pins.seen = entry.fetched_at
+            pins.learn(entry.prints or {}, entry.since)
+            return pins
+
+        return self.store.change(wanted, learn)
+
+    def accept(self, server: str, tools: Iterable[str] | None) -> list[str]:
+        """Take the present definitions of these tools of a server (None: of all) for the right ones. Returns those
+        that had changed. May run in a thread. Raises `OSError` when it cannot be written."""
+        taken: list[str] = []
+
+        def change(_: str, pins: ServerPins | None) -> ServerPins | None:
+            taken.extend(pins.accept(tools) if pins is not None else ())
+            return pins
+
+        stored, warning = self.store.change({server: self.keys[server]}, change)
+        if warning is not None:
+            raise OSError(warning)
+        self.stored = {**self.stored, **stored}
+        return taken
+
+    def look(self) -> None:
+        """See what the store says now. May run in a thread."""
+        stored, _ = self.store.load(self.keys)
+        self.stored = {**self.stored, **stored}
+
+    def heeded(self) -> Mapping[str, ServerPins]:
+        """What the store said last, taken over."""
+        stored, self.stored = self.stored, {}
+        self._adopt(stored)
+        return stored
+
+
+# ---- what follows --------------------------------------------------------------------------------------------------
+
+
+def heed_changes(
+    events: EventStream, root: Directory, config: Config, before: ServerEntry | None, entry: ServerEntry
+) -> None:
+    """Let no call through to the tools of this server that have changed; also not those that wait for it. Tell of
+    tools that were not known to have changed `before`."""
+    definition, changed = config.servers.get(entry.server), entry.pinned.changed
+    pinning = (definition.pinning if definition is not None else None) or config.settings.pinning
+    keep_out = changed if pinning is Pinning.QUARANTINE else _NOTHING
+    record = root.records.get(entry.server)
+    if record is None or (not changed and not record.quarantined):
+        return
+    known = before.pinned if before is not None else _UNPINNED
+    new = [tool for tool in changed if tool not in known.changed]
+    if new and pinning is not Pinning.OFF:
+        words = f"{changed_in_words(entry.server, new)}: {'not' if keep_out else 'still'} callable"
+        events.emit(Note, Address(entry.server), code=NoteCode.CHANGED, words=words)
+    quarantine(record, keep_out)
+    for each in root.actors_of(entry.server):
+        quarantine(record_of(each), keep_out)
+        each.calls.waiting.refuse_each(partial(in_quarantine, each))
