@@ -66,6 +66,7 @@ WRONG: list[tuple[str, Callable[[Path], object], str, str, str]] = [
     ("a variable", has(a={"command": "sh", "args": ["${NO_4711}"]}), "warning", "configuration", ""),
     ("an entry", has(a={}), "error", "server", "greenroom disable a"),
     ("no server", lambda home: own_config(home, "{}"), "warning", "configuration", "greenroom init"),
+    ("readable by a group", has(0o640, a={"command": "sh", "env": {"TOKEN": SECRET}}), "warning", "rights", "600"),
     ("readable", has(0o644, a={"command": "sh", "env": {"TOKEN": SECRET}}), "warning", "rights", "chmod 600"),
     ("writable", has(0o646, a={"command": "sh"}), "error", "rights", "chmod go-w"),
     ("a port", has(a={"url": f"http://127.0.0.1:{unused_port()}/mcp"}), "warning", "port", "start the"),
@@ -101,7 +102,8 @@ def test_it_is_found_and_comes_with_what_mends_it(
 
 def cached(*tools: str) -> None:
     """Write to the cache that the server `a` has these tools."""
-    (key,) = catalogue_keys(load_config(None, cwd=Path.cwd(), home=Path.home(), environ=os.environ)).values()
+    config = load_config(None, cwd=Path.cwd(), home=Path.home(), environ=os.environ)
+    key = catalogue_keys(config)["a"]
     entry = ServerEntry("a", key, tools=tuple({"name": name} for name in tools), fetched_at=time.time())
     assert CatalogueFile(default_cache_path()).save([entry], time.time()) is None
 
@@ -109,10 +111,14 @@ def cached(*tools: str) -> None:
 def test_names_over_the_limit_of_the_client_are_found_until_its_prefix_is_set(
     home: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    file, entry = own_config(home, servers(a={"command": sys.executable})), {"a": {"command": sys.executable}}
+    entry = {name: {"command": sys.executable, "args": [name]} for name in ("a", "b")}
+    file = own_config(home, servers(**entry))
     cached("x" * 60, "short")
-    assert run(["doctor"]) == 0
-    assert 'set "clientPrefix": "mcp__greenroom__"' in capsys.readouterr().out
+    assert run(["doctor", "--json"]) == 0
+    findings = json.loads(capsys.readouterr().out)["findings"]
+    (found,) = (one for one in findings if "too long" in one["what"])
+    assert (found["about"], found["what"].split()[0]) == ("a", "1")
+    assert 'set "clientPrefix": "mcp__greenroom__"' in found["mend"]
 
     settings = {"clientPrefix": "mcp__greenroom__"}
     file.write_text(json.dumps({"mcpServers": entry, "settings": settings}))

@@ -387,6 +387,28 @@ def test_a_session_with_an_open_request_is_not_idle() -> None:
     with_door(body, AskingServer({"held": held.act}), rules=Rules(session_idle=0.05))
 
 
+def test_an_id_can_be_used_again_only_after_its_answer() -> None:
+    held = Held()
+
+    async def body(opened: Opened, _server: AskingServer) -> None:
+        person = await opened.session()
+        answers: list[Any] = []
+
+        async def call() -> None:
+            answers.append(await person.call("own_held", key=7))
+
+        async with anyio.create_task_group() as calls:
+            calls.start_soon(call)
+            await held.begun.wait()
+            refused = await person.post(request("ping", 7))
+            assert (refused.status_code, refused.json()["id"]) == (400, 7)
+            held.may_end.set()
+        assert text_of(answers[0]) == "late"
+        assert (await person.ask("ping", key=7))["result"] == {}
+
+    with_door(body, AskingServer({"held": held.act}))
+
+
 def test_a_session_that_is_too_old_ends_whatever_it_does() -> None:
     async def body(opened: Opened, _server: AskingServer) -> None:
         person = await opened.session()

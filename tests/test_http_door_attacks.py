@@ -273,6 +273,37 @@ def test_half_open_connections_are_closed_and_others_served() -> None:
     with_tokens(body, waiting_heads=8, head_time=0.5)
 
 
+def test_who_has_sent_a_request_is_not_one_of_those_that_say_nothing() -> None:
+    held = Held()
+
+    async def body(opened: Opened, _server: AskingServer) -> None:
+        ann = await person_of(opened)
+        answers: list[Any] = []
+
+        async def call() -> None:
+            answers.append(await ann.call("own_held"))
+
+        async with anyio.create_task_group() as calls:
+            calls.start_soon(call)
+            await held.begun.wait()
+            for silent in range(2):  # as many as may be silent at once
+                stream = await anyio.connect_tcp("127.0.0.1", opened.port)
+                calls.start_soon(closed_later, stream)
+                while opened.server.connections() < 2 + silent:
+                    await anyio.sleep(0.01)
+            held.may_end.set()
+            while not answers:
+                await anyio.sleep(0.01)
+            calls.cancel_scope.cancel()
+        assert text_of(answers[0]) == "late"
+
+    async def closed_later(stream: anyio.abc.SocketStream) -> None:
+        async with stream:
+            await anyio.sleep_forever()
+
+    with_tokens(body, AskingServer({"held": held.act}), waiting_heads=2)
+
+
 def test_a_body_that_never_ends_is_refused() -> None:
     async def body(opened: Opened, _server: AskingServer) -> None:
         slow = await sent(opened.port, http(HELLO, "Content-Length: 9000"))

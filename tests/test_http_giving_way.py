@@ -102,6 +102,7 @@ def row(server: str, scope: str = "shared", state: State = State.CONNECTED, **mo
 
 
 WAITS: Any = {"state": State.IDLE, "waiting_for": "slot"}
+ENDING = row("a", "session:w", State.DRAINING)
 
 
 @pytest.mark.parametrize(
@@ -115,6 +116,9 @@ WAITS: Any = {"state": State.IDLE, "waiting_for": "slot"}
         ([row("b", "session:x"), row("a", "session:y"), row("a", "session:z", **WAITS)], ["y"]),
         ([row("a", "session:x"), row("a", "session:w", State.DRAINING), row("b", **WAITS)], []),
         ([row("a", "session:x"), row("a", "session:y"), *[row("b", "session:z", **WAITS)] * 3], ["x", "y"]),
+        # One child that is ending is a place for one of those that wait, not for all of them.
+        ([row("a", "session:x"), ENDING, *[row("a", "session:z", **WAITS)] * 2], ["x"]),
+        ([row("a", "session:x"), ENDING, row("b", **WAITS), row("c", **WAITS)], ["x"]),
     ],
 )
 def test_one_gives_way_for_each_that_waits_and_the_longest_silent_first(

@@ -23,8 +23,9 @@ from greenroom import Greenroom
 from greenroom.gateway._event_log import TOLD, follow
 from greenroom.gateway._http_door import HEARD, Access, Feed, Metrics, Operations
 from greenroom.gateway._http_door._metrics import METRICS
+from greenroom.protocol.address import Address
 from greenroom.protocol.errors import CallError, UsageError
-from greenroom.protocol.events import Lagged
+from greenroom.protocol.events import CallEnded, Lagged
 from greenroom.testing._fake import tool
 
 PAGE = Path(__file__).parent.parent / "docs" / "http.md"
@@ -93,12 +94,25 @@ def test_what_happens_is_counted() -> None:
         await room.call("one_echo", {})
         await room.drain("two")
         metrics.hear(Lagged(7))
+        one_call: Any = {
+            "call": 0,
+            "method": "tools/call",
+            "tool": "two_echo",
+            "client": None,
+            "outcome": "timeout",
+        }
+        metrics.hear(CallEnded(seq=0, at=9.0, address=Address("two"), waited=2.0, taken=0.5, **one_call))
+        metrics.hear(CallEnded(seq=0, at=9.0, address=Address("two"), waited=4.0, **one_call))
         found = await scraped(
             opened, lambda found: found.get(("greenroom_calls_total", ("result", "one"))) == 4
         )
         assert found["greenroom_call_seconds_count", ("one",)] == 4
         assert found["greenroom_call_seconds_bucket", ("+Inf", "one")] == 4
         assert found["greenroom_call_wait_seconds_count", ("one",)] == 4
+        assert found["greenroom_calls_total", ("timeout", "two")] == 2
+        assert found["greenroom_call_wait_seconds_sum", ("two",)] == 6.0
+        assert found["greenroom_call_seconds_sum", ("two",)] == 0.5
+        assert found["greenroom_call_seconds_count", ("two",)] == 1
         assert found["greenroom_transitions_total", ("one", "connected")] == 2
         assert found["greenroom_restarts_total", ("one",)] == 1
         assert found["greenroom_endings_total", ("restart", "one")] == 1

@@ -78,6 +78,16 @@ def test_health_and_readiness() -> None:
     with_operations(body)
 
 
+def test_a_server_that_is_disabled_is_not_ill() -> None:
+    async def body(opened: Opened, _room: Greenroom, _feed: Feed) -> None:
+        answer = await opened.http.get("/health/all")
+        assert (answer.status_code, answer.json()["servers"]) == (200, {"one": "idle"})
+        said = (await opened.http.get("/health/any")).json()
+        assert (said["alive_servers"], said["dead_servers"]) == (["one"], [])
+
+    with_operations(body, {"two": {"disabled": True}})
+
+
 def test_status_and_map() -> None:
     async def body(opened: Opened, room: Greenroom, _feed: Feed) -> None:
         await opened.session()

@@ -170,7 +170,8 @@ def test_links_and_modes_stay(home: Path) -> None:
 def test_a_dry_run_writes_nothing_and_the_diff_shows_no_secret(
     home: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    data = json.dumps({"mcpServers": {"a": {"command": "a", "env": {"K": SECRET}}}}, indent=2).encode()
+    servers = {"a": {"command": "a", "env": {"K": SECRET}}}
+    data = json.dumps({"mcpServers": servers, "key": SECRET}, indent=2).encode()
     file = write("cursor", data + b" // " + SECRET.encode() + b"\n")
     toml = write("codex", f'[mcp_servers.a]\ncommand = "a" # {SECRET}\nenv = {{ K = "{SECRET}" }}\n'.encode())
     before = file.read_bytes(), toml.read_bytes()
@@ -208,6 +209,15 @@ def test_undo_leads_back_to_what_was_there_before_all_our_changes(home: Path) ->
     assert run(["init", "cursor", "--attach"]) == 0
     assert run(["init", "cursor", "--undo"]) == 0
     assert file.read_bytes() == b'{"a": 1}'
+
+
+def test_undo_leads_back_to_what_somebody_else_wrote_between_our_changes(home: Path) -> None:
+    file = write("cursor", b'{"a": 1}')
+    assert run(["init", "cursor"]) == 0
+    file.write_bytes(b'{"a": 2}')
+    assert run(["init", "cursor"]) == 0
+    assert run(["init", "cursor", "--undo"]) == 0
+    assert file.read_bytes() == b'{"a": 2}'
 
 
 @pytest.mark.parametrize("client", ["cursor", "vscode", "codex", "zed", "opencode"])

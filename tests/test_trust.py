@@ -244,6 +244,11 @@ def test_the_command_shows_asks_remembers_and_takes_back(
         assert run(["trust"]) == code
         assert bool(loaded(home).untrusted) == (code == 1)
     capsys.readouterr()
+    write(Path(".cursor/mcp.json"), {"mcpServers": {"b": {"url": "https://c.example"}}})
+    assert run(["trust", "--json"]) == 1, "one of them is not trusted any more"
+    assert [one["trusted"] for one in json.loads(capsys.readouterr().out)["files"]] == [True, False]
+    assert run(["trust", "--yes"]) == 0
+    capsys.readouterr()
     assert run(["trust", "--list", "--json"]) == 0
     assert len(json.loads(capsys.readouterr().out)["trusted"]) == 2
     assert run(["trust", "--json"]) == 0

@@ -91,19 +91,22 @@ class Request:
         length = self.headers.get(b"content-length", b"0")
         if not length.isdigit() or len(length) > _DIGITS or int(length) > most:
             raise self._too_large(most)
-        event = await self._next(within)
-        piece: bytes = event.get("body", b"")
-        body = await self._whole(piece, most, within) if event.get("more_body") else _on_one_line(piece)
+        try:
+            with anyio.fail_after(within):
+                event = await self._next()
+                piece: bytes = event.get("body", b"")
+                body = await self._whole(piece, most) if event.get("more_body") else _on_one_line(piece)
+        except TimeoutError:
+            raise Refusal(408, "Request Timeout: the body did not arrive in time.") from None
         if len(body) > most:
             raise self._too_large(most)
         self.is_read = True
         return body
 
-    async def _whole(self, first: bytes, most: int, within: float) -> bytes | bytearray:
+    async def _whole(self, first: bytes, most: int) -> bytes | bytearray:
         """A body that comes in pieces. Each is looked at as it comes, so that a large one is never gone through at
         once."""
         held, piece, is_last, values = bytearray(), first, False, None
-        until = anyio.current_time() + within
         while True:
             held += (piece := _on_one_line(piece))
             if is_last or len(held) > most:
@@ -111,15 +114,11 @@ class Request:
             values, over = Values.counted(values, piece, held)
             if over:
                 raise Refusal(413, f"Content Too Large: the request has more than {over}.")
-            event = await self._next(until - anyio.current_time())
+            event = await self._next()
             piece, is_last = event.get("body", b""), not event.get("more_body")
 
-    async def _next(self, within: float) -> MutableMapping[str, Any]:
-        try:
-            with anyio.fail_after(within):
-                event = await self.receive()
-        except TimeoutError:
-            raise Refusal(408, "Request Timeout: the body did not arrive in time.") from None
+    async def _next(self) -> MutableMapping[str, Any]:
+        event = await self.receive()
         if event["type"] == "http.disconnect":
             raise Gone
         return event
