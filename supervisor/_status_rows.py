@@ -11,9 +11,9 @@ from ..protocol.index import Counts
 from ..protocol.interpolate import session_variables
 from ..protocol.lifecycle import State
 from ..protocol.status import ServerStatus
-from ._availability import Use
+from ._availability import Availability, Use
 from ._directory import Directory
-from ._records import record_of
+from ._records import ServerRecord, record_of
 
 
 def addresses(directory: Directory, server: str | None = None) -> Iterator[Address]:
@@ -31,7 +31,10 @@ def status_row(directory: Directory, address: Address, now: float, counts: Count
     # A session's child is behind two gates: its own and its server's. The row shows the one that is shut longer.
     gate, behind = record.gatekeeper.gate, server.gatekeeper.gate
     gate = behind if gate.shut_until <= behind.shut_until else gate
-    use = server.available if record.available.is_usable else record.available
+    use = record.available
+    if use.is_usable:
+        use = _lacks_login(directory, server) if address.is_shared else None
+        use = use or server.available
     return ServerStatus(
         server=address.server,
         scope=address.scope,
@@ -56,6 +59,15 @@ def status_row(directory: Directory, address: Address, now: float, counts: Count
         untrusted=use.refusal is not None and use.refusal.code == UNTRUSTED,
         down=None if use.refusal is None or use.use is Use.BROKEN else str(use.refusal),
     )
+
+
+def _lacks_login(directory: Directory, server: ServerRecord) -> Availability | None:
+    """Why no session can use this server: its sessions share one login, so what one of them lacks, they all lack."""
+    definition = server.definition
+    if definition.url is None or not server.available.is_usable or session_variables(definition):
+        return None
+    found = (record_of(actor) for at, actor in directory.actors.items() if at.server == definition.name)
+    return next((one.available for one in found if one.available.use is Use.NEEDS_LOGIN), None)
 
 
 def _is_connecting(actor: ServerActor) -> bool:
