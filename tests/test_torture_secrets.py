@@ -89,6 +89,17 @@ def servers(url: str, plant: Plants, folder: Path) -> dict[str, Any]:
         "args": ["--token", plant()],
         "env": {"A_TOKEN": plant()},
     }
+    entries["of_session"] = {
+        "command": PYTHON[0],
+        "args": [*PYTHON[1:], "call", "--pass", "${session.PLANTED_ARG}"],
+        "env": {"WHATEVER": "${session.OUR_OWN_TOKEN}"},
+        "isolation": "per_session",
+    }
+    entries["of_session_http"] = {
+        "url": f"http://me:${{session.PLANTED_ARG}}@{host}/mcp?key=${{session.OUR_OWN_TOKEN}}",
+        "headers": {"X-Key": "${session.PLANTED_ARG}"},
+        "isolation": "per_session",
+    }
     entries["headers"] = {"url": f"{url}/mcp", "headers": header}
     entries["bearer"] = {"url": f"{url}/mcp", "bearerToken": plant()}
     entries["from_file"] = {"url": f"{url}/401", "bearerTokenEnv": "PLANTED_WITH_NEWLINE"}
@@ -186,7 +197,7 @@ def test_t40_no_planted_secret_leaves_a_gateway(tmp_path: Path, door: str) -> No
                 gateway.send("tools/call", {"name": f"{name}_die", "arguments": {}})
                 if door == "direct"
                 else gateway.start_mcp(tool="die", server=name)
-                for name in ("option", "env", "env_file", "inherits", "quoting", "headers")
+                for name in ("option", "env", "env_file", "inherits", "quoting", "of_session", "headers")
             ]
             for number in last:
                 gateway.answer(number, 30)
@@ -224,12 +235,16 @@ def test_t40_no_planted_secret_is_in_an_error_of_an_embedded_room(
     async def body(url: str) -> None:
         entries = servers(url, plant, tmp_path)
         cache = tmp_path / "cache.json"
-        async with Greenroom.open({"mcpServers": entries}, cache_path=cache, bootstrap=False) as room:
-            said: list[str] = [repr(room.config), str(room.config)]
+        variables = {"PLANTED_ARG": plant(), "OUR_OWN_TOKEN": plant()}
+        async with (
+            Greenroom.open({"mcpServers": entries}, cache_path=cache, bootstrap=False) as room,
+            room.session("ann", variables=variables) as session,
+        ):
+            said: list[str] = [repr(room.config), str(room.config), repr(session), str(session)]
             for name in entries:
                 for tool in ("refuse", "die", "refuse"):
                     try:
-                        await room.call(f"{name}_{tool}", {})
+                        await (session if "session" in name else room).call(f"{name}_{tool}", {})
                     except CallError as error:
                         said += [
                             str(error),
@@ -238,6 +253,9 @@ def test_t40_no_planted_secret_is_in_an_error_of_an_embedded_room(
                             error.message,
                         ]
             said += map(repr, room.status())
+        assert sum("of_session" in each and "***" in each for each in said) > 3, (
+            "they have the values, and failed"
+        )
         for each in said:
             assert_clean("error", each)
         assert_clean("cache", cache.read_text() if cache.exists() else "")
