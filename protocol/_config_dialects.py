@@ -43,6 +43,7 @@ NO_EFFECT: Final[Mapping[str, str]] = {
             "alwaysAllow",
             "autoApprove",
             "bearerTokenStore",
+            "criticality",
             "debug",
             "description",
             "gallery",
@@ -128,6 +129,9 @@ def givens(entry: Mapping[Any, Any], source: str, path: tuple[str | int, ...], n
     _read_type(found, note)
     _read_enabled(found)
     _read_lifecycle(found, note)
+    if (oauth := found.get("oauth")) is not None and oauth.value is True:  # MetaMCP's word for it
+        del found["oauth"]
+        found.setdefault("auth", attrs.evolve(oauth, value="oauth"))
     return found
 
 
@@ -212,6 +216,11 @@ def _minutes(milliseconds: float) -> float:
 # ---- the adapter's file ------------------------------------------------------------------------------------
 
 _ADAPTER_SECONDS: Final = {"callTimeout": "requestTimeoutMs", "startupTimeout": "connectTimeoutMs"}
+_ADAPTER_INSTEAD: Final = {
+    "bind": "run `greenroom serve --http HOST:PORT`",
+    "mcpBearerToken": 'write the setting "http": {"tokens": {"NAME": "TOKEN"}}',
+    "transforms": 'write "toolOverrides" into the entry of the server whose tools they change',
+}
 _ADAPTER_AS_IS: Final = {"restartPolicy": "restartPolicy", "restartBackoff": "restartBackoff"}
 
 
@@ -227,7 +236,8 @@ def adapter_settings(adapter: Mapping[Any, Any], source: str, note: Note) -> Giv
         elif key in _ADAPTER_AS_IS:
             found[_ADAPTER_AS_IS[key]] = given
         else:
-            note(given.problem("has no effect here"))
+            step = _ADAPTER_INSTEAD.get(str(key))
+            note(given.problem(f"has no effect here: {step}" if step else "has no effect here"))
     found.setdefault("isolation", Given("per_session", source, ("adapter",)))
     return found
 

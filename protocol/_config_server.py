@@ -6,8 +6,9 @@ caller must not use the definition; it lists the server as broken.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, Final
 
 import attrs
 
@@ -28,6 +29,8 @@ from .interpolate import (
     texts_of,
     url_problem,
 )
+
+_VAULT: Final = re.compile(r"\$\{(?:secret|vault):")
 
 
 def read_server(name: str, entry: Givens) -> tuple[ServerDefinition, list[Problem]]:
@@ -126,7 +129,7 @@ def _check_belongings(kind: str, entry: Givens) -> Iterable[Problem]:
 
 def _check_texts(entry: Givens) -> Iterable[Problem]:
     """Values that another program would run or ask the user for. Here the server would get them as plain text."""
-    for key in ("command", "args", "env", "cwd", "url", "headers"):
+    for key in ("command", "args", "env", "cwd", "url", "headers", "bearerToken"):
         if (given := entry.get(key)) is not None:
             yield from (
                 each for inside, text in _texts(given.value) for each in _foreign(given, text, inside)
@@ -146,6 +149,12 @@ def _foreign(given: Given, text: str, inside: tuple[str | int, ...]) -> Iterable
     if "${input:" in text:
         what = (
             "asks for an ${input:…}, which is not asked for here: refer to a variable as ${NAME}, and set it"
+        )
+        yield given.problem(what, *inside, fatal=True)
+    if (found := _VAULT.search(text)) is not None:
+        what = (
+            f"refers to a vault ({found[0]}…), which is not supported here: refer to a variable as ${{NAME}}, "
+            'or to a command as "!command", or to the keyring as {"keyring": "service/name"}'
         )
         yield given.problem(what, *inside, fatal=True)
 

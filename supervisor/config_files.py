@@ -210,6 +210,20 @@ def parse_json(text: str, label: str, note: Callable[[Problem], object] | None =
     return value
 
 
+def _read_yaml(path: Path, label: str, note: Callable[[Problem], object]) -> Any:
+    """The content of one YAML file. Raises as `read_json` does."""
+    from . import _yaml
+
+    repeated: dict[str, None] = {}
+    try:
+        value = _yaml.loads(read_text(path, label), repeated)
+    except _yaml.NotYamlError as error:
+        raise ConfigError([Problem(label, str(error))]) from None
+    if repeated:
+        note(Problem(label, _repeats([*repeated]), fatal=False))
+    return value
+
+
 def _repeats(keys: list[str]) -> str:
     names = ", ".join(f'"{key}"' for key in keys[:_NAMED]) + (", …" if len(keys) > _NAMED else "")
     return f"has {names} more than once in one object, and the last one counts: remove or rename the others"
@@ -252,7 +266,11 @@ def _is_there(path: Path) -> bool:
 def _read_named(path: str | Path, around: Surroundings) -> _Read:
     label = str(path)  # as the user wrote it
     problems: list[Problem] = []
-    raw = read_json(around.cwd / around.expand_home(path), label, problems.append)
+    file = around.cwd / around.expand_home(path)
+    if file.suffix.lower() in (".yaml", ".yml"):
+        raw = _read_yaml(file, label, problems.append)
+    else:
+        raw = read_json(file, label, problems.append)
     return _Read((Layer(label, raw),), tuple(problems))
 
 

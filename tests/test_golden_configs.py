@@ -23,7 +23,9 @@ from greenroom.supervisor.config_files import load_config
 
 FOLDER: Final = Path(__file__).parent / "data" / "golden_configs"
 FILES: Final = sorted(
-    path for path in FOLDER.glob("*/*") if path.suffix in (".json", ".jsonc", ".json5", ".toml")
+    path
+    for path in FOLDER.glob("*/*")
+    if path.suffix in (".json", ".jsonc", ".json5", ".toml", ".yaml", ".yml")
 )
 ENVIRON: Final = {"HOME": "/home/me", "HOST": "host.example.com", "TOKEN": "t0ken"}
 

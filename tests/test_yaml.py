@@ -1,0 +1,75 @@
+"""A configuration in YAML: what is refused before it costs anything. The shapes of real files are golden files."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.test_config_files import Place
+
+from greenroom.protocol.errors import ConfigError
+from greenroom.supervisor import _yaml
+
+WORD = st.text("abc019-.: #'\"*&!<[]{}|>%@`,\n\t", max_size=8)
+
+
+def test_only_what_ends_like_yaml_is_yaml_and_json_is_yaml_too(place: Place) -> None:
+    place.write("project/a.yml", "servers: { s: { command: x } }")
+    place.write("project/b.YAML", '{"mcpServers": {"s": {"command": "x"}}}')
+    for name in ("a.yml", "b.YAML"):
+        assert place.load(name).servers["s"].command == "x"
+    place.write("project/c.json", "servers: { s: { command: x } }")
+    with pytest.raises(ConfigError, match="is no valid JSON"):
+        place.load("c.json")
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Place:
+    for name in ("project", "home"):
+        (tmp_path / name).mkdir()
+    return Place(tmp_path)
+
+
+def test_without_the_extra_the_message_says_how_to_get_it(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "yaml", None)
+    place.write("project/a.yaml", "{}")
+    with pytest.raises(ConfigError, match=r'pip install "greenroom\[yaml\]", or write it as JSON'):
+        place.load("a.yaml")
+
+
+@pytest.mark.parametrize(
+    ("text", "what"),
+    [
+        ("[" * 20_000, "is nested too deeply"),
+        ("- " * 20_000, "is nested too deeply"),
+        ("a: " + "9" * 5000, "holds a number that is too long"),
+        ("a" * (_yaml.LARGEST + 1), "has more than 65,536 characters"),
+        ("a\0b", "is no valid YAML: "),
+        ("{[a]: b}", "is no valid YAML: found unhashable key (line 1, column 2)"),
+        ("a: *planted-secret", "is no valid YAML: found undefined alias … (line 1, column 4)"),
+        ("a: !planted-secret%2F%C3%A9 x", "has a tag of its own"),
+        ("a: 'planted", "is no valid YAML: found unexpected end of stream (line 1, column 12)"),
+    ],
+    ids=lambda value: str(value)[:12],
+)
+def test_what_is_refused_is_named_and_not_shown(text: str, what: str) -> None:
+    with pytest.raises(_yaml.NotYamlError) as refused:
+        _yaml.loads(text, {})
+    assert str(refused.value).startswith(what)
+    assert "planted-secret" not in str(refused.value)
+
+
+@given(st.lists(st.tuples(WORD, WORD), max_size=4))
+def test_any_text_is_a_value_or_one_error(pairs: list[tuple[str, str]]) -> None:
+    text = "\n".join(f"{key}: {value}" for key, value in pairs)
+    try:
+        found: Any = _yaml.loads(text, {})
+    except _yaml.NotYamlError:
+        return
+    assert found is None or isinstance(found, str | int | float | bool | dict | list)
