@@ -22,10 +22,12 @@ from ..actors import in_turns
 from ..protocol.config import EXPOSURES
 from ..protocol.errors import UsageError
 from ..protocol.events import Kind
+from ._beside import Beside
 from ._endpoint import ClientSession, Endpoint, Outlet
-from ._exposure import Exposure, Proxy
+from ._exposure import Exposure
 from ._in_session import InSession
 from ._jobs import Spawn
+from ._proxy import Proxy
 
 if TYPE_CHECKING:
     from ..protocol.index import Target
@@ -48,6 +50,7 @@ class Conversations:
         self._clients: dict[ClientSession, None] = {}
         # Of the direct door's clients, by their profiles.
         self._common: dict[str | None, tuple[ProfileView | None, Common]] = {}
+        self._beside: dict[str | None, tuple[ProfileView | None, Beside]] = {}  # of the others, by theirs
         self._refuses = False
 
     def __len__(self) -> int:
@@ -110,12 +113,13 @@ class Conversations:
         async with self._room.events([Kind.CATALOGUE]) as events:
             task_status.started()
             async for _ in events:
-                if self._common:
+                besides = [(view, each) for view, each in self._beside.values() if each.may_change]
+                if self._common or besides:
                     await self._room.settled()
-                    for view, common in tuple(self._common.values()):
+                    for view, shown in (*self._common.values(), *besides):
                         if view is not None:
                             await in_turns(view.preparing())
-                        await common.announce()
+                        await shown.announce()
 
     def _exposure(self, expose: str, room: DirectRoom, view: ProfileView | None) -> Exposure:
         if expose == "direct":
@@ -125,7 +129,10 @@ class Conversations:
             if profile not in self._common:
                 self._common[profile] = view, Common(self._room if view is None else view)
             return Direct(room, self._common[profile][1])
-        return Proxy(room)
+        profile = None if view is None else view.name
+        if profile not in self._beside:
+            self._beside[profile] = view, Beside(self._room if view is None else view)
+        return Proxy(room, self._beside[profile][1])
 
 
 def _checked(expose: str) -> str:

@@ -152,7 +152,7 @@ SERVER_KEYS: Final = (
         "directTools",
         "direct_tools",
         CHOICE,
-        "Which of its tools `--expose direct` shows: all, none, or these; `*` and `?` match.",
+        "Which of its tools are shown by name: by `--expose direct`, and beside the `mcp` tool. `*` and `?` match.",
         default="the setting `directTools`",
     ),
     OVERRIDE_KEY,

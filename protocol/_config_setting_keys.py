@@ -198,7 +198,7 @@ SETTING_KEYS: Final = (
         "directTools",
         "direct_tools",
         CHOICE,
-        "Which tools `--expose direct` shows: all, none, or these; `*` and `?` match.",
+        "Which tools `--expose direct` shows: all, none, or these. A list is shown beside the `mcp` tool, too.",
     ),
     Key(
         "approve",

@@ -47,6 +47,7 @@ class Naming:
     include: tuple[str, ...] | None
     exclude: tuple[str, ...]
     direct: bool | tuple[str, ...]  # which tools a client is shown one by one
+    beside: bool | tuple[str, ...]  # which tools a client is shown beside the `mcp` tool
     overrides: Mapping[str, ToolOverride] = attrs.field(factory=dict[str, ToolOverride], hash=False)
     only: tuple[str, ...] | None = None  # the tools that a profile shows
     longest_name: int = MAX_LENGTH
@@ -54,12 +55,18 @@ class Naming:
 
     @classmethod
     def of(cls, definition: ServerDefinition, settings: Settings) -> Naming:
+        beside = definition.direct_tools
+        if (
+            beside is None
+        ):  # all tools of all servers beside the one that spares showing them: nobody means that
+            beside = settings.direct_tools if isinstance(settings.direct_tools, tuple) else False
         return cls(
             settings.tool_prefix if definition.tool_prefix is None else definition.tool_prefix,
             definition.expose_resources,
             definition.include_tools,
             definition.exclude_tools,
             settings.direct_tools if definition.direct_tools is None else definition.direct_tools,
+            beside,
             overrides_of(definition.tool_overrides),
             longest_name=settings.longest_name,
             pinning=definition.pinning or settings.pinning,
@@ -264,9 +271,9 @@ class Part:
             target.original for target in self.tools.targets if target.original in entry.pinned.changed
         )
 
-    def is_direct(self, target: Target) -> bool:
-        """Whether clients are shown this target as a tool with its own name (`directTools`)."""
-        wanted = self.naming.direct
+    def is_direct(self, target: Target, *, beside: bool) -> bool:
+        """Whether clients are shown this target as a tool with its own name, or are beside the `mcp` tool."""
+        wanted = self.naming.beside if beside else self.naming.direct
         if target.kind != "tool" or isinstance(wanted, bool):
             return target.kind == "tool" and wanted is True
         return self._matches(selector(wanted), target.own_name, target)

@@ -149,11 +149,12 @@ class Index:
         """
         return self._tools.resolve(name, server)
 
-    def is_direct(self, target: Target) -> bool:
-        """Whether clients are shown this target as a tool with its own name (`directTools`). It depends on the
-        definitions that this index was made of; during a reload the room may already have others."""
+    def is_direct(self, target: Target, *, beside: bool = False) -> bool:
+        """Whether clients are shown this target as a tool with its own name (`directTools`). `beside`: whether they
+        are, if they are shown the `mcp` tool. It depends on the definitions that this index was made of; during a
+        reload the room may already have others."""
         part = self._parts.get(target.server)
-        return part is not None and part.is_direct(target)
+        return part is not None and part.is_direct(target, beside=beside)
 
     def tools(self, server: str | None = None) -> tuple[Target, ...]:
         """Everything callable, sorted by name; of one server, if given."""

@@ -119,6 +119,7 @@ async def talking(room: Greenroom, expose: str = "direct") -> AsyncGenerator[Any
                 yield person
 
         talk.conversations = conversations  # pyright: ignore[reportFunctionMemberAccess]
+        talk.spawn = tasks.start_soon  # pyright: ignore[reportFunctionMemberAccess]
         yield talk
         tasks.cancel_scope.cancel()
     assert not notes

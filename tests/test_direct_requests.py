@@ -18,7 +18,7 @@ from tests.support.door_rooms import CREATE_ISSUE, NOW, README, FakeCall, FakeRo
 from greenroom.gateway._direct import Direct
 from greenroom.gateway._direct._shown import Shown
 from greenroom.gateway._endpoint import Endpoint
-from greenroom.gateway._exposure import Proxy
+from greenroom.gateway._proxy import Proxy
 from greenroom.protocol import jsonrpc as rpc
 from greenroom.protocol.address import Address
 from greenroom.protocol.catalogue import ServerEntry

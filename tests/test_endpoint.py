@@ -32,9 +32,9 @@ from greenroom.gateway._direct import _answers as answers
 from greenroom.gateway._direct._direct_client import DirectClient
 from greenroom.gateway._direct._readable import readable, readable_tool
 from greenroom.gateway._endpoint import Endpoint
-from greenroom.gateway._exposure import Proxy
 from greenroom.gateway._in_session import InSession
 from greenroom.gateway._jobs import Job, RpcFault
+from greenroom.gateway._proxy import Proxy
 from greenroom.gateway._room import DirectRoom
 from greenroom.gateway._signed import error_data_of, question_of, result_without_ours, without_ours
 from greenroom.gateway._suspended import StateSigner, SuspendableCall, SuspendedCalls
@@ -137,7 +137,7 @@ def test_every_handshake_version_is_agreed_to(version: str) -> None:
     result = Client().ask("initialize", {"protocolVersion": version, "capabilities": {}})
     assert result == {
         "protocolVersion": version,
-        "capabilities": {"tools": {"listChanged": False}, "logging": {}},
+        "capabilities": {"tools": {"listChanged": True}, "logging": {}},
         "serverInfo": {"name": "greenroom", "title": "Greenroom", "version": "9.9"},
     }
 
@@ -1127,6 +1127,7 @@ def test_a_change_is_announced_when_it_can_be_seen(backend: str) -> None:
         conversations: Any = Conversations.__new__(Conversations)
         conversations._room = Changing()
         conversations._common = {None: (None, SimpleNamespace(announce=looked))}
+        conversations._beside = {}
         async with anyio.create_task_group() as group:
             await group.start(conversations.watch)
 

@@ -25,7 +25,7 @@ from tests.support.stdio import Call, Recorder
 from greenroom.actors._backend import current_backend
 from greenroom.actors._stdio._line_peer import LinePeer
 from greenroom.gateway._endpoint import Endpoint
-from greenroom.gateway._exposure import Proxy
+from greenroom.gateway._proxy import Proxy
 from greenroom.gateway._stdio_door import StdioDoor
 from greenroom.protocol.jsonrpc import WireFault, decode_result
 

@@ -97,7 +97,6 @@ TYPE_CYCLES: Mapping[frozenset[str], str] = {
             "meeting", "patience", "questions", "room_context", "server", "steps", "subscriptions", "waiting_calls",
         )
     ): _ACTOR,
-    frozenset({"gateway._client_host", "gateway._exposure"}): "a client and who answers for it name each other",
     frozenset({"testing._fake", "testing._fake_answers", "testing._fake_connection"}): (
         "a fake server and its connections name each other"
     ),

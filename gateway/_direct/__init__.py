@@ -13,5 +13,6 @@ The gateway is a middle here: it passes on a result as the bytes the server sent
 """
 
 from ._door import Common, Direct
+from ._shown import Shown
 
-__all__ = ["Common", "Direct"]
+__all__ = ["Common", "Direct", "Shown"]

@@ -59,8 +59,11 @@ class _Made:
 
 
 class Shown:
-    def __init__(self, room: Indexed) -> None:
+    """`beside`: only what is shown beside the `mcp` tool: tools, and only those that were chosen for that."""
+
+    def __init__(self, room: Indexed, *, beside: bool = False) -> None:
         self._room = room
+        self._beside = beside
         self._made: _Made | None = None
         self._digests: dict[str, bytes] = {}
         self._index: Index | None = None
@@ -81,7 +84,7 @@ class Shown:
         target = self._found.get(name)
         if target is None:
             target = index.get(name)
-            if target is None or not index.is_direct(target):
+            if target is None or not index.is_direct(target, beside=self._beside):
                 return None
             self._found[name] = target  # whether it is chosen is looked up once, not at each call
         return target
@@ -92,6 +95,14 @@ class Shown:
         changed = {method for method, digest in self._digests.items() if before.get(method) != digest}
         return [change for change, lists in CHANGES.items() if not changed.isdisjoint(lists)]
 
+    def as_listed(self, index: Index, target: Target) -> Mapping[str, Any] | None:
+        """A tool as it is listed. None: clients would refuse the list for it. Beside the `mcp` tool a result is made
+        fit for a model, like those of that tool, so nothing is promised of its structure."""
+        record = _named(index, target)
+        if record is None or not self._beside or "outputSchema" not in record:
+            return record
+        return {key: value for key, value in record.items() if key != "outputSchema"}
+
     def _now(self) -> _Made:
         return finish(self._making())
 
@@ -101,18 +112,22 @@ class Shown:
             return self._made
         pace, named = Pace(), list[Mapping[str, Any] | None]()
         for target in index.tools():
-            if index.is_direct(target):
-                named.append(_named(index, target))
+            if index.is_direct(target, beside=self._beside):
+                named.append(self.as_listed(index, target))
             if pace.due():
                 yield
-        found = {
-            "tools/list": named,
-            "resources/list": [_placed(index, "resource", "uri", place) for place in index.resources()],
-            "resources/templates/list": [
-                _placed(index, "template", "uriTemplate", place) for place in index.templates()
-            ],
-            "prompts/list": [_named(index, target) for target in index.prompts()],
-        }
+        found = (
+            {"tools/list": named}
+            if self._beside
+            else {
+                "tools/list": named,
+                "resources/list": [_placed(index, "resource", "uri", place) for place in index.resources()],
+                "resources/templates/list": [
+                    _placed(index, "template", "uriTemplate", place) for place in index.templates()
+                ],
+                "prompts/list": [_named(index, target) for target in index.prompts()],
+            }
+        )
         lists = {
             method: {LISTS[method]: [item for item in items if item is not None]}
             for method, items in found.items()

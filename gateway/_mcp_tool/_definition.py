@@ -7,8 +7,8 @@ The definition is a constant. It names no servers and carries no counts. So it c
 Each parameter has a description of a few words. Search says in its own that words are OR'd. Defaults are not
 declared: the answers say how to get the next page.
 
-The parameters of a request decide its mode, in this order: tool, connect, describe, instructions, search,
-server. A request with none of them asks for the status. Models like to fill in every parameter they are
+The parameters of a request decide its mode, in this order: tool, connect, describe, promote, instructions,
+search, server. A request with none of them asks for the status. Models like to fill in every parameter they are
 offered, so an empty string counts as absent. Only `search` may be empty; it then means "everything of this
 server". Lists come in pages, however many entries are requested.
 
@@ -41,9 +41,9 @@ def _text_parameter(meaning: str) -> Mapping[str, str]:
 DEFINITION: Final[Mapping[str, Any]] = {
     "name": NAME,
     "description": (
-        "Find and use the tools of all MCP servers. Of tool, connect, describe, "
-        "instructions, search, server, the first given counts; none: status. "
-        'Typical: mcp({search:"create issue"}), mcp({tool:"create_issue",args:{title:"x"}}).'
+        "Find and use MCP tools. Give one of tool, connect, describe, "
+        "promote, instructions, search, server; none: status. "
+        'E.g. mcp({search:"issue"}), mcp({tool:"add",args:{a:1}}).'
     ),
     "inputSchema": {
         "type": "object",
@@ -52,6 +52,7 @@ DEFINITION: Final[Mapping[str, Any]] = {
             "args": {"type": "object", "description": "or JSON text"},
             "connect": _text_parameter("server to start"),
             "describe": _text_parameter("tool to show"),
+            "promote": _text_parameter("tool to list"),
             "instructions": _text_parameter("of a server"),
             "search": _text_parameter("words, OR'd"),
             "regex": {"type": "boolean", "description": "search is one"},
@@ -70,6 +71,7 @@ class Mode(enum.Enum):
     CALL = "call"
     CONNECT = "connect"
     DESCRIBE = "describe"
+    PROMOTE = "promote"
     INSTRUCTIONS = "instructions"
     SEARCH = "search"
     LIST = "list"
@@ -80,6 +82,7 @@ _DECIDES: Final[tuple[tuple[str, Mode], ...]] = (
     ("tool", Mode.CALL),
     ("connect", Mode.CONNECT),
     ("describe", Mode.DESCRIBE),
+    ("promote", Mode.PROMOTE),
     ("instructions", Mode.INSTRUCTIONS),
     ("search", Mode.SEARCH),
     ("server", Mode.LIST),

@@ -122,6 +122,20 @@ def other_tool(name: str) -> Answer:
     return Answer.of(text, mode="call", requestedTool=name, error="tool_not_found")
 
 
+def promoted(target: Target, names: Sequence[str]) -> Answer:
+    """A tool that is listed from now on. (Not a refusal, but it says how to go on like one.)"""
+    text = f'"{target.name}" is now a tool of its own for this session. If you do not see it, call it as before: '
+    return Answer.of(
+        f'{text}mcp({{ tool: "{target.name}" }}).', mode="promote", tool=target.name, promoted=list(names)
+    )
+
+
+def not_promoted(target: Target) -> Answer:
+    """A tool that cannot be listed, or a client that would not hear of it."""
+    text = f'"{target.name}" cannot be listed for this client. Call it as mcp({{ tool: "{target.name}" }}).'
+    return Answer.of(text, mode="promote", **subject_of(target), error="not_promoted")
+
+
 def ambiguous_tool(mode: str, tool: str, candidates: Sequence[str]) -> Answer:
     error = AmbiguousTool(tool, candidates)
     return Answer.of(

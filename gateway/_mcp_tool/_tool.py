@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
 import anyio.lowlevel
 import anyio.to_thread
@@ -44,6 +44,22 @@ from ._reader import CatalogueReader
 from ._spill import Spill
 
 
+class ShownBeside(Protocol):
+    """What a client is shown beside the `mcp` tool."""
+
+    @property
+    def hears(self) -> bool:
+        """Whether the client can be told that its list has changed."""
+        ...
+
+    @property
+    def promoted(self) -> tuple[str, ...]: ...
+
+    def promote(self, target: Target) -> bool:
+        """List the tool from now on. False: it cannot be."""
+        ...
+
+
 class McpTool:
     """The `mcp` tool. `begin` takes a job and makes sure that it is answered."""
 
@@ -54,8 +70,10 @@ class McpTool:
         hints: Hints = FOR_MODELS,
         spill: Spill | None = None,
         suspended: SuspendedCalls | None = None,
+        beside: ShownBeside | None = None,
     ) -> None:
         self._room = room
+        self._beside = beside
         self._suspended = suspended or SuspendedCalls(room.config.settings.call_total_timeout)
         self._spill = spill or Spill()
         self._reader = CatalogueReader(room, hints=hints)
@@ -71,6 +89,8 @@ class McpTool:
             self._call(request, job)
         elif request.mode is Mode.CONNECT:
             self._connect(request, job)
+        elif request.mode is Mode.PROMOTE:
+            self._reply_in_turns(self._promoting(request), job)
         else:
             self._reply_in_turns(self._reader.answering(request), job)
 
@@ -88,6 +108,19 @@ class McpTool:
         if isinstance(name, str) and (not server or isinstance(server, str)):
             found = yield from self._resolving_again(Request(Mode.CALL, name, server or None))
         return refusals.refused_request("call", error, found if isinstance(found, Target) else None)
+
+    def _promoting(self, request: Request) -> Slices[Answer]:
+        """List a tool from now on as one of its own, if the client can be told of it."""
+        found = yield from self._resolving_again(request)
+        if isinstance(found, Ambiguous):
+            return refusals.ambiguous_tool(request.mode.value, request.subject, found.candidates)
+        if isinstance(found, Missing):
+            refusal = self._reader.refusal(request.mode, request.server)
+            return refusal or (yield from self._reader.missing(request.mode, request.subject, request.server))
+        beside = self._beside
+        if beside is None or not beside.hears or not beside.promote(found):
+            return refusals.not_promoted(found)
+        return refusals.promoted(found, beside.promoted)
 
     # ---- connect -------------------------------------------------------------------------------------------------
 

@@ -173,6 +173,11 @@ class FakeRoom:
     def restart_outdated(self) -> None:
         pass
 
+    is_learning = False
+
+    async def catalogued(self) -> None:
+        pass
+
     def roots_changed(self) -> None:
         pass
 

@@ -1,0 +1,203 @@
+"""What a client of the `mcp` tool is shown beside it: tools that were chosen, and tools that were promoted.
+
+`directTools` chooses: a list of tools, or `true` for one server. These come first, sorted by name, so the list is the
+same as long as the servers have the same tools, and a client's prompt cache holds. (The setting `true` chooses nothing
+here: whoever wants all tools shown uses `direct`.)
+
+A model may promote a tool that it has found, for its own session. Promoted tools come after the chosen ones, in the
+order in which they were promoted, so the part of the list that a client had already stays as it is. There is a bound;
+over it, the promoted tool that was not called for longest leaves the list.
+
+A call of any of them is a call through the `mcp` tool: it is bounded, transformed and refused like one. A change is
+announced to a client of the handshake era, and to one of 2026-07-28 that listens for it.
+
+What is the same for all clients with one profile is in `Beside`. The direct door's lists are used for it, and loaded
+only when there is something to show.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+import anyio
+import msgspec
+
+from ..actors import in_turns
+from ..protocol import jsonrpc as rpc
+from ..protocol.bounds import PROMOTED
+from ._mcp_tool import NAME
+
+if TYPE_CHECKING:
+    from ..protocol.config import Config
+    from ..protocol.index import Index, Target
+    from ._direct._shown import Shown
+    from ._exposure import Client
+    from ._jobs import Job
+
+CHANGED: Final = "notifications/tools/list_changed"
+_ACKNOWLEDGED: Final = "notifications/subscriptions/acknowledged"
+_FLAG: Final = "toolsListChanged"
+_ID: Final = f"{rpc.META}subscriptionId"
+
+
+class Configured(Protocol):
+    """A room, or what a profile shows of one."""
+
+    @property
+    def config(self) -> Config: ...
+
+    @property
+    def index(self) -> Index: ...
+
+
+class Beside:
+    """The chosen tools of a room, for all clients that see the same of it."""
+
+    def __init__(self, room: Configured) -> None:
+        self.room = room
+        self.clients: dict[BesideClient, None] = {}
+        self._config: Config | None = None
+        self._has_chosen = False
+        self._shown: Shown | None = None
+
+    @property
+    def has_chosen(self) -> bool:
+        """Whether the configuration chooses any tools."""
+        config = self.room.config
+        if config is not self._config:
+            rules = (config.settings.direct_tools, *(each.direct_tools for each in config.servers.values()))
+            self._config = config
+            self._has_chosen = isinstance(rules[0], tuple) or any(rules[1:])
+        return self._has_chosen
+
+    def shown(self) -> Shown:
+        """The list, made when it is first needed."""
+        if self._shown is None:
+            from ._direct import Shown
+
+            self._shown = Shown(self.room, beside=True)
+        return self._shown
+
+    @property
+    def may_change(self) -> bool:
+        return self._shown is not None or self.has_chosen
+
+    async def announce(self) -> None:
+        """Tell the clients that see a list which is not what it was. The index has just changed."""
+        is_changed = bool(await in_turns(self.shown().changing()))
+        for client in tuple(self.clients):
+            client.look(is_changed=is_changed)
+
+
+class BesideClient:
+    """What one client is shown, besides what all are."""
+
+    def __init__(self, beside: Beside) -> None:
+        self._beside = beside
+        self._client: Client | None = None
+        self._promoted: dict[str, Mapping[str, Any] | None] = {}  # as last listed, in this order
+        self._used: dict[str, None] = {}  # the same names, the last one called is the last
+        self._streams: list[Mapping[str, Any]] = []  # the `_meta` of each that listens
+
+    def came(self, client: Client) -> None:
+        self._client = client
+        self._beside.clients[self] = None
+
+    def left(self) -> None:
+        self._client = None
+        self._beside.clients.pop(self, None)
+
+    # ---- the list --------------------------------------------------------------------------------------------
+
+    def listed(self) -> Iterator[Mapping[str, Any]]:
+        """The tools, as they are listed after the `mcp` tool."""
+        if self._beside.has_chosen:
+            chosen = self._beside.shown().listing("tools/list", modern=True) or {}
+            yield from (tool for tool in chosen["tools"] if tool["name"] != NAME)
+        self._renew()
+        yield from (record for record in self._promoted.values() if record is not None)
+
+    def shows(self, name: str) -> bool:
+        """Whether there is such a tool. If it was promoted, this counts as a use of it."""
+        if name in self._promoted:
+            del self._used[name]
+            self._used[name] = None
+            return self._promoted[name] is not None
+        return self._beside.has_chosen and self._beside.shown().tool(name) is not None and name != NAME
+
+    def _renew(self) -> bool:
+        """Read the promoted tools again. Whether something has changed."""
+        before = dict(self._promoted)
+        for name in before if before else ():
+            self._promoted[name] = self._record(self._beside.room.index.get(name))
+        return before != self._promoted
+
+    def _record(self, target: Target | None) -> Mapping[str, Any] | None:
+        """None: it is gone, or cannot be listed, or is listed among the chosen ones by now."""
+        index, shown = self._beside.room.index, self._beside.shown()
+        if (
+            target is None
+            or target.kind != "tool"
+            or target.name == NAME
+            or index.is_direct(target, beside=True)
+        ):
+            return None
+        return shown.as_listed(index, target)
+
+    # ---- promoting -------------------------------------------------------------------------------------------
+
+    @property
+    def promoted(self) -> tuple[str, ...]:
+        return tuple(self._promoted)
+
+    @property
+    def hears(self) -> bool:
+        """Whether the client can be told that its list has changed."""
+        return self._client is not None and (self._client.greeted or bool(self._streams))
+
+    def promote(self, target: Target) -> bool:
+        """List the tool from now on. False: it cannot be."""
+        if self._promoted.get(target.name) is not None or self._beside.room.index.is_direct(
+            target, beside=True
+        ):
+            return True
+        record = self._record(target)
+        if record is None:
+            return False
+        while len(self._promoted) >= PROMOTED:
+            oldest = next(iter(self._used))
+            del self._used[oldest], self._promoted[oldest]
+        self._promoted[target.name], self._used[target.name] = record, None
+        self._tell()
+        return True
+
+    # ---- telling ---------------------------------------------------------------------------------------------
+
+    def look(self, *, is_changed: bool) -> None:
+        """The index has changed. `is_changed`: and with it the list of chosen tools."""
+        if self._renew() or is_changed:
+            self._tell()
+
+    def _tell(self) -> None:
+        client = self._client
+        if client is None:
+            return
+        if client.greeted:
+            client.tell(CHANGED)
+        for meta in self._streams:
+            client.tell(CHANGED, {"_meta": meta})
+
+    async def listen(self, job: Job, wanted: Mapping[str, Any]) -> None:
+        """Keep a stream of 2026-07-28 open until the client ends it."""
+        meta = {_ID: rpc.read_value(msgspec.Raw(job.key))}
+        hears = wanted.get(_FLAG) is True
+        if hears:
+            self._streams.append(meta)
+        try:
+            said = {_FLAG: True} if hears else {}
+            job.client.tell(_ACKNOWLEDGED, {"notifications": said, "_meta": meta})
+            await anyio.sleep_forever()
+        finally:
+            if hears:
+                self._streams.remove(meta)
