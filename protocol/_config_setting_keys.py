@@ -14,6 +14,7 @@ from .config_readers import (
     ENVIRONMENT,
     FLAG,
     FRACTION,
+    HOURS,
     MILLISECONDS,
     MINUTES,
     SECONDS,
@@ -322,6 +323,14 @@ SETTING_KEYS: Final = (
         parts=(
             Key("maxBytes", "output_max_bytes", count("bytes", least=0), "0 = no limit."),
             Key("maxLines", "output_max_lines", count("lines", least=0), "0 = no limit."),
+            Key(
+                "maxImageBytes",
+                "output_max_image",
+                count("bytes", least=0),
+                "An image with more base64 is scaled down, or kept as a file; 0 = no limit.",
+            ),
+            Key("keepHours", "output_keep", HOURS, "Files of long output are kept this long."),
+            Key("keepBytes", "output_keep_bytes", count("bytes", least=0), "And as many bytes in all."),
         ),
     ),
 )

@@ -78,7 +78,7 @@ def _read_setting(
 
 def _read_parts(key: Key, given: Given, values: dict[str, Any], sources: dict[str, str], note: Note) -> None:
     if key.name == "outputGuard" and isinstance(given.value, bool):
-        guard = {} if given.value else {"maxBytes": 0, "maxLines": 0}
+        guard = {} if given.value else {"maxBytes": 0, "maxLines": 0, "maxImageBytes": 0}
         given = attrs.evolve(given, value=guard)
     if not is_object(given.value):
         note(given.problem(f"must be an object, is {kind_of(given.value)}", fatal=True))

@@ -230,6 +230,9 @@ class Settings:
     http_max_body: int = 4 * 1024 * 1024
     output_max_bytes: int = 51_200  # the `mcp` tool's guard; 0 = off
     output_max_lines: int = 2_000
+    output_max_image: int = 4 * 1024 * 1024  # most clients refuse five
+    output_keep: float = 24 * 3600.0
+    output_keep_bytes: int = 100 * 1024 * 1024
 
     @property
     def longest_name(self) -> int:

@@ -335,5 +335,6 @@ def _shown(value: float) -> str:
 MINUTES: Final = number("minutes", scale=60, zero=True)
 SECONDS: Final = number("seconds")
 MILLISECONDS: Final = number("milliseconds", scale=0.001)
+HOURS: Final = number("hours", scale=3_600)
 DAYS: Final = number("days", scale=86_400)
 FRACTION: Final = number("", zero=True, most=1)

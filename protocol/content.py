@@ -6,9 +6,8 @@ in words, and unknown ones are shown as JSON, not dropped. `structuredContent` i
 already has the same content. The protocol asks servers to send both, but some leave one of the two half empty, and a
 client shows only one.
 
-`guard` then plans what to keep of a text that is too long. Neither step writes a file. The caller writes: it is called
-for binary data (`save`), or gets the full text (`Guarded.spill`), and reports the outcome, because the shown text must
-name the file and still fit.
+`guard` then plans what to keep of a text that is too long. Neither step writes a file. The caller gets the full text
+(`Guarded.spill`), writes it, and reports the outcome, because the shown text must name the file and still fit.
 """
 
 from __future__ import annotations
@@ -24,8 +23,6 @@ from .json_text import SaidLater, writing
 from .slices import Pace, Slices
 
 Block = dict[str, Any]
-SaveBlob = Callable[[str, str], str]
-"""(base64, MIME type) -> one line on where it went, such as `Binary content saved to /tmp/x.bin`."""
 
 MAX_BYTES: Final = 51_200
 MAX_LINES: Final = 2_000
@@ -42,14 +39,12 @@ _PIECE: Final = 1 << 18  # characters that are measured at once
 # ---- the content of a result -----------------------------------------------------------------------------
 
 
-def to_blocks(result: Mapping[str, Any], *, save: SaveBlob | None = None) -> list[Block]:
-    """The blocks of a tools/call result, and its `structuredContent` unless their text has the same content.
-
-    `save` keeps binary data of embedded resources; without `save` a line names their type.
-    """
+def to_blocks(result: Mapping[str, Any]) -> list[Block]:
+    """The blocks of a tools/call result, and its `structuredContent` unless their text has the same content. A line
+    names the type of binary data."""
     content = _list(result.get("content"))
     structured = result.get("structuredContent")
-    blocks = [_block(block, save) for block in content]
+    blocks = [_block(block) for block in content]
     if structured is None or (blocks and structured in ({}, [])):
         return blocks or [_text("(empty result)")]
     texts = [block["text"] for block in blocks if _is_text(block)]
@@ -60,7 +55,7 @@ def making_blocks(result: Mapping[str, Any], *, is_read: bool = False) -> Slices
     """`to_blocks`, or `to_resource_blocks`, of a large result, in slices."""
     pace, blocks = Pace(_BLOCKS), list[Block]()
     for each in _list(result.get("contents" if is_read else "content")):
-        block = _text(_contents(each, None, SaidLater)) if is_read else _block(each, None, SaidLater)
+        block = _text(_contents(each, SaidLater)) if is_read else _block(each, SaidLater)
         said = block.get("text")
         if isinstance(said, SaidLater):
             block = _text((yield from _writing(said.value)))
@@ -85,10 +80,10 @@ def _writing(value: object) -> Slices[str]:
         return _TOO_DEEP
 
 
-def to_resource_blocks(result: Mapping[str, Any], *, save: SaveBlob | None = None) -> list[Block]:
+def to_resource_blocks(result: Mapping[str, Any]) -> list[Block]:
     """The blocks of a resources/read result: text unchanged, binary data as a line about it."""
     contents = _list(result.get("contents"))
-    return [_text(_contents(one, save)) for one in contents] or [_text("(empty resource)")]
+    return [_text(_contents(one)) for one in contents] or [_text("(empty resource)")]
 
 
 def text_of(blocks: Iterable[Mapping[str, Any]]) -> str:
@@ -96,7 +91,7 @@ def text_of(blocks: Iterable[Mapping[str, Any]]) -> str:
     return "\n".join(block["text"] for block in blocks if _is_text(block))
 
 
-def _block(block: object, save: SaveBlob | None, say: Callable[[object], Any] | None = None) -> Block:
+def _block(block: object, say: Callable[[object], Any] | None = None) -> Block:
     say = say or _json
     if not isinstance(block, dict):
         return _text(say(block))
@@ -109,7 +104,7 @@ def _block(block: object, save: SaveBlob | None, say: Callable[[object], Any] | 
         case {"type": "audio"}:
             return _text(f"[Audio content: {_string(said, 'mimeType') or 'audio/*'}]")
         case {"type": "resource", "resource": dict()}:
-            return _text(_resource(said["resource"], save, say))
+            return _text(_resource(said["resource"], say))
         case {"type": "resource_link"}:
             uri = _string(said, "uri")
             return _text(f"[Resource Link: {_string(said, 'name') or uri}]\nURI: {uri}")
@@ -117,34 +112,30 @@ def _block(block: object, save: SaveBlob | None, say: Callable[[object], Any] | 
             return _text(say(said))
 
 
-def _resource(resource: Block, save: SaveBlob | None, say: Callable[[object], Any]) -> str:
+def _resource(resource: Block, say: Callable[[object], Any]) -> str:
     uri = _string(resource, "uri")
     match resource:
         case {"text": str(text)}:
             return f"[Resource: {uri}]\n{text}"
-        case {"blob": str(blob)}:
-            return f"[Resource: {uri}]\n{_binary(blob, _string(resource, 'mimeType'), save)}"
+        case {"blob": str()}:
+            return f"[Resource: {uri}]\n{_binary(resource)}"
         case _:
             return say(resource)
 
 
-def _contents(contents: object, save: SaveBlob | None, say: Callable[[object], Any] | None = None) -> str:
-    """One of a read resource's contents. The caller knows its URI, so only saved bytes repeat it."""
-    say = say or _json
+def _contents(contents: object, say: Callable[[object], Any] | None = None) -> str:
+    """One of a read resource's contents. The caller knows its URI."""
     match contents:
         case {"text": str(text)}:
             return text
-        case {"blob": str(blob)} if save is None:
-            return _binary(blob, _string(cast("Block", contents), "mimeType"), None)
         case {"blob": str()}:
-            return _resource(cast("Block", contents), save, say)
+            return _binary(cast("Block", contents))
         case _:
-            return say(contents)
+            return (say or _json)(contents)
 
 
-def _binary(blob: str, mime: str, save: SaveBlob | None) -> str:
-    mime = mime or "application/octet-stream"
-    return f"[Binary data: {mime}]" if save is None else f"{save(blob, mime)}\nMIME type: {mime}"
+def _binary(resource: Block) -> str:
+    return f"[Binary data: {_string(resource, 'mimeType') or 'application/octet-stream'}]"
 
 
 def _text(text: str) -> Block:
@@ -233,16 +224,18 @@ class Guarded:
     _max_bytes: int = 0
     _max_lines: int = 0
 
-    def cut(self, *, path: str | None = None, error: str = "") -> Guarded:
-        """The answer. `path`: where the full text was saved. `error`: why it could not be saved. Neither: it should not
-        be saved.
+    def cut(self, *, path: str | None = None, error: str = "", output: str = "") -> Guarded:
+        """The answer. `path`: where the full text was saved, and `output`: the id by which the `mcp` tool gives pages
+        of it. `error`: why it could not be saved. None of them: it should not be saved.
 
         It is one text block, with the head that fits and the notice, and then the images. UTF-8 is never split. The
         notice is always complete, even if it alone is over the bounds.
         """
         assert self.spill is not None, "nothing was cut"
-        notice = _notice(self.stats, path, error)
-        head = _head(self.spill, self._max_bytes, self._max_lines, f"\n\n{notice}")
+        most = self.stats.original_bytes  # has as many digits as the place where the rest begins, or more
+        tail = _notice(self.stats, path, error, _next_page(output, most))
+        head = _head(self.spill, self._max_bytes, self._max_lines, f"\n\n{tail}")
+        notice = _notice(self.stats, path, error, _next_page(output, len(_encode(head))))
         text = f"{head}\n\n{notice}" if head else notice
         images = [block for block in self.blocks if not _is_text(block)]
         size, lines = _measure(text)
@@ -311,14 +304,18 @@ def _is_whole(text: str) -> bool:
     return True
 
 
-def _notice(stats: Stats, path: str | None, error: str) -> str:
+def _next_page(output: str, offset: int) -> str:
+    return f' Next part: mcp({{ output: "{output}", offset: {offset} }}).' if output else ""
+
+
+def _notice(stats: Stats, path: str | None, error: str, more: str) -> str:
     what = f"original {stats.original_lines} lines / {stats.original_bytes / 1024:.1f} KiB"
     if path is None and not error:
         return f"[MCP text output truncated: {what}.]"
     if path is None:
         return f"[MCP text output truncated: {what}. Full output could not be saved: {error}]"
     hint = "use read with offset/limit or grep to inspect."
-    return f"[MCP text output truncated: {what}. Full text saved to: {path} — {hint}]"
+    return f"[MCP text output truncated: {what}. Full text saved to: {path} — {hint}{more}]"
 
 
 def _head(text: str, max_bytes: int, max_lines: int, tail: str) -> str:

@@ -104,23 +104,6 @@ def test_a_read_resource_is_its_text() -> None:
     assert text_of(to_resource_blocks({})) == "(empty resource)"
 
 
-def test_bytes_can_be_kept() -> None:
-    kept: list[tuple[str, str]] = []
-
-    def save(blob: str, mime: str) -> str:
-        kept.append((blob, mime))
-        return "Binary content saved to F"
-
-    resource = {"uri": "f:a", "blob": "AA==", "mimeType": "a/b"}
-    expected = "[Resource: f:a]\nBinary content saved to F\nMIME type: a/b"
-
-    assert (
-        text_of(to_blocks({"content": [{"type": "resource", "resource": resource}]}, save=save)) == expected
-    )
-    assert text_of(to_resource_blocks({"contents": [resource]}, save=save)) == expected
-    assert kept == [("AA==", "a/b")] * 2
-
-
 JSON = st.recursive(
     st.none() | st.integers() | st.text(max_size=4),
     lambda inner: (

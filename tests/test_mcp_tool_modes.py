@@ -80,7 +80,7 @@ def test_the_definition_fits_in_250_tokens_and_names_no_server() -> None:
     assert len(json.dumps(DEFINITION, separators=(",", ":"))) <= 1000
     assert set(DEFINITION["inputSchema"]["properties"]) == {
         *("tool", "args", "connect", "describe", "promote", "instructions", "search"),
-        *("regex", "includeSchemas", "limit", "offset", "server"),
+        *("regex", "includeSchemas", "limit", "offset", "output", "server"),
     }
 
 
@@ -608,31 +608,41 @@ def test_a_file_that_alone_is_more_than_may_be_kept_stays_until_the_next(tmp_pat
 
 def test_what_a_result_says_beside_its_content_is_shown_up_to_the_last_byte() -> None:
     empty = len(json.dumps({"_meta": {"x": ""}}, separators=(",", ":")))
-    for more, whole in ((0, True), (1, False)):
-        room = FakeRoom()
-        sink, _ = begin(room, tool="clock_now")
-        said = {"x": "y" * (REST_LIMIT - empty + more)}
-        room.calls[0].end({"content": [{"type": "text", "text": "ok"}], "_meta": said})
-        rest = sink.results[0]["_meta"]["greenroom/details"]["mcpResult"]
-        assert (rest == {"_meta": said}) is whole
-        assert whole or (rest["omitted"], rest["rawResultBytes"]) == (True, REST_LIMIT + 1)
-
-
-@pytest.mark.parametrize("tool", ["hello", "fresh_hello", "clock_hello"])
-def test_of_a_server_that_is_named_and_not_known_it_is_said_whatever_the_tool(tool: str) -> None:
-    room = FakeRoom()
-    text, details = asked(room, describe=tool, server="fresh")
-    assert (details["error"], details["server"]) == ("not_known_yet", "fresh")
-    assert f'whether it has "{tool}"' in text
-
-
-def test_a_fat_structured_result_is_left_out_of_the_details() -> None:
     room = FakeRoom()
     sink, _ = begin(room, tool="clock_now")
-    room.calls[0].end({"content": [{"type": "text", "text": "ok"}], "structuredContent": {"x": "y" * 20_000}})
-    rest = sink.results[0]["_meta"]["greenroom/details"]["mcpResult"]
+    said = {"x": "y" * (REST_LIMIT - empty)}
+    room.calls[0].end({"content": [{"type": "text", "text": "ok"}], "_meta": said})
+    assert sink.results[0]["_meta"]["greenroom/details"]["mcpResult"] == {"_meta": said}
+
+
+@pytest.mark.parametrize("more", [1, 20_000])
+def test_what_does_not_fit_the_details_is_kept_in_a_file(backend: str, tmp_path: Any, more: int) -> None:
+    room = FakeRoom()
+    structured = {"x": "y" * (REST_LIMIT - len('{"structuredContent":{"x":""}}') + more)}
+    room.answer = {"content": [{"type": "text", "text": "ok"}], "structuredContent": structured}
+
+    async def body() -> Any:
+        return await ask(McpTool(room, spill=Spill(tmp_path / "out")), {"tool": "clock_now"})
+
+    rest = run(backend, body)["_meta"]["greenroom/details"]["mcpResult"]
+    assert (rest["omitted"], rest["rawResultBytes"]) == (True, REST_LIMIT + more)
+    (kept,) = (tmp_path / "out").iterdir()
+    assert rest["savedTo"] == str(kept)
+    assert kept.suffix == ".json"
+    assert json.loads(kept.read_text()) == {"structuredContent": structured}
+
+
+def test_what_is_neither_shown_nor_can_be_kept_says_so(backend: str, tmp_path: Any) -> None:
+    room = FakeRoom()
+    room.answer = {"content": [], "_meta": {"x": "y" * REST_LIMIT}}
+    (tmp_path / "out").write_text("a file where the directory should be")
+
+    async def body() -> Any:
+        return await ask(McpTool(room, spill=Spill(tmp_path / "out")), {"tool": "clock_now"})
+
+    rest = run(backend, body)["_meta"]["greenroom/details"]["mcpResult"]
     assert rest["omitted"] is True
-    assert rest["rawResultBytes"] > 20_000
+    assert rest["writeError"]
 
 
 # ---- thousands of tools ----------------------------------------------------------------------------------------------

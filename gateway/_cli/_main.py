@@ -45,6 +45,7 @@ COMMANDS: Final[Mapping[str, tuple[str, str, str]]] = {
     ),
     "reconnect": ("_act", "reconnect_command", "Connect servers of a running gateway again."),
     "cost": ("_cost", "cost_command", "Show how many tokens the tools take in a model's context."),
+    "outputs": ("_outputs", "outputs_command", "List the files of long output, or remove them."),
     "config": ("_config", "config_command", "Show the effective configuration."),
     "trust": ("_trust", "trust_command", "Decide whether this directory's configuration is obeyed."),
     "accept": ("_accept", "accept_command", "Accept tools whose definitions have changed."),

@@ -8,9 +8,11 @@
 * `_refusals`    the texts of requests that failed
 * `_unknown`     the texts about servers of which nothing is known yet
 * `_pages`       how much of a list fits one answer
+* `_answers`     ends jobs with results and answers, within the bounds
 * `_outcome`     turns a server's answer into what the model reads
+* `_binaries`    binary content of a result goes to files
 * `_patterns`    search patterns in linear time
-* `_spill`       files for text that is too long
+* `_spill`       files for what does not fit an answer
 * `_ask`         requests to the tool from our own code
 * `_answer`, `_hints`  the form of an answer; the next step in words for its reader
 """

@@ -1,16 +1,16 @@
 """The `mcp` tool as a client sees it: its definition, and how a request to it is read.
 
 The definition is a constant. It names no servers and carries no counts. So it costs the same context (under
-250 tokens) for one server or for a thousand, never changes while a client holds it, and needs no
-`list_changed`.
+250 tokens, counted as four characters each) for one server or for a thousand, never changes while a client
+holds it, and needs no `list_changed`.
 
 Each parameter has a description of a few words. Search says in its own that words are OR'd. Defaults are not
 declared: the answers say how to get the next page.
 
 The parameters of a request decide its mode, in this order: tool, connect, describe, promote, instructions,
-search, server. A request with none of them asks for the status. Models like to fill in every parameter they are
-offered, so an empty string counts as absent. Only `search` may be empty; it then means "everything of this
-server". Lists come in pages, however many entries are requested.
+search, output, server. A request with none of them asks for the status. Models like to fill in every parameter
+they are offered, so an empty string counts as absent. Only `search` may be empty; it then means "everything of
+this server". Lists come in pages, however many entries are requested.
 
 `args` is declared an object, because several clients refuse a tool whose schema has a list of types, and
 every other tool along with it. A JSON string is accepted too.
@@ -42,7 +42,7 @@ DEFINITION: Final[Mapping[str, Any]] = {
     "name": NAME,
     "description": (
         "Find and use MCP tools. Give one of tool, connect, describe, "
-        "promote, instructions, search, server; none: status. "
+        "promote, instructions, search, output, server; none: status. "
         'E.g. mcp({search:"issue"}), mcp({tool:"add",args:{a:1}}).'
     ),
     "inputSchema": {
@@ -59,6 +59,7 @@ DEFINITION: Final[Mapping[str, Any]] = {
             "includeSchemas": {"type": "boolean", "description": "false: short"},
             "limit": {"type": "integer", "description": "page size"},
             "offset": {"type": "integer", "description": "skip"},
+            "output": _text_parameter("its id"),
             "server": _text_parameter("to list or look in"),
         },
     },
@@ -74,6 +75,7 @@ class Mode(enum.Enum):
     PROMOTE = "promote"
     INSTRUCTIONS = "instructions"
     SEARCH = "search"
+    OUTPUT = "output"
     LIST = "list"
     STATUS = "status"
 
@@ -85,6 +87,7 @@ _DECIDES: Final[tuple[tuple[str, Mode], ...]] = (
     ("promote", Mode.PROMOTE),
     ("instructions", Mode.INSTRUCTIONS),
     ("search", Mode.SEARCH),
+    ("output", Mode.OUTPUT),
     ("server", Mode.LIST),
 )
 

@@ -1,15 +1,15 @@
 """Turns a server's answer into what the model reads.
 
-The content is transformed (`protocol/shown`), images pass unchanged, and text beyond the output guard is cut
-and kept in a file. The server's `structuredContent` is added as a block, unless the text says the same. For
-programs, `details.mcpResult` has `structuredContent` and the server's `_meta` unchanged. It does not have the
-content, because then every answer would be sent twice. A `mcpResult` over 16 KiB is left out, and the details
-say so.
+The content is transformed (`protocol/shown`), and text beyond the output guard is cut and kept in a file. The
+server's `structuredContent` is added as a block, unless the text says the same. For programs,
+`details.mcpResult` has `structuredContent` and the server's `_meta` unchanged. It does not have the content,
+because then every answer would be sent twice. A `mcpResult` over 16 KiB is kept in a file too, and the details
+say where.
 
 Our own texts (a list, a description, a refusal) have the same bounds.
 
-An `Outcome` is pure. Only an outcome whose text must be saved needs a thread. Every other is answered in the
-step that read it.
+An `Outcome` is pure. Only an outcome of which something must be saved needs a thread. Every other is answered
+in the step that read it.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import attrs
+import msgspec
 
 from ...protocol.content import Guarded, Stats, guard
 from ...protocol.jsonrpc import WireFault
@@ -29,20 +30,23 @@ from ...protocol.shown import showing, shown
 from ...protocol.slices import Slices, letting_go
 from ._answer import Answer, size_of
 from ._refusals import subject_of
+from ._spill import Spill, id_of
 
 if TYPE_CHECKING:
     from ...protocol.index import Target
 
 REST_LIMIT: Final = 16_384
+KEPT_LIMIT: Final = 8 * 1024 * 1024  # bytes of JSON; more takes too long to write in one piece
 _ELSEWHERE: Final = frozenset({"content", "contents", "resultType", "ttlMs", "cacheScope"})
 
 
 @attrs.frozen(eq=False)
 class Outcome:
-    """The answer to a call, without the path of the file with its long text."""
+    """The answer to a call, without the paths of its files. `rest`: what does not fit the details."""
 
     guarded: Guarded
     details: Mapping[str, Any]
+    rest: Mapping[str, Any] | None = None
 
     @classmethod
     def of(cls, answer: Answer, *, max_bytes: int, max_lines: int) -> Outcome:
@@ -57,31 +61,63 @@ class Outcome:
     def spill_text(self) -> str | None:
         return self.guarded.spill
 
+    @property
+    def is_whole(self) -> bool:
+        """Nothing must be saved."""
+        return self.guarded.spill is None and self.rest is None
+
+    def saved(self, spill: Spill) -> Answer:
+        """The finished answer, with its long text and its rest in files. Blocks."""
+        details = self.details
+        if self.rest is not None:
+            data = msgspec.json.encode(self.rest).decode()
+            path, error = _try_to_write(spill, data, ".json")
+            where = {"writeError": error} if path is None else {"savedTo": str(path)}
+            details = {**details, "mcpResult": {**details["mcpResult"], **where}}
+        outcome = attrs.evolve(self, details=details)
+        if self.guarded.spill is None:
+            return outcome.answer()
+        return outcome.answer(*_try_to_write(spill, self.guarded.spill))
+
     def answer(self, path: Path | None = None, error: str | None = None) -> Answer:
         """The finished answer. `path`: where the long text was saved, or `error`: why it was not."""
         if self.guarded.spill is None:
             return Answer(self.guarded.blocks, self.details)
-        cut = self.guarded.cut(path=None if path is None else str(path), error=error or "")
-        where = {"writeError": error} if path is None else {"fullOutputPath": str(path)}
+        if path is None:
+            cut, where = self.guarded.cut(error=error or ""), {"writeError": error}
+        else:
+            cut = self.guarded.cut(path=str(path), output=id_of(path))
+            where = {"fullOutputPath": str(path), "output": id_of(path)}
         return Answer(cut.blocks, {**self.details, "outputGuard": _report(cut.stats) | where})
+
+
+def _try_to_write(spill: Spill, text: str, suffix: str = ".txt") -> tuple[Path | None, str | None]:
+    try:
+        return spill.write(text, suffix), None
+    except OSError as error:
+        return None, error.strerror or str(error)
 
 
 def outcome_of(
     server: str, target: Target | None, result: Mapping[str, Any], *, max_bytes: int, max_lines: int
 ) -> Outcome:
     """The outcome for a result. `max_bytes`, `max_lines`: the bounds of the output guard; 0: no bound."""
-    details = _details_of(server, target, result)
-    return Outcome(shown(result, target, max_bytes=max_bytes, max_lines=max_lines), details)
+    details, rest = _details_of(server, target, result)
+    return Outcome(shown(result, target, max_bytes=max_bytes, max_lines=max_lines), details, rest)
+
+
+def decoding_large(raw: bytes) -> Slices[dict[str, Any] | None]:
+    """The result in the bytes of a large one, in slices. None: the server's answer is no result object."""
+    try:
+        return (yield from decoding_result(raw))
+    except WireFault:
+        return None
 
 
 def outcome_of_large(
-    server: str, target: Target | None, raw: bytes, *, max_bytes: int, max_lines: int
-) -> Slices[Outcome | None]:
-    """The same for the bytes of a large result, in slices. None: the server's answer is no result object."""
-    try:
-        result = yield from decoding_result(raw)
-    except WireFault:
-        return None
+    server: str, target: Target | None, result: dict[str, Any], *, max_bytes: int, max_lines: int
+) -> Slices[Outcome]:
+    """The outcome for a large result, in slices. `result` is used up."""
     yield
     outcome = yield from making_outcome(server, target, result, max_bytes=max_bytes, max_lines=max_lines)
     if outcome.spill_text is not None:
@@ -90,7 +126,7 @@ def outcome_of_large(
             while isinstance(blocks, list) and blocks:
                 del blocks[-1_000:]
                 yield
-        if "omitted" in outcome.details.get("mcpResult", ()):
+        if outcome.rest is None and "omitted" in outcome.details.get("mcpResult", ()):
             yield from letting_go(result)
     return outcome
 
@@ -99,20 +135,23 @@ def making_outcome(
     server: str, target: Target | None, result: Mapping[str, Any], *, max_bytes: int, max_lines: int
 ) -> Slices[Outcome]:
     """`outcome_of` in slices."""
-    details = _details_of(server, target, result)
+    details, rest = _details_of(server, target, result)
     yield
     guarded = yield from showing(result, target, max_bytes=max_bytes, max_lines=max_lines)
-    return Outcome(guarded, details)
+    return Outcome(guarded, details, rest)
 
 
-def _details_of(server: str, target: Target | None, result: Mapping[str, Any]) -> dict[str, Any]:
+def _details_of(
+    server: str, target: Target | None, result: Mapping[str, Any]
+) -> tuple[dict[str, Any], Mapping[str, Any] | None]:
+    """The details, and what of the result goes to a file in place of them."""
     details: dict[str, Any] = {"mode": "call", "server": server, **subject_of(target)}
-    rest = _rest_of(result)
+    rest, kept = _rest_of(result)
     if rest:
         details["mcpResult"] = rest
     if result.get("isError") is True:
         details["error"] = "tool_error"
-    return details
+    return details, kept
 
 
 def decode_result(raw: bytes) -> Mapping[str, Any] | None:
@@ -134,15 +173,17 @@ def _report(stats: Stats) -> dict[str, Any]:
     return report | ({"imageBlocksPassedThrough": stats.images} if stats.images else {})
 
 
-def _rest_of(result: Mapping[str, Any]) -> Mapping[str, Any]:
+def _rest_of(result: Mapping[str, Any]) -> tuple[Mapping[str, Any], Mapping[str, Any] | None]:
+    """What a result says beside its content, for the details; and the same for a file when it does not fit them."""
     if result.keys() <= _ELSEWHERE:
-        return {}
+        return {}, None
     rest = {key: value for key, value in result.items() if key not in _ELSEWHERE}
     size = size_of(rest)
     if size <= REST_LIMIT:
-        return rest
-    return {
+        return rest, None
+    about = {
         "omitted": True,
         "reason": f"larger than {REST_LIMIT} bytes",
         "rawResultBytes": size if size < sys.maxsize else None,
     }
+    return about, rest if size <= KEPT_LIMIT else None

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from ...protocol.index import Target
     from ...protocol.status import ServerStatus
 
+SHOWN_ID: Final = 40
 _TOLD_AS_THEY_ARE: Final = frozenset(
     {
         "server_unavailable",
@@ -62,6 +63,16 @@ def disabled_server(mode: str, server: str) -> Answer:
 def broken_server(mode: str, server: str, reason: Problem) -> Answer:
     text = f'Server "{server}" cannot be used: {reason}'
     return Answer.of(text, mode=mode, server=server, error=reason.code)
+
+
+def unknown_output(output: str) -> Answer:
+    text = f'There is no output "{output[:SHOWN_ID]}": it was removed, or never kept. Call the tool again.'
+    return Answer.of(text, mode="output", output=output[:SHOWN_ID], error="output_not_found")
+
+
+def unreadable_output(output: str, why: str) -> Answer:
+    text = f'The output "{output[:SHOWN_ID]}" cannot be read ({why}). Call the tool again.'
+    return Answer.of(text, mode="output", output=output[:SHOWN_ID], error="output_unreadable")
 
 
 def refused_request(mode: str, error: GreenroomError, target: Target | None = None) -> Answer:

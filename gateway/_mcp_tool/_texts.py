@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from ...protocol.index import Target
     from ...protocol.search import SearchPage
     from ...protocol.status import ServerStatus
+    from ._spill import Page
 
 SHORT: Final = 50
 PREVIEW: Final = 300
@@ -377,3 +378,15 @@ def _nothing(
 
 def _still_connecting(connecting: Sequence[str]) -> list[str]:
     return [f'Server "{server}" is still connecting; retry in a moment.' for server in connecting]
+
+
+# ---- kept output ----------------------------------------------------------------------------------------------------
+
+
+def output_page(output: str, page: Page) -> Answer:
+    """A part of a long text, and how to get the next. The part is the server's and stays as it is."""
+    where = f"bytes {page.start:,} to {page.end:,} of {page.size:,}"
+    more = page.end < page.size
+    step = f'Next part: mcp({{ output: "{output}", offset: {page.end} }}).' if more else "This is the end."
+    details = {"mode": "output", "output": output, "start": page.start, "end": page.end, "size": page.size}
+    return Answer(({"type": "text", "text": f"{page.text}\n\n[{where}. {step}]"},), details)

@@ -6,7 +6,7 @@ task does the rest, and everybody else gets a turn between two slices. Calling a
 name that the index knows goes straight to `start_call`, without a task. A task is needed only for a name that
 the index does not know, if a server may still turn out to have it.
 
-The output guard applies to every answer, and text that it cuts is kept in a file.
+What becomes of a result, and how a job is answered, is in `_answers`.
 """
 
 from __future__ import annotations
@@ -15,31 +15,26 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any, Protocol
 
-import anyio.lowlevel
-import anyio.to_thread
-
 from ...actors import in_turns
 from ...protocol.errors import (
     AmbiguousTool,
     CallError,
     GreenroomError,
-    ProtocolFault,
     Reach,
     UnknownServer,
     UnknownTool,
     UsageError,
 )
 from ...protocol.index import Ambiguous, Missing, Target
-from ...protocol.large_json import LARGE
 from ...protocol.slices import Slices
 from .._jobs import Job
 from .._room import CallLike, Room
 from .._suspended import SuspendableCall, SuspendedCalls
 from . import _refusals as refusals
 from ._answer import Answer
+from ._answers import Answers
 from ._definition import Mode, Request, parse_request
 from ._hints import FOR_MODELS, Hints
-from ._outcome import Outcome, decode_result, making_outcome, outcome_of, outcome_of_large
 from ._reader import CatalogueReader
 from ._spill import Spill
 
@@ -75,28 +70,30 @@ class McpTool:
         self._room = room
         self._beside = beside
         self._suspended = suspended or SuspendedCalls(room.config.settings.call_total_timeout)
-        self._spill = spill or Spill()
         self._reader = CatalogueReader(room, hints=hints)
+        self._answers = Answers(room, spill or Spill())
 
     def begin(self, arguments: Mapping[str, Any], job: Job) -> None:
         """Answer `job`, now or when the call that it needs has ended."""
         try:
             request = parse_request(arguments)
         except UsageError as error:
-            self._reply_in_turns(self._misread(error, arguments), job)
+            self._answers.reply_in_turns(self._misread(error, arguments), job)
             return
         if request.mode is Mode.CALL:
             self._call(request, job)
         elif request.mode is Mode.CONNECT:
             self._connect(request, job)
         elif request.mode is Mode.PROMOTE:
-            self._reply_in_turns(self._promoting(request), job)
+            self._answers.reply_in_turns(self._promoting(request), job)
+        elif request.mode is Mode.OUTPUT:
+            self._answers.turn_page(request, job)
         else:
-            self._reply_in_turns(self._reader.answering(request), job)
+            self._answers.reply_in_turns(self._reader.answering(request), job)
 
     def refuse(self, name: str, job: Job) -> None:
         """Answer a call of another tool than `mcp`."""
-        self._reply(refusals.other_tool(name), job)
+        self._answers.reply(refusals.other_tool(name), job)
 
     def _misread(self, error: UsageError, arguments: Mapping[str, Any]) -> Slices[Answer]:
         """The answer to a request that cannot be read. If it was to call a tool that is known, with what that
@@ -127,7 +124,7 @@ class McpTool:
     def _connect(self, request: Request, job: Job) -> None:
         refusal = self._reader.refusal(request.mode, request.subject)
         if refusal is not None:
-            self._reply(refusal, job)
+            self._answers.reply(refusal, job)
         else:
             job.run(partial(self._connect_and_list, request.subject, job))
 
@@ -141,7 +138,7 @@ class McpTool:
         else:
             await in_turns(self._room.index.preparing_names())
             answer = await in_turns(self._reader.listing(server))
-        self._reply(answer, job)
+        self._answers.reply(answer, job)
 
     # ---- call ----------------------------------------------------------------------------------------------------
 
@@ -150,7 +147,7 @@ class McpTool:
         if found is not None and request.server in (None, found.server):
             self._start(found, request, job)
         else:
-            self._reply_in_turns(self._call_as_said(request, job), job)
+            self._answers.reply_in_turns(self._call_as_said(request, job), job)
 
     def _call_as_said(self, request: Request, job: Job) -> Slices[Answer | None]:
         """Handle a name that is not in the index in this spelling, in slices. None: the tool is called."""
@@ -185,9 +182,9 @@ class McpTool:
                 on_progress=on_progress,
             )
         except UsageError as error:  # a reload has just removed the server; the index follows later
-            self._reply_in_turns(self._refused(error, request), job)
+            self._answers.reply_in_turns(self._refused(error, request), job)
         except CallError as error:
-            self._reply(refusals.failed_call(error, target), job)
+            self._answers.reply(refusals.failed_call(error, target), job)
         else:
             job.follow(call)
 
@@ -201,47 +198,18 @@ class McpTool:
             call = self._room.start_call(target, request.args, suspendable.ended, on_progress=on_progress)
         except UsageError as error:
             suspendable.refused()
-            self._reply_in_turns(self._refused(error, request), job)
+            self._answers.reply_in_turns(self._refused(error, request), job)
         except CallError as error:
             suspendable.refused()
-            self._reply(refusals.failed_call(error, target), job)
+            self._answers.reply(refusals.failed_call(error, target), job)
         else:
             suspendable.follow(call)
 
     def _ended(self, target: Target, request: Request, job: Job, call: CallLike) -> None:
         if call.error is not None:
-            self._reply_in_turns(self._failed(call.error, target, request), job)
-            return
-        raw = call.result or b""
-        if len(raw) >= LARGE:
-            job.run(partial(self._conclude_large, target, raw, job))
-            return
-        result = decode_result(raw)
-        if result is None:
-            self._no_result(target, job)
+            self._answers.reply_in_turns(self._failed(call.error, target, request), job)
         else:
-            self._conclude(target.server, target, result, job)
-
-    async def _conclude_large(self, target: Target, raw: bytes, job: Job) -> None:
-        """End `job` with a result that takes long to decode."""
-        settings = self._room.config.settings
-        outcome = await in_turns(
-            outcome_of_large(
-                target.server,
-                target,
-                raw,
-                max_bytes=settings.output_max_bytes,
-                max_lines=settings.output_max_lines,
-            )
-        )
-        if outcome is None:
-            self._no_result(target, job)
-        else:
-            self._end(outcome, job)
-
-    def _no_result(self, target: Target, job: Job) -> None:
-        error = ProtocolFault("the answer is not a result object", server=target.server, reach=Reach.ANSWERED)
-        self._reply(refusals.failed_call(error, target), job)
+            self._answers.conclude(target, call.result or b"", job)
 
     def _failed(self, error: CallError, target: Target, request: Request) -> Slices[Answer]:
         """The answer to a call that failed. If the server no longer has the tool, it says so: the index may
@@ -262,20 +230,12 @@ class McpTool:
                 request.subject, request.args, server=request.server, on_progress=on_progress
             )
         except GreenroomError as error:
-            self._reply(await in_turns(self._refused(error, request)), job)
+            self._answers.reply(await in_turns(self._refused(error, request)), job)
             return
         found = await in_turns(self._resolving_again(request))
         target = found if isinstance(found, Target) else None
         server = target.server if target is not None else request.server or ""
-        settings = self._room.config.settings
-        work = making_outcome(
-            server,
-            target,
-            result.raw,
-            max_bytes=settings.output_max_bytes,
-            max_lines=settings.output_max_lines,
-        )
-        self._end(await in_turns(work), job)
+        await self._answers.concluding(server, target, result.raw, job)
 
     def _refused(self, error: GreenroomError, request: Request) -> Slices[Answer]:
         found = yield from self._resolving_again(request)
@@ -304,51 +264,3 @@ class McpTool:
         if index.get(request.subject) is None:
             yield from index.preparing_names()
         return index.resolve(request.subject, request.server)
-
-    def _conclude(self, server: str, target: Target | None, result: Mapping[str, Any], job: Job) -> None:
-        settings = self._room.config.settings
-        outcome = outcome_of(
-            server,
-            target,
-            result,
-            max_bytes=settings.output_max_bytes,
-            max_lines=settings.output_max_lines,
-        )
-        self._end(outcome, job)
-
-    # ---- answers -------------------------------------------------------------------------------------------------
-
-    def _reply_in_turns(self, work: Slices[Answer | None], job: Job) -> None:
-        """Answer with the result of `work`: now, if it takes one slice, else in a task."""
-        try:
-            next(work)
-        except StopIteration as end:
-            self._reply(end.value, job)
-        else:
-            job.run(partial(self._work_on, work, job))
-
-    async def _work_on(self, work: Slices[Answer | None], job: Job) -> None:
-        await anyio.lowlevel.checkpoint()
-        self._reply(await in_turns(work), job)
-
-    def _reply(self, answer: Answer | None, job: Job) -> None:
-        """Answer with a text of ours, within the bounds. None: the job is answered elsewhere."""
-        if answer is not None:
-            bounds = self._reader.bounds
-            self._end(Outcome.of(answer, max_bytes=bounds.max_bytes, max_lines=bounds.max_lines), job)
-
-    def _end(self, outcome: Outcome, job: Job) -> None:
-        if outcome.spill_text is None:
-            job.answer(outcome.answer().as_result())
-        else:
-            job.run(partial(self._save_and_answer, outcome, job))
-
-    async def _save_and_answer(self, outcome: Outcome, job: Job) -> None:
-        assert outcome.spill_text is not None
-        try:
-            path = await anyio.to_thread.run_sync(self._spill.write, outcome.spill_text)
-        except OSError as error:
-            answer = outcome.answer(error=error.strerror or str(error))
-        else:
-            answer = outcome.answer(path)
-        job.answer(answer.as_result())

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from ...protocol._config_key import Key
 from ...protocol._config_keys import SERVER_KEYS, SETTING_KEYS
 from ...protocol._config_merge import WHERE, WITH_COMMAND, WITH_URL
+from ...protocol.config import SHORTEST_NAME
 from ._parts import WORDS, together
 
 _LEAST: Final = 0.001  # below it a number of a file's units may round to nothing
@@ -94,13 +95,17 @@ def _setting_values() -> dict[str, st.SearchStrategy[Any]]:
 
 
 def _fitted(servers: dict[str, Any], settings: dict[str, Any]) -> dict[str, Any]:
-    """Raise `maxConnections` if the keep-alive servers and the minimum need more slots than that."""
+    """Raise `maxConnections` if the keep-alive servers and the minimum need more slots than that, and `nameLimit` if
+    `clientPrefix` leaves too little of it."""
     kept = sum(
         entry.get("lifecycle") == "keep-alive" and not entry.get("disabled") for entry in servers.values()
     )
     least = max(kept, settings.get("minConnections", 0)) + 1
     if settings.get("maxConnections", 20) < least:
         settings = {**settings, "maxConnections": least}
+    if "clientPrefix" in settings:
+        shortest = len(settings["clientPrefix"]) + SHORTEST_NAME
+        settings = {**settings, "nameLimit": max(settings.get("nameLimit", 64), shortest)}
     return {"mcpServers": servers, **({"settings": settings} if settings else {})}
 
 

@@ -1,0 +1,156 @@
+"""Ends jobs: turns results and answers of ours into what the model gets, within the bounds.
+
+The output guard applies to every answer. Text that it cuts is kept in a file, and so are binary content and what does
+not fit the details; `output` gives the text page by page. Most answers need no file and are given in the step that
+made them. What takes long to decode is decoded in slices, and files are written and read in a thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Any, Final
+
+import anyio.lowlevel
+import anyio.to_thread
+import attrs
+
+from ...actors import in_turns
+from ...protocol.content import MAX_BYTES, MAX_LINES
+from ...protocol.errors import ProtocolFault, Reach
+from ...protocol.index import Target
+from ...protocol.large_json import LARGE
+from ...protocol.slices import Slices
+from .._jobs import Job
+from .._room import Room
+from . import _refusals as refusals
+from . import _texts as texts
+from ._answer import Answer
+from ._binaries import has_binaries, without_binaries
+from ._definition import Request
+from ._outcome import (
+    Outcome,
+    decode_result,
+    decoding_large,
+    making_outcome,
+    outcome_of,
+    outcome_of_large,
+)
+from ._spill import Spill
+
+_FOR_A_NOTICE: Final = 300  # bytes that the notice below a page takes at most
+
+
+class Answers:
+    """Answers the jobs of one `mcp` tool."""
+
+    def __init__(self, room: Room, spill: Spill) -> None:
+        self._room = room
+        self._spill = spill
+
+    # ---- results ---------------------------------------------------------------------------------------------------
+
+    def conclude(self, target: Target, raw: bytes, job: Job) -> None:
+        """End `job` with the bytes of a result."""
+        if len(raw) >= LARGE:
+            job.run(partial(self._conclude_large, target, raw, job))
+            return
+        result = decode_result(raw)
+        if result is None:
+            self._no_result(target, job)
+        elif self._has_binaries(result):
+            job.run(partial(self.concluding, target.server, target, result, job))
+        else:
+            self._end(outcome_of(target.server, target, result, **self._bounds), job)
+
+    async def _conclude_large(self, target: Target, raw: bytes, job: Job) -> None:
+        """End `job` with a result that takes long to decode."""
+        result = await in_turns(decoding_large(raw))
+        if result is None:
+            self._no_result(target, job)
+            return
+        if self._has_binaries(result):
+            result = await self._without_binaries(result)
+        self._end(await in_turns(outcome_of_large(target.server, target, result, **self._bounds)), job)
+
+    async def concluding(
+        self, server: str, target: Target | None, result: Mapping[str, Any], job: Job
+    ) -> None:
+        """End `job` with a result of any size. `target`: the tool that was called, if known."""
+        if self._has_binaries(result):
+            result = await self._without_binaries(result)
+        self._end(await in_turns(making_outcome(server, target, result, **self._bounds)), job)
+
+    def _has_binaries(self, result: Mapping[str, Any]) -> bool:
+        return has_binaries(result, self._room.config.settings.output_max_image)
+
+    async def _without_binaries(self, result: Mapping[str, Any]) -> dict[str, Any]:
+        most = self._room.config.settings.output_max_image
+        return await anyio.to_thread.run_sync(without_binaries, result, self._kept, most)
+
+    @property
+    def _bounds(self) -> dict[str, int]:
+        settings = self._room.config.settings
+        return {"max_bytes": settings.output_max_bytes, "max_lines": settings.output_max_lines}
+
+    def _no_result(self, target: Target, job: Job) -> None:
+        error = ProtocolFault("the answer is not a result object", server=target.server, reach=Reach.ANSWERED)
+        self.reply(refusals.failed_call(error, target), job)
+
+    # ---- kept output -----------------------------------------------------------------------------------------------
+
+    @property
+    def _kept(self) -> Spill:
+        settings = self._room.config.settings
+        return attrs.evolve(self._spill, max_age=settings.output_keep, max_total=settings.output_keep_bytes)
+
+    def turn_page(self, request: Request, job: Job) -> None:
+        """Answer with a part of a text that was too long for an answer."""
+        job.run(partial(self._turn_page, request, job))
+
+    async def _turn_page(self, request: Request, job: Job) -> None:
+        settings = self._room.config.settings
+        most = max(settings.output_max_bytes or MAX_BYTES, 2 * _FOR_A_NOTICE) - _FOR_A_NOTICE
+        lines = max(settings.output_max_lines or MAX_LINES, 4) - 2
+        turn = partial(self._spill.page, request.subject, request.offset, most, lines)
+        try:
+            page = await anyio.to_thread.run_sync(turn)
+        except OSError as error:
+            answer = refusals.unreadable_output(request.subject, error.strerror or str(error))
+        else:
+            answer = (
+                refusals.unknown_output(request.subject)
+                if page is None
+                else texts.output_page(request.subject, page)
+            )
+        job.answer(answer.as_result())
+
+    # ---- answers -------------------------------------------------------------------------------------------------
+
+    def reply_in_turns(self, work: Slices[Answer | None], job: Job) -> None:
+        """Answer with the result of `work`: now, if it takes one slice, else in a task."""
+        try:
+            next(work)
+        except StopIteration as end:
+            self.reply(end.value, job)
+        else:
+            job.run(partial(self._work_on, work, job))
+
+    async def _work_on(self, work: Slices[Answer | None], job: Job) -> None:
+        await anyio.lowlevel.checkpoint()
+        self.reply(await in_turns(work), job)
+
+    def reply(self, answer: Answer | None, job: Job) -> None:
+        """Answer with a text of ours, within the bounds. None: the job is answered elsewhere."""
+        if answer is not None:
+            self._end(Outcome.of(answer, **self._bounds), job)
+
+    def _end(self, outcome: Outcome, job: Job) -> None:
+        if outcome.is_whole:
+            job.answer(outcome.answer().as_result())
+        else:
+            job.run(partial(self._save_and_answer, outcome, job))
+
+    async def _save_and_answer(self, outcome: Outcome, job: Job) -> None:
+        answer = await anyio.to_thread.run_sync(outcome.saved, self._kept)
+        job.answer(answer.as_result())

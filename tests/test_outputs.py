@@ -1,0 +1,294 @@
+"""What does not fit an answer: pages of a long text, binary content in files, images, and `greenroom outputs`."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import sys
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from PIL import Image
+from tests.support import run
+from tests.support.door_rooms import FakeRoom
+from tests.support.gateway import serve
+from tests.support.lister import lister, tool
+
+from greenroom.gateway._cli._main import run as run_command
+from greenroom.gateway._mcp_tool import McpTool, Spill, ask
+from greenroom.gateway._mcp_tool._binaries import has_binaries, without_binaries
+from greenroom.gateway._mcp_tool._spill import id_of
+
+MOST = 4 * 1024 * 1024
+
+
+def encoded(data: bytes) -> str:
+    return base64.b64encode(data).decode()
+
+
+# ---- pages ---------------------------------------------------------------------------------------------------------
+
+
+@given(
+    text=st.text(st.sampled_from("aé€😀\n"), max_size=60),
+    most=st.integers(4, 20),
+    lines=st.integers(1, 5),
+)
+def test_the_pages_of_a_text_are_the_text(
+    tmp_path_factory: pytest.TempPathFactory, text: str, most: int, lines: int
+) -> None:
+    spill = Spill(tmp_path_factory.mktemp("out"))
+    output, said, at = id_of(spill.write(text)), "", 0
+    while True:
+        page = spill.page(output, at, most, lines)
+        assert page is not None
+        assert (page.start, page.size) == (at, len(text.encode()))
+        assert len(page.text.encode()) == page.end - page.start <= most
+        assert page.text.count("\n") <= lines
+        said, at = said + page.text, page.end
+        if page.end == page.size:
+            break
+        assert page.text
+    assert said == text
+
+
+def test_a_page_begins_with_a_whole_character_and_behind_the_end_there_is_none(tmp_path: Path) -> None:
+    spill = Spill(tmp_path)
+    output = id_of(spill.write("a😀b"))
+    for offset, text, start in ((2, "b", 5), (4, "b", 5), (5, "b", 5), (6, "", 6), (10**12, "", 6)):
+        page = spill.page(output, offset, 100, 100)
+        assert page is not None
+        assert (page.text, page.start) == (text, start)
+
+
+@pytest.mark.parametrize("output", ["", "0" * 16, "../secret", "0" * 15 + "/", "*" * 16, "x\0y", "0" * 200])
+def test_nothing_but_a_kept_text_has_pages(backend: str, tmp_path: Path, output: str) -> None:
+    (tmp_path / "secret.txt").write_text("secret")
+    (tmp_path / "out").mkdir(mode=0o700)
+
+    async def body() -> Any:
+        return await ask(McpTool(FakeRoom(), spill=Spill(tmp_path / "out")), {"output": output, "offset": 1})
+
+    result = run(backend, body)
+    text = result["content"][0]["text"]
+    assert "secret\n" not in text
+    if output:
+        assert result["_meta"]["greenroom/details"]["error"] == "output_not_found"
+        assert "Call the tool again" in text
+
+
+def test_a_link_in_place_of_a_kept_text_is_not_followed(tmp_path: Path) -> None:
+    secret = tmp_path / "secret"
+    secret.write_text("secret")
+    spill = Spill(tmp_path / "out")
+    kept = spill.write("kept")
+    kept.unlink()
+    kept.symlink_to(secret)
+    with pytest.raises(OSError, match="link"):
+        spill.page(id_of(kept), 0, 10, 10)
+
+
+def test_a_model_reads_a_long_text_to_its_end_without_access_to_files(tmp_path: Path) -> None:
+    long = "".join(f"{number} is told at length ü\n" for number in range(9_000))
+    given = {"a": lister(tmp_path, "a", tools=[tool("t", long)])}
+    with serve(tmp_path, given) as gateway:
+        gateway.greet()
+        gateway.mcp(connect="a")
+        result = gateway.mcp(describe="a_t")
+        details = result["_meta"]["greenroom/details"]["outputGuard"]
+        whole = Path(details["fullOutputPath"]).read_text(encoding="utf-8")
+        head, _, notice = result["content"][0]["text"].rpartition("\n\n[")
+        assert f'Next part: mcp({{ output: "{details["output"]}", offset: {len(head.encode())} }}).' in notice
+        said, at, where = head, len(head.encode()), ""
+        while at < len(whole.encode()):
+            result = gateway.mcp(output=details["output"], offset=at)
+            (block,) = result["content"]
+            assert len(block["text"].encode()) <= 51_200
+            text, _, where = block["text"].rpartition("\n\n[bytes ")
+            page = result["_meta"]["greenroom/details"]
+            assert page["start"] == at
+            said, at = said + text, page["end"]
+        assert said == whole
+        assert where.endswith("This is the end.]")
+
+
+# ---- binary content ------------------------------------------------------------------------------------------------
+
+
+def test_binary_content_goes_to_files_with_the_right_suffix(backend: str, tmp_path: Path) -> None:
+    data = os.urandom(3_000_000)
+    room = FakeRoom()
+    room.answer = {
+        "content": [
+            {"type": "text", "text": "before"},
+            {"type": "audio", "data": encoded(b"sound"), "mimeType": "audio/mpeg"},
+            {
+                "type": "resource",
+                "resource": {"uri": "f:a", "blob": encoded(data), "mimeType": "application/pdf"},
+            },
+            {"type": "image", "data": "x", "mimeType": "image/png"},
+            {"type": "audio", "data": "not base64 é", "mimeType": "audio/wav"},
+            {
+                "type": "resource",
+                "resource": {"uri": "f:b", "blob": encoded(b"x"), "mimeType": "../../etc/x"},
+            },
+        ]
+    }
+
+    async def body() -> Any:
+        return await ask(McpTool(room, spill=Spill(tmp_path / "out")), {"tool": "clock_now"})
+
+    content = run(backend, body)["content"]
+    kept = {path.suffix: path for path in (tmp_path / "out").iterdir()}
+    assert {suffix: path.read_bytes() for suffix, path in kept.items()} == {
+        ".mp3": b"sound",
+        ".pdf": data,
+        ".bin": b"x",
+    }
+    assert all(path.stat().st_mode & 0o777 == 0o600 for path in kept.values())
+    assert content == [
+        {"type": "text", "text": "before"},
+        {"type": "text", "text": f"[Audio content: audio/mpeg]\nBinary content saved to {kept['.mp3']}"},
+        {
+            "type": "text",
+            "text": f"[Resource: f:a]\nBinary content saved to {kept['.pdf']}\nMIME type: application/pdf",
+        },
+        {"type": "image", "data": "x", "mimeType": "image/png"},
+        {
+            "type": "text",
+            "text": "[Audio content: audio/wav]\n"
+            "Binary content could not be saved: the server's data is not base64",
+        },
+        {
+            "type": "text",
+            "text": f"[Resource: f:b]\nBinary content saved to {kept['.bin']}\nMIME type: ../../etc/x",
+        },
+    ]
+
+
+def test_a_read_resource_that_is_binary_is_kept_too(tmp_path: Path) -> None:
+    result = {
+        "contents": [{"uri": "f:a", "text": "hi"}, {"uri": "f:b", "blob": encoded(b"x"), "mimeType": "a/b"}]
+    }
+    assert has_binaries(result, MOST)
+    changed = without_binaries(result, Spill(tmp_path), MOST)
+    (kept,) = tmp_path.iterdir()
+    assert changed["contents"] == [
+        {"uri": "f:a", "text": "hi"},
+        {"uri": "f:b", "text": f"Binary content saved to {kept}\nMIME type: a/b"},
+    ]
+
+
+def test_binary_content_that_cannot_be_kept_says_why(tmp_path: Path) -> None:
+    (tmp_path / "out").write_text("a file where the directory should be")
+    result = {"content": [{"type": "audio", "data": encoded(b"x")}]}
+    (block,) = without_binaries(result, Spill(tmp_path / "out"), MOST)["content"]
+    assert block["text"].startswith("[Audio content: audio/wav]\nBinary content could not be saved: ")
+
+
+@pytest.mark.parametrize(
+    "content",
+    [[], [{"type": "text", "text": "x"}], [{"type": "image", "data": "x"}], [3, None], "text", [{"blob": 3}]],
+)
+def test_other_results_are_left_as_they_are(content: Any) -> None:
+    assert not has_binaries({"content": content}, 1)
+
+
+# ---- images --------------------------------------------------------------------------------------------------------
+
+
+def picture(mode: str, side: int) -> str:
+    into = BytesIO()
+    Image.frombytes("RGB", (side, side // 2), os.urandom(side * (side // 2) * 3)).convert(mode).save(
+        into, "PNG"
+    )
+    return encoded(into.getvalue())
+
+
+@pytest.mark.parametrize(("mode", "mime"), [("RGB", "image/jpeg"), ("P", "image/png")])
+def test_an_image_over_the_bound_is_scaled_down(tmp_path: Path, mode: str, mime: str) -> None:
+    data = picture(mode, 1_000)
+    block = {"type": "image", "data": data, "mimeType": "image/png", "_meta": {"a": 1}}
+    (shown,) = without_binaries({"content": [block]}, Spill(tmp_path), len(data) - 1)["content"]
+    assert len(shown["data"]) < len(data)
+    assert (shown["type"], shown["mimeType"], shown["_meta"]) == ("image", mime, {"a": 1})
+    with Image.open(BytesIO(base64.b64decode(shown["data"]))) as image:
+        assert (image.width, image.height) in {(1_000, 500), (512, 256)}
+    assert list(tmp_path.iterdir()) == []
+    assert not has_binaries({"content": [block]}, len(data)), "at the bound it passes"
+    assert not has_binaries({"content": [block]}, 0), "and without one"
+
+
+@pytest.mark.parametrize("why", ["no Pillow", "no image", "still too large", "a bomb"])
+def test_an_image_that_cannot_be_scaled_is_kept_as_a_file(
+    tmp_path: Path, why: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if why == "no Pillow":
+        monkeypatch.setitem(sys.modules, "PIL.Image", None)
+    data, most = picture("RGB", 200), 1_000
+    if why == "no image":
+        data = encoded(b"no image" * 200)
+    if why == "a bomb":  # few bytes that say they are very many pixels
+        into = BytesIO()
+        Image.new("1", (20_000, 20_000)).save(into, "PNG")
+        data = encoded(into.getvalue())
+    block = {"type": "image", "data": data, "mimeType": "image/png"}
+    (shown,) = without_binaries({"content": [block]}, Spill(tmp_path), most)["content"]
+    (kept,) = tmp_path.iterdir()
+    assert kept.suffix == ".png"
+    assert kept.read_bytes() == base64.b64decode(data)
+    assert shown["text"] == (
+        f"[Image of {len(data):,} characters of base64, too large to show: image/png]\n"
+        f"Binary content saved to {kept}"
+    )
+
+
+# ---- retention and the command ---------------------------------------------------------------------------------------
+
+
+def _age(file: Path, seconds: float) -> None:
+    then = os.stat(file).st_mtime - seconds
+    os.utime(file, (then, then))
+
+
+def test_how_long_files_are_kept_is_a_setting(backend: str, tmp_path: Path) -> None:
+    room = FakeRoom(output_keep=3_600.0, output_keep_bytes=150_000)
+    room.answer = {"content": [{"type": "text", "text": "x" * 100_000}]}
+    spill = Spill(tmp_path / "out")
+    old, recent = spill.write("old"), spill.write("recent")
+    _age(old, 3_601)
+
+    async def body() -> None:
+        await ask(McpTool(room, spill=spill), {"tool": "clock_now"})
+
+    run(backend, body)
+    assert not old.exists()
+    assert recent.exists()
+    run(backend, body)
+    assert len(spill.kept()) == 1, "two would be more than is to be kept"
+
+
+def test_the_command_lists_and_clears(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_command(["outputs"]) == 0
+    assert "there are none" in capsys.readouterr().err
+    spill = Spill()
+    first = spill.write("x" * 1_234)
+    _age(first, 7_300)
+    second = spill.write_base64(encoded(b"sound"), "audio/mpeg")
+    (spill.directory / "other.txt").write_text("not ours")
+    assert run_command(["outputs"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert str(second) in lines[0]
+    assert "1,234 bytes     2 h" in lines[1]
+    assert lines[-1] == "2 in all, 1,239 bytes"
+    assert run_command(["outputs", "--json"]) == 0
+    said = json.loads(capsys.readouterr().out)
+    assert [row["id"] for row in said["outputs"]] == [id_of(second), id_of(first)]
+    assert run_command(["outputs", "--clear"]) == 0
+    assert capsys.readouterr().out == "2 files were removed.\n"
+    assert [path.name for path in spill.directory.iterdir()] == ["other.txt"]
