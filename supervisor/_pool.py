@@ -142,7 +142,7 @@ class _Queue(Generic[K]):
         is_head = True
         for waiter in self._it.waiting:
             if self._has_half(waiter.group):
-                is_head = is_head and waiter.is_kept
+                is_head = False
             elif self._has_slot(waiter, is_head=is_head):
                 self._grant(waiter)
             else:
@@ -199,5 +199,5 @@ def _earned_at(it: Snapshot[K], waiter: Waiter[K]) -> float:
 
 def _reserve_opens(it: Snapshot[K], head: Waiter[K] | None) -> float:
     """When the reserve opens to the head of the queue; `inf` when time alone changes nothing."""
-    is_left = it.capacity <= it.shared < it.capacity + it.limits.reserve
+    is_left = it.shared < it.capacity + it.limits.reserve
     return _earned_at(it, head) if head is not None and is_left else math.inf

@@ -152,15 +152,15 @@ def ring() -> Iterator[Ring]:
 
 def test_the_keyring_gives_values_and_nobody_else_sees_them(backend: str, ring: Ring) -> None:
     ring.set_password("mail", "me@example.com/x", "planted-1")
-    ring.set_password("args", "a", "planted-2")
+    ring.set_password("mail", "a", "planted-2")  # the same service
     entry = teller(env={"TOKEN": {"keyring": "mail/me@example.com/x"}})
-    entry["args"] += [{"keyring": "args/a"}]
+    entry["args"] += [{"keyring": "mail/a"}]
 
     async def main() -> None:
         with raw_http() as server:
             web = {
                 "url": server.url,
-                "bearerToken": {"keyring": "args/a"},
+                "bearerToken": {"keyring": "mail/a"},
                 "headers": {"X-One": {"keyring": "mail/me@example.com/x"}},
             }
             async with room_of(t=entry, w=web) as room:

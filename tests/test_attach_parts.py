@@ -236,6 +236,16 @@ def test_an_id_is_in_the_ledger_until_its_answer_was_written() -> None:
         assert left_in(memory) == NOTHING
 
 
+def test_what_was_written_is_taken_out_of_the_ledger_once() -> None:
+    with ledger() as (kept, memory):
+        kept.began(b"1")
+        kept.ended(b"1")
+        kept.written()
+        kept.began(b"2")  # in the place of the first
+        kept.written()
+        assert left_in(memory).keys == [b"2"]
+
+
 def test_lines_are_in_the_ledger_until_they_are_handled() -> None:
     with ledger() as (kept, memory):
         kept.took(b"one\n \ntwo\nthr", b"")

@@ -303,6 +303,48 @@ def test_deaths_in_one_session_do_not_shut_the_others_gate(backend: str) -> None
     run_virtual(backend, main)
 
 
+def test_a_call_that_was_held_back_at_a_shut_gate_is_sent_when_another_calls_answer_opens_it(
+    backend: str,
+) -> None:
+    async def main() -> None:
+        server = FakeServer()
+        async with open_room({"a": server}, entries=PER_CALL, failureThreshold=1, cooldownMs=5_000) as room:
+            await room.call("a_echo")
+            server.start_latency = 3.0
+            async with Outcomes() as calls:
+                held = calls.start(room, "a_echo")
+                await anyio.sleep(1.0)
+                server.start_latency, server.refuse_start = 0.0, "no"
+                with pytest.raises(CallError):
+                    await room.call("a_echo")
+                server.refuse_start = None
+                await anyio.sleep(9.0)
+                assert held.outcome is None, "it is connected, and the gate is shut"
+                await room.call("a_echo")
+            assert held.outcome == "{}"
+
+    run_virtual(backend, main)
+
+
+def test_a_session_that_connects_clears_what_the_others_failures_had_counted(backend: str) -> None:
+    async def main() -> None:
+        server = FakeServer()
+        async with (
+            open_room({"a": server}, entries=PER_SESSION, failureThreshold=2, cooldownMs=300_000) as room,
+            room.session("alice") as alice,
+            room.session("bob") as bob,
+        ):
+            for session in (alice, bob):
+                server.refuse_start = "no"
+                with pytest.raises(CallError, match="no"):
+                    await session.call("a_echo")
+                server.refuse_start = None
+                await anyio.sleep(5.0)  # longer than the wait after one failure
+                await session.call("a_echo")
+
+    run_virtual(backend, main)
+
+
 async def _expect_lost(session: Any) -> None:
     with pytest.raises((ServerLost, Unavailable)):
         await session.call("a_echo")

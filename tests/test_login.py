@@ -15,8 +15,10 @@ import warnings
 from collections.abc import Iterator, Mapping
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import anyio
 import attrs
 import pytest
 from tests.support import run
@@ -25,7 +27,17 @@ from tests.support.http_rooms import room_at
 from tests.support.stdio import until
 
 from greenroom.actors.apart import apart
-from greenroom.actors.login import Login, LoginFailed, LoginStore, keep, log_in, log_out, logins, stored_login
+from greenroom.actors.login import (
+    Login,
+    LoginFailed,
+    LoginStore,
+    _device,
+    keep,
+    log_in,
+    log_out,
+    logins,
+    stored_login,
+)
 from greenroom.actors.login._record import Unreachable
 from greenroom.actors.login._renewal import renew
 from greenroom.gateway._cli import _auth, _auth_person, _main
@@ -33,6 +45,8 @@ from greenroom.gateway._cli._auth_person import pasted
 from greenroom.protocol.config import ServerDefinition
 from greenroom.protocol.errors import ConnectFailed, NeedsAuth, Reach
 from greenroom.protocol.lifecycle import State
+from greenroom.supervisor._availability import Use
+from greenroom.supervisor._login_watch import LoginWatch
 
 
 @pytest.fixture(autouse=True)
@@ -127,6 +141,24 @@ def test_the_device_flow(backend: str) -> None:
             assert len(server.pages) == 1
             with pytest.raises(LoginFailed, match="no device flow"):
                 await logged_in(server, insists_on_device=True)
+
+    run(backend, body)
+
+
+def test_a_device_that_asks_too_often_asks_less_often_each_time_it_is_told(
+    backend: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pauses: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        pauses.append(seconds)
+
+    monkeypatch.setattr(_device, "anyio", SimpleNamespace(sleep=sleep, current_time=anyio.current_time))
+
+    async def body() -> None:
+        with auth_server(has_device=True, slow_downs=3) as server:
+            await logged_in(server, prefers_device=True)
+            assert pauses == [0.01, 5.01, 10.01, 15.01]
 
     run(backend, body)
 
@@ -292,8 +324,50 @@ def test_t23_an_older_token_never_takes_the_place_of_a_newer_one(data: Path) -> 
         store.save(new, None)
         assert store.save(attrs.evolve(old, access_token="late"), old.id) == new
     assert store.load("s", "http://h") == new
+    assert store.forget("s", "http://h")
+    with store.locked("s", "http://h"):
+        store.save(attrs.evolve(new, access_token="late"), new.id)
+    assert store.load("s", "http://h") is None, "who has logged out stays logged out"
     assert store.load("s", "http://other") is None
     assert store.load("other", "http://h") is None
+
+
+@pytest.mark.parametrize(
+    "further", [{}, {"refresh_token": ""}, {"refresh_token": None}, {"refresh_token": 5}]
+)
+def test_what_a_renewal_leaves_out_stays(further: Any) -> None:
+    old = Login("s", "http://h", "one", refresh_token="r", scope="mine", expires_at=5.0, client_id="me")
+    new = old.renewed({"access_token": "two", "token_type": "Bearer", "expires_in": 60, **further}, 100.0)
+    assert (new.access_token, new.refresh_token, new.scope, new.expires_at) == ("two", "r", "mine", 160.0)
+    assert (new.made, new.client_id) == (old.made, "me")
+    assert new.id != old.id
+    last = new.renewed({"access_token": "three", "refresh_token": "s", "scope": "more"}, 100.0)
+    assert (last.refresh_token, last.scope, last.expires_at) == ("s", "more", None)
+
+
+def test_a_server_that_is_parked_again_is_watched_again(data: Path) -> None:
+    record = SimpleNamespace(available=SimpleNamespace(use=Use.NEEDS_LOGIN))
+    directory: Any = SimpleNamespace(records={"s": record}, actors={}, closing=None)
+    looks: list[Any] = []
+    timers = SimpleNamespace(at=lambda _when, look: looks.append(look))
+    context: Any = SimpleNamespace(backend=SimpleNamespace(now=lambda: 0.0), timers=timers)
+    told: list[str] = []
+    watch, definition = LoginWatch(context, directory, told.append), ServerDefinition("s", url="http://h")
+    watch.connecting(definition)
+    watch.parked("s")
+    looks.pop()()
+    assert len(looks) == 1, "it is looked at again, as long as the server is parked"
+    record.available.use = Use.USABLE
+    looks.pop()()
+    assert not looks
+    record.available.use = Use.NEEDS_LOGIN
+    watch.connecting(definition)
+    watch.parked("s")
+    watch.parked("s")
+    assert len(looks) == 1
+    keep(Login("s", "http://h", "one"))
+    looks.pop()()
+    assert (told, looks) == (["s"], [])
 
 
 # ---- where it is kept --------------------------------------------------------------------------------------------

@@ -18,7 +18,8 @@ from tests.support.real_servers import real_server
 from tools.real_servers import NODE_SERVERS, executable
 
 from greenroom import ConnectFailed, Greenroom
-from greenroom.actors.npx import FRESH, look_up
+from greenroom.actors.npx import FRESH, Direct, _started_as, look_up
+from greenroom.protocol.config import ServerDefinition
 from greenroom.protocol.npx import folders, program_of, starts_with, wanted
 
 DAY = FRESH
@@ -335,6 +336,14 @@ def test_a_real_package_runs_without_npm(tmp_path: Path) -> None:
             assert tree_of(pid) == [f"node {program} "]
 
     run("asyncio", body)
+
+
+def test_its_programs_come_first_as_npm_puts_them() -> None:
+    direct = Direct(("node", "/x/cli.js", "-v"), "/x/cli.js", "/x/.bin")
+    definition = ServerDefinition("s", command="npx", args=("pkg", "-v"), env={"A": "1"})
+    started = _started_as(direct, definition, {"PATH": "/usr/bin:/bin"})
+    assert (started.command, started.args) == ("node", ("/x/cli.js", "-v"))
+    assert started.env == {"A": "1", "PATH": "/x/.bin:/usr/bin:/bin"}
 
 
 def room_with_npx(home: Home, **more: Any) -> Greenroom:

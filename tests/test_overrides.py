@@ -128,7 +128,8 @@ def test_a_profile_shows_it_otherwise_still(backend: str) -> None:
             await room.settled()
             async with room.session("ann", profile="work") as ann:
                 assert [tool.name for tool in ann.index.tools()] == ["github_report"]
-                assert list(ann.index.tools()[0].schema()["properties"]) == ["summary"]
+                schema = ann.index.tools()[0].schema()
+                assert (list(schema["properties"]), schema["required"]) == (["summary"], ["summary"])
                 assert (await ann.call("github_report", {"summary": "x"})).text == SENT
             assert [tool.name for tool in room.tools()] == ["github_list", "github_new_issue"]
 
@@ -205,3 +206,22 @@ def test_words_of_errors_are_replaced_whole_and_once() -> None:
     assert override.told("id, a, idle and tool-id of t", "t") == "a, id, idle and tool-id of b"
     assert override.own({"a": 1, "id": 2}, "s") == {"id": 1, "a": 2}
     assert override.faults({"inputSchema": {"properties": {"a": {}, "id": {}}}}) == []
+
+
+def test_a_name_in_an_error_that_begins_with_another_name_is_replaced_whole() -> None:
+    params = {"user": {"rename": "who"}, "user.name": {"rename": "whose name"}}
+    assert ToolOverride.of({"params": params}).told("user.name of user", "t") == "whose name of who"
+
+
+def test_a_parameter_that_has_a_default_need_not_be_given() -> None:
+    override = ToolOverride.of({"params": {"repo": {"default": "ours/main"}, "title": {"rename": "summary"}}})
+    shown = override.shown({"inputSchema": ISSUE})["inputSchema"]
+    assert (list(shown["properties"]), shown["required"]) == (["repo", "summary", "labels"], ["summary"])
+    assert shown["properties"]["repo"]["default"] == "ours/main"
+
+
+def test_what_two_overrides_say_of_one_parameter_counts_together() -> None:
+    weaker = ToolOverride.of({"params": {"repo": {"default": None}, "title": {"default": "x", "hide": True}}})
+    stronger = ToolOverride.of({"params": {"repo": {"rename": "where"}, "title": {"default": "y"}}})
+    assert weaker.under(stronger).own({}, "s") == {"repo": None, "title": "y"}
+    assert weaker.under(stronger).own({"where": "there"}, "s") == {"repo": "there", "title": "y"}

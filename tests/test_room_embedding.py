@@ -8,6 +8,7 @@ import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import anyio
@@ -1330,3 +1331,17 @@ def test_a_native_cancellation_while_the_room_closes_is_held_and_not_lost() -> N
         closed_in_order(room, server)
 
     run_virtual("asyncio", body)
+
+
+def test_a_session_of_the_same_name_sees_what_its_own_profile_shows() -> None:
+    sessions, view = Sessions(Callbacks()), cast("Any", SimpleNamespace(shows=lambda server: server == "a"))
+    sessions.open("ann", {}, view=view)
+    assert (sessions.sees("ann", "a"), sessions.sees("ann", "b"), sessions.sees_all("ann")) == (
+        True,
+        False,
+        False,
+    )
+    sessions.end("ann")
+    sessions.ended("ann")
+    sessions.open("ann", {})
+    assert (sessions.sees("ann", "b"), sessions.sees_all("ann")) == (True, True)

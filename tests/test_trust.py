@@ -16,7 +16,7 @@ from tests.support.gateway import started
 from greenroom.gateway._cli._main import run
 from greenroom.protocol.config_parse import digest, what_matters
 from greenroom.supervisor.config_files import load_config, project_asks
-from greenroom.supervisor.trust import Agreements, trust_file
+from greenroom.supervisor.trust import Agreements, ProjectFile, trust_file
 
 PROJECT_FILES = {  # where a repository may have its own file: the section of servers, and who must import it
     ".mcp.json": ("mcpServers", None),
@@ -216,6 +216,22 @@ def test_an_agreement_that_others_may_write_is_none(home: Path) -> None:
     assert not loaded(home).untrusted
     agreements(home).path.chmod(0o666)
     assert loaded(home).untrusted
+
+
+def test_a_yes_takes_the_place_of_an_older_one_for_the_same_file_in_the_same_directory(home: Path) -> None:
+    def asked(file: str, directory: str, digest: str) -> ProjectFile:
+        return ProjectFile(file, directory, {"x": 1}, (), digest)
+
+    known = agreements(home)
+    one, elsewhere, beside = asked("f", "/a", "1"), asked("f", "/b", "2"), asked("g", "/a", "3")
+    for each in (one, elsewhere, beside):
+        known.add([each])
+    assert all(map(known.allows, (one, elsewhere, beside)))
+    changed = asked("f", "/a", "4")
+    known.add([changed])
+    assert [known.allows(each) for each in (one, elsewhere, beside, changed)] == [False, True, True, True]
+    assert known.forget("/a") == ["f", "g"]
+    assert [known.allows(each) for each in (elsewhere, beside, changed)] == [True, False, False]
 
 
 def test_the_command_shows_asks_remembers_and_takes_back(

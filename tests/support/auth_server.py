@@ -87,6 +87,7 @@ class AuthServer:
     lock: threading.Lock = attrs.field(factory=threading.Lock)
     clients: dict[str, str | None] = attrs.field(factory=dict[str, "str | None"])
     codes: dict[str, dict[str, str]] = attrs.field(factory=dict[str, dict[str, str]])
+    slow_downs: int = 0  # times that a device is still asked to come less often
     devices: dict[str, bool] = attrs.field(factory=dict[str, bool])
     tokens: set[str] = attrs.field(factory=set[str])
     refreshes: set[str] = attrs.field(factory=set[str])
@@ -338,6 +339,10 @@ class _Handler(BaseHTTPRequestHandler):
                 return
             if stage.rotates:
                 stage.refreshes.discard(form["refresh_token"])
+        elif kind.endswith("device_code") and stage.slow_downs:
+            stage.slow_downs -= 1
+            self.say(400, {"error": "slow_down"})
+            return
         elif kind.endswith("device_code") and not stage.devices.get(form.get("device_code", "")):
             self.say(400, {"error": "authorization_pending"})
             return
