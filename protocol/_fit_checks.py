@@ -22,7 +22,7 @@ Check = Callable[[Any, Place, list[str]], Any]  # the value (the same, or mended
 
 def _is(*kinds: type, words: str) -> Check:
     def check(value: Any, place: Place, faults: list[str]) -> Any:
-        if isinstance(value, kinds) and (not isinstance(value, bool) or bool in kinds):
+        if isinstance(value, kinds):
             return value
         faults.append(f"{said_of(place)} is not {words}")
         return GONE

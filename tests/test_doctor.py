@@ -129,6 +129,15 @@ def test_names_over_the_limit_of_the_client_are_found_until_its_prefix_is_set(
     assert max(len(f"mcp__greenroom__{name}") for name in names) == 64
 
 
+def test_a_program_whose_place_only_a_session_knows_is_not_missed(
+    home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    own_config(home, servers(a={"command": "sh", "cwd": "/home/${session.USER}", "isolation": "per_session"}))
+    run(["doctor", "--json"])
+    found = json.loads(capsys.readouterr().out)["findings"]
+    assert [one for one in found if one["check"] == "program"] == []
+
+
 def test_a_sound_setup_has_no_finding(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     own_config(
         home, servers(a={"command": sys.executable}, off={"command": "nowhere-4711", "disabled": True})

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Awaitable, Callable, Iterable
+from types import SimpleNamespace
 from typing import Any
 
 import anyio
 import pytest
 from tests.support import run_virtual
 
-from greenroom.gateway._http_door import Feed, Rules
+from greenroom.gateway._http_door import Caller, Feed, Rules
 from greenroom.gateway._http_door._refusals import CLOSE, Refusal
 from greenroom.gateway._http_door._request import Hangup, Request
-from greenroom.gateway._http_door._routing import same_token
+from greenroom.gateway._http_door._routing import Read, same_token
 from greenroom.gateway._http_door._server import _Connection
+from greenroom.gateway._http_door._session import HttpSession
 from greenroom.gateway._http_door._stream import Stream
+from greenroom.protocol import jsonrpc as rpc
 
 Headers = Iterable[tuple[bytes, bytes]]
 
@@ -129,6 +132,53 @@ def test_who_claims_to_have_read_what_has_not_come_yet_hears_what_comes() -> Non
             stream.put(b"2")
             stream.end()
         assert wire.written == b"id: 0-2\nevent: message\ndata: 2\n\n"
+
+    virtually(main)
+
+
+# ---- sessions --------------------------------------------------------------------------------------------------------
+
+NOTE = b'{"jsonrpc":"2.0","method":"notifications/message","params":{"level":"info","data":"x"}}'
+
+
+class Talk:
+    """A session of the door whose conversation only hears."""
+
+    def __init__(self, **rules: Any) -> None:
+        self.session = HttpSession(Caller(), None, Rules(**rules), {})
+        conversation: Any = SimpleNamespace(receive=lambda *_: None, in_flight=0)
+        self.session.client = conversation
+
+    def asks(self, key: int) -> None:
+        self.session.take(
+            Read(rpc.read_client_line(b'{"jsonrpc":"2.0","id":%d,"method":"ping"}' % key), b"%d" % key)
+        )
+
+    def is_answered(self, key: int) -> None:
+        assert self.session.send(b'{"jsonrpc":"2.0","id":%d,"result":{}}' % key)
+
+
+def test_a_client_that_does_not_read_gets_no_further_notifications_and_still_its_answer() -> None:
+    talk = Talk(busy_bytes=len(NOTE))
+    talk.asks(1)
+    assert [talk.session.send(NOTE) for _ in range(3)] == [True, False, False]
+    talk.is_answered(1)
+    assert talk.session._streams[1].last == 2
+
+
+def test_the_streams_of_the_last_answers_can_be_fetched_and_older_ones_are_forgotten() -> None:
+    async def main() -> None:
+        talk = Talk(ended_streams=2)
+        for key in (1, 2, 3):
+            talk.asks(key)
+            talk.session.send(NOTE)
+            talk.is_answered(key)
+        with pytest.raises(Refusal, match="nothing is left"):
+            await talk.session.listen(Wire().request("GET"), "1-1")
+        for key in (2, 3):
+            wire = Wire()
+            await talk.session.listen(wire.request("GET"), f"{key}-1")
+            assert b'"id":%d,"result"' % key in wire.written
 
     virtually(main)
 

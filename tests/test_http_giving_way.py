@@ -97,6 +97,16 @@ def test_one_that_has_just_spoken_keeps_its_slot() -> None:
     with_two_slots(body, patience=3600.0)
 
 
+def test_who_speaks_is_no_longer_the_one_that_has_been_silent_for_longest() -> None:
+    async def body(opened: Opened, _server: AskingServer) -> None:
+        ann, _ben = await opened.session(), await opened.session()
+        await ann.post(request("ping"))
+        silent = opened.door.sessions.silent(anyio.current_time())
+        assert [name for name, _ in silent] == ["http-2", "http-1"]
+
+    with_two_slots(body, patience=3600.0)
+
+
 def row(server: str, scope: str = "shared", state: State = State.CONNECTED, **more: Any) -> ServerStatus:
     return ServerStatus(server, scope, state=state, **more)
 

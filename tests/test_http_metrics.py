@@ -162,7 +162,8 @@ def test_a_server_that_is_removed_is_forgotten() -> None:
         await room.call("one_echo", {})
         await scraped(opened, lambda found: ("greenroom_calls_total", ("result", "one")) in found)
         await room.reload({"mcpServers": {"three": {"command": "true", "enabled": False}}})
-        await scraped(opened, lambda found: not any("one" in labels for _, labels in found))
+        found = await scraped(opened, lambda found: not any("one" in labels for _, labels in found))
+        assert found["greenroom_server_usable", ("three",)] == 0, "it is disabled"
 
     with_metrics(body)
 

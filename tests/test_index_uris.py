@@ -41,6 +41,21 @@ def test_a_uri_of_one_server_passes_unchanged_with_its_record() -> None:
     assert (found.server, found.original) == ("b", "x://2")
 
 
+def test_a_uri_that_looks_like_ours_is_known_by_the_server_that_lists_it() -> None:
+    """Otherwise `a` could say what is read as `b`'s."""
+    index = index_of(entry("a", ("greenroom://b/x://1", "GREENROOM://b/y://1")), entry("b", ("x://1",)))
+    assert [place.uri for place in index.resources("a")] == [
+        "greenroom://a/GREENROOM://b/y://1",
+        "greenroom://a/greenroom://b/x://1",
+    ]
+    found = index.resolve_uri("greenroom://b/x://1")
+    assert isinstance(found, Place)
+    assert (found.server, found.original) == ("b", "x://1")
+    found = index.resolve_uri("greenroom://a/greenroom://b/x://1")
+    assert isinstance(found, Place)
+    assert (found.server, found.original) == ("a", "greenroom://b/x://1")
+
+
 def test_a_uri_of_two_servers_is_nobodys_whatever_their_order() -> None:
     one, two = entry("a", ("x://1",)), entry("b/c", ("x://1",))
     for index in (index_of(one, two), index_of(two, one)):

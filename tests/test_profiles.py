@@ -250,6 +250,9 @@ def test_a_profile_says_how_its_clients_are_shown_what_they_see(backend: str) ->
                 listed = [await one.ask("tools/list") for one in (ann, ben)]
                 names = [[tool["name"] for tool in one["result"]["tools"]] for one in listed]
                 assert names == [["notes_echo", "notes_write", f"notes_{PLANTED}_write"], ["mcp"]]
+            whole = talk.conversations.open(Person(), talk.spawn, name="dan", profile="plain", expose="proxy")
+            async with whole as dan:
+                assert (await ask(dan)) == ["mcp"], "what a client itself says is stronger"
             with pytest.raises(UsageError, match="no profile"):
                 async with talk("cora", profile="none"):
                     raise AssertionError

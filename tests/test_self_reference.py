@@ -25,6 +25,11 @@ ITSELF: dict[str, dict[str, Any]] = {
 ANOTHER: dict[str, dict[str, Any]] = {
     "another file": {"command": "greenroom", "args": ["serve", "--config=other.json"]},
     "another command": {"command": "greenroom", "args": ["status"]},
+    "the same name elsewhere": {
+        "command": "greenroom",
+        "args": ["serve", "--config", ".mcp.json"],
+        "cwd": "/elsewhere",
+    },
     "another program": {"command": "serve", "args": ["greenroom"]},
 }
 
