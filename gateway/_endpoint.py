@@ -102,8 +102,8 @@ class ClientSession:
 
     @property
     def in_flight(self) -> int:
-        """Requests that have no answer yet."""
-        return len(self._open)
+        """Requests that have no answer yet, and calls that wait until the client comes back with an answer."""
+        return len(self._open) + len(self._exposure.suspended)
 
     def keep_in(self, jobs: OpenJobs) -> None:
         """Keep the open requests in `jobs`, which is empty. Call it before the first line."""

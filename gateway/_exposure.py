@@ -7,7 +7,7 @@ With both, the `ClientHost` passes the servers' questions, logs and progress on 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sized
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ._jobs import Job
@@ -67,6 +67,11 @@ class Exposure(Protocol):
 
     async def settle(self) -> None:
         """Wait until everything that is being learned for the lists is known."""
+        ...
+
+    @property
+    def suspended(self) -> Sized:
+        """The calls that wait until their client comes back with an answer. They have no open request meanwhile."""
         ...
 
     def begin(self, job: Job) -> bool:

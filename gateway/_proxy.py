@@ -30,6 +30,7 @@ class Proxy:
     def __init__(self, room: HostedRoom, beside: Beside | None = None) -> None:
         self._room = room
         self._client_host = ClientHost(room)
+        self.suspended = self._client_host.suspended
         self._shared = beside or Beside(room)
         self._beside = BesideClient(self._shared)
         self._tool = McpTool(room, suspended=self._client_host.suspended, beside=self._beside)

@@ -126,6 +126,11 @@ class SuspendedCalls:
         self._running: dict[SuspendableCall, None] = {}
         self._suspensions: dict[str, _Suspension] = {}
 
+    def __len__(self) -> int:
+        """The calls whose client may still come back with an answer."""
+        now = anyio.current_time()
+        return sum(suspension.until > now for suspension in self._suspensions.values())
+
     def started(self, suspendable: SuspendableCall) -> None:
         self._running[suspendable] = None
 

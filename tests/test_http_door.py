@@ -387,6 +387,28 @@ def test_a_session_with_an_open_request_is_not_idle() -> None:
     with_door(body, AskingServer({"held": held.act}), rules=Rules(session_idle=0.05))
 
 
+def test_a_client_of_2026_whose_person_is_asked_is_not_idle() -> None:
+    async def body(opened: Opened, server: AskingServer) -> None:
+        name = {"name": "mcp", "arguments": {"tool": "own_echo", "args": {"text": "hi"}}}
+        meta = {"io.modelcontextprotocol/clientCapabilities": {"elicitation": {}}}
+        asked = (await opened.stateless("tools/call", {**name, "_meta": meta})).json()["result"]
+        assert asked["resultType"] == "input_required", asked
+        await anyio.sleep(0.3)  # several idle times, of which none may end it
+        assert len(opened.door.sessions) == 1
+        yes = {"action": "accept", "content": {"allow": "once"}}
+        back = {
+            "inputResponses": dict.fromkeys(asked["inputRequests"], yes),
+            "requestState": asked["requestState"],
+        }
+        answer = (await opened.stateless("tools/call", {**name, **back, "_meta": meta})).json()
+        assert answer["result"]["content"][0]["text"] == '"hi"'
+        while len(opened.door.sessions) or server.live:
+            await anyio.sleep(0.01)
+
+    entry = {**PER_SESSION, "approve": "all"}
+    with_door(body, entry=entry, expose="proxy", rules=Rules(session_idle=0.05))
+
+
 def test_an_id_can_be_used_again_only_after_its_answer() -> None:
     held = Held()
 

@@ -52,6 +52,7 @@ class Direct:
         self._shown = common.shown
         self._direct_clients = common.clients
         self._client_host = ClientHost(room, self._tell_update)
+        self.suspended = self._client_host.suspended
         self._calls = DirectCalls(room, self._direct_clients, self._client_host.suspended, common.signer)
         self._begin: Final[Mapping[str, Callable[[Job], None]]] = {
             "tools/call": self._call,

@@ -50,7 +50,8 @@ class Visitor:
 
     @property
     def in_flight(self) -> int:
-        return len(self._replies)
+        """Its requests, and its calls that wait while a person thinks about a question."""
+        return self.client.in_flight
 
     @property
     def is_listening(self) -> bool:

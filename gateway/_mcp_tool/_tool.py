@@ -69,7 +69,9 @@ class McpTool:
     ) -> None:
         self._room = room
         self._beside = beside
-        self._suspended = suspended or SuspendedCalls(room.config.settings.call_total_timeout)
+        if suspended is None:
+            suspended = SuspendedCalls(room.config.settings.call_total_timeout)
+        self._suspended = suspended
         self._reader = CatalogueReader(room, hints=hints)
         self._answers = Answers(room, spill or Spill())
 
