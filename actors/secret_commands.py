@@ -1,7 +1,7 @@
-"""Runs the commands that values of a configuration are taken from: `"!gh auth token"`.
+"""Runs the commands that values of a configuration are taken from: `"!gh auth token"`, `requestHeadersCommand`.
 
-A command runs in a shell, in a process group of its own, with our environment and without input. It stays in our
-session: in `greenroom serve`, a child in another session counts as an orphan (`_reaper`). Its standard output
+A secret's command runs in a shell, in a process group of its own, with our environment and without input. It stays in
+our session: in `greenroom serve`, a child in another session counts as an orphan (`_reaper`). Its standard output
 is the value. It is read when an incarnation starts, and is not kept here. Its standard error goes nowhere, and no
 message shows the command or anything it wrote, because both may hold the secret. It ends within its time: when that is
 over, when it wrote too much, and when nobody waits any more, the whole group is killed before anything else happens.
@@ -13,9 +13,10 @@ import os
 import select
 import signal
 import subprocess
+import tempfile
 import time
-from collections.abc import Iterable
-from contextlib import suppress
+from collections.abc import Callable, Generator, Iterable, Mapping
+from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Final
 
@@ -44,8 +45,8 @@ async def answers(server: str, asked: Iterable[Asked], limit: float) -> dict[str
     found: dict[str, str] = {}
     for one in asked:
         if one.command not in found:
-            said = await _unless_cancelled(partial(_run, one.command, limit))
-            if isinstance(said, _Failure):
+            said = await Job(("/bin/sh", "-c", one.command), limit, 'the setting "secretTimeoutMs"').output()
+            if isinstance(said, Failure):
                 text = f'The command for {one.place} of server "{server}" {said.what}. '
                 more = "Run it in a shell to see what it says, and correct it there or in the configuration."
                 raise ConnectFailed(text + more, server=server)
@@ -54,14 +55,38 @@ async def answers(server: str, asked: Iterable[Asked], limit: float) -> dict[str
 
 
 @attrs.frozen
-class _Failure:
+class Failure:
+    """Why there is no output, in words that follow "the command"."""
+
     what: str
 
 
-async def _unless_cancelled(run: partial[str | _Failure]) -> str | _Failure:
+def failure_of(said: str | Failure) -> str | None:
+    """What went wrong, if something did."""
+    return said.what if isinstance(said, Failure) else None
+
+
+@attrs.frozen
+class Job:
+    """One run of a program. `limit`: seconds, which `setting` says. `most`: bytes of its output. `given`: makes its
+    input, in a thread; None: it has none. `environ`: its environment; None: ours."""
+
+    argv: tuple[str, ...] = attrs.field(repr=False)
+    limit: float
+    setting: str
+    most: int = LARGEST
+    given: Callable[[], bytes] | None = None
+    environ: Mapping[str, str] | None = attrs.field(default=None, repr=False)
+
+    async def output(self) -> str | Failure:
+        """What it writes to its standard output, without blanks around it."""
+        return await _unless_cancelled(partial(_run, self))
+
+
+async def _unless_cancelled(run: partial[str | Failure]) -> str | Failure:
     """`run(stop)` in a thread. `stop` becomes readable when this task is cancelled, and the thread is waited for."""
     stop, ours = os.pipe()
-    result: str | _Failure = ""
+    result: str | Failure = ""
 
     async def tell() -> None:
         try:
@@ -80,52 +105,70 @@ async def _unless_cancelled(run: partial[str | _Failure]) -> str | _Failure:
         os.close(stop)
 
 
-def _run(command: str, limit: float, stop: int) -> str | _Failure:
-    deadline = time.monotonic() + limit
+def _run(job: Job, stop: int) -> str | Failure:
+    deadline = time.monotonic() + job.limit
     try:
-        process = subprocess.Popen(
-            ["/bin/sh", "-c", command],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            process_group=0,
-        )
+        with _input(job) as given:
+            process = subprocess.Popen(
+                job.argv,
+                stdin=given,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                process_group=0,
+                env=job.environ,
+            )
     except (OSError, ValueError) as error:  # no shell, no descriptors; a NUL in the command
-        return _Failure(
+        return Failure(
             f"could not be started ({error.strerror if isinstance(error, OSError) else 'a NUL in it'})"
         )
     assert process.stdout is not None
     try:
-        said = _read(process.stdout.fileno(), deadline, stop)
+        said = _read(process.stdout.fileno(), job.most, deadline, stop)
         if isinstance(said, bytes) and not _has_ended(process.pid, deadline, stop):
-            said = _Failure(_too_long(limit))
+            said = Failure(_too_long(job))
     finally:
         with suppress(ProcessLookupError, PermissionError):  # nothing of it is left
             os.killpg(process.pid, signal.SIGKILL)  # not reaped yet, so the number is still its own
         process.stdout.close()
         code = process.wait()
     if said is None:
-        return _Failure(_too_long(limit))
-    if isinstance(said, _Failure):
+        return Failure(_too_long(job))
+    if isinstance(said, Failure):
         return said
     if code != 0:
         how = f"was ended by signal {-code}" if code < 0 else f"failed with exit code {code}"
-        return _Failure(how)
+        return Failure(how)
     try:
         text = said.decode().strip()
     except UnicodeDecodeError:
-        return _Failure("wrote something that is no UTF-8 text")
-    return text or _Failure("wrote nothing to its standard output")
+        return Failure("wrote something that is no UTF-8 text")
+    return text or Failure("wrote nothing to its standard output")
 
 
-def _too_long(limit: float) -> str:
-    return f'has not ended in {limit:g} s (the setting "secretTimeoutMs")'
+def _too_long(job: Job) -> str:
+    return f"has not ended in {job.limit:g} s ({job.setting})"
 
 
-def _read(output: int, deadline: float, stop: int) -> bytes | _Failure | None:
+@contextmanager
+def _input(job: Job) -> Generator[int]:
+    """A descriptor with the program's input. It is a file in memory, which no reader can keep us waiting at."""
+    if job.given is None:
+        yield subprocess.DEVNULL
+        return
+    with (
+        tempfile.TemporaryFile()
+        if not hasattr(os, "memfd_create")
+        else open(os.memfd_create("input"), "w+b") as file
+    ):
+        file.write(job.given())
+        file.seek(0)
+        yield file.fileno()
+
+
+def _read(output: int, most: int, deadline: float, stop: int) -> bytes | Failure | None:
     """Everything that is written; None when the time is over or nobody waits."""
     parts, size = list[bytes](), 0
-    while size <= LARGEST:
+    while size <= most:
         left = deadline - time.monotonic()
         ready = _readable((output, stop), left) if left > 0 else set[int]()
         if stop in ready or not ready:
@@ -135,7 +178,7 @@ def _read(output: int, deadline: float, stop: int) -> bytes | _Failure | None:
             return b"".join(parts)
         parts.append(chunk)
         size += len(chunk)
-    return _Failure(f"wrote more than {LARGEST:,} bytes")
+    return Failure(f"wrote more than {most:,} bytes")
 
 
 def _has_ended(pid: int, deadline: float, stop: int) -> bool:

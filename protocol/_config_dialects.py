@@ -51,7 +51,6 @@ NO_EFFECT: Final[Mapping[str, str]] = {
             "name",
             "pluginDataDir",
             "protocolVersion",
-            "requestHeadersCommand",
             "searchKeywords",
             "title",
             "trace",

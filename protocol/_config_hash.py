@@ -36,6 +36,7 @@ IDENTITY: Final = (
     "url",
     "headers",
     "http_transport",
+    "request_headers_command",
     "socket",
     "in_process",
     "expose_resources",
@@ -63,9 +64,10 @@ def definition_hash(
         values["inherit_env"] = settings.inherit_env
     if values["command"] is not None:
         values["cwd"] = _under(directory, values["cwd"] or "")
-    if values["env_file"] is None:
-        del values["env_file"]  # most have none, and keep the hash they had before there were any
-    else:
+    for late in ("env_file", "request_headers_command"):
+        if values[late] is None:
+            del values[late]  # most have none, and keep the hash they had before there were any
+    if "env_file" in values:
         values["env_file"] = _under(directory, values["env_file"])
     if values["socket"] is not None:
         values["socket"] = _under(directory, values["socket"])

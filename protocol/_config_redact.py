@@ -67,10 +67,13 @@ def secrets_of(definition: ServerDefinition, environ: Mapping[str, str]) -> list
     for text in (*(text for _, _, text in texts_of(definition)), definition.url or "", *oauth):
         hider.found += (_referred(name, environ.get(name) or default) for name, default in referred_to(text))
     hider.found += _under("", definition.extra)
+    hider.found += _of_command(definition)
     hider.found += _of_login(definition, environ)
     hider.found += _inherited(definition, environ)
     try:
-        _redacted_by(hider, expand_definition(definition, environ).definition)
+        expanded = expand_definition(definition, environ).definition
+        _redacted_by(hider, expanded)
+        hider.found += _of_command(expanded)
     except ConfigError:  # it cannot be reached, but messages may still quote parts of it
         hider.url(expand(definition.url or "", environ))
     return hider.found
@@ -87,6 +90,15 @@ def _inherited(definition: ServerDefinition, environ: Mapping[str, str]) -> Iter
     for name, value in environ.items():
         if any(fnmatchcase(name, pattern) for pattern in wanted) and not _EVERYDAY.fullmatch(name):
             yield Hidden(name, value)
+
+
+def _of_command(definition: ServerDefinition) -> Iterator[Hidden]:
+    """What the command that gives headers has in its environment and its arguments."""
+    said = definition.request_headers_command or {"env": {}, "args": ()}
+    yield from (Hidden(name, value) for name, value in said["env"].items())
+    hider = Hider()
+    hider.arguments(said["args"])
+    yield from hider.found
 
 
 def _of_login(definition: ServerDefinition, environ: Mapping[str, str]) -> Iterator[Hidden]:
@@ -145,6 +157,8 @@ def _shown(hider: Hider, key: Key, definition: ServerDefinition) -> Any:
             return {name: hider.value(text, name) for name, text in value.items()}
         case "oauth":
             return value if isinstance(value, bool) else REDACTED
+        case "request_headers_command":
+            return REDACTED
         case "url":
             return hider.url(value)
         case "args":

@@ -7,6 +7,7 @@ from typing import Final
 
 from ._config_key import Key
 from ._config_oauth import LOGIN_KEYS
+from ._config_request_headers import REQUEST_HEADERS
 from .config import Approve, Era, HttpTransport, Isolation, Lifecycle, Pinning, PrefixMode, RestartPolicy
 from .config_readers import (
     CHOICE,
@@ -63,6 +64,13 @@ SERVER_KEYS: Final = (
         "Streamable HTTP, then SSE",
     ),
     *LOGIN_KEYS,
+    Key(
+        "requestHeadersCommand",
+        "request_headers_command",
+        REQUEST_HEADERS,
+        "A program that gives further headers for each request ([below](#headers-of-each-request)).",
+        True,
+    ),
     Key("socket", "socket", TEXT, "A unix socket path; JSON-RPC, one message a line. Expanded.", True),
     Key("exposeResources", "expose_resources", FLAG, "Offer its resources as `get_…` tools.", True),
     Key(

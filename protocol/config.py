@@ -116,6 +116,7 @@ class ServerDefinition:
     http_transport: HttpTransport | None = None
     auth: Literal["oauth", False] | None = None  # False: never log in; None: with a login that is stored
     oauth: Mapping[str, Any] | Literal[False] | None = attrs.field(default=None, hash=False, repr=False)
+    request_headers_command: Mapping[str, Any] | None = attrs.field(default=None, hash=False, repr=False)
     socket: str | None = None
     in_process: Any = attrs.field(default=None, eq=False, hash=False)
     expose_resources: bool = True

@@ -44,6 +44,10 @@ _OPEN: Final = re.compile(
 SESSION: Final = "session."  # names of a session's values begin with this
 _HEADER_NAME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
+_KEYS: Final = {
+    "env_file": "envFile",
+    "request_headers_command": "requestHeadersCommand",
+}  # attribute -> in a file
 _CONTROL_WORDS: Final = "a line break or another control character"
 
 
@@ -172,6 +176,18 @@ def expanded_fields(definition: ServerDefinition, environ: Mapping[str, str]) ->
         "args": tuple(_value(arg, environ) for arg in definition.args),
         "env": _expand_values(definition.env, environ),
         "headers": _expand_headers(definition, environ),
+        "request_headers_command": _expand_command(definition.request_headers_command, environ),
+    }
+
+
+def _expand_command(said: Mapping[str, Any] | None, environ: Mapping[str, str]) -> Mapping[str, Any] | None:
+    if said is None:
+        return None
+    return {
+        **said,
+        "command": expand_path(said["command"], environ),
+        "args": tuple(expand(arg, environ) for arg in said["args"]),
+        "env": {name: expand(value, environ) for name, value in said["env"].items()},
     }
 
 
@@ -282,7 +298,8 @@ def _missing_problems(definition: ServerDefinition, environ: Mapping[str, str]) 
 
 
 def _place(definition: ServerDefinition, attribute: str, *inside: str | int) -> str:
-    return place(definition.sources.get(attribute, ""), "mcpServers", definition.name, attribute, *inside)
+    key = _KEYS.get(attribute, attribute)
+    return place(definition.sources.get(attribute, ""), "mcpServers", definition.name, key, *inside)
 
 
 def texts_of(definition: ServerDefinition) -> Iterable[tuple[str, tuple[str | int, ...], str]]:
@@ -292,6 +309,12 @@ def texts_of(definition: ServerDefinition) -> Iterable[tuple[str, tuple[str | in
         text: str | None = getattr(definition, attribute)
         if text is not None:
             yield attribute, (), text
+    if (said := definition.request_headers_command) is not None:
+        yield "request_headers_command", ("command",), said["command"]
+        for position, arg in enumerate(said["args"]):
+            yield "request_headers_command", ("args", position), arg
+        for key, value in said["env"].items():
+            yield "request_headers_command", ("env", key), value
     for position, arg in enumerate(definition.args):
         if not is_asked(arg):
             yield "args", (position,), arg

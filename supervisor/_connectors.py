@@ -87,7 +87,8 @@ class Connectors:
             self.logins().connecting(definition)
             learn = partial(self.secrets.add, address.server, session)
             login = self.auth or partial(auth_for, environ=environ, learn=learn)
-            return HttpConnector(definition, backend=backend, settings=settings, auth=login)
+            of_command = partial(self.secrets.answered, address.server, session=session)
+            return HttpConnector(definition, backend=backend, settings=settings, auth=login, learn=of_command)
         if definition.socket is not None:
             from ..actors import UnixConnector
 

@@ -256,12 +256,13 @@ def test_what_a_weaker_file_says_of_no_place_in_particular_is_kept() -> None:
 # ---- the fence, for any layers -----------------------------------------------------------------------
 
 _COMMAND_STEERS: Final = ("command", "args", "cwd", "env", "envFile")
-_URL_STEERS: Final = ("url", "httpTransport")
+_URL_STEERS: Final = ("url", "httpTransport", "requestHeadersCommand")
 _WRITTEN_FOR: Final = {  # a credential, and what decides who gets it
     "env": ("command", "args", "cwd", "envFile"),
     "envFile": ("command", "args", "cwd", "env"),
     "inheritEnv": _COMMAND_STEERS,
     "args": ("command", "cwd", "env", "envFile"),
+    "requestHeadersCommand": ("url", "httpTransport"),
     **dict.fromkeys(("headers", "bearerToken", "bearerTokenEnv", "oauth"), _URL_STEERS),
 }
 
@@ -284,6 +285,7 @@ _ENTRY: Final = st.fixed_dictionaries(
         "headers": _or_null({"A": "one"}, {"A": "two"}),
         "bearerToken": _or_null("one", {"keyring": "one/two"}),
         "bearerTokenEnv": _or_null("ONE"),
+        "requestHeadersCommand": _or_null({"command": "one"}, {"command": "two"}),
         "oauth": _or_null({"clientSecret": "one"}),
         "socket": _or_null("/s"),
         "lifecycle": _or_null("eager"),

@@ -104,6 +104,13 @@ def servers(url: str, plant: Plants, folder: Path) -> dict[str, Any]:
     entries["bearer"] = {"url": f"{url}/mcp", "bearerToken": plant()}
     entries["from_file"] = {"url": f"{url}/401", "bearerTokenEnv": "PLANTED_WITH_NEWLINE"}
     entries["accented"] = {"url": f"{url}/mcp", "headers": {"X-Key": "${PLANTED_WITH_ACCENT}"}}
+    script = f"printf '%s' '{json.dumps({'X-Signature': plant()})}'"  # it shows every header that it gets
+    signed = {"command": "/bin/sh", "args": ["-c", script], "env": {"A_KEY": plant()}}
+    entries["signed"] = {"url": f"{url}/mcp", "requestHeadersCommand": signed}
+    entries["unsigned"] = {
+        "url": f"{url}/mcp",
+        "requestHeadersCommand": {"command": "/bin/sh", "args": ["-c", f"echo {plant()}; exit 3"]},
+    }
     entries["broken_line"] = {"url": f"{url}/mcp", "headers": {"X-Key": plant("a\nb")}}
     entries["login"] = {"url": f"http://me:{plant()}@{host}/mcp?key={plant()}"}
     entries["failing"] = {"url": f"http://me:{plant()}@{host}/500?key={plant('%C3%A9')}", "headers": header}

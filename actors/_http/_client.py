@@ -38,19 +38,30 @@ from ._faults import BadAnswer, ExchangeFault, LoginNeeded, all_faults_told, fau
 if TYPE_CHECKING:
     import httpx2
 
+    from ._signing import Learn
+
 _KEPT_OPEN = 32  # idle connections of one server, for the next burst of calls
 _REFUSAL_WITHIN = 5.0  # seconds
 
 
-def make_client(definition: ServerDefinition, auth: Any, connect_timeout: float) -> httpx2.AsyncClient:
-    """A client for the server's endpoint. `auth` is an `httpx2.Auth`, or None.
+def make_client(
+    definition: ServerDefinition, auth: Any, connect_timeout: float, learn: Learn | None = None
+) -> httpx2.AsyncClient:
+    """A client for the server's endpoint. `auth` is an `httpx2.Auth`, or None. `learn` is told the headers that a
+    command of the server gives.
 
     Raises `ConnectFailed` when the proxies or certificates that our own environment names cannot be used.
     """
     import httpx2
 
+    hooks: list[Any] = []
+    if definition.request_headers_command is not None:
+        from ._signing import signing
+
+        hooks.append(signing(definition, learn or (lambda _: None)))
     made = functools.partial(
         _bounded_client,
+        hooks,
         headers={
             "User-Agent": f"greenroom/{VERSION}",
             "Accept-Encoding": "gzip",
@@ -71,13 +82,13 @@ def make_client(definition: ServerDefinition, auth: Any, connect_timeout: float)
         raise ConnectFailed(_proxy_in_words(definition, error), server=definition.name) from None
 
 
-def _bounded_client(**options: Any) -> httpx2.AsyncClient:
+def _bounded_client(hooks: list[Any], **options: Any) -> httpx2.AsyncClient:
     import httpx2
 
     from ._bodies import take_over
     from ._frames import bound_frames
 
-    client = httpx2.AsyncClient(event_hooks={"response": [take_over]}, **options)
+    client = httpx2.AsyncClient(event_hooks={"request": hooks, "response": [take_over]}, **options)
     bound_frames(client)
     return client
 

@@ -16,6 +16,7 @@ import anyio
 import anyio.abc
 
 from ...protocol.config import HttpTransport, ServerDefinition, Settings
+from ...protocol.secrets import Hidden
 from .._backend import Backend
 from .._connection import NoProcess
 from .._peer import PeerHooks
@@ -46,8 +47,11 @@ class HttpConnector:
         backend: Backend,
         settings: Settings,
         auth: AuthFor | None = None,
+        learn: Callable[[tuple[Hidden, ...]], object] | None = None,
     ) -> None:
+        """`learn` is told the headers that a command of the server gives."""
         self._definition = definition
+        self._learn = learn
         self._backend = backend
         self._settings = settings
         self._auth = auth
@@ -59,7 +63,7 @@ class HttpConnector:
         auth = self._auth(definition) if self._auth is not None else None
         timeout = definition.connect_timeout or self._settings.connect_timeout
         # In a thread: the first client imports the library and reads the trusted certificates.
-        client = await apart(lambda: make_client(definition, auth, timeout))
+        client = await apart(lambda: make_client(definition, auth, timeout, self._learn))
         opened_by = os.getpid()
         try:
             async with pump_group() as tasks:
