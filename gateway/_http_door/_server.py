@@ -94,6 +94,7 @@ class HttpServer:
             lifespan="off",
             log_config=None,
             access_log=False,
+            proxy_headers=False,  # nobody here asks who a proxy says the client is
             http=Connection,
             ws="none",
             date_header=False,

@@ -1,0 +1,43 @@
+"""Work that is begun now and awaited only if it does not end at once.
+
+A time limit around an `await` that nearly never waits costs more than all the rest of it: a cancel scope and a timer,
+made and thrown away. So the work is run up to its first wait without one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Generator
+from typing import Any, Generic, TypeVar
+
+T = TypeVar("T")
+
+
+class Begun(Generic[T]):
+    """`has_ended`: it did not wait, and `value` is its result. Otherwise await this, once, in the same task."""
+
+    value: T
+
+    def __init__(self, work: Awaitable[T]) -> None:
+        self._steps = work.__await__()
+        try:
+            self._waits_for = next(self._steps)
+        except StopIteration as end:
+            self.value, self.has_ended = end.value, True
+        else:
+            self.has_ended = False
+
+    def __await__(self) -> Generator[Any, Any, T]:
+        if self.has_ended:
+            return self.value
+        waits_for: Any = self._waits_for
+        while True:
+            try:
+                sent = yield waits_for
+            except BaseException as error:
+                step = self._steps.throw, error
+            else:
+                step = self._steps.send, sent
+            try:
+                waits_for = step[0](step[1])
+            except StopIteration as end:
+                return end.value

@@ -1,0 +1,55 @@
+"""Work that is begun at once and awaited only if it waits."""
+
+from __future__ import annotations
+
+import anyio
+import anyio.lowlevel
+import pytest
+from tests.support import run, run_virtual
+
+from greenroom.gateway._begun import Begun
+
+
+def test_what_does_not_wait_has_ended_and_what_waits_goes_on(backend: str) -> None:
+    async def at_once() -> int:
+        return 1
+
+    async def later() -> int:
+        for _ in range(3):
+            await anyio.lowlevel.checkpoint()
+        return 2
+
+    async def body() -> None:
+        ended, waiting = Begun(at_once()), Begun(later())
+        assert (ended.has_ended, ended.value, await ended) == (True, 1, 1)
+        assert not waiting.has_ended
+        assert await waiting == 2
+
+    run(backend, body)
+
+
+def test_errors_and_time_limits_reach_the_work_and_its_caller(backend: str) -> None:
+    seen: list[str] = []
+
+    async def fails(waits: bool) -> None:
+        if waits:
+            await anyio.sleep(1)
+        raise ValueError
+
+    async def for_ever() -> None:
+        try:
+            await anyio.sleep_forever()
+        finally:
+            seen.append("left")
+
+    async def body() -> None:
+        with pytest.raises(ValueError):  # noqa: PT011
+            Begun(fails(waits=False))
+        with pytest.raises(ValueError):  # noqa: PT011
+            await Begun(fails(waits=True))
+        waiting = Begun(for_ever())
+        with pytest.raises(TimeoutError), anyio.fail_after(2):
+            await waiting
+        assert seen == ["left"]
+
+    run_virtual(backend, body)
