@@ -20,7 +20,9 @@ from .config import Pinning, PrefixMode, ServerDefinition, Settings
 from .names import MAX_LENGTH, Claim, Proposal, normal, prefix_of, resource_name, selector, spellings
 from .overrides import ToolOverride, overrides_of
 from .pinning import notice
+from .plain_text import unhidden
 from .slices import Pace, Slices, finish
+from .unhiding import unhidden_record
 
 
 @attrs.frozen
@@ -175,8 +177,8 @@ class Part:
                 ):
                     continue
                 if who not in found:  # an item that is listed twice counts once
-                    override = self._override(kind, who[1])
-                    found[who] = fit(kind, record if override is None else override.shown(record))
+                    override, shown_record = self._override(kind, who[1]), unhidden_record(record)[0]
+                    found[who] = fit(kind, shown_record if override is None else override.shown(shown_record))
                 if pace.due():
                     yield
         self._misfits = {who: fitted for who, fitted in found.items() if fitted is not None}
@@ -203,7 +205,7 @@ class Part:
             return
         if self.entry is None or self.entry.tools is None:
             return
-        records = {_text(record, "name"): record for record in self.entry.tools}
+        records = {_text(record, "name"): unhidden_record(record)[0] for record in self.entry.tools}
         for name, override in self.naming.overrides.items():
             if self._quarantined(name) is not None:
                 continue
@@ -237,12 +239,16 @@ class Part:
                 changed = self._quarantined(original) if kind == "tool" else None
                 override = self._override(kind, original)
                 if changed is not None:
-                    record = _in_quarantine(self.server, name, changed)
+                    record, spelled = _in_quarantine(self.server, name, changed), None
+                else:
+                    record, spelled = unhidden_record(record)
                 if override is not None:
                     if override.hide or (changed is None and override.faults(record)):
                         continue
                     local = override.rename or name
                     record = record if changed is not None else override.shown(record)
+                if spelled is not None:
+                    override = attrs.evolve(override or ToolOverride(), spelled=spelled)
                 proposal = Proposal.first(
                     Claim(
                         self.server,
@@ -305,6 +311,7 @@ def _first_faults(tasks: list[str], misfits: Mapping[tuple[str, str], Fitted]) -
     )
     said = list(islice(chain(tasks, others), FAULTS))
     more = len(tasks) + len(misfits) - len(said)
+    said = [unhidden(one) for one in said]
     return (*said, f"{more:,} more are not named here") if more > 0 else tuple(said)
 
 
@@ -319,7 +326,9 @@ def _target(
 ) -> Target:
     description = _text(record, "description")
     if kind == "resource":
-        return Target(name, server, kind, original, record, description or f"Read resource: {original}", None)
+        return Target(
+            name, server, kind, original, record, description or f"Read resource: {unhidden(original)}", None
+        )
     schema = record.get("inputSchema")
     known = cast("Mapping[str, Any]", schema) if isinstance(schema, Mapping) else None
     return Target(name, server, kind, original, record, description, known, override, changed)

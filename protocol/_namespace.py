@@ -27,6 +27,7 @@ from .errors import CallError, TaskNeeded, ToolChanged
 from .mirrored import Path, mirrored_in
 from .names import Proposal, normal, settling
 from .overrides import ToolOverride
+from .plain_text import unhidden
 from .slices import Pace, Slices, finish
 
 if TYPE_CHECKING:
@@ -41,8 +42,9 @@ Identity = tuple[Kind, str]  # how a server identifies an item: its kind, and it
 class Target:
     """What an exposed name stands for. `original` is the server's own name for it; for a resource, its URI.
 
-    `record` is the server's own object, unchanged but for its `override` (`toolOverrides`). `description` and
-    `input_schema` are read from it. They are empty and None when the record has none, or one that makes no sense.
+    `record` is the server's own object, unchanged but for its `override` (`toolOverrides`) and for hidden characters.
+    `description` and `input_schema` are read from it. They are empty and None when the record has none, or one that
+    makes no sense.
     """
 
     name: str
@@ -132,7 +134,7 @@ class Target:
     @cached_property
     def document(self) -> Document:
         """What search looks at. Only the beginning of a long description counts."""
-        said = self.record["name"] if self.kind == "resource" else self.own_name
+        said = self.record["name"] if self.kind == "resource" else unhidden(self.own_name)
         title = self.record.get("title")
         return Document.of(
             self.name,

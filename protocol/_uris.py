@@ -24,7 +24,9 @@ import attrs
 
 from ._namespace import Ambiguous, Missing
 from .catalogue import Raw, ServerEntry
+from .plain_text import unhidden
 from .slices import Pace, Slices, finish
+from .unhiding import unhidden_record
 
 _SCHEME: Final = "greenroom://"
 _EXPRESSION: Final = re.compile(r"\{[^{}]*\}")
@@ -32,7 +34,8 @@ _EXPRESSION: Final = re.compile(r"\{[^{}]*\}")
 
 @attrs.frozen(eq=False)
 class Place:
-    """Where a resource (or template) is: `uri` is what clients see, `original` is what its server calls it."""
+    """Where a resource (or template) is: `uri` is what clients see, `original` is what its server calls it. `record`:
+    without hidden characters."""
 
     uri: str
     server: str
@@ -82,7 +85,8 @@ class UriSpace:
             for record in records or ():
                 uri = record.get(key)
                 if isinstance(uri, str) and uri:
-                    found.setdefault(uri, {}).setdefault(server, Place(uri, server, uri, record))
+                    shown, record = unhidden(uri), unhidden_record(record)[0]
+                    found.setdefault(shown, {}).setdefault(server, Place(shown, server, uri, record))
                 if pace.due():
                     yield
         if pace.due(len(found) // 100):

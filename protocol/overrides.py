@@ -22,6 +22,7 @@ from ._config_key import Key
 from .catalogue import Raw
 from .config_readers import BadValueError, Reader, is_object, kind_of, unknown
 from .errors import UsageError
+from .unhiding import Spelled
 
 _ABSENT: Final = object()
 _NAME: Final = re.compile(r"[A-Za-z0-9_.-]{1,64}")
@@ -53,6 +54,7 @@ class ToolOverride:
     hide: bool = False
     description: str | None = None
     parameters: Mapping[str, ParameterOverride] = attrs.field(factory=_no_parameters, hash=False)
+    spelled: Spelled | None = None  # the server uses hidden characters, which are not shown
 
     @classmethod
     def of(cls, said: Mapping[str, Any]) -> ToolOverride:
@@ -160,7 +162,7 @@ class ToolOverride:
         for name, each in self.parameters.items():
             if each.has_default and name not in found:
                 found[name] = each.default
-        return found
+        return found if self.spelled is None else self.spelled.own(found)
 
     @cached_property
     def _renamed(self) -> Mapping[str, str]:

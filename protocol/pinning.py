@@ -23,6 +23,7 @@ from typing import Any, Final
 import attrs
 
 from .catalogue import Pinned, Raw
+from .plain_text import unhidden
 
 PARTS: Final = ("description", "input schema", "output schema", "annotations")
 _encode: Final = json.JSONEncoder(sort_keys=True, separators=(",", ":"), default=str).encode
@@ -145,4 +146,4 @@ def command(server: str, tool: str = "") -> str:
 def changed_in_words(server: str, changed: Sequence[str]) -> str:
     """The changed tools of a server, in a few words, and the command that accepts them."""
     more = f" and {len(changed) - _NAMED} more" if len(changed) > _NAMED else ""
-    return f"{len(changed)} changed: {', '.join(changed[:_NAMED])}{more} ({command(server)})"
+    return f"{len(changed)} changed: {unhidden(', '.join(changed[:_NAMED]))}{more} ({command(server)})"

@@ -51,10 +51,14 @@ def unhidden(text: str) -> str:
 def one_line(text: str, most: int = LONGEST) -> str:
     """The same on one line, at most `most` characters long."""
     head = text if len(text) <= 8 * most else text[: 8 * most]
-    line = " ".join(printable(head).split())
+    line = " ".join(unhidden(head).split())
     return line if len(line) <= most and head is text else f"{line[: most - 1]}…"
 
 
 def seen_in_json(text: str) -> str:
     """JSON in which invisible characters are written as escapes. Its value is the same."""
-    return _UNSEEN.sub(lambda unseen: json.dumps(unseen[0])[1:-1], text)
+    return _NO_WIDTH.sub(_escape, _UNSEEN.sub(_escape, text))
+
+
+def _escape(unseen: re.Match[str]) -> str:
+    return json.dumps(unseen[0])[1:-1]

@@ -210,7 +210,8 @@ class Calls:
             target = await self.find_prompt(name, server)
         params: dict[str, Any] = {"name": target.original}
         if arguments is not None:
-            params["arguments"] = arguments
+            override = target.override
+            params["arguments"] = arguments if override is None else override.own(arguments, target.server)
         raw = await self.request(
             target.server, "prompts/get", params, timeout=timeout, on_progress=on_progress
         )

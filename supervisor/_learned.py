@@ -12,6 +12,7 @@ from ..protocol.bounds import PROBLEMS
 from ..protocol.catalogue import Raw, ServerEntry
 from ..protocol.config import Config
 from ..protocol.pinning import ServerPins
+from ..protocol.plain_text import unhidden
 from ._records import record_of
 from ._stores import CatalogueStore, PinStore
 from .catalogue_keys import catalogue_keys, pin_keys
@@ -49,11 +50,11 @@ def entry_of(
         resources=_known(listing.resources, "resources", handshake),
         templates=_known(listing.templates, "resources", handshake),
         prompts=_known(listing.prompts, "prompts", handshake),
-        instructions=handshake.instructions,
+        instructions=None if handshake.instructions is None else unhidden(handshake.instructions),
         server_info=handshake.server_info,
         capabilities=handshake.capabilities,
         protocol_version=record_of(actor).server.era_hint,
-        problems=tuple(dict.fromkeys(listing.problems))[:PROBLEMS],
+        problems=tuple(dict.fromkeys(map(unhidden, listing.problems)))[:PROBLEMS],
         fetched_at=time.time(),
         revision=revision,
     )

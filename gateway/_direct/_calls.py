@@ -53,9 +53,7 @@ class DirectCalls:
             raise target.refusal()
         plain = job.plain
         if target.override is not None:
-            given = job.params.get("arguments") if plain is None else plain.arguments
-            arguments = target.override.own(answers.arguments_of(given), target.server)
-            self.start(job, target.server, "name", target.original, target, arguments)
+            self.start(job, target.server, "name", target.original, target, _own_arguments(target, job))
             return
         if plain is None:
             self.start(job, target.server, "name", target.original, target)
@@ -69,6 +67,11 @@ class DirectCalls:
             replayable=target.is_harmless,
         )
         job.follow(call)
+
+    def start_prompt(self, job: Job, target: Target) -> None:
+        """Get a prompt. Raises the error that refuses it."""
+        arguments = _own_arguments(target, job)
+        self.start(job, target.server, "name", target.original, arguments=arguments)
 
     def start(
         self,
@@ -199,6 +202,18 @@ class DirectCalls:
         state = rpc.read_value(parts.get(_STATE))
         signed_state = {_STATE: self._signer.sign(state, *what)} if isinstance(state, str) else {}
         return rpc.encode({**parts, **signed_state, **_asked_by(what[0], parts)})
+
+
+def _own_arguments(target: Target, job: Job) -> Mapping[str, Any] | None:
+    """The arguments of a request as the target's server expects them; None: as they are. Raises `UsageError`."""
+    override = target.override
+    if override is None:
+        return None
+    given = job.params.get("arguments") if job.plain is None else job.plain.arguments
+    if override.spelled is not None:  # it looks into the values
+        said = {name: rpc.read_value(value) for name, value in answers.arguments_of(given).items()}
+        return override.own(said, target.server)
+    return override.own(answers.arguments_of(given), target.server)
 
 
 def _asked_by(server: str, parts: Mapping[str, Any]) -> dict[str, Any]:

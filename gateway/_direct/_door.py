@@ -18,6 +18,7 @@ from ...protocol import jsonrpc as rpc
 from ...protocol.errors import AmbiguousTool, GreenroomError, UnknownTool
 from ...protocol.index import Ambiguous, Missing, Target
 from ...protocol.jsonrpc import RpcFault
+from ...protocol.plain_text import unhidden
 from .._client_host import ClientHost
 from .._exposure import Client, left_out
 from .._jobs import Job
@@ -80,7 +81,7 @@ class Direct:
         """What is left out, and every server's own instructions, under its name."""
         known = {name: self._room.entry(name) for name in self._room.index.servers}
         said = {
-            name: entry.instructions
+            name: unhidden(entry.instructions)
             for name, entry in known.items()
             if entry is not None and entry.instructions
         }
@@ -171,14 +172,13 @@ class Direct:
         name = answers.text_of(job, "name")
         found = self._room.index.resolve_prompt(name)
         if isinstance(found, Target):
-            self._calls.start(job, found.server, "name", found.original)
+            self._calls.start_prompt(job, found)
         else:
             job.run(partial(self._find_prompt, name, job))
 
     async def _find_prompt(self, name: str, job: Job) -> None:
         try:
-            found = await self._room.find_prompt(name)
-            self._calls.start(job, found.server, "name", found.original)
+            self._calls.start_prompt(job, await self._room.find_prompt(name))
         except GreenroomError as error:
             answers.refuse(job, error)
 

@@ -26,6 +26,7 @@ import anyio
 from ...actors import in_turns
 from ...protocol import jsonrpc as rpc
 from ...protocol.slices import Pace, Slices
+from ...protocol.unhiding import unhidden_value
 from .._mcp_tool import FOR_PEOPLE, CatalogueReader
 from .._mcp_tool._texts import tool_details
 from .._views import status_view
@@ -169,4 +170,4 @@ def _for_everything(show: Callable[[Request], Awaitable[None]]) -> Page:
 
 
 async def _answer(request: Request, is_well: bool, said: Mapping[str, Any]) -> None:
-    await request.answer(200 if is_well else 503, rpc.encode(said) + b"\n")
+    await request.answer(200 if is_well else 503, rpc.encode(unhidden_value(said)) + b"\n")

@@ -15,6 +15,7 @@ import attrs
 import msgspec
 
 from ...protocol.plain_text import unhidden
+from ...protocol.unhiding import unhidden_value
 from .._marks import DETAILS
 
 DETAILS_LIMIT: Final = 51_200  # bytes
@@ -42,8 +43,9 @@ class Answer:
 
     @classmethod
     def of(cls, text: str, **details: Any) -> Answer:
-        """An answer of one text block, in our own words and those of definitions: without hidden characters."""
-        return cls(({"type": "text", "text": unhidden(text)},), details)
+        """An answer of one text block, in our own words and those of definitions: without hidden characters, also in
+        the details."""
+        return cls(({"type": "text", "text": unhidden(text)},), unhidden_value(details))
 
     @property
     def is_error(self) -> bool:

@@ -17,6 +17,7 @@ from ...protocol.lifecycle import State
 from ...protocol.pinning import changed_in_words
 from ...protocol.schema_text import parameters_text
 from ...protocol.slices import Pace, Slices
+from ...protocol.unhiding import unhidden_value
 from ._answer import Answer
 from ._hints import Hints
 from ._pages import Bounds
@@ -311,7 +312,7 @@ def tool_details(target: Target) -> dict[str, Any]:
             for key in ("title", "annotations", "outputSchema")
             if key in target.record
         }
-    return details
+    return unhidden_value(details)
 
 
 def short_line(target: Target) -> str:

@@ -1,9 +1,9 @@
 """A server that lists and answers what its file says: `python -S lister.py FILE`. `lister(...)` is its entry.
 
 FILE is JSON. `tools`: the records. `results`: name -> the result of a call (a text, if the name is not there).
-`instructions`. `pages`: how many pages the list of tools has, each with the same tools; `"same"`: endless pages with
-one cursor; `"endless"`: endless pages with new cursors. `many`: the number of further small tools. `nested`: the depth
-of the schema of one more tool.
+`echoes`: a call is answered with its arguments. `instructions`. `pages`: how many pages the list of tools has, each
+with the same tools; `"same"`: endless pages with one cursor; `"endless"`: endless pages with new cursors. `many`: the
+number of further small tools. `nested`: the depth of the schema of one more tool.
 """
 
 from __future__ import annotations
@@ -34,6 +34,8 @@ def _answer(what: dict[str, Any], method: str, params: dict[str, Any]) -> dict[s
         return {"protocolVersion": "2025-11-25", "capabilities": {"tools": {}}, "serverInfo": info, **more}
     if method == "tools/list":
         return _page(what, int(params.get("cursor", 0)))
+    if method == "tools/call" and what.get("echoes"):
+        return {"content": [{"type": "text", "text": json.dumps(params["arguments"])}]}
     if method == "tools/call":
         return what.get("results", {}).get(
             params["name"], {"content": [{"type": "text", "text": params["name"]}]}
