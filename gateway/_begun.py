@@ -1,7 +1,8 @@
 """Work that is begun now and awaited only if it does not end at once.
 
 A time limit around an `await` that nearly never waits costs more than all the rest of it: a cancel scope and a timer,
-made and thrown away. So the work is run up to its first wait without one.
+made and thrown away. So the work is run up to its first wait without one. For asyncio only, and for work that waits
+inside no cancel scope of its own: scopes must be left in the reverse order of entering them.
 """
 
 from __future__ import annotations

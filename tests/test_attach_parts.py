@@ -392,7 +392,9 @@ def test_a_large_line_is_read_in_slices_and_the_next_door_knows_what_came_behind
                     tasks.start_soon(door.read, lambda _line: None, None, receiving)
                     await cut.wait()
                     tasks.cancel_scope.cancel()
-                assert turns[0] < turns[1] < turns[2] < turns[3]  # others had their turns between the slices
+                # Others had their turns between the slices. Trio shuffles each round, so two slices can be neighbours.
+                assert turns[0] < turns[2]
+                assert turns[1] < turns[3]
                 after = Ledger(os.dup(memory))
                 assert after.left.has_end
                 assert (after.left.lines, after.left.fragment) == ([b'{"id":8}'], b'{"id"')

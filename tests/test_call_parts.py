@@ -432,7 +432,7 @@ def test_the_lists_have_what_is_left_of_the_connect_time_and_a_second_at_least(
         stage._context = SimpleNamespace(
             settings=Settings(), backend=SimpleNamespace(now=lambda: now), next_revision=lambda: 3
         )
-        stage._actor = SimpleNamespace(tell=told.append)
+        stage._actor = SimpleNamespace(tell=told.append, definition=SimpleNamespace(pinning=None))
         stage._incarnation = SimpleNamespace(
             number=2,
             listen=told.append,

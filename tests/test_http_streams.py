@@ -101,7 +101,7 @@ def _served(
     async def main() -> None:
         server, hooks = Server(reply), Recorder()
         async with (
-            _bounded_client(transport=httpx2.MockTransport(server)) as client,
+            _bounded_client([], transport=httpx2.MockTransport(server)) as client,
             anyio.create_task_group() as tasks,
         ):
             peer = HttpPeer(current_backend(), hooks, tasks, 1 << 20)
@@ -408,7 +408,7 @@ def test_a_redirect_leaves_nothing_of_the_first_response_open(backend: str) -> N
         return httpx2.Response(200, stream=bodies[1])
 
     async def main() -> None:
-        async with _bounded_client(transport=httpx2.MockTransport(Server(reply))) as client:
+        async with _bounded_client([], transport=httpx2.MockTransport(Server(reply))) as client:
             async with exchanged(client, client.build_request("POST", URL, content=b"{}")) as response:
                 assert response.url.path == "/there"
                 assert [body.closed > 0 for body in bodies] == [True, False]
@@ -423,7 +423,7 @@ def test_a_redirect_without_an_end_is_given_up(backend: str) -> None:
 
     async def main() -> None:
         server = Server(reply)
-        async with _bounded_client(transport=httpx2.MockTransport(server)) as client:
+        async with _bounded_client([], transport=httpx2.MockTransport(server)) as client:
             async with exchanged(client, client.build_request("POST", URL, content=b"{}")) as response:
                 assert response.status_code == 307
             assert len(server.seen) == HTTP_REDIRECTS + 1
@@ -437,9 +437,9 @@ def test_a_server_has_its_own_time_to_accept_a_connection(
 ) -> None:
     asked: list[float] = []
 
-    def make_client(definition: ServerDefinition, auth: Any, timeout: float) -> Any:
+    def make_client(definition: ServerDefinition, auth: Any, timeout: float, *more: Any) -> Any:
         asked.append(timeout)
-        return real(definition, auth, timeout)
+        return real(definition, auth, timeout, *more)
 
     real = _connection.make_client
     monkeypatch.setattr(_connection, "make_client", make_client)
@@ -488,7 +488,7 @@ def test_a_fault_inside_an_exchange_is_told_and_its_response_closed(backend: str
 
     async def main() -> None:
         server = Server(lambda _request: httpx2.Response(200, stream=body))
-        async with _bounded_client(transport=httpx2.MockTransport(server)) as client:
+        async with _bounded_client([], transport=httpx2.MockTransport(server)) as client:
             with pytest.raises(Broken, match="cut off"):
                 async with exchanged(client, client.build_request("GET", URL)) as response:
                     await response.aread()

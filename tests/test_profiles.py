@@ -12,7 +12,7 @@ from tests.support import run, run_virtual
 from tests.support.asking import Asking, AskingServer, asking_connectors
 from tests.support.gateway import PATIENCE
 from tests.support.http_door import http_door, request
-from tests.test_conversations import call, echo, talking
+from tests.test_conversations import Person, call, echo, talking
 
 from greenroom import Greenroom
 from greenroom.gateway._http_door import Access, Token
@@ -250,9 +250,14 @@ def test_a_profile_says_how_its_clients_are_shown_what_they_see(backend: str) ->
                 listed = [await one.ask("tools/list") for one in (ann, ben)]
                 names = [[tool["name"] for tool in one["result"]["tools"]] for one in listed]
                 assert names == [["notes_echo", "notes_write", f"notes_{PLANTED}_write"], ["mcp"]]
-            whole = talk.conversations.open(Person(), talk.spawn, name="dan", profile="plain", expose="proxy")
-            async with whole as dan:
-                assert (await ask(dan)) == ["mcp"], "what a client itself says is stronger"
+            dan = Person()
+            opened = talk.conversations.open(dan, talk.spawn, name="dan", profile="plain", expose="proxy")
+            async with opened as dan.session:
+                dan.greet()
+                listed = await dan.ask("tools/list")
+                assert [tool["name"] for tool in listed["result"]["tools"]] == ["mcp"], (
+                    "a client's own word is stronger"
+                )
             with pytest.raises(UsageError, match="no profile"):
                 async with talk("cora", profile="none"):
                     raise AssertionError

@@ -335,7 +335,7 @@ def test_a_room_that_is_open_is_refused(backend: str) -> None:
 def test_every_name_of_the_kit_can_be_had() -> None:
     assert all(getattr(greenroom.testing, name) is not None for name in greenroom.testing.__all__)
     assert set(dir(greenroom.testing)) == set(greenroom.testing.__all__)
-    with pytest.raises(AttributeError, match="no 'FakeSever'"):
+    with pytest.raises(AttributeError, match="no attribute 'FakeSever'"):
         _ = greenroom.testing.FakeSever  # pyright: ignore[reportAttributeAccessIssue]
 
 

@@ -30,7 +30,7 @@ def text(words: str) -> dict[str, Any]:
 
 
 class Room(FakeRoom):
-    catalogued = settled = None  # nothing here waits for them
+    settled = None  # nothing here waits for it
 
     def start_call(self, target: Any, arguments: Any, on_end: Any, **more: Any) -> Any:
         call = super().start_call(target, arguments, on_end, **more)
