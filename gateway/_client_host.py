@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ..actors import ASKED_FOR, UPDATED, Greeting, ServerRequest, not_found
 from ..protocol.address import Address
+from ._extensions import extensions_of
 from ._signed import question_of, without_ours
 from ._suspended import SuspendedCalls
 
@@ -43,11 +44,15 @@ def _nobody_watches(_client: Client, _server: str, _params: Mapping[str, Any]) -
 
 class ClientHost:
     """Stands between one client and the servers. `room` is the client's session, or a whole room with one client.
-    `on_update(client, server, params)` is called when a resource changes."""
+    `on_update(client, server, params)` is called when a resource changes. `passes_extensions`: servers are told which
+    extensions the client has."""
 
-    def __init__(self, room: HostedRoom, on_update: OnUpdate = _nobody_watches) -> None:
+    def __init__(
+        self, room: HostedRoom, on_update: OnUpdate = _nobody_watches, *, passes_extensions: bool = False
+    ) -> None:
         self._room = room
         self._on_update = on_update
+        self._passes_extensions = passes_extensions
         self._client: Client | None = None  # once it has said what it can answer
         self.suspended = SuspendedCalls(room.config.settings.call_total_timeout)
         room.answer_with(self)
@@ -76,10 +81,13 @@ class ClientHost:
             return Greeting()
         said = client.capabilities
         capabilities = {name: said[name] for name in ASKED_FOR.values() if name in said}
+        is_asked = bool(capabilities)
+        if self._passes_extensions:
+            capabilities |= extensions_of(said)
         if client.modern:
             return Greeting(capabilities)
         # A client of the handshake era that sets no level gets whatever a server chooses to send.
-        return Greeting(capabilities, by_handshake=bool(capabilities), log_level=_UNASKED_LEVEL)
+        return Greeting(capabilities, by_handshake=is_asked, log_level=_UNASKED_LEVEL)
 
     async def answer(self, request: ServerRequest) -> Mapping[str, Any]:
         client = self._client

@@ -128,8 +128,7 @@ class SuspendedCalls:
 
     def __len__(self) -> int:
         """The calls whose client may still come back with an answer."""
-        now = anyio.current_time()
-        return sum(suspension.until > now for suspension in self._suspensions.values())
+        return sum(suspension.until > anyio.current_time() for suspension in self._suspensions.values())
 
     def started(self, suspendable: SuspendableCall) -> None:
         self._running[suspendable] = None

@@ -5,7 +5,8 @@ list the same URI, each is shown in a qualified spelling: `greenroom://<server>/
 without a table and leaves the expressions of a template alone. The bare URI then belongs to no server, and a request
 for it is answered with the candidates. The qualified spelling is always understood, with or without a collision. It is
 looked up before anything that is listed, so no server can take another's place by listing such a URI. A server that
-lists one anyway has it shown in qualified form, like a colliding one, so that it is seen for what it is.
+lists one anyway has it shown in qualified form, like a colliding one, so that it is seen for what it is. The pages of
+MCP Apps are qualified as `ui://greenroom/<server>/<the rest>`, because hosts take no other scheme for them.
 
 A URI that no server lists may still match a template. The template's fixed parts are compared in order, an expression
 matches anything, and the time is linear. This only has to tell servers apart; the server says whether the resource
@@ -29,6 +30,8 @@ from .slices import Pace, Slices, finish
 from .unhiding import unhidden_record
 
 _SCHEME: Final = "greenroom://"
+_PAGE: Final = "ui://"
+_OUR_PAGE: Final = "ui://greenroom/"
 _EXPRESSION: Final = re.compile(r"\{[^{}]*\}")
 
 
@@ -45,20 +48,23 @@ class Place:
 
 def qualified(server: str, uri: str) -> str:
     """The spelling of `uri` that names its server."""
+    if uri.startswith(_PAGE):
+        return f"{_OUR_PAGE}{quote(server, safe='')}/{uri.removeprefix(_PAGE)}"
     return f"{_SCHEME}{quote(server, safe='')}/{uri}"
 
 
 def is_ours(uri: str) -> bool:
-    """Whether `uri` has our scheme; case does not matter in schemes."""
-    return uri[: len(_SCHEME)].lower() == _SCHEME
+    """Whether `uri` is a spelling of ours; case does not matter in schemes and hosts."""
+    return uri[: len(_OUR_PAGE)].lower().startswith((_SCHEME, _OUR_PAGE))
 
 
 def unqualified(uri: str) -> tuple[str, str] | None:
     """(server, original URI) of a qualified spelling."""
     if not is_ours(uri):
         return None
-    server, slash, original = uri[len(_SCHEME) :].partition("/")
-    return (unquote(server), original) if slash else None
+    scheme, before = (_OUR_PAGE, _PAGE) if uri[: len(_PAGE)].lower() == _PAGE else (_SCHEME, "")
+    server, slash, original = uri[len(scheme) :].partition("/")
+    return (unquote(server), before + original) if slash else None
 
 
 @attrs.frozen(eq=False)

@@ -42,6 +42,7 @@ CACHE_BYTES: Final = 256 * MIB  # of the catalogue's file
 PROBLEMS: Final = 20  # of one server's lists that are remembered
 REASON_CHARACTERS: Final = 2_000  # of a server's own words about why it cannot be used
 OPEN_QUESTIONS: Final = 64  # of one server, to its client
+EXTENSIONS_BYTES: Final = 16 * KIB  # of what a client or server declares of extensions
 PROMOTED: Final = 24  # tools of one session beside the `mcp` tool
 APPROVALS_WAITING: Final = 64  # calls of one session that wait for a person's yes
 APPROVALS_REMEMBERED: Final = 1_000  # of one session
@@ -171,6 +172,12 @@ BOUNDS: Final = (
         "questions",
         "the next one is refused",
         OPEN_QUESTIONS,
+    ),
+    Bound(
+        "what a client or server declares of extensions",
+        "bytes",
+        "it is not passed to the other side",
+        EXTENSIONS_BYTES,
     ),
     Bound(
         "tools that a session has promoted",

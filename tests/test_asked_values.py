@@ -7,14 +7,11 @@ import json
 import os
 import sys
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import anyio
-import keyring
 import pytest
-from keyring.backend import KeyringBackend
 from tests.support import run
 from tests.support.raw_http import raw_http
 from tests.support.teller import room_of, teller
@@ -120,13 +117,11 @@ def test_an_env_file_belongs_to_the_command_it_was_written_for() -> None:
 # ---- the keyring ---------------------------------------------------------------------------------------------------
 
 
-class Ring(KeyringBackend):
-    """A keyring in memory. `slow`: it answers when this is set."""
-
-    priority = 1  # pyright: ignore[reportAssignmentType, reportIncompatibleMethodOverride]
+class Ring:
+    """A keyring in memory. `slow`: it answers when this is set. It is no `KeyringBackend`: those are chosen wherever
+    somebody looks for a keyring, in all later tests of this process."""
 
     def __init__(self) -> None:
-        super().__init__()
         self.entries: dict[tuple[str, str], str] = {}
         self.slow: threading.Event | None = None
 
@@ -142,12 +137,10 @@ class Ring(KeyringBackend):
 
 
 @pytest.fixture
-def ring() -> Iterator[Ring]:
-    before = keyring.get_keyring()
+def ring(monkeypatch: pytest.MonkeyPatch) -> Ring:
     ours = Ring()
-    keyring.set_keyring(ours)
-    yield ours
-    keyring.set_keyring(before)
+    monkeypatch.setattr("keyring.core._keyring_backend", ours)
+    return ours
 
 
 def test_the_keyring_gives_values_and_nobody_else_sees_them(backend: str, ring: Ring) -> None:

@@ -37,12 +37,14 @@ def _edges(schema: Mapping[str, Any]) -> Iterator[Any]:
     yield from schema.get("enum", ())
 
 
-def _allows(schema: Mapping[str, Any], value: Any) -> bool:
+def _allows(schema: Any, value: Any) -> bool:
     """As JSON Schema says, for what our schemas use."""
     if "anyOf" in schema:
         return any(_allows(one, value) for one in schema["anyOf"])
     if "enum" in schema:
         return any(type(value) is type(one) and value == one for one in schema["enum"])
+    if schema is False:
+        return False
     if not schema:
         return True
     match schema["type"]:
@@ -54,8 +56,10 @@ def _allows(schema: Mapping[str, Any], value: Any) -> bool:
             return isinstance(value, list) and all(_allows(schema["items"], one) for one in value)
         case "object":
             items, known = schema["additionalProperties"], schema.get("properties", {})
-            return isinstance(value, dict) and all(
-                _allows(known.get(n, items), one) for n, one in value.items()
+            return (
+                isinstance(value, dict)
+                and all(name in value for name in schema.get("required", ()))
+                and all(_allows(known.get(n, items), one) for n, one in value.items())
             )
         case kind:
             is_number = isinstance(value, int | float) and not isinstance(value, bool)
@@ -73,7 +77,7 @@ def test_a_reader_takes_what_its_schema_allows_and_nothing_else(key: Key) -> Non
     schema = key.reader.schema
     known = {*schema} <= {
         "type", "items", "properties", "additionalProperties", "enum", "anyOf", "minLength",
-        "minimum", "exclusiveMinimum", "maximum",
+        "minimum", "exclusiveMinimum", "maximum", "required",
     }  # fmt: skip
     assert known, "teach `_allows` the new word"
     for value in (*VALUES, *_edges(schema)):
@@ -113,7 +117,7 @@ def test_what_belongs_to_another_kind_of_server_is_said_once(kind: str, key: str
     where = {"command": "x", "url": "http://h/", "socket": "/x"}[kind]
     values: dict[str, Any] = {
         "args": ["x"], "env": {"A": "x"}, "headers": {"A": "x"}, "inheritEnv": True, "oauth": {}, "auth": "oauth",
-        "httpTransport": "sse",
+        "httpTransport": "sse", "requestHeadersCommand": {"command": "x"},
     }  # fmt: skip
     config = parse_config({"mcpServers": {"s": {kind: where, key: values.get(key, "x")}}})
     said = [

@@ -21,6 +21,7 @@ from ...protocol.jsonrpc import RpcFault
 from ...protocol.plain_text import unhidden
 from .._client_host import ClientHost
 from .._exposure import Client, left_out
+from .._extensions import extensions_of_all
 from .._jobs import Job
 from .._room import DirectRoom
 from .._suspended import StateSigner
@@ -52,7 +53,7 @@ class Direct:
         self._room = room
         self._shown = common.shown
         self._direct_clients = common.clients
-        self._client_host = ClientHost(room, self._tell_update)
+        self._client_host = ClientHost(room, self._tell_update, passes_extensions=True)
         self.suspended = self._client_host.suspended
         self._calls = DirectCalls(room, self._direct_clients, self._client_host.suspended, common.signer)
         self._begin: Final[Mapping[str, Callable[[Job], None]]] = {
@@ -69,7 +70,9 @@ class Direct:
     # ---- what it shows ---------------------------------------------------------------------------------------
 
     def capabilities(self) -> Mapping[str, Any]:
+        known = (self._room.entry(name) for name in self._room.index.servers)
         return {
+            **extensions_of_all(entry.capabilities for entry in known if entry is not None),
             "tools": {"listChanged": True},
             "resources": {"listChanged": True, "subscribe": True},
             "prompts": {"listChanged": True},

@@ -17,7 +17,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Mapping
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, cast
 
 import attrs
 
@@ -150,7 +150,32 @@ class Shown:
 
 def _named(index: Index, target: Target) -> Mapping[str, Any] | None:
     record = index.as_listed(target.kind, target.server, target.original, target.record)
-    return None if record is None else _under(record, "name", target.name)
+    return None if record is None else _with_page(index, target.server, _under(record, "name", target.name))
+
+
+def _with_page(index: Index, server: str, record: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A tool of MCP Apps names the page that shows its results (`ui.resourceUri` in `_meta`; in one word before 2026).
+    Where that URI would not be read from the tool's own server, the spelling is listed that names the server."""
+    meta = record.get("_meta")
+    if not isinstance(meta, Mapping):
+        return record
+    said = cast("Mapping[str, Any]", meta)
+    page = said.get("ui")
+    new = dict(said)
+    if isinstance(page, Mapping):
+        new["ui"] = _own_page(index, server, cast("Mapping[str, Any]", page), "resourceUri")
+    new = _own_page(index, server, new, "ui/resourceUri")
+    return record if new == said else {**record, "_meta": new}
+
+
+def _own_page(index: Index, server: str, said: Mapping[str, Any], key: str) -> Mapping[str, Any]:
+    uri = said.get(key)
+    if not isinstance(uri, str):
+        return said
+    place = index.resolve_uri(uri)
+    if isinstance(place, Place) and place.server == server:
+        return {**said, key: place.uri}
+    return {**said, key: qualified(server, uri)}
 
 
 def _placed(index: Index, kind: str, key: str, place: Place) -> Mapping[str, Any] | None:

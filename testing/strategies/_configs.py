@@ -126,6 +126,12 @@ def _of_schema(schema: Mapping[str, Any]) -> st.SearchStrategy[Any]:
             return st.booleans()
         case {"type": "array"}:
             return st.lists(WORDS, max_size=3)
+        case {"type": "object", "properties": properties, "required": required}:
+            parts = {name: _of_schema(part) for name, part in properties.items()}
+            return st.fixed_dictionaries(
+                {name: parts.pop(name) for name in required},
+                optional=parts,
+            )
         case {"type": "object"}:
             return st.dictionaries(st.text(string.ascii_uppercase, min_size=1, max_size=6), WORDS, max_size=3)
         case {"type": "integer", "minimum": least, "maximum": most}:

@@ -1,7 +1,9 @@
 """A server that lists and answers what its file says: `python -S lister.py FILE`. `lister(...)` is its entry.
 
 FILE is JSON. `tools`: the records. `results`: name -> the result of a call (a text, if the name is not there).
-`echoes`: a call is answered with its arguments. `instructions`. `pages`: how many pages the list of tools has, each
+`echoes`: a call is answered with its arguments. `instructions`. `capabilities`: further ones. `contents`: URI -> what
+is read there, and `resources`: the records. The tool `client` answers with what the server was told of its client.
+`pages`: how many pages the list of tools has, each
 with the same tools; `"same"`: endless pages with one cursor; `"endless"`: endless pages with new cursors. `many`: the
 number of further small tools. `nested`: the depth of the schema of one more tool.
 """
@@ -29,9 +31,21 @@ def tool(name: str, description: str = "", **more: Any) -> dict[str, Any]:
 
 def _answer(what: dict[str, Any], method: str, params: dict[str, Any]) -> dict[str, Any] | None:
     if method == "initialize":
+        what["client"] = params["capabilities"]
         more = {"instructions": what["instructions"]} if "instructions" in what else {}
         info = {"name": "said", "version": "1"}
-        return {"protocolVersion": "2025-11-25", "capabilities": {"tools": {}}, "serverInfo": info, **more}
+        has = {
+            "tools": {},
+            **({"resources": {}} if "contents" in what else {}),
+            **what.get("capabilities", {}),
+        }
+        return {"protocolVersion": "2025-11-25", "capabilities": has, "serverInfo": info, **more}
+    if method == "resources/list":
+        return {"resources": what.get("resources", [])}
+    if method == "resources/read" and params["uri"] in what["contents"]:
+        return {"contents": [what["contents"][params["uri"]]]}
+    if method == "tools/call" and params["name"] == "client":
+        return {"content": [{"type": "text", "text": json.dumps(what["client"])}]}
     if method == "tools/list":
         return _page(what, int(params.get("cursor", 0)))
     if method == "tools/call" and what.get("echoes"):
