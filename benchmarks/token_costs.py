@@ -1,8 +1,8 @@
 """`python -m benchmarks.token_costs`: what real tools cost a model's context, by how many servers there are.
 
 Four characters count as a token, as in `greenroom cost`. `direct` shows all tools in every turn; `proxy` shows one tool
-in every turn and, for each task, the answer to a search. The numbers of 1 and 10 servers are medians of draws by lot.
-`--picture` draws the cost of `direct` into `docs/`.
+in every turn, `meta` a few, and for each task the answer to a search is added. The numbers of 1 and 10 servers are
+medians of draws by lot. `--picture` draws the cost of `direct` into `docs/`.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ _PICTURE = Path(__file__).resolve().parent.parent / "docs" / "token-costs.svg"
 
 def main() -> None:
     print(
-        "| servers | tools | direct, every turn | proxy, every turn | proxy, a search |\n|---|---|---|---|---|"
+        "| servers | tools | direct, every turn | proxy, every turn | meta, every turn | a search |\n"
+        "|---|---|---|---|---|---|"
     )
     servers = {name: tuple(record["tools"]) for name, record in real_servers().items()}
     catalogue = _catalogue(list(servers))
@@ -43,7 +44,7 @@ def main() -> None:
         direct = statistics.median(sum(tokens[name] for name in drawn) for drawn in draws)
         searches = statistics.median(_search_costs(draws[0]))
         drawn_costs[size] = direct
-        print(f"| {size} | {tools:,.0f} | {direct:,.0f} | {cost.proxy:,} | {searches:,.0f} |")
+        print(f"| {size} | {tools:,.0f} | {direct:,.0f} | {cost.proxy:,} | {cost.meta:,} | {searches:,.0f} |")
     if "--picture" in sys.argv:
         _PICTURE.write_text(
             curve("tokens in every turn, all tools shown, by servers", drawn_costs), encoding="utf-8"

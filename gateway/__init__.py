@@ -3,7 +3,8 @@ line.
 
 * `_mcp_tool`    the one tool a client sees: its modes, texts and error codes
 * `_exposure`    what a door shows and what carries out requests; here `proxy`, which shows one tool
-* `_direct`      the other exposure: what the servers have, by name
+* `_direct`      another exposure: what the servers have, by name
+* `_meta`        and another: four tools in place of the one
 * `_endpoint`    one handler of the gateway's MCP methods, for every door
 * `_methods`     which method exists in which era
 * `_answers`     the requests of a client, and their answers

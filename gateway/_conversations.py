@@ -129,6 +129,10 @@ class Conversations:
             if profile not in self._common:
                 self._common[profile] = view, Common(self._room if view is None else view)
             return Direct(room, self._common[profile][1])
+        if expose == "meta":
+            from ._meta import Meta
+
+            return Meta(room)
         profile = None if view is None else view.name
         if profile not in self._beside:
             self._beside[profile] = view, Beside(self._room if view is None else view)
@@ -138,5 +142,5 @@ class Conversations:
 def _checked(expose: str) -> str:
     """The name of an exposure. Raises `UsageError` for an unknown name."""
     if expose not in EXPOSURES:
-        raise UsageError(f'Nothing is exposed as "{expose}". Use --expose proxy, or --expose direct.')
+        raise UsageError(f'Nothing is exposed as "{expose}". Use --expose {", ".join(EXPOSURES)}.')
     return expose

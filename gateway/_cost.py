@@ -1,8 +1,9 @@
 """What tools cost a model's context.
 
 A client gives a model each tool's name, description and parameters, and these are there in every turn. `direct` shows
-all tools, `proxy` the one `mcp` tool, and what a search finds is paid for when it is found. So the cost of an exposure
-is the tokens of what it shows from the beginning; the cost of a task is that and the texts on the way to a call.
+all tools, `proxy` the one `mcp` tool, `meta` its few, and what a search finds is paid for when it is found. So the cost
+of an exposure is the tokens of what it shows from the beginning; the cost of a task is that and the texts on the way to
+a call.
 
 How many tokens a text has depends on the model. Without a tokenizer one token counts as four characters, which is near
 enough to compare exposures. The text of a definition is the compact JSON of what a model is given of it. How a client
@@ -19,6 +20,7 @@ import attrs
 
 from ..protocol.errors import UsageError
 from ._mcp_tool import DEFINITION
+from ._meta import definitions
 
 if TYPE_CHECKING:
     from ..protocol.index import Index, Target
@@ -36,11 +38,13 @@ class ServerCost:
 
 @attrs.frozen
 class Cost:
-    """Tokens. `servers`, `direct`: every definition of every known tool. `proxy`: the `mcp` tool's."""
+    """Tokens. `servers`, `direct`: every definition of every known tool. `proxy`: the `mcp` tool's. `meta`: those of
+    its tools."""
 
     counted_by: str
     servers: tuple[ServerCost, ...]
     proxy: int
+    meta: int
 
     @property
     def tools(self) -> int:
@@ -76,7 +80,8 @@ def cost_of(index: Index, counted_by: str, count: Count) -> Cost:
         found[target.server].append(count(_shown(target)))
     servers = [ServerCost(server, len(tokens), sum(tokens)) for server, tokens in found.items() if tokens]
     servers.sort(key=lambda one: (-one.tokens, one.server))
-    return Cost(counted_by, tuple(servers), definition_cost(DEFINITION, count))
+    meta = sum(definition_cost(definition, count) for definition in definitions())
+    return Cost(counted_by, tuple(servers), definition_cost(DEFINITION, count), meta)
 
 
 def definition_cost(definition: Mapping[str, Any], count: Count) -> int:

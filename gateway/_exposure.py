@@ -1,8 +1,9 @@
 """What a door shows to its clients, and what carries out their requests.
 
 The endpoint knows the protocol but no tools. An `Exposure` knows its tools and little of the protocol. `proxy` (in
-`_proxy`) shows one tool, `mcp`, whatever is configured behind it. `direct` (in `_direct`) shows what the servers have.
-With both, the `ClientHost` passes the servers' questions, logs and progress on to the client.
+`_proxy`) shows one tool, `mcp`, whatever is configured behind it, and `meta` (in `_meta`) a few in its place. `direct`
+(in `_direct`) shows what the servers have. With each, the `ClientHost` passes the servers' questions, logs and
+progress on to the client.
 """
 
 from __future__ import annotations

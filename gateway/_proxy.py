@@ -17,7 +17,7 @@ from ._beside import Beside, BesideClient
 from ._client_host import ClientHost
 from ._exposure import Client, left_out
 from ._jobs import Job
-from ._mcp_tool import DEFINITION, NAME, McpTool, reading_call
+from ._mcp_tool import DEFINITION, FOR_MODELS, NAME, Hints, McpTool, reading_call
 
 if TYPE_CHECKING:
     from ._room import HostedRoom
@@ -27,13 +27,14 @@ class Proxy:
     """Every server behind the one `mcp` tool, for one client. `room` is open. `beside`: what clients that see the same
     are shown beside it."""
 
-    def __init__(self, room: HostedRoom, beside: Beside | None = None) -> None:
+    def __init__(self, room: HostedRoom, beside: Beside | None = None, *, hints: Hints = FOR_MODELS) -> None:
         self._room = room
         self._client_host = ClientHost(room)
         self.suspended = self._client_host.suspended
         self._shared = beside or Beside(room)
         self._beside = BesideClient(self._shared)
-        self._tool = McpTool(room, suspended=self._client_host.suspended, beside=self._beside)
+        suspended = self._client_host.suspended
+        self._tool = McpTool(room, hints=hints, suspended=suspended, beside=self._beside)
         self._level: str | None = None  # what servers were told last
 
     def capabilities(self) -> Mapping[str, Any]:
@@ -81,10 +82,14 @@ class Proxy:
                 self._tool.refuse(params.name, job)
                 return
             arguments = {"tool": params.name, "args": arguments}
+        if not self._continues(job):
+            self._tool.begin(arguments, job)
+
+    def _continues(self, job: Job) -> bool:
+        """Heed what a call says beside its arguments. Whether it continues a suspended call. Raises `RpcFault`."""
         if job.meta is not None:
             self._heed_level(job.meta.get(rpc.LOG_LEVEL_KEY))
-        if not (job.modern and self._resumed(job)):
-            self._tool.begin(arguments, job)
+        return job.modern and self._resumed(job)
 
     def _set_level(self, level: object, job: Job) -> None:
         try:

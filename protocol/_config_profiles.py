@@ -25,7 +25,7 @@ PROFILE_KEYS: Final[Mapping[str, tuple[str, Mapping[str, Any]]]] = {
         "By server: tools shown otherwise, on top of what the server's own entry says.",
         {"type": "object", "additionalProperties": OVERRIDES.schema},
     ),
-    "expose": ("What its clients see: `proxy` or `direct`.", {"enum": list(EXPOSURES)}),
+    "expose": ("What its clients see: `proxy`, `direct` or `meta`.", {"enum": list(EXPOSURES)}),
 }
 
 

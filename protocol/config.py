@@ -242,7 +242,7 @@ class Settings:
 
 
 SHORTEST_NAME: Final = 40  # no limit of names is below this: the longest hash, and a little of the name
-EXPOSURES: Final = ("proxy", "direct")  # what a client can be shown
+EXPOSURES: Final = ("proxy", "direct", "meta")  # what a client can be shown
 
 
 @attrs.frozen

@@ -224,18 +224,20 @@ class Guarded:
     _max_bytes: int = 0
     _max_lines: int = 0
 
-    def cut(self, *, path: str | None = None, error: str = "", output: str = "") -> Guarded:
-        """The answer. `path`: where the full text was saved, and `output`: the id by which the `mcp` tool gives pages
-        of it. `error`: why it could not be saved. None of them: it should not be saved.
+    def cut(
+        self, *, path: str | None = None, error: str = "", more: Callable[[int], str] | None = None
+    ) -> Guarded:
+        """The answer. `path`: where the full text was saved, and `more`: what to call for the part that begins at a
+        byte. `error`: why it could not be saved. None of them: it should not be saved.
 
         It is one text block, with the head that fits and the notice, and then the images. UTF-8 is never split. The
         notice is always complete, even if it alone is over the bounds.
         """
         assert self.spill is not None, "nothing was cut"
         most = self.stats.original_bytes  # has as many digits as the place where the rest begins, or more
-        tail = _notice(self.stats, path, error, _next_page(output, most))
+        tail = _notice(self.stats, path, error, _next_page(more, most))
         head = _head(self.spill, self._max_bytes, self._max_lines, f"\n\n{tail}")
-        notice = _notice(self.stats, path, error, _next_page(output, len(_encode(head))))
+        notice = _notice(self.stats, path, error, _next_page(more, len(_encode(head))))
         text = f"{head}\n\n{notice}" if head else notice
         images = [block for block in self.blocks if not _is_text(block)]
         size, lines = _measure(text)
@@ -304,8 +306,8 @@ def _is_whole(text: str) -> bool:
     return True
 
 
-def _next_page(output: str, offset: int) -> str:
-    return f' Next part: mcp({{ output: "{output}", offset: {offset} }}).' if output else ""
+def _next_page(more: Callable[[int], str] | None, offset: int) -> str:
+    return f" Next part: {more(offset)}." if more else ""
 
 
 def _notice(stats: Stats, path: str | None, error: str, more: str) -> str:

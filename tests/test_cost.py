@@ -16,6 +16,7 @@ from greenroom.actors._catalogue_file import CatalogueFile, default_cache_path
 from greenroom.gateway._cli._main import run
 from greenroom.gateway._cost import cost_of, counter, definition_cost
 from greenroom.gateway._mcp_tool import DEFINITION
+from greenroom.gateway._meta import definitions
 from greenroom.protocol.catalogue import ServerEntry
 from greenroom.protocol.config import ServerDefinition, Settings
 from greenroom.protocol.errors import UsageError
@@ -49,6 +50,7 @@ def test_a_tool_costs_what_a_model_is_given_of_it() -> None:
     assert cost.servers[1].tokens == len(json.dumps(now, separators=(",", ":")))
     assert (cost.tools, cost.direct) == (3, sum(one.tokens for one in cost.servers))
     assert cost.proxy == definition_cost(DEFINITION, len)
+    assert cost.meta == sum(definition_cost(definition, len) for definition in definitions())
 
 
 def test_without_a_tokenizer_four_characters_are_a_token() -> None:
@@ -57,6 +59,7 @@ def test_without_a_tokenizer_four_characters_are_a_token() -> None:
     assert [count("x" * letters) for letters in (0, 1, 4, 5)] == [0, 1, 1, 2]
     assert name == "4 characters a token"
     assert definition_cost(DEFINITION, count) <= 250
+    assert sum(definition_cost(definition, count) for definition in definitions()) <= 450
 
 
 def test_an_encoding_needs_its_library(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -97,5 +100,6 @@ def test_the_command_says_what_is_shown_and_what_is_not_counted(
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].split() == ["clock", "2", "tools", str(said["direct"]), "tokens"]
     assert f"all tools shown (--expose direct): {said['direct']} tokens in every turn" in lines
+    assert f"behind the tools of --expose meta: {said['meta']} tokens in every turn" in lines
     assert f"the answer to that search: {said['search']} tokens, once" in lines
     assert lines[-1] == "not counted, because their tools are unknown: new"

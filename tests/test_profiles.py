@@ -70,7 +70,7 @@ def test_a_profile_is_read_and_one_that_cannot_be_is_left_out() -> None:
         "all": {},
         "mistyped": {"server": ["a"]},
         "no_list": {"servers": "a"},
-        "no_door": {"expose": "meta"},
+        "no_door": {"expose": "metta"},
         "no_object": [],
         "far": {"servers": ["b", "a*"]},
     }

@@ -31,8 +31,8 @@ class StillRunning(GreenroomError):
 @click.command("attach")
 @click.option(
     "--expose",
-    type=click.Choice(["proxy", "direct"]),
-    help="What this client sees: one mcp tool for everything, or what the servers have, by name.  [default: proxy]",
+    type=click.Choice(["proxy", "direct", "meta"]),
+    help="What this client sees: see `greenroom serve --help`.  [default: proxy]",
 )
 @click.option(
     "--profile",

@@ -28,10 +28,10 @@ _TURN = 0.001  # seconds for which a thread may keep the interpreter from the lo
 @click.command("serve")
 @click.option(
     "--expose",
-    type=click.Choice(["proxy", "direct"]),
+    type=click.Choice(["proxy", "direct", "meta"]),
     default="proxy",
     show_default=True,
-    help="What clients see: one mcp tool for everything, or what the servers have, by name.",
+    help="What clients see: one mcp tool for everything, what the servers have, by name, or MetaMCP's tools.",
 )
 @click.option(
     "--profile",

@@ -23,8 +23,8 @@ from typing import TYPE_CHECKING
 
 from ..._first_use import first_use
 from ._answer import Answer
-from ._definition import DEFINITION, NAME, Mode, Request, parse_args, parse_request
-from ._hints import FOR_MODELS, FOR_PEOPLE, Hints
+from ._definition import DEFINITION, NAME, Mode, Request, kind_of, parse_args, parse_request
+from ._hints import FOR_META, FOR_MODELS, FOR_PEOPLE, Hints
 from ._reader import CatalogueReader
 
 if TYPE_CHECKING:
@@ -43,6 +43,7 @@ _HOMES = {
 
 __all__ = [
     "DEFINITION",
+    "FOR_META",
     "FOR_MODELS",
     "FOR_PEOPLE",
     "NAME",
@@ -54,6 +55,7 @@ __all__ = [
     "Request",
     "Spill",
     "ask",
+    "kind_of",
     "parse_args",
     "parse_request",
     "reading_call",

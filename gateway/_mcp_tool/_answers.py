@@ -28,6 +28,7 @@ from . import _texts as texts
 from ._answer import Answer
 from ._binaries import has_binaries, without_binaries
 from ._definition import Request
+from ._hints import Hints
 from ._outcome import (
     Outcome,
     decode_result,
@@ -44,9 +45,10 @@ _FOR_A_NOTICE: Final = 300  # bytes that the notice below a page takes at most
 class Answers:
     """Answers the jobs of one `mcp` tool."""
 
-    def __init__(self, room: Room, spill: Spill) -> None:
+    def __init__(self, room: Room, spill: Spill, hints: Hints) -> None:
         self._room = room
         self._spill = spill
+        self._hints = hints
 
     # ---- results ---------------------------------------------------------------------------------------------------
 
@@ -121,7 +123,7 @@ class Answers:
             answer = (
                 refusals.unknown_output(request.subject)
                 if page is None
-                else texts.output_page(request.subject, page)
+                else texts.output_page(request.subject, page, self._hints)
             )
         job.answer(answer.as_result())
 
@@ -152,5 +154,5 @@ class Answers:
             job.run(partial(self._save_and_answer, outcome, job))
 
     async def _save_and_answer(self, outcome: Outcome, job: Job) -> None:
-        answer = await anyio.to_thread.run_sync(outcome.saved, self._kept)
+        answer = await anyio.to_thread.run_sync(outcome.saved, self._kept, self._hints)
         job.answer(answer.as_result())

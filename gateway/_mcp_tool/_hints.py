@@ -1,7 +1,8 @@
 """The next step, in words for the reader of an answer.
 
-Two kinds of readers get the same answers: a model, which can call `mcp(...)`, and a person at a shell, who
-can type `greenroom …`. The facts are the same; only these sentences differ.
+Three kinds of readers get the same answers: a model that can call `mcp(...)`, a model that can call the tools of the
+exposure `meta`, and a person at a shell, who can type `greenroom …`. The facts are the same; only these sentences
+differ.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import attrs
 
 @attrs.frozen
 class Hints:
-    """Each hint completes a message. `{server}` is filled in."""
+    """Each hint completes a message. `{server}`, `{tool}`, `{output}` and `{offset}` are filled in."""
 
     overview: str
     see_servers: str
@@ -21,9 +22,17 @@ class Hints:
     connect: str
     instructions: str
     learn: str  # what to do about servers of which nothing is known
+    call: str = 'mcp({{ tool: "{tool}" }})'
+    page: str = 'mcp({{ output: "{output}", offset: {offset} }})'  # the next part of a long text
 
     def to_connect(self, server: str) -> str:
         return self.connect.format(server=server)
+
+    def to_call(self, tool: str) -> str:
+        return self.call.format(tool=tool)
+
+    def next_page(self, output: str, offset: int) -> str:
+        return self.page.format(output=output, offset=offset)
 
 
 FOR_MODELS: Final = Hints(
@@ -33,6 +42,17 @@ FOR_MODELS: Final = Hints(
     connect='Use mcp({{ connect: "{server}" }}) or greenroom reconnect {server} to retry.',
     instructions='mcp({{ instructions: "{server}" }}) for all of them',
     learn='Use mcp({ connect: "name" }) to ask one what it has.',
+)
+
+FOR_META: Final = Hints(
+    overview='mcp_discover({ server: "name" }) to list tools, mcp_discover({ query: "..." }) to search',
+    see_servers="Use mcp_discover({}) to see available servers.",
+    search='Use mcp_discover({ query: "..." }) to search.',
+    connect='Use mcp_provision({{ intent: "{server}", autoProvision: true }}) to retry.',
+    instructions='mcp_discover({{ instructions: "{server}" }}) for all of them',
+    learn='Use mcp_provision({ intent: "name", autoProvision: true }) to ask one what it has.',
+    call='mcp_call({{ tool: "{tool}" }})',
+    page='mcp_discover({{ output: "{output}", offset: {offset} }})',
 )
 
 FOR_PEOPLE: Final = Hints(

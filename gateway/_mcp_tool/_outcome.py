@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -29,6 +30,7 @@ from ...protocol.large_json import decoding_result
 from ...protocol.shown import showing, shown
 from ...protocol.slices import Slices, letting_go
 from ._answer import Answer, size_of
+from ._hints import FOR_MODELS, Hints
 from ._refusals import subject_of
 from ._spill import Spill, id_of
 
@@ -66,8 +68,8 @@ class Outcome:
         """Nothing must be saved."""
         return self.guarded.spill is None and self.rest is None
 
-    def saved(self, spill: Spill) -> Answer:
-        """The finished answer, with its long text and its rest in files. Blocks."""
+    def saved(self, spill: Spill, hints: Hints = FOR_MODELS) -> Answer:
+        """The finished answer, with its long text and its rest in files. `hints` say how to read on. Blocks."""
         details = self.details
         if self.rest is not None:
             data = msgspec.json.encode(self.rest).decode()
@@ -77,16 +79,16 @@ class Outcome:
         outcome = attrs.evolve(self, details=details)
         if self.guarded.spill is None:
             return outcome.answer()
-        return outcome.answer(*_try_to_write(spill, self.guarded.spill))
+        return outcome.answer(*_try_to_write(spill, self.guarded.spill), hints)
 
-    def answer(self, path: Path | None = None, error: str | None = None) -> Answer:
+    def answer(self, path: Path | None = None, error: str | None = None, hints: Hints = FOR_MODELS) -> Answer:
         """The finished answer. `path`: where the long text was saved, or `error`: why it was not."""
         if self.guarded.spill is None:
             return Answer(self.guarded.blocks, self.details)
         if path is None:
             cut, where = self.guarded.cut(error=error or ""), {"writeError": error}
         else:
-            cut = self.guarded.cut(path=str(path), output=id_of(path))
+            cut = self.guarded.cut(path=str(path), more=partial(hints.next_page, id_of(path)))
             where = {"fullOutputPath": str(path), "output": id_of(path)}
         return Answer(cut.blocks, {**self.details, "outputGuard": _report(cut.stats) | where})
 

@@ -127,9 +127,9 @@ def not_known_yet(mode: str, tool: str, owners: Sequence[ServerStatus], hints: H
     )
 
 
-def other_tool(name: str) -> Answer:
-    """The client called a server's tool directly, and not through `mcp`."""
-    text = f'Unknown tool: {name}. Use mcp({{ tool: "{name}" }}) to call a server\'s tool.'
+def other_tool(name: str, hints: Hints) -> Answer:
+    """The client called a server's tool directly, and not through ours."""
+    text = f"Unknown tool: {name}. Use {hints.to_call(name)} to call a server's tool."
     return Answer.of(text, mode="call", requestedTool=name, error="tool_not_found")
 
 

@@ -384,10 +384,10 @@ def _still_connecting(connecting: Sequence[str]) -> list[str]:
 # ---- kept output ----------------------------------------------------------------------------------------------------
 
 
-def output_page(output: str, page: Page) -> Answer:
+def output_page(output: str, page: Page, hints: Hints) -> Answer:
     """A part of a long text, and how to get the next. The part is the server's and stays as it is."""
     where = f"bytes {page.start:,} to {page.end:,} of {page.size:,}"
     more = page.end < page.size
-    step = f'Next part: mcp({{ output: "{output}", offset: {page.end} }}).' if more else "This is the end."
+    step = f"Next part: {hints.next_page(output, page.end)}." if more else "This is the end."
     details = {"mode": "output", "output": output, "start": page.start, "end": page.end, "size": page.size}
     return Answer(({"type": "text", "text": f"{page.text}\n\n[{where}. {step}]"},), details)

@@ -73,15 +73,20 @@ class McpTool:
             suspended = SuspendedCalls(room.config.settings.call_total_timeout)
         self._suspended = suspended
         self._reader = CatalogueReader(room, hints=hints)
-        self._answers = Answers(room, spill or Spill())
+        self._hints = hints
+        self._answers = Answers(room, spill or Spill(), hints)
 
     def begin(self, arguments: Mapping[str, Any], job: Job) -> None:
         """Answer `job`, now or when the call that it needs has ended."""
         try:
             request = parse_request(arguments)
         except UsageError as error:
-            self._answers.reply_in_turns(self._misread(error, arguments), job)
-            return
+            self.misread(error, arguments, job)
+        else:
+            self.carry_out(request, job)
+
+    def carry_out(self, request: Request, job: Job) -> None:
+        """The same for a request that has been read."""
         if request.mode is Mode.CALL:
             self._call(request, job)
         elif request.mode is Mode.CONNECT:
@@ -94,8 +99,12 @@ class McpTool:
             self._answers.reply_in_turns(self._reader.answering(request), job)
 
     def refuse(self, name: str, job: Job) -> None:
-        """Answer a call of another tool than `mcp`."""
-        self._answers.reply(refusals.other_tool(name), job)
+        """Answer a call of another tool than ours."""
+        self._answers.reply(refusals.other_tool(name, self._hints), job)
+
+    def misread(self, error: UsageError, arguments: Mapping[str, Any], job: Job) -> None:
+        """Answer a request whose arguments cannot be read."""
+        self._answers.reply_in_turns(self._misread(error, arguments), job)
 
     def _misread(self, error: UsageError, arguments: Mapping[str, Any]) -> Slices[Answer]:
         """The answer to a request that cannot be read. If it was to call a tool that is known, with what that

@@ -1,0 +1,76 @@
+"""The exposure `meta`: four tools, whatever is configured behind them.
+
+A request to one of them becomes a request to the `mcp` tool, which knows how to search and how to call. So its answers
+keep to the same bounds, are refused for the same reasons, and say what went wrong in the same words; only the next
+step is worded for these tools. No tools stand beside them: whoever wants that uses `proxy`.
+
+`mcp_provision` looks in the configured servers alone. No registry of servers is asked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from ...actors import in_turns
+from ...protocol import jsonrpc as rpc
+from ...protocol.errors import UsageError
+from ...protocol.search import search
+from .._jobs import Job
+from .._mcp_tool import FOR_META, Mode, Request
+from .._proxy import Proxy
+from ._definitions import Provision, definitions, parse_meta
+
+if TYPE_CHECKING:
+    from .._room import HostedRoom
+
+
+class Meta(Proxy):
+    """Every server behind four tools, for one client. `room` is open."""
+
+    def __init__(self, room: HostedRoom) -> None:
+        super().__init__(room, hints=FOR_META)
+
+    def capabilities(self) -> Mapping[str, Any]:
+        return {"tools": {}, "logging": {}}
+
+    def listing(self, method: str, *, modern: bool = False) -> Mapping[str, Any] | None:
+        return {"tools": list(definitions())} if method == "tools/list" else None
+
+    @property
+    def settling_time(self) -> float:
+        return 0.0  # its tools are always the same
+
+    def _call(self, params: rpc.CallParams, job: Job) -> None:
+        arguments = params.arguments or {}
+        try:
+            request = parse_meta(params.name, arguments)
+        except UsageError as error:
+            self._tool.misread(error, arguments, job)
+            return
+        if request is None:
+            self._tool.refuse(params.name, job)
+        elif self._continues(job):
+            pass
+        elif isinstance(request, Provision):
+            job.run(partial(self._provision, request, job))
+        else:
+            self._tool.carry_out(request, job)
+
+    async def _provision(self, provision: Provision, job: Job) -> None:
+        """Answer with the tools that fit, or with the tools of the server that fits best, once it has started."""
+        wanted = Request(Mode.SEARCH, provision.words)
+        if provision.starts:
+            server = await self._best_server(provision)
+            if server is not None:
+                wanted = Request(Mode.CONNECT, server)
+        self._tool.carry_out(wanted, job)
+
+    async def _best_server(self, provision: Provision) -> str | None:
+        if provision.intent in self._room.config.servers:
+            return provision.intent
+        index = self._room.index
+        await in_turns(index.preparing())
+        found = search(index, provision.words, limit=1).matches
+        return found[0].target.server if found else None
