@@ -102,6 +102,10 @@ def _asked(layer: Layer, cwd: Path, found: bool) -> ProjectFile | None:
     return ProjectFile(layer.source, str(cwd), matter, names, known)
 
 
+def _is_agreement(each: object) -> bool:
+    return is_object(each) and all(isinstance(each.get(place), str) for place in ("file", "directory"))
+
+
 class Agreements:
     """What the user has agreed to, in the file at `path`."""
 
@@ -123,7 +127,7 @@ class Agreements:
             return self._unusable(error.strerror or "it cannot be read")
         except (ValueError, LookupError, TypeError, RecursionError):
             known = None
-        if not is_object(known) or not all(is_object(each) for each in known.values()):
+        if not is_object(known) or not all(map(_is_agreement, known.values())):
             return self._unusable("its content is not what was written: remove it, and trust again")
         return {str(key): {**each} for key, each in known.items()}
 
@@ -132,9 +136,7 @@ class Agreements:
         agreed = {one.digest: one for one in files if one.digest is not None}
         places = {(one.file, one.directory) for one in agreed.values()}
         rest = {
-            key: each
-            for key, each in self.read().items()
-            if (each.get("file"), each.get("directory")) not in places
+            key: each for key, each in self.read().items() if (each["file"], each["directory"]) not in places
         }
         now = round(time.time())
         fresh = {
@@ -145,10 +147,10 @@ class Agreements:
     def forget(self, directory: str) -> list[str]:
         """Take back every yes that was given in `directory`. Returns the files. Raises `OSError`."""
         known = self.read()
-        gone = {key: each for key, each in known.items() if each.get("directory") == directory}
+        gone = {key: each for key, each in known.items() if each["directory"] == directory}
         if gone:
             self._write({key: each for key, each in known.items() if key not in gone})
-        return sorted(str(each.get("file")) for each in gone.values())
+        return sorted(str(each["file"]) for each in gone.values())
 
     def _unusable(self, why: str) -> dict[str, dict[str, Any]]:
         self.warning = why

@@ -539,6 +539,21 @@ def test_a_reload_changes_who_is_asked_at_once(backend: str) -> None:
     run_virtual(backend, body)
 
 
+def test_what_was_allowed_for_the_session_is_asked_about_again_when_the_server_is_another(
+    backend: str,
+) -> None:
+    async def body() -> None:
+        server = FakeServer()
+        hook, asked = saying(Verdict.SESSION)
+        async with open_room(server, on_approval=hook) as room:
+            for args, count in (([], 1), ([], 1), (["--other"], 2)):
+                await room.reload({"mcpServers": {"a": {"command": "fake", "args": args, "approve": "all"}}})
+                await room.call("a_echo")
+                assert len(asked) == count
+
+    run_virtual(backend, body)
+
+
 # ---- doors --------------------------------------------------------------------------------------------------------
 
 
@@ -707,8 +722,14 @@ def test_more_input_for_an_allowed_call_is_the_same_call(backend: str) -> None:
                 assert "Greenroom asks" in json.dumps(other), "other arguments are another call"
                 done = await answered(wants, {"x": 1}, {"action": "accept"})
                 assert done["content"][0]["text"] == "done"
-                again = (await ann.answer(begin_modern(ann, "direct", "a_ask", {"x": 1})))["result"]
-                assert "Greenroom asks" in json.dumps(again), "it was allowed once"
+                again = await answered(wants, {"x": 1}, {"action": "accept"})
+                assert "Greenroom asks" in json.dumps(again), "it was allowed once, and has had its input"
+                last = (await ann.answer(begin_modern(ann, "direct", "a_ask", {"x": 3})))["result"]
+                wants = await answered(last, {"x": 3}, ONCE)
+                assert wants["inputRequests"]["q"]["params"]["message"] == "[a] ?"
+            async with talk("ann") as ann:  # another session with that name
+                of_before = await answered(wants, {"x": 3}, {"action": "accept"})
+                assert "Greenroom asks" in json.dumps(of_before), "what is open ends with its session"
 
     run_virtual(backend, body)
 

@@ -169,6 +169,7 @@ def test_only_what_the_issuer_signed_for_us_is_taken() -> None:
             "a clock that is fast": stage.signed(KEY, **ours, nbf=now + 10),
             "scopes of some issuers": stage.signed(KEY, aud=opened.url, scp=["mcp"]),
             "RSA": stage.signed(RSA, **ours),
+            "until a time that no float can hold": stage.signed(KEY, **ours, exp=10**400),
         }
         wrong = {
             "not signed": forged(stage, opened, b"", alg="none"),

@@ -66,10 +66,20 @@ def test_a_page_begins_with_a_whole_character_and_behind_the_end_there_is_none(t
         assert (page.text, page.start) == (text, start)
 
 
-@pytest.mark.parametrize("output", ["", "0" * 16, "../secret", "0" * 15 + "/", "*" * 16, "x\0y", "0" * 200])
+KEPT_ELSEWHERE = [
+    f"{folder}/output-{'0' * 16}" for folder in ("x", "x/../../secrets", "x\0", "x\ud83d", "x" * 5000)
+]
+
+
+@pytest.mark.parametrize(
+    "output", ["", "0" * 16, "../secret", "0" * 15 + "/", "*" * 16, "x\0y", "0" * 200, *KEPT_ELSEWHERE]
+)
 def test_nothing_but_a_kept_text_has_pages(backend: str, tmp_path: Path, output: str) -> None:
-    (tmp_path / "secret.txt").write_text("secret")
-    (tmp_path / "out").mkdir(mode=0o700)
+    for folder in ("secrets", "out", "out/output-x"):
+        (tmp_path / folder).mkdir(mode=0o700)
+    for folder in (".", "secrets", "out/output-x"):
+        for name in ("secret.txt", f"output-{'0' * 16}.txt"):
+            (tmp_path / folder / name).write_text("secret")
 
     async def body() -> Any:
         return await ask(McpTool(FakeRoom(), spill=Spill(tmp_path / "out")), {"output": output, "offset": 1})
@@ -77,6 +87,7 @@ def test_nothing_but_a_kept_text_has_pages(backend: str, tmp_path: Path, output:
     result = run(backend, body)
     text = result["content"][0]["text"]
     assert "secret\n" not in text
+    assert "of 6" not in text
     if output:
         assert result["_meta"]["greenroom/details"]["error"] == "output_not_found"
         assert "Call the tool again" in text

@@ -196,7 +196,11 @@ def test_a_file_that_only_starts_this_gateway_or_tunes_is_not_asked_about(home: 
 
 
 @pytest.mark.parametrize(
-    "content", ["{", "[]", '{"version": 9, "trusted": {}}', '{"version": 1, "trusted": {"a": 1}}']
+    "content",
+    [
+        *("{", "[]", '{"version": 9, "trusted": {}}', '{"version": 1, "trusted": {"a": 1}}'),
+        '{"version": 1, "trusted": {"a": {"file": [], "directory": "/"}}}',
+    ],
 )
 def test_an_agreement_that_cannot_be_read_is_none(home: Path, content: str) -> None:
     write(Path(".mcp.json"), {"mcpServers": {"a": {"command": "x"}}})

@@ -97,7 +97,7 @@ class OAuth:
         self._checker = jwt.PyJWT(options={"enforce_minimum_key_length": True})
         self._terms = terms
         self._keys = IssuerKeys(terms.issuer, terms.keys, fetched, note)
-        self._remembered: dict[bytes, tuple[Caller, float]] = {}  # and until when, by the digest of a token
+        self._remembered: dict[bytes, tuple[Caller, int]] = {}  # and until when, by the digest of a token
         self._generation = 0  # of the keys by which they were checked
         self.keep = self._keys.keep
         parts = urlsplit(terms.resource)
@@ -145,7 +145,7 @@ class OAuth:
         caller = self._caller_of(claims)
         if len(self._remembered) >= _REMEMBERED:
             del self._remembered[next(iter(self._remembered))]
-        self._remembered[digest] = caller, float(claims["exp"])
+        self._remembered[digest] = caller, int(claims["exp"])  # which may be too large for a float
         return caller
 
     async def _claims(self, token: bytes) -> Mapping[str, Any]:

@@ -30,7 +30,8 @@ from ..._own_files import WRITABLE, make_own_folder, open_own
 DAY = 24 * 3600.0
 MAX_TOTAL = 100 * 1024 * 1024
 _AT_ONCE = 1 << 20  # characters; a multiple of four, as base64 needs it
-_NAME: Final = re.compile(r"output-(?P<id>[0-9a-f]{16})(?P<suffix>\.[a-z0-9]{1,8})")
+_ID: Final = re.compile(r"[0-9a-f]{16}")
+_NAME: Final = re.compile(rf"output-(?P<id>{_ID.pattern})(?P<suffix>\.[a-z0-9]{{1,8}})")
 _SUFFIX: Final = re.compile(r"\.[a-z0-9]{1,8}")
 
 
@@ -86,11 +87,10 @@ class Spill:
     def page(self, output: str, offset: int, max_bytes: int, max_lines: int) -> Page | None:
         """The part of a kept text that begins at byte `offset` (or at the character before it ends), at most so much
         of it. None when no text is kept under this id. Raises `OSError`."""
-        path = self.directory / f"output-{output}.txt"
-        if _NAME.fullmatch(path.name) is None:
+        if _ID.fullmatch(output) is None:
             return None
         try:
-            descriptor = open_own(path, os.O_RDONLY)
+            descriptor = open_own(self.directory / f"output-{output}.txt", os.O_RDONLY)
         except FileNotFoundError:
             return None
         with open(descriptor, "rb") as file:

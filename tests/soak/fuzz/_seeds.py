@@ -51,9 +51,37 @@ SEEDS: Final[dict[str, tuple[bytes, ...]]] = {
     ),
     "result": (_RESULT, *_JSON),
     "records": (_RECORDS, *_JSON),
+    "hidden": (
+        b'{"name":"a","inputSchema":{"properties":{"x\\u200b":{"enum":["a\\u202e","a"]},"x":{},"":{},"\\u200b":{}}}}',
+        b'{"x\\u200b":1,"x":2,"x_2":3,"arguments":[{"name":"p\\u00ad"}],"description":"\xf3\xa0\x81\x81x"}',
+        *_JSON,
+    ),
     "items": (b'{"tools":[{"name":"a"},{"name":"b","x":[[{}]]},7,{"n":1}],"nextCursor":"c","_meta":{}}', *_JSON),
     "text": (b"\x1b[31mred\x1b[0m \xc2\x9b2J \x1b]0;t\x07 \xe2\x80\xae\r\n\xe2\x80\xa8x",),
     "body": (b"\0\1\2\3\4" + gzip.compress(b"x" * 100), b"\1\1\2\3\4" + zlib.compress(b"x" * 100)),
+    "request_headers": (b'{"Authorization":"Bearer x","X-Signed":"a"}', b'{"Host":"x"}', b'{"a b":"\\ud83d"}', *_JSON),
+    "token": (
+        (
+            b'{"alg":"HS256","kid":"k","typ":"at+jwt"}\n{"iss":"http://127.0.0.1","aud":["http://127.0.0.1/mcp"],'
+            b'"sub":"x","exp":99999999999,"nbf":1,"iat":1,"scope":"a b","client_id":"c","p":"q","azp":1}'
+        ),
+        b'{"alg":"none","crit":["b64"],"b64":false}\n{"scp":["a",1],"exp":"99999999999"}',
+        b'{}\n{"iss":"http://127.0.0.1","aud":"http://127.0.0.1/mcp","sub":"x","scope":"a","exp":1' + b"0" * 400 + b"}",
+        b"a.b.c",
+        *_JSON,
+    ),
+    "issuer_keys": (
+        b'{"keys":[{"kty":"RSA","kid":"k","n":"0vx7","e":"AQAB","alg":"RS256","use":"sig"}]}',
+        b'{"keys":[{"kty":"EC","kid":"k","crv":"P-256","x":"AA","y":"AA"}]}',
+        b'{"keys":[{"kty":"OKP","kid":"k","crv":"Ed25519","x":"11qYAYKxCrfVS_7TyWQHOg7hcvPapiMlrwIaaPcHURo"}]}',
+        b'{"keys":[{"kty":"OKP","kid":"k","crv":"X25519","x":"11qYAYKxCrfVS_7TyWQHOg7hcvPapiMlrwIaaPcHURo"},7,null]}',
+        *_JSON,
+    ),
+    "kept_output": (
+        b'{"output":"0123456789abcdef","offset":12}',
+        b'{"output":"../output-0123456789abcdef","offset":1e9}',
+        b"\1\2one\ntwo\n\nthree\xc3\xa9\xf0\x9f\x98\x80\nfour",
+    ),
     "door": (*_MESSAGES, *_JSON),
     "command": (b'{"method":"mcp","params":{"arguments":{"tool":"x"}}}', *_JSON),
     "patterns": (b"a*b?[c]\nabc", b"${A:-${B}}$env:X{env:Y}~\nx", b"greenroom://a%20b/c://d\nx"),
@@ -61,4 +89,23 @@ SEEDS: Final[dict[str, tuple[bytes, ...]]] = {
     "config": (*_CONFIG, *_JSON),
     "redaction": (b"\5Authorization: Bearer ", b"\0https://user:pass@host/?token="),
     "catalogue": (b'{"version":1,"entries":{"h s":{"fetched_at":1e9,"revision":1,"body":{"tools":[]}}}}', *_JSON),
+    "yaml_text": (
+        b"mcpServers:\n  a: &x\n    command: x\n    args: [-k, '1', no, 0777, 12:30]\n  b: {<<: *x, env: {T: ~}}\n",
+        b"a: !vault x\n? [b]\n: |\n  c\n",
+        b"a: &a [*a]\n",
+        *_CONFIG,
+    ),
+    "env_file": (b"\xef\xbb\xbfexport A=1 # x\n\nB='two\nlines'\nC=\"\\x41${A}\"\r\nD\n'E'=\n", b"A=\0\n", b"=x\n"),
+    "pins": (
+        (
+            b'{"version":1,"servers":{"k s":{"since":1e9,"seen":1e9,"tools":{"t":"a","u":""},"later":{"t":2e9},'
+            b'"changed":{"t":"b"}}}}'
+        ),
+        *_JSON,
+    ),
+    "agreements": (
+        b'{"version":1,"trusted":{"' + b"a" * 64 + b'":{"file":"/a/.mcp.json","directory":"/a","since":1}}}',
+        b'{"version":1,"trusted":{"a":{"file":[],"directory":{}}}}',
+        *_JSON,
+    ),
 }  # fmt: skip

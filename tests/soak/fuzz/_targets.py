@@ -6,8 +6,10 @@ each target checks what its reader says of itself. A target is bounded by whoeve
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
+from base64 import urlsafe_b64encode
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager, suppress
 from itertools import pairwise
@@ -16,17 +18,26 @@ from tempfile import TemporaryDirectory
 from typing import Any, Final
 
 import attrs
+import jwt
 import msgspec
 
 from greenroom.actors._catalogue_file import CatalogueFile
 from greenroom.actors._http._bodies import PIECE, _decoder
 from greenroom.actors._http._events import EventParser
 from greenroom.actors._http._faults import BadAnswer
+from greenroom.actors._http._signing import _headers
 from greenroom.actors._items import Items
+from greenroom.actors._pins_file import PinsFile
 from greenroom.actors._stdio._lines import LineSplitter
 from greenroom.actors._stdio._stderr import StderrRing
+from greenroom.actors.env_file import variables_in
 from greenroom.gateway._control_request import parse_request
+from greenroom.gateway._http_door import OAuth, Terms
+from greenroom.gateway._http_door._issuer_keys import IssuerKeys
+from greenroom.gateway._http_door._refusals import Refusal
 from greenroom.gateway._jobs import RpcFault
+from greenroom.gateway._mcp_tool import Spill
+from greenroom.gateway._mcp_tool._definition import parse_request as parse_mcp
 from greenroom.protocol import _uris as uris
 from greenroom.protocol import halves, large_json, large_message, lenient
 from greenroom.protocol import jsonrpc as rpc
@@ -35,15 +46,19 @@ from greenroom.protocol._fit import fit
 from greenroom.protocol.catalogue import ServerEntry
 from greenroom.protocol.config_parse import definition_hash, parse_config, redacted
 from greenroom.protocol.content import guard, text_of, to_blocks, to_resource_blocks
-from greenroom.protocol.errors import ConfigError, UsageError
+from greenroom.protocol.errors import ConfigError, ConnectFailed, UsageError
 from greenroom.protocol.index import Index
 from greenroom.protocol.interpolate import expand, missing_variables
 from greenroom.protocol.names import selector
-from greenroom.protocol.plain_text import one_line, printable, seen_in_json
+from greenroom.protocol.pinning import ServerPins, fingerprint
+from greenroom.protocol.plain_text import one_line, printable, seen_in_json, unhidden
 from greenroom.protocol.schema_text import parameters_text
 from greenroom.protocol.secrets import Hidden, Secrets
 from greenroom.protocol.slices import Slices, finish
+from greenroom.protocol.unhiding import unhidden_record
+from greenroom.supervisor import _yaml
 from greenroom.supervisor._jsonc import NotJsonError, loads
+from greenroom.supervisor.trust import Agreements, ProjectFile
 
 Target = Callable[[bytes], None]
 TARGETS: Final[dict[str, Target]] = {}
@@ -238,6 +253,40 @@ def records(data: bytes) -> None:
         )
 
 
+@_target
+def hidden(data: bytes) -> None:
+    """A definition as it is shown: nothing in it is hidden, nothing is lost, and what was shown leads back."""
+    record = dict(_object(data))
+    shown, back = unhidden_record(record)
+    again, _ = unhidden_record(shown)
+    assert again == shown
+    assert all(unhidden(text) == text for text in _texts(shown))
+    _same_form(record, shown)
+    if back is not None:
+        own = back.own(dict.fromkeys(shown, None))
+        assert own.keys() == record.keys()
+    assert fingerprint(record) == fingerprint(dict(reversed(record.items())))
+
+
+def _texts(value: Any) -> Generator[str]:
+    if isinstance(value, str):
+        yield value
+    for name, each in value.items() if isinstance(value, dict) else ():
+        yield name
+        yield from _texts(each)
+    for each in value if isinstance(value, list) else ():
+        yield from _texts(each)
+
+
+def _same_form(one: Any, other: Any) -> None:
+    assert type(one) is type(other)
+    if isinstance(one, dict | list):
+        assert len(one) == len(other)
+        values = (one.values(), other.values()) if isinstance(one, dict) else (one, other)
+        for pair in zip(*values, strict=True):
+            _same_form(*pair)
+
+
 def _listed(value: Mapping[str, Any], kind: str) -> tuple[dict[str, Any], ...] | None:
     """What a reader of lists leaves of one: its objects."""
     said = value.get(kind)
@@ -291,6 +340,18 @@ def body(data: bytes) -> None:
             assert all(len(part) <= PIECE for part in unpack(piece))
 
 
+@_target
+def request_headers(data: bytes) -> None:
+    """What the program of `requestHeadersCommand` writes: headers that can be sent, or what is wrong, in words."""
+    said = _headers(data.decode(errors="replace"))
+    if isinstance(said, str):
+        said.encode()
+        return
+    for name, value in said.items():
+        (name + value).encode("ascii")
+        assert not re.search(r"[\x00-\x08\x0a-\x1f\x7f]", name + value)
+
+
 # ---- what clients and commands say ---------------------------------------------------------------------------------
 
 
@@ -318,6 +379,100 @@ def door(data: bytes) -> None:
         for said in (rpc.for_handshake, lambda result: rpc.for_modern(result, {}, {})):
             with suppress(*rpc.UNWRITABLE):
                 json.loads(said(bytes(message.result)))
+
+
+@_target
+def token(data: bytes) -> None:
+    """An access token: what a client makes up is refused, and what the issuer signs has a caller or is refused."""
+    header, _, claims = data.partition(b"\n")
+    with suppress(jwt.PyJWTError, ValueError, TypeError, AttributeError, NotImplementedError, RecursionError):
+        said = {str(key): value for key, value in json.loads(header).items()}
+        _judged(jwt.api_jws.encode(claims, _SECRET, said.pop("alg", "HS256"), said, sort_headers=False))
+    _judged(data.decode(errors="replace"))
+    signed = jwt.api_jws.encode(claims, _SECRET, "HS256", {"kid": "k"})
+    _judged(signed, known=True)
+
+
+@_target
+def issuer_keys(data: bytes) -> None:
+    """The keys of an issuer, and a token that names one of them."""
+    for signed in (_signed("RS256"), _signed("ES256"), _signed("EdDSA")):
+        _judged(signed, data)
+
+
+_SECRET: Final = "a secret of thirty-two characters or more"
+_TERMS: Final = Terms(
+    issuer="http://127.0.0.1",
+    resource="http://127.0.0.1/mcp",
+    audiences=("http://127.0.0.1/mcp",),
+    scopes=("a",),
+    profile_claim="p",
+    profiles={"b": "c"},
+    keys="http://127.0.0.1/keys",
+)
+
+
+def _signed(algorithm: str) -> str:
+    parts = (json.dumps({"alg": algorithm, "kid": "k"}).encode(), b"{}", b"signed")
+    return ".".join(urlsafe_b64encode(part).rstrip(b"=").decode() for part in parts)
+
+
+def _judged(token: str, keys: bytes = b'{"keys":[{"kty":"RSA","kid":"k"}]}', *, known: bool = False) -> None:
+    """Whose token this is, at a door whose issuer has these keys. `known`: whatever it says, it is signed as it
+    should be."""
+
+    async def fetch(_url: str, _most: int) -> bytes:
+        return keys
+
+    async def judge() -> None:
+        door = OAuth(_TERMS, notes.append)
+        door._keys = IssuerKeys(_TERMS.issuer, _TERMS.keys, fetch, notes.append)
+        if known:
+            door._claims = claims
+        with suppress(Refusal):
+            caller = await door.caller(token.encode(errors="replace"))
+            assert known
+            str(caller)
+
+    async def claims(token: bytes) -> Mapping[str, Any]:
+        try:
+            return jwt.decode(
+                token,
+                _SECRET,
+                algorithms=["HS256"],
+                audience=_TERMS.audiences,
+                issuer=_TERMS.issuer,
+                options={"require": ["exp", "iss", "aud", "sub"]},
+            )
+        except (jwt.PyJWTError, ValueError, TypeError, ArithmeticError, RecursionError):
+            raise Refusal(401, "") from None
+
+    notes: list[str] = []
+    asyncio.run(judge())
+    str(notes).encode()
+
+
+@_target
+def kept_output(data: bytes) -> None:
+    """A page of a kept text, by what a model says: the pages are the text, whatever their bounds."""
+    with suppress(UsageError):
+        said = parse_mcp({"output": "x", **_object(data)})
+        with TemporaryDirectory() as folder, suppress(OSError):
+            Spill(Path(folder)).page(said.subject, said.offset, 100, 5)
+    with TemporaryDirectory() as folder:
+        spill, wanted = Spill(Path(folder) / "o"), data[2:].decode(errors="replace")
+        path = spill.write(wanted)
+        lines, most = 1 + (data[:1] or b"\0")[0] % 8, 8 + (data[1:2] or b"\0")[0]
+        found, offset = "", 0
+        while True:
+            page = spill.page(path.stem.removeprefix("output-"), offset, most, lines)
+            assert page is not None
+            assert page.start == offset
+            found, offset = found + page.text, page.end
+            if page.end == page.size:
+                break
+            assert page.text
+        assert found == wanted
 
 
 @_target
@@ -403,3 +558,72 @@ def catalogue(data: bytes) -> None:
         assert file.save([entry], NOW + 1) is None or file.path.exists()
         again = file.load({"s": "h"}, NOW + 1)
         assert again.entries["s"].tools == entry.tools
+
+
+@_target
+def yaml_text(data: bytes) -> None:
+    """A configuration in YAML: read, or refused in words that show no value."""
+    repeated: dict[str, None] = {}
+    if data.count(b"[") + data.count(b"{") > 200:  # these take the library a second or two, and are known
+        return
+    try:
+        value = _yaml.loads(data.decode(errors="replace"), repeated)
+    except NotJsonError as error:
+        str(error).encode()
+        return
+    str([*repeated]).encode()
+    with suppress(ConfigError):
+        json.dumps(redacted(parse_config(value, environ={})), ensure_ascii=False).encode()
+
+
+@_target
+def env_file(data: bytes) -> None:
+    """An environment file: variables that a process can be given, or whose it is and what to do."""
+    with TemporaryDirectory() as folder:
+        file = Path(folder) / ".env"
+        file.write_bytes(data)
+        try:
+            found = variables_in(str(file), "s")
+        except ConnectFailed as error:
+            str(error).encode()
+            return
+        for name, value in found.items():
+            assert "\0" not in (name + value)
+            assert name
+            assert "=" not in name
+            (name + value).encode()
+
+
+@_target
+def pins(data: bytes) -> None:
+    """The pins: read or set aside, compared, and then written."""
+    with TemporaryDirectory() as folder:
+        file = PinsFile(Path(folder) / "pins.json")
+        file.path.write_bytes(data)
+        found, _ = file.load({"s": "k"})
+
+        def learn(_: str, known: ServerPins | None) -> ServerPins:
+            known = known or ServerPins(NOW)
+            known.learn({"t": fingerprint({"name": "t"})}, NOW)
+            str(known.pinned)
+            return known
+
+        after, warning = file.change({"s": "k"}, learn)
+        assert warning is None
+        assert "t" in after["s"].tools
+        assert found.keys() <= after.keys()
+
+
+@_target
+def agreements(data: bytes) -> None:
+    """What was agreed to: read, or nothing is; then a yes is written and found again."""
+    with TemporaryDirectory() as folder:
+        file = Agreements(Path(folder) / "trust.json")
+        file.path.write_bytes(data)
+        file.path.chmod(0o600)
+        one = ProjectFile("/a/.mcp.json", "/a", {}, ("s",), "f" * 64)
+        assert not file.allows(one) or b"f" * 64 in data or b"\\u" in data
+        file.add([one])
+        assert file.allows(one)
+        assert "/a/.mcp.json" in file.forget("/a")
+        assert not file.allows(one)
