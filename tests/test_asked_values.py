@@ -76,8 +76,21 @@ def test_a_reload_starts_a_server_again_whose_env_file_has_changed_and_no_other(
             await room.reload(load(tmp_path, **entries))
             assert json.loads((await room.call("t_tell")).text)[0] == "another"
             assert {row.server: row.incarnation for row in room.status()} == {"t": 2, "u": 1}
+        before = load(tmp_path, **entries).servers["t"].env_file_state
+        file.write_text("TOKEN=as-long")
+        os.utime(file, (1, 1))
+        later = load(tmp_path, **entries).servers["t"].env_file_state
+        file.with_name("new").write_text("TOKEN=put-in")
+        os.utime(file.with_name("new"), (1, 1))
+        file.with_name("new").rename(file)
+        assert len({before, later, load(tmp_path, **entries).servers["t"].env_file_state}) == 3
 
     run(backend, main)
+
+
+def test_an_env_file_may_begin_with_a_byte_order_mark(tmp_path: Path) -> None:
+    (tmp_path / ".env").write_bytes(b"\xef\xbb\xbfA=1\r\nB=2\n")
+    assert variables_in(str(tmp_path / ".env"), "t") == {"A": "1", "B": "2"}
 
 
 @pytest.mark.parametrize(

@@ -149,6 +149,21 @@ def test_a_promoted_tool_is_listed_for_its_session_alone(backend: str) -> None:
                 assert await names(ann) == ["mcp", "a_zed", "a_more", "a_echo"], "it is back in its place"
             async with talk("ann") as again:
                 assert await names(again) == ["mcp", "a_zed"]
+            assert not [client for _, each in talk.conversations._beside.values() for client in each.clients]
+
+    run_virtual(backend, body)
+
+
+def test_a_promoted_tool_that_is_chosen_later_is_listed_once(backend: str) -> None:
+    async def body() -> None:
+        async with open_room({"a": FakeServer()}) as room, talking(room, "proxy") as talk:
+            await teach(room, "a", [tool("more"), tool("other")])
+            async with talk("ann") as ann:
+                await mcp(ann, promote="a_more")
+                await mcp(ann, promote="a_other")
+                await room.reload({"mcpServers": {"a": {"command": "fake", "directTools": ["more"]}}})
+                await settle()
+                assert await names(ann) == ["mcp", "a_more", "a_other"]
 
     run_virtual(backend, body)
 
@@ -191,6 +206,12 @@ def test_a_client_that_would_not_hear_of_it_is_told_how_to_call_the_tool(backend
                 assert told == [{"_meta": {"io.modelcontextprotocol/subscriptionId": listening}}]
             new = Person()
             async with talk.conversations.open(new, talk.spawn, name="new") as new.session:
+                listening = new.begin(
+                    "subscriptions/listen", {"notifications": {"toolsListChanged": True}, "_meta": META}
+                )
+                await new.heard(lambda said: said.get("method", "").endswith("/acknowledged"))
+                new.write({"method": "notifications/cancelled", "params": {"requestId": listening}})
+                await settle()
                 refused = await mcp(new, META, promote="a_echo")
                 assert details(refused)["error"] == "not_promoted"
                 assert 'mcp({ tool: "a_echo" })' in refused["content"][0]["text"]

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 from collections.abc import Awaitable, Callable, Iterable
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import anyio
+import anyio.lowlevel
 import pytest
-from tests.support import run_virtual
+from tests.support import run, run_virtual
 
 from greenroom.gateway._http_door import Caller, Feed, Rules
 from greenroom.gateway._http_door._refusals import CLOSE, Refusal
+from greenroom.gateway._http_door._reply import Reply
 from greenroom.gateway._http_door._request import Hangup, Request
 from greenroom.gateway._http_door._routing import Read, same_token
 from greenroom.gateway._http_door._server import _Connection
@@ -52,6 +55,19 @@ class Wire:
     @property
     def headers(self) -> Headers:
         return self.sent[0]["headers"]
+
+
+def test_a_reply_that_is_decided_leaves_no_timer_behind() -> None:
+    async def body() -> None:
+        reply, loop = Reply(b"1", cast("Any", Stream)), cast("Any", asyncio.get_running_loop())
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(reply.decided, 3600.0)
+            await anyio.lowlevel.checkpoint()
+            assert loop._scheduled
+            reply.finish(b"{}")
+        assert all(timer.cancelled() for timer in loop._scheduled)
+
+    run("asyncio", body)
 
 
 def virtually(body: Callable[[], Awaitable[None]]) -> None:

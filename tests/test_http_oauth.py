@@ -15,6 +15,7 @@ from typing import Any
 import anyio
 import attrs
 import httpx2
+import jwt
 import pytest
 from tests.support import run, run_virtual
 from tests.support.asking import AskingServer
@@ -29,6 +30,7 @@ from tests.test_profiles import room_with
 from greenroom.actors import ExchangeFault, fetched
 from greenroom.gateway._http_door import Access, OAuth, Terms, Token, terms_in
 from greenroom.gateway._http_door._issuer_keys import IssuerKeys
+from greenroom.gateway._http_door._refusals import Refusal
 from greenroom.protocol.bounds import ACCESS_TOKEN_BYTES, ISSUER_BYTES
 from greenroom.protocol.config import Settings
 from greenroom.protocol.errors import UsageError
@@ -373,6 +375,55 @@ def test_keys_that_cannot_be_fetched_again_count_for_a_day_and_none_are_made_up(
         assert "cannot be fetched: HTTP 503" in notes[0]
 
     run_virtual("asyncio", body)
+
+
+def test_a_token_is_remembered_until_it_ends_or_the_keys_change() -> None:
+    here, notes = [KEY.public()], list[str]()
+
+    async def fetch(url: str, most: int) -> bytes:
+        return jwks(*here)
+
+    async def body() -> None:
+        issuer = AuthServer()
+        terms = Terms(issuer.base, "http://127.0.0.1/mcp", ("us",), keys="http://127.0.0.1/keys")
+        door = OAuth(terms, notes.append)
+        keys = door._keys = IssuerKeys(terms.issuer, terms.keys, fetch, notes.append)
+        now = int(time.time())
+        ended, good = (issuer.signed(KEY, aud="us", exp=now + left).encode() for left in (-5, 600))
+        for token in (ended, good):
+            assert (await door.caller(token)).name == f"oauth:{issuer.subject}"
+        known, keys._keys = keys._keys, ()  # so nothing can be checked now
+        assert await door.caller(good)
+        with pytest.raises(Refusal):  # it has ended, and was taken only because clocks may differ
+            await door.caller(ended)
+        keys._keys = known
+        here[:] = [OTHER.public()]
+        await keys._look()
+        with pytest.raises(Refusal) as refused:
+            await door.caller(good)
+        assert "unknown key" in refused.value.message
+
+    run_virtual("asyncio", body)
+
+
+def test_a_key_is_for_one_algorithm_and_all_scopes_are_wanted() -> None:
+    async def body(opened: Opened, stage: AuthServer) -> None:
+        stage.keys += [RSA.public(alg="RS256")]
+        said: dict[str, Any] = {"aud": opened.url, "scope": "mcp more"}
+        by_rsa = {"iss": stage.base, "sub": "ann", "exp": int(time.time()) + 600, **said}
+        for token, status in (
+            (
+                jwt.encode(by_rsa, RSA.private, "RS256", {"kid": RSA.kid}),
+                400,
+            ),  # it is let in, and `{}` is no request
+            (jwt.encode({**by_rsa, "jti": "a"}, RSA.private, "PS256", {"kid": RSA.kid}), 401),
+            (stage.signed(KEY, **said), 400),
+            (stage.signed(KEY, aud=opened.url, scope="mcp"), 403),
+            (stage.signed(KEY, aud=opened.url, scope="more"), 403),
+        ):
+            assert (await opened.post(b"{}", **bearer(token))).status_code == status
+
+    with_oauth(body, scopes=("mcp", "more"))
 
 
 @pytest.mark.parametrize(

@@ -146,6 +146,11 @@ def test_t18_adding_claims_renames_nothing_that_was_known_before(
     assert len(set(after.values())) == len(claims)
 
 
+@pytest.mark.parametrize("level", range(TOP + 1))
+def test_t17_a_hash_tail_fits_the_limit_that_is_set(level: int) -> None:
+    assert len(attrs.evolve(claim("a" * 50, "b" * 50), limit=45).spelling(level)) == 45
+
+
 @given(CLAIMS, st.integers(40, 64))
 def test_t17_no_name_is_over_the_limit_that_is_set(claims: list[Claim], limit: int) -> None:
     found = names([attrs.evolve(each, limit=limit) for each in claims])

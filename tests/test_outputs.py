@@ -22,6 +22,7 @@ from tests.support.lister import lister, tool
 from greenroom.gateway._cli._main import run as run_command
 from greenroom.gateway._mcp_tool import McpTool, Spill, ask
 from greenroom.gateway._mcp_tool._binaries import has_binaries, without_binaries
+from greenroom.gateway._mcp_tool._outcome import outcome_of
 from greenroom.gateway._mcp_tool._spill import id_of
 
 MOST = 4 * 1024 * 1024
@@ -265,6 +266,20 @@ def test_an_image_that_cannot_be_scaled_is_kept_as_a_file(
 def _age(file: Path, seconds: float) -> None:
     then = os.stat(file).st_mtime - seconds
     os.utime(file, (then, then))
+
+
+def test_details_that_do_not_fit_are_kept_unless_they_are_too_large_for_that(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    result = {"content": [], "structuredContent": {"x": "y" * 20_000}}
+    kept = outcome_of("a", None, result, max_bytes=0, max_lines=0)
+    (path,) = (
+        Path(kept.saved(Spill(tmp_path / "out")).details["mcpResult"][where]) for where in ("savedTo",)
+    )
+    assert json.loads(path.read_text()) == {"structuredContent": result["structuredContent"]}
+    monkeypatch.setattr("greenroom.gateway._mcp_tool._outcome.KEPT_LIMIT", 19_000)
+    dropped = outcome_of("a", None, result, max_bytes=0, max_lines=0)
+    assert (dropped.rest, dropped.details["mcpResult"]["omitted"]) == (None, True)
 
 
 def test_how_long_files_are_kept_is_a_setting(backend: str, tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import anyio
+import httpx2
 import pytest
 from tests.support import run
 from tests.support.gateway import gone_within
@@ -16,8 +17,11 @@ from tests.support.stdio import until
 from tests.support.teller import room_of
 
 from greenroom import CallError, ConnectFailed
+from greenroom.actors._http._bodies import OURS
+from greenroom.actors._http._signing import signing
 from greenroom.protocol.config_parse import Layer, merge, parse_config, redacted
 from greenroom.protocol.errors import Reach
+from greenroom.protocol.secrets import Hidden
 
 
 def shell(script: str, *args: str, **more: Any) -> dict[str, Any]:
@@ -51,6 +55,26 @@ def test_each_request_has_the_headers_that_its_command_gives_for_it(
                 body = base64.b64decode(told["bodyBase64"])
                 assert (json.loads(body) if body else None) == seen.message
             assert len({seen.headers["x-signature"] for seen in server.requests}) == len(server.requests)
+
+    run(backend, main)
+
+
+def test_it_runs_for_our_requests_alone_in_our_environment_and_what_it_gives_is_a_secret(
+    backend: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OF_OURS", "planted")
+    asked = shell('printf \'{"X-Signature": "%s-%s"}\' "$OF_OURS" "$MORE"', env={"MORE": "1"})
+    config = parse_config({"mcpServers": {"h": {"url": "http://h", "requestHeadersCommand": asked}}})
+    learned: list[Hidden] = []
+
+    async def main() -> None:
+        sign = signing(config.servers["h"], learned.extend)
+        login, ours = (httpx2.Request("POST", "http://h", extensions=more) for more in ({}, {OURS: True}))
+        for request in (login, ours):
+            await sign(request)
+        assert "x-signature" not in login.headers
+        assert ours.headers["x-signature"] == "planted-1"
+        assert learned == [Hidden("the header X-Signature", "planted-1")]
 
     run(backend, main)
 

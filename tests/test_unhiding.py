@@ -133,6 +133,16 @@ def test_a_caller_can_use_every_name_and_value_that_it_was_shown(
     assert (made if back is None else back.own(made)) == own
 
 
+@pytest.mark.parametrize("where", ["enum", "const", "default", "examples"])
+def test_a_value_that_a_schema_names_leads_back_wherever_it_stands(where: str) -> None:
+    said = "pay\u200b"
+    schema = {where: [said] if where in ("enum", "examples") else said}
+    shown, back = unhidden_record({"name": "t", "inputSchema": {"properties": {"x": schema}}})
+    assert not hidden_in(shown)
+    assert back is not None
+    assert back.own({"x": "pay", "y": "paid"}) == {"x": said, "y": "paid"}
+
+
 def _arguments(shown: Any, own: Any) -> tuple[Any, Any]:
     if "properties" in own:
         pairs = zip(shown["properties"].items(), own["properties"].items(), strict=True)

@@ -65,6 +65,14 @@ def test_what_is_refused_is_named_and_not_shown(text: str, what: str) -> None:
     assert "planted-secret" not in str(refused.value)
 
 
+def test_aliases_are_values_wherever_they_stand_and_a_repeated_key_is_told() -> None:
+    repeated: dict[str, None] = {}
+    text = "a: &x {c: 1}\nb: [*x, *x]\nd: {<<: *x, e: 2}\nf: 1\nf: 2\n"
+    one = {"c": 1}
+    assert _yaml.loads(text, repeated) == {"a": one, "b": [one, one], "d": {"c": 1, "e": 2}, "f": 2}
+    assert [*repeated] == ["f"]
+
+
 @given(st.lists(st.tuples(WORD, WORD), max_size=4))
 def test_any_text_is_a_value_or_one_error(pairs: list[tuple[str, str]]) -> None:
     text = "\n".join(f"{key}: {value}" for key, value in pairs)
