@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from ..protocol.index import Target
     from ..supervisor import Greenroom, ProfileView
     from ._direct import Common
-    from ._room import DirectRoom
+    from ._meta import Runs
 
 _NOTHING: Final[Mapping[str, str]] = {}
 
@@ -51,6 +51,7 @@ class Conversations:
         # Of the direct door's clients, by their profiles.
         self._common: dict[str | None, tuple[ProfileView | None, Common]] = {}
         self._beside: dict[str | None, tuple[ProfileView | None, Beside]] = {}  # of the others, by theirs
+        self._runs: Runs | None = None  # of the code that clients of `meta` let run
         self._refuses = False
 
     def __len__(self) -> int:
@@ -121,7 +122,7 @@ class Conversations:
                             await in_turns(view.preparing())
                         await shown.announce()
 
-    def _exposure(self, expose: str, room: DirectRoom, view: ProfileView | None) -> Exposure:
+    def _exposure(self, expose: str, room: InSession, view: ProfileView | None) -> Exposure:
         if expose == "direct":
             from ._direct import Common, Direct
 
@@ -130,9 +131,10 @@ class Conversations:
                 self._common[profile] = view, Common(self._room if view is None else view)
             return Direct(room, self._common[profile][1])
         if expose == "meta":
-            from ._meta import Meta
+            from ._meta import Meta, Runs
 
-            return Meta(room)
+            self._runs = self._runs or Runs()
+            return Meta(room, self._runs)
         profile = None if view is None else view.name
         if profile not in self._beside:
             self._beside[profile] = view, Beside(self._room if view is None else view)

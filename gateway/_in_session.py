@@ -37,6 +37,7 @@ class InSession:
         self.find = session.find
         self.find_prompt = session.find_prompt
         self.find_reference = session.find_reference
+        self.helper = session.helper
         self.is_stateless = session.is_stateless
         self.locate = session.locate
         self.start_call = session.start_call

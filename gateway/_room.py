@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
-    from ..actors import Host
+    from ..actors import Connector, Host
     from ..protocol.catalogue import ServerEntry
     from ..protocol.config import Config
     from ..protocol.errors import CallError
@@ -109,6 +109,30 @@ class HostedRoom(Room, Protocol):
     def is_learning(self) -> bool: ...
 
     async def catalogued(self) -> None: ...
+
+
+class AwaitedCall(CallLike, Protocol):
+    """A call for whose end a task waits."""
+
+    async def wait(self) -> bytes: ...
+
+
+class SandboxRoom(HostedRoom, Protocol):
+    """A room whose doors may start children of their own, and whose calls may be waited for."""
+
+    def helper(self, name: str, command: Sequence[str], *, max_line: int) -> Connector: ...
+
+    async def find(self, name: str, server: str | None = None) -> Target: ...
+
+    def start_call(
+        self,
+        target: Target,
+        arguments: Mapping[str, Any] | None,
+        on_end: Callable[[Any], None] | None,
+        *,
+        timeout: float | None = None,
+        on_progress: OnProgress | None = None,
+    ) -> AwaitedCall: ...
 
 
 class DirectRoom(HostedRoom, Protocol):

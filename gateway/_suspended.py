@@ -66,10 +66,10 @@ class SuspendableCall:
     """
 
     def __init__(
-        self, suspended: SuspendedCalls, job: Job, server: str, conclude: Callable[[Job, Any], None]
+        self, suspended: SuspendedCalls, job: Job, server: str | None, conclude: Callable[[Job, Any], None]
     ) -> None:
         self.job: Job | None = job
-        self.server = server
+        self.server = server  # None: it uses several
         self._suspended = suspended
         self._conclude = conclude
         self._call: Any = None
@@ -86,6 +86,10 @@ class SuspendableCall:
 
     def is_of(self, call: object) -> bool:
         return call is not None and self._call is call
+
+    async def carried(self) -> bool:
+        """Wait until its request is open again, to carry another question. False: it carries one at a time."""
+        return False
 
     def ended(self, call: Any) -> None:
         """The call has ended. Give this to it as `on_end`."""
@@ -142,14 +146,10 @@ class SuspendedCalls:
         """Ask a newer client what an older server asks in `request`. `call`: the call it is about, if known; its
         own request carries the question, if it can. Raises `RpcRefusal` when the client cannot be asked or does
         not answer in time."""
-        able = [each for each in self._running if _carries(each, client, server)]
-        suspendable = next((each for each in able if each.is_of(call)), able[0] if able else None)
-        if suspendable is None or suspendable.job is None:
-            text = "The client cannot be asked: none of its calls is open to carry the question (2026-07-28)."
-            raise RpcRefusal(rpc.INTERNAL_ERROR, text)
+        suspendable, job = await self._carrier(client, server, call)
         self._drop_overdue()
         suspension = _Suspension(suspendable, client, anyio.current_time() + self._patience)
-        name, job = secrets.token_urlsafe(24), suspendable.job
+        name = secrets.token_urlsafe(24)
         self._suspensions[name] = suspension
         job.let_go()
         suspendable.job = None
@@ -164,6 +164,18 @@ class SuspendedCalls:
                 raise RpcRefusal(rpc.INTERNAL_ERROR, text) from None
         # Cancelled: the server has withdrawn its question, or is lost. The client may still come back for the outcome.
         return suspension.answer
+
+    async def _carrier(self, client: Any, server: str, call: object) -> tuple[SuspendableCall, Job]:
+        """The call whose request carries the question, and that request. Raises `RpcRefusal`."""
+        while True:
+            able = [each for each in self._running if _carries(each, client, server)]
+            found = next((each for each in able if each.is_of(call)), able[0] if able else None)
+            if found is not None and found.job is not None:
+                return found, found.job
+            asked = next((each for each in self._running if each.is_of(call)), None)
+            if asked is None or not await asked.carried():
+                text = "The client cannot be asked: none of its calls is open to carry the question (2026-07-28)."
+                raise RpcRefusal(rpc.INTERNAL_ERROR, text)
 
     def resume(self, job: Job, name: str) -> SuspendableCall | None:
         """The client sends its request again: `job` waits for the suspended call of this name. None: there is
@@ -209,4 +221,5 @@ class _Suspension:
 
 
 def _carries(suspendable: SuspendableCall, client: Any, server: str) -> bool:
-    return suspendable.server == server and suspendable.job is not None and suspendable.job.client is client
+    job = suspendable.job
+    return suspendable.server in (server, None) and job is not None and job.client is client

@@ -44,6 +44,16 @@ REASON_CHARACTERS: Final = 2_000  # of a server's own words about why it cannot 
 OPEN_QUESTIONS: Final = 64  # of one server, to its client
 EXTENSIONS_BYTES: Final = 16 * KIB  # of what a client or server declares of extensions
 PROMOTED: Final = 24  # tools of one session beside the `mcp` tool
+EXECUTE_CODE_BYTES: Final = 50 * KIB
+EXECUTE_SECONDS: Final = 120.0
+EXECUTE_NAP: Final = 30.0  # seconds
+EXECUTE_MEMORY: Final = 128 * MIB
+EXECUTE_IN_FLIGHT: Final = 8  # calls of one run
+EXECUTE_RESULT_BYTES: Final = 8 * MIB  # of one call
+EXECUTE_PRINTED: Final = 10 * MIB  # characters
+EXECUTE_RETURNED: Final = 10 * MIB  # characters
+EXECUTE_RUNS: Final = 4  # in one room
+EXECUTE_WAITING: Final = 64
 APPROVALS_WAITING: Final = 64  # calls of one session that wait for a person's yes
 APPROVALS_REMEMBERED: Final = 1_000  # of one session
 EVENTS_BEHIND: Final = 10_000
@@ -185,6 +195,16 @@ BOUNDS: Final = (
         "the one that was not called for longest leaves the list",
         PROMOTED,
     ),
+    Bound("the code of one `mcp_execute`", "bytes", "it is refused", EXECUTE_CODE_BYTES),
+    Bound("one run of it", "seconds", "it is killed", int(EXECUTE_SECONDS)),
+    Bound("one sleep of its code", "seconds", "it ends", int(EXECUTE_NAP)),
+    Bound("the objects of its code", "bytes", "the run fails", EXECUTE_MEMORY),
+    Bound("calls of one run in flight", "calls", "the next one waits", EXECUTE_IN_FLIGHT),
+    Bound("the result of a call that code gets", "bytes", "the code gets an exception", EXECUTE_RESULT_BYTES),
+    Bound("what code prints", "characters", "the rest is left out", EXECUTE_PRINTED),
+    Bound("what code returns", "characters", "the rest is left out", EXECUTE_RETURNED),
+    Bound("runs of code at once in one room", "runs", "the next one waits, 30 s at most", EXECUTE_RUNS),
+    Bound("runs of code that wait", "runs", "the next one is refused", EXECUTE_WAITING),
     Bound(
         "calls of one session that wait for a person's yes",
         "calls",

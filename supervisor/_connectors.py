@@ -4,8 +4,9 @@ chooses the transport. Values that stand in no file are asked for when the conne
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -41,6 +42,7 @@ class Connectors:
     logins: Callable[[], LoginWatch]  # told of each attempt to connect
     folder: Path | None  # where the room may keep files
     silent: set[str] = attrs.field(factory=set[str])  # see `actors.npx`
+    helpers: Iterator[int] = attrs.field(factory=lambda: count(1))
 
     def __call__(self, definition: ServerDefinition, address: Address, incarnation: int) -> Connector:
         given, settings = definition, self.settings()
@@ -65,6 +67,27 @@ class Connectors:
             limit = settings.secret_timeout
             return AskingConnector(reach, definition, asked, limit, self.secrets, session)
         return self.reaching(definition, address, incarnation, environ, session)
+
+    def helper(self, name: str, command: Sequence[str], max_line: int) -> StdioConnector:
+        """What starts a child of ours that is no server. It is guarded, tagged and ended like a server's.
+        `max_line`: bytes of a line, either way."""
+        definition = ServerDefinition(name, command=command[0], args=tuple(command[1:]), cwd=os.sep)
+        settings = attrs.evolve(self.settings(), max_line=max_line)
+        number = -next(self.helpers)  # a server has none below zero, so no tag of a server is this one's
+        return self._stdio(definition, Address(name), number, settings)
+
+    def _stdio(
+        self, definition: ServerDefinition, address: Address, incarnation: int, settings: Settings
+    ) -> StdioConnector:
+        return StdioConnector(
+            definition,
+            address,
+            incarnation,
+            backend=self.backend,
+            guard=self.guard,
+            settings=settings,
+            run_id=self.run_id,
+        )
 
     def reaching(
         self,
@@ -95,15 +118,7 @@ class Connectors:
             return UnixConnector(definition, backend=backend, settings=settings)
 
         def started(definition: ServerDefinition) -> StdioConnector:
-            return StdioConnector(
-                definition,
-                address,
-                incarnation,
-                backend=backend,
-                guard=self.guard,
-                settings=settings,
-                run_id=self.run_id,
-            )
+            return self._stdio(definition, address, incarnation, settings)
 
         resolve = settings.resolve_npx if definition.resolve_npx is None else definition.resolve_npx
         if resolve and (definition.command or "").endswith(("npx", "npm")):

@@ -13,13 +13,13 @@ reloads, drains, the answers for others.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Final
 
 import anyio
 
-from ..actors import Host
+from ..actors import Connector, Host
 from ._callbacks import OnApproval
 from ._caller import Caller
 from ._calls import Calls
@@ -58,6 +58,10 @@ class Session(Calls):
     async def connect(self, server: str) -> None:
         """Connect the child that calls of this session go to. Raises as `Greenroom.connect` does."""
         await self._caller.connect_by_name(server)
+
+    def helper(self, name: str, command: Sequence[str], *, max_line: int) -> Connector:
+        """What starts a child of ours that is no server, for a door. See `Connectors.helper`."""
+        return self._caller.live.connectors.helper(name, command, max_line)
 
     async def __aenter__(self) -> Session:
         sessions = self._caller.live.sessions

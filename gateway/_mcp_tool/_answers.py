@@ -83,6 +83,11 @@ class Answers:
             result = await self._without_binaries(result)
         self._end(await in_turns(making_outcome(server, target, result, **self._bounds)), job)
 
+    async def telling(self, result: Mapping[str, Any], details: Mapping[str, Any], job: Job) -> None:
+        """End `job` with a result of any size that is none of a server: it has these details."""
+        outcome = await in_turns(making_outcome("", None, result, **self._bounds))
+        self._end(attrs.evolve(outcome, details=details), job)
+
     def _has_binaries(self, result: Mapping[str, Any]) -> bool:
         return has_binaries(result, self._room.config.settings.output_max_image)
 

@@ -102,6 +102,10 @@ class McpTool:
         """Answer a call of another tool than ours."""
         self._answers.reply(refusals.other_tool(name, self._hints), job)
 
+    def tell(self, result: Mapping[str, Any], job: Job, **details: Any) -> None:
+        """Answer with a result that is none of a server, within the bounds."""
+        job.run(partial(self._answers.telling, result, details, job))
+
     def misread(self, error: UsageError, arguments: Mapping[str, Any], job: Job) -> None:
         """Answer a request whose arguments cannot be read."""
         self._answers.reply_in_turns(self._misread(error, arguments), job)
@@ -193,7 +197,7 @@ class McpTool:
                 on_progress=on_progress,
             )
         except UsageError as error:  # a reload has just removed the server; the index follows later
-            self._answers.reply_in_turns(self._refused(error, request), job)
+            self._answers.reply_in_turns(self.refused(error, request), job)
         except CallError as error:
             self._answers.reply(refusals.failed_call(error, target), job)
         else:
@@ -209,7 +213,7 @@ class McpTool:
             call = self._room.start_call(target, request.args, suspendable.ended, on_progress=on_progress)
         except UsageError as error:
             suspendable.refused()
-            self._answers.reply_in_turns(self._refused(error, request), job)
+            self._answers.reply_in_turns(self.refused(error, request), job)
         except CallError as error:
             suspendable.refused()
             self._answers.reply(refusals.failed_call(error, target), job)
@@ -241,14 +245,15 @@ class McpTool:
                 request.subject, request.args, server=request.server, on_progress=on_progress
             )
         except GreenroomError as error:
-            self._answers.reply(await in_turns(self._refused(error, request)), job)
+            self._answers.reply(await in_turns(self.refused(error, request)), job)
             return
         found = await in_turns(self._resolving_again(request))
         target = found if isinstance(found, Target) else None
         server = target.server if target is not None else request.server or ""
         await self._answers.concluding(server, target, result.raw, job)
 
-    def _refused(self, error: GreenroomError, request: Request) -> Slices[Answer]:
+    def refused(self, error: GreenroomError, request: Request) -> Slices[Answer]:
+        """The answer to a call that ended with this error, in slices."""
         found = yield from self._resolving_again(request)
         if isinstance(error, CallError) and not isinstance(error, UsageError):
             return refusals.failed_call(error, found if isinstance(found, Target) else None)

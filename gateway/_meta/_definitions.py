@@ -10,13 +10,17 @@ Each request is one to the `mcp` tool in other words, and has its answers, bound
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cache
+from importlib.util import find_spec
 from typing import Any, Final
 
 import attrs
 
+from ...protocol.bounds import EXECUTE_CODE_BYTES
 from ...protocol.errors import UsageError
 from .._mcp_tool import Request, kind_of, parse_request
 
+EXECUTE: Final = "mcp_execute"
 DISCOVER: Final = "mcp_discover"
 PROVISION: Final = "mcp_provision"
 CALL: Final = "mcp_call"
@@ -67,9 +71,24 @@ _SHOWN: Final = (
 )
 
 
+_RUNNING: Final = _tool(
+    EXECUTE,
+    "Run Python that calls tools: r = await call(server, tool, args) is the MCP result, asyncio.gather makes several "
+    "calls at once. You see what it prints and its last value. A sandbox: no files, no network, few modules.",
+    ["code"],
+    code=_text("at most 50 KiB"),
+)
+
+
+@cache
+def can_execute() -> bool:
+    """Whether the sandbox is installed."""
+    return find_spec("pydantic_monty") is not None
+
+
 def definitions() -> tuple[Mapping[str, Any], ...]:
-    """What `tools/list` shows."""
-    return _SHOWN
+    """What `tools/list` shows. A tool that could only refuse is left out."""
+    return (*_SHOWN, _RUNNING) if can_execute() else _SHOWN
 
 
 @attrs.frozen
@@ -85,7 +104,14 @@ class Provision:
         return f"{self.intent} {self.context}".strip()
 
 
-def parse_meta(name: str, arguments: Mapping[str, Any]) -> Request | Provision | None:
+@attrs.frozen
+class Execute:
+    """A request to run some code."""
+
+    code: str
+
+
+def parse_meta(name: str, arguments: Mapping[str, Any]) -> Request | Provision | Execute | None:
     """Read the arguments of a call to one of these tools. None: there is no such tool.
 
     Raises `UsageError` (code `invalid_args`), which names the wrong parameter and what was expected.
@@ -104,6 +130,16 @@ def parse_meta(name: str, arguments: Mapping[str, Any]) -> Request | Provision |
         if not isinstance(starts, bool | None):
             raise _invalid(f"Invalid autoProvision: expected true or false, got {kind_of(starts)}.")
         return Provision(arguments["intent"], arguments.get("context") or "", starts is True)
+    if name == EXECUTE:
+        _require(arguments, "code")
+        code: str = arguments["code"]
+        size = len(code.encode(errors="replace"))
+        if size > EXECUTE_CODE_BYTES:
+            raise _invalid(f"Invalid code: it has {size:,} bytes, at most {EXECUTE_CODE_BYTES:,} are run.")
+        if not can_execute():
+            text = 'mcp_execute needs a sandbox that is not installed. Its owner runs: pip install "greenroom[execute]"'
+            raise UsageError(text, code="execute_unavailable")
+        return Execute(code)
     return None
 
 

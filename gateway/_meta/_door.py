@@ -20,17 +20,20 @@ from ...protocol.search import search
 from .._jobs import Job
 from .._mcp_tool import FOR_META, Mode, Request
 from .._proxy import Proxy
-from ._definitions import Provision, definitions, parse_meta
+from ._definitions import Execute, Provision, definitions, parse_meta
 
 if TYPE_CHECKING:
-    from .._room import HostedRoom
+    from .._room import SandboxRoom
+    from ._runs import Runs
 
 
 class Meta(Proxy):
-    """Every server behind four tools, for one client. `room` is open."""
+    """Every server behind four tools, for one client. `room` is open. `runs`: of all clients of the room."""
 
-    def __init__(self, room: HostedRoom) -> None:
+    def __init__(self, room: SandboxRoom, runs: Runs) -> None:
         super().__init__(room, hints=FOR_META)
+        self._sandbox_room = room
+        self._runs = runs
 
     def capabilities(self) -> Mapping[str, Any]:
         return {"tools": {}, "logging": {}}
@@ -53,6 +56,12 @@ class Meta(Proxy):
             self._tool.refuse(params.name, job)
         elif self._continues(job):
             pass
+        elif isinstance(request, Execute):
+            from ._execute import Execution
+
+            Execution(self._sandbox_room, self._tool, self._runs, request.code).begin(
+                self._client_host.suspended, job
+            )
         elif isinstance(request, Provision):
             job.run(partial(self._provision, request, job))
         else:

@@ -1,0 +1,453 @@
+"""`mcp_execute`: code of a model in a sandbox. The children are real, the servers that it calls are not."""
+
+from __future__ import annotations
+
+import os
+import signal
+import tempfile
+from collections.abc import Mapping
+from typing import Any
+
+import anyio
+import pytest
+from tests.support import run, run_virtual
+from tests.support.asking import Asking, AskingServer
+from tests.support.rooms import open_room, teach
+from tests.test_conversations import Person, asking_room, echo, talking
+from tests.test_meta import ALLOWED, ERAS, META, SUM, details, text, use
+
+from greenroom import Greenroom
+from greenroom.actors._stdio._child import group_lives
+from greenroom.gateway._meta import Runs, _definitions, _execute
+from greenroom.gateway._meta._execute import Execution
+from greenroom.testing._fake import FakeServer, tool
+
+
+def helpers(room: Greenroom) -> set[int]:
+    """The guarded process groups. The servers are no processes here, so these are of sandboxes."""
+    return set(room._runtime.guard._groups)  # pyright: ignore[reportPrivateUsage]
+
+
+async def all_gone(room: Greenroom, *groups: int) -> None:
+    """Wait until no sandbox is guarded any more and nothing is left of these."""
+    while helpers(room) or any(map(group_lives, groups)):
+        await anyio.sleep(0.001)
+
+
+async def execute(person: Person, code: str, meta: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    return await use(person, "mcp_execute", meta, code=code)
+
+
+@ERAS
+def test_code_calls_tools_and_the_model_sees_what_it_prints_and_returns(
+    backend: str, meta: Mapping[str, Any] | None
+) -> None:
+    async def body() -> None:
+        server = FakeServer([SUM])
+        async with (
+            open_room({"calc": server}) as room,
+            talking(room, "meta") as talk,
+            talk("ann") as ann,
+        ):
+            listed = await ann.ask("tools/list", {} if meta is None else {"_meta": meta})
+            assert listed["result"]["tools"][-1]["name"] == "mcp_execute"
+            code = (
+                'one = await call("calc", "sum", {"first": 1})\n'
+                'print(one["content"][0]["text"])\n'
+                'two = await call(None, "calc_sum", {"first": "\\u00e9 \\ud800"})\n'
+                '{"two": two["content"][0]["text"]}'
+            )
+            result = await execute(ann, code, meta)
+            assert text(result).startswith('{"first": 1}\n{\n  "two": ')
+            assert details(result) == {"mode": "execute"}
+            assert text(await execute(ann, "None", meta)) == "(no output)"
+            assert len(server.calls) == 2
+            await all_gone(room)
+
+    run(backend, body)
+
+
+def test_what_fails_is_told_and_can_be_caught(backend: str) -> None:
+    async def body() -> None:
+        server = FakeServer([SUM])
+        async with open_room({"calc": server}) as room, talking(room, "meta") as talk:
+            await teach(room, "calc", [SUM])
+            async with talk("ann") as ann:
+                code = (
+                    "print('before')\n"
+                    "for name in ('calc_summ', 'sum', 'calc_sum'):\n"
+                    "    try:\n"
+                    "        await call(None, name, {'first': 1})\n"
+                    "    except RuntimeError as error:\n"
+                    "        print(error)\n"
+                    "try:\n"
+                    "    await call('calc', 'sum', {'first': {1, 2}})\n"
+                    "except TypeError as error:\n"
+                    "    print(error)\n"
+                    "1 / 0"
+                )
+                result = await execute(ann, code)
+                said = text(result)
+                assert result["isError"]
+                assert details(result) == {"mode": "execute", "error": "execute_failed"}
+                assert "before" in said
+                assert "Did you mean: calc_sum" in said
+                assert "set is not JSON" in said
+                assert "mcp_execute error: Sandbox error: ZeroDivisionError" in said
+                assert "line 11" in said, "a model is told where"
+                assert len(server.calls) == 1
+                for code, why in (("", "Missing required parameter: code"), ("#" * 51_201, "at most 51,200")):
+                    assert why in text(await execute(ann, code))
+
+    run(backend, body)
+
+
+def test_two_hundred_calls_at_once_are_made_a_few_at_a_time(backend: str) -> None:
+    async def body() -> None:
+        in_flight: list[int] = [0]
+        most = 0
+
+        async def slow(_asking: Asking, arguments: Mapping[str, Any]) -> Any:
+            nonlocal most
+            in_flight[0] += 1
+            most = max(most, in_flight[0])
+            await anyio.sleep(0.001)
+            in_flight[0] -= 1
+            return arguments["n"]
+
+        async with (
+            asking_room({"calc": AskingServer({"slow": slow})}) as room,
+            talking(room, "meta") as talk,
+            talk("ann") as ann,
+        ):
+            code = (
+                "import asyncio\n"
+                "async def one(n):\n"
+                "    return int((await call('calc', 'slow', {'n': n}))['content'][0]['text'])\n"
+                "said = await asyncio.gather(*[one(n) for n in range(200)])\n"
+                "said == list(range(200))"
+            )
+            assert text(await execute(ann, code)) == "true"
+        assert 1 < most <= 8
+
+    run(backend, body)
+
+
+WRITTEN = os.path.join(tempfile.gettempdir(), f"greenroom-escape-{os.getpid()}")
+ESCAPES = (
+    "open('/etc/passwd').read()",
+    f"open({WRITTEN!r}, 'w').write('x')",
+    "__import__('os').system('id')",
+    "import os\nos.listdir('/')",
+    "import os\nos.environ['HOME']",
+    "import os\nos.system('id')",
+    "import subprocess",
+    "import socket",
+    "import ctypes",
+    "import sys\nsys.modules",
+    "from pathlib import Path\nPath('/etc/passwd').read_text()",
+    "().__class__.__bases__[0].__subclasses__()",
+    "(lambda: 0).__globals__",
+    "call.__globals__",
+    "call.__class__",
+    "getattr(call, '__self__')",
+    "eval('__import__(\"os\")')",
+    "exec('import subprocess')",
+    "globals()['__builtins__']['__import__']('os')",
+    "import asyncio\nasyncio.create_subprocess_shell",
+    "breakpoint()",
+)
+
+
+def test_code_does_not_get_out_of_its_sandbox(backend: str) -> None:
+    """Every way out is tried in one run. One that does not raise would say so, as the last one does."""
+
+    async def body() -> None:
+        async with (
+            open_room({"calc": FakeServer([SUM])}) as room,
+            talking(room, "meta") as talk,
+            talk("ann") as ann,
+        ):
+            tries = "".join(
+                f"try:\n    exec({way!r})\n    print('out by', {way!r})\nexcept Exception: pass\n"
+                for way in (*ESCAPES, "harmless = 1")
+            )
+            assert text(await execute(ann, tries)) == "out by harmless = 1"
+
+    run(backend, body)
+    assert not os.path.exists(WRITTEN)
+
+
+@pytest.mark.parametrize(
+    ("code", "why"),
+    [
+        ("x = []\nwhile True: x.append('a' * 1_000_000)", "MemoryError"),
+        ("x = 'a' * 10 ** 11", "MemoryError"),
+        ("while True: pass", "TimeoutError"),
+        ("x = []\nfor _ in range(200_000): x = [x]\nx", "RecursionError"),
+    ],
+)
+def test_a_bomb_is_refused_and_the_room_serves_on(
+    backend: str, code: str, why: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if why == "TimeoutError":
+        monkeypatch.setattr(_execute, "_COMPUTING", 0.01)
+
+    async def body() -> None:
+        server = FakeServer([SUM])
+        async with (
+            open_room({"calc": server}) as room,
+            talking(room, "meta") as talk,
+            talk("ann") as ann,
+        ):
+            result = await execute(ann, code)
+            assert result["isError"]
+            assert why in text(result)
+            assert text(await use(ann, "mcp_call", tool="sum", server="calc", args={"x": 1})) == '{"x": 1}'
+            await all_gone(room)
+
+    run(backend, body)
+
+
+LOOPS = {
+    "loop": "while True: pass",
+    "caught": "while True:\n    try:\n        while True: pass\n    except BaseException: pass",
+    "asleep": "import time\nwhile True: time.sleep(30)",
+    "waiting": "await call('calc', 'never')",
+}
+
+
+def test_what_does_not_end_is_killed_at_its_deadline_while_others_are_served(
+    backend: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_execute, "_COMPUTING", 1_000)  # the sandbox itself would let them go on
+    runs: list[Execution] = []
+    begin_run = Execution.begin
+    monkeypatch.setattr(Execution, "begin", lambda run, *by: (runs.append(run), begin_run(run, *by)))
+
+    async def body() -> None:
+        begun: set[str] = set()
+        all_begun, held, let_go = anyio.Event(), anyio.Event(), anyio.Event()
+
+        async def never(_asking: Asking, _arguments: Mapping[str, Any]) -> Any:
+            held.set()
+            try:
+                await anyio.sleep_forever()
+            finally:
+                let_go.set()
+
+        async def begin(_asking: Asking, arguments: Mapping[str, Any]) -> Any:
+            begun.add(arguments["how"])
+            if len(begun) == len(LOOPS):
+                all_begun.set()
+            await all_begun.wait()
+
+        server = AskingServer({"begin": begin, "never": never, "echo": echo})
+        async with (
+            asking_room({"calc": server}) as room,
+            talking(room, "meta") as talk,
+            talk("ann") as ann,
+            talk("ben") as ben,
+        ):
+            await teach(room, "calc", [tool(name) for name in server.acts])
+            numbers: list[int] = []
+            for how, loop in LOOPS.items():
+                code = f"await call('calc', 'begin', {{'how': {how!r}}})\n{loop}"
+                numbers.append(ann.begin("tools/call", {"name": "mcp_execute", "arguments": {"code": code}}))
+            await held.wait()
+            groups = helpers(room)
+            assert len(groups) == len(LOOPS)
+            for number in range(20):
+                said = await use(ben, "mcp_call", tool="calc_echo", args={"n": number})
+                assert text(said) == f'{{"n": {number}}}'
+            assert not any(said.get("id") in numbers for said in ann.said), "they run, and others are served"
+            for execution in runs:
+                execution.patience.deadline = anyio.current_time()
+            for number in numbers:
+                result = (await ann.answer(number))["result"]
+                assert result["isError"]
+                assert "it was ended after 120 s" in text(result)
+            await all_gone(room, *groups)
+            await let_go.wait()  # calls of the code are cancelled
+            assert text(await execute(ann, "1 + 1")) == "2"
+
+    run(backend, body)
+
+
+@pytest.mark.parametrize("how", ["cancels", "leaves"])
+def test_the_run_ends_with_its_client(backend: str, how: str) -> None:
+    async def body() -> None:
+        held, let_go = anyio.Event(), anyio.Event()
+
+        async def never(_asking: Asking, _arguments: Mapping[str, Any]) -> Any:
+            held.set()
+            try:
+                await anyio.sleep_forever()
+            finally:
+                let_go.set()
+
+        async with (
+            asking_room({"calc": AskingServer({"never": never})}) as room,
+            talking(room, "meta") as talk,
+        ):
+            async with talk("ann") as ann:
+                code = "await call('calc', 'never')"
+                number = ann.begin("tools/call", {"name": "mcp_execute", "arguments": {"code": code}})
+                await held.wait()
+                (group,) = helpers(room)
+                if how == "cancels":
+                    ann.write({"method": "notifications/cancelled", "params": {"requestId": number}})
+                    await let_go.wait()
+            await let_go.wait()
+            await all_gone(room, group)
+
+    run(backend, body)
+
+
+def test_a_sandbox_that_is_killed_is_told_and_the_next_run_has_another(backend: str) -> None:
+    async def body() -> None:
+        async def kill(_asking: Asking, _arguments: Mapping[str, Any]) -> Any:
+            (group,) = helpers(room)
+            os.killpg(group, signal.SIGKILL)
+            await anyio.sleep_forever()
+
+        async with (
+            asking_room({"calc": AskingServer({"kill": kill})}) as room,
+            talking(room, "meta") as talk,
+            talk("ann") as ann,
+        ):
+            result = await execute(ann, "await call('calc', 'kill')")
+            assert result["isError"]
+            assert "was ended by SIGKILL" in text(result)
+            assert "may have run" in text(result)
+            assert text(await execute(ann, "1 + 1")) == "2"
+
+    run(backend, body)
+
+
+def test_its_calls_are_asked_about_before_they_are_sent(backend: str) -> None:
+    async def body() -> None:
+        server = FakeServer([SUM])
+        async with open_room({"calc": server}, approve=True) as room, talking(room, "meta") as talk:
+            code = "r = await call('calc', 'sum', {'first': 1})\nr['content'][0]['text']"
+            async with talk("mute") as mute:
+                assert "approve" in text(await execute(mute, code))
+                assert not server.calls
+            async with talk("ann", elicitation={}) as ann:
+                ann.answers["elicitation/create"] = ALLOWED
+                assert text(await execute(ann, code)) == '{"first": 1}'
+            assert len(server.calls) == 1
+
+    run(backend, body)
+
+
+def test_a_newer_client_is_asked_about_each_of_several_calls(backend: str) -> None:
+    async def body() -> None:
+        server = FakeServer([SUM])
+        able = {**META, "io.modelcontextprotocol/clientCapabilities": {"elicitation": {}}}
+        code = (
+            "import asyncio\n"
+            "said = await asyncio.gather(*[call('calc', 'sum', {'first': n}) for n in range(3)])\n"
+            "[r['content'][0]['text'] for r in said]"
+        )
+        async with (
+            open_room({"calc": server}, approve=True) as room,
+            talking(room, "meta") as talk,
+            talk("ann") as ann,
+        ):
+            request: dict[str, Any] = {"name": "mcp_execute", "arguments": {"code": code}, "_meta": able}
+            result = (await ann.ask("tools/call", request))["result"]
+            for answered in range(3):
+                assert len(server.calls) <= answered
+                (key,) = result["inputRequests"]
+                again = {"requestState": result["requestState"], "inputResponses": {key: ALLOWED}}
+                result = (await ann.ask("tools/call", request | again))["result"]
+            assert [f'{{\\"first\\": {n}}}' in text(result) for n in range(3)] == [True] * 3
+            assert len(server.calls) == 3
+            async with talk("ben") as ben:
+                assert "requestState" in (await ben.ask("tools/call", request))["result"]
+                assert helpers(room), "the run waits for the answer"
+            await all_gone(room)  # with its client
+            assert len(server.calls) == 3
+
+    run(backend, body)
+
+
+def test_a_result_that_is_too_large_is_an_error_of_the_call(backend: str) -> None:
+    async def body() -> None:
+        async def large(_asking: Asking, arguments: Mapping[str, Any]) -> Any:
+            return "x" * arguments["size"]
+
+        async with (
+            asking_room({"calc": AskingServer({"large": large})}) as room,
+            talking(room, "meta") as talk,
+            talk("ann") as ann,
+        ):
+            code = "len((await call('calc', 'large', {'size': %d}))['content'][0]['text'])"
+            assert text(await execute(ann, code % 4_000_000)) == "4000002"
+            assert "bytes, at most 8,388,608 fit" in text(await execute(ann, code % 9_000_000))
+
+    run(backend, body)
+
+
+def test_what_it_prints_and_returns_is_bounded_and_kept(backend: str) -> None:
+    async def body() -> None:
+        async with (
+            open_room({"calc": FakeServer([SUM])}) as room,
+            talking(room, "meta") as talk,
+            talk("ann") as ann,
+        ):
+            result = await execute(ann, "print('p' * 100_000)\n'r' * 11_000_000")
+            kept = result["_meta"]["greenroom/details"]["outputGuard"]
+            assert kept["originalBytes"] == 100_000 + 1 + (10 << 20) + len("... [result truncated]")
+            assert "mcp_discover({ output:" in text(result)
+            flood = await execute(ann, "for _ in range(12): print('p' * 1_000_000)")
+            assert details(flood)["outputGuard"]["originalBytes"] <= (10 << 20) + 30
+
+    run(backend, body)
+
+
+def test_few_run_at_once_and_the_others_wait_or_are_refused(backend: str) -> None:
+    async def body() -> None:
+        runs = Runs()
+        began = anyio.current_time()
+        assert [await runs.take() for _ in range(4)] == [True] * 4
+        assert not await runs.take()
+        assert anyio.current_time() - began == pytest.approx(30.0)
+        taken: list[bool] = []
+
+        async def take() -> None:
+            taken.append(await runs.take())
+
+        async with anyio.create_task_group() as tasks:
+            for _ in range(64):
+                tasks.start_soon(take)
+            await anyio.sleep(1)
+            began = anyio.current_time()
+            assert not await runs.take(), "too many wait"
+            assert anyio.current_time() == began
+            for _ in range(64):
+                runs.give_back()
+        assert taken == [True] * 64
+
+    run_virtual(backend, body)
+
+
+def test_without_the_sandbox_it_is_not_listed_and_says_how_to_install_it(
+    backend: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_definitions, "can_execute", lambda: False)
+
+    async def body() -> None:
+        async with (
+            open_room({"calc": FakeServer([SUM])}) as room,
+            talking(room, "meta") as talk,
+            talk("ann") as ann,
+        ):
+            listed = (await ann.ask("tools/list"))["result"]["tools"]
+            assert [each["name"] for each in listed] == ["mcp_discover", "mcp_provision", "mcp_call"]
+            result = await execute(ann, "1 + 1")
+            assert result["isError"]
+            assert 'pip install "greenroom[execute]"' in text(result)
+
+    run_virtual(backend, body)
