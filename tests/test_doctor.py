@@ -12,10 +12,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.auth_server import auth_server
 from tests.support.gateway import FAULTY
 from tests.support.homes import own_config
 
 from greenroom.actors import CatalogueFile, default_cache_path
+from greenroom.actors.login import Login, keep, logins
 from greenroom.gateway._cli._main import run
 from greenroom.gateway._control_place import control_directory, identity, socket_path
 from greenroom.protocol.catalogue import ServerEntry
@@ -54,6 +56,17 @@ def readable_env_file(home: Path) -> None:
     file.chmod(0o644)
 
 
+def expired_login(home: Path) -> Path:
+    keep(Login("a", "https://h.example/mcp", SECRET, expires_at=5.0))
+    return own_config(home, servers(a={"url": "https://h.example/mcp"}))
+
+
+def broken_login(home: Path) -> Path:
+    file = expired_login(home)
+    logins().path("a", "https://h.example/mcp").write_text("{}")
+    return file
+
+
 def has(mode: int = 0o600, **entries: Any) -> Callable[[Path], Path]:
     return lambda home: own_config(home, servers(**entries), mode)
 
@@ -74,6 +87,9 @@ WRONG: list[tuple[str, Callable[[Path], object], str, str, str]] = [
     ("no env file", has(a={"command": "sh", "envFile": "no.env"}), "error", "env file", "correct its envFile"),
     ("a readable env file", readable_env_file, "warning", "rights", "chmod 600"),
     ("a stale socket", stale_socket, "note", "sockets", "rm "),
+    ("no login", has(a={"url": "https://h.example/mcp", "auth": "oauth"}), "warning", "login", "greenroom auth a"),
+    ("a login that is over", expired_login, "warning", "login", "greenroom auth a"),
+    ("a login that is none", broken_login, "error", "login", "greenroom auth a"),
     ("no trust", untrusted, "warning", "trust", "greenroom trust"),
 ]  # fmt: skip
 
@@ -161,3 +177,13 @@ def test_with_start_a_server_that_prints_or_cannot_start_is_named(
         "correct its entry, or: greenroom disable dies"
     ]
     assert ("noisy", "warning", "let it print to stderr: stdout is for the protocol") in found
+
+
+def test_with_start_a_server_that_wants_a_login_comes_with_its_command(
+    home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with auth_server() as server:
+        own_config(home, servers(guarded={"url": server.url}))
+        assert run(["doctor", "--start", "--json"]) == 1
+    (found,) = json.loads(capsys.readouterr().out)["findings"]
+    assert (found["check"], found["about"], found["mend"]) == ("login", "guarded", "greenroom auth guarded")

@@ -266,6 +266,31 @@ def test_a_server_of_the_same_name_stays(home: Path, capsys: pytest.CaptureFixtu
     assert ours.read_text().endswith("// kept")
 
 
+def test_relative_paths_keep_their_meaning_when_a_server_moves(
+    home: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SECRETS", "/run/secrets")
+    servers = {
+        "here": {"command": "a", "envFile": "keys/.env"},
+        "there": {"command": "a", "envFile": "${SECRETS}/a.env", "cwd": "~/a"},
+        "anywhere": {"command": "a", "cwd": "work"},
+    }
+    file = write("cursor", json.dumps({"mcpServers": servers}).encode())
+    assert run(["init", "cursor", "--move", "--json"]) == 0
+    row = json.loads(capsys.readouterr().out)["clients"][0]
+    assert row["moved"] == ["here", "there"]
+    assert list(row["stay"]) == ["anywhere"]
+    assert "whole path" in row["stay"]["anywhere"]
+    moved = json.loads((home / ".config" / "greenroom" / "mcp.json").read_text())["mcpServers"]
+    assert moved["here"]["envFile"] == str(file.parent / "keys/.env")
+    assert moved["there"] == servers["there"]
+    assert run(["init", "cursor", "--undo"]) == 0
+    capsys.readouterr()
+    assert run(["init", "cursor", "--move", "--json"]) == 0
+    again = json.loads(capsys.readouterr().out)["clients"][0]
+    assert again["moved"] == ["here", "there"], "what was moved before is the same server"
+
+
 def test_without_a_client_it_lists_and_writes_nothing(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write("cursor", b"{}")
     assert run(["init"]) == 0

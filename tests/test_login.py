@@ -3,6 +3,7 @@ renewing; what happens when it fails; and that no secret is shown."""
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import queue
@@ -55,6 +56,8 @@ def data(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     with tempfile.TemporaryDirectory(prefix="gr-") as folder:
         for name in ("HOME", "XDG_DATA_HOME", "XDG_CACHE_HOME", "XDG_CONFIG_HOME"):
             monkeypatch.setenv(name, folder)
+        for name in ("MCP_OAUTH_DIR", "PI_CODING_AGENT_DIR"):
+            monkeypatch.delenv(name, raising=False)
         monkeypatch.setenv("PYTHON_KEYRING_BACKEND", "keyring.backends.fail.Keyring")
         monkeypatch.chdir(folder)
         yield Path(folder)
@@ -368,6 +371,74 @@ def test_a_server_that_is_parked_again_is_watched_again(data: Path) -> None:
     keep(Login("s", "http://h", "one"))
     looks.pop()()
     assert (told, looks) == (["s"], [])
+
+
+# ---- logins of pi ------------------------------------------------------------------------------------------------
+
+
+def left_by_pi(data: Path, url: str, token: str, *, folder: str = "", **more: Any) -> Path:
+    """The login of the server `raw` as pi's adapter writes it."""
+    key = hashlib.sha256(b"raw").hexdigest()
+    file = data / ".pi" / "agent" / "mcp-oauth" / (folder or f"sha256-{key}") / "tokens.json"
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(json.dumps({"tokens": {"accessToken": token, **more}, "serverUrl": url}))
+    file.chmod(0o600)
+    return file
+
+
+def test_a_login_that_pi_has_made_is_used_and_left_alone(
+    data: Path, backend: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async def body() -> None:
+        with auth_server() as server:
+            async with room_at(server.url, connect=False) as room:
+                with pytest.raises(NeedsAuth):
+                    await room.call("ok", server="raw")
+                more = {"refreshToken": f"{REFRESH}0", "issuer": server.base, "scope": "a"}
+                answer = server.issue({"grant_type": "refresh_token"})
+                file = left_by_pi(data, server.url, answer["access_token"], **more)
+                before = file.read_bytes()
+                await until(lambda: room.status()[0].state is State.CONNECTED)
+                assert (await room.call("ok", server="raw")).text == "ok"
+                server.expire()
+                with pytest.raises(NeedsAuth):  # to renew it would end the one of pi
+                    await room.call("ok", server="raw")
+            assert server.grants == []
+            assert _main.run(["auth", "--config", _config(data, server)]) == 0
+            assert capsys.readouterr().out == f"raw: logged in by pi at {server.base}, scope a\n"
+            assert _main.run(["auth", "raw", "--logout", "--config", _config(data, server)]) == 1
+            assert "log out there" in capsys.readouterr().err
+            assert file.read_bytes() == before
+            mine = await logged_in(server)
+            assert stored_login(definition(server)) == mine, "ours is stronger"
+
+    run(backend, body)
+
+
+def test_a_login_of_pi_is_used_at_its_own_url_alone(data: Path) -> None:
+    file = left_by_pi(data, "http://h/mcp", "token", expiresAt=5)
+    found = logins().load("raw", "http://h/mcp")
+    assert found is not None
+    assert (found.access_token, found.is_over(6), found.can_be_renewed) == ("token", True, False)
+    assert logins().load("raw", "http://h/other") is None
+    assert logins().load("other", "http://h/mcp") is None
+    for content in (
+        "",
+        "[]",
+        '{"access_token": "t", "expiresAt": 1}',
+        '{"serverUrl": "http://h/mcp", "tokens": 5}',
+    ):
+        file.write_text(content)
+        assert logins().load("raw", "http://h/mcp") is None
+        assert logins().made("raw", "http://h/mcp") is None
+    file.unlink()
+    assert logins().stamp("raw", "http://h/mcp") is None
+    left_by_pi(data, "http://h/mcp", "older", folder="raw")
+    found = logins().load("raw", "http://h/mcp")
+    assert found is not None
+    assert found.access_token == "older"
+    for name in ("", "..", "../raw", "a\0b", "\ud800", "x" * 5000):
+        assert logins().load(name, "http://h/mcp") is None
 
 
 # ---- where it is kept --------------------------------------------------------------------------------------------

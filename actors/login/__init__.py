@@ -5,7 +5,8 @@ Who needs what: a room asks `auth_for` for the `httpx2.Auth` of a server. `green
 login that works, its server is parked, and the error names the command.
 
 * `_record`: one login, bound to a server's name, its URL and the issuer.
-* `_store`: where logins are kept, who may write, and when; `_places`: which servers may have one.
+* `_store`: where logins are kept, who may write, and when; `_pi`: those that pi's adapter has made.
+* `_places`: which servers may have one.
 * `_renewal`: renewing an access token: once, whoever and however many want it.
 * `_requests`: a login on each request of a connection.
 * `_sdk`: everything that needs the SDK: discovery, registration, the flow with the browser, client credentials.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
@@ -9,15 +10,17 @@ from ...protocol.config import ServerDefinition
 from ...protocol.config_readers import is_object
 from ...protocol.interpolate import expand
 from ...protocol.secrets import Hidden
+from ._pi import GRANT, pi_folder
 from ._record import Login, LoginFailed
 from ._store import LoginStore
 
 
 def logins() -> LoginStore:
-    """This user's logins: `logins` in the user's data folder."""
+    """This user's logins: `logins` in the user's data folder, and those of pi's adapter."""
     import platformdirs
 
-    return LoginStore(platformdirs.user_data_path("greenroom", appauthor=False) / "logins")
+    folder = platformdirs.user_data_path("greenroom", appauthor=False) / "logins"
+    return LoginStore(folder, pi=pi_folder(os.environ))
 
 
 def may_log_in(definition: ServerDefinition) -> bool:
@@ -98,7 +101,10 @@ def obtain(definition: ServerDefinition, oauth: Mapping[str, Any]) -> Login:
 
 
 def log_out(definition: ServerDefinition) -> tuple[bool, str | None]:
-    """Revoke the login and forget it. Returns whether there was one, and why it was not revoked, if so. Blocks."""
+    """Revoke the login and forget it. Returns whether there was one, and why it was not revoked, if so. Blocks.
+
+    Raises `LoginFailed` for one that pi has made.
+    """
     from ._renewal import revoke
 
     assert definition.url is not None
@@ -107,5 +113,7 @@ def log_out(definition: ServerDefinition) -> tuple[bool, str | None]:
     except LoginFailed as error:
         login, problem = None, str(error)
     else:
+        if login is not None and login.grant == GRANT:
+            raise LoginFailed('it is a login of pi\'s: log out there, or write "auth": false into the entry')
         problem = None if login is None else revoke(login, definition.headers)
     return logins().forget(definition.name, definition.url), problem

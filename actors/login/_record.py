@@ -54,6 +54,11 @@ class Login:
         """Whether it needs no person."""
         return self.grant == "client_credentials"
 
+    def is_over(self, now: float) -> bool:
+        """Whether only a person can help."""
+        is_past = self.expires_at is not None and self.expires_at <= now
+        return is_past and not self.can_be_renewed and not self.is_of_client
+
     def renewed(self, answer: Mapping[str, Any], now: float) -> Login:
         """With the tokens of a token endpoint's answer. What the answer leaves out stays (RFC 6749, 6).
 

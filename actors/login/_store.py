@@ -5,6 +5,8 @@ file's lock, from before it reads what is there to after it has written. A renew
 of many processes one asks, and the others find what it has got. A write names the login that it replaces, and does
 nothing when another one is there by then: an older token never replaces a newer one.
 
+Where there is none of ours, one that pi's adapter has made is read (`_pi`). It is never changed or removed.
+
 The keyring (`pip install "greenroom[keyring]"`) then holds the secrets, and the file the rest; the file still tells
 other processes that something has changed. Everything here blocks; call it in a thread.
 """
@@ -22,6 +24,7 @@ from typing import Any, Final
 import attrs
 
 from ..._own_files import make_own_folder, read_own
+from ._pi import pi_file, pi_login
 from ._record import SECRETS, Login, LoginFailed, from_json, login_of, to_json
 
 _SERVICE: Final = "greenroom"
@@ -29,10 +32,11 @@ _LOCK_WITHIN: Final = 60.0  # seconds; longer than a renewal may take
 
 
 class LoginStore:
-    """The logins in `folder`. `keyring`: whether to use the keyring if there is one."""
+    """The logins in `folder`. `keyring`: whether to use the keyring if there is one. `pi`: where pi keeps its own."""
 
-    def __init__(self, folder: Path, *, keyring: bool = True) -> None:
+    def __init__(self, folder: Path, *, keyring: bool = True, pi: Path | None = None) -> None:
         self.folder = folder
+        self._pi = pi
         self._keyring = keyring
 
     def path(self, server: str, url: str) -> Path:
@@ -40,16 +44,20 @@ class LoginStore:
 
     def stamp(self, server: str, url: str) -> object:
         """Another value after each change; None when there is no login."""
-        try:
-            found = os.stat(self.path(server, url))
-        except OSError:
-            return None
-        return found.st_ino, found.st_mtime_ns, found.st_size
+        for file in (self.path(server, url), self._file_of_pi(server)):
+            if file is not None:
+                with suppress(OSError):
+                    found = os.stat(file)
+                    return found.st_ino, found.st_mtime_ns, found.st_size
+        return None
 
     def made(self, server: str, url: str) -> str | None:
-        """Which login of a person this is; None when there is none. Reads no secret."""
+        """Which login of a person this is; None when there is none. Asks no keyring."""
         try:
             found = from_json(read_own(self.path(server, url))).get("made")
+        except FileNotFoundError:
+            login = self._of_pi(server, url)
+            return None if login is None else login.made
         except (OSError, LoginFailed):
             return None
         return found if isinstance(found, str) else None
@@ -59,7 +67,7 @@ class LoginStore:
         try:
             values = from_json(read_own(self.path(server, url)))
         except FileNotFoundError:
-            return None
+            return self._of_pi(server, url)
         except OSError as error:
             raise LoginFailed(f"the stored login cannot be read: {error.strerror or error}") from None
         if values.pop("in_keyring", False):
@@ -123,6 +131,15 @@ class LoginStore:
             with suppress(OSError):
                 os.unlink(name)
             raise
+
+    # -- pi's --
+
+    def _file_of_pi(self, server: str) -> Path | None:
+        return None if self._pi is None else pi_file(self._pi, server)
+
+    def _of_pi(self, server: str, url: str) -> Login | None:
+        file = self._file_of_pi(server)
+        return None if file is None else pi_login(file, server, url)
 
     # -- the keyring --
 

@@ -113,11 +113,8 @@ def _row(config: Config, name: str) -> dict[str, Any] | None:
 
 def _shown(login: Login) -> dict[str, Any]:
     """What may be shown of a login: no secret."""
-    is_over = login.expires_at is not None and login.expires_at <= time.time()
     return {
-        "state": "expired"
-        if is_over and not login.can_be_renewed and not login.is_of_client
-        else "logged in",
+        "state": "expired" if login.is_over(time.time()) else "logged in",
         "issuer": login.issuer,
         "scope": login.scope,
         "expiresAt": login.expires_at,
@@ -134,7 +131,8 @@ def _state_in_words(row: Mapping[str, Any]) -> str:
             return f"unreadable ({row['why']})"
         case state:
             scope = f", scope {row['scope']}" if row["scope"] else ""
-            return f"{state} at {row['issuer'] or 'its own server'}{scope}"
+            by = " by pi" if row["grant"] == "pi" else ""
+            return f"{state}{by} at {row['issuer'] or 'its own server'}{scope}"
 
 
 # ---- in and out ------------------------------------------------------------------------------------------------------

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import enum
 import os
+import shlex
 import shutil
 import socket
 import stat
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from functools import cached_property
@@ -213,6 +215,29 @@ def _ports(setup: Setup) -> Iterator[Finding]:
                 yield Finding(Severity.WARNING, "port", server.name, what, "start the server")
 
 
+def _logins(setup: Setup) -> Iterator[Finding]:
+    """Servers that want a login and have none, and logins that are over."""
+    from ...actors.login import LoginFailed, may_log_in, stored_login
+
+    for server in map(setup.expanded, setup.in_service()):
+        if server is None or session_variables(server) or not may_log_in(server):
+            continue
+        mend = f"greenroom auth {shlex.quote(server.name)}"
+        try:
+            login = stored_login(server)
+        except LoginFailed as error:
+            yield Finding(Severity.ERROR, "login", server.name, str(error), mend)
+            continue
+        is_asked = server.auth == "oauth" or bool(server.oauth)
+        if login is None and is_asked and (server.oauth or {}).get("grantType") != "client_credentials":
+            yield Finding(
+                Severity.WARNING, "login", server.name, "its entry says OAuth, and there is no login", mend
+            )
+        elif login is not None and login.is_over(time.time()):
+            what = "its login has ended and cannot be renewed"
+            yield Finding(Severity.WARNING, "login", server.name, what, mend)
+
+
 def _names(setup: Setup) -> Iterator[Finding]:
     """What clients would not take of what is known of a server."""
     for server in setup.in_service():
@@ -237,13 +262,14 @@ def _names(setup: Setup) -> Iterator[Finding]:
 
 
 def _gateways(setup: Setup) -> Iterator[Finding]:
-    """A gateway of this configuration that does not answer, or runs another version."""
+    """A gateway of this configuration that does not answer, or runs another version; its servers that want a login."""
     try:
         gateway = control.find_gateway(identity(setup.config.files))
         if gateway is None:
             return
         with gateway:
             version: Any = gateway.ask("hello", quickly=True).get("version")
+            rows: Any = gateway.ask("status", quickly=True)["servers"] if version == VERSION else ()
     except GreenroomError as error:
         yield Finding(Severity.ERROR, "gateway", "the running gateway", error.message, "end that process")
         return
@@ -251,6 +277,9 @@ def _gateways(setup: Setup) -> Iterator[Finding]:
         what = f"runs Greenroom {version}, and this command is {VERSION}"
         mend = f"greenroom stop, or restart the client that started process {gateway.pid}"
         yield Finding(Severity.WARNING, "gateway", f"process {gateway.pid}", what, mend)
+    for name in (str(row["name"]) for row in rows if row["status"] == "needs-auth"):
+        what = "it refuses requests until somebody logs in"
+        yield Finding(Severity.WARNING, "login", name, what, f"greenroom auth {shlex.quote(name)}")
 
 
 def _sockets(_setup: Setup) -> Iterator[Finding]:
@@ -306,6 +335,7 @@ CHECKS: Final[tuple[_Check, ...]] = (
     _programs,
     _env_files,
     _ports,
+    _logins,
     _names,
     _gateways,
     _sockets,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 import json
+import os
 import re
 import shutil
 import sys
@@ -20,6 +21,7 @@ from typing import Any, Final
 import attrs
 
 from ...protocol.config_parse import is_array, is_object
+from ...protocol.interpolate import expand_path
 from ...supervisor.config_files import Surroundings, parse_json, shaped
 from . import _json_edit, _toml_edit
 from ._clients import Client
@@ -107,10 +109,12 @@ def movable(kind: str, client: Client, around: Surroundings, there: Any, ours: M
             stay[str(name)] = "it is not of a form that we can run"
         elif asked := _ASKS.search(json.dumps(entry)):
             stay[str(name)] = f"it uses ${{{asked[1].split(':')[0]}…}}, which only its client can fill in"
-        elif name in ours and ours[name] != new:
+        elif _leads_elsewhere(new.get("cwd"), around):
+            stay[str(name)] = "its cwd is relative to where its client is started: write the whole path"
+        elif name in ours and ours[name] != _with_its_env_file(new, client, around):
             stay[str(name)] = "our own file has another server of this name"
         else:
-            servers[str(name)] = new
+            servers[str(name)] = _with_its_env_file(new, client, around)
     return Move(servers, stay)
 
 
@@ -179,6 +183,19 @@ def _as_ours(kind: str, client: Client, around: Surroundings, name: str, entry: 
         if is_object(found) and (found.get("command") or found.get("url") or found.get("httpUrl"))
         else None
     )
+
+
+def _leads_elsewhere(path: Any, around: Surroundings) -> bool:
+    """Whether it is a relative path, whose meaning depends on where it is read."""
+    return isinstance(path, str) and bool(path) and not os.path.isabs(expand_path(path, around.environ))
+
+
+def _with_its_env_file(entry: Mapping[Any, Any], client: Client, around: Surroundings) -> Mapping[Any, Any]:
+    """The entry as it means the same in our file: a relative `envFile` starts at the folder of its own file."""
+    file: Any = entry.get("envFile")
+    if not _leads_elsewhere(file, around):
+        return entry
+    return {**entry, "envFile": os.path.join(client.file(around).parent, file)}
 
 
 def _from_zed(entry: Mapping[Any, Any]) -> Any:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import shlex
 from typing import TYPE_CHECKING, Final
 
 import anyio
 
-from ...protocol.errors import GreenroomError
+from ...protocol.errors import GreenroomError, NeedsAuth
 from ...protocol.events import Event, Kind, Lagged, Note, NoteCode, Transition
 from ...protocol.interpolate import session_variables
 from ...protocol.lifecycle import State
@@ -55,6 +56,9 @@ async def try_servers(setup: Setup, known: Collection[str], tell: Callable[[str]
         try:
             await room.connect(name)
             await room.drain(name)
+        except NeedsAuth as error:
+            mend = f"greenroom auth {shlex.quote(name)}"
+            findings.append(Finding(Severity.ERROR, "login", name, error.message, mend))
         except GreenroomError as error:
             mend = f"correct its entry, or: greenroom disable {name}"
             findings.append(Finding(Severity.ERROR, "start", name, error.message, mend))

@@ -14,8 +14,9 @@ def home(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """An empty home. The working directory is the folder `work` in it. Its path is short, because sockets lie in it."""
     with tempfile.TemporaryDirectory(prefix="gr-") as folder:
         monkeypatch.setenv("HOME", folder)
-        for name in ("XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_STATE_HOME", "CODEX_HOME"):
+        for name in ("XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_STATE_HOME", "XDG_DATA_HOME", "CODEX_HOME"):
             monkeypatch.delenv(name, raising=False)
+        monkeypatch.setenv("PYTHON_KEYRING_BACKEND", "keyring.backends.fail.Keyring")
         (Path(folder) / "work").mkdir()
         monkeypatch.chdir(Path(folder) / "work")
         yield Path(folder)
