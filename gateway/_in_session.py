@@ -40,6 +40,7 @@ class InSession:
         self.helper = session.helper
         self.is_stateless = session.is_stateless
         self.locate = session.locate
+        self.scrubber = session.scrubber
         self.start_call = session.start_call
         self.start_request = session.start_request
         self.unwatch_resource = session.unwatch_resource

@@ -13,12 +13,19 @@ from typing import TYPE_CHECKING, Any, Protocol
 if TYPE_CHECKING:
     from ..actors import Connector, Host
     from ..protocol.catalogue import ServerEntry
-    from ..protocol.config import Config
+    from ..protocol.config import Config, Scrub
     from ..protocol.errors import CallError
     from ..protocol.index import Index, Place, Target
     from ..protocol.result import ToolResult
     from ..protocol.slices import Slices
     from ..protocol.status import ServerStatus
+
+
+class Scrubber(Protocol):
+    def scrub(self, raw: bytes) -> bytes: ...
+
+    def scrubbing(self, raw: bytes) -> Slices[bytes]: ...
+
 
 OnProgress = Callable[[Mapping[str, Any]], None]
 
@@ -84,6 +91,10 @@ class Room(Catalogue, Protocol):
         timeout: float | None = None,
         on_progress: OnProgress | None = None,
     ) -> CallLike: ...
+
+    def scrubber(self, server: str, door: Scrub) -> Scrubber | None:
+        """What removes credentials from the server's results at this door."""
+        ...
 
     async def connect(self, server: str) -> None: ...
 

@@ -8,7 +8,17 @@ from typing import Final
 from ._config_key import Key
 from ._config_oauth import LOGIN_KEYS
 from ._config_request_headers import REQUEST_HEADERS
-from .config import Approve, Era, HttpTransport, Isolation, Lifecycle, Pinning, PrefixMode, RestartPolicy
+from .config import (
+    Approve,
+    Era,
+    HttpTransport,
+    Isolation,
+    Lifecycle,
+    Pinning,
+    PrefixMode,
+    RestartPolicy,
+    Scrub,
+)
 from .config_readers import (
     CHOICE,
     ENVIRONMENT,
@@ -179,6 +189,14 @@ SERVER_KEYS: Final = (
         "What happens to a tool that is not as it was first shown ([changed tools](#changed-tools)).",
         True,
         "the setting `pinning`",
+    ),
+    Key(
+        "scrub",
+        "scrub",
+        word(Scrub),
+        "Which of its results lose credentials ([Credentials in results](doors.md#credentials-in-results)).",
+        True,
+        "the setting `scrub`",
     ),
     Key("bootstrap", "bootstrap", FLAG, "Fetch its tools once, in the background, if they are unknown."),
     Key("disabled", "disabled", FLAG, "Only the literal `true` takes it out of service."),

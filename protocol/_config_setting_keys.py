@@ -7,7 +7,7 @@ from typing import Final
 
 from ._config_key import Key
 from ._config_server_keys import APPROVE, CALLS, INSTALLS, MS_FROM_0, NPX
-from .config import SHORTEST_NAME, Isolation, Pinning, PrefixMode, RestartPolicy
+from .config import SHORTEST_NAME, Isolation, Pinning, PrefixMode, RestartPolicy, Scrub
 from .config_readers import (
     CHOICE,
     DAYS,
@@ -52,6 +52,13 @@ SETTING_KEYS: Final = (
         "pinning",
         word(Pinning),
         "What happens to a tool that is not as it was first shown ([changed tools](#changed-tools)).",
+        True,
+    ),
+    Key(
+        "scrub",
+        "scrub",
+        word(Scrub),
+        "Which results lose credentials ([Credentials in results](doors.md#credentials-in-results)).",
         True,
     ),
     Key(

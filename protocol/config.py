@@ -63,6 +63,14 @@ class Pinning(enum.Enum):
     OFF = "off"
 
 
+class Scrub(enum.Enum):
+    """Which results credentials are removed from."""
+
+    OFF = "off"
+    MCP = "mcp"  # those that a model is given through the `mcp` tool, or another tool of ours
+    ALL = "all"  # also those at the door `direct`, and those that a program is given
+
+
 class PrefixMode(enum.Enum):
     SERVER = "server"
     SHORT = "short"
@@ -143,6 +151,7 @@ class ServerDefinition:
     tool_overrides: Mapping[str, Any] = attrs.field(factory=_no_map, hash=False)  # as read (`overrides`)
     approve: Approve | tuple[str, ...] | None = None  # a word, or tools; None: what the settings say
     pinning: Pinning | None = None  # None: what the settings say
+    scrub: Scrub | None = None  # None: what the settings say
     bootstrap: bool = True
     disabled: bool = False
     extra: Mapping[str, Any] = attrs.field(factory=_no_map, hash=False, repr=_names_only)  # others' keys
@@ -162,6 +171,7 @@ class Settings:
     name_limit: int = 64  # characters of a name as a model gets it, with `client_prefix`
     client_prefix: str | None = None  # what the client puts before our names; None: nothing
     pinning: Pinning = Pinning.QUARANTINE
+    scrub: Scrub = Scrub.MCP
     isolation: Isolation | None = None  # None: persistent
     restart_policy: RestartPolicy | None = None  # None: always for keep-alive, on_demand otherwise
     idle_timeout: float = 600.0  # 0 = never

@@ -4,8 +4,8 @@ A secret can leak in texts that are not ours: an HTTP library quotes a header th
 an address that it cannot reach. Nobody can foresee the form of such a text, but the secrets are known: the values that
 the server's definition resolves to (`secrets_of` in `_config_redact`), and the variables of our own environment whose
 name is that of a secret. So every text of a server, a library or the system about a failure passes through here, once,
-on its way into errors and events. Results do not: they are what the caller asked the server for, and are not looked
-at.
+on its way into errors and events. What looks like a credential is removed there, too (`scrubbing`). Results are
+scrubbed on their own way, where that is asked for.
 
 A secret is found unchanged and as programs quote it: escaped, percent-encoded, cut short. A secret of less than six
 characters cannot be told from ordinary text, so it stays.
@@ -24,6 +24,7 @@ from urllib.parse import quote, unquote
 import attrs
 
 from .address import Address
+from .scrubbing import scrubbed_text
 
 REDACTED: Final = "***"
 LEAST: Final = 6  # characters that a secret must have to be looked for
@@ -66,12 +67,13 @@ class Hidden:
 class Secrets:
     """Known secrets; removes them from texts. `others`: secrets that are removed everywhere."""
 
-    __slots__ = ("_others", "_spellings", "_stubs")
+    __slots__ = ("_in_json", "_others", "_spellings", "_stubs")
 
     def __init__(self, found: Iterable[Hidden] = (), others: Secrets | None = None) -> None:
         self._others = others
         self._spellings: dict[str, str] = {}  # how it may be spelled -> by what it is found
         self._stubs: frozenset[str] = frozenset()
+        self._in_json: tuple[bytes, ...] | None = None
         self.learn(found)
 
     def __repr__(self) -> str:
@@ -84,15 +86,26 @@ class Secrets:
             longest_first = sorted(told | self._spellings.keys(), key=len, reverse=True)
             self._spellings = {spelling: spelling[:_ANCHOR] for spelling in longest_first}
             self._stubs = frozenset(spelling[:_STUB] for spelling in longest_first)
+            self._in_json = None
 
     def without(self, text: str) -> str:
-        """`text` with every secret in it replaced, and every login."""
-        return without_logins(self._without_known(text)) if text else text
+        """`text` with every secret in it replaced, every login, and what looks like a credential."""
+        return scrubbed_text(without_logins(self._without_known(text))) if text else text
+
+    def in_json(self) -> tuple[bytes, ...]:
+        """How they may be spelled in a JSON text, and in texts inside its texts."""
+        if self._in_json is None:
+            found = {each for spelling in self._spellings for each in _in_json(spelling)}
+            self._in_json = tuple(each.encode(errors="surrogatepass") for each in found)
+        return self._in_json if self._others is None else self._in_json + self._others.in_json()
 
     def stand_in(self, text: str) -> bool:
         """Whether `text` may have to be changed: a quick test, even for long texts."""
-        found = "://" in text or any(anchor in text for anchor in self._spellings.values())
-        return found or (self._others is not None and self._others.stand_in(text))
+        return "://" in text or self._may_stand_in(text) or scrubbed_text(text) is not text
+
+    def _may_stand_in(self, text: str) -> bool:
+        found = any(anchor in text for anchor in self._spellings.values())
+        return found or (self._others is not None and self._others._may_stand_in(text))
 
     def without_any(self, value: Any) -> Any:
         """A JSON value with the secrets removed from every text in it."""
@@ -242,6 +255,27 @@ def _decoded(text: str) -> str:
         return base64.b64decode(text, validate=True).decode()
     except (binascii.Error, ValueError):
         return text
+
+
+_STYLES: Final[tuple[Callable[[str], str], ...]] = (
+    lambda text: json.dumps(text)[1:-1],
+    lambda text: json.dumps(text, ensure_ascii=False)[1:-1],
+    lambda text: json.dumps(text)[1:-1].replace("/", "\\/"),
+    lambda text: re.sub(
+        "[<>&]", lambda each: f"\\u{ord(each[0]):04x}", json.dumps(text, ensure_ascii=False)[1:-1]
+    ),
+)
+
+
+def _in_json(text: str) -> set[str]:
+    """The text as JSON writers spell it: plain, all ASCII, with slashes escaped (PHP), fit for HTML (Go); and a text in
+    such a text, up to three deep."""
+    found: set[str] = set()
+    last = {text}
+    for _ in range(3):
+        last = {style(each) for each in last for style in _STYLES}
+        found |= last
+    return found
 
 
 def _spellings(value: str) -> set[str]:

@@ -16,13 +16,15 @@ import anyio
 import anyio.lowlevel
 
 from ..actors import Call, ServerActor, Sync, doing
+from ..protocol.config import Scrub
 from ..protocol.errors import CallError, CallTimeout, ProtocolFault, Reach, RoomClosed, UsageError
 from ..protocol.index import Index
 from ..protocol.jsonrpc import WireFault, decode_result
 from ..protocol.large_json import LARGE
-from ._decoding import decoded_in_turns
+from ._decoding import decoded_in_turns, scrubbed_in_turns
 from ._profile_view import ProfileView
 from ._runtime import Runtime
+from ._scrubber import Scrubber, scrubber_of
 
 
 class Caller:
@@ -101,10 +103,20 @@ class Caller:
             raise
         answer = await call.wait()
         try:
+            answer = await self.scrubbed(server, answer)
             return decode_result(answer) if len(answer) < LARGE else await decoded_in_turns(answer)
         except WireFault as error:
             text = f'Server "{server}" answered {call.method} with what cannot be read: {error}.'
             raise ProtocolFault(text, server=server, reach=Reach.ANSWERED) from None
+
+    def scrubber(self, server: str, door: Scrub) -> Scrubber | None:
+        """What scrubs the server's results at this door (`_scrubber`)."""
+        return scrubber_of(self.runtime, self.session, server, door)
+
+    async def scrubbed(self, server: str, answer: bytes) -> bytes:
+        """The answer as a program is given it."""
+        scrubber = self.scrubber(server, Scrub.ALL)
+        return answer if scrubber is None else await scrubbed_in_turns(scrubber.scrubbing(answer))
 
     def refused(self, error: CallError) -> CallError:
         """Count a request that ends before an actor has accepted or refused it, for the drain report."""

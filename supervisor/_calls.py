@@ -49,6 +49,9 @@ class Calls:
     def __init__(self, caller: Caller) -> None:
         self._caller = caller
         self._names = Names(caller)
+        self.scrubber = (
+            caller.scrubber
+        )  # for doors, which are given results as bytes; `call` and the like scrub
 
     @property
     def index(self) -> Index:
@@ -95,7 +98,7 @@ class Calls:
                 # Others get a turn after a refusal, so a loop of refused calls cannot starve them.
                 await anyio.lowlevel.checkpoint()
                 raise
-        answer = await call.wait()
+        answer = await self._caller.scrubbed(target.server, await call.wait())
         if len(answer) >= LARGE:
             return ToolResult(await tool_result_in_turns(answer, target), target)
         return ToolResult(tool_result(answer, target), target)

@@ -11,6 +11,7 @@ from ..protocol.errors import ProtocolFault, Reach
 from ..protocol.index import Target
 from ..protocol.jsonrpc import decode_result
 from ..protocol.large_json import decoding_result
+from ..protocol.slices import Slices
 
 
 async def decoded_in_turns(answer: bytes) -> dict[str, Any]:
@@ -18,6 +19,13 @@ async def decoded_in_turns(answer: bytes) -> dict[str, Any]:
     during this does not lose it."""
     with anyio.CancelScope(shield=True):
         return await in_turns(decoding_result(answer))
+    raise AssertionError("a shielded scope that nobody cancels")  # for the type checker only
+
+
+async def scrubbed_in_turns(work: Slices[bytes]) -> bytes:
+    """Scrub an answer, which has arrived already, like the above."""
+    with anyio.CancelScope(shield=True):
+        return await in_turns(work)
     raise AssertionError("a shielded scope that nobody cancels")  # for the type checker only
 
 

@@ -68,7 +68,7 @@ def test_every_field_of_the_model_has_a_key_or_is_not_said_in_files() -> None:
 
 def test_vital_is_what_the_hash_covers_and_isolation() -> None:
     identity = {key.attribute for key in SERVER_KEYS if key.identity}
-    others = {"isolation", "auth", "oauth", "tool_overrides", "approve", "pinning"}
+    others = {"isolation", "auth", "oauth", "tool_overrides", "approve", "pinning", "scrub"}
     assert identity == set(IDENTITY) - {"in_process"} | others
 
 

@@ -3,21 +3,26 @@
 The parameters stay the bytes the client wrote, except for the name. A request of 2026-07-28 may end by asking
 for input. The state that its client brings back is the server's own, signed, so that it reaches that server
 and no other.
+
+A result passes as it is, unless the configuration lets it be scrubbed at every door.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, Final, cast
 
+import attrs
 import msgspec
 
 from ...actors import in_turns
 from ...protocol import jsonrpc as rpc
+from ...protocol.config import Scrub
 from ...protocol.errors import GreenroomError
 from ...protocol.index import Target
 from ...protocol.large_message import LARGE_MESSAGE
+from ...protocol.slices import Slices
 from .._jobs import Job
 from .._room import DirectRoom, WholeCall
 from .._signed import question_of, without_ours
@@ -113,6 +118,8 @@ class DirectCalls:
             if result is None:
                 answers.end(job, call)
                 return
+            if self._scrubs(job, server, call, self._tool_ended, job, server):
+                return
             if len(result) >= LARGE_MESSAGE:
                 job.run(partial(self._end_large, job, server, call, result))
                 return
@@ -129,12 +136,26 @@ class DirectCalls:
         """The end of any other call. A prompt's messages and the contents of a resource point to resources,
         too."""
         result = call.result
+        if self._scrubs(job, server, call, self._ended, job, server, target):
+            return
         if result is not None and len(result) >= LARGE_MESSAGE and job.method in _PASSED:
             job.run(partial(self._end_large, job, server, call, result))
             return
         if result is not None and (job.method in _POINTING or result.find(LINK) >= 0):
             self._clients.learn_links(job.client, server, result)
         answers.end(job, call, target)
+
+    def _scrubs(self, job: Job, server: str, call: WholeCall, then: Callable[..., None], *what: Any) -> bool:
+        """Whether credentials are removed from the result first. Then `then(*what, call)` is called again, in a task,
+        with the scrubbed result."""
+        result = call.result
+        if result is None or isinstance(call, _Scrubbed):
+            return False
+        scrubber = self._room.scrubber(server, Scrub.ALL)
+        if scrubber is None:
+            return False
+        job.run(partial(_scrub, scrubber.scrubbing(result), call.protocol_version, partial(then, *what)))
+        return True
 
     async def _end_large(self, job: Job, server: str, call: WholeCall, result: bytes) -> None:
         """The end of either with a large result, in slices."""
@@ -190,6 +211,8 @@ class DirectCalls:
         suspendable.follow(call)
 
     def _modern_ended(self, what: tuple[str, ...], target: Target | None, job: Job, call: WholeCall) -> None:
+        if self._scrubs(job, what[0], call, self._modern_ended, what, target, job):
+            return
         if call.result is not None and b"input_required" in call.result:
             job.answer_raw(self._with_signed_state(call.result, what), modern=True)
         else:
@@ -202,6 +225,22 @@ class DirectCalls:
         state = rpc.read_value(parts.get(_STATE))
         signed_state = {_STATE: self._signer.sign(state, *what)} if isinstance(state, str) else {}
         return rpc.encode({**parts, **signed_state, **_asked_by(what[0], parts)})
+
+
+@attrs.frozen
+class _Scrubbed:
+    """The end of a call with a result that has been scrubbed."""
+
+    result: bytes
+    protocol_version: str | None
+    error: None = None
+
+    def cancel(self) -> None:
+        pass
+
+
+async def _scrub(work: Slices[bytes], version: str | None, then: Callable[[WholeCall], None]) -> None:
+    then(_Scrubbed(await in_turns(work), version))
 
 
 def _own_arguments(target: Target, job: Job) -> Mapping[str, Any] | None:

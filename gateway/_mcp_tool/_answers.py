@@ -1,5 +1,6 @@
 """Ends jobs: turns results and answers of ours into what the model gets, within the bounds.
 
+A result is scrubbed first, as the configuration says, so what is cut, kept in a file or shown has no credentials in it.
 The output guard applies to every answer. Text that it cuts is kept in a file, and so are binary content and what does
 not fit the details; `output` gives the text page by page. Most answers need no file and are given in the step that
 made them. What takes long to decode is decoded in slices, and files are written and read in a thread.
@@ -16,13 +17,15 @@ import anyio.to_thread
 import attrs
 
 from ...actors import in_turns
+from ...protocol.config import Scrub
 from ...protocol.content import MAX_BYTES, MAX_LINES
 from ...protocol.errors import ProtocolFault, Reach
 from ...protocol.index import Target
-from ...protocol.large_json import LARGE
+from ...protocol.jsonrpc import encode_json
+from ...protocol.large_json import LARGE, decoding_result
 from ...protocol.slices import Slices
 from .._jobs import Job
-from .._room import Room
+from .._room import Room, Scrubber
 from . import _refusals as refusals
 from . import _texts as texts
 from ._answer import Answer
@@ -54,19 +57,22 @@ class Answers:
 
     def conclude(self, target: Target, raw: bytes, job: Job) -> None:
         """End `job` with the bytes of a result."""
+        scrubber = self._room.scrubber(target.server, Scrub.MCP)
         if len(raw) >= LARGE:
-            job.run(partial(self._conclude_large, target, raw, job))
+            job.run(partial(self._conclude_large, target, raw, scrubber, job))
             return
-        result = decode_result(raw)
+        result = decode_result(raw if scrubber is None else scrubber.scrub(raw))
         if result is None:
             self._no_result(target, job)
         elif self._has_binaries(result):
-            job.run(partial(self.concluding, target.server, target, result, job))
+            job.run(partial(self._concluding, target.server, target, result, job))
         else:
             self._end(outcome_of(target.server, target, result, **self._bounds), job)
 
-    async def _conclude_large(self, target: Target, raw: bytes, job: Job) -> None:
+    async def _conclude_large(self, target: Target, raw: bytes, scrubber: Scrubber | None, job: Job) -> None:
         """End `job` with a result that takes long to decode."""
+        if scrubber is not None:
+            raw = await in_turns(scrubber.scrubbing(raw))
         result = await in_turns(decoding_large(raw))
         if result is None:
             self._no_result(target, job)
@@ -79,6 +85,17 @@ class Answers:
         self, server: str, target: Target | None, result: Mapping[str, Any], job: Job
     ) -> None:
         """End `job` with a result of any size. `target`: the tool that was called, if known."""
+        scrubber = self._room.scrubber(server, Scrub.MCP)
+        if scrubber is not None:
+            raw = encode_json(result)
+            scrubbed = await in_turns(scrubber.scrubbing(raw))
+            if scrubbed is not raw:
+                result = await in_turns(decoding_result(scrubbed))
+        await self._concluding(server, target, result, job)
+
+    async def _concluding(
+        self, server: str, target: Target | None, result: Mapping[str, Any], job: Job
+    ) -> None:
         if self._has_binaries(result):
             result = await self._without_binaries(result)
         self._end(await in_turns(making_outcome(server, target, result, **self._bounds)), job)

@@ -36,6 +36,7 @@ from ...protocol.bounds import (
     EXECUTE_RETURNED,
     EXECUTE_SECONDS,
 )
+from ...protocol.config import Scrub
 from ...protocol.errors import ConnectFailed, GreenroomError
 from ...protocol.jsonrpc import INTERNAL_ERROR, RpcError, WireFault
 from ...protocol.large_json import decoding_result
@@ -179,9 +180,11 @@ class Execution:
         call = self._room.start_call(target, args, None)
         self.calls.add(call)
         try:
-            return await call.wait()
+            raw = await call.wait()
         finally:
             self.calls.discard(call)
+        scrubber = self._room.scrubber(target.server, Scrub.MCP)
+        return raw if scrubber is None else await in_turns(scrubber.scrubbing(raw))
 
 
 class _Child:

@@ -15,7 +15,7 @@ import anyio
 import attrs
 
 from greenroom.protocol.catalogue import ServerEntry
-from greenroom.protocol.config import Config, ServerDefinition, Settings
+from greenroom.protocol.config import Config, Scrub, ServerDefinition, Settings
 from greenroom.protocol.errors import CallError, Problem, UnknownTool
 from greenroom.protocol.index import Index, Target
 from greenroom.protocol.lifecycle import State
@@ -104,6 +104,9 @@ class FakeRoom:
 
     def entry(self, server: str) -> ServerEntry | None:
         return self.entries.get(server)
+
+    def scrubber(self, server: str, door: Scrub) -> None:
+        """Nothing is scrubbed."""
 
     def surveying(self, server: str | None = None) -> Slices[list[ServerStatus]]:
         yield from ()

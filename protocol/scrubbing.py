@@ -1,0 +1,184 @@
+"""Removes credentials from what servers answer: known secrets, and what looks like a credential.
+
+It works on the JSON text of a result, before anybody reads, cuts or keeps it. So one pass covers its text, its
+structured content, its `_meta`, and JSON inside its texts, and no way out is forgotten. Three things are removed:
+
+* Known secrets (`Secrets.in_json`), in each spelling that JSON allows for them, up to three texts inside one another.
+* Words in the form of a token: those of GitHub, Slack, AWS and the like, and JSON web tokens.
+* The value of a member with the name of a credential (`"password": "…"`), whatever it looks like, in JSON at any depth.
+
+The forms are those of MetaMCP (its table of patterns), and more of each kind. Unlike there, `sk-` must begin a word, so
+that "risk-assessment-of-everything" stays. What stands in base64 (an image, a file) is not looked at.
+
+A result is untrusted and can be large. So each byte is looked at a bounded number of times, and `scrubbing` works in
+slices. Tokens are looked for only in long words: passing over the short ones is one expression for all forms, and ten
+times as fast as a search for each.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from heapq import merge
+from typing import Final
+
+from .slices import Pace, Slices, finish
+
+STARS: Final = b"***"
+_KEY, _JWT, _VALUE = b"[REDACTED:KEY]", b"[REDACTED:JWT]", b"[REDACTED:VALUE]"
+_STEP: Final = 1 << 15  # bytes passed over at once
+_A_STEP: Final = 4  # what that costs, in tenths of a millisecond
+
+_LEAST_WORD: Final = 12
+_SHORT_WORDS: Final = re.compile(rb"(?:[\w-]{0,%d}+[^\w-]++)*+" % (_LEAST_WORD - 1))
+_WORD: Final = re.compile(rb"[\w-]{%d,16384}+" % _LEAST_WORD)
+_TOKEN: Final = re.compile(
+    rb"(?:(?:\A|(?<![A-Za-z0-9]))sk-[\w-]{20,}|gh[pousr]_[A-Za-z0-9]{20,}|github_pat_\w{20,}|xox[abeoprs]-[A-Za-z0-9-]+"
+    rb"|A[KS]IA[0-9A-Z]{16}|AIza[\w-]{35}|glpat-[\w-]{20,}|npm_[A-Za-z0-9]{36}|hf_[A-Za-z0-9]{30,}|[sr]k_live_\w{16,})"
+)
+_WEB_TOKEN: Final = re.compile(rb"eyJ[\w-]{10,}\Z")  # the first of its parts
+_PART: Final = re.compile(rb"\.[\w-]{10,16384}+")
+_ESCAPES: Final = frozenset({b"n", b"r", b"t"})  # after a backslash these are no letters of a word
+
+_FIELD: Final = re.compile(rb'"([A-Za-z_-]{5,20})(\\{0,15})"[ \t]{0,8}:[ \t]{0,8}\2"')
+_LONGEST_FIELD: Final = 64  # bytes that the expression above matches at most
+_NAMES: Final = frozenset(
+    b"password passwd passphrase secret token authorization credential credentials apikey privatekey secretkey"
+    b" accesskey accesstoken refreshtoken idtoken sessiontoken authtoken clientsecret secretaccesskey".split()
+)
+
+Span = tuple[int, int, bytes]  # from, to, what takes its place
+
+
+def scrubbed(raw: bytes, known: Iterable[bytes] = ()) -> bytes:
+    """The text without credentials; the same object if there are none. `known`: further byte strings to remove."""
+    return finish(scrubbing(raw, known))
+
+
+def scrubbed_text(text: str) -> str:
+    """The same of a text that is no JSON, without known secrets."""
+    raw = text.encode(errors="surrogatepass")
+    found = scrubbed(raw)
+    return text if found is raw else found.decode(errors="surrogatepass")
+
+
+def scrubbing(raw: bytes, known: Iterable[bytes] = ()) -> Slices[bytes]:
+    """`scrubbed`, in slices."""
+    pace, found = Pace(), list[list[Span]]()
+    if len(raw) <= _STEP:
+        known = [secret for secret in known if secret in raw]
+    for secret in known:
+        found.append((yield from _secrets(raw, secret, pace)))
+    found.append((yield from _tokens(raw, pace)))
+    found.append((yield from _values(raw, pace)))
+    spans = [each for each in found if each]
+    return (yield from _without(raw, spans, pace)) if spans else raw
+
+
+def _secrets(raw: bytes, secret: bytes, pace: Pace) -> Slices[list[Span]]:
+    spans: list[Span] = []
+    at = 0
+    while at < len(raw):
+        found = raw.find(secret, at, at + _STEP + len(secret) - 1)
+        if found < 0:
+            at += _STEP
+        else:
+            at = found + len(secret)
+            spans.append((found, at, STARS))
+        if pace.due():
+            yield
+    return spans
+
+
+def _tokens(raw: bytes, pace: Pace) -> Slices[list[Span]]:
+    spans: list[Span] = []
+    at = 0
+    while at < len(raw):
+        end = at + _STEP
+        passed = _SHORT_WORDS.match(raw, at, end)
+        at = passed.end() if passed is not None else at
+        word = _WORD.match(raw, at)
+        if word is None:  # a short word at the end of this step, or at the end of all
+            at = max(at, end) if at + _LEAST_WORD >= len(raw) else at
+            if pace.due(_A_STEP):
+                yield
+            continue
+        at = word.end()
+        spans += _in_word(raw, *word.span())
+        if pace.due(1 + len(word[0]) // 512):
+            yield
+    return spans
+
+
+def _in_word(raw: bytes, begins: int, end: int) -> list[Span]:
+    """The tokens in a long word."""
+    if raw[begins - 1 : begins] == b"\\" and raw[begins : begins + 1] in _ESCAPES:
+        begins += 1  # "\n" is no part of the word
+    word = raw[begins:end]
+    spans = [(begins + token.start(), begins + token.end(), _KEY) for token in _TOKEN.finditer(word)]
+    if raw[end : end + 1] == b"." and (first := _WEB_TOKEN.search(word)) is not None:
+        second = _PART.match(raw, end)
+        third = _PART.match(raw, second.end()) if second is not None else None
+        if third is not None:
+            spans.append((begins + first.start(), third.end(), _JWT))
+    return spans
+
+
+def _values(raw: bytes, pace: Pace) -> Slices[list[Span]]:
+    """The values of members with the name of a credential."""
+    spans: list[Span] = []
+    at = 0
+    while at < len(raw):
+        found = _FIELD.search(raw, at, at + _STEP + _LONGEST_FIELD)
+        if found is None:
+            at += _STEP
+            if pace.due(2 * _A_STEP):
+                yield
+            continue
+        own = len(
+            found[2]
+        )  # backslashes of the quotes around name and value: 0, and 1, 3, 7 in texts of texts
+        at = found.end()
+        if own & (own + 1) == 0 and found[1].lower().translate(None, b"_-") in _NAMES:
+            at = yield from _value_end(raw, at, own, pace)
+            if at > found.end():
+                spans.append((found.end(), at, _VALUE))
+        if pace.due():
+            yield
+    return spans
+
+
+def _value_end(raw: bytes, begins: int, own: int, pace: Pace) -> Slices[int]:
+    """Where the string ends that begins here and whose quotes have `own` backslashes; `begins` if it has no end. In
+    its own text a quote ends a string if an even number of backslashes is before it. Each of these, and the quote, got
+    its backslashes with every text around."""
+    at, size = begins, len(raw)
+    backslashes = 0  # just before `at`
+    while at < size:
+        end = min(at + _STEP, size)
+        quote = raw.find(b'"', at, end)
+        piece = raw[at : end if quote < 0 else quote]
+        run = len(piece) - len(piece.rstrip(b"\\"))
+        backslashes = backslashes + run if run == len(piece) else run
+        if quote < 0:
+            at = end
+            if pace.due():
+                yield
+            continue
+        if backslashes < own or (backslashes - own) // (own + 1) % 2 == 0:
+            return quote - min(backslashes, own)
+        at, backslashes = quote + 1, 0
+    return begins
+
+
+def _without(raw: bytes, found: list[list[Span]], pace: Pace) -> Slices[bytes]:
+    """The text with the spans replaced; those that overlap become one. Each list is in order."""
+    parts: list[bytes] = []
+    done = 0
+    for begin, end, instead in merge(*found):
+        if begin >= done:
+            parts += (raw[done:begin], instead)
+        done = max(done, end)
+        if not len(parts) % 100 and pace.due():
+            yield
+    return b"".join((*parts, raw[done:]))

@@ -1,0 +1,46 @@
+"""Whether the results of a server are scrubbed, and of what.
+
+The configuration says it, for all servers and for each: not at all, where a model is given them by a tool of ours, or
+everywhere. It is asked at each result, so a reload counts at once. Removed are the secrets that are known of the server
+(and of the session that calls), and what looks like a credential (`protocol.scrubbing`).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import attrs
+
+from ..protocol.address import Address
+from ..protocol.config import Scrub
+from ..protocol.scrubbing import scrubbed, scrubbing
+from ..protocol.slices import Slices
+
+if TYPE_CHECKING:
+    from ._runtime import Runtime
+
+
+@attrs.frozen
+class Scrubber:
+    """Scrubs the results of one server. `known`: its secrets, as JSON spells them."""
+
+    known: tuple[bytes, ...] = attrs.field(repr=False)
+
+    def scrub(self, raw: bytes) -> bytes:
+        """The JSON text of a small result without credentials."""
+        return scrubbed(raw, self.known)
+
+    def scrubbing(self, raw: bytes) -> Slices[bytes]:
+        """The same of a result of any size, in slices."""
+        return scrubbing(raw, self.known)
+
+
+def scrubber_of(runtime: Runtime, session: str | None, server: str, door: Scrub) -> Scrubber | None:
+    """What scrubs results of the server at this door; None: nothing does. `door`: `MCP`, or `ALL` for any other."""
+    config = runtime.config
+    definition = config.servers.get(server)
+    rule = (definition.scrub if definition is not None else None) or config.settings.scrub
+    if rule is Scrub.OFF or (rule is Scrub.MCP and door is not Scrub.MCP):
+        return None
+    address = Address(server) if session is None else Address.of_session(server, session)
+    return Scrubber(runtime.root.context.secrets.of(address).in_json())

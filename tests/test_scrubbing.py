@@ -1,0 +1,234 @@
+"""No planted credential comes out of a result that is scrubbed, and what is not scrubbed is not changed."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+from tests.support import run
+from tests.support.asking import AskingServer
+from tests.support.gateway import HELLO, serve
+from tests.support.lister import lister, tool
+from tests.test_conversations import asking_room, echo, talking
+from tests.test_meta import use
+
+from greenroom import Greenroom
+from greenroom.protocol.scrubbing import _STEP, scrubbed, scrubbed_text
+from greenroom.protocol.secrets import Hidden, Secrets
+
+WEB_TOKEN = "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0NTY3ODkwIn0.dozjgNryP4J3jVmNHl0w5N"
+TOKENS = [
+    WEB_TOKEN, "sk-abcdefghijklmnopqrstuvwx", "sk-proj-ab_cdefghijklmnopqrst", "ghp_abcdefghijklmnopqrst0123",
+    "gho_abcdefghijklmnopqrst0123", "github_pat_11ABCDEFG0abcdefghijkl", "xoxb-123456789012-abcdef",
+    "xoxp-1234567890-a",
+    "AKIA0123456789ABCDEF", "ASIAABCDEFGHIJKLMNOP", "AIzaSyA0123456789abcdefghijklmnopqrstuv",
+    "glpat-abcdefghij0123456789",
+    "npm_abcdefghijklmnopqrstuvwxyz0123456789", "hf_abcdefghijklmnopqrstuvwxyz0123", "sk_live_abcdefghij0123456789",
+]  # fmt: skip
+KNOWN = 'k<n>öw"n\\ se/cret\n'
+SECRETS = Secrets([Hidden("TOKEN", KNOWN)]).in_json()
+WRITERS = {
+    "plain": json.dumps,
+    "text": lambda value: json.dumps(value, ensure_ascii=False),
+    "php": lambda value: json.dumps(value).replace("/", "\\/"),
+    "go": lambda value: json.dumps(value, ensure_ascii=False).replace("<", "\\u003c").replace(">", "\\u003e"),
+}
+FIELDS = [
+    "password",
+    "Secret",
+    "token",
+    "api_key",
+    "apiKey",
+    "access_token",
+    "refreshToken",
+    "Authorization",
+    "private-key",
+]
+around = st.sampled_from(["", " ", "x ", "\n", "=", "'", ": ", "…", '"', "\\", "Bearer ", "\t"])
+
+
+@st.composite
+def planted(draw: Any) -> tuple[Any, str]:
+    """A JSON value with a credential somewhere in it."""
+    field = draw(st.booleans())
+    word = draw(st.text(min_size=8).filter(lambda text: "[REDACTED" not in text)) if field else ""
+    credential: str = word or draw(st.sampled_from([*TOKENS, KNOWN]))
+    value: Any = (
+        {draw(st.sampled_from(FIELDS)): credential} if field else draw(around) + credential + draw(around)
+    )
+    for _ in range(draw(st.integers(0, 4))):
+        how = draw(st.sampled_from(["list", "object", "text", "indented"]))
+        if how == "list":
+            value = [draw(st.text(max_size=3)), value]
+        elif how == "object":
+            value = {draw(st.text(max_size=3)): value, "n": 1}
+        elif _depth(value) < 2:
+            write = draw(st.sampled_from([*WRITERS.values()]))
+            value = json.dumps(value, indent=1) if how == "indented" else write(value)
+    return value, credential
+
+
+def _depth(value: Any) -> int:
+    """How many texts with JSON are inside one another."""
+    return max((1 + _depth(json.loads(each)) for each in _texts(value) if _is_json(each)), default=0)
+
+
+def _is_json(text: str) -> bool:
+    try:
+        return isinstance(json.loads(text), dict | list | str)
+    except ValueError:
+        return False
+
+
+def _texts(value: Any) -> list[str]:
+    """Every text and name in a value, also in JSON in its texts."""
+    if isinstance(value, str):
+        return [value, *(_texts(json.loads(value)) if _is_json(value) else ())]
+    if isinstance(value, dict):
+        return [each for pair in value.items() for one in pair for each in _texts(one)]
+    return [each for one in value for each in _texts(one)] if isinstance(value, list) else []
+
+
+@given(planted(), st.sampled_from([*WRITERS.values()]))
+@example(({"t": json.dumps({"log": "a\nsk-abcdefghijklmnopqrst"})}, "sk-abcdefghijklmnopqrst"), json.dumps)
+@example(({"t": json.dumps(json.dumps({"token": 'ab"c\\'}))}, 'ab"c\\'), json.dumps)
+def test_no_planted_credential_comes_out(plant: tuple[Any, str], write: Any) -> None:
+    value, credential = plant
+    found = scrubbed(write(value).encode(errors="surrogatepass"), SECRETS)
+    said = json.loads(found.decode(errors="surrogatepass"))
+    assert not [text for text in _texts(said) if credential in text and text not in FIELDS]
+
+
+plain = st.recursive(
+    st.none() | st.integers() | st.text('abc -_.\\"sk/:{}é', max_size=40),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(["a", "token_count", "tokens"]), inner)
+    ),
+)
+
+
+@given(plain, st.sampled_from([*WRITERS.values()]))
+@example(
+    {"token": "", "tokens": ["a"], "properties": {"token": {"type": "string"}}, "required": ["token"]},
+    json.dumps,
+)
+@example(
+    "risk-assessment-of-everything-here task-1234567890-1234567890 disk-a-b-c-d-e-f-g-h-i-j-k-l", json.dumps
+)
+@example("https://host/eyJhbGciOiJIUzI1NiJ9/a.b.c and file.name.with.dots.and_a_long_word_in_it", json.dumps)
+def test_what_has_no_credential_is_the_same_object(value: Any, write: Any) -> None:
+    raw = write(value).encode()
+    assert scrubbed(raw, SECRETS) is raw
+
+
+@pytest.mark.parametrize("credential", TOKENS)
+@pytest.mark.parametrize("filler", ["lorem ipsum ", "x" * 30 + " ", "\\"])
+def test_a_large_text_is_searched_in_pieces_and_none_is_missed(credential: str, filler: str) -> None:
+    text = (filler * (_STEP // len(filler) + 2))[: _STEP - len(credential) // 2]
+    for cut in range(0, len(credential) + 3, 5):
+        said = text[: len(text) - cut] + f' {credential} "token":"a\\"b" {credential}.'
+        found = scrubbed(said.encode()).decode()
+        assert credential not in found
+        assert '"token":"[REDACTED:VALUE]"' in found
+
+
+def test_a_text_of_ours_loses_them_too() -> None:
+    assert scrubbed_text(f"HTTP 400 ({TOKENS[1]})") == "HTTP 400 ([REDACTED:KEY])"
+    assert Secrets().without(f'the server said {{"password": "x"}} {WEB_TOKEN}') == (
+        'the server said {"password": "[REDACTED:VALUE]"} [REDACTED:JWT]'
+    )
+
+
+# ---- real servers -------------------------------------------------------------------------------------------------
+
+OWN = "value-of-the-servers-own-secret"
+LONG = f"{TOKENS[3]} {OWN}\n" * 3_000
+SAID: dict[str, Any] = {
+    "content": [{"type": "text", "text": json.dumps({"key": TOKENS[1], "own": OWN, "password": "hunter2!"})}],
+    "structuredContent": {"own": OWN, "nested": {"token": "t0ken"}},
+    "_meta": {"x": WEB_TOKEN},
+}
+PLANTED = [OWN, TOKENS[1], TOKENS[3], WEB_TOKEN, "hunter2!", "t0ken"]
+
+
+def _server(folder: Path, **more: Any) -> dict[str, Any]:
+    results = {"say": SAID, "long": {"content": [{"type": "text", "text": LONG}]}}
+    entry = lister(folder, "s", tools=[tool("say"), tool("long")], results=results)
+    return {"s": {**entry, "env": {"API_TOKEN": OWN}, **more}}
+
+
+def _leaks(said: Any) -> list[str]:
+    text = json.dumps(said)
+    return [each for each in PLANTED if each in text]
+
+
+def test_a_model_is_shown_no_credential_in_a_result_a_page_or_a_file(tmp_path: Path) -> None:
+    with serve(tmp_path, _server(tmp_path)) as gateway:
+        gateway.greet()
+        assert not _leaks(said := gateway.mcp(tool="s_say"))
+        assert "[REDACTED:KEY]" in json.dumps(said)
+        assert not _leaks(gateway.mcp(tool="s_say")), "by the name that is known now"
+        cut = gateway.mcp(tool="s_long")
+        kept = cut["_meta"]["greenroom/details"]["outputGuard"]
+        assert not _leaks([cut, Path(kept["fullOutputPath"]).read_text(), gateway.mcp(output=kept["output"])])
+        assert gateway.end() == 0
+
+
+@pytest.mark.parametrize("rule", ["mcp", "all", "off"])
+def test_each_door_scrubs_where_the_server_is_to_be(tmp_path: Path, rule: str) -> None:
+    given = _server(tmp_path, scrub=rule)
+    with serve(tmp_path, given, "--expose", "direct") as gateway:
+        gateway.answer(gateway.send("initialize", HELLO))
+        meta = {
+            "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+            "io.modelcontextprotocol/clientCapabilities": {},
+        }
+        for more in ({}, {}, {"_meta": meta}):
+            said = gateway.answer(gateway.send("tools/call", {"name": "s_say", "arguments": {}, **more}))[
+                "result"
+            ]
+            if rule == "all":
+                assert not _leaks(said)
+            else:
+                assert {key: said[key] for key in SAID if key != "_meta"} == {
+                    key: SAID[key] for key in SAID if key != "_meta"
+                }
+        assert gateway.end() == 0
+    if rule == "off":
+        with serve(tmp_path, given) as gateway:
+            gateway.greet()
+            assert OWN in json.dumps(gateway.mcp(tool="s_say"))
+            assert gateway.end() == 0
+
+
+@pytest.mark.parametrize("rule", ["mcp", "all"])
+def test_a_program_is_given_results_as_they_are_unless_it_asks(
+    tmp_path: Path, backend: str, rule: str
+) -> None:
+    async def main() -> None:
+        config = {"mcpServers": _server(tmp_path), "settings": {"scrub": rule}}
+        async with Greenroom.open(config, cache_path=":memory:", bootstrap=False) as room:
+            result = await room.call("say", server="s")
+            said = await room.request("s", "tools/call", {"name": "say", "arguments": {}})
+            if rule == "all":
+                assert not _leaks([result.raw, said])
+            else:
+                assert result.raw == said == SAID
+
+    run(backend, main)
+
+
+def test_code_in_the_sandbox_is_given_no_credential(backend: str) -> None:
+    async def main() -> None:
+        room = asking_room({"s": AskingServer({"echo": echo})})
+        async with room, talking(room, "meta") as talk, talk("ann") as ann:
+            code = f'found = await call("s", "echo", {{"a": "{TOKENS[1]}"}})\n" ".join(str(found))'
+            said = json.dumps(await use(ann, "mcp_execute", code=code)).replace(" ", "")
+            assert "[REDACTED:KEY]" in said
+            assert TOKENS[1] not in said
+
+    run(backend, main)
