@@ -31,7 +31,7 @@ def effective(home: Path) -> Config:
         (
             '{"servers": {"a": {"command": "a", "enabled": false}}}',
             None,
-            '{"servers": {"a": {"command": "a", "enabled": true}}}',
+            '{"servers": {"a": {"command": "a"}}}',
         ),
         ('{"mcpServers": {"a": {"disabled": true, "command": "a"}}}', None, '{"mcpServers": {"a": {"command": "a"}}}'),
     ],
@@ -72,6 +72,27 @@ def test_a_server_of_another_program_is_switched_in_our_own_file(
     assert json.loads(file.read_text())["mcpServers"] == {"b": {"disabled": False}}
     assert file.read_text().startswith(before.removesuffix("}"))
     assert cursor.read_bytes() == theirs
+
+
+@pytest.mark.parametrize(
+    "entry", [{"command": "b", "disabled": True}, {"command": "b", "enabled": False}, {"disabled": True}]
+)
+def test_a_trusted_project_stays_trusted_when_its_owner_switches_a_server(
+    home: Path, entry: dict[str, object], capsys: pytest.CaptureFixture[str]
+) -> None:
+    own_config(home, '{"imports": ["cursor"]}')
+    cursor = home / ".cursor" / "mcp.json"
+    cursor.parent.mkdir()
+    cursor.write_text('{"mcpServers": {"a": {"command": "a", "disabled": true}}}')
+    Path(".mcp.json").write_text(json.dumps({"mcpServers": {"a": entry, "other": {"command": "c"}}}))
+    assert run(["trust", "--yes"]) == 0
+    for command in ("enable", "disable", "enable"):
+        assert run([command, "a"]) == 0
+        config = effective(home)
+        assert config.untrusted == ()
+        assert config.servers["a"].disabled is (command == "disable")
+        assert config.servers["a"].command == entry.get("command", "a")
+    capsys.readouterr()
 
 
 def test_twice_changes_nothing_and_an_unknown_server_is_bad_usage(

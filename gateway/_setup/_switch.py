@@ -2,7 +2,9 @@
 
 The strongest of our files that defines the server is edited, with everything else in it left as it is. A server that
 only another program's file defines (`imports`) gets an entry in our own file that says nothing but `disabled`: files of
-other programs are not ours to switch. `disabled: true`, and its removal, need no new `greenroom trust`.
+other programs are not ours to switch. `disabled: true`, and its removal, need no new `greenroom trust`. `disabled:
+false` does, because a project could write it to bring back what its reader has switched off. So it goes to the user's
+own file.
 """
 
 from __future__ import annotations
@@ -51,7 +53,8 @@ def switch(
         return [place.file]
     changed = [each.file for each in found if _enable(each, name)]
     if _is_disabled(load(), name):  # another program's file says so, too
-        place = found[0] if found else _Definition(fallback, _SECTIONS[0], {})
+        own = (each for each in _definitions(name, files) if each.file == fallback)
+        place = next(own, _Definition(fallback, _SECTIONS[0], {}))
         _put(place, name, False)
         changed.append(place.file)
     return list(dict.fromkeys(changed))
@@ -90,7 +93,7 @@ def _enable(place: _Definition, name: str) -> bool:
     if place.entry.get("disabled") is True:
         text = without_member(place.file, text, path if not rest else (*path, "disabled"))
     if place.entry.get("enabled") is False and rest:
-        text = with_member(place.file, text, (*path, "enabled"), True)
+        text = without_member(place.file, text, (*path, "enabled"))
     if text != old:
         _write.replace(place.file, before, text.encode("utf-8"))
     return text != old
