@@ -27,6 +27,7 @@ from greenroom import (
     CallError,
     Greenroom,
     RoomClosed,
+    Session,
     UsageError,
     Verdict,
 )
@@ -348,13 +349,62 @@ def test_what_a_session_allowed_ends_with_it(backend: str) -> None:
                     await ann.call("a_echo")
                 assert len(asked) == count
             async with room.session("ann") as ann:
-                for number in range(APPROVALS_REMEMBERED + 1):
+                for number in (*range(APPROVALS_REMEMBERED), 0, APPROVALS_REMEMBERED):
                     await ann.call("a_echo", {"n": number})
                 before = len(asked)
-                await ann.call("a_echo", {"n": 1})
+                for number in (0, 2):
+                    await ann.call("a_echo", {"n": number})
                 assert len(asked) == before, "the latest are remembered"
-                await ann.call("a_echo", {"n": 0})
-                assert len(asked) == before + 1, "the oldest is forgotten"
+                await ann.call("a_echo", {"n": 1})
+                assert len(asked) == before + 1, "that which was not used for longest is forgotten"
+
+    run_virtual(backend, body)
+
+
+def test_a_yes_that_comes_after_its_session_is_for_nobody(backend: str) -> None:
+    async def body() -> None:
+        server, event = FakeServer(), anyio.Event()
+        asked: list[ApprovalRequest] = []
+
+        async def hook(request: ApprovalRequest) -> Verdict:
+            asked.append(request)
+            with anyio.CancelScope(shield=True):
+                await event.wait()
+            return Verdict.SESSION
+
+        async def call(session: Session) -> None:
+            with pytest.raises(RoomClosed):
+                await session.call("a_echo")
+
+        async with open_room(server, on_approval=hook) as room, anyio.create_task_group() as tasks:
+            await teach(room, "a")
+            async with room.session("ann") as ann:
+                tasks.start_soon(call, ann)
+                await settle()
+            event.set()
+            await settle()
+            async with room.session("ann") as another:
+                await another.call("a_echo")
+            assert len(asked) == 2
+
+    run_virtual(backend, body)
+
+
+def test_a_list_may_name_a_tool_by_its_new_name_and_what_cannot_be_used_is_not_asked_about(
+    backend: str,
+) -> None:
+    async def body() -> None:
+        hook, asked = saying(Verdict.ONCE)
+        renamed = {"toolOverrides": {"echo": {"rename": "say"}}, "approve": ["say"]}
+        async with open_room(FakeServer(), on_approval=hook) as room:
+            await teach(room, "a")
+            await room.reload({"mcpServers": {"a": {"command": "fake", **renamed}}})
+            await room.call("a_say")
+            assert len(asked) == 1
+            await room.drain("a")
+            with pytest.raises(CallError, match="was drained"):
+                await room.call("a_say")
+            assert len(asked) == 1
 
     run_virtual(backend, body)
 

@@ -22,6 +22,7 @@ from tests.support.lister import lister, tool
 
 from greenroom import CallError, Greenroom
 from greenroom.actors import PinsFile, default_cache_path
+from greenroom.actors._lists import printing
 from greenroom.gateway._cli._common import load
 from greenroom.gateway._cli._main import run as run_command
 from greenroom.protocol import bounds
@@ -30,6 +31,7 @@ from greenroom.protocol.config import Pinning, PrefixMode, ServerDefinition, Set
 from greenroom.protocol.config_parse import pin_key
 from greenroom.protocol.index import Index
 from greenroom.protocol.pinning import ServerPins, changes, command, fingerprint
+from greenroom.protocol.slices import finish
 from greenroom.supervisor._gate import GatePolicy
 from greenroom.supervisor._learned import Recalled
 from greenroom.supervisor._pins import Pins
@@ -78,6 +80,18 @@ def test_a_tool_that_disappears_and_comes_back_changed_is_caught() -> None:
     assert not pins.learn({"pay": "new"}, 1.0), "nothing new is to be written"
     assert pins.learn({"pay": "old"}, 1.0), "it is the old tool again"
     assert not pins.changed
+
+
+def test_what_was_seen_while_nothing_was_pinned_is_neither_changed_nor_first() -> None:
+    pins = ServerPins(since=1.0)
+    assert pins.learn({"pay": "", "look": "old"}, 1.0)
+    assert pins.learn({"pay": "first", "look": ""}, 1.0)
+    assert (pins.tools, pins.changed) == ({"pay": "first", "look": "old"}, {})
+
+
+def test_of_a_tool_that_is_listed_twice_the_first_counts() -> None:
+    assert finish(printing([OLD, NEW], Pinning.QUARANTINE)) == {"pay": fingerprint(OLD)}
+    assert finish(printing([OLD, NEW], Pinning.OFF)) == {"pay": ""}
 
 
 def test_only_what_was_shown_is_accepted() -> None:
@@ -189,8 +203,13 @@ def test_what_the_file_says_late_does_not_undo_what_was_seen_meanwhile() -> None
     """Another room has written. What this room has seen since then counts all the same."""
     pins, definition = Pins(MemoryStore()), Recalled({}, {}, {"bank": "key"}, {}, ())
     pins.take(definition)
-    first = pins.learned(ServerEntry("bank", "h"), {"pay": "1" * 80})
+    first = pins.learned(ServerEntry("bank", "h", fetched_at=7.0), {"pay": "1" * 80})
     assert pins.save({"bank": first}) is None
+    assert pins.stored["bank"].seen == 7.0
+    pins.take(definition)
+    assert pins.learned(ServerEntry("bank", "h"), {"new": "1" * 80}).since == first.since, (
+        "a reload is no new start"
+    )
     changed = pins.learned(ServerEntry("bank", "h"), {"pay": "2" * 80})
     assert list(changed.pinned.changed) == ["pay"]
     pins.heeded()

@@ -143,6 +143,13 @@ def test_a_value_that_a_schema_names_leads_back_wherever_it_stands(where: str) -
     assert back.own({"x": "pay", "y": "paid"}) == {"x": said, "y": "paid"}
 
 
+def test_a_name_of_hidden_characters_alone_is_shown_as_a_name() -> None:
+    shown, back = unhidden_record({"name": "t", "inputSchema": {"properties": {"\u200b": {}, "_": {}}}})
+    assert list(shown["inputSchema"]["properties"]) == ["__2", "_"]
+    assert back is not None
+    assert back.own({"__2": [{"_": 1}]}) == {"\u200b": [{"_": 1}]}
+
+
 def _arguments(shown: Any, own: Any) -> tuple[Any, Any]:
     if "properties" in own:
         pairs = zip(shown["properties"].items(), own["properties"].items(), strict=True)
