@@ -6,13 +6,18 @@ import os
 import signal
 import tempfile
 from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import anyio
 import pytest
 from tests.support import run, run_virtual
 from tests.support.asking import Asking, AskingServer
+from tests.support.attached import until
+from tests.support.gateway import children, gone_within, serve
 from tests.support.rooms import open_room, teach
+from tests.support.whole import whole
 from tests.test_conversations import Person, asking_room, echo, talking
 from tests.test_meta import ALLOWED, ERAS, META, SUM, details, text, use
 
@@ -451,3 +456,30 @@ def test_without_the_sandbox_it_is_not_listed_and_says_how_to_install_it(
             assert 'pip install "greenroom[execute]"' in text(result)
 
     run_virtual(backend, body)
+
+
+def sandbox_of(gateway: int) -> set[int]:
+    """The processes of the one run of code that this gateway has started."""
+    mark, found = f"GREENROOM_ROOM={gateway}-".encode(), set[int]()
+    for entry in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            if (
+                b"_sandbox_main" in (entry / "cmdline").read_bytes()
+                and mark in (entry / "environ").read_bytes()
+            ):
+                found |= {int(entry.name), *children(int(entry.name))}
+    return found
+
+
+@pytest.mark.parametrize("how", [None, signal.SIGKILL], ids=["left", "killed"])
+def test_a_gateway_that_ends_leaves_no_sandbox(tmp_path: Path, how: int | None) -> None:
+    with serve(tmp_path, {"own": whole("own")}, "--expose", "meta") as gateway:
+        gateway.greet()
+        gateway.send("tools/call", {"name": "mcp_execute", "arguments": {"code": "while True: pass"}})
+        until(lambda: len(sandbox_of(gateway.process.pid)) >= 2, "the interpreter to run")
+        asked = {"name": "mcp_call", "arguments": {"server": "own", "tool": "echo"}}
+        said = gateway.answer(gateway.send("tools/call", asked))["result"]
+        assert "isError" not in said, "others are served"
+        sandbox = sandbox_of(gateway.process.pid)
+        assert gateway.end(how) == (0 if how is None else -how)
+        assert not gone_within(sandbox)
