@@ -473,7 +473,7 @@ def sandbox_of(gateway: int) -> set[int]:
 
 @pytest.mark.parametrize("how", [None, signal.SIGKILL], ids=["left", "killed"])
 def test_a_gateway_that_ends_leaves_no_sandbox(tmp_path: Path, how: int | None) -> None:
-    with serve(tmp_path, {"own": whole("own")}, "--expose", "meta") as gateway:
+    with serve(tmp_path, {"own": whole("own")}, "--expose", "meta", drainTimeoutMs=100) as gateway:
         gateway.greet()
         gateway.send("tools/call", {"name": "mcp_execute", "arguments": {"code": "while True: pass"}})
         until(lambda: len(sandbox_of(gateway.process.pid)) >= 2, "the interpreter to run")
