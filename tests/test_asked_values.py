@@ -206,6 +206,23 @@ def test_an_entry_that_cannot_be_had_fails_the_start_with_the_next_step(
     run(backend, main)
 
 
+def test_a_value_that_no_header_may_have_is_named_by_its_place(backend: str, ring: Ring) -> None:
+    ring.set_password("mail", "a", "planted\nSet-Cookie: x")
+
+    async def main() -> None:
+        with raw_http() as server:
+            web = {"url": server.url, "headers": {"X-One": {"keyring": "mail/a"}}}
+            async with room_of(w=web) as room:
+                with pytest.raises(
+                    ConnectFailed, match=r"headers\.X-One, which the keyring keeps: "
+                ) as failed:
+                    await room.call("w_ok")
+                assert "planted" not in str(failed.value)
+            assert server.requests == []
+
+    run(backend, main)
+
+
 def test_a_keyring_that_asks_its_owner_is_not_waited_for_without_end(backend: str, ring: Ring) -> None:
     ring.slow = threading.Event()
 

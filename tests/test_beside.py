@@ -14,7 +14,9 @@ from tests.support.whole import direct_door, whole
 from tests.test_conversations import Person, talking
 
 from greenroom import Greenroom
+from greenroom.actors import Learn
 from greenroom.protocol.bounds import PROMOTED
+from greenroom.protocol.catalogue import ServerEntry
 from greenroom.testing._fake import FakeServer, fake_connectors, tool
 
 CHANGED = "notifications/tools/list_changed"
@@ -164,6 +166,20 @@ def test_a_promoted_tool_that_is_chosen_later_is_listed_once(backend: str) -> No
                 await room.reload({"mcpServers": {"a": {"command": "fake", "directTools": ["more"]}}})
                 await settle()
                 assert await names(ann) == ["mcp", "a_more", "a_other"]
+
+    run_virtual(backend, body)
+
+
+def test_a_resource_under_a_tools_name_is_not_promoted(backend: str) -> None:
+    async def body() -> None:
+        async with open_room({"a": FakeServer()}) as room, talking(room, "proxy") as talk:
+            resources = ({"uri": "file:///x", "name": "x"},)
+            room._runtime.router.ref.tell(Learn(ServerEntry("a", "", tools=(), resources=resources)))
+            await settle()
+            async with talk("ann") as ann:
+                refused = await mcp(ann, promote="a_get_x")
+                assert details(refused)["error"] == "not_promoted"
+                assert await names(ann) == ["mcp"]
 
     run_virtual(backend, body)
 

@@ -377,7 +377,8 @@ def test_keys_that_cannot_be_fetched_again_count_for_a_day_and_none_are_made_up(
     run_virtual("asyncio", body)
 
 
-def test_a_token_is_remembered_until_it_ends_or_the_keys_change() -> None:
+def test_a_token_is_remembered_until_it_ends_or_the_keys_change(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("greenroom.gateway._http_door._oauth._REMEMBERED", 3)
     here, notes = [KEY.public()], list[str]()
 
     async def fetch(url: str, most: int) -> bytes:
@@ -402,6 +403,9 @@ def test_a_token_is_remembered_until_it_ends_or_the_keys_change() -> None:
         with pytest.raises(Refusal) as refused:
             await door.caller(good)
         assert "unknown key" in refused.value.message
+        for number in range(4):
+            await door.caller(issuer.signed(OTHER, aud="us", jti=str(number)).encode())
+        assert len(door._remembered) == 3
 
     run_virtual("asyncio", body)
 

@@ -147,7 +147,7 @@ def test_a_name_of_hidden_characters_alone_is_shown_as_a_name() -> None:
     shown, back = unhidden_record({"name": "t", "inputSchema": {"properties": {"\u200b": {}, "_": {}}}})
     assert list(shown["inputSchema"]["properties"]) == ["__2", "_"]
     assert back is not None
-    assert back.own({"__2": [{"_": 1}]}) == {"\u200b": [{"_": 1}]}
+    assert back.own({"__2": [{"__2": 1}]}) == {"\u200b": [{"\u200b": 1}]}
 
 
 def _arguments(shown: Any, own: Any) -> tuple[Any, Any]:
