@@ -19,7 +19,7 @@ import attrs
 
 from ._config_place import place
 from .config import Isolation
-from .config_readers import is_object, is_whole
+from .config_readers import is_array, is_object, is_whole
 from .errors import Problem
 
 ALIASES: Final = {
@@ -86,6 +86,7 @@ SETTINGS_NO_EFFECT: Final = frozenset(
     }
 )
 
+_CLIENT: Final = {"CLIENT_ID": "clientId", "CLIENT_SECRET": "clientSecret", "scopes": "scope"}
 _HTTP_WORDS: Final = {"http", "streamable-http", "streamablehttp", "streamable_http", "remote", "sse"}
 _STDIO_WORDS: Final = {"stdio", "local"}
 _ISOLATIONS: Final = {each.value for each in Isolation}
@@ -131,7 +132,20 @@ def givens(entry: Mapping[Any, Any], source: str, path: tuple[str | int, ...], n
     if (oauth := found.get("oauth")) is not None and oauth.value is True:  # MetaMCP's word for it
         del found["oauth"]
         found.setdefault("auth", attrs.evolve(oauth, value="oauth"))
+    _read_client(found)
     return found
+
+
+def _read_client(found: Givens) -> None:
+    """Cursor writes the client of a login into `auth`."""
+    given = found.get("auth")
+    if given is None or not is_object(given.value) or "CLIENT_ID" not in given.value or "oauth" in found:
+        return
+    client = {_CLIENT.get(key, key): value for key, value in given.value.items()}
+    scopes: Any = client.get("scope")
+    if is_array(scopes) and all(isinstance(scope, str) for scope in scopes):
+        client["scope"] = " ".join(scopes) or None
+    found["oauth"] = attrs.evolve(found.pop("auth"), value=client)
 
 
 def _put(found: Givens, name: str, given: Given, note: Note) -> None:

@@ -163,6 +163,7 @@ _CODEX: Final = {
     "enabled_tools": "includeTools",
     "disabled_tools": "excludeTools",
     "bearer_token_env_var": "bearerTokenEnv",
+    "startup_timeout_ms": "connectTimeoutMs",
     "http_headers": "headers",
 }
 _CODEX_SECONDS: Final = {"startup_timeout_sec": "connectTimeoutMs", "tool_timeout_sec": "requestTimeoutMs"}

@@ -287,6 +287,7 @@ def test_codex_toml_is_mapped_key_by_key(place: Place) -> None:
         [mcp_servers.off]
         command = "x"
         enabled = false
+        startup_timeout_ms = 500
         surprise = 1
     """
     config = imported(place, "codex", "home/.codex/config.toml", toml, PATH="/bin")
@@ -295,7 +296,7 @@ def test_codex_toml_is_mapped_key_by_key(place: Place) -> None:
     assert (local.connect_timeout, local.call_timeout) == (20.0, 1.5)
     assert (local.include_tools, local.exclude_tools) == (("a",), ("b",))
     assert remote.headers == {"X": "1", "Y": "$env:PATH", "Authorization": "Bearer ${PATH}"}
-    assert off.disabled
+    assert (off.disabled, off.connect_timeout) == (True, 0.5)
     assert [problem.where.rsplit(": ")[-1] for problem in config.problems] == ["mcpServers.off.surprise"]
 
 

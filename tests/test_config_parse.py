@@ -523,3 +523,17 @@ def test_a_url_that_is_wrong_as_written_is_wrong_once() -> None:
 
     assert [problem.what for problem in config.problems] == ["must start with http:// or https://"]
     assert config.broken["s"].what == "must start with http:// or https://"
+
+
+def test_the_client_that_cursor_writes_into_auth_is_that_of_the_login() -> None:
+    auth: dict[str, Any] = {"CLIENT_ID": "me", "CLIENT_SECRET": "${SECRET}", "scopes": ["read", "write"]}
+    read = server({"url": "https://h/mcp", "auth": auth})
+    assert read.oauth == {"clientId": "me", "clientSecret": "${SECRET}", "scope": "read write"}
+    assert server({"url": "https://h/mcp", "auth": {"CLIENT_ID": "me", "scopes": []}}).oauth == {
+        "clientId": "me"
+    }
+    assert any(
+        "zebra" in said for said in warnings(parse({"url": "https://h", "auth": {**auth, "zebra": 1}}))
+    )
+    for wrong in ({"CLIENT_ID": 5}, {"client": "me"}, {"CLIENT_ID": "me", "scopes": [5]}):
+        assert "s" in parse({"url": "https://h/mcp", "auth": wrong}).broken

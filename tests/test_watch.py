@@ -194,6 +194,35 @@ def test_what_an_imported_program_configures_later_is_noticed(tmp_path: Path) ->
         assert until(lambda: any("start 1" in line for line in said()))
 
 
+def test_yaml_and_an_env_file_that_comes_to_be_later_are_followed(tmp_path: Path) -> None:
+    file = tmp_path / "mcp.yaml"
+    text = "mcpServers:\n  a: {command: a, bootstrap: false, envFile: of/a.env}\n"
+    file.write_text(text)
+    with serving(tmp_path, "--config", os.fspath(file)) as said:
+        (tmp_path / "of").mkdir()
+        put(tmp_path / "of" / "a.env", "A=1")
+        assert until(lambda: any("drain 1, start 1" in line for line in said()))
+        put(file, text + "  b: {command: b, bootstrap: false}\n")
+        assert until(lambda: any("keep 1, start 1" in line for line in said()))
+
+
+def test_what_changes_in_a_trusted_project_is_not_obeyed_before_another_yes(short: Path) -> None:
+    own = short / "home" / ".config" / "greenroom" / "mcp.json"
+    own.parent.mkdir(parents=True)
+    own.write_text('{"imports": ["pi"]}')
+    file = short / "work" / ".pi" / "mcp.json"
+    file.parent.mkdir(parents=True)
+    file.write_text(config_of("a"))
+    trust(short)
+    with serving(short) as said:
+        assert [server["name"] for server in status(short)["servers"]] == ["a"]
+        put(file, config_of("a", "evil"))
+        assert until(lambda: any("drain 1" in line for line in said()))
+        assert [server["untrusted"] for server in status(short)["servers"]] == [True, True]
+        trust(short)
+        assert until(lambda: any("start 2" in line for line in said()))
+
+
 def test_the_way_to_a_file_leads_through_links_and_ends_where_something_is_missing(tmp_path: Path) -> None:
     real = tmp_path.resolve()
     (real / "a" / "b").mkdir(parents=True)
