@@ -745,6 +745,28 @@ def test_a_client_of_2026_is_asked_by_a_result_that_needs_input(backend: str, ex
     run_virtual(backend, body)
 
 
+def test_a_question_about_a_call_is_carried_by_its_own_request(backend: str) -> None:
+    async def body() -> None:
+        event = anyio.Event()
+
+        async def wait(_asking: Asking, arguments: Mapping[str, Any]) -> Any:
+            await event.wait()
+            return arguments
+
+        server = AskingServer({"echo": echo, "wait": wait})
+        async with door_room(server, approve=["echo"]) as room, talking(room, "direct") as talk:
+            await teach(room, "a", [tool("echo"), tool("wait")])
+            async with talk("ann") as ann:
+                waiting = begin_modern(ann, "direct", "a_wait", {})
+                await settle()
+                asked = await ann.answer(begin_modern(ann, "direct", "a_echo", {"x": 1}))
+                assert asked["result"]["resultType"] == "input_required"
+                event.set()
+                assert (await ann.answer(waiting))["result"]["resultType"] == "complete"
+
+    run_virtual(backend, body)
+
+
 def test_more_input_for_an_allowed_call_is_the_same_call(backend: str) -> None:
     async def ask(asking: Asking, arguments: Mapping[str, Any]) -> Any:
         if "inputResponses" in asking.params:

@@ -29,9 +29,9 @@ from tests.test_profiles import room_with
 
 from greenroom.actors import ExchangeFault, fetched
 from greenroom.gateway._http_door import Access, OAuth, Terms, Token, terms_in
-from greenroom.gateway._http_door._issuer_keys import IssuerKeys
+from greenroom.gateway._http_door._issuer_keys import IssuerKeys, _keys_in
 from greenroom.gateway._http_door._refusals import Refusal
-from greenroom.protocol.bounds import ACCESS_TOKEN_BYTES, ISSUER_BYTES
+from greenroom.protocol.bounds import ACCESS_TOKEN_BYTES, ISSUER_BYTES, ISSUER_KEYS
 from greenroom.protocol.config import Settings
 from greenroom.protocol.errors import UsageError
 from greenroom.testing._fake import tool
@@ -262,6 +262,14 @@ def test_a_token_has_the_profile_that_its_claim_or_scope_names() -> None:
     with_oauth(body, profile_claim="team", profiles={"mcp:work": "work", "mcp:home": "home"})
 
 
+def test_a_claim_that_is_no_text_names_no_profile_and_some_issuers_name_the_program_otherwise() -> None:
+    terms = Terms("https://i", "https://us/mcp", ("us",), profile_claim="team", profiles={"mcp:home": "home"})
+    door = OAuth(terms, [].append)
+    caller = door._caller_of({"sub": "ann", "team": 7, "scope": "mcp:home", "azp": "program"})
+    assert (caller.name, caller.profile, caller.client) == ("oauth:ann", "home", "program")
+    assert door._caller_of({"sub": "ann", "team": "t", "client_id": "c", "azp": "p"}).client == "c"
+
+
 def test_what_a_caller_sees_is_its_profile() -> None:
     with auth_server(signs=True, keys=[KEY.public()]) as stage:
 
@@ -313,6 +321,11 @@ def test_the_command_takes_such_tokens_and_logs_none(tmp_path: Path) -> None:
 
 def jwks(*keys: dict[str, Any]) -> bytes:
     return json.dumps({"keys": keys}).encode()
+
+
+def test_an_issuer_has_only_so_many_keys() -> None:
+    many = [{"kty": "EC", "kid": str(number)} for number in range(ISSUER_KEYS + 1)]
+    assert _keys_in({"keys": many}) == many[:-1]
 
 
 def test_made_up_keys_do_not_flood_the_issuer_and_a_new_key_is_found() -> None:
