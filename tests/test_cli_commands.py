@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -74,6 +75,25 @@ def test_every_option_of_every_command_says_what_it_is_for() -> None:
         assert command.help
         options = [each for each in command.params if isinstance(each, click.Option)]
         assert [each.name for each in options if not each.help] == [], name
+
+
+def test_every_command_is_in_the_table_of_the_docs() -> None:
+    page = (Path(__file__).parents[1] / "docs" / "cli.md").read_text()
+    rows = [line for line in page.splitlines() if line.startswith("| `")]
+    named = {word for row in rows for word in re.findall(r"`([a-z]+)(?: [^`]*)?`", row.split("|")[1])}
+    assert set(COMMANDS) <= named
+
+
+def test_a_command_says_the_first_warnings_and_config_says_all(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = write(tmp_path / "mcp.json", a={"command": "a", **{f"zebra{n}": 1 for n in range(14)}})
+    assert run(["status", "--config", file]) == 0
+    said = capsys.readouterr().err.splitlines()
+    assert sum("zebra" in line for line in said) == 10
+    assert "and 4 more about the configuration: greenroom doctor shows all of them." in said[10]
+    assert run(["config", "--config", file]) == 0
+    assert sum("zebra" in line for line in capsys.readouterr().err.splitlines()) == 14
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ import os
 import sys
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 import click
 
@@ -28,6 +28,10 @@ if TYPE_CHECKING:
     from .._background_place import RoomPlace
     from .._mcp_tool import CatalogueReader
     from .._offline import OfflineCatalogue
+
+_TOLD: Final = (
+    10  # warnings that one command says; a client's own file may have dozens of keys without effect
+)
 
 F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")
@@ -50,11 +54,16 @@ def common_options(command: F) -> F:
     return config_option(command)
 
 
-def read_config(path: Path | None) -> Config:
-    """The configuration; its warnings go to stderr. Raises `ConfigError` when a named file cannot be used."""
+def read_config(path: Path | None, most: int | None = _TOLD) -> Config:
+    """The configuration; its first `most` warnings go to stderr. Raises `ConfigError` when a named file cannot be
+    used."""
     config = load(path)
-    for problem in config.problems:
+    for problem in config.problems[:most]:
         say(str(problem))
+    if most is not None and len(config.problems) > most:
+        say(
+            f"and {len(config.problems) - most} more about the configuration: greenroom doctor shows all of them."
+        )
     return config
 
 

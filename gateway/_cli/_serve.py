@@ -112,7 +112,7 @@ def serve_command(
     if http is not None and (background or as_room is not None):
         raise UsageError("--background and --http do not go together. Leave one of them out.")
     where = None if http is None else _address(http)
-    read = read_config(config_path)
+    read = read_config(config_path, most=None)
     if (
         where is not None and read.settings.isolation is None
     ):  # many clients: none of them shares a child by default
