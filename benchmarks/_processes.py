@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from pathlib import Path
 
 _PAGE = os.sysconf("SC_PAGE_SIZE")
@@ -23,7 +24,11 @@ def children(pid: int) -> list[int]:
 
 def burnt(pid: int) -> float:
     """Seconds of processor that all threads of a process have had."""
-    return sum(int((task / "schedstat").read_text().split()[0]) for task in _tasks(pid)) / 1e9
+    took = 0
+    for task in _tasks(pid):
+        with suppress(FileNotFoundError):  # a thread that has just ended
+            took += int((task / "schedstat").read_text().split()[0])
+    return took / 1e9
 
 
 def wake_ups(pid: int) -> int:

@@ -38,7 +38,7 @@ _TOKEN: Final = re.compile(
 )
 _WEB_TOKEN: Final = re.compile(rb"eyJ[\w-]{10,}\Z")  # the first of its parts
 _PART: Final = re.compile(rb"\.[\w-]{10,16384}+")
-_ESCAPES: Final = frozenset({b"n", b"r", b"t"})  # after a backslash these are no letters of a word
+_ESCAPE: Final = re.compile(rb"(?<=\\)(?:[nrtbf]|u[0-9A-Fa-f]{4})")  # no part of the word behind it
 
 _FIELD: Final = re.compile(rb'"([A-Za-z_-]{5,20})(\\{0,15})"[ \t]{0,8}:[ \t]{0,8}\2"')
 _LONGEST_FIELD: Final = 64  # bytes that the expression above matches at most
@@ -112,8 +112,8 @@ def _tokens(raw: bytes, pace: Pace) -> Slices[list[Span]]:
 
 def _in_word(raw: bytes, begins: int, end: int) -> list[Span]:
     """The tokens in a long word."""
-    if raw[begins - 1 : begins] == b"\\" and raw[begins : begins + 1] in _ESCAPES:
-        begins += 1  # "\n" is no part of the word
+    if (escape := _ESCAPE.match(raw, begins)) is not None:
+        begins = escape.end()
     word = raw[begins:end]
     spans = [(begins + token.start(), begins + token.end(), _KEY) for token in _TOKEN.finditer(word)]
     if raw[end : end + 1] == b"." and (first := _WEB_TOKEN.search(word)) is not None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import anyio
@@ -35,6 +36,8 @@ class Caller:
         self.session = session
         self.view = view
         self.is_over = False  # a session's end
+        # What scrubs a server's results at a door. It is asked about each result, so a call of ours is saved.
+        self.scrubber: Callable[[str, Scrub], Scrubber | None] = partial(scrubber_of, runtime, session)
 
     @property
     def live(self) -> Runtime:
@@ -108,10 +111,6 @@ class Caller:
         except WireFault as error:
             text = f'Server "{server}" answered {call.method} with what cannot be read: {error}.'
             raise ProtocolFault(text, server=server, reach=Reach.ANSWERED) from None
-
-    def scrubber(self, server: str, door: Scrub) -> Scrubber | None:
-        """What scrubs the server's results at this door (`_scrubber`)."""
-        return scrubber_of(self.runtime, self.session, server, door)
 
     async def scrubbed(self, server: str, answer: bytes) -> bytes:
         """The answer as a program is given it."""

@@ -222,6 +222,7 @@ def test_a_room_leaves_for_a_newer_greenroom_unless_it_has_clients(tmp_path: Pat
 
 def test_each_client_brings_the_values_of_its_own_session_and_nothing_else(tmp_path: Path) -> None:
     own = {**faulty(tmp_path, "f"), "isolation": "per_session", "env": {"TOKEN": "${session.MY_TOKEN}"}}
+    own["scrub"] = "off"
     with background(tmp_path, {"f": own}) as room, ExitStack() as stack:
         one = greeted(stack, room, MY_TOKEN="one", UNRELATED="private")
         two = greeted(stack, room, MY_TOKEN="two")

@@ -592,6 +592,7 @@ def test_a_session_has_its_requests_and_what_is_its_own_and_nothing_of_the_room(
         "name",
         "restart_outdated",
         "roots_changed",
+        "scrubber",
         "set_log_level",
         "view",
     }

@@ -95,6 +95,7 @@ def _texts(value: Any) -> list[str]:
 
 @given(planted(), st.sampled_from([*WRITERS.values()]))
 @example(({"t": json.dumps({"log": "a\nsk-abcdefghijklmnopqrst"})}, "sk-abcdefghijklmnopqrst"), json.dumps)
+@example(("…sk-abcdefghijklmnopqrst", "sk-abcdefghijklmnopqrst"), json.dumps)
 @example(({"t": json.dumps(json.dumps({"token": 'ab"c\\'}))}, 'ab"c\\'), json.dumps)
 def test_no_planted_credential_comes_out(plant: tuple[Any, str], write: Any) -> None:
     value, credential = plant

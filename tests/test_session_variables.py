@@ -303,7 +303,7 @@ def test_what_is_printed_and_hashed_holds_the_reference_alone() -> None:
 
 def test_at_a_gateway_on_stdio_they_are_in_the_clients_environment(tmp_path: Path) -> None:
     servers = {
-        "t": {**teller(), "env": {"TOKEN": "${session.HOME}"}},
+        "t": {**teller(), "env": {"TOKEN": "${session.HOME}"}, "scrub": "off"},
         "poor": {**teller(), "env": {"TOKEN": "${session.NOT_THERE}"}},
     }
     with serve(tmp_path, servers, bootstrap=True) as gateway:

@@ -7,6 +7,7 @@
 * `_direct_client`  the clients: what each watches, which streams it keeps open
 * `_readable`  results that strict clients refuse, made readable
 * `_outline`   the same for large results, in slices
+* `_scrubbed`  results that lose credentials
 * `_links`     which server gave a client which URI
 
 The gateway is a middle here: it passes on a result as the bytes the server sent, and changes only names.

@@ -9,11 +9,10 @@ A result passes as it is, unless the configuration lets it be scrubbed at every 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
 from typing import Any, Final, cast
 
-import attrs
 import msgspec
 
 from ...actors import in_turns
@@ -22,7 +21,6 @@ from ...protocol.config import Scrub
 from ...protocol.errors import GreenroomError
 from ...protocol.index import Target
 from ...protocol.large_message import LARGE_MESSAGE
-from ...protocol.slices import Slices
 from .._jobs import Job
 from .._room import DirectRoom, WholeCall
 from .._signed import question_of, without_ours
@@ -32,6 +30,7 @@ from ._direct_client import DirectClients
 from ._links import LINK
 from ._outline import outline_of
 from ._readable import CONTENT, LIST, readable_tool
+from ._scrubbed import Scrubbed, scrubbing
 
 _STATE: Final = "requestState"
 _REQUESTS: Final = "inputRequests"
@@ -47,6 +46,7 @@ class DirectCalls:
     ) -> None:
         self._room = room
         self._start_request = room.start_request
+        self._scrubber = room.scrubber
         self._clients = clients
         self._suspended = suspended
         self._signer = signer
@@ -118,7 +118,9 @@ class DirectCalls:
             if result is None:
                 answers.end(job, call)
                 return
-            if self._scrubs(job, server, call, self._tool_ended, job, server):
+            scrubber = self._scrubber(server, Scrub.ALL)
+            if scrubber is not None and type(call) is not Scrubbed:
+                job.run(scrubbing(scrubber, call, self._tool_ended, job, server))
                 return
             if len(result) >= LARGE_MESSAGE:
                 job.run(partial(self._end_large, job, server, call, result))
@@ -136,7 +138,9 @@ class DirectCalls:
         """The end of any other call. A prompt's messages and the contents of a resource point to resources,
         too."""
         result = call.result
-        if self._scrubs(job, server, call, self._ended, job, server, target):
+        scrubber = None if type(call) is Scrubbed else self._scrubber(server, Scrub.ALL)
+        if result is not None and scrubber is not None:
+            job.run(scrubbing(scrubber, call, self._ended, job, server, target))
             return
         if result is not None and len(result) >= LARGE_MESSAGE and job.method in _PASSED:
             job.run(partial(self._end_large, job, server, call, result))
@@ -144,18 +148,6 @@ class DirectCalls:
         if result is not None and (job.method in _POINTING or result.find(LINK) >= 0):
             self._clients.learn_links(job.client, server, result)
         answers.end(job, call, target)
-
-    def _scrubs(self, job: Job, server: str, call: WholeCall, then: Callable[..., None], *what: Any) -> bool:
-        """Whether credentials are removed from the result first. Then `then(*what, call)` is called again, in a task,
-        with the scrubbed result."""
-        result = call.result
-        if result is None or isinstance(call, _Scrubbed):
-            return False
-        scrubber = self._room.scrubber(server, Scrub.ALL)
-        if scrubber is None:
-            return False
-        job.run(partial(_scrub, scrubber.scrubbing(result), call.protocol_version, partial(then, *what)))
-        return True
 
     async def _end_large(self, job: Job, server: str, call: WholeCall, result: bytes) -> None:
         """The end of either with a large result, in slices."""
@@ -211,7 +203,9 @@ class DirectCalls:
         suspendable.follow(call)
 
     def _modern_ended(self, what: tuple[str, ...], target: Target | None, job: Job, call: WholeCall) -> None:
-        if self._scrubs(job, what[0], call, self._modern_ended, what, target, job):
+        scrubber = None if type(call) is Scrubbed else self._scrubber(what[0], Scrub.ALL)
+        if call.result is not None and scrubber is not None:
+            job.run(scrubbing(scrubber, call, self._modern_ended, what, target, job))
             return
         if call.result is not None and b"input_required" in call.result:
             job.answer_raw(self._with_signed_state(call.result, what), modern=True)
@@ -225,22 +219,6 @@ class DirectCalls:
         state = rpc.read_value(parts.get(_STATE))
         signed_state = {_STATE: self._signer.sign(state, *what)} if isinstance(state, str) else {}
         return rpc.encode({**parts, **signed_state, **_asked_by(what[0], parts)})
-
-
-@attrs.frozen
-class _Scrubbed:
-    """The end of a call with a result that has been scrubbed."""
-
-    result: bytes
-    protocol_version: str | None
-    error: None = None
-
-    def cancel(self) -> None:
-        pass
-
-
-async def _scrub(work: Slices[bytes], version: str | None, then: Callable[[WholeCall], None]) -> None:
-    then(_Scrubbed(await in_turns(work), version))
 
 
 def _own_arguments(target: Target, job: Job) -> Mapping[str, Any] | None:
