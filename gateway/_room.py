@@ -92,7 +92,7 @@ class Room(Catalogue, Protocol):
         on_progress: OnProgress | None = None,
     ) -> CallLike: ...
 
-    def scrubber(self, server: str, door: Scrub) -> Scrubber | None:
+    def scrubber(self, server: str, door: Scrub, /) -> Scrubber | None:
         """What removes credentials from the server's results at this door."""
         ...
 

@@ -105,7 +105,7 @@ class FakeRoom:
     def entry(self, server: str) -> ServerEntry | None:
         return self.entries.get(server)
 
-    def scrubber(self, server: str, door: Scrub) -> None:
+    def scrubber(self, server: str, door: Scrub, /) -> None:
         """Nothing is scrubbed."""
 
     def surveying(self, server: str | None = None) -> Slices[list[ServerStatus]]:
