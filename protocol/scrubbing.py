@@ -38,7 +38,10 @@ _TOKEN: Final = re.compile(
 )
 _WEB_TOKEN: Final = re.compile(rb"eyJ[\w-]{10,}\Z")  # the first of its parts
 _PART: Final = re.compile(rb"\.[\w-]{10,16384}+")
-_ESCAPE: Final = re.compile(rb"(?<=\\)(?:[nrtbf]|u[0-9A-Fa-f]{4})")  # no part of the word behind it
+# Escapes of JSON, of URLs, and of terminals (colours): no part of the word behind them.
+_ESCAPE: Final = re.compile(
+    rb"(?<=\\)(?:[nrtbf]|u[0-9A-Fa-f]{4})|(?<=%)[0-9A-Fa-f]{2}|(?<=[\[;])[0-9]{0,3}[mK]", re.ASCII
+)
 
 _FIELD: Final = re.compile(rb'"([A-Za-z_-]{5,20})(\\{0,15})"[ \t]{0,8}:[ \t]{0,8}\2"')
 _LONGEST_FIELD: Final = 64  # bytes that the expression above matches at most

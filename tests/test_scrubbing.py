@@ -48,7 +48,9 @@ FIELDS = [
     "Authorization",
     "private-key",
 ]
-around = st.sampled_from(["", " ", "x ", "\n", "=", "'", ": ", "…", '"', "\\", "Bearer ", "\t"])
+around = st.sampled_from(
+    ["", " ", "x ", "\n", "=", "'", ": ", "…", '"', "\\", "Bearer ", "\t", "%3D", "\x1b[0m", "\x1b[1;32m"]
+)
 
 
 @st.composite
