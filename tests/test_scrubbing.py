@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,8 +18,11 @@ from tests.test_conversations import asking_room, echo, talking
 from tests.test_meta import use
 
 from greenroom import Greenroom
+from greenroom.gateway._direct._calls import DirectCalls
+from greenroom.gateway._suspended import StateSigner
 from greenroom.protocol.scrubbing import _STEP, scrubbed, scrubbed_text
 from greenroom.protocol.secrets import Hidden, Secrets
+from greenroom.supervisor._scrubber import Scrubber
 
 WEB_TOKEN = "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0NTY3ODkwIn0.dozjgNryP4J3jVmNHl0w5N"
 TOKENS = [
@@ -223,6 +227,19 @@ def test_a_program_is_given_results_as_they_are_unless_it_asks(
                 assert result.raw == said == SAID
 
     run(backend, main)
+
+
+def test_a_question_keeps_the_state_by_which_its_server_knows_it() -> None:
+    """The state may be a token; whoever changed it would end the call."""
+    told: list[bytes] = []
+    room: Any = SimpleNamespace(start_request=None, scrubber=lambda *_: Scrubber(()))
+    nobody: Any = None
+    calls = DirectCalls(room, nobody, nobody, StateSigner())
+    job: Any = SimpleNamespace(answer_raw=lambda result, modern: told.append(result))
+    said = {"resultType": "input_required", "requestState": WEB_TOKEN, "inputRequests": {}}
+    call: Any = SimpleNamespace(result=json.dumps(said).encode(), protocol_version="2026-07-28")
+    calls._modern_ended(("s", "tools/call", "t"), None, job, call)
+    assert json.loads(told[0])["requestState"].endswith(f".{WEB_TOKEN}")
 
 
 def test_code_in_the_sandbox_is_given_no_credential(backend: str) -> None:

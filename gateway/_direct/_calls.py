@@ -203,14 +203,15 @@ class DirectCalls:
         suspendable.follow(call)
 
     def _modern_ended(self, what: tuple[str, ...], target: Target | None, job: Job, call: WholeCall) -> None:
-        scrubber = None if type(call) is Scrubbed else self._scrubber(what[0], Scrub.ALL)
-        if call.result is not None and scrubber is not None:
-            job.run(scrubbing(scrubber, call, self._modern_ended, what, target, job))
-            return
-        if call.result is not None and b"input_required" in call.result:
-            job.answer_raw(self._with_signed_state(call.result, what), modern=True)
-        else:
-            self._ended(job, what[0], target, call)
+        result = call.result
+        if result is not None and b"input_required" in result:
+            signed = self._with_signed_state(result, what)
+            if (
+                signed is not result
+            ):  # a question, which the server has to recognise: nothing of it is scrubbed
+                job.answer_raw(signed, modern=True)
+                return
+        self._ended(job, what[0], target, call)
 
     def _with_signed_state(self, result: bytes, what: tuple[str, ...]) -> bytes:
         parts = rpc.read_parts(msgspec.Raw(result))
