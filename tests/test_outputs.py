@@ -6,6 +6,7 @@ import base64
 import json
 import os
 import sys
+from collections.abc import Mapping
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -21,11 +22,16 @@ from tests.support.lister import lister, tool
 
 from greenroom.gateway._cli._main import run as run_command
 from greenroom.gateway._mcp_tool import McpTool, Spill, ask
-from greenroom.gateway._mcp_tool._binaries import has_binaries, without_binaries
+from greenroom.gateway._mcp_tool._binaries import looking_for_binaries, without_binaries
 from greenroom.gateway._mcp_tool._outcome import outcome_of
 from greenroom.gateway._mcp_tool._spill import id_of
+from greenroom.protocol.slices import finish
 
 MOST = 4 * 1024 * 1024
+
+
+def has_binaries(result: Mapping[str, Any], max_image: int) -> bool:
+    return finish(looking_for_binaries(result, max_image))
 
 
 def encoded(data: bytes) -> str:

@@ -23,13 +23,13 @@ from ...protocol.errors import ProtocolFault, Reach
 from ...protocol.index import Target
 from ...protocol.jsonrpc import encode_json
 from ...protocol.large_json import LARGE, decoding_result
-from ...protocol.slices import Slices
+from ...protocol.slices import Slices, finish
 from .._jobs import Job
 from .._room import Room, Scrubber
 from . import _refusals as refusals
 from . import _texts as texts
 from ._answer import Answer
-from ._binaries import has_binaries, without_binaries
+from ._binaries import looking_for_binaries, without_binaries
 from ._definition import Request
 from ._hints import Hints
 from ._outcome import (
@@ -64,7 +64,7 @@ class Answers:
         result = decode_result(raw if scrubber is None else scrubber.scrub(raw))
         if result is None:
             self._no_result(target, job)
-        elif self._has_binaries(result):
+        elif finish(self._looking_for_binaries(result)):
             job.run(partial(self._concluding, target.server, target, result, job))
         else:
             self._end(outcome_of(target.server, target, result, **self._bounds), job)
@@ -77,7 +77,7 @@ class Answers:
         if result is None:
             self._no_result(target, job)
             return
-        if self._has_binaries(result):
+        if await in_turns(self._looking_for_binaries(result)):
             result = await self._without_binaries(result)
         self._end(await in_turns(outcome_of_large(target.server, target, result, **self._bounds)), job)
 
@@ -96,7 +96,7 @@ class Answers:
     async def _concluding(
         self, server: str, target: Target | None, result: Mapping[str, Any], job: Job
     ) -> None:
-        if self._has_binaries(result):
+        if await in_turns(self._looking_for_binaries(result)):
             result = await self._without_binaries(result)
         self._end(await in_turns(making_outcome(server, target, result, **self._bounds)), job)
 
@@ -105,8 +105,8 @@ class Answers:
         outcome = await in_turns(making_outcome("", None, result, **self._bounds))
         self._end(attrs.evolve(outcome, details=details), job)
 
-    def _has_binaries(self, result: Mapping[str, Any]) -> bool:
-        return has_binaries(result, self._room.config.settings.output_max_image)
+    def _looking_for_binaries(self, result: Mapping[str, Any]) -> Slices[bool]:
+        return looking_for_binaries(result, self._room.config.settings.output_max_image)
 
     async def _without_binaries(self, result: Mapping[str, Any]) -> dict[str, Any]:
         most = self._room.config.settings.output_max_image

@@ -16,6 +16,7 @@ from io import BytesIO
 from typing import Any, Final, cast
 
 from ...protocol.content import Block
+from ...protocol.slices import Slices
 from ._spill import Spill
 
 _SIDES: Final = (
@@ -23,15 +24,19 @@ _SIDES: Final = (
     1024,
     512,
 )  # pixels of the longer side; more than the first is scaled by models themselves
+_LOOKED_AT: Final = 1_000  # blocks at once
 _MOST_PIXELS: Final = 50_000_000  # a larger image is not decoded
 
 
-def has_binaries(result: Mapping[str, Any], max_image: int) -> bool:
-    """Whether something in the result goes to a file. `max_image`: characters of base64; 0 = no bound."""
+def looking_for_binaries(result: Mapping[str, Any], max_image: int) -> Slices[bool]:
+    """Whether something in the result goes to a file, in slices. `max_image`: characters of base64; 0 = no bound."""
     for key in ("content", "contents"):
-        for block in _blocks(result.get(key)):
-            if _is_binary(block, max_image):
+        blocks = _blocks(result.get(key))
+        for start in range(0, len(blocks), _LOOKED_AT):
+            if any(_is_binary(block, max_image) for block in blocks[start : start + _LOOKED_AT]):
                 return True
+            if start:
+                yield
     return False
 
 

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from ...protocol.status import ServerStatus
 
 SHOWN_ID: Final = 40
+_LONGEST_NAME: Final = 256  # characters
 _TOLD_AS_THEY_ARE: Final = frozenset(
     {
         "server_unavailable",
@@ -47,6 +48,11 @@ _TOLD_AS_THEY_ARE: Final = frozenset(
 _FAILED: Final = (
     "Failed to call tool:"  # also the first words of an error of another `mcp` tool behind this one
 )
+
+
+def _short(name: str) -> str:
+    """A name that somebody made up, as it is said again: it can be megabytes."""
+    return name if len(name) <= _LONGEST_NAME else f"{name[:_LONGEST_NAME]}…"
 
 
 def unknown_server(mode: str, server: str, known: Sequence[str], hints: Hints) -> Answer:
@@ -94,6 +100,7 @@ def unknown_tool(
 ) -> Answer:
     """No tool has this name. `names`: the tools of `server`. `connected_now`: the server was connected to
     make sure."""
+    tool = _short(tool)
     details: dict[str, Any] = {"mode": mode, "requestedTool": tool, "error": "tool_not_found"}
     if server is not None:
         details["server"] = server
@@ -129,6 +136,7 @@ def not_known_yet(mode: str, tool: str, owners: Sequence[ServerStatus], hints: H
 
 def other_tool(name: str, hints: Hints) -> Answer:
     """The client called a server's tool directly, and not through ours."""
+    name = _short(name)
     text = f"Unknown tool: {name}. Use {hints.to_call(name)} to call a server's tool."
     return Answer.of(text, mode="call", requestedTool=name, error="tool_not_found")
 
