@@ -14,7 +14,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from functools import cached_property
-from typing import Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import attrs
 
@@ -22,7 +22,9 @@ from ._config_key import Key
 from .catalogue import Raw
 from .config_readers import BadValueError, Reader, is_object, kind_of, unknown
 from .errors import UsageError
-from .unhiding import Spelled
+
+if TYPE_CHECKING:
+    from .unhiding import Spelled
 
 _ABSENT: Final = object()
 _NAME: Final = re.compile(r"[A-Za-z0-9_.-]{1,64}")

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -18,7 +18,7 @@ from typing import Any
 import click
 import pytest
 from tests.support.door_rooms import NOW, FakeRoom
-from tests.support.gateway import faulty, gone_within, logged_pids
+from tests.support.gateway import faulty, gone_within, logged_pids, serve
 
 from greenroom.actors._catalogue_file import CatalogueFile, default_cache_path
 from greenroom.gateway._cli import _act, _look, _main, _refresh
@@ -49,6 +49,14 @@ HEAVY = (
     "asyncio",
     "greenroom.actors._server",
     "greenroom.gateway._serve",
+)
+# What reads a catalogue.
+ONLY_WITHOUT_A_GATEWAY = (
+    "msgspec",
+    "greenroom.protocol.index",
+    "greenroom.protocol.jsonrpc",
+    "greenroom.gateway._mcp_tool",
+    "greenroom.gateway._offline",
 )
 
 
@@ -96,18 +104,36 @@ def test_a_command_says_the_first_warnings_and_config_says_all(
     assert sum("zebra" in line for line in capsys.readouterr().err.splitlines()) == 14
 
 
+def loaded(names: Sequence[str], *arguments: str) -> str:
+    """Run the command line in a process of its own: which of these modules it imported, and its exit code."""
+    script = (
+        "import sys\nfrom greenroom.gateway._cli._main import run\n"
+        f"code = run({list(arguments)!r})\n"
+        f"print([name for name in {names!r} if name in sys.modules], code, file=sys.stderr)"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    return done.stderr.splitlines()[-1]
+
+
 @pytest.mark.parametrize(
     "arguments", [["--help"], ["--version"], ["status"], ["search", "x"], ["tools", "--json"]]
 )
 def test_looking_imports_neither_the_sdk_nor_a_loop(home: Path, arguments: list[str]) -> None:
     write(home / ".mcp.json", clock={"command": "clock"})
-    script = (
-        "import sys\nfrom greenroom.gateway._cli._main import run\n"
-        f"code = run({arguments!r})\n"
-        f"print('loaded', [name for name in {HEAVY!r} if name in sys.modules], code, file=sys.stderr)"
-    )
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-    assert done.stderr.splitlines()[-1] == "loaded [] 0"
+    assert loaded(HEAVY, *arguments) == "[] 0"
+
+
+def test_asking_a_running_gateway_imports_nothing_that_could_answer_without_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = os.fspath(tmp_path / "mcp.json")
+    with serve(tmp_path, {"clock": {"command": "clock"}}) as gateway:
+        gateway.greet()
+        for name, folder in {"HOME": "", "XDG_CACHE_HOME": "cache", "XDG_RUNTIME_DIR": ""}.items():
+            monkeypatch.setenv(name, os.fspath(tmp_path / folder))
+        for command in ("status", "tools"):
+            said = loaded((*HEAVY, *ONLY_WITHOUT_A_GATEWAY), command, "--config", config)
+            assert said == "[] 0"
 
 
 def test_help_names_every_command_in_the_order_of_the_table(capsys: pytest.CaptureFixture[str]) -> None:

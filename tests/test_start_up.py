@@ -90,3 +90,15 @@ def test_an_embedders_collector_is_left_as_it_is() -> None:
     before = gc.get_freeze_count()
     collect_again()
     assert gc.get_freeze_count() == before
+
+
+def test_a_command_without_a_loop_ends_without_a_last_collection(config: Path) -> None:
+    script = (
+        "import atexit, gc, sys\n"
+        "atexit.register(lambda: print(gc.isenabled(), gc.get_freeze_count() > 10_000))\n"
+        f"sys.argv = ['greenroom', 'tools', '--config', {str(config)!r}]\n"
+        "from greenroom.__main__ import main\n"
+        "main()\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "False True"

@@ -3,7 +3,8 @@
 Ctrl-C while the commands are still being imported ends the process at once: nothing runs yet that would have to be
 ended in order, and a traceback out of somebody's import tells nobody anything.
 
-Nor is garbage looked for meanwhile: `gateway._garbage` says why, and collects again.
+Nor is garbage looked for meanwhile, nor at the end of a command that ran no loop: `gateway._garbage` says why, and
+collects again.
 """
 
 from __future__ import annotations
@@ -19,10 +20,13 @@ def main() -> NoReturn:
     """Run the command line and exit."""
     gc.disable()
     handler = signal.signal(signal.SIGINT, signal.SIG_DFL)
-    from .gateway import _cli
+    from .gateway import _cli, _garbage
 
     signal.signal(signal.SIGINT, handler)
-    _cli.main()
+    try:
+        _cli.main()
+    finally:
+        _garbage.end_uncollected()
 
 
 if __name__ == "__main__":
