@@ -49,8 +49,7 @@ class ToolResult:
     @property
     def text(self) -> str:
         """All text blocks, joined by newlines."""
-        texts = (block.get("text") for block in self.content)
-        return "\n".join(text for text in texts if isinstance(text, str))
+        return "\n".join([text for block in self.content if isinstance(text := block.get("text"), str)])
 
     def for_model(
         self,
