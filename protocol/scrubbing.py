@@ -12,7 +12,8 @@ that "risk-assessment-of-everything" stays. What stands in base64 (an image, a f
 
 A result is untrusted and can be large. So each byte is looked at a bounded number of times, and `scrubbing` works in
 slices. Tokens are looked for only in long words: passing over the short ones is one expression for all forms, and ten
-times as fast as a search for each.
+times as fast as a search for each. Most results are small and hide nothing. Of such a result, a few searches tell that
+none of the marks is in it with which a token begins, in a sixth of the time that the slices take.
 """
 
 from __future__ import annotations
@@ -29,12 +30,18 @@ _KEY, _JWT, _VALUE = b"[REDACTED:KEY]", b"[REDACTED:JWT]", b"[REDACTED:VALUE]"
 _STEP: Final = 1 << 15  # bytes passed over at once
 _A_STEP: Final = 4  # what that costs, in tenths of a millisecond
 
+_SMALL: Final = 1 << 12  # bytes in which the marks are looked for first
+
 _LEAST_WORD: Final = 12
 _SHORT_WORDS: Final = re.compile(rb"(?:[\w-]{0,%d}+[^\w-]++)*+" % (_LEAST_WORD - 1))
 _WORD: Final = re.compile(rb"[\w-]{%d,16384}+" % _LEAST_WORD)
 _TOKEN: Final = re.compile(
     rb"(?:(?:\A|(?<![A-Za-z0-9]))sk-[\w-]{20,}|gh[pousr]_[A-Za-z0-9]{20,}|github_pat_\w{20,}|xox[abeoprs]-[A-Za-z0-9-]+"
     rb"|A[KS]IA[0-9A-Z]{16}|AIza[\w-]{35}|glpat-[\w-]{20,}|npm_[A-Za-z0-9]{36}|hf_[A-Za-z0-9]{30,}|[sr]k_live_\w{16,})"
+)
+# One of these is in whatever the two expressions around this match.
+_MARKS: Final = tuple(
+    b"sk- ghp_ gho_ ghu_ ghs_ ghr_ github_pat_ xox AKIA ASIA AIza glpat- npm_ hf_ k_live_ eyJ".split()
 )
 _WEB_TOKEN: Final = re.compile(rb"eyJ[\w-]{10,}\Z")  # the first of its parts
 _PART: Final = re.compile(rb"\.[\w-]{10,16384}+")
@@ -55,7 +62,20 @@ Span = tuple[int, int, bytes]  # from, to, what takes its place
 
 def scrubbed(raw: bytes, known: Iterable[bytes] = ()) -> bytes:
     """The text without credentials; the same object if there are none. `known`: further byte strings to remove."""
+    if len(raw) <= _SMALL and _has_none(raw, known):
+        return raw
     return finish(scrubbing(raw, known))
+
+
+def _has_none(raw: bytes, known: Iterable[bytes]) -> bool:
+    """Whether it is plain that nothing has to be removed. At the `mcp` tool each call asks this."""
+    for mark in _MARKS:
+        if mark in raw:
+            return False
+    for secret in known:
+        if secret in raw:
+            return False
+    return _FIELD.search(raw) is None
 
 
 def scrubbed_text(text: str) -> str:

@@ -193,9 +193,10 @@ class KnownSecrets:
 
     def of(self, address: Address | None) -> Secrets:
         """The secrets that a text about the server at this address must not show."""
-        if address is None:
-            return self._everywhere
-        server, session = address.server, address.session
+        return self._everywhere if address is None else self.of_server(address.server, address.session)
+
+    def of_server(self, server: str, session: str | None) -> Secrets:
+        """The same of a server, as this session calls it; None: as everybody does."""
         for key in (server, session), (server, None):
             if found := self._with_answers.get(key) or self._of.get(key):
                 return found

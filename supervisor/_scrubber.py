@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 import attrs
 
-from ..protocol.address import Address
 from ..protocol.config import Scrub
 from ..protocol.scrubbing import scrubbed, scrubbing
 from ..protocol.slices import Slices
@@ -42,5 +41,4 @@ def scrubber_of(runtime: Runtime, session: str | None, server: str, door: Scrub)
     rule = (definition.scrub if definition is not None else None) or config.settings.scrub
     if rule is Scrub.OFF or (rule is Scrub.MCP and door is not Scrub.MCP):
         return None
-    address = Address(server) if session is None else Address.of_session(server, session)
-    return Scrubber(runtime.root.context.secrets.of(address).in_json())
+    return Scrubber(runtime.root.context.secrets.of_server(server, session).in_json())

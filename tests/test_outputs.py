@@ -22,7 +22,7 @@ from tests.support.lister import lister, tool
 
 from greenroom.gateway._cli._main import run as run_command
 from greenroom.gateway._mcp_tool import McpTool, Spill, ask
-from greenroom.gateway._mcp_tool._binaries import looking_for_binaries, without_binaries
+from greenroom.gateway._mcp_tool._binaries import has_binaries, looking_for_binaries, without_binaries
 from greenroom.gateway._mcp_tool._outcome import outcome_of
 from greenroom.gateway._mcp_tool._spill import id_of
 from greenroom.protocol.slices import finish
@@ -30,8 +30,10 @@ from greenroom.protocol.slices import finish
 MOST = 4 * 1024 * 1024
 
 
-def has_binaries(result: Mapping[str, Any], max_image: int) -> bool:
-    return finish(looking_for_binaries(result, max_image))
+def goes_to_files(result: Mapping[str, Any], max_image: int) -> bool:
+    found = finish(looking_for_binaries(result, max_image))
+    assert has_binaries(result, max_image) is found
+    return found
 
 
 def encoded(data: bytes) -> str:
@@ -193,7 +195,7 @@ def test_a_read_resource_that_is_binary_is_kept_too(tmp_path: Path) -> None:
     result = {
         "contents": [{"uri": "f:a", "text": "hi"}, {"uri": "f:b", "blob": encoded(b"x"), "mimeType": "a/b"}]
     }
-    assert has_binaries(result, MOST)
+    assert goes_to_files(result, MOST)
     changed = without_binaries(result, Spill(tmp_path), MOST)
     (kept,) = tmp_path.iterdir()
     assert changed["contents"] == [
@@ -214,7 +216,7 @@ def test_binary_content_that_cannot_be_kept_says_why(tmp_path: Path) -> None:
     [[], [{"type": "text", "text": "x"}], [{"type": "image", "data": "x"}], [3, None], "text", [{"blob": 3}]],
 )
 def test_other_results_are_left_as_they_are(content: Any) -> None:
-    assert not has_binaries({"content": content}, 1)
+    assert not goes_to_files({"content": content}, 1)
 
 
 # ---- images --------------------------------------------------------------------------------------------------------
@@ -238,8 +240,8 @@ def test_an_image_over_the_bound_is_scaled_down(tmp_path: Path, mode: str, mime:
     with Image.open(BytesIO(base64.b64decode(shown["data"]))) as image:
         assert (image.width, image.height) in {(1_000, 500), (512, 256)}
     assert list(tmp_path.iterdir()) == []
-    assert not has_binaries({"content": [block]}, len(data)), "at the bound it passes"
-    assert not has_binaries({"content": [block]}, 0), "and without one"
+    assert not goes_to_files({"content": [block]}, len(data)), "at the bound it passes"
+    assert not goes_to_files({"content": [block]}, 0), "and without one"
 
 
 def test_a_mime_type_with_parameters_has_its_suffix(tmp_path: Path) -> None:

@@ -20,8 +20,9 @@ from tests.test_meta import use
 from greenroom import Greenroom
 from greenroom.gateway._direct._calls import DirectCalls
 from greenroom.gateway._suspended import StateSigner
-from greenroom.protocol.scrubbing import _STEP, scrubbed, scrubbed_text
+from greenroom.protocol.scrubbing import _MARKS, _STEP, _TOKEN, scrubbed, scrubbed_text, scrubbing
 from greenroom.protocol.secrets import Hidden, Secrets
+from greenroom.protocol.slices import finish
 from greenroom.supervisor._scrubber import Scrubber
 
 WEB_TOKEN = "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0NTY3ODkwIn0.dozjgNryP4J3jVmNHl0w5N"
@@ -108,6 +109,13 @@ def test_no_planted_credential_comes_out(plant: tuple[Any, str], write: Any) -> 
     found = scrubbed(write(value).encode(errors="surrogatepass"), SECRETS)
     said = json.loads(found.decode(errors="surrogatepass"))
     assert not [text for text in _texts(said) if credential in text and text not in FIELDS]
+
+
+@given(st.from_regex(_TOKEN), st.sampled_from([*WRITERS.values()]))
+def test_whatever_looks_like_a_token_has_a_mark(token: bytes, write: Any) -> None:
+    assert any(mark in token for mark in _MARKS)
+    raw = write({"said": token.decode("latin-1")}).encode()
+    assert scrubbed(raw) == finish(scrubbing(raw))
 
 
 plain = st.recursive(

@@ -23,13 +23,13 @@ from ...protocol.errors import ProtocolFault, Reach
 from ...protocol.index import Target
 from ...protocol.jsonrpc import encode_json
 from ...protocol.large_json import LARGE, decoding_result
-from ...protocol.slices import Slices, finish
+from ...protocol.slices import Slices
 from .._jobs import Job
 from .._room import Room, Scrubber
 from . import _refusals as refusals
 from . import _texts as texts
 from ._answer import Answer
-from ._binaries import looking_for_binaries, without_binaries
+from ._binaries import has_binaries, looking_for_binaries, without_binaries
 from ._definition import Request
 from ._hints import Hints
 from ._outcome import (
@@ -64,7 +64,7 @@ class Answers:
         result = decode_result(raw if scrubber is None else scrubber.scrub(raw))
         if result is None:
             self._no_result(target, job)
-        elif finish(self._looking_for_binaries(result)):
+        elif has_binaries(result, self._room.config.settings.output_max_image):
             job.run(partial(self._concluding, target.server, target, result, job))
         else:
             self._end(outcome_of(target.server, target, result, **self._bounds), job)

@@ -19,6 +19,7 @@ from ...protocol.content import Block
 from ...protocol.slices import Slices
 from ._spill import Spill
 
+_KEYS: Final = "content", "contents"
 _SIDES: Final = (
     1568,
     1024,
@@ -28,9 +29,18 @@ _LOOKED_AT: Final = 1_000  # blocks at once
 _MOST_PIXELS: Final = 50_000_000  # a larger image is not decoded
 
 
+def has_binaries(result: Mapping[str, Any], max_image: int) -> bool:
+    """Whether something in the result goes to a file. `max_image`: characters of base64; 0 = no bound."""
+    for key in _KEYS:
+        for block in _blocks(result.get(key)):
+            if _is_binary(block, max_image):
+                return True
+    return False
+
+
 def looking_for_binaries(result: Mapping[str, Any], max_image: int) -> Slices[bool]:
-    """Whether something in the result goes to a file, in slices. `max_image`: characters of base64; 0 = no bound."""
-    for key in ("content", "contents"):
+    """The same of a large result, in slices."""
+    for key in _KEYS:
         blocks = _blocks(result.get(key))
         for start in range(0, len(blocks), _LOOKED_AT):
             if any(_is_binary(block, max_image) for block in blocks[start : start + _LOOKED_AT]):
@@ -43,7 +53,7 @@ def looking_for_binaries(result: Mapping[str, Any], max_image: int) -> Slices[bo
 def without_binaries(result: Mapping[str, Any], spill: Spill, max_image: int) -> dict[str, Any]:
     """The result with this content in files. Blocks; call it in a thread."""
     changed = dict(result)
-    for key in ("content", "contents"):
+    for key in _KEYS:
         if isinstance(result.get(key), list):
             changed[key] = [
                 _replaced(block, spill, max_image) if _is_binary(block, max_image) else block
@@ -58,6 +68,8 @@ def _blocks(value: object) -> list[Any]:
 
 def _is_binary(block: Any, max_image: int) -> bool:
     match block:
+        case {"type": "text"}:  # as nearly all are
+            return False
         case {"type": "image", "data": str(data)}:
             return 0 < max_image < len(data)
         case {"type": "audio", "data": str()} | {"type": "resource", "resource": {"blob": str()}}:
