@@ -232,7 +232,6 @@ _ADAPTER_SECONDS: Final = {"callTimeout": "requestTimeoutMs", "startupTimeout": 
 _ADAPTER_INSTEAD: Final = {
     "bind": "run `greenroom serve --http HOST:PORT`",
     "mcpBearerToken": 'write the setting "http": {"tokens": {"NAME": "TOKEN"}}',
-    "transforms": 'write "toolOverrides" into the entry of the server whose tools they change',
 }
 _ADAPTER_AS_IS: Final = {"restartPolicy": "restartPolicy", "restartBackoff": "restartBackoff"}
 
@@ -246,6 +245,8 @@ def adapter_settings(adapter: Mapping[Any, Any], source: str, note: Note) -> Giv
             found[_ADAPTER_SECONDS[key]] = attrs.evolve(given, value=_milliseconds(value))
         elif key == "stdioLifecycle":
             found["isolation"] = given
+        elif key == "transforms" and is_object(value):
+            _read_transforms(found, given, note)
         elif key in _ADAPTER_AS_IS:
             found[_ADAPTER_AS_IS[key]] = given
         else:
@@ -253,6 +254,41 @@ def adapter_settings(adapter: Mapping[Any, Any], source: str, note: Note) -> Giv
             note(given.problem(f"has no effect here: {step}" if step else "has no effect here"))
     found.setdefault("isolation", Given("per_session", source, ("adapter",)))
     return found
+
+
+def _read_transforms(found: Givens, given: Given, note: Note) -> None:
+    """`transforms` as our setting `toolOverrides`, which is for tools of every server as well."""
+    for key, value in given.value.items():
+        inner = attrs.evolve(given, value=value, path=(*given.path, str(key)))
+        if key != "toolOverrides":
+            note(inner.problem("has no effect here"))
+            continue
+        tools: Any = value
+        if is_object(value):
+            tools = {
+                tool: {k: _transformed_params(v) if k == "params" else v for k, v in said.items()}
+                if is_object(said)
+                else said
+                for tool, said in value.items()
+            }
+        found["toolOverrides"] = attrs.evolve(inner, value=tools)
+
+
+def _transformed_params(params: Any) -> Any:
+    return {name: _transformed(said) for name, said in params.items()} if is_object(params) else params
+
+
+def _transformed(said: Any) -> Any:
+    """There, what is not `visible` is hidden, and null is nothing unless `treatNullAsMissing` is false."""
+    if not is_object(said):
+        return said
+    ours = {key: value for key, value in said.items() if key not in ("visible", "treatNullAsMissing")}
+    visible, as_missing = said.get("visible", True), said.get("treatNullAsMissing", True)
+    if visible is not True:
+        ours["hide"] = not visible if isinstance(visible, bool) else visible
+    if "default" in said and as_missing is not False:
+        ours["nullIsNothing"] = as_missing
+    return ours
 
 
 def _milliseconds(seconds: Any) -> Any:

@@ -25,6 +25,7 @@ from .config_readers import (
     count,
     word,
 )
+from .overrides import OVERRIDES
 
 _OBJECT: Final = Reader(dict, {"type": "object"}, "object")
 
@@ -207,6 +208,14 @@ SETTING_KEYS: Final = (
         "direct_tools",
         CHOICE,
         "Which tools `--expose direct` shows: all, none, or these. A list is shown beside the `mcp` tool, too.",
+    ),
+    Key(
+        "toolOverrides",
+        "tool_overrides",
+        OVERRIDES,
+        "How tools of these names are shown otherwise, of whichever server has one ([below](#tools-shown-otherwise)).",
+        True,
+        "none",
     ),
     Key(
         "approve",

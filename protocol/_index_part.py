@@ -51,6 +51,7 @@ class Naming:
     direct: bool | tuple[str, ...]  # which tools a client is shown one by one
     beside: bool | tuple[str, ...]  # which tools a client is shown beside the `mcp` tool
     overrides: Mapping[str, ToolOverride] = attrs.field(factory=dict[str, ToolOverride], hash=False)
+    of_any: frozenset[str] = frozenset()  # overridden for whichever server has such a tool
     only: tuple[str, ...] | None = None  # the tools that a profile shows
     longest_name: int = MAX_LENGTH
     pinning: Pinning = Pinning.QUARANTINE
@@ -69,7 +70,8 @@ class Naming:
             definition.exclude_tools,
             settings.direct_tools if definition.direct_tools is None else definition.direct_tools,
             beside,
-            overrides_of(definition.tool_overrides),
+            overrides_of(definition.tool_overrides, overrides_of(settings.tool_overrides)),
+            frozenset(settings.tool_overrides.keys() - definition.tool_overrides.keys()),
             longest_name=settings.longest_name,
             pinning=definition.pinning or settings.pinning,
         )
@@ -126,9 +128,7 @@ class Part:
     def narrowed(self, tools: tuple[str, ...] | None, said: Mapping[str, Any] | None = None) -> Part:
         """This part with only those of its tools that one of the patterns matches (None: all), and with further
         overrides, as a profile says them."""
-        overrides = dict(self.naming.overrides)
-        for tool, more in overrides_of(said or {}).items():
-            overrides[tool] = overrides[tool].under(more) if tool in overrides else more
+        overrides = overrides_of(said or {}, self.naming.overrides)
         naming = attrs.evolve(self.naming, only=tools, overrides=overrides)
         return Part(self.server, self.entry, naming, self.made_of)
 
@@ -207,7 +207,7 @@ class Part:
             return
         records = {_text(record, "name"): unhidden_record(record)[0] for record in self.entry.tools}
         for name, override in self.naming.overrides.items():
-            if self._quarantined(name) is not None:
+            if self._quarantined(name) is not None or (name not in records and name in self.naming.of_any):
                 continue
             taken = override.rename
             if taken in records and taken != name and not override.hide and self._keeps_name(taken):

@@ -209,6 +209,7 @@ class Settings:
     health_interval: float = 30.0
     inherit_env: bool | tuple[str, ...] = False  # beyond what every child gets: everything, nothing, or these
     direct_tools: bool | tuple[str, ...] = True
+    tool_overrides: Mapping[str, Any] = attrs.field(factory=_no_map, hash=False)  # as read; of every server
     approve: Approve | tuple[str, ...] = Approve.OFF
     approval_timeout: float = 300.0  # a person may take this long to allow a call
     bootstrap: bool = True

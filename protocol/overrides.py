@@ -36,12 +36,19 @@ def _no_parameters() -> Mapping[str, ParameterOverride]:
 
 @attrs.frozen
 class ParameterOverride:
-    """`default` is what the server gets when the caller gives nothing; any JSON value, also null."""
+    """`default` is what the server gets when the caller gives nothing; any JSON value, also null. `null_is_nothing`:
+    a caller who gives null has given nothing."""
 
     rename: str | None = None
     hide: bool = False
     description: str | None = None
     default: Any = _ABSENT
+    null_is_nothing: bool = False
+
+    @classmethod
+    def of(cls, said: Mapping[str, Any]) -> ParameterOverride:
+        """The override that a checked entry of `params` says."""
+        return cls(**{_ATTRIBUTES.get(key, key): value for key, value in said.items()})
 
     @property
     def has_default(self) -> bool:
@@ -61,7 +68,7 @@ class ToolOverride:
     @classmethod
     def of(cls, said: Mapping[str, Any]) -> ToolOverride:
         """The override that a checked entry of `toolOverrides` says."""
-        params = {name: ParameterOverride(**each) for name, each in said.get("params", {}).items()}
+        params = {name: ParameterOverride.of(each) for name, each in said.get("params", {}).items()}
         rest = {key: value for key, value in said.items() if key != "params"}
         return cls(**rest, parameters=params)
 
@@ -162,7 +169,8 @@ class ToolOverride:
             else:
                 found[name] = value
         for name, each in self.parameters.items():
-            if each.has_default and name not in found:
+            given = name in found and not (each.null_is_nothing and found[name] is None)
+            if each.has_default and not given:
                 found[name] = each.default
         return found if self.spelled is None else self.spelled.own(found)
 
@@ -188,6 +196,7 @@ def _over(weaker: ParameterOverride, stronger: ParameterOverride) -> ParameterOv
         stronger.hide or weaker.hide,
         weaker.description if stronger.description is None else stronger.description,
         stronger.default if stronger.has_default else weaker.default,
+        stronger.null_is_nothing or weaker.null_is_nothing,
     )
 
 
@@ -235,7 +244,9 @@ def _fits(value: Any, schema: Mapping[str, Any]) -> bool:
 # ---- reading -------------------------------------------------------------------------------------------------------
 
 _TOOL_KEYS: Final = ("rename", "hide", "description", "params")
-_PARAMETER_KEYS: Final = ("rename", "hide", "description", "default")
+_PARAMETER_KEYS: Final = ("rename", "hide", "description", "default", "nullIsNothing")
+_FLAGS: Final = ("hide", "nullIsNothing")
+_ATTRIBUTES: Final = {"nullIsNothing": "null_is_nothing"}  # the other keys are called the same
 
 
 def _read(value: Any) -> dict[str, Any]:
@@ -266,7 +277,7 @@ def _read_part(said: Any, keys: tuple[str, ...], *where: str) -> dict[str, Any]:
     for key, value in said.items():
         if key not in keys:
             raise BadValueError(unknown(str(key), keys, "it is no key of an override"), *where, str(key))
-        if key == "hide" and not isinstance(value, bool):
+        if key in _FLAGS and not isinstance(value, bool):
             raise BadValueError(f"must be true or false, is {kind_of(value)}", *where, key)
         if key == "description" and not isinstance(value, str):
             raise BadValueError(f"must be a string, is {kind_of(value)}", *where, key)
@@ -295,7 +306,10 @@ _COMMON: Final[tuple[tuple[str, Mapping[str, Any]], ...]] = (
     ("hide", {"type": "boolean"}),
     ("description", {"type": "string"}),
 )
-_PARAMETERS: Final = {"type": "object", "additionalProperties": _schema_of(*_COMMON, ("default", {}))}
+_PARAMETERS: Final = {
+    "type": "object",
+    "additionalProperties": _schema_of(*_COMMON, ("default", {}), ("nullIsNothing", {"type": "boolean"})),
+}
 OVERRIDES: Final = Reader(
     _read,
     {"type": "object", "additionalProperties": _schema_of(*_COMMON, ("params", _PARAMETERS))},
@@ -310,6 +324,12 @@ OVERRIDE_KEY: Final = Key(
 )
 
 
-def overrides_of(said: Mapping[str, Mapping[str, Any]]) -> Mapping[str, ToolOverride]:
-    """The overrides of a definition, by the server's own names."""
-    return {tool: ToolOverride.of(each) for tool, each in said.items()}
+def overrides_of(
+    said: Mapping[str, Mapping[str, Any]], over: Mapping[str, ToolOverride] | None = None
+) -> Mapping[str, ToolOverride]:
+    """The overrides of a definition, by the server's own names, on top of weaker ones."""
+    found = dict(over or {})
+    for tool, each in said.items():
+        more = ToolOverride.of(each)
+        found[tool] = found[tool].under(more) if tool in found else more
+    return found

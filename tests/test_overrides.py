@@ -45,10 +45,13 @@ async def _create(_asking: Asking, arguments: Mapping[str, Any]) -> Any:
     return {"content": [{"type": "text", "text": str(sorted(arguments.items()))}]}
 
 
-def room_with(overrides: Mapping[str, Any], **profiles: Any) -> Greenroom:
+def room_with(
+    overrides: Mapping[str, Any], everywhere: Mapping[str, Any] | None = None, **profiles: Any
+) -> Greenroom:
     server = AskingServer({"create": _create, "delete": _create, "list": _create}, schemas={"create": ISSUE})
     config = {
         "mcpServers": {"github": {"command": "x", "toolOverrides": overrides}},
+        "settings": {"toolOverrides": everywhere or {}},
         "profiles": profiles,
     }
     connectors = asking_connectors({"github": server})
@@ -225,3 +228,39 @@ def test_what_two_overrides_say_of_one_parameter_counts_together() -> None:
     stronger = ToolOverride.of({"params": {"repo": {"rename": "where"}, "title": {"default": "y"}}})
     assert weaker.under(stronger).own({}, "s") == {"repo": None, "title": "y"}
     assert weaker.under(stronger).own({"where": "there"}, "s") == {"repo": "there", "title": "y"}
+
+
+def test_the_setting_changes_tools_of_whichever_server_has_them(backend: str) -> None:
+    everywhere = {
+        "create": {
+            "rename": "add",
+            "params": {"repo": {"default": "ours/main"}, "title": {"rename": "name"}},
+        },
+        "destroy": {"hide": True},  # no server has it, and that is no fault
+    }
+    own = {"create": {"params": {"title": {"rename": "summary"}}}}
+
+    async def body() -> None:
+        async with room_with(own, everywhere) as room:
+            await room.connect("github")
+            await room.settled()
+            assert [tool.name for tool in room.tools()] == ["github_add", "github_delete", "github_list"]
+            assert list(room.describe("github_add").schema()["properties"]) == ["repo", "summary", "labels"]
+            assert (await room.call("github_add", {"summary": "x"})).text == (
+                "[('repo', 'ours/main'), ('title', 'x')]"
+            )
+            (status,) = room.status()
+            assert not status.faults
+            await room.reload({"mcpServers": {"github": {"command": "x"}}})
+            await room.settled()
+            assert "github_create" in [tool.name for tool in room.tools()]
+
+    run_virtual(backend, body)
+
+
+def test_null_is_nothing_where_that_is_said() -> None:
+    override = ToolOverride.of({"params": {"a": {"default": 1, "nullIsNothing": True}, "b": {"default": 2}}})
+    assert override.own({"a": None, "b": None}, "s") == {"a": 1, "b": None}
+    assert override.own({"a": 0}, "s") == {"a": 0, "b": 2}
+    stronger = ToolOverride.of({"params": {"a": {"default": 3}}})
+    assert override.under(stronger).own({"a": None}, "s") == {"a": 3, "b": 2}

@@ -91,7 +91,8 @@ def _keeping() -> st.SearchStrategy[dict[str, Any]]:
 def _setting_values() -> dict[str, st.SearchStrategy[Any]]:
     values = {key.name: _value_of(key) for key in SETTING_KEYS}
     backoff = st.tuples(_number({"exclusiveMinimum": 0}), _number({"exclusiveMinimum": 0})).map(sorted)
-    return {**values, "restartBackoff": backoff.map(lambda pair: {"minMs": pair[0], "maxMs": pair[1]})}
+    ranges = {"restartBackoff": backoff.map(lambda pair: {"minMs": pair[0], "maxMs": pair[1]})}
+    return {**values, **ranges, "toolOverrides": _own_rules()["toolOverrides"]}
 
 
 def _fitted(servers: dict[str, Any], settings: dict[str, Any]) -> dict[str, Any]:
