@@ -85,6 +85,18 @@ def test_every_option_of_every_command_says_what_it_is_for() -> None:
         assert [each.name for each in options if not each.help] == [], name
 
 
+def test_every_command_that_answers_can_answer_in_json() -> None:
+    context = click.Context(cli)
+    commands = {name: cli.get_command(context, name) for name in COMMANDS}
+    without = {
+        name
+        for name, command in commands.items()
+        for each in (command.commands.values() if isinstance(command, click.Group) else (command,))
+        if each is None or not any("--json" in option.opts for option in each.params)
+    }
+    assert without == {"serve", "attach", "completion"}  # they speak MCP, or to a shell
+
+
 def test_every_command_is_in_the_table_of_the_docs() -> None:
     page = (Path(__file__).parents[1] / "docs" / "cli.md").read_text()
     rows = [line for line in page.splitlines() if line.startswith("| `")]

@@ -166,3 +166,9 @@ def test_the_log_of_a_real_gateway_becomes_a_timeline(
     ] * 2
     assert [(e["args"]["outcome"], e["args"]["reach"]) for e in ended] == [("result", "answered")] * 2
     assert all(e["args"]["taken"] > 0 and e["args"]["waited"] >= 0 for e in ended)
+
+    written = tmp_path / "timeline.json"
+    assert run(["trace", str(log), "--output", str(written), "--json"]) == 0
+    told = json.loads(capfd.readouterr().out)
+    assert told == {"output": str(written), "events": len(trace), "skipped": 0}
+    assert json.loads(written.read_text())["traceEvents"] == trace

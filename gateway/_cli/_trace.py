@@ -9,7 +9,7 @@ import click
 
 from ..._own_files import open_own
 from ...protocol.errors import UsageError
-from ._common import say
+from ._common import say, show_json
 
 
 @click.command("trace")
@@ -20,7 +20,10 @@ from ._common import say
     type=click.Path(dir_okay=False, path_type=Path),
     help="Write to this file instead of stdout.",
 )
-def trace_command(events: Path, output: Path | None) -> int:
+@click.option(
+    "--json", "as_json", is_flag=True, help="Print JSON: the timeline, or with --output what was written."
+)
+def trace_command(events: Path, output: Path | None, as_json: bool) -> int:
     """Turn EVENTS, the log of `serve --events`, into a Chrome or Perfetto trace.
 
     Open the result at https://ui.perfetto.dev or chrome://tracing.
@@ -35,6 +38,8 @@ def trace_command(events: Path, output: Path | None) -> int:
         click.echo(trace.to_json())
     else:
         _write(output, trace.to_json() + "\n")
+        if as_json:
+            show_json({"output": str(output), "events": len(trace.events), "skipped": trace.skipped})
     return 0
 
 
