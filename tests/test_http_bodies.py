@@ -17,6 +17,7 @@ from tests.support.hostile_http import packed
 from tests.support.http_rooms import room_at
 from tests.support.raw_http import Handler, Seen, raw_http, text
 
+from greenroom.actors._certificates import trusted_certificates
 from greenroom.actors._http import _client, _frames
 from greenroom.actors._http._bodies import PIECE, Incoming
 from greenroom.actors._http._client import read_bounded
@@ -258,7 +259,7 @@ def test_certificates_that_cannot_be_read_are_told_where_they_matter(
                 (junk, r"\[X509: NO_CERTIFICATE_OR_CRL_FOUND\] .*"),
             ):
                 monkeypatch.setenv("SSL_CERT_FILE", str(path))
-                _client._trust.cache_clear()
+                trusted_certificates.cache_clear()
                 async with room_at(server.url) as room:
                     assert (await room.call("ok")).text == "ok"
                 async with room_at(server.url.replace("http", "https"), connect=False) as room:
@@ -271,7 +272,7 @@ def test_certificates_that_cannot_be_read_are_told_where_they_matter(
     try:
         run(backend, main)
     finally:
-        _client._trust.cache_clear()
+        trusted_certificates.cache_clear()
 
 
 @pytest.mark.parametrize("url", ["http://xn--/mcp", "http://a b/"])

@@ -21,7 +21,7 @@ from tests.support import run, run_virtual
 from tests.support.asking import AskingServer
 from tests.support.auth_server import KEY, AuthServer, SigningKey, auth_server
 from tests.support.gateway import PATIENCE, faulty
-from tests.support.http_door import HELLO, Opened, http_door, request
+from tests.support.http_door import HELLO, NO_CERTIFICATES, Opened, http_door, request
 from tests.support.rooms import teach
 from tests.test_http_door import echo, text_of, with_door
 from tests.test_http_serve import call, served
@@ -107,7 +107,7 @@ def test_the_sdks_client_finds_the_issuer_logs_in_and_calls(mode: str) -> None:
         )
         storage: Any = Storage()
         provider = OAuthClientProvider(opened.url, metadata, storage, show, answer)
-        async with httpx2.AsyncClient(auth=provider, trust_env=False) as http:
+        async with httpx2.AsyncClient(auth=provider, trust_env=False, verify=NO_CERTIFICATES) as http:
             transport = streamable_http_client(opened.url, http_client=http)
             async with Client(transport, mode=mode) as client:
                 assert [each.name for each in (await client.list_tools()).tools] == ["own_echo"]

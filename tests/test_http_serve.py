@@ -17,7 +17,7 @@ from typing import Any
 import httpx2
 import pytest
 from tests.support.gateway import PATIENCE, faulty, gone_within, logged_pids, serve
-from tests.support.http_door import ACCEPT, HELLO, request
+from tests.support.http_door import ACCEPT, HELLO, NO_CERTIFICATES, request
 
 from greenroom.gateway._cli._main import run
 from greenroom.gateway._http_door import tokens_in
@@ -35,7 +35,10 @@ class Served:
         self.log = log
         self.url = self._said(r"serving (\S+)")
         self.http = httpx2.Client(
-            trust_env=False, timeout=PATIENCE, headers={**ACCEPT, "authorization": f"Bearer {TOKEN}"}
+            trust_env=False,
+            timeout=PATIENCE,
+            headers={**ACCEPT, "authorization": f"Bearer {TOKEN}"},
+            verify=NO_CERTIFICATES,
         )
 
     def _said(self, pattern: str) -> str:

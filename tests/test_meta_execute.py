@@ -196,7 +196,7 @@ def test_a_bomb_is_refused_and_the_room_serves_on(
     backend: str, code: str, why: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if why == "TimeoutError":
-        monkeypatch.setattr(_execute, "_COMPUTING", 0.01)
+        monkeypatch.setattr(_execute, "_COMPUTING", 0.001)
 
     async def body() -> None:
         server = FakeServer([SUM])

@@ -32,6 +32,7 @@ from ...protocol.config import ServerDefinition
 from ...protocol.errors import ConnectFailed
 from ...protocol.large_message import LARGE_MESSAGE
 from ...protocol.version import VERSION
+from .._certificates import trusted_certificates
 from .._values import Values
 from ._faults import BadAnswer, ExchangeFault, LoginNeeded, all_faults_told, faults_told
 
@@ -109,7 +110,7 @@ def _proxy_in_words(definition: ServerDefinition, error: Exception) -> str:
 
 def _trust_for(definition: ServerDefinition) -> ssl.SSLContext:
     try:
-        return _trust()
+        return trusted_certificates()
     except OSError as error:  # an `ssl.SSLError` is one
         if (definition.url or "").lower().startswith("http:"):
             return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # trusts no certificate
@@ -120,14 +121,6 @@ def _trust_for(definition: ServerDefinition) -> ssl.SSLContext:
             f"{error.strerror or type(error).__name__}. Correct that, or unset it.",
             server=definition.name,
         ) from None
-
-
-@functools.cache
-def _trust() -> ssl.SSLContext:
-    """The certificates we trust: read once (25 ms), and the same for every server."""
-    import httpx2
-
-    return httpx2.create_ssl_context()
 
 
 @asynccontextmanager

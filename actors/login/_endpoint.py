@@ -15,6 +15,7 @@ import httpx2
 
 from ...protocol.config import ServerDefinition
 from ...protocol.version import VERSION
+from .._certificates import trusted_certificates
 from ._record import Login, LoginFailed, Unreachable, from_json
 
 _MOST: Final = 1 << 20  # bytes of an answer
@@ -51,7 +52,9 @@ def post(url: str, form: Mapping[str, str], headers: Mapping[str, str]) -> tuple
     said = {"Accept": "application/json", "Accept-Encoding": "identity", "User-Agent": f"greenroom/{VERSION}"}
     try:
         with (
-            httpx2.Client(timeout=_WITHIN, headers={**said, **headers}) as client,
+            httpx2.Client(
+                timeout=_WITHIN, headers={**said, **headers}, verify=trusted_certificates()
+            ) as client,
             client.stream("POST", url, data=dict(form), follow_redirects=False) as response,
         ):
             body = bytearray()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import ssl
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
@@ -18,6 +19,8 @@ from greenroom.gateway._http_door import Access, HttpDoor, HttpServer, Rules, bo
 
 HELLO: Mapping[str, Any] = {"protocolVersion": "2025-11-25", "clientInfo": {"name": "t", "version": "1"}}
 ACCEPT = {"accept": "application/json, text/event-stream", "content-type": "application/json"}
+# For clients that use no TLS. To read the certificates of the system takes each client 20 ms.
+NO_CERTIFICATES = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 MODERN = "2026-07-28"
 META = {
     "io.modelcontextprotocol/protocolVersion": MODERN,
@@ -130,7 +133,9 @@ async def http_door(
                 tasks.start_soon(who.oauth.keep)
             async with anyio.create_task_group() as serving:
                 await serving.start(server.run)
-                async with httpx2.AsyncClient(base_url=f"http://127.0.0.1:{port}", trust_env=False) as http:
+                async with httpx2.AsyncClient(
+                    base_url=f"http://127.0.0.1:{port}", trust_env=False, verify=NO_CERTIFICATES
+                ) as http:
                     try:
                         yield Opened(door, server, port, http, notes)
                     finally:
