@@ -63,6 +63,9 @@ class Hearing:
 
     def on_note(self, text: str) -> None:
         self.incarnation.note(NoteCode.ODD, text)
+        record, actor = self.incarnation.actor.record, self.incarnation.actor
+        if record.odd is None:
+            record.remark(actor.hidden(text))
 
 
 def _without_secrets(reason: LostReason, hidden: Callable[[str], str]) -> LostReason:

@@ -58,6 +58,12 @@ class Record:
     )
     # The tools that have changed and must not be called, by the server's own names, with what has changed.
     quarantined: Mapping[str, tuple[str, ...]] = attrs.field(factory=dict[str, tuple[str, ...]])
+    odd: str | None = None  # the first odd thing that the latest incarnation did, in words
+
+    def remark(self, words: str | None) -> None:
+        """It did something odd, or (None) an incarnation begins."""
+        if words is None or self.odd is None:
+            self.odd = words
 
     def most_in_flight(self, settings: Settings) -> int:
         """How many calls this server may have in flight, over all its scopes."""

@@ -288,6 +288,7 @@ class Steps:
         for effect in effects:
             match effect:
                 case Effect.OPEN:
+                    actor.record.remark(None)
                     actor.incarnation = Incarnation(actor, actor.life.incarnation)
                     actor.context.spawn(actor.incarnation.run)
                 case Effect.SERVE:

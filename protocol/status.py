@@ -45,6 +45,8 @@ class ServerStatus:
     pid: int | None = None
     failure: str | None = None  # why it last failed; cleared when it connects
     failed_ago: float | None = None
+    start_took: float | None = None  # its last start, from opening the connection to knowing its tools
+    odd: str | None = None  # the first odd thing that its latest incarnation did, such as to print to stdout
     retry_in: float | None = None  # until the gate lets a call pass; None when it is open
     needs_auth: bool = False
     disabled: bool = False

@@ -31,6 +31,7 @@ class ServerRecord(GuardedRecord):
     visit: ServerActor | None = None  # the actor that visits the server; None once its lists are known
     failure: str | None = None  # why it last failed (for a server: in any scope); cleared when it connects
     failed_at: float = -math.inf
+    start_took: float | None = None  # seconds; for a server: of the last start in any scope
 
     @property
     def server(self) -> ServerRecord:
@@ -47,6 +48,11 @@ class ServerRecord(GuardedRecord):
     def refusal(self) -> CallError | None:
         """The error that refuses every call, because of the definition or because the server was taken down."""
         return self.available.refusal or (self.parent.available.refusal if self.parent is not None else None)
+
+    def remark(self, words: str | None) -> None:
+        super().remark(words)
+        if self.parent is not None:
+            self.parent.remark(words)
 
     def __attrs_post_init__(self) -> None:
         self.address = Address(self.definition.name)

@@ -108,6 +108,7 @@ class Supervision:
     def ready(self, actor: ServerActor, handshake: Handshake, listing: Listing, revision: int) -> None:
         record = record_of(actor)
         holds_none = handshake.is_stateless and record.definition.url is not None
+        record.start_took = record.server.start_took = actor.connected_at - actor.start.since
         self.starter.admission.move(actor, Place.OUT if holds_none else Place.LIVE)
         actor.start.by_policy = False
         if handshake.is_its_choice:

@@ -13,13 +13,14 @@ from typing import Any
 
 import pytest
 from tests.support.auth_server import auth_server
-from tests.support.gateway import FAULTY
+from tests.support.gateway import FAULTY, faulty, serve
 from tests.support.homes import own_config
 
 from greenroom.actors import CatalogueFile, default_cache_path
 from greenroom.actors.login import Login, keep, logins
 from greenroom.gateway._cli._main import run
 from greenroom.gateway._control_place import control_directory, identity, socket_path
+from greenroom.gateway._setup._running import behaved_oddly, started_slowly
 from greenroom.protocol.catalogue import ServerEntry
 from greenroom.supervisor.catalogue_keys import catalogue_keys
 from greenroom.supervisor.config_files import load_config
@@ -161,6 +162,7 @@ def test_a_sound_setup_has_no_finding(home: Path, capsys: pytest.CaptureFixture[
     assert run(["doctor"]) == 0
     said = capsys.readouterr()
     assert said.out.startswith("✓ Nothing is wrong")
+    assert "· How these start is not known here, and --start would look: a\n" in said.out
     assert said.err == ""
 
 
@@ -187,3 +189,56 @@ def test_with_start_a_server_that_wants_a_login_comes_with_its_command(
         assert run(["doctor", "--start", "--json"]) == 1
     (found,) = json.loads(capsys.readouterr().out)["findings"]
     assert (found["check"], found["about"], found["mend"]) == ("login", "guarded", "greenroom auth guarded")
+
+
+def test_of_a_running_gateway_it_asks_what_that_knows_of_its_servers(
+    tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    with auth_server() as server:
+        entries: dict[str, Any] = {
+            "noisy": faulty(tmp_path, "noisy", "--banner", f"hello {SECRET}"),
+            "calm": faulty(tmp_path, "calm"),
+            "guarded": {"url": server.url},
+            "unused": faulty(tmp_path, "unused"),
+        }
+        entries["noisy"]["env"] = {"API_TOKEN": SECRET}
+        with serve(tmp_path, entries) as gateway:
+            gateway.greet()
+            for name in ("noisy", "calm", "guarded"):
+                gateway.mcp(connect=name)
+            capfd.readouterr()
+            assert run(["doctor", "--json", "--config", "mcp.json"]) == 0
+            said = capfd.readouterr().out
+            assert run(["status", "--json", "--config", "mcp.json"]) == 0
+            rows = {row["name"]: row for row in json.loads(capfd.readouterr().out)["servers"]}
+            assert run(["doctor", "--config", "mcp.json"]) == 0
+            plain = capfd.readouterr().out
+            gateway.end()
+    found = {one["about"]: one for one in json.loads(said)["findings"] if one["check"] in ("start", "login")}
+    assert set(found) == {"noisy", "guarded"}
+    assert found["noisy"]["what"].startswith("junk on stdout: ")
+    assert found["noisy"]["mend"] == "let it print to stderr: stdout is for the protocol"
+    assert found["guarded"]["mend"] == "greenroom auth guarded"
+    assert json.loads(said)["notSeenStarting"] == ["guarded", "unused"]
+    assert "--start would look: guarded, unused\n" in plain
+    assert SECRET not in said
+    assert (rows["calm"]["odd"], rows["unused"]["startTook"]) == (None, None)
+    assert 0 <= rows["calm"]["startTook"] < 60
+
+
+@pytest.mark.parametrize(
+    ("took", "words", "expected"),
+    [
+        (5.0, None, []),
+        (5.1, None, ['"lifecycle": "keep-alive"']),
+        (None, "bad UTF-8 on stdout: x", ["let it print to stderr"]),
+        (9.0, "a late or second answer: id 3", ['"lifecycle"', "tell the server's author"]),
+    ],
+)
+def test_each_remark_about_a_start_comes_with_what_mends_it(
+    took: float | None, words: str | None, expected: list[str]
+) -> None:
+    found = [*(started_slowly("a", took) if took else ()), *([behaved_oddly("a", words)] if words else ())]
+    assert [one.mend[: len(mend)] for one, mend in zip(found, expected, strict=True)] == expected

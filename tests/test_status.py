@@ -8,15 +8,19 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import anyio
 import attrs
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.support import run_virtual
 from tests.support.gateway import faulty, serve
+from tests.support.rooms import open_room
 
 from greenroom import ServerStatus
 from greenroom.protocol.lifecycle import State
 from greenroom.protocol.status import json_of, status_from
+from greenroom.testing._fake import FakeServer
 
 TEXTS = st.text(max_size=5)
 TENTHS = st.integers(0, 10_000).map(lambda tenths: tenths / 10)
@@ -37,6 +41,8 @@ STATUSES = st.builds(
     pid=st.none() | st.integers(1, 9),
     failure=st.none() | TEXTS,
     failed_ago=st.none() | TENTHS,
+    start_took=st.none() | TENTHS,
+    odd=st.none() | TEXTS,
     retry_in=st.none() | TENTHS,
     needs_auth=st.booleans(),
     disabled=st.booleans(),
@@ -104,6 +110,31 @@ def test_a_running_gateway_and_its_commands_tell_the_same_record(
     )
     assert rows["a"].pid is not None
     assert (rows["off"].disabled, rows["off"].tool_count, rows["off"].cached) == (True, None, False)
+
+
+@pytest.mark.parametrize("isolation", ["persistent", "per_session"])
+def test_it_says_how_long_the_last_start_took_and_what_was_odd_since(isolation: str, backend: str) -> None:
+    async def body() -> None:
+        server = FakeServer(start_latency=2.0, greet_latency=3.0, list_latency=1.0)
+        async with (
+            open_room({"a": server}, entries={"a": {"isolation": isolation}}) as room,
+            room.session("ann") as ann,
+        ):
+            assert (room.status()[0].start_took, room.status()[0].odd) == (None, None)
+            await ann.call("a_echo")
+            for words in ("junk on stdout: hello", "junk on stdout: again"):
+                server.connections[-1].note(words)
+            for row in room.status():
+                assert (row.start_took, row.odd) == (6.0, "junk on stdout: hello")
+            server.crash()
+            server.start_latency = 1.0
+            await anyio.sleep(60)
+            assert room.status()[0].odd == "junk on stdout: hello"  # until it starts again
+            await ann.call("a_echo")
+            for row in room.status():
+                assert (row.start_took, row.odd) == (5.0, None)
+
+    run_virtual(backend, body)
 
 
 def test_to_write_it_needs_no_library() -> None:

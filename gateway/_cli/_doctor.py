@@ -12,8 +12,9 @@ import click
 from ._common import config_option, load, run_to_end, say, show
 
 if TYPE_CHECKING:
-    from .._setup._checks import Finding
+    from .._setup._finding import Finding, Setup
 
+_NAMED = 5
 _MARKS = {"error": "✗", "warning": "⚠", "note": "·"}
 
 
@@ -24,9 +25,11 @@ _MARKS = {"error": "✗", "warning": "⚠", "note": "·"}
 def doctor_command(starts: bool, as_json: bool, config_path: Path | None) -> int:
     """Say what is wrong with the set-up, and what mends it.
 
-    Nothing is started unless you say --start, and nothing is changed. The exit code is 1 when there is an error.
+    Nothing is started unless you say --start, and nothing is changed. What a running gateway knows of its servers'
+    starts is used. The exit code is 1 when there is an error.
     """
-    from .._setup._checks import Setup, Severity, examine
+    from .._setup._checks import examine
+    from .._setup._finding import Setup, Severity
 
     config = load(config_path)
     setup = Setup(config, config_path, os.environ)
@@ -48,18 +51,29 @@ def doctor_command(starts: bool, as_json: bool, config_path: Path | None) -> int
         for one in found
     ]
     files = list(config.files)
+    unseen = [] if starts else _not_seen(setup)
     show(
-        "\n".join(_lines(found, files, len(config.servers))),
-        {"findings": rows, "files": files, **counts},
+        "\n".join(_lines(found, files, len(config.servers), unseen)),
+        {"findings": rows, "files": files, "notSeenStarting": unseen, **counts},
         as_json,
     )
     return int(counts["error"] > 0)
 
 
-def _lines(found: Sequence[Finding], files: Sequence[str], servers: int) -> Iterator[str]:
+def _not_seen(setup: Setup) -> list[str]:
+    """The servers of which nobody knows how they start."""
+    return [server.name for server in setup.in_service() if server.name not in setup.seen_starting]
+
+
+def _lines(
+    found: Sequence[Finding], files: Sequence[str], servers: int, unseen: Sequence[str]
+) -> Iterator[str]:
     for one in found:
         yield f"{_MARKS[one.severity.value]} {one.about}: {one.what}"
         yield f"    → {one.mend}"
     if not found:
         yield "✓ Nothing is wrong that can be seen without starting a server."
+    if unseen:
+        names = ", ".join(unseen[:_NAMED]) + (", …" if len(unseen) > _NAMED else "")
+        yield f"· How these start is not known here, and --start would look: {names}"
     yield f"{servers} server{'' if servers == 1 else 's'}, from {', '.join(files) or 'no file'}"

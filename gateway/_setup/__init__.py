@@ -5,6 +5,8 @@
 * `_mask`       a text without its values, so that a diff shows no secret
 * `_write`      replaces a file atomically; keeps a backup; puts it back
 * `_clients`    the MCP clients that we know: their files, and how our entry looks in each
+* `_finding`    what `greenroom doctor` finds: in the configuration (`_checks`), at a running gateway (`_running`), and
+                when it starts every server once (`_trial`)
 * `_entries`    our entry in a client's file, and the servers that move from there to our own file
 
 Everything is synchronous, and only the commands that change or check files import it.

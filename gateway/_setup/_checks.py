@@ -6,37 +6,26 @@ nothing. Each finding says what is wrong and what mends it; values of the config
 
 from __future__ import annotations
 
-import enum
 import os
 import shlex
 import shutil
 import socket
 import stat
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
-from functools import cached_property
 from pathlib import Path, PurePath
-from typing import TYPE_CHECKING, Any, Final
+from typing import Final
 from urllib.parse import urlsplit
 
-import attrs
-
-from ..._own_files import NotOurs, socket_in
-from ...protocol.config import Config, ServerDefinition
 from ...protocol.config_parse import secrets_of
-from ...protocol.errors import UNTRUSTED, ConfigError, GreenroomError
-from ...protocol.interpolate import expand_definition, session_variables
+from ...protocol.errors import UNTRUSTED, GreenroomError
+from ...protocol.interpolate import session_variables
 from ...protocol.pinning import command
-from ...protocol.version import VERSION
-from .. import _control_client as control
-from .._control_place import control_directory, identity
-
-if TYPE_CHECKING:
-    from .._offline import OfflineCatalogue
+from ._finding import Finding, Setup, Severity
+from ._running import DIALS_FOR, gateways, sockets
 
 _BEFORE_A_NAME: Final = "mcp__greenroom__"  # what many clients put before a name
-_DIALS_FOR: Final = 0.5  # seconds
 _COMES_WITH: Final = {
     "npx": "install Node.js",
     "node": "install Node.js",
@@ -48,48 +37,6 @@ _COMES_WITH: Final = {
     "podman": "install Podman",
     "deno": "install Deno",
 }
-
-
-class Severity(enum.StrEnum):
-    ERROR = "error"  # something does not work
-    WARNING = "warning"  # something will go wrong, or is not safe
-    NOTE = "note"  # worth knowing
-
-
-@attrs.frozen
-class Finding:
-    """One thing that is wrong. `about`: a server, a file or a process. `mend`: a command, or what to do."""
-
-    severity: Severity
-    check: str
-    about: str
-    what: str
-    mend: str
-
-
-@attrs.define(slots=False)
-class Setup:
-    """What the checks look at. `path`: the file that was named."""
-
-    config: Config
-    path: Path | None
-    environ: Mapping[str, str]
-
-    @cached_property
-    def catalogue(self) -> OfflineCatalogue:
-        """What the cache knows; starts nothing."""
-        from .._offline import open_catalogue
-
-        return open_catalogue(self.config)
-
-    def in_service(self) -> Iterator[ServerDefinition]:
-        return (server for server in self.config.servers.values() if not server.disabled)
-
-    def expanded(self, server: ServerDefinition) -> ServerDefinition | None:
-        """The definition with its references; None when that cannot be (another check says why)."""
-        with suppress(ConfigError):
-            return expand_definition(server, self.environ).definition
-        return None
 
 
 _Check = Callable[[Setup], Iterable[Finding]]
@@ -258,68 +205,9 @@ def _names(setup: Setup) -> Iterator[Finding]:
             yield Finding(Severity.NOTE, "names", server.name, what, mend)
 
 
-# ---- gateways ------------------------------------------------------------------------------------------------
-
-
-def _gateways(setup: Setup) -> Iterator[Finding]:
-    """A gateway of this configuration that does not answer, or runs another version; its servers that want a login."""
-    try:
-        gateway = control.find_gateway(identity(setup.config.files))
-        if gateway is None:
-            return
-        with gateway:
-            version: Any = gateway.ask("hello", quickly=True).get("version")
-            rows: Any = gateway.ask("status", quickly=True)["servers"] if version == VERSION else ()
-    except GreenroomError as error:
-        yield Finding(Severity.ERROR, "gateway", "the running gateway", error.message, "end that process")
-        return
-    if version != VERSION:
-        what = f"runs Greenroom {version}, and this command is {VERSION}"
-        mend = f"greenroom stop, or restart the client that started process {gateway.pid}"
-        yield Finding(Severity.WARNING, "gateway", f"process {gateway.pid}", what, mend)
-    for name in (str(row["name"]) for row in rows if row["status"] == "needs-auth"):
-        what = "it refuses requests until somebody logs in"
-        yield Finding(Severity.WARNING, "login", name, what, f"greenroom auth {shlex.quote(name)}")
-
-
-def _sockets(_setup: Setup) -> Iterator[Finding]:
-    """Sockets of gateways that are gone."""
-    folder = control_directory()
-    try:
-        with socket_in(folder) as (_, prefix):
-            names = [name for name in sorted(os.listdir(folder)) if name.endswith(".sock")]
-            dead = [name for name in names if _is_dead(prefix + name)]
-    except FileNotFoundError:
-        return
-    except NotOurs as error:
-        what = f"cannot hold our sockets: {error.strerror}"
-        yield Finding(Severity.ERROR, "sockets", str(folder), what, f"rm -r {folder}")
-        return
-    for name in dead:
-        yield Finding(
-            Severity.NOTE,
-            "sockets",
-            str(folder / name),
-            "nobody listens on it any more",
-            f"rm {folder / name}",
-        )
-
-
-def _is_dead(path: str) -> bool:
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as line:
-        line.settimeout(_DIALS_FOR)
-        try:
-            line.connect(path)
-        except ConnectionRefusedError:
-            return True
-        except OSError:
-            return False
-    return False
-
-
 def _listens(host: str, port: int) -> bool:
     try:
-        socket.create_connection((host, port), timeout=_DIALS_FOR).close()
+        socket.create_connection((host, port), timeout=DIALS_FOR).close()
     except ConnectionRefusedError:
         return False
     except OSError:
@@ -337,6 +225,6 @@ CHECKS: Final[tuple[_Check, ...]] = (
     _ports,
     _logins,
     _names,
-    _gateways,
-    _sockets,
+    gateways,
+    sockets,
 )

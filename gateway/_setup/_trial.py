@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import anyio
 
@@ -11,14 +11,13 @@ from ...protocol.errors import GreenroomError, NeedsAuth
 from ...protocol.events import Event, Kind, Lagged, Note, NoteCode, Transition
 from ...protocol.interpolate import session_variables
 from ...protocol.lifecycle import State
-from ._checks import Finding, Setup, Severity
+from ._finding import Finding, Setup, Severity
+from ._running import behaved_oddly, started_slowly
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
     from ...supervisor import Greenroom
-
-_SLOW: Final = 5.0  # seconds from the start of the program to its tools
 
 
 async def try_servers(setup: Setup, known: Collection[str], tell: Callable[[str], object]) -> list[Finding]:
@@ -39,17 +38,11 @@ async def try_servers(setup: Setup, known: Collection[str], tell: Callable[[str]
             return
         if isinstance(event, Note) and event.code is NoteCode.ODD and server not in odd:
             odd.add(server)
-            mend = "let it print to stderr: stdout is for the protocol"
-            findings.append(Finding(Severity.WARNING, "start", server, event.words, mend))
+            findings.append(behaved_oddly(server, event.words))
         elif isinstance(event, Transition) and event.after is State.CONNECTING:
             began[server] = event.at
         elif isinstance(event, Transition) and event.after is State.CONNECTED:
-            took = event.at - began.get(server, event.at)
-            if took > _SLOW:
-                mend = f'"lifecycle": "keep-alive" for {server}, or install what its command fetches at each start'
-                findings.append(
-                    Finding(Severity.WARNING, "start", server, f"it took {took:.0f} s to start", mend)
-                )
+            findings.extend(started_slowly(server, event.at - began.get(server, event.at)))
 
     async def one(room: Greenroom, name: str) -> None:
         tell(f"starting {name}")
