@@ -211,7 +211,7 @@ class FakeAnswers:
             self._wire.tell("notifications/message", {"level": "info", "data": number})
 
     def change_tools(self, names: Sequence[str]) -> None:
-        known = {tool["name"]: tool for tool in self._tools or self._server.tools}
+        known = {tool["name"]: tool for tool in (*self._server.tools, *(self._tools or ()))}
         self._tools = [known.get(name) or {"name": name, "inputSchema": {"type": "object"}} for name in names]
         if not self._is_mute:
             self._wire.tell("notifications/tools/list_changed", None)

@@ -8,6 +8,7 @@ import socket
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import anyio
@@ -17,10 +18,11 @@ from tests.support import run
 
 from greenroom import _own_files
 from greenroom.actors import current_backend
+from greenroom.gateway import _attach
 from greenroom.gateway._answers import REFUSALS
 from greenroom.gateway._attach import Starting, attach, dial
 from greenroom.gateway._background_door import AttachedDoor, RecordedJobs
-from greenroom.gateway._background_ledger import Ledger, Left, new_memory
+from greenroom.gateway._background_ledger import _SLOT, Ledger, Left, new_memory
 from greenroom.gateway._background_log import LARGEST, end_of, open_log
 from greenroom.gateway._background_place import RoomPlace, environment, room_place
 from greenroom.gateway._background_start import NoRoom
@@ -278,6 +280,81 @@ def test_more_ids_than_the_ledger_has_room_for_displace_only_answered_ones() -> 
         assert {b"b%d" % number for number in range(1500)} <= set(left_in(memory).keys)
         kept.began(b"x" * 1000)  # too long to be kept
         assert left_in(memory) == NOTHING
+
+
+def test_an_id_that_fits_its_place_is_kept_whole_and_a_longer_one_not_at_all() -> None:
+    for length in range(_SLOT - 3, _SLOT + 3):
+        with ledger() as (kept, memory):
+            kept.began(b"before")
+            kept.began(b"x" * length)
+            kept.began(b"behind")
+            fits = [b"x" * length] if length < _SLOT else []
+            assert sorted(left_in(memory).keys) == [b"before", b"behind", *fits], length
+
+
+def test_each_end_of_a_request_makes_its_place_free_once() -> None:
+    with ledger() as (kept, memory):
+        places = len(kept._free)
+        for _ in range(2):
+            for key in (b"a", b"b"):
+                kept.began(key)
+                kept.began(key)
+            kept.ended(b"a")
+            kept.ended(b"a")
+            kept.ended(b"b")
+            kept.written()
+            kept.written()
+        assert len(set(kept._free)) == len(kept._free) == places
+        assert left_in(memory) == NOTHING
+
+
+@pytest.mark.parametrize("count", [1, 255, 256, 300, 65_535, 65_536])
+def test_as_many_lines_as_were_handled_are_not_handled_again(count: int) -> None:
+    with ledger() as (kept, memory):
+        kept.took(b"x\n" * (count + 1), b"")
+        for _ in range(count):
+            kept.handled()
+        assert left_in(memory).lines == [b"x"]
+
+
+@pytest.mark.parametrize(
+    ("lived", "is_over"),
+    [
+        ([0.0], False),
+        ([4.9], False),
+        ([0.0, 4.9], True),  # one soon after the other
+        ([0.0, 5.0], False),
+        ([4.9, 5.0, 4.9], True),
+        ([60.0, 60.0, 60.0], False),
+        ([60.0, 1.0], True),
+    ],
+)
+def test_a_room_that_is_lost_soon_after_another_was_is_not_replaced(
+    lived: list[float], is_over: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ends = iter([*((seconds, "") for seconds in lived), (1.0, "client")])
+    clock, notes, greetings = [0.0], list[str](), list[int]()
+
+    def join(_starting: Any, hello: Hello, _descriptors: Any) -> Any:
+        greetings.append(hello.rooms)
+        return socket.socket(), None
+
+    def wait(_line: Any, _words: Any, hello: Hello) -> Any:
+        seconds, why = next(ends)
+        clock[0] += seconds
+        return hello, _attach.OF_CLIENT if why else ""
+
+    monkeypatch.setattr(_attach, "join", join)
+    monkeypatch.setattr(_attach, "_wait", wait)
+    monkeypatch.setattr(_attach, "time", SimpleNamespace(monotonic=lambda: clock[0]))
+    starting: Any = SimpleNamespace(place=SimpleNamespace(log="LOG"))
+    if is_over:
+        with pytest.raises(_attach.RoomLost, match="LOG"):
+            attach(starting, Hello("9"), notes.append)
+    else:
+        attach(starting, Hello("9"), notes.append)
+    assert greetings == list(range(len(lived) + (not is_over)))
+    assert len(notes) == len(lived) - is_over
 
 
 def test_the_next_door_goes_on_where_the_one_before_was_cut_off(backend: str) -> None:

@@ -31,7 +31,7 @@ from greenroom.actors._questions import Questions
 from greenroom.actors._server import ServerActor
 from greenroom.actors._waiting_calls import WaitingCalls
 from greenroom.protocol.address import Address
-from greenroom.protocol.config import Era, Settings
+from greenroom.protocol.config import Era, ServerDefinition, Settings
 from greenroom.protocol.errors import ServerDown
 from greenroom.protocol.lifecycle import Cause, State
 
@@ -119,7 +119,11 @@ class Waiting:
         self.ended: list[tuple[str, int]] = []
         self.withdrawn = 0
         self.load = SimpleNamespace(queued=len(names), held={}, in_flight=0)
-        self.context = SimpleNamespace(settings=Settings(queue_timeout=50.0), queued_bytes=3 * len(names))
+        self.context = SimpleNamespace(
+            settings=Settings(queue_timeout=50.0),
+            queued_bytes=3 * len(names),
+            backend=SimpleNamespace(now=lambda: 0.0),
+        )
         actor = SimpleNamespace(
             definition=None,
             address=Address("s"),
@@ -171,6 +175,32 @@ def test_none_of_the_calls_that_fail_is_counted_any_more_when_the_first_of_them_
     stage.waiting.fail(ERROR)
     assert stage.ended == [("a", 0), ("b", 0), ("c", 0)]
     assert (stage.load.queued, stage.context.queued_bytes) == (0, 0)
+
+
+@pytest.mark.parametrize(("own", "general"), [(None, 3), (3, 9)])
+@pytest.mark.parametrize(("queued", "waits"), [(2, True), (3, False), (4, False)])
+def test_so_many_calls_of_a_server_may_wait_and_no_more(
+    own: int | None, general: int, queued: int, waits: bool
+) -> None:
+    stage = Waiting()
+    stage.load.queued = queued
+    stage.context.settings = Settings(max_queued=general)
+    cast("Any", stage.waiting)._actor.definition = ServerDefinition("s", max_queued=own)
+    cast("Any", stage.waiting)._table.open = {}
+    refusal = stage.waiting.refusal(cast("Any", SimpleNamespace(params=None)))
+    assert (refusal is None) is waits
+
+
+@pytest.mark.parametrize(("over", "waits"), [(-1, True), (0, True), (1, False)])
+def test_so_many_bytes_of_parameters_may_wait_and_no_more(over: int, waits: bool) -> None:
+    stage, call = Waiting(), SimpleNamespace(params={"a": "b"})
+    stage.context.queued_bytes = 1_000 + over
+    stage.context.settings = Settings(max_queued_bytes=1_000 + len(b'{"a":"b"}'))
+    cast("Any", stage.waiting)._actor.definition = ServerDefinition("s")
+    cast("Any", stage.waiting)._table.open = {}
+    refusal = stage.waiting.refusal(cast("Any", call))
+    assert (refusal is None) is waits
+    assert waits or "over 1,009 bytes" in str(refusal)
 
 
 # ---- rest ----------------------------------------------------------------------------------------------------------

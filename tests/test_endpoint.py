@@ -281,6 +281,27 @@ def test_a_call_is_answered_when_it_ends() -> None:
     assert client.talk.in_flight == 0
 
 
+def test_a_call_that_waits_for_its_client_to_come_back_is_in_flight(backend: str) -> None:
+    """A door ends a silent session only when nothing of it is in flight."""
+
+    async def body() -> None:
+        client = Client()
+        suspended: Any = client.talk._exposure.suspended
+        mine: Any = SimpleNamespace(client=client.talk, let_go=lambda: None, answer=lambda _: None)
+        mine.follow = lambda _call: None
+        SuspendableCall(suspended, mine, "s", lambda *_: None)
+        async with anyio.create_task_group() as group:
+            group.start_soon(suspended.ask, client.talk, "s", {"method": "x"})
+            await anyio.wait_all_tasks_blocked()
+            client.call({"tool": "clock_now"})
+            assert (len(suspended), client.talk.in_flight) == (1, 2)
+            client.talk.close()
+            assert (len(suspended), client.talk.in_flight) == (0, 0)
+            group.cancel_scope.cancel()
+
+    run_virtual(backend, body)
+
+
 def test_t21_a_cancelled_call_is_cancelled_at_the_server_and_never_answered() -> None:
     client = Client()
     client.call({"tool": "clock_now"}, id="x")

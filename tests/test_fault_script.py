@@ -7,18 +7,20 @@ import subprocess
 import sys
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import anyio
 import pytest
 from hypothesis import given, settings
-from tests.support import run_virtual
+from tests.support import run, run_virtual
 from tests.support.rooms import open_room, teach
+from tests.support.stdio import Recorder
 
 from greenroom import CallError, Greenroom, UsageError
 from greenroom.protocol.address import Address
 from greenroom.testing import FakeServer, Fault, FaultScript, ScriptedServer
 from greenroom.testing._fake import fake_connectors
+from greenroom.testing._fake_connection import FakeConnection
 from greenroom.testing._fault_plan import FaultPlan, perform
 from greenroom.testing._vocabulary import DEEDS, STEPS, VALUES, problem_with
 from greenroom.testing.strategies import fault_scripts
@@ -394,3 +396,17 @@ def test_a_server_that_never_started_has_an_empty_log(tmp_path: Path) -> None:
     server = ScriptedServer(FaultScript(), tmp_path / "log")
 
     assert (server.starts, server.events, server.played) == (0, [], [])
+
+
+def test_a_tool_that_comes_back_is_the_one_that_the_server_has(backend: str) -> None:
+    own = [{"name": "echo", "description": "says it again", "inputSchema": {"type": "object"}}]
+
+    async def main() -> None:
+        connection = FakeConnection(FakeServer(tools=own), 1, Recorder(), cast("Any", None))
+        answers = connection._answers
+        for names in (["new"], ["echo", "new"]):
+            answers.change_tools(names)
+            assert [tool["name"] for tool in answers._tools or ()] == names
+        assert (answers._tools or [])[0] is own[0]
+
+    run(backend, main)

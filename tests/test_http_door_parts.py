@@ -152,6 +152,27 @@ def test_who_claims_to_have_read_what_has_not_come_yet_hears_what_comes() -> Non
     virtually(main)
 
 
+def test_an_older_reader_that_goes_takes_nothing_from_the_newer_one() -> None:
+    async def main() -> None:
+        stream, older, newer = Stream(0, Rules()), Wire(), Wire()
+        async with anyio.create_task_group() as tasks:
+            first, second = older.request("GET"), newer.request("GET")
+            tasks.start_soon(stream.pump, first)
+            await anyio.lowlevel.checkpoint()
+            tasks.start_soon(stream.pump, second)
+            await anyio.lowlevel.checkpoint()
+            stream._left(first)
+            assert stream.has_reader
+            stream.put(b"1")
+            await anyio.sleep(1.0)
+            assert (older.written, newer.written) == (b"", b"id: 0-1\nevent: message\ndata: 1\n\n")
+            stream._left(second)
+            assert not stream.has_reader
+        assert stream.unread == 0
+
+    virtually(main)
+
+
 # ---- sessions --------------------------------------------------------------------------------------------------------
 
 NOTE = b'{"jsonrpc":"2.0","method":"notifications/message","params":{"level":"info","data":"x"}}'

@@ -15,6 +15,7 @@ from tests.support import run
 from tests.support.asking import AskingServer
 from tests.support.gateway import PATIENCE
 from tests.support.http_door import Opened, http_door
+from tests.support.kept import paths_to
 from tests.support.rooms import teach
 from tests.test_conversations import asking_room, echo
 from tests.test_http_door_attacks import ANN, TOKENS
@@ -158,12 +159,13 @@ def test_the_page_lists_what_is_exported() -> None:
 
 
 def test_a_server_that_is_removed_is_forgotten() -> None:
-    async def body(opened: Opened, room: Greenroom, _metrics: Metrics) -> None:
+    async def body(opened: Opened, room: Greenroom, metrics: Metrics) -> None:
         await room.call("one_echo", {})
         await scraped(opened, lambda found: ("greenroom_calls_total", ("result", "one")) in found)
         await room.reload({"mcpServers": {"three": {"command": "true", "enabled": False}}})
         found = await scraped(opened, lambda found: not any("one" in labels for _, labels in found))
         assert found["greenroom_server_usable", ("three",)] == 0, "it is disabled"
+        assert paths_to("one", metrics._seen) == []
 
     with_metrics(body)
 

@@ -14,7 +14,7 @@ from greenroom import Greenroom
 from greenroom.gateway._mcp_tool import McpTool, ask
 from greenroom.protocol.config_parse import parse_config
 from greenroom.protocol.errors import UnknownTool, UsageError
-from greenroom.protocol.overrides import ToolOverride
+from greenroom.protocol.overrides import ToolOverride, _fits
 
 ISSUE = {
     "type": "object",
@@ -178,6 +178,9 @@ def test_an_override_that_does_not_fit_leaves_the_tool_out_and_the_status_says_w
             ".a.params.q",
             'two parameters would be called "x"',
         ),
+        # A hyphen is as good as an underscore where names are looked up.
+        ({"a": {"rename": "x_y"}, "b": {"rename": "x-y"}}, ".b", 'two tools would be called "x-y"'),
+        ({"a": {"rename": "x-y"}, "x_y": {"description": ""}}, ".x_y", 'two tools would be called "x_y"'),
     ],
 )
 def test_what_cannot_be_read_breaks_its_server_because_half_of_it_may_be_worse(
@@ -264,3 +267,29 @@ def test_null_is_nothing_where_that_is_said() -> None:
     assert override.own({"a": 0}, "s") == {"a": 0, "b": 2}
     stronger = ToolOverride.of({"params": {"a": {"default": 3}}})
     assert override.under(stronger).own({"a": None}, "s") == {"a": 3, "b": 2}
+
+
+SAMPLES: dict[str, tuple[Any, ...]] = {
+    "string": ("", "x"),
+    "boolean": (True, False),
+    "integer": (0, 7),
+    "array": ([], [1]),
+    "object": ({}, {"a": 1}),
+    "null": (None,),
+}
+
+
+@pytest.mark.parametrize("kind", [*SAMPLES, "number", "unheard of"])
+def test_a_default_is_of_the_type_that_its_parameter_has(kind: str) -> None:
+    """Python takes true for a number; JSON does not."""
+    values = [*(each for some in SAMPLES.values() for each in some), 1.5]
+    number = (*SAMPLES["integer"], 1.5)
+    fitting = {"number": number, "unheard of": tuple(values)}.get(kind) or SAMPLES[kind]
+    for value in values:
+        fits = any(type(value) is type(each) and value == each for each in fitting)
+        for said in (kind, [kind], [kind, "unheard of"]):
+            assert _fits(value, {"type": said}) is fits, (value, said)
+    assert _fits(1, {"enum": [1, 2]})
+    assert not _fits(3, {"enum": [1, 2]})
+    assert _fits("x", {"const": "x"})
+    assert not _fits("y", {"const": "x"})

@@ -544,6 +544,32 @@ def test_nothing_more_is_taken_of_one_that_was_shut_for_its_junk(backend: str) -
     run(backend, main)
 
 
+@pytest.mark.parametrize(
+    ("said", "is_counted"),
+    [
+        (RESULT % 1, False),
+        (b'{"jsonrpc":"2.0","method":"x"}', False),
+        (b'{"jsonrpc":"2.0","id":"q","method":"ping"}', False),
+        (b"junk", True),
+        (b'{"jsonrpc":"2.0","id":99,"result":{}}', True),
+    ],
+)
+def test_after_any_message_the_junk_that_came_before_is_forgotten(
+    backend: str, said: bytes, is_counted: bool
+) -> None:
+    async def main() -> None:
+        with Line() as line:
+            line.peer.request(Call("tools/call"))
+            line.tell(b"junk", b"more")
+            guard = line.peer._flood
+            assert (guard.junk, guard.unheard) == (2, len(b"junk\nmore\n"))
+            line.tell(said)
+            now = (guard.junk, guard.unheard)
+            assert now == ((3, len(b"junk\nmore\n") + len(said) + 1) if is_counted else (0, 0))
+
+    run(backend, main)
+
+
 def test_a_request_that_is_taken_back_relieves_whoever_waits_for_less(backend: str) -> None:
     async def main() -> None:
         read, write = os.pipe()

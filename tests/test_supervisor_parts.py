@@ -17,8 +17,8 @@ from greenroom import Greenroom
 from greenroom.protocol.address import Address
 from greenroom.protocol.config import Lifecycle, ServerDefinition, Settings
 from greenroom.protocol.lifecycle import Reason, State
-from greenroom.protocol.start import Place
-from greenroom.supervisor import _runtime, _visiting
+from greenroom.protocol.start import HOLDS_SLOT, Place
+from greenroom.supervisor import _runtime, _supervision, _visiting
 from greenroom.supervisor._admission import Admission
 from greenroom.supervisor._callbacks import as_root
 from greenroom.supervisor._gatekeeper import Gatekeeper
@@ -298,3 +298,53 @@ def test_a_root_is_a_path_a_uri_or_what_the_caller_made(
     assert as_root(tmp_path) == as_root(str(tmp_path)) == {"uri": tmp_path.as_uri()}
     assert as_root("x y") == {"uri": (tmp_path / "x y").as_uri()}
     assert as_root({"uri": "x:/", "name": "n"}) == {"uri": "x:/", "name": "n"}
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "is_kept"),
+    [*product(Place, Place, (False, True))],
+    ids=lambda value: value.name.lower() if isinstance(value, Place) else str(value),
+)
+def test_the_reserve_is_counted_afresh_from_the_end_of_a_connection_over_the_limit(
+    before: Place, after: Place, is_kept: bool
+) -> None:
+    for held in (1, 2, 3, 4):  # of two that there are, when the actor has moved
+        admission: Any = object.__new__(Admission)
+        actor: Any = SimpleNamespace(start=SimpleNamespace(place=before, deadline=1.0))
+        admission._reserve_from = -math.inf
+        admission._context = SimpleNamespace(backend=SimpleNamespace(now=lambda: 20.0))
+        admission.starts = SimpleNamespace(move=lambda who, place: setattr(who.start, "place", place))
+        admission.view = SimpleNamespace(
+            is_kept=lambda _actor: is_kept, shared=lambda held=held: held, capacity=2
+        )
+        admission.look = lambda: None
+        admission.move(actor, after)
+        is_over = before in HOLDS_SLOT and after not in HOLDS_SLOT and not is_kept and held >= 2
+        assert admission._reserve_from == (20.0 if is_over else -math.inf)
+
+
+@pytest.mark.parametrize(("is_stateless", "url"), [*product((False, True), (None, "http://x/mcp"))])
+def test_only_a_server_that_keeps_nothing_of_us_gives_its_slot_back(
+    is_stateless: bool, url: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A process of 2026-07-28 has no session either, but it runs."""
+    moved: list[Place] = []
+    record = SimpleNamespace(
+        definition=ServerDefinition("a", url=url),
+        server=SimpleNamespace(failure="old"),
+        failure="old",
+        gatekeeper=SimpleNamespace(connected=lambda _actor: None),
+    )
+    monkeypatch.setattr(_supervision, "record_of", lambda _actor: record)
+    supervision: Any = object.__new__(Supervision)
+    supervision.starter = SimpleNamespace(
+        admission=SimpleNamespace(move=lambda _actor, place: moved.append(place))
+    )
+    supervision.visiting = SimpleNamespace(learned=lambda _actor: None)
+    supervision._learn = lambda *_: None
+    actor: Any = SimpleNamespace(start=SimpleNamespace(by_policy=True, since=5.0), connected_at=7.0)
+    hello = SimpleNamespace(is_stateless=is_stateless, is_its_choice=False)
+    supervision.ready(actor, hello, None, 1)
+    assert moved == [Place.OUT if is_stateless and url else Place.LIVE]
+    assert (actor.start.by_policy, record.failure, record.server.failure) == (False, None, None)
+    assert (record.start_took, record.server.start_took) == (2.0, 2.0)

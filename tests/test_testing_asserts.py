@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Generator
 from contextlib import ExitStack, contextmanager
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -269,6 +270,20 @@ ACCEPTED, SENT, ENDED = _call(1, "accepted"), _call(2, "sent"), _call(3, "ended"
 def test_a_call_without_exactly_one_outcome_is_named(events: list[Event | Lagged], said: str) -> None:
     with pytest.raises(AssertionError, match=said):
         assert_one_outcome_each(events)
+
+
+def test_no_other_order_than_accepted_then_whatever_then_ended_passes() -> None:
+    """All that can happen to a call in four steps, or fewer. It may be sent more than once: it was replayed."""
+    for steps in (each for count in range(1, 5) for each in product(STEPS, repeat=count)):
+        events: list[Event | Lagged] = [
+            _call(seq, step, "result" if step == "ended" else None) for seq, step in enumerate(steps, 1)
+        ]
+        is_right = steps[0] == "accepted" and steps[-1] == "ended" and set(steps[1:-1]) <= {"sent"}
+        if is_right and len(steps) > 1:
+            assert_one_outcome_each(events)
+        else:
+            with pytest.raises(AssertionError, match="call 7"):
+                assert_one_outcome_each(events)
 
 
 def test_sums_that_do_not_add_up_are_told() -> None:

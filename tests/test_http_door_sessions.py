@@ -1,0 +1,253 @@
+"""The sessions of the HTTP door: how many there may be, when they end, and what is kept of what has ended."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+from types import SimpleNamespace
+from typing import Any
+
+import anyio
+import pytest
+from tests.support import run_virtual
+from tests.support.kept import paths_to
+
+from greenroom.gateway._http_door import Caller, Rules
+from greenroom.gateway._http_door._refusals import Refusal
+from greenroom.gateway._http_door._routing import Read
+from greenroom.gateway._http_door._session import HttpSession
+from greenroom.gateway._http_door._sessions import Member, Sessions
+from greenroom.protocol import jsonrpc as rpc
+
+ANN, BOB = Caller("ann"), Caller("bob")
+NOTE = b'{"jsonrpc":"2.0","method":"notifications/message","params":{"level":"info","data":"x"}}'
+
+
+def read(text: bytes, key: bytes = b"") -> Read:
+    return Read(rpc.read_client_line(text), key)
+
+
+class Talk:
+    """A session of the door whose conversation only hears."""
+
+    def __init__(self, **rules: Any) -> None:
+        self.session = HttpSession(Caller(), None, Rules(**rules), {})
+        conversation: Any = SimpleNamespace(receive=lambda *_: None, in_flight=0)
+        self.session.client = conversation
+
+    def asks(self, key: str) -> None:
+        self.session.take(read(b'{"jsonrpc":"2.0","id":"%b","method":"ping"}' % key.encode(), wire(key)))
+
+    def is_answered(self, key: str) -> None:
+        assert self.session.send(b'{"jsonrpc":"2.0","id":%b,"result":{}}' % wire(key))
+
+    def cancels(self, key: str) -> None:
+        text = b'{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":%b}}' % wire(key)
+        assert self.session.take(read(text)) is None
+
+
+def wire(key: str) -> bytes:
+    return f'"{key}"'.encode()
+
+
+# ---- one session ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("is_stream", [False, True])
+@pytest.mark.parametrize("end", [Talk.is_answered, Talk.cancels, lambda talk, _: talk.session.close()])
+def test_nothing_is_kept_of_a_request_that_has_ended(
+    end: Callable[[Talk, str], None], is_stream: bool
+) -> None:
+    talk = Talk(ended_streams=0)
+    talk.asks("the one")
+    if is_stream:
+        talk.session.send(NOTE)
+    assert paths_to(wire("the one"), talk.session)
+    end(talk, "the one")
+    assert paths_to(wire("the one"), talk.session) == []
+    talk.asks("the one")  # its id is free
+
+
+def test_so_many_requests_of_one_session_are_open_and_no_more() -> None:
+    talk = Talk(open_requests=2)
+    talk.asks("a")
+    talk.asks("b")
+    with pytest.raises(Refusal, match="requests of this session"):
+        talk.asks("c")
+    talk.cancels("a")
+    talk.asks("c")
+    with pytest.raises(Refusal, match="still in flight"):
+        talk.asks("b")
+
+
+@pytest.mark.parametrize(
+    ("rules", "left"),
+    [
+        ({}, [1, 2, 3]),
+        ({"ended_streams": 3}, [1, 2, 3]),
+        ({"ended_streams": 2}, [2, 3]),
+        ({"ended_streams": 0}, []),
+        ({"ended_bytes": 3}, [1, 2, 3]),  # of three, each of one byte here
+        ({"ended_bytes": 2}, [2, 3]),
+        ({"ended_bytes": 0}, [3]),  # the last one is kept however long it is
+    ],
+)
+def test_ended_streams_are_kept_up_to_their_bounds_and_the_oldest_goes_first(
+    rules: Mapping[str, int], left: list[int]
+) -> None:
+    talk = Talk(**rules)
+    for key in "abc":
+        talk.asks(key)
+        talk.session.send(NOTE)
+        talk.session._streams[ord(key) - ord("a") + 1].size = 1
+        talk.session._keep(talk.session._streams[ord(key) - ord("a") + 1])
+    assert [stream.name for stream in talk.session._ended] == left
+    assert list(talk.session._streams) == left
+
+
+@pytest.mark.parametrize(("bound", "is_taken"), [(-1, False), (0, True), (1, True)])
+def test_only_what_a_client_has_not_read_holds_notifications_up(bound: int, is_taken: bool) -> None:
+    talk = Talk(busy_bytes=0)
+    talk.asks("a")
+    talk.session.send(NOTE)
+    stream = talk.session._streams[1]
+    talk.session._rules = Rules(busy_bytes=stream.unread + bound)
+    assert talk.session.send(NOTE) is is_taken
+    stream.read = stream.last
+    talk.session._rules = Rules(busy_bytes=0)
+    assert talk.session.send(NOTE), "it has read all that there was"
+
+
+# ---- all sessions --------------------------------------------------------------------------------------------------
+
+
+class Conversations:
+    """Those of a room, for which each session is a name."""
+
+    def __init__(self) -> None:
+        self.open_ones: list[str] = []
+
+    @asynccontextmanager
+    async def open(self, member: Member, spawn: Any, *, name: str, **_: Any) -> AsyncGenerator[Any]:
+        self.open_ones.append(name)
+        yield SimpleNamespace(in_flight=0)
+        self.open_ones.remove(name)
+
+
+async def _with_sessions(
+    body: Callable[[Sessions, Conversations], Awaitable[None]], shares: int, rules: Rules
+) -> None:
+    async with anyio.create_task_group() as group:
+        conversations = Conversations()
+        sessions = Sessions(conversations, group, rules, shares=shares)  # pyright: ignore[reportArgumentType]
+        await body(sessions, conversations)
+        sessions.end_all()
+        await anyio.sleep(0.001)
+        assert (len(sessions), conversations.open_ones) == (0, [])
+        group.cancel_scope.cancel()
+
+
+def with_sessions(
+    body: Callable[[Sessions, Conversations], Awaitable[None]], shares: int = 1, **rules: Any
+) -> None:
+    run_virtual("asyncio", lambda: _with_sessions(body, shares, Rules(**rules)))
+
+
+async def opened(sessions: Sessions, caller: Caller = ANN, *, is_visitor: bool = False) -> Any:
+    if is_visitor:
+        return await sessions.visitor(caller, None, {}, b"who %d" % len(sessions))
+    return await sessions.open_session(caller, None, {})
+
+
+@pytest.mark.parametrize("is_visitor", [False, True])
+def test_nothing_is_kept_of_a_session_that_has_ended(is_visitor: bool) -> None:
+    async def main(sessions: Sessions, conversations: Conversations) -> None:
+        member = await opened(sessions, is_visitor=is_visitor)
+        other = await opened(sessions, BOB, is_visitor=is_visitor)
+        assert paths_to(member, sessions)
+        sessions.end(member)
+        sessions.end(member)
+        sessions.touch(member)
+        await anyio.sleep(0.001)
+        assert paths_to(member, sessions) == []
+        assert (sessions._each, conversations.open_ones) == ({"ann": 0, "bob": 1}, ["http-2"])
+        assert paths_to(other, sessions)
+
+    with_sessions(main)
+
+
+@pytest.mark.parametrize(("shares", "of_each", "in_all"), [(1, 4, 4), (2, 2, 4)])
+@pytest.mark.parametrize("is_visitor", [False, True])
+def test_no_one_of_several_callers_can_take_all_places(
+    shares: int, of_each: int, in_all: int, is_visitor: bool
+) -> None:
+    async def main(sessions: Sessions, _: Conversations) -> None:
+        first = [await opened(sessions, is_visitor=is_visitor) for _ in range(of_each)]
+        with pytest.raises(Refusal, match="sessions"):
+            await opened(sessions, is_visitor=is_visitor)
+        for _place in range(in_all - of_each):
+            await opened(sessions, BOB, is_visitor=is_visitor)
+        with pytest.raises(Refusal, match="sessions"):
+            await opened(sessions, Caller("eve"), is_visitor=is_visitor)
+        sessions.end(first[0])
+        await opened(sessions, is_visitor=is_visitor)
+
+    with_sessions(main, shares, max_sessions=4)
+
+
+def test_a_session_is_found_by_who_opened_it_under_its_profile_and_by_nobody_else() -> None:
+    async def main(sessions: Sessions, _: Conversations) -> None:
+        session = await sessions.open_session(ANN, "work", {})
+        assert sessions.find(session.id, ANN, "work") is session
+        for id_, caller, profile in (
+            ("x", ANN, "work"), (session.id, BOB, "work"), (session.id, ANN, None), (session.id, ANN, "home"),
+            (session.id, Caller("ann", "work"), "work"), (session.id, Caller("ann", None, "app"), "work"),
+        ):  # fmt: skip
+            with pytest.raises(Refusal):
+                sessions.find(id_, caller, profile)
+        session.over.set()
+        with pytest.raises(Refusal):
+            sessions.find(session.id, ANN, "work")
+        session.over = anyio.Event()
+
+    with_sessions(main)
+
+
+def test_sessions_end_when_they_are_silent_or_old_and_those_at_work_are_not_silent() -> None:
+    async def main(sessions: Sessions, _: Conversations) -> None:
+        silent, touched, at_work = [await opened(sessions) for _ in range(3)]
+        at_work.client.in_flight = 1
+        await anyio.sleep(6.0)
+        sessions.touch(touched)
+        now = anyio.current_time()
+        for ahead, left in (
+            (3.9, [silent, touched, at_work]),
+            (4.1, [touched, at_work]),
+            (9.9, [touched, at_work]),
+            (10.1, [at_work]),
+            (18.9, [at_work]),  # its silence counts from when it was looked at
+            (19.1, []),  # it is too old
+        ):
+            sessions._end_due(now + ahead)
+            assert list(sessions._born) == left, ahead
+
+    with_sessions(main, session_idle=10.0, session_life=25.0)
+
+
+def test_what_gives_way_has_been_silent_and_nobody_of_it_waits_or_listens() -> None:
+    async def main(sessions: Sessions, _: Conversations) -> None:
+        first, second, at_work, listening = [await opened(sessions) for _ in range(4)]
+        start = anyio.current_time()
+        at_work.client.in_flight = 1
+        listening._standalone()._reader = object()
+        await anyio.sleep(5.0)
+        sessions.touch(first)
+        assert [name for name, _ in sessions.silent(start - 0.1)] == []
+        assert [name for name, _ in sessions.silent(start + 4.9)] == ["http-2"]
+        found = dict(sessions.silent(start + 5.0))
+        assert list(found) == ["http-2", "http-1"], "the longest silent first"
+        found["http-2"]()
+        assert second.over.is_set()
+        assert [name for name, _ in sessions.silent(start + 5.0)] == ["http-1"]
+
+    with_sessions(main)
