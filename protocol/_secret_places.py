@@ -45,11 +45,11 @@ class Hider:
 
     def text(self, text: str) -> str:
         """Something like a path. It is shown without defaults and without anything known to be a key."""
-        return _KNOWN.sub(lambda match: self._hide(match[0], "key"), self._no_defaults(text))
+        return _KNOWN.sub(lambda match: self._hide(match[0], "key"), self.without_defaults(text))
 
     def url(self, url: str) -> str:
         """A URL without its user and password, query values, fragment, and anything that looks like a key."""
-        url = self._no_defaults(url)
+        url = self.without_defaults(url)
         try:
             parts = urlsplit(url)
         except ValueError:
@@ -77,11 +77,11 @@ class Hider:
         return self._argument(arg)
 
     def _argument(self, arg: str) -> str:
-        arg = self._no_defaults(arg)
+        arg = self.without_defaults(arg)
         head, colon, rest = arg.partition(":")
         if colon and not rest.startswith("//") and not _BETWEEN.search(head) and SECRET_WORD.search(head):
             return f"{head}: {self.value(rest, head)}"  # a header
-        return self._line(arg) if _BETWEEN.search(arg) else self._word(arg)
+        return self.line(arg) if _BETWEEN.search(arg) else self._word(arg)
 
     def _word(self, word: str) -> str:
         name, equals, value = word.partition("=")
@@ -97,7 +97,7 @@ class Hider:
             return f"{short[0]}{self.value(short[2], 'key')}"
         return without_logins(self.text(word))
 
-    def _line(self, text: str) -> str:
+    def line(self, text: str) -> str:
         """A line for a shell, or anything of more than one word."""
         shown: list[str] = []
         before, expects = "", ""
@@ -123,7 +123,8 @@ class Hider:
             before = part
         return "".join(shown)
 
-    def _no_defaults(self, text: str) -> str:
+    def without_defaults(self, text: str) -> str:
+        """A text with its references, but without their defaults."""
         return with_defaults(text, lambda default: self._hide(default, "default"))
 
     def _host(self, parts: SplitResult) -> str:

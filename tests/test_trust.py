@@ -238,6 +238,76 @@ def test_a_yes_takes_the_place_of_an_older_one_for_the_same_file_in_the_same_dir
     assert [known.allows(each) for each in (elsewhere, beside, changed)] == [True, False, False]
 
 
+SECRET = "planted-4711"
+
+
+def test_what_runs_and_what_is_sent_is_shown_and_no_secret(
+    home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    program = {
+        "command": "sh",
+        "args": ["-c", "serve here", "--token", SECRET, f"https://me:{SECRET}@h.example/x?k={SECRET}"],
+        "env": {
+            "LD_PRELOAD": "./evil.so",
+            "A": SECRET,
+            "B": f"{SECRET}${{MY_TOKEN}}",
+            "C": f"${{D:-{SECRET}}}",
+            "HTTPS_PROXY": f"http://u:{SECRET}@p.example",
+            "E": f"!run-this --password {SECRET}",
+        },
+        "mystery": {"deep": [SECRET]},
+    }
+    site = {
+        "url": f"https://{SECRET}@site.example/mcp?api_key={SECRET}",
+        "headers": {"X-Api": SECRET, "Authorization": "Bearer ${MY_TOKEN}", "X-Cmd": "!say-it"},
+        "oauth": {"clientId": "me", "clientSecret": SECRET, "authorizationParams": {"a": SECRET}},
+        "requestHeadersCommand": {"command": "sign", "args": ["--key", SECRET], "env": {"K": SECRET}},
+    }
+    settings = {"http": {"tokens": {"ann": SECRET}}, "inheritEnv": True}
+    content = {
+        "mcpServers": {
+            "a": program,
+            "b": site,
+            "c": {"httpUrl": "https://c.example", "bearerToken": SECRET},
+            "d": {"command": ["run", "--token", SECRET], "args": [{"keyring": "service/name"}]},
+            "e": {"url": "https://e.example", "auth": {"CLIENT_ID": "us", "CLIENT_SECRET": SECRET}},
+        },
+        "settings": settings,
+        "adapter": {"mcpBearerToken": SECRET},
+    }
+    write(Path(".mcp.json"), content)
+    assert run(["trust"]) == 2
+    plain = capsys.readouterr().out
+    assert run(["trust", "--json"]) == 1
+    data = capsys.readouterr().out
+    for said in (plain, data):
+        assert SECRET not in said
+        for expected in (
+            "serve here",
+            "h.example/x?k=***",
+            "./evil.so",
+            "*** (with ${MY_TOKEN})",
+            "*** (with ${D})",
+            "!run-this --password ***",
+            "http://***@p.example",
+            "site.example/mcp?api_key=***",
+            "X-Api",
+            "Bearer ${MY_TOKEN}",
+            "!say-it",
+            "sign",
+            "https://c.example",
+            "service/name",
+            "ann",
+            "mystery",
+        ):
+            assert expected in said, expected
+    assert "*** stands for what may be a secret. The file has it." in plain
+    assert run(["trust", "--yes"]) == 0
+    assert loaded(home).servers["a"].env["A"] == SECRET
+    write(Path(".mcp.json"), {**content, "settings": {**settings, "http": {"tokens": {"ann": "other"}}}})
+    assert loaded(home).untrusted  # what is hidden matters, too
+
+
 def test_the_command_shows_asks_remembers_and_takes_back(
     home: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,7 +1,7 @@
 """`greenroom trust`: show what the files of this directory's project would do, and remember their owner's answer.
 
-Everything that matters in a file is shown as it is written, each value as JSON in ASCII, so that nothing in it can hide
-on a terminal. What is remembered is what was shown: the files are read once.
+Everything that matters in a file is shown but secrets (`protocol.trust_view`), each value as JSON in ASCII, so that
+nothing in it can hide on a terminal. What is remembered is what was read for it: the files are read once.
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ...protocol.errors import UsageError
+from ...protocol.secrets import REDACTED
+from ...protocol.trust_view import shown_matter
 from ._common import config_option, say, show_json
 
 if TYPE_CHECKING:
@@ -89,16 +91,19 @@ def _decide(
 
 
 def shown(one: ProjectFile) -> Iterator[str]:
-    """What matters in a file, a line for each value."""
+    """What matters in a file, a line for each value, and where the rest is if something is hidden."""
+    matter = shown_matter(one.matter)
     yield _safe(one.file)
-    for name, entry in one.matter.get("mcpServers", {}).items():
+    for name, entry in matter.get("mcpServers", {}).items():
         yield f"  server {_safe(name)} {_what_it_does(entry)}"
         for key, value in entry.items():
             yield f"    {_safe(key)}: {json.dumps(value, default=str)}"
-    for key, value in one.matter.items():
+    for key, value in matter.items():
         if key != "mcpServers":
             what = "reads the servers of other programs: " if key == "imports" else f"sets {key}: "
             yield f"  {what}{json.dumps(value, default=str)}"
+    if REDACTED in json.dumps(matter, default=str):
+        yield f"  {REDACTED} stands for what may be a secret. The file has it."
 
 
 def _what_it_does(entry: Mapping[str, Any]) -> str:
@@ -118,7 +123,7 @@ def _as_json(one: ProjectFile, trusted: bool) -> dict[str, Any]:
         "file": one.file,
         "directory": one.directory,
         "trusted": trusted and one.digest is not None,
-        "matters": one.matter,
+        "matters": shown_matter(one.matter),
     }
 
 
