@@ -2,7 +2,8 @@
 
     python constant.py PORT
 
-What a call over HTTP takes beyond this is what the gateway and the server behind it do.
+What a call over HTTP takes beyond this is what the gateway and the server behind it do. It names a session in each
+answer, as both gateways do, so the client's requests have the same headers to all of them.
 """
 
 from __future__ import annotations
@@ -16,7 +17,11 @@ BODY = b'{"jsonrpc":"2.0","id":1,"result":{"content":[{"type":"text","text":"hel
 HEAD = {
     "type": "http.response.start",
     "status": 200,
-    "headers": [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(BODY))],
+    "headers": [
+        (b"content-type", b"application/json"),
+        (b"mcp-session-id", b"kJ3b9mQ2vXcR7tZpL0aWfY5eHdNuGs1oTiVqBxKrMjC"),
+        (b"content-length", b"%d" % len(BODY)),
+    ],
 }
 
 
