@@ -16,8 +16,10 @@ closed its stdout (`FloodGuard`). What is queued for a peer that does not read i
 
 from __future__ import annotations
 
+import fcntl
 import os
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Any
 
 import anyio
@@ -34,6 +36,9 @@ from ._flood import FloodGuard
 from ._lines import LINES_A_TURN, LinesLeft, LineSplitter
 
 _CHUNK = 65_536  # what a pipe holds
+_LONG = 1 << 19  # bytes of an unfinished line from which on more is read at once
+_WIDE = 1 << 18  # bytes read at once then
+_SET_PIPE_SIZE: int | None = getattr(fcntl, "F_SETPIPE_SZ", None)  # Linux has it
 _LAST_WORDS = (
     32  # chunks read after the end was seen; a pipe holds less, and a grandchild may go on writing for ever
 )
@@ -94,6 +99,7 @@ class LinePeer(ExchangeTable):
         self._lines = LineSplitter(max_line, self._take_overlong, self._rest.put)
         self._flood = FloodGuard(max_line, self.last_heard)
         self._began = self.last_heard
+        self._at_once = _CHUNK
 
     @property
     def has_spoken(self) -> bool:
@@ -122,7 +128,7 @@ class LinePeer(ExchangeTable):
         if self._flood.is_shut:
             return False
         try:
-            chunk = os.read(self._read_fd, _CHUNK)
+            chunk = os.read(self._read_fd, self._at_once)
         except BlockingIOError:
             return True
         except OSError:
@@ -133,6 +139,8 @@ class LinePeer(ExchangeTable):
         self.last_heard = self._backend.now()
         self._writer.gathering = False
         lines, guard = self._lines.feed(chunk), self._flood
+        if not lines and self._at_once == _CHUNK and len(self._lines.held or b"") >= _LONG:
+            self._widen()
         if len(lines) > LINES_A_TURN:
             guard.unheard += len(chunk)
             self._rest.put(lines)
@@ -146,6 +154,14 @@ class LinePeer(ExchangeTable):
         guard.unheard += len(chunk)
         more = self._judge(len(lines), self.junk - junk, self.unasked - unasked)
         return AGAIN if more is True and self._rest else more
+
+    def _widen(self) -> None:
+        """A long line is coming. Read more of it at once from now on, and let the pipe hold more: after each read
+        everybody else has a turn, so a long line in small reads takes long where others are busy."""
+        self._at_once = _WIDE
+        if _SET_PIPE_SIZE is not None:
+            with suppress(OSError):  # it is no pipe, or this user has too many wide ones
+                fcntl.fcntl(self._read_fd, _SET_PIPE_SIZE, 2 * _WIDE)
 
     def _take_rest(self) -> More:
         """Take the lines of one turn, or one slice of a large line."""
