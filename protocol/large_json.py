@@ -31,9 +31,7 @@ from .bounds import LONG_DEPTH, LONG_KEY_BYTES, LONG_NUMBER_BYTES
 from .jsonrpc import NO_MESSAGE, WireFault, decode_result
 from .slices import Pace, Slices
 
-LARGE: Final = (
-    1 << 18
-)  # bytes from which on a text is decoded in slices: a millisecond or two of plain decoding
+LARGE: Final = 1 << 18  # bytes from which on a text is decoded in slices: it takes a millisecond or two
 DEEPEST: Final = LONG_DEPTH
 _STEP: Final = 1 << 14  # bytes walked, and given to the decoder, at once
 _TOKENS: Final = 1_500  # the same in tokens, because each may become an object
