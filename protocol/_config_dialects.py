@@ -6,8 +6,8 @@ says `timeoutMs`. This happens before files are merged, because the rules of mer
 setting.
 
 A foreign key has one of three fates. It means one of our keys and is read as that key. Or it belongs to another
-program and has no effect here, and a message says so. Or it is unknown, and the message suggests what it may
-have been meant to be. No key is dropped silently, and a key without effect is kept as read.
+program and has no effect here (`_config_foreign`). Or it is unknown, and the message suggests what it may have been
+meant to be. A key without effect is kept as read.
 """
 
 from __future__ import annotations
@@ -31,60 +31,12 @@ ALIASES: Final = {
     "approveTools": "approve",
     "disabledTools": "excludeTools",
     "enabledTools": "includeTools",
+    "workingDirectory": "cwd",
+    "working_directory": "cwd",
 }
 
-NO_EFFECT: Final[Mapping[str, str]] = {
-    "timeout": 'clients disagree about its unit; write "requestTimeoutMs"',
-    "baseUrl": 'servers made from an HTTP API are not served; an MCP endpoint goes into "url"',
-    "spec": "servers made from an OpenAPI document are not served",
-    "literalEnv": "variables in its env are expanded",
-    **dict.fromkeys(
-        (
-            "alwaysAllow",
-            "autoApprove",
-            "bearerTokenStore",
-            "criticality",
-            "debug",
-            "description",
-            "gallery",
-            "icon",
-            "name",
-            "pluginDataDir",
-            "protocolVersion",
-            "searchKeywords",
-            "title",
-            "trace",
-            "trust",
-            "version",
-        ),
-        "",
-    ),
-}
-
-# Settings of pi that are about its own screen, or done otherwise here.
-SETTINGS_NO_EFFECT: Final = frozenset(
-    {
-        "agentPluginPaths",
-        "approveTools",
-        "authRequiredMessage",
-        "autoAuth",
-        "collapsedResultLines",
-        "disableProxyTool",
-        "elicitation",
-        "freezeDirectTools",
-        "hostConfigDiscovery",
-        "mcpFooterStatus",
-        "notifyOnStartupConnect",
-        "oauthDir",
-        "sampling",
-        "samplingAutoApprove",
-        "scriptMode",
-        "showStatusIcon",
-        "toolResultRendering",
-        "trace",
-        "warnOnLargeDirectTools",
-    }
-)
+SETTING_ALIASES: Final = {"approveTools": "approve"}
+_ERAS: Final = {"legacy": "handshake", "2026-07-28": "stateless"}
 
 _CLIENT: Final = {"CLIENT_ID": "clientId", "CLIENT_SECRET": "clientSecret", "scopes": "scope"}
 _HTTP_WORDS: Final = {"http", "streamable-http", "streamablehttp", "streamable_http", "remote", "sse"}
@@ -128,6 +80,7 @@ def givens(entry: Mapping[Any, Any], source: str, path: tuple[str | int, ...], n
             _put(found, ALIASES.get(key, key), Given(value, source, (*path, key)), note)
     _read_type(found, note)
     _read_enabled(found)
+    _read_era(found)
     _read_lifecycle(found, note)
     if (oauth := found.get("oauth")) is not None and oauth.value is True:  # MetaMCP's word for it
         del found["oauth"]
@@ -184,6 +137,16 @@ def _read_enabled(found: Givens) -> None:
         del found["enabled"]
         if not given.value:
             found.setdefault("disabled", attrs.evolve(given, value=True))
+
+
+def _read_era(found: Givens) -> None:
+    """pi says by `protocolVersion` which era it insists on, or `auto`."""
+    given = found.get("protocolVersion")
+    if given is None or not isinstance(given.value, str) or given.value not in (*_ERAS, "auto"):
+        return
+    del found["protocolVersion"]
+    if given.value != "auto":
+        found.setdefault("era", attrs.evolve(given, value=_ERAS[given.value]))
 
 
 def _read_lifecycle(found: Givens, note: Note) -> None:

@@ -12,7 +12,8 @@ from typing import Any, Final
 
 import attrs
 
-from ._config_dialects import NO_EFFECT, Given, Givens, Note
+from ._config_dialects import Given, Givens, Note
+from ._config_foreign import DESCRIBE, NO_EFFECT
 from ._config_key import Key
 from ._config_keys import SERVER_KEY
 from ._config_merge import WHERE, WITH_COMMAND, WITH_URL
@@ -46,7 +47,9 @@ def read_server(name: str, entry: Givens) -> tuple[ServerDefinition, list[Proble
         else:
             extra[key] = given.value
             sources[key] = given.source
-            found.append(given.problem(_stranger(key, SERVER_KEY)))
+            if key not in NO_EFFECT and key not in DESCRIBE:
+                what = unknown(key, SERVER_KEY, "it has no effect and is kept as read")
+                found.append(given.problem(what))
     found += _check_where(entry)
     found += _check_texts(entry)
     if (oauth := entry.get("oauth")) is not None:
@@ -65,12 +68,6 @@ def read_value(key: Key, given: Given, values: dict[str, Any], sources: dict[str
     except BadValueError as wrong:
         what = wrong.what if key.identity else f"{wrong.what}; the default is used"
         note(given.problem(what, *wrong.inside, fatal=key.identity))
-
-
-def _stranger(key: str, known: Iterable[str]) -> str:
-    if key in NO_EFFECT:
-        return "has no effect here; it is kept as read" + (f" ({NO_EFFECT[key]})" if NO_EFFECT[key] else "")
-    return unknown(key, known, "it has no effect and is kept as read")
 
 
 def _with_bearer(entry: Givens, note: Note) -> Givens:

@@ -12,7 +12,8 @@ from typing import Any, Final
 
 import attrs
 
-from ._config_dialects import SETTINGS_NO_EFFECT, Given, Givens, Note, adapter_settings, is_remark
+from ._config_dialects import SETTING_ALIASES, Given, Givens, Note, adapter_settings, is_remark
+from ._config_foreign import SETTINGS_NO_EFFECT, foreign_settings
 from ._config_key import Key
 from ._config_keys import SETTING_KEY
 from ._config_place import place
@@ -45,7 +46,11 @@ def _layer_settings(raw: Mapping[Any, Any], source: str, note: Note) -> Givens:
 def _block(block: str, said: Mapping[Any, Any], source: str, note: Note) -> Givens:
     if block == "adapter":
         return adapter_settings(said, source, note)
-    return {str(key): Given(value, source, (block, str(key))) for key, value in said.items()}
+    givens = {str(key): Given(value, source, (block, str(key))) for key, value in said.items()}
+    for theirs, ours in SETTING_ALIASES.items():
+        if theirs in givens:
+            givens.setdefault(ours, givens.pop(theirs))
+    return givens
 
 
 def read_settings(merged: Givens, note: Note) -> tuple[Settings, dict[str, str]]:
@@ -54,9 +59,10 @@ def read_settings(merged: Givens, note: Note) -> tuple[Settings, dict[str, str]]
     for name, given in merged.items():
         if name in SETTING_KEY:
             _read_setting(SETTING_KEY[name], given, values, sources, note)
-        elif not is_remark(name):
-            what = unknown(name, SETTING_KEY, "it is ignored")
-            note(given.problem("has no effect here" if name in SETTINGS_NO_EFFECT else what))
+        elif not is_remark(name) and name not in SETTINGS_NO_EFFECT:
+            note(given.problem(unknown(name, SETTING_KEY, "it is ignored")))
+    for problem in foreign_settings(merged):
+        note(problem)
     _check_ranges(values, merged, note)
     if "approve" in merged and "approve" not in sources and merged["approve"].value is not None:
         values["approve"] = (

@@ -22,6 +22,7 @@ from typing import Any, Final
 import attrs
 
 from ._config_dialects import Given, Givens, givens, is_remark
+from ._config_foreign import foreign_keys
 from ._config_hash import definition_hash, pin_key, policy_only_change
 from ._config_keys import IMPORT_KINDS
 from ._config_merge import lay_over
@@ -202,6 +203,7 @@ def _config(
             broken[name] = _summary(fatal)
         else:
             servers[name] = definition
+    warnings += foreign_keys(entries)
     return Config(servers=servers, problems=tuple(dict.fromkeys(warnings)), broken=broken)
 
 

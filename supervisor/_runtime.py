@@ -269,7 +269,7 @@ class Runtime:
         slices, because they may be thousands; until its turn comes, each is what it was. All slices must be
         done.
         """
-        self.config = config
+        before, self.config = self.config, config
         self.context.settings = config.settings
         self.root.settings_changed(config, {*plan.replace, *plan.remove})
         known = {name: entry for name in self._hashes if (entry := self.router.entry(name)) is not None}
@@ -298,7 +298,7 @@ class Runtime:
         for actor in standing(self.root):
             if actor.address.server in started:
                 self.root.supervision.starter.request_by_policy(actor)
-        problems = "; ".join(str(problem) for problem in config.problems)
+        problems = "; ".join(str(problem) for problem in config.problems if problem not in before.problems)
         told = f"{plan}. Problems: {problems}" if problems else str(plan)
         self.context.events.emit(Note, code=NoteCode.CONFIGURATION, words=f"configuration reloaded: {told}")
         if self.root.closing is None:  # it may have begun to close between two slices

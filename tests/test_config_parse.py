@@ -537,3 +537,43 @@ def test_the_client_that_cursor_writes_into_auth_is_that_of_the_login() -> None:
     )
     for wrong in ({"CLIENT_ID": 5}, {"client": "me"}, {"CLIENT_ID": "me", "scopes": [5]}):
         assert "s" in parse({"url": "https://h/mcp", "auth": wrong}).broken
+
+
+def test_a_key_of_another_client_is_said_once_for_all_servers_and_only_if_it_asks_for_something() -> None:
+    names = [f"s{number}" for number in range(7)]
+    entry = {
+        "command": "x",
+        "autoApprove": ["read"],
+        "timeout": 60,
+        "icon": "x.png",
+        "description": "says nothing",
+    }
+    quiet = {
+        "alwaysAllow": [],
+        "trust": False,
+        "debug": False,
+        "gallery": "https://h.example",
+        "workingDirectory": "/",
+    }
+    config = parse_config(
+        {
+            "mcpServers": {
+                **{name: {**entry, **quiet} for name in names},
+                "t": {"url": "http://h", "trace": True},
+            }
+        }
+    )
+    shared = "has no effect here; it is kept as read"
+    assert [str(problem) for problem in config.problems] == [
+        (
+            f'config: mcpServers: "autoApprove" of s0, s1, s2, s3, s4 and 2 more: {shared} '
+            '(here "approve" says which calls a person has to allow; without it none)'
+        ),
+        (
+            f'config: mcpServers: "timeout" of s0, s1, s2, s3, s4 and 2 more: {shared} '
+            '(clients disagree about its unit; write "requestTimeoutMs")'
+        ),
+        f"config: mcpServers.t.trace: {shared} (`greenroom serve --events FILE` writes all events)",
+    ]
+    assert config.servers["s0"].cwd == "/"
+    assert {"icon", "gallery", "alwaysAllow"} <= {*config.servers["s0"].extra}

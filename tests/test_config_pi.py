@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from tests.test_config_files import Place
 
-from greenroom.protocol.config import Lifecycle
+from greenroom.protocol.config import Approve, Lifecycle
 from greenroom.supervisor.config_files import load_config, project_asks
 
 NEAR, FAR = "project/.pi/mcp.json", "home/.pi/agent/mcp.json"
@@ -65,11 +65,11 @@ def test_what_is_wrong_in_its_settings_never_refuses_ours(place: Place) -> None:
     where = str(place.root / FAR)
     assert [str(each).removeprefix(f"{where}: settings.").split(":")[0] for each in config.problems] == [
         "idleTimeout",
-        "scriptMode",
         "maxPagez",
+        "scriptMode",
     ]
     assert config.settings.idle_timeout == 600.0
-    assert str(config.problems[1]).endswith("scriptMode: has no effect here")
+    assert "scriptMode: has no effect here: `greenroom serve --expose meta`" in str(config.problems[2])
 
 
 @pytest.mark.parametrize("matter", [{"settings": {"inheritEnv": True}}, {"imports": ["cursor"]}])
@@ -90,3 +90,34 @@ def test_that_of_a_project_is_asked_about_for_its_settings_and_imports_too(place
 def test_all_that_it_imports_is_watched(place: Place) -> None:
     place.write(FAR, {"imports": ["windsurf"]})
     assert {str(place.home / ".windsurf/mcp.json"), str(place.root / NEAR)} <= {*place.load().places}
+
+
+def test_settings_without_effect_are_named_once_with_what_to_do_instead(place: Place) -> None:
+    screen = {"showStatusIcon": True, "mcpFooterStatus": "full", "collapsedResultLines": 2}
+    quiet = {"samplingAutoApprove": False, "hostConfigDiscovery": "off", "sampling": True, "trace": None}
+    place.write(FAR, {"settings": {**screen, **quiet, "autoAuth": True, "elicitation": False}})
+    where = str(place.root / FAR)
+    assert [str(each).removeprefix(f"{where}: ") for each in place.load().problems] == [
+        (
+            'settings: "showStatusIcon", "mcpFooterStatus", "collapsedResultLines" have no effect here: '
+            "they are about pi's own screen"
+        ),
+        "settings.autoAuth: has no effect here: `greenroom auth S` logs in",
+        "settings.elicitation: has no effect here: what a client can answer decides",
+    ]
+
+
+def test_which_calls_it_asks_about_and_the_era_it_insists_on_count(place: Place) -> None:
+    versions = {"a": "legacy", "b": "2026-07-28", "c": "auto"}
+    servers = {name: {"command": "x", "protocolVersion": version} for name, version in versions.items()}
+    place.write(FAR, {"settings": {"approveTools": ["write_*"]}, "mcpServers": servers})
+    config = place.load()
+    assert config.settings.approve == ("write_*",)
+    assert [config.servers[name].era.value for name in versions] == ["handshake", "stateless", "auto"]
+    assert not config.problems
+    place.write(NEAR, {"settings": {"approveTools": True}, "mcpServers": {"a": {"protocolVersion": "2020"}}})
+    config = place.load()
+    assert config.settings.approve is Approve.ALL
+    assert [each.what for each in config.problems] == [
+        'has no effect here; it is kept as read (write "era": "handshake" or "stateless")'
+    ]

@@ -163,12 +163,16 @@ def test_each_change_is_one_line_and_no_change_is_none(tmp_path: Path) -> None:
         put(file, file.read_text())
         time.sleep(1.0)
         assert len(said()) == 1
-        put(file, "{")
+        put(file, '{"mcpServers": {"a": {"command": "a", "bootstrap": false, "bogus": 1, "bogie": 2}}}')
         assert until(lambda: len(said()) == 2)
+        assert "bogie" in said()[1]
+        assert "bogus" not in said()[1]
+        put(file, "{")
+        assert until(lambda: len(said()) == 3)
         os.utime(file, (1, 1))
         time.sleep(0.6)
-        assert len(said()) == 2
-        assert "it is skipped" in said()[1]
+        assert len(said()) == 3
+        assert "it is skipped" in said()[2]
 
 
 def test_a_named_file_that_breaks_is_said_and_the_old_one_goes_on(tmp_path: Path) -> None:
