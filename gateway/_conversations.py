@@ -7,12 +7,16 @@ questions, its log level and its subscriptions belong to that session, and end w
 What differs between clients is made for each client and is small. What is the same for all of them is here: the
 lists of the direct door, and one watcher that announces their changes. To whom a server's question or log belongs is
 decided by the room (`supervisor._routing`), because an embedder's sessions need the same.
+
+The first search in a large catalogue would wait for the ranked index. A model searches a few seconds after its client
+has come, so the index is made before that, in slices, when nobody waits for it.
 """
 
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import anyio
@@ -36,6 +40,8 @@ if TYPE_CHECKING:
     from ._meta import Runs
 
 _NOTHING: Final[Mapping[str, str]] = {}
+_MANY: Final = 500  # tools; a first search among fewer takes ten milliseconds or two
+_GREETED_BY_THEN: Final = 0.2  # seconds from a client's coming until it has its first lists
 
 
 class Conversations:
@@ -52,6 +58,7 @@ class Conversations:
         self._common: dict[str | None, tuple[ProfileView | None, Common]] = {}
         self._beside: dict[str | None, tuple[ProfileView | None, Beside]] = {}  # of the others, by theirs
         self._runs: Runs | None = None  # of the code that clients of `meta` let run
+        self._searchable: set[str | None] = set()  # the profiles whose search is prepared, or will be
         self._refuses = False
 
     def __len__(self) -> int:
@@ -85,6 +92,8 @@ class Conversations:
             exposure = self._exposure(expose, InSession(self._room, session), session.view)
             client = Endpoint(exposure, self._version, note=self._note).open(outlet, spawn)
             self._clients[client] = None
+            if expose != "direct":
+                self._prepare_search(spawn, session.view)
             if self._refuses:
                 client.refuse_new()
             try:
@@ -122,6 +131,12 @@ class Conversations:
                             await in_turns(view.preparing())
                         await shown.announce()
 
+    def _prepare_search(self, spawn: Spawn, view: ProfileView | None) -> None:
+        profile = None if view is None else view.name
+        if profile not in self._searchable:
+            self._searchable.add(profile)
+            spawn(partial(_prepare_search, self._room, view))
+
     def _exposure(self, expose: str, room: InSession, view: ProfileView | None) -> Exposure:
         if expose == "direct":
             from ._direct import Common, Direct
@@ -139,6 +154,14 @@ class Conversations:
         if profile not in self._beside:
             self._beside[profile] = view, Beside(self._room if view is None else view)
         return Proxy(room, self._beside[profile][1])
+
+
+async def _prepare_search(room: Greenroom, view: ProfileView | None) -> None:
+    """Make what the first search needs, for who sees everything or for who sees this much."""
+    await anyio.sleep(_GREETED_BY_THEN)
+    if view is not None:
+        await in_turns(view.preparing())
+    await in_turns((room if view is None else view).index.preparing(_MANY))
 
 
 def _checked(expose: str) -> str:

@@ -21,7 +21,7 @@ from greenroom import Greenroom
 from greenroom.gateway._conversations import Conversations
 from greenroom.gateway._endpoint import ClientSession
 from greenroom.protocol.errors import UsageError
-from greenroom.testing._fake import FakeServer, tool
+from greenroom.testing._fake import FakeServer, fake_connectors, tool
 
 HELLO: Mapping[str, Any] = {"protocolVersion": "2025-11-25", "clientInfo": {"name": "t", "version": "1"}}
 
@@ -773,3 +773,31 @@ def test_an_idle_client_costs_little_and_leaves_nothing(expose: str) -> None:
             assert server.starts == 1
 
     run_virtual("asyncio", body)
+
+
+@pytest.mark.parametrize(("count", "expose", "profile"), [
+    (600, "proxy", None), (600, "meta", None), (600, "proxy", "work"), (600, "direct", None), (20, "proxy", None)
+])  # fmt: skip
+def test_a_large_catalogue_is_made_searchable_before_anybody_searches(
+    backend: str, count: int, expose: str, profile: str | None
+) -> None:
+    async def body() -> None:
+        many = FakeServer(tools=[tool(f"tool{number}", "Does a thing") for number in range(count)])
+        config = {"mcpServers": {"s": {"command": "x"}}, "profiles": {"work": {"servers": ["s"]}}}
+        opened = Greenroom.open(config, cache_path=":memory:", connectors=fake_connectors({"s": many}))
+        async with opened as room, talking(room, expose) as talk:
+            await room.connect("s")
+            await room.settled()
+            async with talk("ann", profile=profile), talk("ben", profile=profile) as ben:
+                seen = room if profile is None else talk.conversations._beside[profile][0]
+                assert seen.index._finder._ranking is None, "the client gets its first lists before"
+                await anyio.sleep(1.0)
+                is_prepared = seen.index._finder._ranking is not None
+                assert is_prepared is (count > 500 and expose != "direct")
+                if expose == "proxy":
+                    found = await ben.ask(
+                        "tools/call", {"name": "mcp", "arguments": {"search": "tool7", "limit": 1}}
+                    )
+                    assert "tool7" in found["result"]["content"][0]["text"]
+
+    run_virtual(backend, body)
