@@ -11,7 +11,7 @@ import sys
 import types
 import typing
 from collections.abc import Iterator
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +37,7 @@ CLASSES = [
 ODD = [None, [], "nonsense", {}, {"type": "string"}, {"properties": []}, {"type": ["object", "null"]}]
 
 
+@cache
 def _names_of(module: types.ModuleType) -> dict[str, Any]:
     """A module's names, with those that it imports for type checkers only."""
     names = dict(vars(module))

@@ -19,14 +19,19 @@ from greenroom import CallError, CredentialNeeded, Greenroom, SessionNeeded, Usa
 from greenroom.protocol.address import Address
 from greenroom.protocol.config_parse import definition_hash, parse_config, redacted
 from greenroom.supervisor import Session
+from greenroom.testing import servers
 from greenroom.testing._fake import FakeServer
 
 # Answers with its environment and its arguments, or says them on stderr and exits. With `--linger-in-call FOLDER`,
 # or `--linger-at-end FOLDER`, it makes a file `lingers` there, and does not go on before there is a file `go`.
+# Each of these tests starts several, so it imports little.
 TELLER = """
-import json, os, signal, sys, time
+import os, sys, time
+sys.path.insert(0, SERVERS)
+import _quick_json as json
 def linger(when):
     if sys.argv[1:2] == ["--linger-" + when]:
+        import signal
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         open(os.path.join(sys.argv[2], "lingers"), "w").close()
         while not os.path.exists(os.path.join(sys.argv[2], "go")):
@@ -51,7 +56,7 @@ for line in sys.stdin:
         result = {}
     print(json.dumps({"jsonrpc": "2.0", "id": message["id"], "result": result}), flush=True)
 linger("at-end")
-"""
+""".replace("SERVERS", repr(os.path.dirname(servers.__file__)))
 
 
 def teller(isolation: str = "per_session", *args: str) -> dict[str, Any]:
