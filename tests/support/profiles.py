@@ -1,7 +1,7 @@
 """How long Hypothesis searches.
 
 `default`, in every run, takes seconds; `deep`, under `make soak` (`GREENROOM_SOAK=1`), takes minutes; `mutants`
-(`GREENROOM_MUTANTS=1`) draws two or three times as many examples as `default`, because it must find its fault in one
+(`GREENROOM_MUTANTS=1`) draws two or five times as many examples as `default`, because it must find its fault in one
 run; it stops at the first failure and does not shrink it, because nobody reads the example. A test that sets its own
 number of examples scales it with `examples`. `make soak` searches the files that the Makefile lists in `SEARCHED`. No
 profile has a deadline, or the check "too slow": a busy machine is not a failure.
@@ -17,7 +17,7 @@ from hypothesis import HealthCheck, Phase, settings
 IS_DEEP: Final = bool(os.environ.get("GREENROOM_SOAK"))
 IS_MUTATED: Final = bool(os.environ.get("GREENROOM_MUTANTS"))
 _EXAMPLES: Final = 100  # half of them in the default profile: each run draws others
-_PART: Final = 3  # of the examples that a test sets itself, the default profile draws a third
+_PART: Final = 5  # of the examples that a test sets itself, the default profile draws a fifth
 _TIMES: Final = 25  # as many in the deep profile
 
 
@@ -39,7 +39,7 @@ def register_profiles() -> None:
 
 
 def examples(count: int) -> settings:
-    """`count` examples for mutants; a third of them in the default profile; many times more in the deep one."""
+    """`count` examples for mutants; a fifth of them in the default profile; many times more in the deep one."""
     if IS_DEEP:
         return settings(max_examples=count * _TIMES)
     return settings(max_examples=count if IS_MUTATED else count // _PART)
