@@ -62,7 +62,7 @@ SETTINGS_NO_EFFECT: Final[Mapping[str, str]] = {
     "hostConfigDiscovery": 'name the programs in "imports"',
     "mcpFooterStatus": _SCREEN,
     "notifyOnStartupConnect": _SCREEN,
-    "oauthDir": "",
+    "oauthCredentialStore": "logins in encrypted files are not read",
     "sampling": _CLIENTS,
     "samplingAutoApprove": _CLIENTS,
     "scriptMode": "`greenroom serve --expose meta` has a tool for scripts",

@@ -204,6 +204,14 @@ SETTING_KEYS: Final = (
         True,
     ),
     Key(
+        "oauthDir",
+        "oauth_dir",
+        TEXT,
+        "Where pi's adapter keeps its logins ([Logging in](login.md)); `MCP_OAUTH_DIR` is stronger.",
+        True,
+        "pi's own folder",
+    ),
+    Key(
         "directTools",
         "direct_tools",
         CHOICE,

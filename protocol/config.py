@@ -124,6 +124,7 @@ class ServerDefinition:
     http_transport: HttpTransport | None = None
     auth: Literal["oauth", False] | None = None  # False: never log in; None: with a login that is stored
     oauth: Mapping[str, Any] | Literal[False] | None = attrs.field(default=None, hash=False, repr=False)
+    pi_logins: str | None = None  # where pi keeps its logins, if its settings say so (`with_settings`)
     request_headers_command: Mapping[str, Any] | None = attrs.field(default=None, hash=False, repr=False)
     socket: str | None = None
     in_process: Any = attrs.field(default=None, eq=False, hash=False)
@@ -207,6 +208,7 @@ class Settings:
     restart_intensity: int = 5
     restart_period: float = 60.0
     health_interval: float = 30.0
+    oauth_dir: str | None = None  # where pi keeps its logins
     inherit_env: bool | tuple[str, ...] = False  # beyond what every child gets: everything, nothing, or these
     direct_tools: bool | tuple[str, ...] = True
     tool_overrides: Mapping[str, Any] = attrs.field(factory=_no_map, hash=False)  # as read; of every server
@@ -283,7 +285,9 @@ class Config:
 
 
 def with_settings(definition: ServerDefinition, settings: Settings) -> ServerDefinition:
-    """`definition` with the environment rule from the settings, if it has none itself."""
+    """`definition` with the environment rule from the settings, if it has none itself, and where pi's logins are."""
+    if definition.url is not None and settings.oauth_dir is not None:
+        definition = attrs.evolve(definition, pi_logins=settings.oauth_dir)
     if definition.inherit_env is not None:
         return definition
     return attrs.evolve(definition, inherit_env=settings.inherit_env)

@@ -30,6 +30,7 @@ class _Place:
     """Where a server's login is."""
 
     url: str
+    pi: str | None  # where pi keeps its own, if its settings say so
     made: str | None  # the login at the last attempt to connect
     stamp: object = None
     is_watched: bool = False
@@ -52,9 +53,9 @@ class LoginWatch:
             self._places.pop(definition.name, None)
             return
         place = self._places.get(definition.name)
-        if place is None or place.url != definition.url:
-            place = self._places[definition.name] = _Place(definition.url, None)
-        place.made = logins().made(definition.name, definition.url)
+        if place is None or (place.url, place.pi) != (definition.url, definition.pi_logins):
+            place = self._places[definition.name] = _Place(definition.url, definition.pi_logins, None)
+        place.made = logins(place.pi).made(definition.name, definition.url)
 
     def parked(self, server: str) -> None:
         place = self._places.get(server)
@@ -79,7 +80,7 @@ class LoginWatch:
         if not self._is_parked(server):
             place.is_watched = False
             return
-        store = logins()
+        store = logins(place.pi)
         stamp = store.stamp(server, place.url)
         if stamp != place.stamp:
             place.stamp = stamp

@@ -43,7 +43,7 @@ from greenroom.actors.login._record import Unreachable
 from greenroom.actors.login._renewal import renew
 from greenroom.gateway._cli import _auth, _auth_person, _main
 from greenroom.gateway._cli._auth_person import pasted
-from greenroom.protocol.config import ServerDefinition
+from greenroom.protocol.config import ServerDefinition, Settings, with_settings
 from greenroom.protocol.errors import ConnectFailed, NeedsAuth, Reach
 from greenroom.protocol.lifecycle import State
 from greenroom.supervisor._availability import Use
@@ -441,19 +441,6 @@ def test_a_login_of_pi_is_used_at_its_own_url_alone(data: Path) -> None:
         assert logins().load(name, "http://h/mcp") is None
 
 
-# ---- where it is kept --------------------------------------------------------------------------------------------
-
-
-def test_the_folder_and_the_file_are_ours_alone(data: Path) -> None:
-    keep(Login("s", "http://h", "token"))
-    (file,) = (data / "greenroom" / "logins").glob("*.json")
-    assert stat.S_IMODE(file.stat().st_mode) == 0o600
-    assert stat.S_IMODE(file.parent.stat().st_mode) == 0o700
-    file.chmod(0o622)
-    with pytest.raises(LoginFailed, match="others may write"):
-        logins().load("s", "http://h")
-
-
 class Ring:
     """A keyring in memory."""
 
@@ -477,13 +464,132 @@ class Ring:
         del self.kept[service, account]
 
 
-def test_the_keyring_holds_the_secrets_where_there_is_one(
-    data: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def in_pis_keyring(ring: Ring, url: str, token: str, *, pieces: int = 0, **wrong: Any) -> None:
+    """The login of the server `raw` as newer versions of pi's adapter keep it; a long one in pieces."""
+    account = f"sha256-{hashlib.sha256(b'raw').hexdigest()}"
+    entry = json.dumps({"serverUrl": url, "tokens": {"accessToken": token}})
+    if pieces:
+        size = -(-len(entry) // pieces)
+        for number in range(pieces):
+            piece = entry[number * size : (number + 1) * size]
+            ring.kept["pi-mcp-adapter.oauth", f"{account}.chunk.{'0a' * 8}.{number}"] = piece
+        said = {"__piMcpAdapterOAuthChunked": 1, "chunkCount": pieces, "chunkDigest": "0a" * 8}
+        entry = json.dumps({**said, **wrong})
+    ring.kept["pi-mcp-adapter.oauth", account] = entry
+
+
+@pytest.fixture
+def ring(monkeypatch: pytest.MonkeyPatch) -> Ring:
     import keyring
 
-    ring = Ring()
-    monkeypatch.setattr(keyring, "get_keyring", lambda: ring)
+    found = Ring()
+    monkeypatch.setattr(keyring, "get_keyring", lambda: found)
+    return found
+
+
+def test_a_login_that_pi_keeps_in_the_keyring_is_used_and_left_alone(
+    data: Path, ring: Ring, backend: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async def body() -> None:
+        with auth_server() as server:
+            token = server.issue({"grant_type": "refresh_token"})["access_token"]
+            in_pis_keyring(ring, server.url, token, pieces=3)
+            before = dict(ring.kept)
+            async with room_at(server.url, connect=False) as room:
+                with pytest.raises(NeedsAuth):  # pi is not here, so nobody asks the keyring
+                    await room.call("ok", server="raw")
+            (data / ".pi" / "agent").mkdir(parents=True)
+            async with room_at(server.url, connect=False) as room:
+                assert (await room.call("ok", server="raw")).text == "ok"
+            assert _main.run(["auth", "--config", _config(data, server)]) == 0
+            assert capsys.readouterr().out == "raw: logged in by pi at its own server\n"
+            assert ring.kept == before
+
+    run(backend, body)
+
+
+def test_what_the_keyring_has_of_pi_counts_at_its_own_url_and_when_it_is_whole(
+    data: Path, ring: Ring
+) -> None:
+    (data / ".pi" / "agent").mkdir(parents=True)
+    url = "http://h/mcp"
+
+    def token(server: str = "raw", at: str = url) -> str | None:
+        found = logins().load(server, at)
+        return None if found is None else found.access_token
+
+    assert token() is None
+    in_pis_keyring(ring, url, "short")
+    assert (token(), token("other"), token(at="http://h/other")) == ("short", None, None)
+    assert logins().made("raw", url) is None, "no keyring is asked for that"
+    in_pis_keyring(ring, url, "long", pieces=2)
+    assert token() == "long"
+    wrongs: list[dict[str, Any]] = [
+        {"chunkCount": 3}, {"chunkCount": 0}, {"chunkCount": 10**9}, {"chunkCount": "2"},
+        {"chunkDigest": "../x"}, {"chunkDigest": 5}, {"__piMcpAdapterOAuthChunked": 2},
+    ]  # fmt: skip
+    for wrong in wrongs:
+        in_pis_keyring(ring, url, "long", pieces=2, **wrong)
+        assert token() is None, wrong
+    ring.kept = dict.fromkeys(ring.kept, "{")
+    assert token() is None
+    left_by_pi(data, url, "over", expiresAt=5)
+    assert token() == "over"
+    in_pis_keyring(ring, url, "newer")
+    assert token() == "newer", "that of the file is over"
+    left_by_pi(data, url, "of the file".replace(" ", "-"))
+    assert token() == "of-the-file"
+    keep(Login("raw", url, "ours"))
+    assert token() == "ours"
+    logins().forget("raw", url)
+    ring.is_locked = True
+    left_by_pi(data, "http://h/elsewhere", "x")
+    assert token() is None
+
+
+def test_pis_setting_says_where_its_logins_are(
+    data: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = "http://h/mcp"
+    elsewhere = data / "elsewhere"
+    left_by_pi(data, url, "token").parent.parent.rename(elsewhere)
+    servers = {"raw": {"url": url}}
+    ours = data / "greenroom" / "mcp.json"
+    ours.parent.mkdir(exist_ok=True)
+    ours.write_text(json.dumps({"imports": ["pi"]}))
+    agent = data / ".pi" / "agent" / "mcp.json"
+    for oauth_dir, expected in (
+        (None, "none"),
+        (os.fspath(elsewhere), "logged in"),
+        ("elsewhere", "logged in"),
+    ):
+        agent.write_text(json.dumps({"mcpServers": servers, "settings": {"oauthDir": oauth_dir}}))
+        assert _main.run(["auth", "--json", "--config", os.fspath(ours)]) == 0
+        said = capsys.readouterr()
+        assert [each["state"] for each in json.loads(said.out)["logins"]] == [expected]
+        assert "oauthDir" not in said.err
+    found = with_settings(ServerDefinition("raw", url=url), Settings(oauth_dir=os.fspath(elsewhere)))
+    login = stored_login(found)
+    assert login is not None
+    assert login.access_token == "token"
+    monkeypatch.setenv("MCP_OAUTH_DIR", os.fspath(data))
+    assert stored_login(found) is None, "the variable is stronger, as it is for pi"
+
+
+# ---- where it is kept --------------------------------------------------------------------------------------------
+
+
+def test_the_folder_and_the_file_are_ours_alone(data: Path) -> None:
+    keep(Login("s", "http://h", "token"))
+    (file,) = (data / "greenroom" / "logins").glob("*.json")
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    assert stat.S_IMODE(file.parent.stat().st_mode) == 0o700
+    file.chmod(0o622)
+    with pytest.raises(LoginFailed, match="others may write"):
+        logins().load("s", "http://h")
+
+
+def test_the_keyring_holds_the_secrets_where_there_is_one(data: Path, ring: Ring) -> None:
     login = keep(Login("s", "http://h", "token-secret", refresh_token="refresh-secret", client_id="me"))
     (file,) = (data / "greenroom" / "logins").glob("*.json")
     assert "secret" not in file.read_text()

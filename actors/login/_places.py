@@ -10,17 +10,18 @@ from ...protocol.config import ServerDefinition
 from ...protocol.config_readers import is_object
 from ...protocol.interpolate import expand
 from ...protocol.secrets import Hidden
-from ._pi import GRANT, pi_folder
+from ._pi import GRANT, pi_agent, pi_folder
 from ._record import Login, LoginFailed
 from ._store import LoginStore
 
 
-def logins() -> LoginStore:
-    """This user's logins: `logins` in the user's data folder, and those of pi's adapter."""
+def logins(pi: str | None = None) -> LoginStore:
+    """This user's logins: `logins` in the user's data folder, and those of pi's adapter. `pi`: where those are, if its
+    settings say so."""
     import platformdirs
 
     folder = platformdirs.user_data_path("greenroom", appauthor=False) / "logins"
-    return LoginStore(folder, pi=pi_folder(os.environ))
+    return LoginStore(folder, pi=pi_folder(os.environ, pi), agent=pi_agent(os.environ))
 
 
 def may_log_in(definition: ServerDefinition) -> bool:
@@ -48,7 +49,7 @@ def oauth_of(definition: ServerDefinition, environ: Mapping[str, str]) -> dict[s
 def stored_login(definition: ServerDefinition) -> Login | None:
     """The login of this server, or None. `definition` is expanded. Raises `LoginFailed`. Blocks."""
     assert definition.url is not None
-    return logins().load(definition.name, definition.url)
+    return logins(definition.pi_logins).load(definition.name, definition.url)
 
 
 def auth_for(
@@ -62,9 +63,9 @@ def auth_for(
     if not may_log_in(definition):
         return None
     assert definition.url is not None
-    store, name, url = logins(), definition.name, definition.url
+    store, name, url = logins(definition.pi_logins), definition.name, definition.url
     obtains = (definition.oauth or {}).get("grantType") == "client_credentials"
-    if not obtains and store.stamp(name, url) is None:
+    if not obtains and not store.may_have(name, url):
         return None
     from ._requests import StoredLogin
 

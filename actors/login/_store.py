@@ -5,7 +5,8 @@ file's lock, from before it reads what is there to after it has written. A renew
 of many processes one asks, and the others find what it has got. A write names the login that it replaces, and does
 nothing when another one is there by then: an older token never replaces a newer one.
 
-Where there is none of ours, one that pi's adapter has made is read (`_pi`). It is never changed or removed.
+Where there is none of ours, one that pi's adapter has made is read (`_pi`): from its files, or else from the keyring,
+if pi is there. It is never changed or removed.
 
 The keyring (`pip install "greenroom[keyring]"`) then holds the secrets, and the file the rest; the file still tells
 other processes that something has changed. Everything here blocks; call it in a thread.
@@ -16,6 +17,7 @@ from __future__ import annotations
 import hashlib
 import os
 import tempfile
+import time
 from collections.abc import Generator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -24,7 +26,7 @@ from typing import Any, Final
 import attrs
 
 from ..._own_files import make_own_folder, read_own
-from ._pi import pi_file, pi_login
+from ._pi import SERVICE, pi_entry, pi_file, pi_login, pi_login_in
 from ._record import SECRETS, Login, LoginFailed, from_json, login_of, to_json
 
 _SERVICE: Final = "greenroom"
@@ -32,11 +34,15 @@ _LOCK_WITHIN: Final = 60.0  # seconds; longer than a renewal may take
 
 
 class LoginStore:
-    """The logins in `folder`. `keyring`: whether to use the keyring if there is one. `pi`: where pi keeps its own."""
+    """The logins in `folder`. `keyring`: whether to use the keyring if there is one. `pi`: where pi keeps its own.
+    `agent`: pi's own folder; if it exists, pi may have logins in the keyring."""
 
-    def __init__(self, folder: Path, *, keyring: bool = True, pi: Path | None = None) -> None:
+    def __init__(
+        self, folder: Path, *, keyring: bool = True, pi: Path | None = None, agent: Path | None = None
+    ) -> None:
         self.folder = folder
         self._pi = pi
+        self._agent = agent
         self._keyring = keyring
 
     def path(self, server: str, url: str) -> Path:
@@ -51,12 +57,16 @@ class LoginStore:
                     return found.st_ino, found.st_mtime_ns, found.st_size
         return None
 
+    def may_have(self, server: str, url: str) -> bool:
+        """Whether there may be a login. Asks no keyring."""
+        return self.stamp(server, url) is not None or self._pi_is_here()
+
     def made(self, server: str, url: str) -> str | None:
         """Which login of a person this is; None when there is none. Asks no keyring."""
         try:
             found = from_json(read_own(self.path(server, url))).get("made")
         except FileNotFoundError:
-            login = self._of_pi(server, url)
+            login = self._of_pis_file(server, url)
             return None if login is None else login.made
         except (OSError, LoginFailed):
             return None
@@ -138,8 +148,27 @@ class LoginStore:
         return None if self._pi is None else pi_file(self._pi, server)
 
     def _of_pi(self, server: str, url: str) -> Login | None:
+        """From its file, or from the keyring, where its newer versions put them."""
+        login = self._of_pis_file(server, url)
+        if login is not None and not login.is_over(time.time()):
+            return login
+        return self._of_pis_keyring(server, url) or login
+
+    def _of_pis_file(self, server: str, url: str) -> Login | None:
         file = self._file_of_pi(server)
-        return None if file is None else pi_login(file, server, url)
+        return None if file is None else pi_login_in(file, server, url)
+
+    def _pi_is_here(self) -> bool:
+        return self._keyring and self._agent is not None and self._agent.is_dir()
+
+    def _of_pis_keyring(self, server: str, url: str) -> Login | None:
+        ring = self._ring() if self._pi_is_here() else None
+        if ring is None:
+            return None
+        with suppress(Exception):  # locked, or its owner says no: it has none for us
+            said = pi_entry(lambda account: ring.get_password(SERVICE, account), server)
+            return None if said is None else pi_login(said, server, url)
+        return None
 
     # -- the keyring --
 

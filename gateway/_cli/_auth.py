@@ -71,6 +71,7 @@ def _definition(config: Config, server: str) -> ServerDefinition:
     """The expanded definition of a server that may have a login. Raises `UsageError`, `ConfigError`."""
     from ...actors.login import may_log_in
     from ...protocol.asked import without_asked
+    from ...protocol.config import with_settings
     from ...protocol.interpolate import expand_definition
 
     found = config.servers.get(server)
@@ -83,7 +84,7 @@ def _definition(config: Config, server: str) -> ServerDefinition:
             f'Server "{server}" has another credential in its entry, or "auth": false. '
             'Remove that, or write "auth": "oauth".'
         )
-    return without_asked(expand_definition(found, os.environ).definition)
+    return without_asked(expand_definition(with_settings(found, config.settings), os.environ).definition)
 
 
 # ---- the list --------------------------------------------------------------------------------------------------------
@@ -99,13 +100,15 @@ def _list(config: Config, as_json: bool) -> int:
 def _row(config: Config, name: str) -> dict[str, Any] | None:
     from ...actors.login import LoginFailed, may_log_in, stored_login
     from ...protocol.asked import without_asked
+    from ...protocol.config import with_settings
     from ...protocol.errors import ConfigError
     from ...protocol.interpolate import expand_definition
 
     if not may_log_in(config.servers[name]):
         return None
     try:
-        login = stored_login(without_asked(expand_definition(config.servers[name], os.environ).definition))
+        definition = with_settings(config.servers[name], config.settings)
+        login = stored_login(without_asked(expand_definition(definition, os.environ).definition))
     except (ConfigError, LoginFailed) as error:
         return {"server": name, "state": "unreadable", "why": str(error)}
     return {"server": name, "state": "none"} if login is None else {"server": name, **_shown(login)}

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import attrs
 
-from ...protocol.config import Config, ServerDefinition
+from ...protocol.config import Config, ServerDefinition, with_settings
 from ...protocol.errors import ConfigError
 from ...protocol.interpolate import expand_definition
 
@@ -60,5 +60,5 @@ class Setup:
     def expanded(self, server: ServerDefinition) -> ServerDefinition | None:
         """The definition with its references; None when that cannot be (another check says why)."""
         with suppress(ConfigError):
-            return expand_definition(server, self.environ).definition
+            return expand_definition(with_settings(server, self.config.settings), self.environ).definition
         return None
