@@ -36,7 +36,6 @@ ALIASES: Final = {
 }
 
 SETTING_ALIASES: Final = {"approveTools": "approve"}
-_ERAS: Final = {"legacy": "handshake", "2026-07-28": "stateless"}
 
 _CLIENT: Final = {"CLIENT_ID": "clientId", "CLIENT_SECRET": "clientSecret", "scopes": "scope"}
 _HTTP_WORDS: Final = {"http", "streamable-http", "streamablehttp", "streamable_http", "remote", "sse"}
@@ -140,13 +139,17 @@ def _read_enabled(found: Givens) -> None:
 
 
 def _read_era(found: Givens) -> None:
-    """pi says by `protocolVersion` which era it insists on, or `auto`."""
+    """pi says by `protocolVersion` which era it insists on: `legacy`, a version of the newer one, or `auto`."""
     given = found.get("protocolVersion")
-    if given is None or not isinstance(given.value, str) or given.value not in (*_ERAS, "auto"):
+    if given is None or not isinstance(given.value, str):
         return
-    del found["protocolVersion"]
-    if given.value != "auto":
-        found.setdefault("era", attrs.evolve(given, value=_ERAS[given.value]))
+    from .jsonrpc import MODERN_VERSIONS  # few files need it, and it takes longer to import than the rest
+
+    eras = {"auto": None, "legacy": "handshake", **dict.fromkeys(MODERN_VERSIONS, "stateless")}
+    if given.value in eras:
+        del found["protocolVersion"]
+        if (era := eras[given.value]) is not None:
+            found.setdefault("era", attrs.evolve(given, value=era))
 
 
 def _read_lifecycle(found: Givens, note: Note) -> None:
