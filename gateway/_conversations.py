@@ -132,10 +132,21 @@ class Conversations:
                         await shown.announce()
 
     def _prepare_search(self, spawn: Spawn, view: ProfileView | None) -> None:
+        """Make what the first search needs, for who sees everything or for who sees this much; once."""
         profile = None if view is None else view.name
         if profile not in self._searchable:
             self._searchable.add(profile)
-            spawn(partial(_prepare_search, self._room, view))
+            spawn(partial(self._preparing_search, profile, view))
+
+    async def _preparing_search(self, profile: str | None, view: ProfileView | None) -> None:
+        try:
+            await anyio.sleep(_GREETED_BY_THEN)
+            if view is not None:
+                await in_turns(view.preparing())
+            await in_turns((self._room if view is None else view).index.preparing(_MANY))
+        except BaseException:  # this client has left: the next one's tasks go on with it
+            self._searchable.discard(profile)
+            raise
 
     def _exposure(self, expose: str, room: InSession, view: ProfileView | None) -> Exposure:
         if expose == "direct":
@@ -154,14 +165,6 @@ class Conversations:
         if profile not in self._beside:
             self._beside[profile] = view, Beside(self._room if view is None else view)
         return Proxy(room, self._beside[profile][1])
-
-
-async def _prepare_search(room: Greenroom, view: ProfileView | None) -> None:
-    """Make what the first search needs, for who sees everything or for who sees this much."""
-    await anyio.sleep(_GREETED_BY_THEN)
-    if view is not None:
-        await in_turns(view.preparing())
-    await in_turns((room if view is None else view).index.preparing(_MANY))
 
 
 def _checked(expose: str) -> str:

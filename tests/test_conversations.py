@@ -801,3 +801,20 @@ def test_a_large_catalogue_is_made_searchable_before_anybody_searches(
                     assert "tool7" in found["result"]["content"][0]["text"]
 
     run_virtual(backend, body)
+
+
+def test_a_client_that_leaves_at_once_leaves_the_next_one_to_prepare_the_search(backend: str) -> None:
+    async def body() -> None:
+        many = FakeServer(tools=[tool(f"tool{number}") for number in range(600)])
+        async with open_room({"s": many}) as room:
+            await room.connect("s")
+            await room.settled()
+            conversations = Conversations(room, expose="proxy", version="1", note=lambda _text: None)
+            for is_patient in (False, True):
+                async with anyio.create_task_group() as tasks:
+                    async with conversations.open(Person(), tasks.start_soon, name="ann"):
+                        await anyio.sleep(1.0 if is_patient else 0.1)
+                    tasks.cancel_scope.cancel()
+                assert (room.index._finder._ranking is not None) is is_patient
+
+    run_virtual(backend, body)
