@@ -24,6 +24,7 @@ from greenroom.protocol.address import Address
 from greenroom.protocol.catalogue import ServerEntry
 from greenroom.protocol.errors import Drained, Reach, ServerLost, UnknownPrompt, UnknownTool, UsageError
 from greenroom.protocol.index import Place, Target
+from greenroom.protocol.large_message import LARGE_MESSAGE
 from greenroom.protocol.slices import finish
 
 META = "io.modelcontextprotocol/"
@@ -302,6 +303,35 @@ def test_each_end_of_a_call_is_told_the_client(params: Any) -> None:
     client.ask("tools/call", {"name": "clock_now", **params})
     assert (client.answer["isError"], client.answer["content"][0]["text"]) == (True, "busy")
     assert client.talk.in_flight == 1, "the read that nobody ended"
+
+
+@pytest.mark.parametrize("params", [{}, {"_meta": {}}], ids=["plain", "other"])
+@pytest.mark.parametrize("text", ["content", "structuredContent"])
+def test_a_large_result_is_read_by_the_version_of_the_server_that_sent_it(
+    backend: str, params: Any, text: str
+) -> None:
+    """It is taken in slices, and meanwhile the server may go: then its version is not known any more."""
+
+    async def body() -> None:
+        room = Room(direct_tools=True)
+        said = (
+            [{"type": "text", "text": "x" * LARGE_MESSAGE}]
+            if text == "content"
+            else {"x": "y" * LARGE_MESSAGE}
+        )
+        async with anyio.create_task_group() as group:
+            client = Client(Direct(room), group)
+            client.ask("tools/call", {"name": "clock_now", **params})
+            call = room.last.call
+            call.protocol_version = "2026-07-28"
+            call.end({"resultType": "complete", text: said})
+            call.protocol_version = None
+            while not client.said:
+                await anyio.lowlevel.checkpoint()
+        assert "resultType" not in client.answer, "a client of the handshake does not know it"
+        assert client.answer[text] == said
+
+    run(backend, body)
 
 
 @pytest.mark.parametrize("params", [{}, {"_meta": {}}, {"_meta": ENVELOPE}], ids=["plain", "older", "newer"])

@@ -29,7 +29,7 @@ from . import _answers as answers
 from ._direct_client import DirectClients
 from ._links import LINK
 from ._outline import outline_of
-from ._readable import CONTENT, LIST, readable_tool
+from ._readable import CONTENT, LIST, readable, readable_tool
 from ._scrubbed import Scrubbed, scrubbing
 
 _STATE: Final = "requestState"
@@ -123,7 +123,7 @@ class DirectCalls:
                 job.run(scrubbing(scrubber, call, self._tool_ended, job, server))
                 return
             if len(result) >= LARGE_MESSAGE:
-                job.run(partial(self._end_large, job, server, call, result))
+                self._begin_large_end(job, server, call, result)
                 return
             if result.find(LINK) >= 0:
                 self._clients.learn_links(job.client, server, result)
@@ -143,20 +143,24 @@ class DirectCalls:
             job.run(scrubbing(scrubber, call, self._ended, job, server, target))
             return
         if result is not None and len(result) >= LARGE_MESSAGE and job.method in _PASSED:
-            job.run(partial(self._end_large, job, server, call, result))
+            self._begin_large_end(job, server, call, result)
             return
         if result is not None and (job.method in _POINTING or result.find(LINK) >= 0):
             self._clients.learn_links(job.client, server, result)
         answers.end(job, call, target)
 
-    async def _end_large(self, job: Job, server: str, call: WholeCall, result: bytes) -> None:
-        """The end of either with a large result, in slices."""
+    def _begin_large_end(self, job: Job, server: str, call: WholeCall, result: bytes) -> None:
+        """The end of either with a large result, in slices. The version is read now: during the slices the server
+        may go, or come back with another."""
+        modern = call.protocol_version in rpc.MODERN_VERSIONS
+        job.run(partial(self._end_large, job, server, result, modern))
+
+    async def _end_large(self, job: Job, server: str, result: bytes, modern: bool) -> None:
         await in_turns(self._clients.learning_links(job.client, server, result))
         outline = await in_turns(outline_of(result))
         if outline is None:
-            answers.end(job, call)
+            job.answer_raw(readable(job.method, job.params, result), modern=modern)
             return
-        modern = call.protocol_version in rpc.MODERN_VERSIONS
         small = readable_tool(outline.small) if job.method == "tools/call" else outline.small
         job.answer_raw(small, modern=modern, filled=outline.filled)
 
