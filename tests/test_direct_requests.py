@@ -328,8 +328,8 @@ def test_a_large_result_is_read_by_the_version_of_the_server_that_sent_it(
             call.protocol_version = None
             while not client.said:
                 await anyio.lowlevel.checkpoint()
-        assert "resultType" not in client.answer, "a client of the handshake does not know it"
-        assert client.answer[text] == said
+            assert "resultType" not in client.answer, "a client of the handshake does not know it"
+            assert client.answer[text] == said
 
     run(backend, body)
 

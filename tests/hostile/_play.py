@@ -99,10 +99,10 @@ def play(row: Row, door: Door) -> Seen:
     """Attack, with neighbours that go on calling. AssertionError when a request gets no answer."""
     neighbour = door.calm_by_command if row.client else door.calm
     _warm(row, door, neighbour)
-    calm = [_call(door, neighbour) for _ in range(CALM_CALLS)]
+    calm = [called(door, neighbour) for _ in range(CALM_CALLS)]
     held = door.attacked.held()
     attack = Attack(row, door)
-    beside = _calls_until(attack.is_over, row.lasts, door, neighbour)
+    beside = calls_until(attack.is_over, row.lasts, door, neighbour)
     attack.check()
     grown = door.attacked.peak() - held
     attack.close()
@@ -121,20 +121,20 @@ def _warm(row: Row, door: Door, neighbour: Callable[[], None]) -> None:
     door.attacked.longest.take()
 
 
-def _call(door: Door, neighbour: Callable[[], None]) -> Called:
+def called(door: Door, neighbour: Callable[[], None]) -> Called:
     burnt, start = door.attacked.burnt(), time.monotonic()
     neighbour()
     took = time.monotonic() - start
     return Called(took, door.attacked.burnt() - burnt, door.attacked.longest.take())
 
 
-def _calls_until(
+def calls_until(
     over: Callable[[], bool], lasts: float, door: Door, neighbour: Callable[[], None]
 ) -> list[Called]:
     """A neighbour's calls until the attack is over, and some more."""
     start, calls, more = time.monotonic(), list[Called](), 0
     while more < MORE_CALLS:
-        calls.append(_call(door, neighbour))
+        calls.append(called(door, neighbour))
         took = time.monotonic() - start
         more += (over() and took >= lasts) or took > 2 * PATIENCE
     return calls

@@ -52,12 +52,12 @@ class Attacked:
 
     def send(self, method: str, params: Mapping[str, Any] | None = None, *, notify: bool = False) -> int:
         """Send a request; returns its id."""
-        self._number += 1
-        message = {"jsonrpc": "2.0", "id": self._number, "method": method, "params": params or {}}
+        self._number = number = self._number + 1
+        message = {"jsonrpc": "2.0", "id": number, "method": method, "params": params or {}}
         if notify:
             del message["id"]
         self._write(json.dumps(message).encode() + b"\n")
-        return self._number
+        return number
 
     def pour(self, data: Iterable[bytes]) -> threading.Thread:
         """Write this in a thread, as long as the process takes it."""
@@ -180,11 +180,9 @@ class AttackedOverHttp(Attacked):
 
     def _write(self, data: bytes) -> None:
         with self._turn:
-            *lines, rest = data.split(b"\n")
-            for line in lines:
-                line, self._begun = self._begun + line, b""
-                self._post(line)
-            self._begun += rest
+            *lines, self._begun = (self._begun + data).split(b"\n")
+        for line in lines:  # without the lock: one client's long request must not keep back another's
+            self._post(line)
 
     def _post(self, line: bytes) -> None:
         """A request that is refused before it is read is hung up on: that is its answer."""
