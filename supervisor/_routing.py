@@ -66,6 +66,11 @@ class Routing:
                 self._elsewhere.popitem(last=False)
         return who
 
+    def forget(self, session: str) -> None:
+        """The session is over: another one of its name is told nothing of what this one was asked."""
+        for key in [key for key, who in self._elsewhere.items() if who == session]:
+            del self._elsewhere[key]
+
     def _asked(self, request: ServerRequest) -> Who:
         address = request.address
         session = request.call.client if request.call is not None else address.session

@@ -317,6 +317,7 @@ class Runtime:
             for event in gone:
                 await event.wait()
             if self.is_built:
+                self.room_host.routing.forget(name)
                 forget_credentials(self.root, name)
         finally:
             self.sessions.ended(name)

@@ -13,6 +13,7 @@ restore_ignored_signals()
 pytest_plugins = (
     "tests.support.garbage",
     "tests.support.leaks",
+    "tests.support.books",
     "tests.support.seeds",
     "tests.support.gates",
     "tests.support.forked",

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from greenroom.protocol._config_redact import secrets_of
+from greenroom.protocol._config_redact import redacted_server, secrets_of
 from greenroom.protocol._secret_places import Hider
 from greenroom.protocol.address import Address
 from greenroom.protocol.config import ServerDefinition
@@ -254,3 +254,35 @@ def test_what_is_inherited_is_hidden_and_what_is_everyday_is_not() -> None:
         assert {one.name for one in hidden} == names
     broken = ServerDefinition("s", command="${NOWHERE}", args=("x",), inherit_env=("TOKEN*",))
     assert [one.name for one in secrets_of(broken, environ) if one.name in environ] == ["TOKEN_A"]
+
+
+TOGETHER = "${FIRST}${SECOND}"
+PLACES: dict[str, dict[str, Any]] = {
+    "env": {"command": "x", "env": {"A": TOGETHER}},
+    "args": {"command": "x", "args": ["--token", TOGETHER]},
+    "headers": {"url": "https://h", "headers": {"A": TOGETHER}},
+    "url": {"url": f"https://h/?key={TOGETHER}"},
+    "of the command, env": {
+        "url": "https://h", "requestHeadersCommand": {"command": "x", "env": {"A": TOGETHER}},
+    },
+    "of the command, args": {
+        "url": "https://h", "requestHeadersCommand": {"command": "x", "args": ["--token", TOGETHER]},
+    },
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_what_references_make_together_is_a_secret_wherever_they_stand(place: str) -> None:
+    """Each part alone may be too short to be hidden in a text."""
+    definition = parse_config({"mcpServers": {"s": PLACES[place]}}).servers["s"]
+    found = {hidden.value for hidden in secrets_of(definition, {"FIRST": "abc", "SECOND": "xyz"})}
+    assert any("abcxyz" in value for value in found)
+
+
+@pytest.mark.parametrize("place", ["command", "cwd", "socket", "env_file"])
+def test_a_path_shows_no_default_and_no_password(place: str) -> None:
+    said = {"command": "x", place: "/a/${KEY:-ghp_abcdefghijklmnopqrstuvwxyz012345}/b"}
+    if place == "socket":
+        del said["command"]
+    definition = ServerDefinition("s", **said)  # pyright: ignore[reportArgumentType]
+    assert "ghp_" not in json.dumps(redacted_server(definition))

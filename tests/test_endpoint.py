@@ -24,6 +24,7 @@ from tests.support.rooms import open_room
 
 from greenroom import Greenroom
 from greenroom.actors import Greeting, Learn, ServerRequest
+from greenroom.gateway._answers import Answers, open_jobs
 from greenroom.gateway._client_host import ClientHost
 from greenroom.gateway._client_requests import ClientRequests
 from greenroom.gateway._conversations import Conversations
@@ -34,6 +35,7 @@ from greenroom.gateway._direct._readable import readable, readable_tool
 from greenroom.gateway._endpoint import Endpoint
 from greenroom.gateway._in_session import InSession
 from greenroom.gateway._jobs import Job, RpcFault
+from greenroom.gateway._marks import OURS
 from greenroom.gateway._proxy import Proxy
 from greenroom.gateway._room import DirectRoom
 from greenroom.gateway._signed import error_data_of, question_of, result_without_ours, without_ours
@@ -1662,3 +1664,11 @@ def test_what_may_not_be_long_is_refused_with_the_reason(backend: str, message: 
         assert said in answer["error"]["message"]
 
     run_virtual(backend, body)
+
+
+def test_progress_passes_without_what_we_sign_and_under_the_clients_own_token() -> None:
+    told: list[Any] = []
+    sink = Answers(open_jobs(1), lambda _: True, lambda *said: told.append(said), {}, print)
+    job: Any = SimpleNamespace(token="mine")
+    sink.job_progress(job, {"progress": 1, "progressToken": 7, "_meta": {f"{OURS}x": 1, "theirs": 2}})
+    assert told == [(rpc.PROGRESS, {"progress": 1, "progressToken": "mine", "_meta": {"theirs": 2}})]

@@ -17,10 +17,11 @@ from tests.support.rooms import open_room, teach
 from tests.support.stdio import Recorder
 
 from greenroom import CallError, Greenroom, UsageError
+from greenroom.actors._peer import Exchange, WhenEnded
 from greenroom.protocol.address import Address
 from greenroom.testing import FakeServer, Fault, FaultScript, ScriptedServer
 from greenroom.testing._fake import fake_connectors
-from greenroom.testing._fake_connection import FakeConnection
+from greenroom.testing._fake_connection import TAIL, FakeConnection
 from greenroom.testing._fault_plan import FaultPlan, perform
 from greenroom.testing._vocabulary import DEEDS, STEPS, VALUES, problem_with
 from greenroom.testing.strategies import fault_scripts
@@ -408,5 +409,33 @@ def test_a_tool_that_comes_back_is_the_one_that_the_server_has(backend: str) -> 
             answers.change_tools(names)
             assert [tool["name"] for tool in answers._tools or ()] == names
         assert (answers._tools or [])[0] is own[0]
+
+    run(backend, main)
+
+
+def test_the_tail_of_a_fakes_stderr_is_its_end(backend: str) -> None:
+    async def main() -> None:
+        hooks = Recorder()
+        connection = FakeConnection(FakeServer(), 1, hooks, cast("Any", None))
+        for number in range(TAIL + 2):
+            connection.write_stderr(f"line {number}")
+        connection.crash(3, None, "the last one")
+        last = [f"line {number}" for number in range(TAIL + 2)][1 - TAIL :]
+        assert hooks.reasons[0].stderr_tail == (*last, "the last one")
+
+    run(backend, main)
+
+
+def test_only_cancelled_calls_count_as_cancelled(backend: str) -> None:
+    async def main() -> None:
+        server = FakeServer()
+        connection = FakeConnection(server, 1, Recorder(), cast("Any", None))
+        for method, count in (("ping", 0), ("tools/list", 0), ("tools/call", 1), ("initialize", 1)):
+            exchange = Exchange(WhenEnded(lambda *_: None), method, None)
+            connection._open.add(exchange)
+            connection.abandon(exchange, "x")
+            connection.abandon(exchange, "again")
+            assert server.cancelled == count
+        assert not connection._open
 
     run(backend, main)

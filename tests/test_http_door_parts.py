@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import socket
 from collections.abc import Awaitable, Callable, Iterable
 from types import SimpleNamespace
 from typing import Any, cast
@@ -13,13 +14,14 @@ import anyio.lowlevel
 import pytest
 from tests.support import run, run_virtual
 
-from greenroom.gateway._http_door import Caller, Feed, Rules
+from greenroom.gateway._http_door import Caller, Feed, Rules, _server
 from greenroom.gateway._http_door._refusals import CLOSE, Refusal
 from greenroom.gateway._http_door._reply import Reply
 from greenroom.gateway._http_door._request import Hangup, Request
 from greenroom.gateway._http_door._routing import Read, same_token
 from greenroom.gateway._http_door._server import _Connection
 from greenroom.gateway._http_door._session import HttpSession
+from greenroom.gateway._http_door._stateless import Visitor
 from greenroom.gateway._http_door._stream import Stream
 from greenroom.protocol import jsonrpc as rpc
 
@@ -127,6 +129,55 @@ class Pipe:
         self.did = "looks again"
 
 
+@pytest.mark.skipif(not hasattr(socket, "TCP_USER_TIMEOUT"), reason="only Linux has it")
+def test_a_dead_peer_is_given_up_by_the_system_as_late_as_by_us() -> None:
+    async def main() -> None:
+        with (
+            socket.create_server(("127.0.0.1", 0)) as listener,
+            socket.create_connection(listener.getsockname()) as carrier,
+        ):
+            connection: Any = object.__new__(_Connection)
+            connection.rules = Rules(stalled_time=7.5)
+            connection._await_head = lambda: None
+            transport: Any = SimpleNamespace(get_extra_info=lambda _name: carrier)
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(_server.H11Protocol, "connection_made", lambda *_: None)
+                patch.setattr(_server, "_Gathering", lambda it: it)
+                connection.connection_made(transport)
+            assert carrier.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == 7_500
+            assert carrier.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY) != 0
+            assert carrier.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) != 0
+
+    run("asyncio", main)
+
+
+def test_a_connection_that_is_lost_leaves_no_timer() -> None:
+    cancelled: list[str] = []
+    connection: Any = object.__new__(_Connection)
+    connection.waiting = {connection: None}
+    connection._head_due = SimpleNamespace(cancel=lambda: cancelled.append("head"))
+    connection._stalled = SimpleNamespace(cancel=lambda: cancelled.append("stalled"))
+    connection._hangup = Hangup()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(_server.H11Protocol, "connection_lost", lambda *_: None)
+        connection.connection_lost(None)
+    assert (cancelled, connection.waiting) == (["head", "stalled"], {})
+    assert (connection._head_due, connection._stalled) == (None, None)
+
+
+@pytest.mark.parametrize(("waiting", "cut"), [(1, []), (2, []), (3, [0])])
+def test_of_too_many_connections_without_a_request_the_oldest_is_cut(waiting: int, cut: list[int]) -> None:
+    done: list[int] = []
+    table: dict[Any, None] = {}
+    for number in range(waiting):
+        connection: Any = object.__new__(_Connection)
+        connection.loop = SimpleNamespace(call_later=lambda *_: None)
+        connection.rules, connection.waiting = Rules(waiting_heads=2), table
+        connection._abort = lambda number=number: done.append(number)
+        connection._await_head()
+    assert done == cut
+
+
 @pytest.mark.parametrize(("before", "now", "does"), [(9, 9, "cut"), (9, 12, "cut"), (9, 8, "looks again")])
 def test_a_peer_that_reads_slowly_is_not_one_that_does_not_read(before: int, now: int, does: str) -> None:
     pipe: Any = Pipe(now, before)
@@ -216,6 +267,23 @@ def test_the_streams_of_the_last_answers_can_be_fetched_and_older_ones_are_forgo
             wire = Wire()
             await talk.session.listen(wire.request("GET"), f"{key}-1")
             assert b'"id":%d,"result"' % key in wire.written
+
+    virtually(main)
+
+
+def test_so_many_requests_of_a_client_without_a_session_are_open_and_no_more() -> None:
+    async def main() -> None:
+        visitor = Visitor(Caller(), None, Rules(open_requests=2), {}, lambda _work: None)
+        for number in (1, 2, 3):
+            said: Any = SimpleNamespace(meta={}, key=b"1")
+            visitor._replies |= {each: cast("Any", None) for each in range(number)}
+            if number < 2:
+                with pytest.raises(AttributeError):  # it is taken, and there is no conversation here
+                    await visitor.serve(said, cast("Any", None))
+                visitor._replies.clear()
+            else:
+                with pytest.raises(Refusal, match="requests of this client"):
+                    await visitor.serve(said, cast("Any", None))
 
     virtually(main)
 

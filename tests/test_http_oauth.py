@@ -328,6 +328,15 @@ def test_an_issuer_has_only_so_many_keys() -> None:
     assert _keys_in({"keys": many}) == many[:-1]
 
 
+def test_only_keys_that_check_signatures_and_are_no_secrets_count() -> None:
+    good = [{"kty": kind, **use} for kind in ("RSA", "EC", "OKP") for use in ({}, {"use": "sig"})]
+    bad = [{"kty": "oct"}, {"kty": "RSA", "use": "enc"}, {}, {"use": "sig"}, {"kty": ["RSA"]}]
+    assert _keys_in({"keys": [*bad[:2], *good, *bad[2:], "RSA", None]}) == good
+    for keys in (bad, [], None, {"kty": "RSA"}):
+        with pytest.raises(ExchangeFault, match="no key among them"):
+            _keys_in({"keys": keys})
+
+
 def test_made_up_keys_do_not_flood_the_issuer_and_a_new_key_is_found() -> None:
     asked: list[str] = []
     here = [{"kty": "EC", "kid": "a"}]

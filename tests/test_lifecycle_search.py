@@ -1153,6 +1153,7 @@ BROKEN: dict[str, tuple[_laws.Law, Callable[[World], object], str]] = {
 }
 
 
+@pytest.mark.changes_the_books
 @pytest.mark.parametrize("case", BROKEN)
 def test_a_broken_law_is_told(world: World, case: str) -> None:
     law, break_it, said = BROKEN[case]

@@ -40,7 +40,7 @@ from greenroom.actors.login import (
     stored_login,
 )
 from greenroom.actors.login._record import Unreachable
-from greenroom.actors.login._renewal import renew
+from greenroom.actors.login._renewal import renew, revoke
 from greenroom.gateway._cli import _auth, _auth_person, _main
 from greenroom.gateway._cli._auth_person import pasted
 from greenroom.protocol.config import ServerDefinition, Settings, with_settings
@@ -747,3 +747,62 @@ def test_logging_out_of_nothing_and_of_a_provider_that_is_down() -> None:
             assert stored_login(definition(server)) is None
 
     run("asyncio", body)
+
+
+def test_a_renewal_says_what_the_login_is_for_and_who_asks(
+    data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, said = logins(), list[dict[str, str]]()
+    for resource in (None, "https://h/mcp"):
+        login = Login(
+            "s",
+            "http://h",
+            "one",
+            token_endpoint="http://h/token",
+            refresh_token="r",
+            client_id="me",
+            resource=resource,
+        )
+        with store.locked("s", "http://h"):
+            store.save(login, None)
+
+        def post(url: str, form: Any, _headers: Any) -> Any:
+            said.append({**form, "to": url})
+            return 200, {"access_token": "two", "token_type": "Bearer"}
+
+        monkeypatch.setattr("greenroom.actors.login._renewal.post", post)
+        found = renew(store, login, {})
+        assert found is not None
+        assert found.access_token == "two"
+        more = {} if resource is None else {"resource": resource}
+        assert said.pop().items() >= {"grant_type": "refresh_token", "refresh_token": "r", **more}.items()
+
+
+@pytest.mark.parametrize(
+    ("kept", "sent"),
+    [
+        ({"refresh_token": "r"}, ["r:refresh_token", "one:access_token"]),
+        ({}, ["one:access_token"]),
+    ],
+)
+def test_each_token_that_there_is_is_revoked_the_longer_lived_first(
+    kept: dict[str, Any], sent: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said: list[str] = []
+
+    def post(_url: str, form: Any, _headers: Any) -> Any:
+        said.append(f"{form['token']}:{form['token_type_hint']}")
+        return 200, {}
+
+    monkeypatch.setattr("greenroom.actors.login._renewal.post", post)
+    assert revoke(Login("s", "http://h", "one", revocation_endpoint="http://h/revoke", **kept), {}) is None
+    assert said == sent
+
+
+@pytest.mark.parametrize(
+    ("kept", "state"),
+    [({}, "logged in"), ({"expires_at": 2e9}, "logged in"), ({"expires_at": 5.0}, "expired")],
+)
+def test_the_list_of_logins_says_which_are_over(kept: dict[str, float], state: str) -> None:
+    shown = _auth._shown(Login("s", "http://h", "one", **kept))  # pyright: ignore[reportArgumentType]
+    assert (shown["state"], shown["renewable"]) == (state, False)

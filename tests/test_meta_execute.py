@@ -8,7 +8,8 @@ import tempfile
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import anyio
 import pytest
@@ -25,6 +26,8 @@ from greenroom import Greenroom
 from greenroom.actors._stdio._child import group_lives
 from greenroom.gateway._meta import Runs, _definitions, _execute
 from greenroom.gateway._meta._execute import Execution
+from greenroom.protocol.bounds import EXECUTE_SECONDS
+from greenroom.protocol.config import Settings
 from greenroom.testing._fake import FakeServer, tool
 
 
@@ -483,3 +486,14 @@ def test_a_gateway_that_ends_leaves_no_sandbox(tmp_path: Path, how: int | None) 
         sandbox = sandbox_of(gateway.process.pid)
         assert gateway.end(how) == (0 if how is None else -how)
         assert not gone_within(sandbox)
+
+
+@pytest.mark.parametrize(("of_call", "seconds"), [(5.0, 5.0), (1e6, float(EXECUTE_SECONDS))])
+def test_a_run_takes_no_longer_than_a_call_may(of_call: float, seconds: float) -> None:
+    async def body() -> None:
+        room: Any = SimpleNamespace(config=SimpleNamespace(settings=Settings(call_total_timeout=of_call)))
+        execution = Execution(room, cast("Any", None), cast("Any", None), "1")
+        assert execution._seconds == seconds
+        assert execution._told()["seconds"] < seconds
+
+    run("asyncio", body)

@@ -25,6 +25,7 @@ from greenroom.protocol.names import (
     resource_name,
     selector,
     settle,
+    spellings,
 )
 
 LEGAL = re.compile(r"[A-Za-z0-9_-]{1,64}")
@@ -251,3 +252,19 @@ def test_of_two_that_want_one_name_the_one_that_can_still_go_up_gives_way(highes
     levels = (TOP, 0) if highest == "the best claim" else (0, TOP)
     proposals = [Proposal(each, "s_x", level) for each, level in zip((best, other), levels, strict=True)]
     assert _losers(proposals, False) == {proposals[levels.index(0)]}
+
+
+@pytest.mark.parametrize(
+    ("server", "written"),
+    [
+        ("github-mcp", {"a-b", "github-mcp_a-b", "github_a-b"}),
+        ("mcp", {"a-b", "mcp_a-b"}),
+        ("x", {"a-b", "x_a-b"}),
+        ("é.x", {"a-b", "__x_a-b"}),
+    ],
+)
+def test_each_way_to_write_a_tool_of_one_server_selects_it(server: str, written: set[str]) -> None:
+    assert set(spellings(server, "a-b")) == written
+    for one in written:
+        assert any(map(selector((one,)), spellings(server, "a-b")))
+        assert any(map(selector((one.replace("-", "_"),)), spellings(server, "a-b")))

@@ -330,3 +330,39 @@ def test_the_command_lists_and_clears(home: Path, capsys: pytest.CaptureFixture[
     assert run_command(["outputs", "--clear"]) == 0
     assert capsys.readouterr().out == "2 files were removed.\n"
     assert [path.name for path in spill.directory.iterdir()] == ["other.txt"]
+
+
+@pytest.mark.parametrize("stamp", [50.0, 150.0])
+def test_the_file_that_was_just_written_stays_whatever_the_clock_says(tmp_path: Path, stamp: float) -> None:
+    """Another process may have a clock that is ahead, or the bound may be smaller than one file."""
+    spill = Spill(tmp_path, max_total=8, clock=lambda: 200.0)
+    files = {name: tmp_path / f"output-{name * 16}.txt" for name in "abc"}
+    for name, path in files.items():
+        path.write_text("12345")
+        os.utime(path, (stamp if name == "a" else 100.0, stamp if name == "a" else 100.0))
+    spill._prune(keep=files["a"])
+    assert [kept.path for kept in spill.kept()] == [files["a"]]
+
+
+@pytest.mark.parametrize(("age", "stays"), [(9.0, True), (10.0, True), (11.0, False)])
+@pytest.mark.parametrize(("total", "fits"), [(9, False), (10, True), (11, True)])
+def test_kept_files_go_when_they_are_too_old_or_too_much(
+    tmp_path: Path, age: float, stays: bool, total: int, fits: bool
+) -> None:
+    new, old = tmp_path / f"output-{'a' * 16}.txt", tmp_path / f"output-{'b' * 16}.txt"
+    for path, stamp in ((new, 100.0), (old, 100.0 - age)):
+        path.write_text("12345")
+        os.utime(path, (stamp, stamp))
+    Spill(tmp_path, max_age=10.0, max_total=total, clock=lambda: 100.0)._prune(keep=new)
+    assert old.exists() is (stays and fits)
+
+
+def test_a_page_begins_with_a_whole_character(tmp_path: Path) -> None:
+    spill = Spill(tmp_path)
+    text = "a\U0001f600b\u00e4c"
+    kept = id_of(spill.write(text))
+    for offset in range(len(text.encode()) + 2):
+        page = spill.page(kept, offset, 100, 100)
+        assert page is not None
+        assert page.text == text.encode()[min(offset, page.size) :].decode(errors="ignore")
+        assert text.encode()[page.start : page.end].decode() == page.text

@@ -14,6 +14,7 @@ from tests.support.forked import GREENROOM
 from tests.support.gateway import started
 
 from greenroom.gateway._cli._main import run
+from greenroom.gateway._cli._trust import _decide
 from greenroom.protocol.config_parse import digest, what_matters
 from greenroom.supervisor.config_files import load_config, project_asks
 from greenroom.supervisor.trust import Agreements, ProjectFile, trust_file
@@ -349,3 +350,31 @@ def test_the_command_shows_asks_remembers_and_takes_back(
     assert run(["trust", "--trust", "--json"]) == 0
     assert not loaded(home).untrusted
     assert run(["trust", "--yes", "--revoke"]) == 2
+
+
+@pytest.mark.parametrize(
+    ("state", "folder"),
+    [
+        ({}, "/home/me/.local/state"),
+        ({"XDG_STATE_HOME": ""}, "/home/me/.local/state"),
+        ({"XDG_STATE_HOME": "/var/mine"}, "/var/mine"),
+        ({"XDG_STATE_HOME": "here"}, "/home/me/.local/state"),  # a project could bring a folder of this name
+        ({"XDG_STATE_HOME": "./here"}, "/home/me/.local/state"),
+    ],
+)
+def test_agreements_are_never_kept_in_a_folder_of_the_project(state: dict[str, str], folder: str) -> None:
+    assert trust_file(Path("/home/me"), state) == Path(folder) / "greenroom" / "trust.json"
+
+
+@pytest.mark.parametrize(
+    ("digests", "code", "kept"), [(["a", "b"], 0, 2), (["a", None], 1, 1), ([None], 1, 0), ([], 0, 0)]
+)
+def test_what_cannot_be_trusted_is_told_by_the_exit_code(
+    digests: list[str | None], code: int, kept: int, tmp_path: Path
+) -> None:
+    agreements = Agreements(tmp_path / "trust.json")
+    files = [
+        ProjectFile(f"f{number}", str(tmp_path), {}, (), digest) for number, digest in enumerate(digests)
+    ]
+    assert _decide(agreements, files, files, True) == code
+    assert len(agreements.read()) == kept

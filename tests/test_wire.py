@@ -191,4 +191,7 @@ def test_bad_utf8_is_replaced_and_good_lines_are_not_copied() -> None:
 
 def test_an_excerpt_is_printable_and_short() -> None:
     assert excerpt(b"\x1b[31mred\n\xff") == '"\\u001b[31mred\\n\ufffd"'
+    for length in (79, 80):
+        assert excerpt(b"a" * length) == f'"{"a" * length}"'
+    assert excerpt(b"a" * 81) == f'"{"a" * 80}"… (81 bytes)'
     assert excerpt(b"a" * 2000) == f'"{"a" * 80}"… (2,000 bytes)'

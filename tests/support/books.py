@@ -1,0 +1,108 @@
+"""After every room and every session of it, in every test: nothing of what has ended is still counted or listed.
+
+What ends is counted in many places: calls in flight and queued, their bytes, places, slots, turns, questions, waits,
+sessions. A place that is forgotten harms nobody at once, so the tests of what ended do not see it. The books are
+looked at here, when a room has closed (each number is back at nothing) and when a session has ended (nothing knows
+its name any more). It costs a millisecond for each room, and a few for each session.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import wraps
+from typing import Any
+
+import anyio
+import anyio.lowlevel
+import pytest
+from tests.support.kept import paths_to
+
+from greenroom.supervisor._runtime import Runtime
+
+_MOST_LOOKED_AT = 20  # sessions of one test
+_TURNS = 5
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "changes_the_books: it changes numbers of a room itself")
+
+
+@pytest.fixture(autouse=True)
+def balanced_books(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    wrong: list[str] = []
+    looked = 0
+
+    close, end_session = Runtime._close, Runtime.end_session
+
+    @wraps(close)
+    def closing(self: Runtime) -> None:
+        was_running = self.is_running
+        close(self)
+        if was_running:
+            wrong.extend(_not_at_nothing(self))
+
+    @wraps(end_session)
+    async def ending(self: Runtime, name: str) -> None:
+        nonlocal looked
+        await end_session(self, name)
+        looked += 1
+        with anyio.CancelScope(shield=True):
+            for _ in range(_TURNS):  # what was cancelled has to notice it
+                await anyio.lowlevel.checkpoint()
+        if self.is_running and looked <= _MOST_LOOKED_AT and name not in self.sessions._open:
+            wrong.extend(
+                f"session {name!r} has ended, and is in {path}" for path in _ways_to_session(self, name)
+            )
+
+    monkeypatch.setattr(Runtime, "_close", closing)
+    monkeypatch.setattr(Runtime, "end_session", ending)
+    yield
+    if wrong and request.node.get_closest_marker("changes_the_books") is None:
+        pytest.fail("not everything was let go of: " + "; ".join(dict.fromkeys(wrong)), pytrace=False)
+
+
+def _not_at_nothing(runtime: Any) -> Iterator[str]:
+    root, context = runtime.root, runtime.context
+    numbers: dict[str, Callable[[], object]] = {
+        "bytes queued": lambda: context.queued_bytes,
+        "slots held": lambda: root.admission.starts.slots_held,
+        "calls held for a yes": lambda: root.approvals._held,
+        "questions about a call": lambda: root.approvals._asked,
+    }
+    for name, record in root.records.items():
+        numbers |= {
+            f"in flight at {name}": lambda load=record.load: load.in_flight,
+            f"queued at {name}": lambda load=record.load: load.queued,
+            f"waiting for a place at {name}": lambda load=record.load: load.held,
+        }
+    for address, actor in root.actors.items():
+        numbers |= {
+            f"open calls of {address}": lambda actor=actor: actor.calls.open,
+            f"waiting calls of {address}": lambda actor=actor: actor.mailbox.user,
+            f"leases of {address}": lambda actor=actor: actor.idling.leases,
+        }
+    for what, number in numbers.items():
+        if found := number():
+            yield f"{what}: {found if isinstance(found, int) else len(found)}"  # pyright: ignore[reportArgumentType]
+
+
+def _ways_to_session(runtime: Any, name: str) -> list[str]:
+    root = runtime.root
+    if any(address.owner == name for address in root.actors) or any(
+        key[0] == name for key in root.approvals._asked
+    ):
+        return []  # the child of one of its calls is still being stopped, or somebody still thinks about a question
+    aside = (
+        runtime.router,
+        runtime.writer,
+        runtime.events,
+        runtime.config,
+        runtime.store,
+        root.context.events,
+    )
+    return [
+        way
+        for told in (f"session:{name}", *([name] if len(name) > 2 else ()))  # other things are called "1"
+        for way in paths_to(told, runtime, without=aside)
+        if not any(said in way for said in (".words", ".sources", "._handshake"))
+    ]
