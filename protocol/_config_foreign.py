@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from ._config_place import place
-from .errors import Problem
+from .errors import NO_EFFECT_HERE, Problem
 
 if TYPE_CHECKING:
     from ._config_dialects import Givens
@@ -49,7 +49,7 @@ NO_EFFECT: Final[Mapping[str, str]] = {
 }
 
 # Settings of pi that are about its own screen, or done otherwise here.
-_SCREEN: Final = "they are about pi's own screen"
+_SCREEN: Final = "only for pi's own screen"
 _CLIENTS: Final = "what a client can answer decides"
 SETTINGS_NO_EFFECT: Final[Mapping[str, str]] = {
     "agentPluginPaths": "",
@@ -87,12 +87,12 @@ def foreign_keys(entries: Mapping[str, Givens]) -> Iterable[Problem]:
         what = f"has no effect here; it is kept as read{advice}"
         given = entries[servers[0]][key]
         if len(servers) == 1:
-            yield Problem(given.place(), what, fatal=False)
+            yield Problem(given.place(), what, fatal=False, code=NO_EFFECT_HERE)
         else:
             more = f" and {len(servers) - _NAMED} more" if len(servers) > _NAMED else ""
             named = ", ".join(servers[:_NAMED]) + more
             where = place(source, str(given.path[0]))
-            yield Problem(where, f'"{given.path[-1]}" of {named}: {what}', fatal=False)
+            yield Problem(where, f'"{given.path[-1]}" of {named}: {what}', fatal=False, code=NO_EFFECT_HERE)
 
 
 def _asks_nothing(value: Any) -> bool:
@@ -110,10 +110,8 @@ def foreign_settings(merged: Givens) -> Iterable[Problem]:
         then = f": {advice}" if advice else ""
         given = merged[keys[0]]
         if len(keys) == 1:
-            yield Problem(
-                given.place(), f"has no effect here{then.replace(': they are', ': it is')}", fatal=False
-            )
+            yield Problem(given.place(), f"has no effect here{then}", fatal=False)
         else:
             named = ", ".join(f'"{key}"' for key in keys)
             where = place(given.source, *given.path[:-1])
-            yield Problem(where, f"{named} have no effect here{then}", fatal=False)
+            yield Problem(where, f"{named} have no effect here{then}", fatal=False, code=NO_EFFECT_HERE)

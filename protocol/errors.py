@@ -85,6 +85,7 @@ def _plain(value: Any) -> Any:
 
 
 UNTRUSTED: Final = "server_untrusted"  # the code when a project's file has not been trusted by its owner
+NO_EFFECT_HERE: Final = "no_effect_here"  # the code of a problem that is a key of another program
 
 
 @attrs.frozen

@@ -100,7 +100,7 @@ def test_settings_without_effect_are_named_once_with_what_to_do_instead(place: P
     assert [str(each).removeprefix(f"{where}: ") for each in place.load().problems] == [
         (
             'settings: "showStatusIcon", "mcpFooterStatus", "collapsedResultLines" have no effect here: '
-            "they are about pi's own screen"
+            "only for pi's own screen"
         ),
         "settings.autoAuth: has no effect here: `greenroom auth S` logs in",
         "settings.elicitation: has no effect here: what a client can answer decides",

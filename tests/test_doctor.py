@@ -77,6 +77,7 @@ WRONG: list[tuple[str, Callable[[Path], object], str, str, str]] = [
     ("its folder", has(a={"command": "sh", "cwd": "/no/where"}), "error", "program", "mkdir"),
     ("no JSON", lambda home: own_config(home, '{"mcpServers": {'), "error", "file", "correct the file"),
     ("a key", has(a={"command": "sh", "comand": 1}), "warning", "configuration", "correct"),
+    ("a key of another client", has(a={"command": "sh", "timeout": 60}), "note", "configuration", "leave it for"),
     ("a variable", has(a={"command": "sh", "args": ["${NO_4711}"]}), "warning", "configuration", ""),
     ("an entry", has(a={}), "error", "server", "greenroom disable a"),
     ("no server", lambda home: own_config(home, "{}"), "warning", "configuration", "greenroom init"),

@@ -19,7 +19,7 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from ...protocol.config_parse import secrets_of
-from ...protocol.errors import UNTRUSTED, GreenroomError
+from ...protocol.errors import NO_EFFECT_HERE, UNTRUSTED, GreenroomError
 from ...protocol.interpolate import session_variables
 from ...protocol.pinning import command
 from ._finding import Finding, Setup, Severity
@@ -61,6 +61,9 @@ def _files(setup: Setup) -> Iterator[Finding]:
             yield Finding(Severity.WARNING, "trust", problem.where, problem.what, mend)
         elif problem.where in places:
             yield Finding(Severity.ERROR, "file", problem.where, problem.what, "correct the file")
+        elif problem.code == NO_EFFECT_HERE:
+            mend = "leave it for the program that it is for, or write what has an effect here"
+            yield Finding(Severity.NOTE, "configuration", problem.where, problem.what, mend)
         else:
             yield Finding(
                 Severity.WARNING, "configuration", problem.where, problem.what, "correct it at this place"
