@@ -17,7 +17,7 @@ from tools.arrows import ROOMS
 ROOT = Path(__file__).resolve().parent.parent
 BRIEF = """
 from hypothesis import settings
-settings.register_profile("brief", stateful_step_count=8)
+settings.register_profile("brief", stateful_step_count=8, max_examples=20)
 settings.load_profile("brief")
 """
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
@@ -179,8 +179,8 @@ def test_the_readme_example_runs_as_written(tmp_path: Path) -> None:
 
 
 def test_the_testing_examples_run_as_written(tmp_path: Path) -> None:
-    """In somebody else's pytest: none of our configuration and none of our fixtures. Its walks are short: that they
-    run is what is tried here, and not how much they find."""
+    """In somebody else's pytest: none of our configuration and none of our fixtures. Its walks are few and short: that
+    they run is what is tried here, and not how much they find."""
     (tmp_path / "brief.py").write_text(BRIEF)
     files = sorted((ROOT / "examples").glob("testing_*.py"))
     options = ("-q", "-c", os.devnull, "-p", "no:cacheprovider", "-p", "brief")
