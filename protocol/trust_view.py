@@ -1,8 +1,9 @@
 """What a file of a project would do, as `greenroom trust` shows it to its owner: everything but secrets.
 
-Secrets are hidden as in the printed configuration (`_config_redact`), with two differences. An owner decides here about
-what runs and what is sent. So the command that gives a value is shown, and so are variables that decide what a program
-runs (`PATH`, `LD_PRELOAD`, `NODE_OPTIONS`). And what is hidden keeps the names of the variables that are in it.
+Secrets are hidden as in the printed configuration (`_config_redact`), with some differences. An owner decides here
+about what runs and what is sent. So the command that gives a value is shown, and so are variables that decide what a
+program runs (`PATH`, `LD_PRELOAD`, `NODE_OPTIONS`), and arguments that a shell could run, wherever they stand. And what
+is hidden keeps the names of the variables that are in it.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ _PATHS: Final = frozenset({"cwd", "socket", "envFile", "bearerTokenEnv", "bearer
 _NAMED: Final = frozenset({"auth", "oauth", "requestHeadersCommand"})  # objects with keys of known meaning
 _PLAIN: Final = frozenset({"type", "transport", "transportType", "enabled", *SERVER_KEY})
 _SECRET_PARTS: Final = frozenset({"authorizationParams", "env_http_headers"})
+_RUNS: Final = re.compile(r"[;|&`<>]|\$\(")
 # Variables that make a program load or run something else.
 _DECIDES: Final = re.compile(
     r"(?:\w*_)?PATH|(?:LD|DYLD|NODE|PYTHON|PERL|RUBY|GIT|NPM|UV|PIP|XDG)_?\w*|\w*_OPTIONS|\w*_?PROXY"
@@ -75,9 +77,13 @@ def _value(name: str, value: Any) -> Any:
 
 
 def _arguments(value: Any) -> list[Any]:
-    """A list for a program. What is no text, or a command that gives the text, is shown as it is."""
+    """A list for a program. What is no text is shown as it is, and a command is shown as a line, also where a secret
+    is expected: no key has such characters, and a program could run it."""
     texts = [each if isinstance(each, str) else "" for each in value]
-    hidden = Hider().arguments(texts)
+    hidden = [
+        Hider().line(text) if shown == REDACTED and _RUNS.search(text) else shown
+        for text, shown in zip(texts, Hider().arguments(texts), strict=True)
+    ]
     shown: list[Any] = []
     for each, text in zip(value, hidden, strict=True):
         is_plain = isinstance(each, str) and command_in(each) is None
