@@ -19,6 +19,7 @@ from tests.support import run
 from greenroom import _own_files
 from greenroom.actors import current_backend
 from greenroom.gateway import _attach
+from greenroom.gateway import _background_doorway as _doorway
 from greenroom.gateway._answers import REFUSALS
 from greenroom.gateway._attach import Starting, attach, dial
 from greenroom.gateway._background_door import AttachedDoor, RecordedJobs
@@ -503,3 +504,44 @@ def test_a_large_line_that_was_handled_is_not_in_the_ledger() -> None:
         kept.took_large(b'{"id": 7,' + b"x" * 310_000, b"next\n")
         kept.handled_large()
         assert left_in(memory) == Left([], [b"next"], b"", None, False, False)
+
+
+@pytest.mark.parametrize("ends", ["says nothing", "is refused", "is another user", "is taken"])
+def test_the_descriptors_of_a_visitor_are_closed_however_its_visit_ends(
+    ends: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def main() -> None:
+        ours, theirs = socket.socketpair()
+        given = [os.open(os.devnull, os.O_RDONLY) for _ in range(3)]
+
+        async def hello(_line: Any, descriptors: list[int]) -> Hello | None:
+            descriptors += given
+            if ends == "is refused":
+                raise BadHello("no")
+            return Hello("9") if ends == "is taken" else None
+
+        def check(_line: Any) -> None:
+            if ends == "is another user":
+                raise _own_files.NotOurs(1, "another")
+
+        async def welcome(_self: Any, _hello: Any, _line: Any, _descriptors: Any) -> None:
+            raise BadHello("later")
+
+        monkeypatch.setattr(_doorway, "_hello", hello)
+        monkeypatch.setattr(_doorway, "check_peer", check)
+        monkeypatch.setattr(_doorway.Doorway, "_welcome", welcome)
+        doorway: Any = object.__new__(_doorway.Doorway)
+        doorway._coming = 1
+        doorway._changed = anyio.Event()
+        doorway.note = lambda _text: None
+        with theirs:
+            await doorway._visit(ours)
+        assert doorway._coming == 0
+        if ends == "is another user":  # its hello was not read
+            for descriptor in given:
+                os.close(descriptor)
+        for descriptor in given:
+            with pytest.raises(OSError, match="Bad file descriptor"):
+                os.fstat(descriptor)
+
+    run("asyncio", main)

@@ -33,7 +33,7 @@ from greenroom.actors._waiting_calls import WaitingCalls
 from greenroom.protocol.address import Address
 from greenroom.protocol.config import Era, ServerDefinition, Settings
 from greenroom.protocol.errors import ServerDown
-from greenroom.protocol.lifecycle import Cause, State
+from greenroom.protocol.lifecycle import Cause, Reason, State
 
 # ---- places --------------------------------------------------------------------------------------------------------
 
@@ -477,3 +477,31 @@ def test_the_lists_have_what_is_left_of_the_connect_time_and_a_second_at_least(
         assert told[2] == "looked after"
 
     run(backend, main)
+
+
+# ---- what servers say of themselves --------------------------------------------------------------------------------
+
+
+def test_every_text_of_a_server_that_leaves_its_incarnation_has_lost_its_secrets() -> None:
+    told: list[Any] = []
+    incarnation: Any = object.__new__(Incarnation)
+    incarnation.actor = SimpleNamespace(
+        hidden=lambda text: text.replace("secret", "***"),
+        address=Address("s"),
+        tell=told.append,
+    )
+    incarnation.number = 1
+    incarnation._connection = SimpleNamespace(
+        stderr_tail=lambda: ("a secret", "b secret"), last_line="c secret"
+    )
+    said = [
+        *incarnation.stderr_tail(),
+        incarnation.last_line,
+        str(incarnation.give_up("d secret", Reason.UNHEALTHY)),
+        *incarnation.lost.stderr_tail,
+    ]
+    incarnation.fail("e secret")
+    incarnation.found_dead("f secret")
+    assert said[:3] == ["a ***", "b ***", "c ***"]
+    assert "secret" not in f"{said}{told[0].error}{told[1].reason}{incarnation.lost}"
+    assert len(told) == 2

@@ -742,3 +742,19 @@ def test_an_interrupted_call_ends_in_silence_and_takes_its_server_with_it(tmp_pa
 
     assert (call.returncode, said.strip()) == (130, b"")
     assert gone_within(logged_pids(tmp_path)) == set()
+
+
+@pytest.mark.parametrize(
+    ("status", "mark"),
+    [
+        ("connected", "✓"), ("failed", "✗"), ("broken", "✗"), ("needs-auth", "⚠"), ("disabled", "⊘"),
+        ("untrusted", "⚠"), ("cached", "○"), ("not-connected", "○"),
+    ],
+)  # fmt: skip
+def test_each_state_of_a_server_has_its_mark(status: str, mark: str) -> None:
+    server = {
+        "name": "a", "status": status, "state": "idle", "toolCount": 1, "pid": None, "inFlight": 0, "queued": 0,
+        "waitingFor": None, "faults": (), "retryIn": None,
+    }  # fmt: skip
+    details = {"servers": [server], "disabledCount": 0, "connectedCount": 0, "totalTools": 1}
+    assert next(iter(_status_lines(details))).startswith(f"{mark} a ")

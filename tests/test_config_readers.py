@@ -222,3 +222,24 @@ def test_the_reason_of_a_broken_server_counts_the_others(more: int, said: str) -
 def test_a_place_is_written_as_a_path(keys: tuple[Any, ...], path: str) -> None:
     assert place("f", *keys) == (f"f: {path}" if path else "f")
     assert place("", *keys) == path
+
+
+def test_a_default_of_nothing_is_a_default() -> None:
+    assert missing_variables("${A:-}${B}", {}) == ("B",)
+    entry = {"url": "https://h/${A:-}", "headers": {"x": "${B:-}"}}
+    config = parse_config({"mcpServers": {"s": entry}}, environ={})
+    assert (list(config.servers), config.problems) == (["s"], ())
+
+
+@pytest.mark.parametrize(("slots", "kept"), [(1, 0), (2, 1), (3, 2), (4, 2), (20, 2)])
+def test_keep_alive_servers_leave_one_slot_to_the_rest(slots: int, kept: int) -> None:
+    """The first of the configuration stay; one that is disabled takes none."""
+    entries = {
+        "off": {"command": "x", "lifecycle": "keep-alive", "disabled": True},
+        **{name: {"command": "x", "lifecycle": "keep-alive"} for name in ("a", "b")},
+        "lazy": {"command": "x"},
+    }
+    config = parse_config({"mcpServers": entries, "settings": {"maxConnections": slots}})
+    alive = [name for name in ("a", "b") if config.servers[name].lifecycle is Lifecycle.KEEP_ALIVE]
+    assert alive == ["a", "b"][:kept]
+    assert len(config.problems) == 2 - kept

@@ -122,6 +122,7 @@ ENDING = row("a", "session:w", State.DRAINING)
         ([row("a", "session:x"), row("a", "session:y"), row("b", **WAITS)], ["x"]),
         ([row("a", "session:y"), row("b", **WAITS)], ["y"]),
         ([row("a", "session:x", in_flight=1), row("a", "session:y"), row("b", **WAITS)], ["y"]),
+        ([row("a", "session:x", queued=1), row("a", "session:y"), row("b", **WAITS)], ["y"]),
         ([row("a", "session:talks"), row("b", **WAITS)], []),
         ([row("b", "session:x"), row("a", "session:y"), row("a", "session:z", **WAITS)], ["y"]),
         ([row("a", "session:x"), row("a", "session:w", State.DRAINING), row("b", **WAITS)], []),

@@ -361,3 +361,19 @@ def test_t35_others_have_their_turns_while_a_large_result_is_read(
         assert turns > 20
 
     run(backend, body)
+
+
+@pytest.mark.parametrize("was_on", [True, False])
+def test_the_garbage_collector_is_afterwards_as_it_was(was_on: bool) -> None:
+    """Also when there is nothing to decode. A program that embeds us may have turned it off."""
+    large = b'{"a":"' + b"x" * (1 << 17) + b'"}'
+    before = gc.isenabled()
+    try:
+        (gc.enable if was_on else gc.disable)()
+        assert decode_result(large)
+        assert gc.isenabled() is was_on
+        with pytest.raises(WireFault):
+            decode_result(large[:-1])
+        assert gc.isenabled() is was_on
+    finally:
+        (gc.enable if before else gc.disable)()

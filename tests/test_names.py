@@ -268,3 +268,12 @@ def test_each_way_to_write_a_tool_of_one_server_selects_it(server: str, written:
     for one in written:
         assert any(map(selector((one,)), spellings(server, "a-b")))
         assert any(map(selector((one.replace("-", "_"),)), spellings(server, "a-b")))
+
+
+@pytest.mark.parametrize("limit", [20, 64])
+def test_a_name_that_just_fits_stays_as_it_is(limit: int) -> None:
+    for over in (-1, 0, 1):
+        local = "b" * (limit - len("a_") + over)
+        one = attrs.evolve(claim("a", local), limit=limit)
+        assert (one.spelling(0) == f"a_{local}") is (over <= 0)
+        assert len(one.spelling(0)) == min(limit, limit + over)

@@ -6,7 +6,8 @@ import base64
 import json
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -20,11 +21,14 @@ from tests.support.door_rooms import FakeRoom
 from tests.support.gateway import serve
 from tests.support.lister import lister, tool
 
+from greenroom.actors._catalogue_file import CatalogueFile
+from greenroom.actors.login import LoginStore
 from greenroom.gateway._cli._main import run as run_command
 from greenroom.gateway._mcp_tool import McpTool, Spill, ask
 from greenroom.gateway._mcp_tool._binaries import has_binaries, looking_for_binaries, without_binaries
 from greenroom.gateway._mcp_tool._outcome import outcome_of
 from greenroom.gateway._mcp_tool._spill import id_of
+from greenroom.gateway._setup._write import replace
 from greenroom.protocol.slices import finish
 
 MOST = 4 * 1024 * 1024
@@ -366,3 +370,55 @@ def test_a_page_begins_with_a_whole_character(tmp_path: Path) -> None:
         assert page is not None
         assert page.text == text.encode()[min(offset, page.size) :].decode(errors="ignore")
         assert text.encode()[page.start : page.end].decode() == page.text
+
+
+@pytest.mark.parametrize(
+    ("block", "is_binary"),
+    [
+        ({"type": "image", "data": "x" * 4}, False),
+        ({"type": "image", "data": "x" * 5}, True),  # of the bound, which is four characters
+        ({"type": "image"}, False),
+        ({"type": "audio", "data": ""}, True),
+        ({"type": "audio"}, False),
+        ({"type": "resource", "resource": {"blob": ""}}, True),
+        ({"type": "resource", "resource": {"text": ""}}, False),
+        ({"type": "resource_link", "uri": "x:/", "blob": ""}, False),
+        ({"type": "text", "text": "t", "uri": "x:/", "blob": "b"}, False),
+        ({"uri": "x:/", "blob": ""}, True),
+        ({"blob": ""}, False),
+    ],
+)
+@pytest.mark.parametrize("key", ["content", "contents"])
+def test_what_is_binary(block: Any, is_binary: bool, key: str) -> None:
+    for others in (0, 1, 1_000):
+        blocks = [{"type": "text", "text": "x"}] * others
+        assert goes_to_files({key: [*blocks, block]}, 4) is is_binary
+    assert goes_to_files({key: [{"type": "image", "data": "x" * 5}]}, 0) is False, "0 is no bound"
+
+
+def _fails(*_: object, **__: object) -> Any:
+    raise OSError("no room")
+
+
+@pytest.mark.parametrize("step", ["os.replace", "os.fsync"])
+@pytest.mark.parametrize("writer", ["login", "setup", "catalogue"])
+def test_a_file_that_cannot_be_put_in_its_place_leaves_nothing_beside_it(
+    writer: str, step: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "a.json"
+    write: dict[str, Callable[[], object]] = {
+        "login": lambda: LoginStore(tmp_path)._write(file, b"x"),
+        "setup": lambda: replace(file, None, b"x"),
+        "catalogue": lambda: CatalogueFile(file).replace(b"x"),
+    }
+    with monkeypatch.context() as patch, suppress(OSError):
+        patch.setattr(step, _fails)
+        write[writer]()
+    assert list(tmp_path.iterdir()) in ([], [file])
+
+
+def test_an_output_that_cannot_be_written_whole_is_not_kept(tmp_path: Path) -> None:
+    pieces = (piece if piece != b"2" else _fails() for piece in (b"1", b"2"))
+    with pytest.raises(OSError, match="no room"):
+        Spill(tmp_path)._write(pieces, ".txt")
+    assert list(tmp_path.iterdir()) == []

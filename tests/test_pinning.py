@@ -9,6 +9,7 @@ import time
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import anyio
@@ -23,6 +24,7 @@ from tests.support.lister import lister, tool
 from greenroom import CallError, Greenroom
 from greenroom.actors import PinsFile, default_cache_path
 from greenroom.actors._lists import printing
+from greenroom.gateway._cli import _accept
 from greenroom.gateway._cli._common import load
 from greenroom.gateway._cli._main import run as run_command
 from greenroom.protocol import bounds
@@ -488,3 +490,17 @@ def said(what: str) -> dict[str, Any]:
 
 def test_pinning_is_quarantine_unless_it_is_set() -> None:
     assert Settings().pinning is Pinning.QUARANTINE
+
+
+@pytest.mark.parametrize("is_stale", [False, True])
+def test_only_the_definition_that_would_be_accepted_is_shown(is_stale: bool) -> None:
+    """The catalogue may have another one than that which was last seen to have changed."""
+    record = {"name": "pay", "description": "as it is now"}
+    pins = ServerPins(
+        0.0, tools={"pay": "old"}, changed={"pay": "newer" if is_stale else fingerprint(record)}
+    )
+    entry = SimpleNamespace(tools=(record,))
+    catalogue: Any = SimpleNamespace(entry=lambda _server: entry)
+    lines = "\n".join(_accept._lines(catalogue, "bank", pins, None))
+    assert ("as it is now" in lines) is not is_stale
+    assert ("greenroom refresh bank" in lines) is is_stale

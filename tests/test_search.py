@@ -255,3 +255,11 @@ def test_what_people_ask_for_is_found(index: Index) -> None:
 
     assert sum(rank == 0 for rank in ranks.values()) >= 0.9 * len(ranks), misses
     assert sum(rank < 5 for rank in ranks.values()) == len(ranks), misses
+
+
+@pytest.mark.parametrize(("length", "is_found"), [(3, False), (4, True), (5, True), (24, True), (25, False)])
+def test_a_slip_is_looked_for_in_words_of_four_to_twenty_four_letters(length: int, is_found: bool) -> None:
+    word = "qwertzuiopasdfghjklyxcvbnm"[:length]
+    ranking = Ranking([Document.of("a", "a", "s", word[1:])])
+    assert (ranking._one_slip_from(word) == [word[1:]]) is is_found
+    assert ranking._one_slip_from(f"{word[:-1]}7") == []
