@@ -15,7 +15,8 @@ from ..protocol.errors import (
     RemoteError,
     ServerLost,
 )
-from ..protocol.jsonrpc import encode_json
+from ..protocol.jsonrpc import decode_result, encode_json
+from ..protocol.scrubbing import scrubbed
 from ._messages import describe
 
 if TYPE_CHECKING:
@@ -97,6 +98,11 @@ def answered_with(server: str, call: Call, error: RpcError) -> CallError:
 def without_secrets(error: RpcError, known: Secrets) -> RpcError:
     """The same error, without these secrets."""
     data = error.data
-    if data is not None and known.stand_in(encode_json(data).decode(errors="replace")):
-        data = known.without_any(data)
+    if data is not None:
+        raw = encode_json({"data": data})
+        found = scrubbed(raw, known.in_json())  # as a result, whatever stands in its texts
+        if found is not raw:
+            data = decode_result(found)["data"]
+        if known.stand_in(found.decode(errors="replace")):
+            data = known.without_any(data)
     return attrs.evolve(error, message=known.without(error.message), data=data)

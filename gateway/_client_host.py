@@ -5,9 +5,9 @@ How a client is asked depends on its version (`_suspended`). A client of the han
 are greeted by handshake, because only then can they ask. For a client of 2026-07-28 either kind of greeting will do.
 
 A question names the server that asks (`_signed`), because the person who reads it has to know. A question of ours,
-whether a call may be sent, names none. Notifications pass unchanged, except for two kinds that the door sends
-itself: changes of lists are announced once for all servers, and updates of resources go to the client only if it
-subscribed to them.
+whether a call may be sent, names none. Notifications pass without credentials, where results lose these (`_said`), and
+otherwise unchanged. Two kinds are sent by the door itself: changes of lists are announced once for all servers, and
+updates of resources go to the client only if it subscribed to them.
 """
 
 from __future__ import annotations
@@ -17,7 +17,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ..actors import ASKED_FOR, UPDATED, Greeting, ServerRequest, not_found
 from ..protocol.address import Address
+from ..protocol.config import Scrub
 from ._extensions import extensions_of
+from ._said import scrubbed_params
 from ._signed import question_of, without_ours
 from ._suspended import SuspendedCalls
 
@@ -45,13 +47,19 @@ def _nobody_watches(_client: Client, _server: str, _params: Mapping[str, Any]) -
 class ClientHost:
     """Stands between one client and the servers. `room` is the client's session, or a whole room with one client.
     `on_update(client, server, params)` is called when a resource changes. `passes_extensions`: servers are told which
-    extensions the client has."""
+    extensions the client has. `door`: where it is configured that results lose credentials."""
 
     def __init__(
-        self, room: HostedRoom, on_update: OnUpdate = _nobody_watches, *, passes_extensions: bool = False
+        self,
+        room: HostedRoom,
+        on_update: OnUpdate = _nobody_watches,
+        *,
+        door: Scrub = Scrub.MCP,
+        passes_extensions: bool = False,
     ) -> None:
         self._room = room
         self._on_update = on_update
+        self._door = door
         self._passes_extensions = passes_extensions
         self._client: Client | None = None  # once it has said what it can answer
         self.suspended = SuspendedCalls(room.config.settings.call_total_timeout)
@@ -110,4 +118,5 @@ class ClientHost:
         if method == UPDATED:
             self._on_update(client, address.server, params or {})
         else:
-            client.tell(method, None if params is None else without_ours(params))
+            said = None if params is None else scrubbed_params(self._room, self._door, address.server, params)
+            client.tell(method, None if said is None else without_ours(said))

@@ -24,7 +24,7 @@ from urllib.parse import quote, unquote
 import attrs
 
 from .address import Address
-from .scrubbing import scrubbed_text
+from .scrubbing import scrubbed, scrubbed_text
 
 REDACTED: Final = "***"
 LEAST: Final = 6  # characters that a secret must have to be looked for
@@ -90,13 +90,28 @@ class Secrets:
 
     def without(self, text: str) -> str:
         """`text` with every secret in it replaced, every login, and what looks like a credential."""
-        return scrubbed_text(without_logins(self._without_known(text))) if text else text
+        if not text:
+            return text
+        if "\\" in text:
+            text = self._without_escaped(text)
+        return scrubbed_text(without_logins(self._without_known(text)))
+
+    def _without_escaped(self, text: str) -> str:
+        """Without the secrets that stand in JSON in this text, or in texts in that. They are found as in results."""
+        raw = json.dumps(text, ensure_ascii=False).encode(errors="surrogatepass")
+        found = scrubbed(raw, self.in_json())
+        if found is raw:
+            return text
+        try:
+            return json.loads(found.decode(errors="surrogatepass"))
+        except ValueError:  # what was removed was half of an escape
+            return REDACTED
 
     def in_json(self) -> tuple[bytes, ...]:
         """How they may be spelled in a JSON text, and in texts inside its texts."""
         if self._in_json is None:
             found = {each for spelling in self._spellings for each in _in_json(spelling)}
-            self._in_json = tuple(each.encode(errors="surrogatepass") for each in found)
+            self._in_json = tuple(sorted(each.encode(errors="surrogatepass") for each in found))
         return self._in_json if self._others is None else self._in_json + self._others.in_json()
 
     def stand_in(self, text: str) -> bool:

@@ -151,6 +151,18 @@ def test_a_large_text_is_searched_in_pieces_and_none_is_missed(credential: str, 
         assert '"token":"[REDACTED:VALUE]"' in found
 
 
+@pytest.mark.parametrize("write", WRITERS.values(), ids=WRITERS)
+@pytest.mark.parametrize(
+    "token", ["npm_abcdefghijklmnopqrstuvwxyz0123456789", "rk_live_abcdefghij0123456789"]
+)
+def test_a_letter_behind_a_backslash_of_the_text_is_no_escape(token: str, write: Any) -> None:
+    for before in ("\\", "\n", "C:\\", "\\\\", "\\\n"):
+        found = scrubbed(write([before + token]).encode())
+        assert json.loads(found) == [f"{before}[REDACTED:KEY]"]
+    pm = "pm_abcdefghijklmnopqrstuvwxyz0123456789"
+    assert json.loads(scrubbed(write(["\n" + pm]).encode())) == ["\n" + pm]
+
+
 def test_a_text_of_ours_loses_them_too() -> None:
     assert scrubbed_text(f"HTTP 400 ({TOKENS[1]})") == "HTTP 400 ([REDACTED:KEY])"
     assert Secrets().without(f'the server said {{"password": "x"}} {WEB_TOKEN}') == (

@@ -23,6 +23,7 @@ from ...protocol.index import Target
 from ...protocol.large_message import LARGE_MESSAGE
 from .._jobs import Job
 from .._room import DirectRoom, WholeCall
+from .._said import scrubbed_progress
 from .._signed import question_of, without_ours
 from .._suspended import StateSigner, SuspendableCall, SuspendedCalls
 from . import _answers as answers
@@ -50,6 +51,7 @@ class DirectCalls:
         self._clients = clients
         self._suspended = suspended
         self._signer = signer
+        self._progress = partial(scrubbed_progress, room, Scrub.ALL)
         self._levels: dict[str, str] = {}  # the log levels that older servers were told for a newer client
 
     def start_tool(self, job: Job, target: Target) -> None:
@@ -104,7 +106,7 @@ class DirectCalls:
             params,
             job.concluded_by(self._ended, job, server, target),
             tool=target.name if target is not None else None,
-            on_progress=job.progress if job.token is not None else None,
+            on_progress=self._progress(server, job.progress) if job.token is not None else None,
             replayable=target is not None and target.is_harmless,
         )
         job.follow(call)
@@ -197,7 +199,7 @@ class DirectCalls:
                 params,
                 suspendable.ended,
                 tool=target.name if target is not None else None,
-                on_progress=suspendable.progress if job.token is not None else None,
+                on_progress=self._progress(server, suspendable.progress) if job.token is not None else None,
                 replayable=target is not None and target.is_harmless,
                 takes_inputs=True,
             )

@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from ...actors import in_turns
 from ...protocol import jsonrpc as rpc
+from ...protocol.config import Scrub
 from ...protocol.errors import AmbiguousTool, GreenroomError, UnknownTool
 from ...protocol.index import Ambiguous, Missing, Target
 from ...protocol.jsonrpc import RpcFault
@@ -53,7 +54,7 @@ class Direct:
         self._room = room
         self._shown = common.shown
         self._direct_clients = common.clients
-        self._client_host = ClientHost(room, self._tell_update, passes_extensions=True)
+        self._client_host = ClientHost(room, self._tell_update, door=Scrub.ALL, passes_extensions=True)
         self.suspended = self._client_host.suspended
         self._calls = DirectCalls(room, self._direct_clients, self._client_host.suspended, common.signer)
         self._begin: Final[Mapping[str, Callable[[Job], None]]] = {

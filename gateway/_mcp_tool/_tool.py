@@ -16,6 +16,7 @@ from functools import partial
 from typing import Any, Protocol
 
 from ...actors import in_turns
+from ...protocol.config import Scrub
 from ...protocol.errors import (
     AmbiguousTool,
     CallError,
@@ -29,6 +30,7 @@ from ...protocol.index import Ambiguous, Missing, Target
 from ...protocol.slices import Slices
 from .._jobs import Job
 from .._room import CallLike, Room
+from .._said import scrubbed_params, scrubbed_progress
 from .._suspended import SuspendableCall, SuspendedCalls
 from . import _refusals as refusals
 from ._answer import Answer
@@ -68,6 +70,7 @@ class McpTool:
         beside: ShownBeside | None = None,
     ) -> None:
         self._room = room
+        self._progress = partial(scrubbed_progress, room, Scrub.MCP)
         self._beside = beside
         if suspended is None:
             suspended = SuspendedCalls(room.config.settings.call_total_timeout)
@@ -188,7 +191,7 @@ class McpTool:
         if job.modern:
             self._start_suspendable(target, request, job)
             return
-        on_progress = job.progress if job.wants_progress else None
+        on_progress = self._progress(target.server, job.progress) if job.wants_progress else None
         try:
             call = self._room.start_call(
                 target,
@@ -208,7 +211,7 @@ class McpTool:
         suspendable = SuspendableCall(
             self._suspended, job, target.server, partial(self._ended, target, request)
         )
-        on_progress = suspendable.progress if job.wants_progress else None
+        on_progress = self._progress(target.server, suspendable.progress) if job.wants_progress else None
         try:
             call = self._room.start_call(target, request.args, suspendable.ended, on_progress=on_progress)
         except UsageError as error:
@@ -236,10 +239,17 @@ class McpTool:
                 return (yield from self._reader.missing(Mode.CALL, name, server, connected_now=True))
         return refusals.failed_call(error, target)
 
+    def _progressed(self, request: Request, job: Job, params: Mapping[str, Any]) -> None:
+        """Progress of a call of a tool that the index did not know. Its server is known now, unless a reload has just
+        removed it: then nobody can tell what has to be hidden."""
+        found = self._room.index.resolve(request.subject, request.server)
+        if isinstance(found, Target):
+            job.progress(scrubbed_params(self._room, Scrub.MCP, found.server, params))
+
     async def _connect_and_call(self, request: Request, job: Job) -> None:
         """Call a tool that the index does not know: the room connects the server that may have it, and looks
         again."""
-        on_progress = job.progress if job.wants_progress else None
+        on_progress = partial(self._progressed, request, job) if job.wants_progress else None
         try:
             result = await self._room.call(
                 request.subject, request.args, server=request.server, on_progress=on_progress

@@ -1,0 +1,45 @@
+"""What a server says beside its results: log messages, progress and other notifications. They reach the model or its
+client too, so they lose credentials at the same doors as results.
+
+They are scrubbed at once, because they must stay in order. One that is too long for that goes on without its words.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+from ..protocol.config import Scrub
+from ..protocol.jsonrpc import decode_result, encode_json
+
+if TYPE_CHECKING:
+    from ._room import Room
+
+OnProgress = Callable[[Mapping[str, Any]], None]
+_LONGEST: Final = 1 << 16  # bytes: looking through them takes some milliseconds
+_INSTEAD: Final = "[REDACTED: too long to be looked through]"
+_WORDS: Final = ("message", "data", "logger")
+
+
+def scrubbed_params(room: Room, door: Scrub, server: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The params of a notification of `server` as this door may show them; the same object if there is nothing to
+    remove."""
+    scrubber = room.scrubber(server, door)
+    if scrubber is None:
+        return params
+    raw = encode_json(params)
+    if len(raw) > _LONGEST:
+        short = {name: value for name, value in params.items() if isinstance(value, int | float | bool)}
+        return {**short, **{name: _INSTEAD for name in _WORDS if name in params}}
+    found = scrubber.scrub(raw)
+    return params if found is raw else decode_result(found)
+
+
+def scrubbed_progress(room: Room, door: Scrub, server: str, progress: OnProgress) -> OnProgress:
+    """`progress` for a call of `server`, which is told without credentials."""
+    return partial(_told, room, door, server, progress)
+
+
+def _told(room: Room, door: Scrub, server: str, progress: OnProgress, params: Mapping[str, Any]) -> None:
+    progress(scrubbed_params(room, door, server, params))
