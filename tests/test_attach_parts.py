@@ -14,7 +14,7 @@ from typing import Any, cast
 import anyio
 import anyio.lowlevel
 import pytest
-from tests.support import run
+from tests.support import run, run_virtual
 
 from greenroom import _own_files
 from greenroom.actors import current_backend
@@ -545,3 +545,40 @@ def test_the_descriptors_of_a_visitor_are_closed_however_its_visit_ends(
                 os.fstat(descriptor)
 
     run("asyncio", main)
+
+
+@pytest.mark.parametrize(("stays", "idle", "left_at"), [(0.0, 5.0, 5.0), (7.0, 5.0, 12.0), (3.0, 0.0, None)])
+@pytest.mark.parametrize("who", ["client", "visitor"])
+def test_a_room_leaves_when_nobody_has_been_there_or_coming_for_so_long(
+    who: str, stays: float, idle: float, left_at: float | None
+) -> None:
+    left: list[float] = []
+
+    async def main() -> None:
+        nothing: Any = None
+        start = anyio.current_time()
+        doorway = _doorway.Doorway(
+            nothing,
+            nothing,
+            "9",
+            None,
+            1,
+            lambda _: None,
+            lambda: left.append(anyio.current_time() - start),
+            bool,
+        )
+        if stays and who == "client":
+            doorway.clients["a"] = nothing
+        elif stays:
+            doorway._coming = 1
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(doorway.leave_when_idle, idle)
+            await anyio.sleep(stays)
+            doorway.clients.clear()
+            doorway._coming = 0
+            doorway._tell()
+            await anyio.sleep(60.0)
+            tasks.cancel_scope.cancel()
+        assert left == ([] if left_at is None else [pytest.approx(left_at)])
+
+    run_virtual("asyncio", main)

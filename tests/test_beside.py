@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import anyio
@@ -15,6 +16,7 @@ from tests.test_conversations import Person, talking
 
 from greenroom import Greenroom
 from greenroom.actors import Learn
+from greenroom.gateway._beside import BesideClient
 from greenroom.protocol.bounds import PROMOTED
 from greenroom.protocol.catalogue import ServerEntry
 from greenroom.testing._fake import FakeServer, fake_connectors, tool
@@ -249,3 +251,15 @@ def test_a_gateway_shows_the_chosen_and_promotes_others(tmp_path: Path) -> None:
         door.call("mcp", {"promote": other})
         door.wait(lambda: bool(door.heard(CHANGED)), "the announcement")
         assert [each["name"] for each in door.list_all("tools")] == ["mcp", "w_echo", other]
+
+
+def test_a_chosen_tool_with_the_name_of_ours_is_not_listed_twice() -> None:
+    listed = {"tools": [{"name": "mcp"}, {"name": "other"}]}
+    beside: Any = SimpleNamespace(
+        has_chosen=True,
+        clients={},
+        shown=lambda: SimpleNamespace(listing=lambda *_, **__: listed, tool=lambda _name: object()),
+    )
+    client = BesideClient(beside)
+    assert [tool["name"] for tool in client.listed()] == ["other"]
+    assert (client.shows("other"), client.shows("mcp")) == (True, False)

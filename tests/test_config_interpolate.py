@@ -8,7 +8,13 @@ from hypothesis import strategies as st
 
 from greenroom.protocol.config import ServerDefinition
 from greenroom.protocol.errors import ConfigError
-from greenroom.protocol.interpolate import expand, expand_definition, expand_path, missing_variables
+from greenroom.protocol.interpolate import (
+    expand,
+    expand_definition,
+    expand_path,
+    header_problem,
+    missing_variables,
+)
 
 ENVIRON = {"A": "a", "B": "b", "EMPTY": "", "HOME": "/home/me", "SNEAKY": "${A}"}
 
@@ -120,3 +126,9 @@ def test_a_url_that_gets_a_control_character_from_the_environment_is_refused_wit
         expand_definition(definition, {"HOST": value})
     assert "holds a line break or another control character" in str(caught.value)
     assert value not in str(caught.value)
+
+
+@pytest.mark.parametrize("code", [*range(0x21), 0x7E, 0x7F, 0x80])
+def test_a_tab_is_the_only_control_character_of_a_header(code: int) -> None:
+    is_right = code in (0x09, 0x20, 0x7E)
+    assert (header_problem("x-a", f"a{chr(code)}b") is None) is is_right

@@ -16,6 +16,7 @@ from tests.support import run
 from tests.support.door_rooms import CREATE_ISSUE, NOW, README, FakeCall, FakeRoom
 
 from greenroom.gateway._direct import Direct
+from greenroom.gateway._direct._direct_client import _covers
 from greenroom.gateway._direct._shown import Shown
 from greenroom.gateway._endpoint import Endpoint
 from greenroom.gateway._proxy import Proxy
@@ -585,3 +586,17 @@ def test_a_list_of_many_is_digested_to_its_last_item() -> None:
         tools[at] = {**tools[at], "description": "other"}
         room.learn("clock", *tools)
         assert finish(shown.changing()) == ["notifications/tools/list_changed"]
+
+
+@pytest.mark.parametrize("watched", ["x:/a", "x:/a/"])
+@pytest.mark.parametrize(
+    ("told", "covers"),
+    [("x:/a", None), ("x:/a/", None), ("x:/a/b", True), ("x:/a/b/c", True), ("x:/ab", False), ("x:/", False)],
+)
+def test_a_change_of_a_part_is_a_change_of_what_is_watched(
+    watched: str, told: str, covers: bool | None
+) -> None:
+    place = Place("own", "s", watched, {})
+    expected = covers if covers is not None else told == watched or told == "x:/a/"
+    assert _covers(place, "s", told) is expected
+    assert not _covers(place, "other", told)

@@ -341,3 +341,12 @@ def test_t35_what_comes_over_http_has_no_more_values_than_a_line(backend: str, w
             await read_bounded(response, 1 << 26)
 
     run(backend, body)
+
+
+def test_an_id_with_a_zero_byte_is_none_and_the_one_before_stays() -> None:
+    parser = EventParser(1_000, lambda *_: None)
+    parser.feed(b"id: 7\n\n")
+    parser.feed(b"id: 8\0\n\n")
+    assert parser.last_id == "7"
+    parser.feed(b"id\n\n")
+    assert parser.last_id == "", "an empty one resets it"

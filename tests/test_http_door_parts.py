@@ -18,7 +18,7 @@ from greenroom.gateway._http_door import Caller, Feed, Rules, _server
 from greenroom.gateway._http_door._refusals import CLOSE, Refusal
 from greenroom.gateway._http_door._reply import Reply
 from greenroom.gateway._http_door._request import Hangup, Request
-from greenroom.gateway._http_door._routing import Read, same_token
+from greenroom.gateway._http_door._routing import Read, Stateless, same_token
 from greenroom.gateway._http_door._server import _Connection
 from greenroom.gateway._http_door._session import HttpSession
 from greenroom.gateway._http_door._stateless import Visitor
@@ -284,6 +284,41 @@ def test_so_many_requests_of_a_client_without_a_session_are_open_and_no_more() -
             else:
                 with pytest.raises(Refusal, match="requests of this client"):
                     await visitor.serve(said, cast("Any", None))
+
+    virtually(main)
+
+
+@pytest.mark.parametrize("is_answered", [False, True])
+def test_a_client_without_a_session_that_disconnects_has_cancelled_its_request(is_answered: bool) -> None:
+    heard: list[Any] = []
+
+    async def main() -> None:
+        async with anyio.create_task_group() as tasks:
+            visitor = Visitor(Caller(), None, Rules(), {}, tasks.start_soon)
+            visitor.client = cast("Any", SimpleNamespace(receive=lambda line, *_: heard.append(line)))
+            message = Read(
+                rpc.read_client_line(b'{"jsonrpc":"2.0","id":"theirs","method":"ping"}'), b'"theirs"'
+            )
+            said = Stateless(message, b'"theirs"', "ping", {}, {}, b"")
+            wire, gone = Wire(), anyio.Event()
+
+            async def receive() -> dict[str, Any]:
+                await gone.wait()
+                return {"type": "http.disconnect"}
+
+            wire.receive = receive
+            tasks.start_soon(visitor.serve, said, wire.request())
+            await anyio.sleep(1.0)
+            if is_answered:
+                visitor.send(b'{"jsonrpc":"2.0","id":1,"result":{}}\n')
+            await anyio.sleep(1.0)
+            gone.set()
+            await anyio.sleep(1.0)
+            assert visitor._replies == {}
+            tasks.cancel_scope.cancel()
+        cancelled = [line for line in heard if b"notifications/cancelled" in line]
+        assert len(cancelled) == (0 if is_answered else 1)
+        assert is_answered or b'"requestId":1' in cancelled[0]
 
     virtually(main)
 

@@ -28,8 +28,8 @@ from tests.test_http_serve import call, served
 from tests.test_profiles import room_with
 
 from greenroom.actors import ExchangeFault, fetched
-from greenroom.gateway._http_door import Access, OAuth, Terms, Token, terms_in
-from greenroom.gateway._http_door._issuer_keys import IssuerKeys, _keys_in
+from greenroom.gateway._http_door import Access, OAuth, Terms, Token, _oauth, terms_in
+from greenroom.gateway._http_door._issuer_keys import IssuerKeys, _keys_in, _metadata_urls
 from greenroom.gateway._http_door._refusals import Refusal
 from greenroom.protocol.bounds import ACCESS_TOKEN_BYTES, ISSUER_BYTES, ISSUER_KEYS
 from greenroom.protocol.config import Settings
@@ -561,3 +561,33 @@ def test_other_machines_may_come_when_there_is_an_issuer() -> None:
     assert terms is not None
     assert terms.audiences == ("https://g.example/mcp",)
     assert Access("0.0.0.0", oauth=OAuth(terms, lambda _: None)).shares == 2
+
+
+def test_of_too_many_tokens_the_one_that_was_checked_first_is_forgotten(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    checked: list[bytes] = []
+
+    async def claims(_self: Any, token: bytes) -> dict[str, Any]:
+        checked.append(token)
+        return {"sub": token.decode(), "exp": time.time() + 600}
+
+    async def main() -> None:
+        door = OAuth(Terms("https://i", "https://r/mcp", ("https://r/mcp",)), lambda _: None)
+        for token in (b"a", b"b", b"b", b"c", b"c", b"b", b"a"):
+            await door.caller(token)
+        assert checked == [b"a", b"b", b"c", b"a"]
+        assert len(door._remembered) == 2
+
+    monkeypatch.setattr(_oauth, "_REMEMBERED", 2)
+    monkeypatch.setattr(OAuth, "_claims", claims)
+    run("asyncio", main)
+
+
+@pytest.mark.parametrize("end", ["", "/"])
+@pytest.mark.parametrize("path", ["", "/realms/x"])
+def test_where_an_issuers_metadata_may_be(path: str, end: str) -> None:
+    assert _metadata_urls(f"https://i:8443{path}{end}") == (
+        f"https://i:8443/.well-known/oauth-authorization-server{path}",
+        f"https://i:8443{path}/.well-known/openid-configuration",
+    )

@@ -401,3 +401,26 @@ def test_names_two_servers_share_are_ambiguous_also_beside_a_servers_own_quarrel
         assert found.servers == ("a", "b")
     assert isinstance(index.resolve("d_e"), Ambiguous)
     assert len(index.tools()) == 6
+
+
+STEPS: tuple[dict[str, ServerDefinition], ...] = (
+    {"a": ServerDefinition("a"), "b-mcp": ServerDefinition("b-mcp")},
+    {"a": ServerDefinition("a")},
+    {"a": ServerDefinition("a"), "b": ServerDefinition("b")},
+    {"a": ServerDefinition("a", disabled=True), "b": ServerDefinition("b")},
+    {},
+    {"b": ServerDefinition("b"), "a": ServerDefinition("a")},
+)
+
+
+@pytest.mark.parametrize("after", range(len(STEPS)))
+@pytest.mark.parametrize("before", range(len(STEPS)))
+def test_an_index_made_from_another_is_the_one_that_would_be_made_from_nothing(
+    before: int, after: int
+) -> None:
+    previous = Index.build(STEPS[before], {}, Settings())
+    quick, fresh = (Index.build(STEPS[after], {}, Settings(), previous=one) for one in (previous, None))
+    assert quick._tools.prefixes == fresh._tools.prefixes
+    assert quick.servers == fresh.servers
+    for name in ("a_x", "b_x", "b-mcp_x", "c_x"):
+        assert quick.resolve(name) == fresh.resolve(name)

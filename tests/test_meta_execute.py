@@ -497,3 +497,22 @@ def test_a_run_takes_no_longer_than_a_call_may(of_call: float, seconds: float) -
         assert execution._told()["seconds"] < seconds
 
     run("asyncio", body)
+
+
+@pytest.mark.parametrize("over", [-1, 0, 1])
+def test_a_result_that_just_fits_reaches_the_code(over: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_execute, "EXECUTE_RESULT_BYTES", 10)
+    got: list[Any] = []
+
+    async def called(*_: Any) -> bytes:
+        return b"x" * (10 + over)
+
+    async def body() -> None:
+        room: Any = SimpleNamespace(config=SimpleNamespace(settings=Settings()))
+        execution = Execution(room, cast("Any", None), cast("Any", None), "1")
+        monkeypatch.setattr(execution, "_called", called)
+        await execution.call({"tool": "t", "server": "", "args": {}}, lambda *said: got.append(said))
+
+    run("asyncio", body)
+    ((raw, why),) = got
+    assert (raw is not None, why is None) == (over <= 0, over <= 0)

@@ -26,7 +26,7 @@ from greenroom.actors.login import LoginStore
 from greenroom.gateway._cli._main import run as run_command
 from greenroom.gateway._mcp_tool import McpTool, Spill, ask
 from greenroom.gateway._mcp_tool._binaries import has_binaries, looking_for_binaries, without_binaries
-from greenroom.gateway._mcp_tool._outcome import outcome_of
+from greenroom.gateway._mcp_tool._outcome import REST_LIMIT, outcome_of
 from greenroom.gateway._mcp_tool._spill import id_of
 from greenroom.gateway._setup._write import replace
 from greenroom.protocol.slices import finish
@@ -422,3 +422,19 @@ def test_an_output_that_cannot_be_written_whole_is_not_kept(tmp_path: Path) -> N
     with pytest.raises(OSError, match="no room"):
         Spill(tmp_path)._write(pieces, ".txt")
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("key", ["content", "contents", "resultType", "ttlMs", "cacheScope"])
+def test_what_is_said_elsewhere_is_not_in_the_details(key: str) -> None:
+    value = "x" if key == "resultType" else [] if "content" in key else 1
+    assert "mcpResult" not in outcome_of("s", None, {key: value}, max_bytes=0, max_lines=0).details
+    more = outcome_of("s", None, {key: value, "else": 1}, max_bytes=0, max_lines=0).details
+    assert more["mcpResult"] == {"else": 1}
+
+
+@pytest.mark.parametrize("over", [-1, 0, 1])
+def test_a_rest_that_just_fits_the_details_stays_there(over: int) -> None:
+    rest = {"a": "x" * (REST_LIMIT - len('{"a":""}') + over)}
+    outcome = outcome_of("s", None, rest, max_bytes=0, max_lines=0)
+    assert (outcome.rest is None) is (over <= 0)
+    assert (outcome.details["mcpResult"] == rest) is (over <= 0)

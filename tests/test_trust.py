@@ -7,15 +7,18 @@ import os
 import socket
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from tests.support.forked import GREENROOM
 from tests.support.gateway import started
 
+from greenroom.gateway._cli import _common
 from greenroom.gateway._cli._main import run
 from greenroom.gateway._cli._trust import _decide
 from greenroom.protocol.config_parse import digest, what_matters
+from greenroom.supervisor import config_files
 from greenroom.supervisor.config_files import load_config, project_asks
 from greenroom.supervisor.trust import Agreements, ProjectFile, trust_file
 
@@ -380,3 +383,15 @@ def test_what_cannot_be_trusted_is_told_by_the_exit_code(
     ]
     assert _decide(agreements, files, files, True) == code
     assert len(agreements.read()) == kept
+
+
+def test_only_files_that_are_obeyed_are_named_as_deciding_what_is_started(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(config_files, "project_files", lambda *_, **__: ("/p/a.json", "/p/b.json"))
+    config: Any = SimpleNamespace(untrusted=("/p/b.json",))
+    assert _common.say_whose(config, None) == ("/p/a.json",)
+    assert "/p/b.json" not in capsys.readouterr().err
+    assert _common.say_whose(config, None, ("/p/a.json",)) == ("/p/a.json",)
+    assert _common.say_whose(config, Path("/p/a.json")) == ()
+    assert capsys.readouterr().err == ""

@@ -16,6 +16,7 @@ from greenroom.protocol.jsonrpc import (
     Stamp,
     WireFault,
     answer_id_in,
+    as_id,
     decode_error,
     decode_line,
     decode_params,
@@ -195,3 +196,14 @@ def test_an_excerpt_is_printable_and_short() -> None:
         assert excerpt(b"a" * length) == f'"{"a" * length}"'
     assert excerpt(b"a" * 81) == f'"{"a" * 80}"… (81 bytes)'
     assert excerpt(b"a" * 2000) == f'"{"a" * 80}"… (2,000 bytes)'
+
+
+@pytest.mark.parametrize(
+    ("said", "number"),
+    [
+        (7, 7), ("7", 7), (7.0, 7), (7.5, 0), (-7, -7), ("-7", 0), ("7 ", 0), ("7.0", 0), ("\u0667", 0), ("", 0),
+        ("1" * 18, int("1" * 18)), ("1" * 19, 0), (True, 0), (None, 0), ([7], 0), (float("inf"), 0),
+    ],
+)  # fmt: skip
+def test_our_id_is_known_again_in_each_form_and_nothing_else_is_taken_for_it(said: Any, number: int) -> None:
+    assert as_id(said) == number
