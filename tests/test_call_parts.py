@@ -479,6 +479,26 @@ def test_the_lists_have_what_is_left_of_the_connect_time_and_a_second_at_least(
     run(backend, main)
 
 
+@pytest.mark.parametrize(("state", "leases"), [*product(State, (0, 1))])
+def test_only_who_is_connected_and_not_leased_begins_to_rest(state: State, leases: int) -> None:
+    done: list[Any] = []
+    actor: Any = SimpleNamespace(
+        life=SimpleNamespace(state=state),
+        context=SimpleNamespace(backend=SimpleNamespace(now=lambda: 7.0)),
+        alarm=SimpleNamespace(when=100.0, wake_by=done.append),
+        supervisor=SimpleNamespace(rested=lambda _actor: done.append("rested")),
+        steps=SimpleNamespace(settle=lambda: done.append("settled")),
+        address=SimpleNamespace(is_call=False),
+    )
+    idling = Idling(actor)
+    idling.shorten(5.0)
+    idling.leases = leases
+    idling.rest()
+    rests = state is State.CONNECTED and not leases
+    assert done == ([12.0, "rested"] if rests else ["settled"] if state is State.DRAINING else [])
+    assert idling.since == (7.0 if rests else -math.inf)
+
+
 # ---- what servers say of themselves --------------------------------------------------------------------------------
 
 

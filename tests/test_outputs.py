@@ -339,7 +339,7 @@ def test_the_command_lists_and_clears(home: Path, capsys: pytest.CaptureFixture[
 @pytest.mark.parametrize("stamp", [50.0, 150.0])
 def test_the_file_that_was_just_written_stays_whatever_the_clock_says(tmp_path: Path, stamp: float) -> None:
     """Another process may have a clock that is ahead, or the bound may be smaller than one file."""
-    spill = Spill(tmp_path, max_total=8, clock=lambda: 200.0)
+    spill = Spill(tmp_path, max_age=10.0, max_total=4, clock=lambda: 200.0)
     files = {name: tmp_path / f"output-{name * 16}.txt" for name in "abc"}
     for name, path in files.items():
         path.write_text("12345")
