@@ -62,9 +62,9 @@ def test_nothing_is_kept_of_a_request_that_has_ended(
     talk.asks("the one")
     if is_stream:
         talk.session.send(NOTE)
-    assert paths_to(wire("the one"), talk.session)
+    assert paths_to(wire("the one"), within=(talk.session,))
     end(talk, "the one")
-    assert paths_to(wire("the one"), talk.session) == []
+    assert paths_to(wire("the one"), within=(talk.session,)) == []
     talk.asks("the one")  # its id is free
 
 
@@ -164,14 +164,14 @@ def test_nothing_is_kept_of_a_session_that_has_ended(is_visitor: bool) -> None:
     async def main(sessions: Sessions, conversations: Conversations) -> None:
         member = await opened(sessions, is_visitor=is_visitor)
         other = await opened(sessions, BOB, is_visitor=is_visitor)
-        assert paths_to(member, sessions)
+        assert paths_to(member, within=(sessions,))
         sessions.end(member)
         sessions.end(member)
         sessions.touch(member)
         await anyio.sleep(0.001)
-        assert paths_to(member, sessions) == []
+        assert paths_to(member, within=(sessions,)) == []
         assert (sessions._each, conversations.open_ones) == ({"ann": 0, "bob": 1}, ["http-2"])
-        assert paths_to(other, sessions)
+        assert paths_to(other, within=(sessions,))
 
     with_sessions(main)
 
