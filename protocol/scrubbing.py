@@ -1,7 +1,8 @@
 """Removes credentials from what servers answer: known secrets, and what looks like a credential.
 
 It works on the JSON text of a result, before anybody reads, cuts or keeps it. So one pass covers its text, its
-structured content, its `_meta`, and JSON inside its texts, and no way out is forgotten. Three things are removed:
+structured content, its `_meta`, and JSON inside its texts, and no way out is forgotten. What is left is JSON again: no
+escape is split, and a number with a secret in it becomes a string. Three things are removed:
 
 * Known secrets (`Secrets.in_json`), in each spelling that JSON allows for them, up to three texts inside one another.
 * Words in the form of a token: those of GitHub, Slack, AWS and the like, and JSON web tokens.
@@ -21,7 +22,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from heapq import merge
-from typing import Final
+from itertools import count
+from typing import Final, NamedTuple
 
 from .slices import Pace, Slices, finish
 
@@ -59,7 +61,19 @@ _NAMES: Final = frozenset(
     b" accesskey accesstoken refreshtoken idtoken sessiontoken authtoken clientsecret secretaccesskey".split()
 )
 
+# What JSON has outside of its strings. A known secret of only these may be there, too.
+_BARE: Final = re.compile(rb"[\s\d.,:eE+\-\[\]{}truefalsn]+")
+_IN_NUMBERS: Final = b"0123456789.eE+-"
+_NUMBER: Final = re.compile(rb"[\d.eE+-]+")
+
 Span = tuple[int, int, bytes]  # from, to, what takes its place
+
+
+class Passed(NamedTuple):
+    """How far strings have been passed over. `inside`: the last one contained the place that was asked for."""
+
+    at: int
+    inside: bool
 
 
 def scrubbed(raw: bytes, known: Iterable[bytes] = ()) -> bytes:
@@ -128,18 +142,70 @@ def _stands_in(raw: bytes, part: bytes, pace: Pace) -> Slices[bool]:
 
 
 def _secrets(raw: bytes, secret: bytes, pace: Pace) -> Slices[list[Span]]:
+    """Where `secret` is, and where a number contains it. What is left of a result must be JSON again."""
     spans: list[Span] = []
-    at = 0
+    at = done = 0
+    bare = _BARE.fullmatch(secret) is not None
+    passed = Passed(0, inside=False)
     while at < len(raw):
         found = raw.find(secret, at, at + _STEP + len(secret) - 1)
         if found < 0:
             at += _STEP
+        elif _splits_an_escape(raw, done, found):
+            at = done = found + 1
+        elif bare and not (passed := (yield from _passing(raw, passed, found, pace))).inside:
+            begins, at = _number_around(raw, done, found, found + len(secret))
+            if begins < at:
+                spans.append((begins, at, b'"%b"' % STARS))
+            at = done = max(at, found + 1)
         else:
-            at = found + len(secret)
+            at = done = found + len(secret)
             spans.append((found, at, STARS))
         if pace.due():
             yield
     return spans
+
+
+def _splits_an_escape(raw: bytes, begins: int, at: int) -> bool:
+    """Whether the character at `at` belongs to the backslash before it. `begins`: a place where no escape is open."""
+    if raw[at - 1 : at] != b"\\":
+        return False
+    before = raw[begins:at]
+    return (len(before) - len(before.rstrip(b"\\"))) % 2 == 1
+
+
+def _passing(raw: bytes, passed: Passed, to: int, pace: Pace) -> Slices[Passed]:
+    """Pass over whole strings, from `passed` on, to the place `to`."""
+    at = passed.at
+    if to < at:
+        return passed
+    for number in count(1):
+        end = min(at + _STEP, to)
+        quote = raw.find(b'"', at, end)
+        if quote >= 0:
+            at = (yield from _value_end(raw, quote + 1, 0, pace)) + 1
+            if at > to:
+                return Passed(at, inside=True)
+        elif end == to:
+            break
+        else:
+            at = end
+        if not number % 50 and pace.due():
+            yield
+    return Passed(at, inside=False)
+
+
+def _number_around(raw: bytes, least: int, begins: int, end: int) -> tuple[int, int]:
+    """From where to where the number goes that contains all of this; from its end if there is none. A number of more
+    than 30 kB stays."""
+    if _NUMBER.fullmatch(raw, begins, end) is None:
+        return begins, begins
+    last = _NUMBER.match(raw, end, end + _STEP)
+    end = end if last is None else last.end()
+    before = raw[max(least, begins - _STEP) : begins]
+    begins -= len(before) - len(before.rstrip(_IN_NUMBERS))
+    cut = any(each in _IN_NUMBERS for each in raw[begins - 1 : begins] + raw[end : end + 1])
+    return (end, end) if cut else (begins, end)
 
 
 def _tokens(raw: bytes, pace: Pace) -> Slices[list[Span]]:

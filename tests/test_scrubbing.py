@@ -140,6 +140,59 @@ def test_what_has_no_credential_is_the_same_object(value: Any, write: Any) -> No
     assert scrubbed(raw, SECRETS) is raw
 
 
+@pytest.mark.parametrize(
+    ("secret", "value", "left"),
+    [
+        ("nabc12345", ["a\nabc12345", "\\nabc12345", "nabc12345"], ["a\nabc12345", "\\***", "***"]),
+        (
+            "12345678",
+            {"n": [12345678, -0.1234567812, 7], "t": "12345678"},
+            {"n": ["***", "***", 7], "t": "***"},
+        ),
+        ("12345678", ["", 'a", 12345678, "b', 12345678], ["", 'a", ***, "b', "***"]),
+        ("1,2,3,4", {"list": [1, 2, 3, 4], "t": "1,2,3,4"}, {"list": [1, 2, 3, 4], "t": "***"}),
+        ("123456", [int("123456" * 700), "x" * 2 * _STEP, 123456], ["***", "x" * 2 * _STEP, "***"]),
+    ],
+)
+def test_what_is_left_is_json_again(secret: str, value: Any, left: Any) -> None:
+    known = Secrets([Hidden("PASSWORD", secret)]).in_json()
+    raw = json.dumps(value, separators=(",", ":")).encode()
+    assert json.loads(scrubbed(raw, known)) == left
+
+
+@given(
+    st.sampled_from(["123456", "nabc12", "u00410", '"12345', "\\12345", "1e1111", "truetrue", "[],[],"]),
+    st.recursive(
+        st.none() | st.booleans() | st.integers() | st.sampled_from([123456, 1234567, -12.123456]),
+        lambda inner: (
+            st.lists(inner | st.text('\\n"abc123456u0041,[]\n\t', max_size=20), max_size=4)
+            | st.dictionaries(st.text("\\n1", max_size=3), inner)
+        ),
+    ),
+    st.sampled_from([*WRITERS.values()]),
+)
+def test_what_is_left_of_any_value_is_json(secret: str, value: Any, write: Any) -> None:
+    known = Secrets([Hidden("PASSWORD", secret)]).in_json()
+    for said in (write(value), write([write(value)])):
+        texts = _texts(json.loads(scrubbed(said.encode(), known)))
+        assert not [text for text in texts if secret in text]
+
+
+def test_a_large_result_of_numbers_is_searched_in_slices_and_once() -> None:
+    many = (
+        b"["
+        + b",".join([b'"a",123456'] * 20_000)
+        + b","
+        + b"123456" * 100_000
+        + b',"'
+        + rb"\nabc12" * 50_000
+        + b'"]'
+    )
+    turns = sum(1 for _ in scrubbing(many, (b"123456", b"nabc12")))
+    assert 100 < turns < 50_000
+    assert scrubbed(many, (b"123456",)).count(b'"***"') == 20_000
+
+
 @pytest.mark.parametrize("credential", TOKENS)
 @pytest.mark.parametrize("filler", ["lorem ipsum ", "x" * 30 + " ", "\\"])
 def test_a_large_text_is_searched_in_pieces_and_none_is_missed(credential: str, filler: str) -> None:
@@ -202,6 +255,25 @@ def test_a_model_is_shown_no_credential_in_a_result_a_page_or_a_file(tmp_path: P
         cut = gateway.mcp(tool="s_long")
         kept = cut["_meta"]["greenroom/details"]["outputGuard"]
         assert not _leaks([cut, Path(kept["fullOutputPath"]).read_text(), gateway.mcp(output=kept["output"])])
+        assert gateway.end() == 0
+
+
+@pytest.mark.parametrize("expose", ["proxy", "direct"])
+def test_a_number_that_is_a_secret_breaks_no_call(tmp_path: Path, expose: str) -> None:
+    """A password of digits may be in a result as a number, or stand behind an escape."""
+    said = {"content": [{"type": "text", "text": "a\nabc123456"}], "structuredContent": {"id": 12345678}}
+    entry = lister(tmp_path, "s", tools=[tool("say")], results={"say": said})
+    entry |= {"env": {"API_TOKEN": "12345678", "API_KEY": "nabc123456"}, "scrub": "all"}
+    with serve(tmp_path, {"s": entry}, *(() if expose == "proxy" else ("--expose", expose))) as gateway:
+        if expose == "proxy":
+            gateway.greet()
+            found = gateway.mcp(tool="s_say")
+        else:
+            gateway.answer(gateway.send("initialize", HELLO))
+            found = gateway.answer(gateway.send("tools/call", {"name": "s_say", "arguments": {}}))["result"]
+        assert not found.get("isError")
+        assert "12345678" not in json.dumps(found)
+        assert "a\nabc123456" in found["content"][0]["text"]
         assert gateway.end() == 0
 
 
