@@ -26,6 +26,7 @@ from functools import partial
 from typing import Any, Final, Protocol
 
 import anyio
+from msgspec import Raw
 
 from ..actors import Call, RoomContext, Tally
 from ..protocol.address import Address
@@ -35,7 +36,7 @@ from ..protocol.config import Approve, Config
 from ..protocol.errors import ApprovalDenied, ApprovalNeeded, CallError, RoomClosed
 from ..protocol.events import ApprovalDecision, ApprovalMove
 from ..protocol.index import Index, Target
-from ..protocol.jsonrpc import encode_json
+from ..protocol.jsonrpc import RpcFault, WireFault, encode_json, read_parts, read_value
 from ._approvers import Approvers, nobody
 from ._directory import Directory
 
@@ -44,6 +45,7 @@ _MOVES: Final[Mapping[Verdict | None, ApprovalMove]] = {
     Verdict.SESSION: ApprovalMove.ALLOWED_FOR_SESSION,
     None: ApprovalMove.REMEMBERED,  # it waited for another one, which was allowed for the session
 }
+_MORE: Final = frozenset({"inputResponses", "requestState"})  # a call that brings more input has one of these
 _Key = tuple[str | None, bytes]  # the session, and what an allowance is remembered by
 
 
@@ -143,7 +145,7 @@ class Approvals:
             allowed.move_to_end(what)
             told(ApprovalMove.REMEMBERED)
             return True
-        if key in self._continued and "requestState" in (call.params or {}):
+        if key in self._continued and not _MORE.isdisjoint(call.params or ()):
             del self._continued[key]
             self._note_continuing(key, call)
             told(ApprovalMove.CONTINUED)
@@ -309,7 +311,7 @@ class Approvals:
             call.on_end = partial(self._may_continue, key, call.on_end)
 
     def _may_continue(self, key: _Key, on_end: Callable[[Call], None], call: Call) -> None:
-        if call.result is not None and b"input_required" in call.result:
+        if call.result is not None and _wants_input(call.result):
             self._continued[key] = None
             if len(self._continued) > APPROVALS_REMEMBERED:
                 self._continued.popitem(last=False)
@@ -360,6 +362,16 @@ class _Held:
     def exchange_ended(self, exchange: Any, result: bytes | None, error: Any, /) -> None: ...
 
     def exchange_progressed(self, exchange: Any, params: Mapping[str, Any], /) -> None: ...
+
+
+def _wants_input(result: bytes) -> bool:
+    """Whether it is a question, and no final result that contains the word."""
+    if b"input_required" not in result:
+        return False
+    try:
+        return read_value(read_parts(Raw(result)).get("resultType")) == "input_required"
+    except (RpcFault, WireFault):
+        return False
 
 
 def _target(caller: Caller, server: str, call: Call, original: str) -> Target | None:

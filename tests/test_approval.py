@@ -806,6 +806,40 @@ def test_more_input_for_an_allowed_call_is_the_same_call(backend: str) -> None:
     run_virtual(backend, body)
 
 
+@pytest.mark.parametrize("kind", ["question", "result"])
+def test_only_an_open_question_lets_the_same_call_pass_again(backend: str, kind: str) -> None:
+    """A question needs no state. A final result may contain the word that marks one."""
+
+    async def ask(asking: Asking, arguments: Mapping[str, Any]) -> Any:
+        if kind == "result" or "inputResponses" in asking.params:
+            return {"content": [{"type": "text", "text": "done: input_required"}]}
+        return {"resultType": "input_required", "inputRequests": {"q": {"method": "roots/list"}}}
+
+    async def body() -> None:
+        server = AskingServer({"ask": ask}, modern=True)
+        async with door_room(server) as room, talking(room, "direct") as talk:
+            await teach(room, "a", [tool("ask")])
+            async with talk("ann") as ann:
+
+                async def ended(**more: Any) -> Any:
+                    return (await ann.answer(begin_modern(ann, "direct", "a_ask", {}, **more)))["result"]
+
+                first = await ended()
+                assert "Greenroom asks" in json.dumps(first)
+                answers = {"inputResponses": dict.fromkeys(first["inputRequests"], ONCE)}
+                wants = await ended(requestState=first["requestState"], **answers)
+                if kind == "question":
+                    assert list(wants["inputRequests"]) == ["q"]
+                    done = await ended(inputResponses={"q": {"roots": []}})
+                    assert "done" in json.dumps(done), "it is the same call"
+                else:
+                    assert "done" in json.dumps(wants)
+                more = {"inputResponses": {"q": {"roots": []}}} if kind == "question" else {"requestState": 1}
+                assert "Greenroom asks" in json.dumps(await ended(**more)), "it has ended"
+
+    run_virtual(backend, body)
+
+
 def test_where_nothing_is_said_nobody_is_asked(backend: str) -> None:
     async def body() -> None:
         server = FakeServer()
