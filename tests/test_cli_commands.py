@@ -635,6 +635,9 @@ def test_pairs_and_args() -> None:
     for none in ("=1", "a", ":=1"):
         with pytest.raises(UsageError, match="is not K=V"):
             split_pairs((none,))
+    for whole in ('{"a": 1}', '{"url": "x?a=b"}'):
+        with pytest.raises(UsageError, match="needs --args"):
+            split_pairs((whole,))
     with pytest.raises(UsageError, match="what follows := is not JSON"):
         split_pairs(("a:=x",))
     with pytest.raises(UsageError, match="expected a JSON object, got array"):

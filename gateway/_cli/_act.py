@@ -109,6 +109,11 @@ def split_pairs(pairs: tuple[str, ...]) -> dict[str, Any]:
     for pair in pairs:
         key, equals, text = pair.partition("=")
         is_json, key = key.endswith(":"), key.removesuffix(":")
+        if pair.startswith("{"):
+            example = """greenroom call TOOL --args '{"path": "/tmp"}'"""
+            raise UsageError(
+                f"One JSON object with all arguments needs --args. Write, for example: {example}"
+            )
         if not equals or not key:
             raise UsageError(f'"{pair}" is not K=V. Write, for example: greenroom call TOOL path=/tmp')
         try:
