@@ -18,6 +18,7 @@ from typing import Any, Protocol
 
 import msgspec
 
+from ..protocol.bounds import ERROR_BYTES, NOTICE_BYTES, QUESTION_BYTES
 from ..protocol.halves import repair_utf8
 from ..protocol.jsonrpc import (
     ABSENT,
@@ -50,6 +51,7 @@ from ._peer import SENT, Exchange, PeerHooks
 from ._request_table import RequestTable
 
 _SHORT = 80  # characters of an id or a method in a note
+_BEGINNING = 1_000  # bytes of an error that is too long
 
 
 class Outgoing(Protocol):
@@ -188,7 +190,10 @@ class ExchangeTable:
     def _end(self, exchange: Exchange, message: ServerMessage) -> None:
         """End a closed exchange with the answer that came for it."""
         error, result = message.error, bytes(message.result)
-        if error is not ABSENT and bytes(error) != b"null":
+        if error is not ABSENT and (size := memoryview(error).nbytes) > ERROR_BYTES:
+            begins = excerpt(bytes(memoryview(error)[:_BEGINNING]), _BEGINNING)
+            exchange.end(None, fault(f"its error is too long ({size:,} bytes), and begins with {begins}"))
+        elif error is not ABSENT and bytes(error) != b"null":
             exchange.end(None, decode_error(bytes(error)))
         elif result[:1] == b"{":  # `startswith` takes three times as long
             exchange.end(result, None)
@@ -197,6 +202,9 @@ class ExchangeTable:
             exchange.end(None, fault(f"the answer has no result object ({said})"))
 
     def _take_notification(self, method: str, params: msgspec.Raw) -> None:
+        if (size := memoryview(params).nbytes) > NOTICE_BYTES:
+            self.notes.add("an overlong notification", f"{_short(method)}: {size:,} bytes")
+            return
         try:
             decoded = decode_params(params)
         except WireFault as problem:
@@ -212,6 +220,10 @@ class ExchangeTable:
     def _take_request(
         self, rpc_id: float | str, method: str, params: msgspec.Raw, during: Exchange | None
     ) -> None:
+        if (size := memoryview(params).nbytes) > QUESTION_BYTES:
+            text = f"Invalid params: {size:,} bytes are more than {QUESTION_BYTES:,}."
+            self.reply(rpc_id, None, RpcError(INVALID_PARAMS, text))
+            return
         if method == "ping":
             self.reply(rpc_id, {})
             return

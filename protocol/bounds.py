@@ -33,6 +33,9 @@ LONG_KEY_BYTES: Final = MIB  # of a key in it
 LONG_NUMBER_BYTES: Final = (
     64 * KIB
 )  # of a number in it: the decoder looks at all digits before it refuses them
+ERROR_BYTES: Final = 128 * KIB  # of an error of a server: its texts are looked through for secrets in one go
+NOTICE_BYTES: Final = 128 * KIB  # of a notification of a server, for the same reason
+QUESTION_BYTES: Final = 4 * MIB  # of the params of a request of a server: its client is told them in one go
 BATCH_MESSAGES: Final = 100
 UNASKED_LINES: Final = 2_000  # a second, of a server over stdio or a socket
 JUNK_LINES: Final = 10_000  # in a row
@@ -123,6 +126,9 @@ BOUNDS: Final = (
     Bound("`_meta` of one long request of a client", "bytes", "it is refused", LONG_META_BYTES),
     Bound("a key in one long message", "bytes", "it is no JSON", LONG_KEY_BYTES),
     Bound("a number in one long message", "bytes", "it is no JSON", LONG_NUMBER_BYTES),
+    Bound("an error of a server", "bytes", "its beginning is told in another error", ERROR_BYTES),
+    Bound("a notification of a server", "bytes", "it is dropped, with a note", NOTICE_BYTES),
+    Bound("the params of a request of a server", "bytes", "it is refused", QUESTION_BYTES),
     Bound("a batch (2025-03-26)", "messages", "the whole batch is junk", BATCH_MESSAGES),
     Bound(
         "unrequested lines of a server, after the first 12,000",

@@ -26,10 +26,10 @@ from greenroom.actors._stdio import LinePeer, _flood
 from greenroom.actors._stdio._flood import FloodGuard
 from greenroom.actors._stdio._lines import LineSplitter
 from greenroom.actors._stdio._stderr import StderrRing
-from greenroom.protocol.bounds import JUNK_LINES, UNASKED_LINES
+from greenroom.protocol.bounds import ERROR_BYTES, JUNK_LINES, NOTICE_BYTES, QUESTION_BYTES, UNASKED_LINES
 from greenroom.protocol.errors import Reach
 from greenroom.protocol.halves import repair_utf8
-from greenroom.protocol.jsonrpc import decode_line, decode_result
+from greenroom.protocol.jsonrpc import INVALID_PARAMS, decode_line, decode_result
 from greenroom.protocol.large_message import LARGE_MESSAGE
 
 
@@ -852,5 +852,39 @@ def test_a_late_progress_and_a_negotiation_that_is_left_say_nothing(backend: str
             assert call.seen == [1]
             assert [message.get("params", {}).get("requestId") for message in line.said] == [None, 2]
             assert line.hooks.notifications == []
+
+    run(backend, main)
+
+
+@pytest.mark.parametrize("over", [0, 1])
+def test_what_a_server_says_is_bounded_beside_its_results(backend: str, over: int) -> None:
+    """Each is looked through, or told to a client, in one go."""
+
+    async def main() -> None:
+        with Line() as line:
+            call = Call("tools/call")
+            line.peer.request(call)
+            line.peer._writer.flush()
+            _ = line.said
+
+            def filled(text: bytes, size: int) -> bytes:
+                return text % (b"x" * (size + over - len(text) + 2))
+
+            said = filled(b'{"data":"%b"}', NOTICE_BYTES)
+            line.peer.take_line(b'{"jsonrpc":"2.0","method":"notifications/message","params":%b}' % said)
+            assert len(line.hooks.notifications) == 1 - over
+            assert len(line.hooks.notes) == over
+            asked = filled(b'{"data":"%b"}', QUESTION_BYTES)
+            line.peer.take_line(b'{"jsonrpc":"2.0","id":7,"method":"roots/list","params":%b}' % asked)
+            assert len(line.hooks.requests) == 1 - over
+            line.peer._writer.flush()
+            assert [answer["error"]["code"] for answer in line.said] == [INVALID_PARAMS] * over
+            error = filled(b'{"code":5,"message":"why","data":"%b"}', ERROR_BYTES)
+            line.peer.take_line(b'{"jsonrpc":"2.0","id":1,"error":%b}' % error)
+            ((_, found),) = call.ends
+            assert found is not None
+            assert found.fault is bool(over)
+            assert "why" in found.message
+            assert len(found.message) < 2_000
 
     run(backend, main)
