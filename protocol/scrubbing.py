@@ -25,7 +25,7 @@ from heapq import merge
 from itertools import count
 from typing import Final, NamedTuple
 
-from .slices import Pace, Slices, finish
+from .slices import Pace, Slices, finish, letting_go
 
 STARS: Final = b"***"
 _KEY, _JWT, _VALUE = b"[REDACTED:KEY]", b"[REDACTED:JWT]", b"[REDACTED:VALUE]"
@@ -54,11 +54,12 @@ _ESCAPE: Final = re.compile(
     rb"(?<=\\)(?:[nrtbf]|u[0-9A-Fa-f]{4})|(?<=%)[0-9A-Fa-f]{2}|(?<=[\[;])[0-9]{0,3}[mK]", re.ASCII
 )
 
-_FIELD: Final = re.compile(rb'"([A-Za-z_-]{5,20})(\\{0,15})"[ \t]{0,8}:[ \t]{0,8}\2"')
-_LONGEST_FIELD: Final = 64  # bytes that the expression above matches at most
+_FIELD: Final = re.compile(rb'"([A-Za-z_-]{5,24})(\\{0,15})"[ \t]{0,8}:[ \t]{0,8}\2"')
+_LONGEST_FIELD: Final = 80  # bytes that the expression above matches at most
 _NAMES: Final = frozenset(
     b"password passwd passphrase secret token authorization credential credentials apikey privatekey secretkey"
-    b" accesskey accesstoken refreshtoken idtoken sessiontoken authtoken clientsecret secretaccesskey".split()
+    b" accesskey accesstoken refreshtoken idtoken sessiontoken authtoken clientsecret secretaccesskey xapikey"
+    b" xauthtoken awssecretaccesskey awssessiontoken githubtoken".split()
 )
 
 # What JSON has outside of its strings. A known secret of only these may be there, too.
@@ -306,7 +307,7 @@ def _value_end(raw: bytes, begins: int, own: int, pace: Pace) -> Slices[int]:
 
 
 def _without(raw: bytes, found: list[list[Span]], pace: Pace) -> Slices[bytes]:
-    """The text with the spans replaced; those that overlap become one. Each list is in order."""
+    """The text with the spans replaced; those that overlap become one. Each list is in order, and used up."""
     out = bytearray()
     done = 0
     for number, (begin, end, instead) in enumerate(merge(*found), 1):
@@ -317,4 +318,5 @@ def _without(raw: bytes, found: list[list[Span]], pace: Pace) -> Slices[bytes]:
         if not number % 50 and pace.due():
             yield
     out += raw[done:]
+    yield from letting_go(found)
     return bytes(out)

@@ -52,6 +52,8 @@ FIELDS = [
     "refreshToken",
     "Authorization",
     "private-key",
+    "x-api-key",
+    "aws_secret_access_key",
 ]
 around = st.sampled_from(
     ["", " ", "x ", "\n", "=", "'", ": ", "…", '"', "\\", "Bearer ", "\t", "%3D", "\x1b[0m", "\x1b[1;32m"]
