@@ -14,7 +14,7 @@ has come, so the index is made before that, in slices, when nobody waits for it.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Final
@@ -34,7 +34,8 @@ from ._jobs import Spawn
 from ._proxy import Proxy
 
 if TYPE_CHECKING:
-    from ..protocol.index import Target
+    from ..protocol.index import Index, Target
+    from ..protocol.slices import Slices
     from ..supervisor import Greenroom, ProfileView
     from ._direct import Common
     from ._meta import Runs
@@ -143,7 +144,8 @@ class Conversations:
             await anyio.sleep(_GREETED_BY_THEN)
             if view is not None:
                 await in_turns(view.preparing())
-            await in_turns((self._room if view is None else view).index.preparing(_MANY))
+            seen = self._room if view is None else view
+            await in_turns(_preparing(seen.index, seen.config.servers))
         except BaseException:  # this client has left: the next one's tasks go on with it
             self._searchable.discard(profile)
             raise
@@ -165,6 +167,14 @@ class Conversations:
         if profile not in self._beside:
             self._beside[profile] = view, Beside(self._room if view is None else view)
         return Proxy(room, self._beside[profile][1])
+
+
+def _preparing(index: Index, servers: Iterable[str]) -> Slices[None]:
+    """Make what a search looks at: the ranked index, and what is odd in each server's lists."""
+    if len(index.tools()) >= _MANY:
+        yield from index.preparing()
+        for server in servers:
+            yield from index.fitting(server)
 
 
 def _checked(expose: str) -> str:

@@ -248,11 +248,9 @@ class Index:
         """Make what `resolve` needs for a name that is not exposed in exactly that spelling."""
         return self._tools.preparing(Pace())
 
-    def preparing(self, least: int = 0) -> Slices[None]:
-        """Make what `search` and `suggest` need, unless there are fewer than `least` tools. A second caller in the same
-        loop continues the work of the first."""
-        if len(self._tools.exact) >= least:
-            yield from self._finder.preparing()
+    def preparing(self) -> Slices[None]:
+        """Make what `search` and `suggest` need. A second caller in the same loop continues the work of the first."""
+        return self._finder.preparing()
 
     def suggest(self, name: str, limit: int = 5) -> tuple[str, ...]:
         """Up to `limit` exposed names that a mistaken `name` may have meant, the likeliest first: those spelled
