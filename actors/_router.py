@@ -88,7 +88,8 @@ class Router:
                 self._learn(entry)
             case Define(servers, entries, settings):
                 self._servers = dict(servers)
-                self._entries = {name: entries.get(name) for name in servers}
+                known = self._entries
+                self._entries = {name: _newer(entries.get(name), known.get(name)) for name in servers}
                 self._settings = settings
                 self._is_stale = True
                 self._before = {name: before for name, before in self._before.items() if name in servers}
@@ -143,6 +144,14 @@ class Router:
     def _note_refusal(self, server: str, what: str) -> None:
         words = f"clients would refuse {what}"
         self._events.emit(Note, Address(server), code=NoteCode.REFUSED_BY_CLIENTS, words=words)
+
+
+def _newer(told: ServerEntry | None, known: ServerEntry | None) -> ServerEntry | None:
+    """The newer of what a reload tells of a server and what is known of it. When the reload looked, what its server had
+    just said may still have been on its way here."""
+    if told is None or known is None or told.definition_hash != known.definition_hash:
+        return told
+    return known if known.revision > told.revision else told
 
 
 def same_content(one: ServerEntry, other: ServerEntry) -> bool:

@@ -20,7 +20,7 @@ from .jsonrpc import UNWRITABLE, encode
 from .plain_text import unhidden
 
 # In JSON in ASCII, how a character begins that is not plain text. A backslash in the text may look so, too.
-_SUSPECT: Final = re.compile(rb"\\[ubf]|\x7f")
+_SUSPECT: Final = re.compile(rb"\\[ubfr]|\x7f")
 _FIXED: Final = frozenset({"enum", "const", "default", "examples"})  # of a schema: values, not words
 
 

@@ -253,7 +253,7 @@ class World:
                 pass
         self.truth.reloaded_at = self.now
         self.do(lambda: self.room.reload(self._source()))
-        if server in self.entries:
+        if server in self.entries and self.room.entry(server) is None:  # else it would be newer than it says
             self.do(lambda: teach(self.room, server, self.servers[server].tools))
 
     def can_open_session(self, name: str) -> bool:

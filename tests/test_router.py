@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 import anyio
+import attrs
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -153,6 +154,23 @@ def test_new_definitions_make_unknown_what_does_not_fit_them(backend: str) -> No
         index = bench.router.index
         await bench.router.ref.ask(Sync)
         assert bench.router.index is index, "an index is made anew only for what is new"
+
+    with_router(backend, body)
+
+
+def test_a_reload_that_looked_before_a_server_spoke_does_not_forget_what_it_said(backend: str) -> None:
+    async def body(bench: Bench) -> None:
+        old, new = (
+            attrs.evolve(entry("a", name), revision=number) for number, name in enumerate(["old", "new"], 1)
+        )
+        await bench.learn(new)
+        bench.router.ref.tell(Define(definitions("a"), {"a": old}, Settings()))
+        await bench.router.ref.ask(Sync)
+        assert bench.router.entry("a") is new
+        redefined = attrs.evolve(old, definition_hash="another")
+        bench.router.ref.tell(Define(definitions("a"), {"a": redefined}, Settings()))
+        await bench.router.ref.ask(Sync)
+        assert bench.router.entry("a") is redefined
 
     with_router(backend, body)
 

@@ -257,3 +257,8 @@ def test_resources_and_prompts_are_reached_by_what_is_shown_of_them() -> None:
     assert [each["name"] for each in target.record["arguments"]] == ["bill_2", "bill"]
     assert target.override is not None
     assert target.override.own({"bill_2": "1", "bill": "2"}, "bank") == {"bi\u200bll": "1", "bill": "2"}
+
+
+def test_a_carriage_return_alone_is_shown_as_a_line_break() -> None:
+    shown, _ = unhidden_record({"name": "a", "description": "x\ry"})
+    assert shown["description"] == "x\ny"
