@@ -25,7 +25,9 @@ from greenroom.protocol.interpolate import expand_definition
 from greenroom.protocol.secrets import Hidden, Secrets, in_words
 
 BLABBER = Path(__file__).parent / "support" / "blabber.py"
-MARK = "Qz7w"  # in every secret, at its beginning and its end, so that a part of one is found as well
+# In every secret, at its beginning and its end, so that a part of one is found as well; but not what is left when a
+# text is cut within the first few characters.
+MARK = "Qz7wK"
 BLABBER_HTTP = BLABBER.with_name("blabber_http.py")
 PYTHON = [sys.executable, "-S", os.fspath(BLABBER)]
 
