@@ -146,6 +146,8 @@ class Conversations:
                 await in_turns(view.preparing())
             seen = self._room if view is None else view
             await in_turns(_preparing(seen.index, seen.config.servers))
+        except Exception:  # also a profile that a reload has removed: a search meets the same, and says so
+            self._searchable.discard(profile)
         except BaseException:  # this client has left: the next one's tasks go on with it
             self._searchable.discard(profile)
             raise

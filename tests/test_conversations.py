@@ -21,6 +21,7 @@ from greenroom import Greenroom
 from greenroom.gateway._conversations import Conversations
 from greenroom.gateway._endpoint import ClientSession
 from greenroom.protocol.errors import UsageError
+from greenroom.protocol.index import Index
 from greenroom.testing._fake import FakeServer, fake_connectors, tool
 
 HELLO: Mapping[str, Any] = {"protocolVersion": "2025-11-25", "clientInfo": {"name": "t", "version": "1"}}
@@ -817,4 +818,20 @@ def test_a_client_that_leaves_at_once_leaves_the_next_one_to_prepare_the_search(
                     tasks.cancel_scope.cancel()
                 assert (room.index._finder._ranking is not None) is is_patient
 
+    run_virtual(backend, body)
+
+
+def test_a_search_that_cannot_be_prepared_ends_nobody(backend: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(_index: Any) -> Any:
+        raise UsageError("a reload has removed it")
+
+    async def body() -> None:
+        many = FakeServer(tools=[tool(f"tool{number}") for number in range(600)])
+        async with open_room({"s": many}) as room, talking(room, "proxy") as talk, talk("ann") as ann:
+            await room.connect("s")
+            await anyio.sleep(1.0)
+            assert (await ann.ask("ping"))["result"] == {}
+            assert talk.conversations._searchable == set()
+
+    monkeypatch.setattr(Index, "preparing", broken)
     run_virtual(backend, body)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import json
 import socket
 from collections.abc import Awaitable, Callable, Iterable
 from types import SimpleNamespace
@@ -237,13 +238,23 @@ class Talk:
         conversation: Any = SimpleNamespace(receive=lambda *_: None, in_flight=0)
         self.session.client = conversation
 
-    def asks(self, key: int) -> None:
+    def asks(self, key: int | str) -> None:
+        said = wired(key)
         self.session.take(
-            Read(rpc.read_client_line(b'{"jsonrpc":"2.0","id":%d,"method":"ping"}' % key), b"%d" % key)
+            Read(rpc.read_client_line(b'{"jsonrpc":"2.0","id":%b,"method":"ping"}' % said), said)
         )
 
-    def is_answered(self, key: int) -> None:
-        assert self.session.send(b'{"jsonrpc":"2.0","id":%d,"result":{}}' % key)
+    def is_answered(self, key: int | str) -> None:
+        assert self.session.send(b'{"jsonrpc":"2.0","id":%b,"result":{}}' % wired(key))
+
+    def cancels(self, key: int | str) -> None:
+        text = b'{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":%b}}' % wired(key)
+        assert self.session.take(Read(rpc.read_client_line(text), b"")) is None
+
+
+def wired(key: int | str) -> bytes:
+    """A request id as it is written."""
+    return json.dumps(key).encode()
 
 
 def test_a_client_that_does_not_read_gets_no_further_notifications_and_still_its_answer() -> None:

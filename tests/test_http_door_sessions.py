@@ -11,43 +11,19 @@ import anyio
 import pytest
 from tests.support import run_virtual
 from tests.support.kept import paths_to
+from tests.test_http_door_parts import NOTE, Talk, wired
 
 from greenroom.gateway._http_door import Caller, Rules
 from greenroom.gateway._http_door._refusals import Refusal
 from greenroom.gateway._http_door._routing import Read
-from greenroom.gateway._http_door._session import HttpSession
 from greenroom.gateway._http_door._sessions import Member, Sessions
 from greenroom.protocol import jsonrpc as rpc
 
 ANN, BOB = Caller("ann"), Caller("bob")
-NOTE = b'{"jsonrpc":"2.0","method":"notifications/message","params":{"level":"info","data":"x"}}'
 
 
 def read(text: bytes, key: bytes = b"") -> Read:
     return Read(rpc.read_client_line(text), key)
-
-
-class Talk:
-    """A session of the door whose conversation only hears."""
-
-    def __init__(self, **rules: Any) -> None:
-        self.session = HttpSession(Caller(), None, Rules(**rules), {})
-        conversation: Any = SimpleNamespace(receive=lambda *_: None, in_flight=0)
-        self.session.client = conversation
-
-    def asks(self, key: str) -> None:
-        self.session.take(read(b'{"jsonrpc":"2.0","id":"%b","method":"ping"}' % key.encode(), wire(key)))
-
-    def is_answered(self, key: str) -> None:
-        assert self.session.send(b'{"jsonrpc":"2.0","id":%b,"result":{}}' % wire(key))
-
-    def cancels(self, key: str) -> None:
-        text = b'{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":%b}}' % wire(key)
-        assert self.session.take(read(text)) is None
-
-
-def wire(key: str) -> bytes:
-    return f'"{key}"'.encode()
 
 
 # ---- one session ---------------------------------------------------------------------------------------------------
@@ -62,9 +38,9 @@ def test_nothing_is_kept_of_a_request_that_has_ended(
     talk.asks("the one")
     if is_stream:
         talk.session.send(NOTE)
-    assert paths_to(wire("the one"), within=(talk.session,))
+    assert paths_to(wired("the one"), within=(talk.session,))
     end(talk, "the one")
-    assert paths_to(wire("the one"), within=(talk.session,)) == []
+    assert paths_to(wired("the one"), within=(talk.session,)) == []
     talk.asks("the one")  # its id is free
 
 

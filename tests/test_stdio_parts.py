@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import re
@@ -31,6 +32,7 @@ from greenroom.protocol.errors import Reach
 from greenroom.protocol.halves import repair_utf8
 from greenroom.protocol.jsonrpc import INVALID_PARAMS, decode_line, decode_result
 from greenroom.protocol.large_message import LARGE_MESSAGE
+from greenroom.protocol.secrets import Hidden, Secrets
 
 
 def _chunks(data: bytes, cuts: list[int]) -> list[bytes]:
@@ -886,5 +888,41 @@ def test_what_a_server_says_is_bounded_beside_its_results(backend: str, over: in
             assert found.fault is bool(over)
             assert "why" in found.message
             assert len(found.message) < 2_000
+
+    run(backend, main)
+
+
+@pytest.mark.parametrize("left", range(4, 24, 3))
+def test_a_secret_is_found_where_a_long_error_was_cut_in_it(backend: str, left: int) -> None:
+    async def main() -> None:
+        with Line() as line:
+            call = Call("tools/call")
+            line.peer.request(call)
+            line.peer._writer.flush()
+            secret = "Zq9supersecretvalue1234"
+            head = '{"code":5,"message":"'
+            said = head + "x" * (1_000 - len(head) - left) + secret + "y" * ERROR_BYTES + '"}'
+            line.peer.take_line(b'{"jsonrpc":"2.0","id":1,"error":%b}' % said.encode())
+            ((_, found),) = call.ends
+            assert found is not None
+            assert secret[:4] in found.message
+            assert secret[:4] not in Secrets([Hidden("TOKEN", secret)]).without(found.message)
+
+    run(backend, main)
+
+
+def test_more_is_read_at_once_while_a_long_line_comes(backend: str) -> None:
+    async def main() -> None:
+        with Line(max_line=4 * LARGE_MESSAGE) as line:
+            read = 0
+            for _ in range(2 * LARGE_MESSAGE // 50_000):
+                read += os.write(line._tell, b"x" * 50_000)
+                assert line.peer.read() is True
+            assert fcntl.fcntl(line._in, fcntl.F_GETPIPE_SZ) > 65_536
+            assert os.write(line._tell, b"x" * 200_000) == 200_000
+            assert line.peer.read() is True
+            held = line.peer._lines.held
+            assert held is not None
+            assert len(held) == read + 200_000, "one read took all of it"
 
     run(backend, main)

@@ -10,7 +10,8 @@ system calls, not sixty-four.
 
 Floods from the other side must not delay others. However many lines a read brings, a hundred are taken in a turn and
 the rest in the next turns, before anything more is read. A line of a megabyte or more is read in slices, one in each
-turn. Lines that nobody asked for also have a budget. A peer that sends only junk for too long is treated as if it had
+turn. While one comes, more is read at once, because each read lets everybody else have a turn first. Lines that nobody
+asked for also have a budget. A peer that sends only junk for too long is treated as if it had
 closed its stdout (`FloodGuard`). What is queued for a peer that does not read is bounded in number and bytes.
 """
 
