@@ -106,16 +106,13 @@ class Caller:
             raise
         answer = await call.wait()
         try:
-            answer = await self.scrubbed(server, answer)
+            scrubber = self.scrubber(server, Scrub.ALL)
+            if scrubber is not None:
+                answer = await scrubbed_in_turns(scrubber.scrubbing(answer))
             return decode_result(answer) if len(answer) < LARGE else await decoded_in_turns(answer)
         except WireFault as error:
             text = f'Server "{server}" answered {call.method} with what cannot be read: {error}.'
             raise ProtocolFault(text, server=server, reach=Reach.ANSWERED) from None
-
-    async def scrubbed(self, server: str, answer: bytes) -> bytes:
-        """The answer as a program is given it."""
-        scrubber = self.scrubber(server, Scrub.ALL)
-        return answer if scrubber is None else await scrubbed_in_turns(scrubber.scrubbing(answer))
 
     def refused(self, error: CallError) -> CallError:
         """Count a request that ends before an actor has accepted or refused it, for the drain report."""

@@ -21,19 +21,20 @@ from typing import Any, Final
 import anyio.lowlevel
 
 from ..actors import Call, Host
-from ..protocol.config import Isolation
+from ..protocol.config import Isolation, Scrub
 from ..protocol.errors import CallError, UsageError
 from ..protocol.index import Index, Place, Target
 from ..protocol.jsonrpc import MODERN_VERSIONS
 from ..protocol.large_json import LARGE
 from ..protocol.result import Completion, PromptMessages, ResourceContents, ToolResult
 from ._caller import Caller
-from ._decoding import tool_result, tool_result_in_turns
+from ._decoding import scrubbed_in_turns, tool_result, tool_result_in_turns
 from ._log_levels import LOG_LEVELS
 from ._names import Names
 from ._told import restart_outdated, tell_roots_changed
 from ._updates import Updates, is_modern, subscribe, subscribed, unsubscribe
 
+_PLAIN: Final = (dict, type(None))  # nearly always; whether it is another `Mapping` takes longer to find out
 _SET_LEVEL: Final = "logging/setLevel"
 _CHANGES: Final = frozenset({_SET_LEVEL, "resources/unsubscribe", "initialize"})  # the server, for everybody
 _ONLY_LOOK: Final = frozenset(
@@ -49,9 +50,7 @@ class Calls:
     def __init__(self, caller: Caller) -> None:
         self._caller = caller
         self._names = Names(caller)
-        self.scrubber = (
-            caller.scrubber
-        )  # for doors, which are given results as bytes; `call` and the like scrub
+        self.scrubber = caller.scrubber  # doors, which are given bytes, scrub by themselves
 
     @property
     def index(self) -> Index:
@@ -78,10 +77,10 @@ class Calls:
         among them. Cancelling this cancels the call.
         """
         target = self._caller.index.get(tool) if server is None else None
-        wait_by = math.inf
-        with ExitStack() as leases:
+        wait_by, leases = math.inf, None
+        try:
             if target is None:
-                wait_by = self._caller.wait_by()
+                wait_by, leases = self._caller.wait_by(), ExitStack()
                 with self._caller.counting_refusals():
                     target = await self._names.find(tool, server, leases, wait_by)
             try:
@@ -98,7 +97,13 @@ class Calls:
                 # Others get a turn after a refusal, so a loop of refused calls cannot starve them.
                 await anyio.lowlevel.checkpoint()
                 raise
-        answer = await self._caller.scrubbed(target.server, await call.wait())
+        finally:
+            if leases is not None:
+                leases.close()
+        answer = await call.wait()
+        scrubber = self.scrubber(target.server, Scrub.ALL)
+        if scrubber is not None:
+            answer = await scrubbed_in_turns(scrubber.scrubbing(answer))
         if len(answer) >= LARGE:
             return ToolResult(await tool_result_in_turns(answer, target), target)
         return ToolResult(tool_result(answer, target), target)
@@ -121,9 +126,9 @@ class Calls:
         `meta`: the request's `_meta`. Raises the `CallError` with which it is refused. For doors, which have
         no task per call.
         """
-        if arguments is not None and not isinstance(arguments, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
-            got = type(arguments).__name__
-            text = f"The arguments of {target.name} must be an object of named values, got {got}."
+        given: type[object] = type(arguments)
+        if given not in _PLAIN and not isinstance(arguments, Mapping):
+            text = f"The arguments of {target.name} must be an object of named values, got {given.__name__}."
             raise self._caller.refused(UsageError(text, code="invalid_args", server=target.server))
         if not target.may_be_called:
             raise self._caller.refused(target.refusal())
