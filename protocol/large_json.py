@@ -294,10 +294,11 @@ class _Walk:
         while self._commas[0] >= 0 or self._opened:
             self._decode_before(start)
         parts: list[str] = []
-        for begin, end in pairwise(cuts):
-            parts.append(self._read_text(b'"%b"' % data[begin:end]))
-            if pace.due(self._cost(begin, end)):
-                yield
+        with memoryview(data) as view:
+            for begin, end in pairwise(cuts):
+                parts.append(self._read_text(view[begin:end]))
+                if pace.due(self._cost(begin, end)):
+                    yield
         self._put("".join(parts), start)
         self._go_on(at + 1)
         return self._at
@@ -319,9 +320,9 @@ class _Walk:
         assert inside is not None
         return inside.end()
 
-    def _read_text(self, piece: bytes) -> str:
+    def _read_text(self, piece: memoryview) -> str:
         """Decode a piece of a long string."""
-        return _decoded(piece)
+        return _decoded(b"".join((b'"', piece, b'"')))
 
     def _decode_before(self, start: int) -> None:
         if self._commas[0] >= 0:
@@ -384,8 +385,8 @@ class _Outline(_Walk):
             if self._names is None or name in self._names:
                 self.parts[name] = bytes(member)
 
-    def _read_text(self, piece: bytes) -> str:
-        _decoded(b"[%b]" % piece, _no_array)
+    def _read_text(self, piece: memoryview) -> str:
+        _decoded(b"".join((b'["', piece, b'"]')), _no_array)
         return ""
 
     def _name(self, key: str, value: Any, start: int) -> None:
