@@ -7,7 +7,7 @@ inside no cancel scope of its own: scopes must be left in the reverse order of e
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Generator
+from collections.abc import Awaitable, Coroutine, Generator
 from typing import Any, Generic, TypeVar
 
 T = TypeVar("T")
@@ -30,15 +30,29 @@ class Begun(Generic[T]):
     def __await__(self) -> Generator[Any, Any, T]:
         if self.has_ended:
             return self.value
-        waits_for: Any = self._waits_for
-        while True:
-            try:
-                sent = yield waits_for
-            except BaseException as error:
-                step = self._steps.throw, error
-            else:
-                step = self._steps.send, sent
-            try:
-                waits_for = step[0](step[1])
-            except StopIteration as end:
-                return end.value
+        return (yield from _rest_of(self._steps, self._waits_for))
+
+
+class Rest(Generic[T]):
+    """The rest of `work`, which waits for `waits_for` now. Await it, once, in the task that goes on with it."""
+
+    def __init__(self, work: Coroutine[Any, Any, T], waits_for: Any) -> None:
+        self._work = work
+        self._waits_for = waits_for
+
+    def __await__(self) -> Generator[Any, Any, T]:
+        return _rest_of(self._work, self._waits_for)
+
+
+def _rest_of(steps: Any, waits_for: Any) -> Generator[Any, Any, Any]:
+    while True:
+        try:
+            sent = yield waits_for
+        except BaseException as error:
+            step = steps.throw, error
+        else:
+            step = steps.send, sent
+        try:
+            waits_for = step[0](step[1])
+        except StopIteration as end:
+            return end.value

@@ -158,11 +158,12 @@ def test_a_connection_that_is_lost_leaves_no_timer() -> None:
     connection.waiting = {connection: None}
     connection._head_due = SimpleNamespace(cancel=lambda: cancelled.append("head"))
     connection._stalled = SimpleNamespace(cancel=lambda: cancelled.append("stalled"))
+    connection._keep_alive = SimpleNamespace(close=lambda: cancelled.append("keep-alive"))
     connection._hangup = Hangup()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(_server.H11Protocol, "connection_lost", lambda *_: None)
         connection.connection_lost(None)
-    assert (cancelled, connection.waiting) == (["head", "stalled"], {})
+    assert (cancelled, connection.waiting) == (["head", "stalled", "keep-alive"], {})
     assert (connection._head_due, connection._stalled) == (None, None)
 
 
@@ -172,7 +173,7 @@ def test_of_too_many_connections_without_a_request_the_oldest_is_cut(waiting: in
     table: dict[Any, None] = {}
     for number in range(waiting):
         connection: Any = object.__new__(_Connection)
-        connection.loop = SimpleNamespace(call_later=lambda *_: None)
+        connection._loop = SimpleNamespace(call_later=lambda *_: None)
         connection.rules, connection.waiting = Rules(waiting_heads=2), table
         connection._abort = lambda number=number: done.append(number)
         connection._await_head()

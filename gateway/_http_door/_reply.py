@@ -7,7 +7,7 @@ question for the client comes before it, or if it takes long, the reply becomes 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 
 from ._stream import Stream
 
@@ -22,6 +22,7 @@ class Reply:
         self.stream: Stream | None = None
         self.answer: bytes | None = None
         self._open_stream = open_stream
+        self.tells: Callable[[Reply], None] | None = None  # who waits for it without a task (`_turn`)
         self._decided: asyncio.Event | None = None
 
     def become_stream(self) -> Stream:
@@ -45,8 +46,15 @@ class Reply:
         self._decide()
 
     def _decide(self) -> None:
+        if self.tells is not None:
+            self.tells(self)
         if self._decided is not None:
             self._decided.set()
+
+    def __await__(self) -> Generator[Reply, None, None]:
+        """Wait until it is decided, without a task."""
+        if self.answer is None and self.stream is None:
+            yield self
 
     async def decided(self, within: float) -> None:
         """Wait until it has an answer or is an event stream, but no longer than `within`."""

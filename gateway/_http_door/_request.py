@@ -188,6 +188,12 @@ class Request:
         """Of its connection; for one of another server, one that never tells."""
         return self.scope.get("state", {}).get("hangup") or Hangup()
 
+    @property
+    def has_task(self) -> bool:
+        """Whether a task carries it out. If not, nothing may be awaited but what `_turn` knows."""
+        turn = self.scope.get("state", {}).get("turn")
+        return turn is None or turn().has_task
+
     def abort(self) -> None:
         """Cut the connection: its peer does not read."""
         cut = self.scope.get("state", {}).get("abort")

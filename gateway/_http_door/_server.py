@@ -6,9 +6,10 @@ one connection, 2,200 over 16, 3,000 over 64. Two things of its `Server` are lef
 wakes up ten times a second. `tests/test_http_door.py` fails when an update of uvicorn changes what is used here.
 
 `_Connection` bounds what uvicorn leaves unbounded: the time for a head to arrive, the connections that wait for
-one, and a peer that does not read. Nagle's algorithm is off on every connection: with delayed acknowledgements, a
-call whose head and body are written one after the other would take 40 ms. uvicorn writes them so; `_Gathering`
-makes one write of the two, which saves a system call and wakes the client once.
+one, and a peer that does not read. It also gives uvicorn what that asks the loop for, a task for each request and
+the timer between two of them; `_turn` says why. Nagle's algorithm is off on every connection: with delayed
+acknowledgements, a call whose head and body are written one after the other would take 40 ms. uvicorn writes them
+so; `_Gathering` makes one write of the two, which saves a system call and wakes the client once.
 """
 
 from __future__ import annotations
@@ -18,9 +19,9 @@ import contextlib
 import logging
 import socket
 import ssl
-from collections.abc import Generator
+from collections.abc import Callable, Coroutine, Generator
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import anyio
 import anyio.abc
@@ -31,6 +32,7 @@ from ...protocol.bounds import HTTP_HEAD_BYTES
 from ...protocol.errors import UsageError
 from ._request import Hangup
 from ._rules import Rules
+from ._turn import KeepAlive, Patience, Turn
 
 _BACKLOG: Final = 512
 _IDLE: Final = 75.0  # seconds that a connection is kept open between two requests
@@ -83,11 +85,13 @@ class HttpServer:
     ) -> None:
         logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)  # it reports every broken request
         waiting: dict[_Connection, None] = {}
+        self._patience = patience = Patience(asyncio.get_running_loop(), rules.commit_time)
 
         class Connection(_Connection):
             def __init__(self, *args: Any, **more: Any) -> None:
                 super().__init__(*args, **more)
-                self.rules, self.waiting = rules, waiting
+                self.rules, self.waiting, self.patience = rules, waiting, patience
+                self.may_begin = app.may_begin
 
         config = uvicorn.Config(
             app,
@@ -113,7 +117,10 @@ class HttpServer:
     async def run(self, *, task_status: anyio.abc.TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
         """Serve until `close`."""
         self._server.on_started = task_status.started
-        await self._server.serve(sockets=[self._listener])
+        try:
+            await self._server.serve(sockets=[self._listener])
+        finally:
+            self._patience.close()
 
     def connections(self) -> int:
         """How many connections are open."""
@@ -142,11 +149,23 @@ class _Server(uvicorn.Server):
 class _Connection(H11Protocol):
     rules: Rules
     waiting: dict[_Connection, None]  # connections that have not sent a whole head, oldest first
+    patience: Patience
+    may_begin: Callable[[Any], bool]
 
     def __init__(self, *args: Any, **more: Any) -> None:
         super().__init__(*args, **more)
         self._hangup = Hangup()
-        self.app_state = {"abort": self._abort, "gather": self._gather, "hangup": self._hangup}
+        self._loop, self.loop = self.loop, cast("Any", self)  # see `create_task` and `call_later`
+        self._keep_alive = KeepAlive(self._loop)
+        self._turn: Turn | None = None  # of the last request
+        self._is_due = False  # that one has not begun
+        self._receives = False
+        self.app_state = {
+            "abort": self._abort,
+            "gather": self._gather,
+            "hangup": self._hangup,
+            "turn": self._now,
+        }
         self._head_due: asyncio.TimerHandle | None = None
         self._stalled: asyncio.TimerHandle | None = None
         self._unread = 0
@@ -166,18 +185,49 @@ class _Connection(H11Protocol):
         self._head_came()
         self._flows()
         super().connection_lost(exc)
+        self._keep_alive.close()
         self._hangup.lost()
 
     def data_received(self, data: bytes) -> None:
-        super().data_received(data)
+        self._receives = True
+        try:
+            super().data_received(data)
+        finally:
+            self._receives = False
         if self.cycle is not None and not self.cycle.response_complete:  # pyright: ignore[reportUnnecessaryComparison]
             if self._head_due is not None:
                 self._head_came()
         elif self._head_due is None and not self.transport.is_closing():
             self._await_head()
+        self._begin()
+
+    # ---- what uvicorn asks the loop for ----------------------------------------------------------------------------
+
+    def create_task(self, work: Coroutine[Any, Any, None]) -> Turn:
+        self._turn, self._is_due = Turn(self._loop, work, self.patience), True
+        if not self._receives:  # the request before it has just been answered
+            self._loop.call_soon(self._begin)
+        return self._turn
+
+    def call_later(self, seconds: float, ring: Callable[[], object]) -> KeepAlive:
+        self._keep_alive.begin(seconds, ring)
+        return self._keep_alive
+
+    def _begin(self) -> None:
+        if self._is_due:
+            self._is_due = False
+            turn = self._now()
+            if self.cycle.more_body or not self.may_begin(self.scope):
+                turn.begin_in_task()
+            else:
+                turn.begin()
+
+    def _now(self) -> Turn:
+        assert self._turn is not None
+        return self._turn
 
     def _await_head(self) -> None:
-        self._head_due = self.loop.call_later(self.rules.head_time, self._abort)
+        self._head_due = self._loop.call_later(self.rules.head_time, self._abort)
         self.waiting[self] = None
         if len(self.waiting) > self.rules.waiting_heads:
             next(iter(self.waiting))._abort()
@@ -205,7 +255,7 @@ class _Connection(H11Protocol):
 
     def _watch_flow(self) -> None:
         self._unread = self.transport.get_write_buffer_size()
-        self._stalled = self.loop.call_later(self.rules.stalled_time, self._check_flow)
+        self._stalled = self._loop.call_later(self.rules.stalled_time, self._check_flow)
 
     def _check_flow(self) -> None:
         if self.transport.get_write_buffer_size() >= self._unread:

@@ -106,7 +106,10 @@ class HttpSession:
 
     async def answer(self, reply: Reply, request: Request) -> None:
         """Answer a POST."""
-        await reply.decided(self._rules.commit_time)
+        if request.has_task:
+            await reply.decided(self._rules.commit_time)
+        else:
+            await reply
         if reply.answer is not None:
             await request.answer(200, reply.answer, (JSON, *self.headers()))
             return
