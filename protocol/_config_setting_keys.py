@@ -17,6 +17,7 @@ from .config_readers import (
     HOURS,
     MILLISECONDS,
     MINUTES,
+    SAFE_URL,
     SECONDS,
     TEXT,
     TEXT_MAP,
@@ -210,6 +211,14 @@ SETTING_KEYS: Final = (
         "Where pi's adapter keeps its logins ([Logging in](login.md)); `MCP_OAUTH_DIR` is stronger.",
         True,
         "pi's own folder",
+    ),
+    Key(
+        "registry",
+        "registry",
+        SAFE_URL,
+        "A registry of servers in which `mcp_provision` looks, too ([Doors](doors.md#meta-metamcps-tools)).",
+        True,
+        "none: nothing is asked",
     ),
     Key(
         "directTools",

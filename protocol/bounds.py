@@ -47,6 +47,7 @@ REASON_CHARACTERS: Final = 2_000  # of a server's own words about why it cannot 
 OPEN_QUESTIONS: Final = 64  # of one server, to its client
 EXTENSIONS_BYTES: Final = 16 * KIB  # of what a client or server declares of extensions
 PROMOTED: Final = 24  # tools of one session beside the `mcp` tool
+REGISTRY_BYTES: Final = 512 * KIB  # of one answer of a registry of servers
 EXECUTE_CODE_BYTES: Final = 50 * KIB
 EXECUTE_SECONDS: Final = 120.0
 EXECUTE_NAP: Final = 30.0  # seconds
@@ -201,6 +202,7 @@ BOUNDS: Final = (
         "the one that was not called for longest leaves the list",
         PROMOTED,
     ),
+    Bound("an answer of the registry that `mcp_provision` asks", "bytes", "it is not used", REGISTRY_BYTES),
     Bound("the code of one `mcp_execute`", "bytes", "it is refused", EXECUTE_CODE_BYTES),
     Bound("one run of it", "seconds", "it is killed", int(EXECUTE_SECONDS)),
     Bound("one sleep of its code", "seconds", "it ends", int(EXECUTE_NAP)),

@@ -209,6 +209,7 @@ class Settings:
     restart_period: float = 60.0
     health_interval: float = 30.0
     oauth_dir: str | None = None  # where pi keeps its logins
+    registry: str | None = None  # of servers that are not configured, for `mcp_provision`
     inherit_env: bool | tuple[str, ...] = False  # beyond what every child gets: everything, nothing, or these
     direct_tools: bool | tuple[str, ...] = True
     tool_overrides: Mapping[str, Any] = attrs.field(factory=_no_map, hash=False)  # as read; of every server

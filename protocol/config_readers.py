@@ -14,6 +14,7 @@ one of a few words.
 from __future__ import annotations
 
 import enum
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Final, TypeGuard
@@ -22,6 +23,9 @@ import attrs
 
 from .asked import of_keyring
 
+_SITE: Final = (
+    r"(?:https://[A-Za-z0-9.-]+|http://(?:127\.0\.0\.1|localhost|\[::1\]))(?::[0-9]{1,5})?(?:/[^\s?#]*)?"
+)
 LONGEST: Final = 1e9  # seconds: some thirty years; a longer duration is a slip
 
 
@@ -116,6 +120,13 @@ def _whole(text: str, *inside: str | int) -> str:
     return text
 
 
+def _read_safe_url(value: Any) -> str:
+    text = _read_text(value)
+    if re.fullmatch(_SITE, text) is None:
+        raise BadValueError("must be the URL of a site: https://…, or http:// of this machine")
+    return text
+
+
 def _text_advice(value: Any) -> str:
     if isinstance(value, list):
         return ': put the program in "command" and the rest in "args"'
@@ -177,6 +188,7 @@ def _read_value_map(value: Any) -> dict[str, str]:
 
 
 TEXT: Final = Reader(_read_text, {"type": "string", "minLength": 1}, "text")
+SAFE_URL: Final = Reader(_read_safe_url, {"type": "string", "pattern": f"^{_SITE}$"}, "URL")
 TEXTS: Final = Reader(_read_texts, {"type": "array", "items": {"type": "string"}}, "list of texts")
 TEXT_MAP: Final = Reader(
     _read_text_map, {"type": "object", "additionalProperties": {"type": "string"}}, "name → text"

@@ -13,11 +13,14 @@ from typing import Final
 
 import attrs
 
+from ._search_words import STOP_WORDS, words_of
 from .index import Index, Target
 from .slices import Pace, Slices, finish
 
 PAGE: Final = 12
 MAX_QUERY: Final = 1_000  # characters of a query that are read
+_SHORTEST: Final = 3  # letters of a word that says what a query is about
+_LONGEST: Final = 40
 
 
 @attrs.frozen
@@ -99,3 +102,9 @@ def _span(limit: int, offset: int) -> tuple[int, int]:
     """From where to where a page goes."""
     start = max(0, offset)
     return start, start + max(1, limit)
+
+
+def asked_words(query: str) -> list[str]:
+    """The different words of a query that say what it is about, in their order."""
+    words = dict.fromkeys(words_of(query[:MAX_QUERY]))
+    return [word for word in words if _SHORTEST <= len(word) <= _LONGEST and word not in STOP_WORDS]

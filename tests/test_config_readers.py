@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -24,7 +25,7 @@ KEYS = [
 ]
 VALUES: list[Any] = [
     None, True, False, "", "x", "5", [], ["x"], ["x", "y"], [5], {}, {"x": "y"}, {"x": 5}, {"x": None},
-    0, 1, -1, 2, 0.5, -0.5, 1.5, 2.0, 1e300, math.nan, math.inf, -math.inf,
+    "https://a.example/b", "http://a.example", 0, 1, -1, 2, 0.5, -0.5, 1.5, 2.0, 1e300, math.nan, math.inf, -math.inf,
 ]  # fmt: skip
 
 
@@ -49,7 +50,9 @@ def _allows(schema: Any, value: Any) -> bool:
         return True
     match schema["type"]:
         case "string":
-            return isinstance(value, str) and len(value) >= schema.get("minLength", 0)
+            if not isinstance(value, str) or re.search(schema.get("pattern", ""), value) is None:
+                return False
+            return len(value) >= schema.get("minLength", 0)
         case "boolean":
             return isinstance(value, bool)
         case "array":
@@ -76,7 +79,7 @@ def _allows(schema: Any, value: Any) -> bool:
 def test_a_reader_takes_what_its_schema_allows_and_nothing_else(key: Key) -> None:
     schema = key.reader.schema
     known = {*schema} <= {
-        "type", "items", "properties", "additionalProperties", "enum", "anyOf", "minLength",
+        "type", "items", "properties", "additionalProperties", "enum", "anyOf", "minLength", "pattern",
         "minimum", "exclusiveMinimum", "maximum", "required",
     }  # fmt: skip
     assert known, "teach `_allows` the new word"

@@ -101,6 +101,14 @@ class McpTool:
         else:
             self._answers.reply_in_turns(self._reader.answering(request), job)
 
+    def look_with(self, request: Request, more: str, job: Job) -> None:
+        """Answer a request that only looks, with one more text behind the answer."""
+        self._answers.reply_in_turns(self._looking_with(request, more), job)
+
+    def _looking_with(self, request: Request, more: str) -> Slices[Answer]:
+        answer = yield from self._reader.answering(request)
+        return Answer((*answer.content, *Answer.of(more).content), answer.details)
+
     def refuse(self, name: str, job: Job) -> None:
         """Answer a call of another tool than ours."""
         self._answers.reply(refusals.other_tool(name, self._hints), job)

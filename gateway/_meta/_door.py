@@ -4,7 +4,7 @@ A request to one of them becomes a request to the `mcp` tool, which knows how to
 keep to the same bounds, are refused for the same reasons, and say what went wrong in the same words; only the next
 step is worded for these tools. No tools stand beside them: whoever wants that uses `proxy`.
 
-`mcp_provision` looks in the configured servers alone. No registry of servers is asked.
+`mcp_provision` looks among the configured servers, and in a registry of others only if one is configured (`_registry`).
 """
 
 from __future__ import annotations
@@ -68,13 +68,19 @@ class Meta(Proxy):
             self._tool.carry_out(request, job)
 
     async def _provision(self, provision: Provision, job: Job) -> None:
-        """Answer with the tools that fit, or with the tools of the server that fits best, once it has started."""
-        wanted = Request(Mode.SEARCH, provision.words)
-        if provision.starts:
-            server = await self._best_server(provision)
-            if server is not None:
-                wanted = Request(Mode.CONNECT, server)
-        self._tool.carry_out(wanted, job)
+        """Answer with the tools that fit, or with the tools of the server that fits best, once it has started. Unless
+        one is started, what the registry has stands behind them."""
+        server = await self._best_server(provision) if provision.starts else None
+        registry = self._room.config.settings.registry
+        if server is not None:
+            self._tool.carry_out(Request(Mode.CONNECT, server), job)
+        elif registry is None:
+            self._tool.carry_out(Request(Mode.SEARCH, provision.words), job)
+        else:
+            from ._registry import look_up
+
+            found = await look_up(registry, provision.words)
+            self._tool.look_with(Request(Mode.SEARCH, provision.words), found, job)
 
     async def _best_server(self, provision: Provision) -> str | None:
         if provision.intent in self._room.config.servers:

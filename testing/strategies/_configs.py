@@ -123,6 +123,8 @@ def _of_schema(schema: Mapping[str, Any]) -> st.SearchStrategy[Any]:
             return st.one_of(*map(_of_schema, options))
         case {"enum": words}:
             return st.sampled_from(list(words))
+        case {"pattern": pattern}:
+            return st.from_regex(pattern, alphabet=string.printable, fullmatch=True)
         case {"type": "boolean"}:
             return st.booleans()
         case {"type": "array"}:
