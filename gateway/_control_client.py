@@ -11,7 +11,7 @@ import json
 import os
 import socket
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
@@ -107,6 +107,20 @@ def find_gateway(config: str, pid: int | None = None) -> Gateway | None:
         text = f"No gateway of this configuration runs as process {pid}. Leave out --pid to use the newest."
         raise UsageError(text)
     return None
+
+
+def find_gateways(config: str, tell: Callable[[str], object]) -> list[Gateway]:
+    """Connect to every gateway of `config`, the newest first. One that cannot be asked is told of and left out."""
+    gateways: list[Gateway] = []
+    for pid, path in _candidates(config):
+        try:
+            connection = _connect(path, pid)
+        except GatewayError as error:
+            tell(error.message)
+        else:
+            if connection is not None:
+                gateways.append(Gateway(pid, connection, path))
+    return gateways
 
 
 def _candidates(config: str) -> Iterator[tuple[int, Path]]:

@@ -63,6 +63,14 @@ def number_in(params: Mapping[str, Any], name: str) -> float:
     return value
 
 
+def whole_in(params: Mapping[str, Any], name: str) -> int:
+    """A parameter that must be a whole number. Raises `UsageError`."""
+    value = number_in(params, name)
+    if not isinstance(value, int):
+        raise _wrong(f'"{name}" must be a whole number')
+    return value
+
+
 def _wrong(fault: str) -> UsageError:
     return UsageError(
         f"The control socket takes one JSON object per line, with a method and params: {fault}."

@@ -33,6 +33,7 @@ from ..protocol.approval import Verdict
 from ..protocol.config import Config
 from ..supervisor.catalogue_keys import pins_file
 from . import _control as control
+from ._approving import approval_methods, looked
 from ._control_place import identity, socket_path
 from ._control_request import number_in, object_in, text_in, texts_in
 from ._conversations import Conversations
@@ -242,8 +243,9 @@ def commands(room: Any, version: str) -> Mapping[str, control.Handler]:
     async def hello(_params: Mapping[str, Any]) -> Any:
         return {"pid": os.getpid(), "version": version}
 
-    async def status(_params: Mapping[str, Any]) -> Any:
-        return await in_turns(status_view(reader, room))
+    async def status(params: Mapping[str, Any]) -> Any:
+        seen = looked(room, params)
+        return {**await in_turns(status_view(reader, room)), **seen}
 
     async def tools(params: Mapping[str, Any]) -> Any:
         return await in_turns(tools_view(reader, room, text_in(params, "server")))
@@ -252,10 +254,12 @@ def commands(room: Any, version: str) -> Mapping[str, control.Handler]:
         # A command has a session of its own, and its children per session end with it. Whoever may use the control
         # socket is the owner, so a command that was told "yes" may say so.
         allow = allowing if params.get("allowed") is True else None
-        async with room.session(f"command-{next(numbers)}", on_approval=allow) as session:
-            return await ask(
-                McpTool(InSession(room, session), hints=FOR_PEOPLE), object_in(params, "arguments")
-            )
+        name = f"command-{next(numbers)}"
+        async with room.session(name, on_approval=allow) as session:
+            with room.approvals.asked_elsewhere(name):
+                return await ask(
+                    McpTool(InSession(room, session), hints=FOR_PEOPLE), object_in(params, "arguments")
+                )
 
     async def reconnect(params: Mapping[str, Any]) -> Any:
         ended = await room.reconnect(text_in(params, "server"))
@@ -283,6 +287,7 @@ def commands(room: Any, version: str) -> Mapping[str, control.Handler]:
         "reconnect": reconnect,
         "refresh": refresh,
         "refreshed": refreshed,
+        **approval_methods(room),
         "vitals": vitals,
     }
 

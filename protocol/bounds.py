@@ -60,6 +60,8 @@ EXECUTE_RUNS: Final = 4  # in one room
 EXECUTE_WAITING: Final = 64
 APPROVALS_WAITING: Final = 64  # calls of one session that wait for a person's yes
 APPROVALS_REMEMBERED: Final = 1_000  # of one session
+APPROVALS_LISTED: Final = 100  # calls that wait, shown at a terminal
+APPROVALS_ENDED: Final = 64  # in one room
 EVENTS_BEHIND: Final = 10_000
 LINKS: Final = 4_096  # of results, remembered for one client
 LINKS_AT_ONCE: Final = 1_024
@@ -224,6 +226,18 @@ BOUNDS: Final = (
         "calls",
         "the one that was not used for longest is forgotten",
         APPROVALS_REMEMBERED,
+    ),
+    Bound(
+        "calls that wait for a yes and are shown at a terminal",
+        "calls",
+        "the rest is counted",
+        APPROVALS_LISTED,
+    ),
+    Bound(
+        "ended questions whose outcome a late answer is told",
+        "questions",
+        "the oldest is forgotten",
+        APPROVALS_ENDED,
     ),
     Bound(
         "events that a reader has not read yet",

@@ -220,10 +220,11 @@ class ApprovalDecision(Event):
     move: ApprovalMove
     tool: str
     client: str | None  # the session of the call; None: the room's own
+    at_terminal: bool = False  # answered in `greenroom top` or by `greenroom approve`
 
     @property
     def detail(self) -> str:
-        return f"approval: {self.tool}: {self.move.value}"
+        return f"approval: {self.tool}: {self.move.value}{' at a terminal' if self.at_terminal else ''}"
 
 
 # ---- calls -----------------------------------------------------------------------------------------------------------

@@ -6,7 +6,8 @@ What has to be allowed is decided in `protocol.approval`; here is who is asked, 
   accepted anywhere: it is counted as refused, and no byte of it was sent. (A server must be started first only if
   nothing is known yet of the tool's name.) While a call is held, its server's connection is kept if there is one: it
   counts as used, as if the call were in flight there.
-* *Who.* `_approvers` knows. If there is nobody, the call is refused.
+* *Who.* `_approvers` knows. If there is nobody, the call is refused. A person at a terminal may answer first,
+  whoever is asked (`_approval_desk`).
 * *Once.* A yes is for one call, or for the session: then the same tool with the same arguments is not asked about
   again in this session. Several calls with the same question wait for one another: only one of them is asked about at
   a time, a no counts for all that wait at that moment, and a yes for the session, too.
@@ -23,7 +24,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Mapping
 from functools import partial
-from typing import Any, Final, Protocol
+from typing import Final
 
 import anyio
 from msgspec import Raw
@@ -35,10 +36,12 @@ from ..protocol.bounds import APPROVALS_REMEMBERED, APPROVALS_WAITING
 from ..protocol.config import Approve, Config
 from ..protocol.errors import ApprovalDenied, ApprovalNeeded, CallError, RoomClosed
 from ..protocol.events import ApprovalDecision, ApprovalMove
-from ..protocol.index import Index, Target
+from ..protocol.index import Target
 from ..protocol.jsonrpc import RpcFault, WireFault, encode_json, read_parts, read_value
+from ._approval_desk import Desk
 from ._approvers import Approvers, nobody
 from ._directory import Directory
+from ._held_call import Caller, HeldCall, Key, Told
 
 _MOVES: Final[Mapping[Verdict | None, ApprovalMove]] = {
     Verdict.ONCE: ApprovalMove.ALLOWED,
@@ -46,25 +49,6 @@ _MOVES: Final[Mapping[Verdict | None, ApprovalMove]] = {
     None: ApprovalMove.REMEMBERED,  # it waited for another one, which was allowed for the session
 }
 _MORE: Final = frozenset({"inputResponses", "requestState"})  # a call that brings more input has one of these
-_Key = tuple[str | None, bytes]  # the session, and what an allowance is remembered by
-
-
-class Caller(Protocol):
-    """Whose call it is: the room, or a session."""
-
-    @property
-    def session(self) -> str | None: ...
-
-    @property
-    def index(self) -> Index: ...
-
-    def lease(self, server: str) -> Callable[[], None]:
-        """Keep the server's connection from being evicted. Returns the function that ends this."""
-        ...
-
-    def submit(self, server: str, call: Call, *, allowed: bool) -> None:
-        """Hand the call to its actor. Raises the `CallError` with which it is refused."""
-        ...
 
 
 class Approvals:
@@ -72,11 +56,12 @@ class Approvals:
         self.asks = False  # whether there are calls that somebody has to allow
         self._context = context
         self._directory = directory
-        self._approvers = Approvers(context, directory.sessions)
-        self._held: dict[_Held, None] = {}
-        self._asked: dict[_Key, _Held] = {}  # about whom somebody is asked now
+        self.desk = Desk(context.backend.now)
+        self._approvers = Approvers(context, directory.sessions, self.desk)
+        self._held: dict[HeldCall, None] = {}
+        self._asked: dict[Key, HeldCall] = {}  # about whom somebody is asked now
         self._allowed: dict[str | None, OrderedDict[bytes, str]] = {}  # for the session; each with its server
-        self._continued: OrderedDict[_Key, None] = OrderedDict()  # whose servers want more input
+        self._continued: OrderedDict[Key, None] = OrderedDict()  # whose servers want more input
 
     def __len__(self) -> int:
         """The calls that wait for a yes."""
@@ -134,10 +119,10 @@ class Approvals:
         self._check(request, record.address, told)
         if isinstance(params.get("arguments"), Mapping):  # its caller could still change it
             call.params = {**params, "arguments": request.arguments}
-        self._hold(_Held(self, caller, record.address, call, request, key, told))
+        self._hold(HeldCall(self._left, caller, record.address, call, request, key, told))
         return True
 
-    def _passes(self, key: _Key, call: Call, told: Callable[[ApprovalMove], None]) -> bool:
+    def _passes(self, key: Key, call: Call, told: Told) -> bool:
         """Whether this very call has been allowed already."""
         session, what = key
         allowed = self._allowed.get(session, _NOTHING)
@@ -152,9 +137,7 @@ class Approvals:
             return True
         return False
 
-    def _check(
-        self, request: ApprovalRequest, address: Address, told: Callable[[ApprovalMove], None]
-    ) -> None:
+    def _check(self, request: ApprovalRequest, address: Address, told: Told) -> None:
         """Raises `ApprovalNeeded` when it is clear at once that nobody can be asked."""
         tool, server, session = request.tool, request.server, request.session
         waiting = sum(held.request.session == session for held in self._held)
@@ -166,7 +149,7 @@ class Approvals:
             told(ApprovalMove.UNANSWERED)
             raise nobody(request)
 
-    def _hold(self, held: _Held) -> None:
+    def _hold(self, held: HeldCall) -> None:
         call, context = held.call, self._context
         held.release = held.caller.lease(held.address.server)
         held.since = context.backend.now()
@@ -179,13 +162,14 @@ class Approvals:
 
     # ---- the question -----------------------------------------------------------------------------------------------
 
-    async def _decide(self, held: _Held) -> None:
+    async def _decide(self, held: HeldCall) -> None:
         """Find out what becomes of a call. Cancelled when something else ends it."""
         if held.is_over:
             return
         limit = self._context.settings.approval_timeout
+        held.until = held.since + limit
         error: CallError | None = None
-        with anyio.CancelScope(deadline=held.since + limit) as scope:
+        with anyio.CancelScope(deadline=held.until) as scope:
             held.scope = scope
             try:
                 verdict = await self._verdict(held)
@@ -202,15 +186,10 @@ class Approvals:
         if scope.cancelled_caught:
             why = f"nobody answered within {limit:g} s"
             error = ApprovalNeeded(held.request.tool, held.request.server, "expired", why)
-        if held.is_over:
-            return
-        if error is None:
-            self._allow(held)
-        else:
-            denied = isinstance(error, ApprovalDenied)
-            self.end(held, error, ApprovalMove.DENIED if denied else ApprovalMove.UNANSWERED)
+        if not held.is_over:
+            self._conclude(held, error)
 
-    async def _verdict(self, held: _Held) -> Verdict:
+    async def _verdict(self, held: HeldCall) -> Verdict:
         """Wait for those with the same question, then ask. Raises `ApprovalNeeded`."""
         session, what = held.key
         while (ahead := self._asked.get(held.key)) is not None:
@@ -221,26 +200,49 @@ class Approvals:
                 return Verdict.SESSION
         held.answered = anyio.Event()
         self._asked[held.key] = held
+        at_desk = partial(self._answered_at_desk, held)
+        held.number = self.desk.put(held.request, held.since, held.until, at_desk)
         try:
             held.told(ApprovalMove.ASKED)
-            held.verdict = await self._approvers.ask(held.request, held.address, held.call)
-            if held.verdict is Verdict.SESSION and not held.is_over:
-                self._remember(held.key, held.request.server)
-            return held.verdict
+            verdict = await self._approvers.ask(held.request, held.address, held.call)
+            if not held.is_over:
+                self._note(held, verdict)
+            return verdict
         finally:
             del self._asked[held.key]
             held.answered.set()
 
-    def _remember(self, key: _Key, server: str) -> None:
-        session, what = key
-        allowed = self._allowed.setdefault(session, OrderedDict())
-        allowed[what] = server
-        if len(allowed) > APPROVALS_REMEMBERED:
-            allowed.popitem(last=False)
+    def _note(self, held: HeldCall, verdict: Verdict) -> None:
+        """This is the answer, also for those with the same question that wait for it."""
+        held.verdict = verdict
+        if verdict is Verdict.SESSION:
+            session, what = held.key
+            allowed = self._allowed.setdefault(session, OrderedDict())
+            allowed[what] = held.request.server
+            if len(allowed) > APPROVALS_REMEMBERED:
+                allowed.popitem(last=False)
+
+    def _answered_at_desk(self, held: HeldCall, verdict: Verdict) -> None:
+        """A person at a terminal was first. Whoever else is asked is no longer."""
+        held.at_terminal = True
+        self._note(held, verdict)
+        denied = verdict is Verdict.DENY
+        self._conclude(held, ApprovalDenied(held.request.tool, held.request.server) if denied else None)
 
     # ---- how it ends ------------------------------------------------------------------------------------------------
 
-    def _allow(self, held: _Held) -> None:
+    def _conclude(self, held: HeldCall, error: CallError | None) -> None:
+        """Send the call, or refuse it."""
+        if error is None:
+            self._allow(held)
+        else:
+            denied = isinstance(error, ApprovalDenied)
+            self.end(held, error, ApprovalMove.DENIED if denied else ApprovalMove.UNANSWERED)
+
+    def _left(self, held: HeldCall) -> None:
+        self.end(held, None, ApprovalMove.LEFT)
+
+    def _allow(self, held: HeldCall) -> None:
         """Hand the call to its actor, which accepts or refuses it."""
         call, waiter = held.call, held.call.waiter
         self._over(held, _MOVES[held.verdict])
@@ -258,7 +260,7 @@ class Approvals:
         finally:
             held.release()
 
-    def end(self, held: _Held, error: CallError | None, move: ApprovalMove) -> None:
+    def end(self, held: HeldCall, error: CallError | None, move: ApprovalMove) -> None:
         """Refuse the call, or end it as cancelled by its caller. The question is withdrawn."""
         if held.is_over:
             return
@@ -271,15 +273,16 @@ class Approvals:
             tally.refusals["cancelled"] = tally.refusals.get("cancelled", 0) + 1
         self._finish(held, error)
 
-    def _over(self, held: _Held, move: ApprovalMove) -> None:
+    def _over(self, held: HeldCall, move: ApprovalMove) -> None:
         held.is_over = True
         self._context.queued_bytes -= len(held.request.raw)
         del self._held[held]
-        held.told(move)
+        self.desk.take(held.number, move)
+        held.told(move, at_terminal=held.at_terminal)
         if held.scope is not None:
             held.scope.cancel()
 
-    def _finish(self, held: _Held, error: CallError | None) -> None:
+    def _finish(self, held: HeldCall, error: CallError | None) -> None:
         """End a call that no actor has accepted. So none of the drain report's numbers counts it."""
         call = held.call
         call.finish(Tally(), error=error)
@@ -305,12 +308,12 @@ class Approvals:
 
     # ---- more input -------------------------------------------------------------------------------------------------
 
-    def _note_continuing(self, key: _Key, call: Call) -> None:
+    def _note_continuing(self, key: Key, call: Call) -> None:
         """If the call ends with the wish for more input, its client may call again with that."""
         if call.takes_inputs and call.on_end is not None:
             call.on_end = partial(self._may_continue, key, call.on_end)
 
-    def _may_continue(self, key: _Key, on_end: Callable[[Call], None], call: Call) -> None:
+    def _may_continue(self, key: Key, on_end: Callable[[Call], None], call: Call) -> None:
         if call.result is not None and _wants_input(call.result):
             self._continued[key] = None
             if len(self._continued) > APPROVALS_REMEMBERED:
@@ -319,49 +322,17 @@ class Approvals:
 
     # ---- what is told -----------------------------------------------------------------------------------------------
 
-    def _tell(self, address: Address, tool: str, client: str | None, move: ApprovalMove) -> None:
-        self._context.events.emit(ApprovalDecision, address, move=move, tool=tool, client=client)
-
-
-class _Held:
-    """One call that waits for a yes. It is the call's owner as long as no actor is."""
-
-    protocol_version: str | None = None
-    scope: anyio.CancelScope | None = None  # of the task that asks
-    answered: anyio.Event  # set when the question about it is over, if somebody is asked about it
-    verdict: Verdict | None = None
-    since = 0.0
-    is_over = False
-
-    def __init__(
+    def _tell(
         self,
-        approvals: Approvals,
-        caller: Caller,
         address: Address,
-        call: Call,
-        request: ApprovalRequest,
-        key: _Key,
-        told: Callable[[ApprovalMove], None],
+        tool: str,
+        client: str | None,
+        move: ApprovalMove,
+        *,
+        at_terminal: bool = False,
     ) -> None:
-        self._approvals = approvals
-        self.caller = caller
-        self.address = address
-        self.call = call
-        self.request = request
-        self.key = key
-        self.told = told
-        self.release: Callable[[], None] = _nothing
-
-    def cancel(self, call: Call, reason: str) -> None:
-        """The caller leaves."""
-        self._approvals.end(self, None, ApprovalMove.LEFT)
-
-    def exchange_sent(self, exchange: Any, /) -> None:
-        """Never called, as no peer knows the call yet; so are the next two."""
-
-    def exchange_ended(self, exchange: Any, result: bytes | None, error: Any, /) -> None: ...
-
-    def exchange_progressed(self, exchange: Any, params: Mapping[str, Any], /) -> None: ...
+        emit = self._context.events.emit
+        emit(ApprovalDecision, address, move=move, tool=tool, client=client, at_terminal=at_terminal)
 
 
 def _wants_input(result: bytes) -> bool:
@@ -379,10 +350,6 @@ def _target(caller: Caller, server: str, call: Call, original: str) -> Target | 
     found = caller.index.get(call.tool) if call.tool is not None else caller.index.resolve(original, server)
     is_it = isinstance(found, Target) and (found.server, found.original) == (server, original)
     return found if is_it and isinstance(found, Target) else None
-
-
-def _nothing() -> None:
-    pass
 
 
 _NOTHING: Final[OrderedDict[bytes, str]] = OrderedDict()

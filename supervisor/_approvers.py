@@ -2,7 +2,8 @@
 
 First the session's own `on_approval`, then the room's; each may leave it to the next by returning None. If one raises,
 or returns something else, the answer is no. Then whoever answers for the session (`_routing`): a client of a door, or
-the callbacks of a program. They are asked by an elicitation, if they take forms; it is marked as ours.
+the callbacks of a program. They are asked by an elicitation, if they take forms; it is marked as ours. If none of them
+can be asked, the call waits for the people at terminals alone (`_approval_desk`), as long as there are any.
 """
 
 from __future__ import annotations
@@ -17,24 +18,29 @@ from ..protocol.address import Address
 from ..protocol.approval import ApprovalRequest, Verdict, form, verdict_of
 from ..protocol.errors import ApprovalNeeded, RpcRefusal
 from ..protocol.events import Note, NoteCode
+from ._approval_desk import Desk
 from ._callbacks import OnApproval
 from ._sessions import Sessions
 
 _ASK: Final = "elicitation/create"
 _HOW: Final = (
-    "nobody can be asked here. Tell the user: it can be allowed in an MCP client that takes elicitations, with "
-    '`greenroom call` on a terminal, or by another "approve" in the configuration'
+    "nobody can be asked here. Tell the user: it can be allowed in `greenroom top`, if that runs during the call, "
+    'in an MCP client that takes elicitations, with `greenroom call` on a terminal, or by another "approve" in the '
+    "configuration"
 )
 
 
 class Approvers:
-    def __init__(self, context: RoomContext, sessions: Sessions) -> None:
+    def __init__(self, context: RoomContext, sessions: Sessions, desk: Desk) -> None:
         self._context = context
         self._sessions = sessions
+        self._desk = desk
 
     def exist(self, session: str | None, address: Address) -> bool:
         """Whether anybody can be asked about a call of this session to a server at this address."""
-        return bool(self._hooks(session)) or self._host(session, address) is not None
+        if self._hooks(session) or self._host(session, address) is not None:
+            return True
+        return self._desk.is_watched(session)
 
     async def ask(self, request: ApprovalRequest, address: Address, call: Call) -> Verdict:
         """Raises `ApprovalNeeded` when there is no answer."""
@@ -48,11 +54,13 @@ class Approvers:
                 return said if isinstance(said, Verdict) else Verdict.DENY  # pyright: ignore[reportUnnecessaryIsInstance]
         host = self._host(request.session, address)
         if host is None:
+            await self._desk.unwatched(request.session)
             raise nobody(request)
         try:
             asked = ServerRequest(address, _ASK, form(request.text), call=call, is_ours=True)
             answer = verdict_of(await host.answer(asked))
         except RpcRefusal as refusal:
+            await self._desk.unwatched(request.session)
             why = f"the question failed ({refusal.message.rstrip('.')})"
             raise ApprovalNeeded(request.tool, request.server, "failed", why) from None
         except Exception as error:

@@ -32,6 +32,7 @@ from ..protocol.slices import Pace, Slices, finish
 from ..protocol.status import ServerStatus
 from ..protocol.version import VERSION
 from ._accepting import accept
+from ._approval_desk import Desk
 from ._callbacks import Answer, Callbacks, OnApproval, OnLog, OnNotification, Roots
 from ._caller import Caller
 from ._calls import Calls
@@ -39,7 +40,7 @@ from ._drain_report import DrainReport
 from ._files import open_config, open_store, with_objects
 from ._learned import Recalled
 from ._owner import Owner
-from ._reload import ReloadPlan, plan_reload
+from ._reload import ReloadPlan, all_of, plan_reload
 from ._runtime import Runtime
 from ._session import Session
 from ._standing import to_reconnect
@@ -164,6 +165,11 @@ class Greenroom(Calls):
     def slots_held(self) -> int:
         """How many slots of the pool are held, of `maxConnections`."""
         return self._live.root.admission.starts.slots_held
+
+    @property
+    def approvals(self) -> Desk:
+        """The calls that wait for a person's yes, for whoever shows them at a terminal."""
+        return self._live.root.approvals.desk
 
     async def settled(self) -> Index:
         """Wait until everything that servers have listed so far is in the index. Returns the index."""
@@ -321,7 +327,7 @@ class Greenroom(Calls):
             if not dry_run:
                 defined = await self._define_ahead(loaded, plan)
                 self.config = loaded
-                await _all_of(live.applying(loaded, plan, recalled, defined))
+                await all_of(live.applying(loaded, plan, recalled, defined))
                 await self._live.router.ref.ask(Sync)
         return plan
 
@@ -334,7 +340,7 @@ class Greenroom(Calls):
         try:
             await in_turns(root.defining(config.servers[name] for name in new))
         except BaseException:
-            await _all_of(root.removing(new))
+            await all_of(root.removing(new))
             raise
         return frozenset(new)
 
@@ -382,16 +388,6 @@ class Greenroom(Calls):
         else:
             self._live.root.supervision.on_closed(actor, event.set)
         return event
-
-
-async def _all_of(work: Slices[None]) -> None:
-    """Do all of `work`, in slices. Even if this task is cancelled meanwhile, all of it is done."""
-    try:
-        with anyio.CancelScope(shield=True):
-            await in_turns(work)
-    except BaseException:
-        finish(work)
-        raise
 
 
 __all__ = ["Address", "ConfigSource", "Greenroom"]

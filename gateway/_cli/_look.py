@@ -103,8 +103,15 @@ def _status_lines(details: Mapping[str, Any]) -> Iterator[str]:
     yield ""
     enabled = len(servers) - details["disabledCount"]
     yield f"{details['connectedCount']} of {enabled} connected, {details['totalTools']} tools"
+    if waiting := details.get("waitingForApproval"):
+        yield calls_wait(waiting)
     if "background" in details:
         yield from _attached_lines(details["background"])
+
+
+def calls_wait(count: int) -> str:
+    waits = "1 call waits" if count == 1 else f"{count} calls wait"
+    return f"{waits} for approval: greenroom approve lists them, greenroom top shows them as they come"
 
 
 def _attached_lines(room: Mapping[str, Any]) -> Iterator[str]:

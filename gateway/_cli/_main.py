@@ -34,6 +34,7 @@ COMMANDS: Final[Mapping[str, tuple[str, str, str]]] = {
     "stop": ("_attach", "stop_command", "End the background room."),
     "status": ("_look", "status_command", "Show the configured servers and their states."),
     "top": ("_top", "top_command", "Watch the servers of the running gateway."),
+    "approve": ("_approve", "approve_command", "List the calls that wait for approval, or answer one."),
     "tools": ("_look", "tools_command", "List the tools of all servers, or of one."),
     "search": ("_look", "search_command", "Find tools by words or by a pattern."),
     "describe": ("_look", "describe_command", "Show a tool and its parameters."),

@@ -3,6 +3,9 @@
 It asks over the control socket once per tick, so a gateway that nobody watches pays nothing. On a terminal it is a
 screen of its own, which is left as it was found, however the command ends. Anywhere else it is one table of plain text.
 While no gateway runs, the screen waits for one.
+
+Where there is a keyboard, calls that wait for approval are decided here (`_top_calls`). Each look tells the gateway
+that somebody watches, for as long as it takes to the next look and a little more.
 """
 
 from __future__ import annotations
@@ -11,10 +14,11 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import click
 
@@ -23,6 +27,8 @@ from ...protocol.plain_text import one_line
 from .. import _control_client as control
 from .._control_place import identity
 from ._common import common_options, open_source, read_config, show
+from ._look import calls_wait
+from ._top_calls import DOWN, UP, WaitingCalls
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -32,6 +38,12 @@ _RIGHT: Final = frozenset({"tools", "calls", "queued", "restarts", "memory", "pi
 _COLOURS: Final = {"connected": "green", "connecting": "yellow", "draining": "magenta", "failed": "red"}
 _NONE: Final = "No gateway runs for this configuration; waiting for one."
 _KEYS: Final = "q quits"
+_LATE: Final = 4.0  # seconds by which a look may be late before the gateway takes it that nobody watches
+_ARROWS: Final = {
+    "A": UP,
+    "B": DOWN,
+    "Z": UP,
+}  # the last character of what such a key sends; Z: with Shift and Tab
 
 
 @click.command("top")
@@ -47,17 +59,20 @@ _KEYS: Final = "q quits"
 def top_command(once: bool, every: float, config_path: Path | None, pid: int | None, as_json: bool) -> None:
     """Watch the servers of the running gateway: states, calls, restarts, memory.
 
-    q or Ctrl-C ends it.
+    Calls that wait for approval are shown first: choose one with Tab, then y allows it once, s for its session, and n
+    refuses it. q or Ctrl-C ends it.
     """
     if once or as_json or not sys.stdout.isatty():
         source = open_source(config_path, pid)
         details = source.status()
         rows = [dict(zip(HEAD, row, strict=True)) for row in table(details)]
-        show("\n".join([*plain(table(details)), summary(details)]), {"rows": rows, **source.origin}, as_json)
+        waiting = details.get("waitingForApproval", 0)
+        lines = [*plain(table(details)), summary(details), *([calls_wait(waiting)] if waiting else ())]
+        show("\n".join(lines), {"rows": rows, "waitingForApproval": waiting, **source.origin}, as_json)
         return
     name = identity(read_config(config_path).files)
-    with _terminal() as key_within:
-        _watch(name, pid, every, key_within)
+    with _terminal() as keys:
+        _watch(name, pid, every, keys)
 
 
 def table(details: Mapping[str, Any]) -> list[tuple[str, ...]]:
@@ -127,18 +142,38 @@ def _memory(pid: int | None) -> str:
 # ---- on a terminal -------------------------------------------------------------------------------------------
 
 
-def _watch(name: str, pid: int | None, every: float, key_within: Callable[[float], str]) -> None:
+class Keys(Protocol):
+    can_type: bool
+
+    def within(self, seconds: float) -> str:
+        """The next key, or "" after so many seconds."""
+        ...
+
+    def forget(self) -> None:
+        """Forget the keys that were pressed until now."""
+        ...
+
+
+def _watch(name: str, pid: int | None, every: float, keys: Keys) -> None:
     from rich.console import Console
     from rich.live import Live
 
     gateway: control.Gateway | None = None
+    calls, console = WaitingCalls(), Console()
+    asked = {"watching": every + _LATE} if keys.can_type else {}
     try:
-        with Live(console=Console(), screen=True, auto_refresh=False) as live:
+        with Live(console=console, screen=True, auto_refresh=False) as live:
+            is_marked = False
             while True:
-                gateway, details = _ask(gateway, name, pid)
-                live.update(_screen(gateway, details), refresh=True)
-                if key_within(every) in ("q", "Q", "\x1b"):
+                gateway, details = _ask(gateway, name, pid, asked)
+                calls.see(details)
+                if is_marked:
+                    keys.forget()
+                live.update(_screen(gateway, details, calls.shown(*console.size)), refresh=True)
+                key = keys.within(every)
+                if key in ("q", "Q", "\x1b"):
                     return
+                is_marked = gateway is not None and calls.press(key, partial(_decide, gateway))
     except KeyboardInterrupt:
         return
     finally:
@@ -146,20 +181,30 @@ def _watch(name: str, pid: int | None, every: float, key_within: Callable[[float
             gateway.connection.close()
 
 
+def _decide(gateway: control.Gateway, number: int, verdict: str) -> str | None:
+    try:
+        gateway.ask("approve", quickly=True, number=number, verdict=verdict)
+    except GreenroomError as error:
+        return error.message
+    return None
+
+
 def _ask(
-    gateway: control.Gateway | None, name: str, pid: int | None
+    gateway: control.Gateway | None, name: str, pid: int | None, asked: Mapping[str, float]
 ) -> tuple[control.Gateway | None, Mapping[str, Any] | str]:
     """The gateway that answered, and what it said; or why there is none."""
     try:
         gateway = gateway or control.find_gateway(name, pid)
-        return (None, _NONE) if gateway is None else (gateway, gateway.ask("status", quickly=True))
+        return (None, _NONE) if gateway is None else (gateway, gateway.ask("status", quickly=True, **asked))
     except GreenroomError as error:
         if gateway is not None:
             gateway.connection.close()
         return None, error.message
 
 
-def _screen(gateway: control.Gateway | None, details: Mapping[str, Any] | str) -> RenderableType:
+def _screen(
+    gateway: control.Gateway | None, details: Mapping[str, Any] | str, calls: Sequence[RenderableType]
+) -> RenderableType:
     from rich.box import SIMPLE_HEAD
     from rich.console import Group
     from rich.table import Table
@@ -174,38 +219,58 @@ def _screen(gateway: control.Gateway | None, details: Mapping[str, Any] | str) -
     for row in table(details):
         style = _COLOURS.get(row[1], "")
         grid.add_row(*(Text(text, style=style if place == 1 else "") for place, text in enumerate(row)))
-    return Group(Text(f"{head}: {summary(details)}"), grid, Text(_KEYS, style="dim"))
+    return Group(*calls, Text(f"{head}: {summary(details)}"), grid, Text(_KEYS, style="dim"))
+
+
+class NoKeyboard:
+    can_type = False
+
+    def within(self, seconds: float) -> str:
+        time.sleep(seconds)
+        return ""
+
+    def forget(self) -> None: ...
+
+
+class Keyboard:
+    """Standard input, where keys come one by one."""
+
+    can_type = True
+
+    def within(self, seconds: float) -> str:
+        import select
+
+        ready, _, _ = select.select([0], [], [], seconds)
+        if not ready:
+            return ""
+        said = os.read(0, 64).decode("utf-8", "replace") or "q"  # its end is an end
+        if said[:2] in ("\x1b[", "\x1bO"):
+            return _ARROWS.get(said[2:3], "other")
+        return said[0]  # what else is there was typed before anybody could see what the first key did
+
+    def forget(self) -> None:
+        import termios
+
+        termios.tcflush(0, termios.TCIFLUSH)
 
 
 @contextmanager
-def _terminal() -> Generator[Callable[[float], str]]:
-    """Keys come one by one and are not shown. Gives a function that waits for a key, and returns "" after so many
-    seconds. The terminal is put back at the end, also after a SIGTERM."""
-    import select
+def _terminal() -> Generator[Keys]:
+    """Keys come one by one and are not shown. The terminal is put back at the end, also after a SIGTERM."""
     import termios
     import tty
 
     def ended(*_: object) -> None:
         sys.exit(128 + signal.SIGTERM)
 
-    def slept(seconds: float) -> str:
-        time.sleep(seconds)
-        return ""
-
-    if not os.isatty(0):  # no keyboard
-        yield slept
+    if not os.isatty(0):
+        yield NoKeyboard()
         return
-    number = 0  # standard input
-    before = termios.tcgetattr(number)
+    before = termios.tcgetattr(0)
     handler = signal.signal(signal.SIGTERM, ended)
-
-    def key_within(seconds: float) -> str:
-        ready, _, _ = select.select([number], [], [], seconds)
-        return (os.read(number, 1).decode("utf-8", "replace") or "q") if ready else ""  # its end is an end
-
     try:
-        tty.setcbreak(number)
-        yield key_within
+        tty.setcbreak(0)
+        yield Keyboard()
     finally:
-        termios.tcsetattr(number, termios.TCSAFLUSH, before)
+        termios.tcsetattr(0, termios.TCSAFLUSH, before)
         signal.signal(signal.SIGTERM, handler)

@@ -100,6 +100,7 @@ class Operations:
             "version": self._version,
             "uptimeSeconds": round(anyio.current_time() - self._started, 1),
             "sessions": self._sessions,
+            "waitingForApproval": len(self._room.approvals),
         }
         await _answer(request, True, {**about, **said})
 
