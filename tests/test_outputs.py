@@ -25,7 +25,12 @@ from greenroom.actors._catalogue_file import CatalogueFile
 from greenroom.actors.login import LoginStore
 from greenroom.gateway._cli._main import run as run_command
 from greenroom.gateway._mcp_tool import McpTool, Spill, ask
-from greenroom.gateway._mcp_tool._binaries import has_binaries, looking_for_binaries, without_binaries
+from greenroom.gateway._mcp_tool._binaries import (
+    has_binaries,
+    looking_for_binaries,
+    may_have_binaries,
+    without_binaries,
+)
 from greenroom.gateway._mcp_tool._outcome import REST_LIMIT, outcome_of
 from greenroom.gateway._mcp_tool._spill import id_of
 from greenroom.gateway._setup._write import replace
@@ -37,6 +42,10 @@ MOST = 4 * 1024 * 1024
 def goes_to_files(result: Mapping[str, Any], max_image: int) -> bool:
     found = finish(looking_for_binaries(result, max_image))
     assert has_binaries(result, max_image) is found
+    raw = json.dumps(result).encode()
+    spelled = raw.replace(b'"data"', rb'"\u0064ata"').replace(b'"blob"', rb'"bl\u006fb"')
+    assert json.loads(spelled) == result
+    assert not found or (may_have_binaries(raw) and may_have_binaries(spelled))
     return found
 
 

@@ -29,7 +29,7 @@ from .._room import Room, Scrubber
 from . import _refusals as refusals
 from . import _texts as texts
 from ._answer import Answer
-from ._binaries import has_binaries, looking_for_binaries, without_binaries
+from ._binaries import has_binaries, looking_for_binaries, may_have_binaries, without_binaries
 from ._definition import Request
 from ._hints import Hints
 from ._outcome import (
@@ -61,10 +61,12 @@ class Answers:
         if len(raw) >= LARGE:
             job.run(partial(self._conclude_large, target, raw, scrubber, job))
             return
-        result = decode_result(raw if scrubber is None else scrubber.scrub(raw))
+        if scrubber is not None:
+            raw = scrubber.scrub(raw)
+        result = decode_result(raw)
         if result is None:
             self._no_result(target, job)
-        elif has_binaries(result, self._room.config.settings.output_max_image):
+        elif may_have_binaries(raw) and has_binaries(result, self._room.config.settings.output_max_image):
             job.run(partial(self._concluding, target.server, target, result, job))
         else:
             self._end(outcome_of(target.server, target, result, **self._bounds), job)

@@ -20,6 +20,7 @@ from ...protocol.slices import Slices
 from ._spill import Spill
 
 _KEYS: Final = "content", "contents"
+_ESCAPE: Final = rb"\u"  # a name may be spelled with these
 _SIDES: Final = (
     1568,
     1024,
@@ -27,6 +28,12 @@ _SIDES: Final = (
 )  # pixels of the longer side; more than the first is scaled by models themselves
 _LOOKED_AT: Final = 1_000  # blocks at once
 _MOST_PIXELS: Final = 50_000_000  # a larger image is not decoded
+
+
+def may_have_binaries(raw: bytes) -> bool:
+    """Whether `has_binaries` may find something: nearly always the bytes tell that it cannot. (`find` and not `in`,
+    which raises and catches an error first.)"""
+    return raw.find(b'"data"') >= 0 or raw.find(b'"blob"') >= 0 or raw.find(_ESCAPE) >= 0
 
 
 def has_binaries(result: Mapping[str, Any], max_image: int) -> bool:
