@@ -13,6 +13,7 @@ import attrs
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.support.numbers import numbers_of
 
 from greenroom.actors import Part
 from greenroom.gateway import _events_file
@@ -312,3 +313,13 @@ def test_the_fields_of_an_event_that_say_nothing_are_left_out() -> None:
     assert (
         record_of(shut).items() >= {"incarnation": 2, "failures": 3, "shutFor": 1.5, "tripped": True}.items()
     )
+
+
+def test_the_numbers_are_those_that_were_decided() -> None:
+    found = numbers_of("gateway/_event_log", "gateway/_events_file")
+    assert found == {
+        "_event_log._ATOMIC": 4096,
+        "_events_file._AT_ONCE": 64 << 10,
+        "_events_file._MOST": 1 << 20,
+        "_events_file._END": 10,
+    }

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 from tests.support.gateway import PATIENCE, Gateway, started
+from tests.support.numbers import numbers_of
 
 from greenroom.gateway._cli._main import run
 from greenroom.gateway._control_place import control_directory
@@ -154,3 +155,12 @@ def test_a_gateway_that_was_killed_leaves_a_socket_that_the_next_command_removes
 def test_an_events_file_that_cannot_be_written_is_bad_usage(tmp_path: Path) -> None:
     with ExitStack() as stack, pytest.raises(UsageError, match="Name a file that can be written"):
         events_file(tmp_path / "no" / "file", stack, print)
+
+
+def test_the_numbers_are_those_that_were_decided() -> None:
+    found = numbers_of("gateway/_serve")
+    assert found == {
+        "_serve._LAST_ANSWERS": 1.0,
+        "_serve._LAST_WORDS": 0.2,
+        "_serve._LAST_RESORT": 1.2,
+    }

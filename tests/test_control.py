@@ -18,6 +18,7 @@ import anyio
 import anyio.to_thread
 import pytest
 from tests.support import run
+from tests.support.numbers import numbers_of
 
 from greenroom import Greenroom
 from greenroom._own_files import NotOurs, make_own_folder
@@ -454,3 +455,13 @@ def test_a_fork_does_not_remove_the_socket_of_its_parent(
     with spot.bound():
         monkeypatch.setattr(os, "getpid", lambda: 1)
     assert [each.name for each in folder.iterdir()] == ["a.sock"]
+
+
+def test_the_numbers_are_those_that_were_decided() -> None:
+    found = numbers_of("gateway/_control", "gateway/_control_client")
+    assert found == {
+        "_control.MAX_LINE": 16 << 20,
+        "_control._BACKLOG": 64,
+        "_control._THEY_LEFT": (errno.ECONNABORTED, errno.EPROTO, errno.EINTR),
+        "_control_client.ANSWER_WITHIN": 2.0,
+    }

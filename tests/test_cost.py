@@ -11,6 +11,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from tests.support.numbers import numbers_of
 
 from greenroom.actors._catalogue_file import CatalogueFile, default_cache_path
 from greenroom.gateway._cli._main import run
@@ -103,3 +104,10 @@ def test_the_command_says_what_is_shown_and_what_is_not_counted(
     assert f"behind the tools of --expose meta: {said['meta']} tokens in every turn" in lines
     assert f"the answer to that search: {said['search']} tokens, once" in lines
     assert lines[-1] == "not counted, because their tools are unknown: new"
+
+
+def test_the_numbers_are_those_that_were_decided() -> None:
+    found = numbers_of("gateway/_cost")
+    assert found == {
+        "_cost.CHARACTERS": 4,
+    }

@@ -20,6 +20,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.support import run, run_virtual
 from tests.support.door_rooms import NOW, FakeCall, FakeRoom
+from tests.support.numbers import numbers_of
 from tests.support.rooms import open_room
 
 from greenroom import Greenroom
@@ -1672,3 +1673,12 @@ def test_progress_passes_without_what_we_sign_and_under_the_clients_own_token() 
     job: Any = SimpleNamespace(token="mine")
     sink.job_progress(job, {"progress": 1, "progressToken": 7, "_meta": {f"{OURS}x": 1, "theirs": 2}})
     assert told == [(rpc.PROGRESS, {"progress": 1, "progressToken": "mine", "_meta": {"theirs": 2}})]
+
+
+def test_the_numbers_are_those_that_were_decided() -> None:
+    found = numbers_of("gateway/_answers", "gateway/_client_requests", "gateway/_said")
+    assert found == {
+        "_answers._FRAMES_TOLD": 4,
+        "_client_requests._IDS_OF_ONE": 1_000_000_000,
+        "_said._LONGEST": 64 << 10,
+    }

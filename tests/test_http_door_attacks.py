@@ -118,6 +118,26 @@ ROWS: list[tuple[str, bytes, int, str]] = [
         "-32602",
     ),
     (
+        "GET without an event stream",
+        http("", "Accept: application/json", method="GET"),
+        406,
+        "text/event-stream",
+    ),
+    ("2026 with an answer", http('{"jsonrpc":"2.0","id":1,"result":{}}', MODERN), 400, "no questions"),
+    ("2026 with a notification", http('{"jsonrpc":"2.0","method":"x"}', MODERN), 202, ""),
+    (
+        "2026 with params that are a list",
+        http('{"jsonrpc":"2.0","id":1,"method":"x","params":[]}', MODERN),
+        400,
+        "-32602",
+    ),
+    (
+        "a notification of an unknown version",
+        http('{"jsonrpc":"2.0","method":"x"}', "MCP-Protocol-Version: 2099-01-01"),
+        400,
+        '"supported":["2026-07-28"],"requested":"2099-01-01"',
+    ),
+    (
         "2026 without meta",
         http(json.dumps(request("tools/list")), MODERN, "Mcp-Method: tools/list"),
         400,
@@ -132,10 +152,42 @@ def stateless(method: str, *lines: str, **params: Any) -> bytes:
         "io.modelcontextprotocol/clientCapabilities": {},
     }
     said = request(method, 1, {**params, "_meta": meta})
-    return http(json.dumps(said), MODERN, *lines)
+    given = () if any("Version:" in line for line in lines) else (MODERN,)
+    return http(json.dumps(said), *given, *lines)
+
+
+def of_version(version: str, **meta: Any) -> bytes:
+    said = {"io.modelcontextprotocol/protocolVersion": version, **meta}
+    lines = (f"MCP-Protocol-Version: {version}", "Mcp-Method: tools/list")
+    return http(json.dumps(request("tools/list", 7, {"_meta": said})), *lines)
 
 
 STATELESS_ROWS: list[tuple[str, bytes, int, str]] = [
+    (
+        "an unknown version that says what it can do",
+        of_version("2099-01-01", **{"io.modelcontextprotocol/clientCapabilities": {}}),
+        400,
+        '"code":-32022,"message":"Unsupported protocol version","data":{"supported":["2026-07-28"],"reque',
+    ),
+    ("2026 without its capabilities", of_version("2026-07-28"), 400, "clientCapabilities"),
+    (
+        "2026 with another version in its header",
+        stateless("tools/list", "MCP-Protocol-Version: 2099-01-01", "Mcp-Method: tools/list"),
+        400,
+        "-32020",
+    ),
+    (
+        "2026 without the name of its resource",
+        stateless("resources/read", "Mcp-Method: resources/read", uri="a://b"),
+        400,
+        "params.uri",
+    ),
+    (
+        "2026 without the name of its prompt",
+        stateless("prompts/get", "Mcp-Method: prompts/get", name="own_p"),
+        400,
+        "params.name",
+    ),
     ("2026 without its method", stateless("tools/list"), 400, "-32020"),
     ("2026 with another method", stateless("tools/list", "Mcp-Method: tools/call"), 400, "-32020"),
     (

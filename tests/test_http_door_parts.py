@@ -12,19 +12,23 @@ from typing import Any, cast
 
 import anyio
 import anyio.lowlevel
+import attrs
 import pytest
 from tests.support import run, run_virtual
+from tests.support.numbers import numbers_of
 
 from greenroom.gateway._http_door import Caller, Feed, Rules, _server
 from greenroom.gateway._http_door._refusals import CLOSE, Refusal
 from greenroom.gateway._http_door._reply import Reply
 from greenroom.gateway._http_door._request import Hangup, Request
 from greenroom.gateway._http_door._routing import Read, Stateless, same_token
+from greenroom.gateway._http_door._rules import rules_of
 from greenroom.gateway._http_door._server import _Connection
 from greenroom.gateway._http_door._session import HttpSession
 from greenroom.gateway._http_door._stateless import Visitor
 from greenroom.gateway._http_door._stream import Stream
 from greenroom.protocol import jsonrpc as rpc
+from greenroom.protocol.config import Settings
 
 Headers = Iterable[tuple[bytes, bytes]]
 
@@ -266,6 +270,65 @@ def test_a_client_that_does_not_read_gets_no_further_notifications_and_still_its
     assert talk.session._streams[1].last == 2
 
 
+def test_so_many_requests_of_a_session_are_open_and_no_more() -> None:
+    talk = Talk(open_requests=2)
+    talk.asks(1)
+    talk.asks("1")
+    with pytest.raises(Refusal) as refused:
+        talk.asks(3)
+    assert (refused.value.status, refused.value.code) == (503, rpc.OVERLOADED)
+    talk.is_answered(1)
+    talk.asks(3)
+    with pytest.raises(Refusal, match="in flight") as refused:
+        talk.asks(3)
+    assert (refused.value.status, refused.value.code, refused.value.key) == (400, rpc.INVALID_REQUEST, b"3")
+    assert json.loads(refused.value.body)["id"] == 3
+
+
+@pytest.mark.parametrize(("version", "is_primed"), [("2025-06-18", False), ("", False), ("2025-11-25", True)])
+def test_a_client_that_cannot_read_an_event_without_a_message_gets_none(
+    version: str, is_primed: bool
+) -> None:
+    """What can be resumed begins with one, in which there is only its id."""
+
+    async def main() -> None:
+        talk = Talk(commit_time=1.0)
+        talk.session.version = version
+        talk.asks(1)
+        wire = Wire()
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(talk.session.answer, talk.session._replies[b"1"], wire.request())
+            await anyio.sleep(0.9)
+            assert wire.written == b"", "an answer that comes soon is no stream"
+            await anyio.sleep(0.2)
+            assert (wire.written != b"") == is_primed
+            talk.is_answered(1)
+        assert wire.written.count(b"id: ") == 1 + is_primed
+
+    virtually(main)
+
+
+@pytest.mark.parametrize("event_id", ["9-1", "x", "1", "1-x", "-1-1"])
+def test_who_comes_back_for_a_stream_that_is_gone_is_told_what_to_do(event_id: str) -> None:
+    async def main() -> None:
+        with pytest.raises(Refusal, match="Open one without Last-Event-ID") as refused:
+            await Talk().session.listen(Wire().request("GET"), event_id)
+        assert refused.value.status == 400
+
+    virtually(main)
+
+
+def test_a_session_that_ends_answers_what_is_open() -> None:
+    talk = Talk()
+    talk.asks(1)
+    reply = talk.session._replies[b"1"]
+    talk.session.close()
+    assert reply.answer is not None
+    said = json.loads(reply.answer)
+    assert (said["id"], said["error"]["code"]) == (1, rpc.SERVER_ERROR)
+    assert not talk.session._replies
+
+
 def test_the_streams_of_the_last_answers_can_be_fetched_and_older_ones_are_forgotten() -> None:
     async def main() -> None:
         talk = Talk(ended_streams=2)
@@ -348,3 +411,76 @@ def test_a_silent_feed_says_now_and_then_that_it_lives() -> None:
         assert wire.written == b": \n\n" * 4
 
     virtually(main)
+
+
+def test_the_numbers_are_those_that_were_decided() -> None:
+    found = numbers_of("gateway/_http_door/*")
+    assert found == {
+        "_http_door._access._SHORTEST": 16,
+        "_http_door._feed._KEPT": 1000,
+        "_http_door._feed._AT_ONCE": 100,
+        "_http_door._feed._DIGITS": 18,
+        "_http_door._issuer_keys._FRESH": 600.0,
+        "_http_door._issuer_keys._AGAIN": 60.0,
+        "_http_door._issuer_keys._AGAIN_WITHOUT_ANY": 5.0,
+        "_http_door._issuer_keys._LAST": 86400.0,
+        "_http_door._metrics._SECONDS": (
+            0.001,
+            0.0025,
+            0.005,
+            0.01,
+            0.025,
+            0.05,
+            0.1,
+            0.25,
+            0.5,
+            1,
+            2.5,
+            5,
+            10,
+            30,
+            60,
+            300,
+        ),
+        "_http_door._metrics._WAITS": (0.001, 0.01, 0.1, 0.5, 1, 2.5, 5, 10, 30),
+        "_http_door._metrics._LEAST": 1,
+        "_http_door._oauth._LEEWAY": 30,
+        "_http_door._oauth._REMEMBERED": 1024,
+        "_http_door._refusals.HEADER_MISMATCH": -32020,
+        "_http_door._refusals.REQUEST_CANCELLED": -32800,
+        "_http_door._request._DIGITS": 18,
+        "_http_door._request.PIECE": 256 << 10,
+        "_http_door._rules.MIB": 1 << 20,
+        "_http_door._server._BACKLOG": 512,
+        "_http_door._server._IDLE": 75.0,
+        "_http_door._session._BYTES": 24,
+    }
+
+
+def test_the_bounds_are_those_that_were_decided_and_four_of_them_can_be_set() -> None:
+    bounds = {
+        "max_body": 4 << 20,
+        "body_time": 30.0,
+        "head_time": 10.0,
+        "waiting_heads": 128,
+        "connections": 4096,
+        "stalled_time": 60.0,
+        "keep_alive": 15.0,
+        "commit_time": 2.0,
+        "replay_events": 256,
+        "replay_bytes": 1 << 20,
+        "busy_bytes": 256 << 10,
+        "ended_streams": 16,
+        "ended_bytes": 2 << 20,
+        "max_sessions": 1000,
+        "session_idle": 1800.0,
+        "session_life": 86_400.0,
+        "gives_way": 60.0,
+        "look_for_room": 1.0,
+        "open_requests": 1024,
+    }
+    assert attrs.asdict(Rules()) == bounds
+    assert attrs.asdict(rules_of(Settings())) == bounds
+    settings = {"max_body": 7, "max_sessions": 8, "session_idle": 9.0, "session_life": 10.0}
+    chosen = Settings(**{f"http_{name}": value for name, value in settings.items()})  # pyright: ignore[reportArgumentType]
+    assert attrs.asdict(rules_of(chosen)) == {**bounds, **settings}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import anyio
@@ -23,10 +24,21 @@ from tests.test_http_door_attacks import ANN, TOKENS
 from greenroom import Greenroom
 from greenroom.gateway._event_log import TOLD, follow
 from greenroom.gateway._http_door import HEARD, Access, Feed, Metrics, Operations
-from greenroom.gateway._http_door._metrics import METRICS
+from greenroom.gateway._http_door._metrics import METRICS, _snapshot
 from greenroom.protocol.address import Address
 from greenroom.protocol.errors import CallError, UsageError
-from greenroom.protocol.events import CallEnded, Lagged
+from greenroom.protocol.events import (
+    CallEnded,
+    Cause,
+    Eviction,
+    GateDecision,
+    GateMove,
+    Lagged,
+    Reason,
+    Transition,
+)
+from greenroom.protocol.lifecycle import State
+from greenroom.protocol.status import ServerStatus
 from greenroom.testing._fake import tool
 
 PAGE = Path(__file__).parent.parent / "docs" / "http.md"
@@ -196,3 +208,73 @@ def test_without_the_package_the_command_to_install_it_is_named(monkeypatch: pyt
     monkeypatch.setitem(sys.modules, "prometheus_client", None)
     with pytest.raises(UsageError, match=r"pip install 'greenroom\[metrics\]'"):
         Metrics()
+
+
+def test_each_event_is_counted_once_under_its_own_words() -> None:
+    metrics = Metrics()
+    one: Any = {"seq": 0, "at": 9.0, "address": Address("one")}
+    step: Any = {**one, "before": State.IDLE}
+    for number in (1, 2, 3):
+        metrics.hear(Transition(**step, after=State.CONNECTING, incarnation=number))
+    metrics.hear(Transition(**step, after=State.CLOSED, cause=Cause.EVICTED))
+    metrics.hear(Transition(**step, after=State.CLOSED))
+    metrics.hear(Transition(**step, after=State.DRAINING, cause=Cause.EVICTED))
+    for move in GateMove:
+        metrics.hear(GateDecision(**one, move=move))
+    metrics.hear(Eviction(**one, reason=next(iter(Reason))))
+    metrics.hear(Transition(seq=0, at=9.0, before=State.IDLE, after=State.CONNECTED))  # of no server
+    metrics.hear(Lagged(2))
+    metrics.hear(Lagged(3))
+    found: dict[Any, float] = {
+        (sample.name.removeprefix("greenroom_"), *sample.labels.values()): sample.value
+        for family in metrics._registry.collect()
+        for sample in family.samples
+    }
+    assert found == {
+        ("transitions_total", "one", "connecting"): 3,
+        ("transitions_total", "one", "closed"): 2,
+        ("transitions_total", "one", "draining"): 1,
+        ("restarts_total", "one"): 2,
+        ("endings_total", "one", Cause.EVICTED.value): 1,
+        **{("gate_moves_total", "one", move.value): 1 for move in GateMove},
+        ("evictions_total", "one"): 1,
+        ("events_lost_total",): 5,
+    }
+    assert metrics._seen == {"one"}
+
+
+def test_what_is_there_now_is_added_up_over_the_addresses_of_a_server() -> None:
+    rows = [
+        ServerStatus("one", state=State.CONNECTED, in_flight=2, queued=3, waiting_for="gate"),
+        ServerStatus("one", "session:a", state=State.CONNECTED, in_flight=4, queued=5, waiting_for="slot"),
+        ServerStatus("one", "session:b", state=State.IDLE, queued=1, waiting_for="slot", retry_in=1.0),
+        ServerStatus("two", retry_in=0.0),
+    ]
+    room: Any = SimpleNamespace(
+        config=SimpleNamespace(settings=SimpleNamespace(max_connections=20)),
+        slots_held=6,
+        refusals={"busy": 7},
+    )
+    found = {
+        (sample.name.removeprefix("greenroom_"), *sample.labels.values()): sample.value
+        for family in _snapshot(room, rows, 8)
+        for sample in family.samples
+    }
+    assert found == {
+        ("connections", "one", "connected"): 2,
+        ("connections", "one", "idle"): 1,
+        ("connections", "two", "idle"): 1,
+        ("server_usable", "one"): 1,
+        ("server_usable", "two"): 0,
+        ("gate_shut", "one"): 0,
+        ("gate_shut", "two"): 1,
+        ("in_flight", "one"): 6,
+        ("in_flight", "two"): 0,
+        ("queued", "one"): 9,
+        ("queued", "two"): 0,
+        ("pool_slots",): 20,
+        ("pool_held",): 6,
+        ("pool_waiting",): 2,
+        ("http_sessions",): 8,
+        ("refused_total", "busy"): 7,
+    }

@@ -19,6 +19,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.support import run
+from tests.support.numbers import numbers_of
 from tests.support.stdio import until
 
 from greenroom.actors import LineWriter
@@ -489,3 +490,11 @@ def test_a_long_line_is_taken_in_its_place(backend: str, sliced: bool) -> None:
         assert got == [b"before", *taken, b"after", b"last"]
 
     run(backend, main)
+
+
+def test_the_numbers_are_those_that_were_decided() -> None:
+    found = numbers_of("gateway/_stdio_door")
+    assert found == {
+        "_stdio_door._CHUNK": 64 << 10,
+        "_stdio_door._LEFT": (errno.EPIPE, errno.ECONNRESET, errno.EIO),
+    }

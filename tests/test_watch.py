@@ -17,6 +17,7 @@ import pytest
 from tests.support import run, run_virtual
 from tests.support.forked import GREENROOM, run_forked
 from tests.support.gateway import started
+from tests.support.numbers import numbers_of
 
 from greenroom.actors._part import Part
 from greenroom.gateway import _bell as bell
@@ -491,3 +492,12 @@ def test_after_a_reload_the_new_places_are_watched_and_several_changes_are_one(
             tasks.cancel_scope.cancel()
 
     run_virtual(backend, main)
+
+
+def test_the_numbers_are_those_that_were_decided() -> None:
+    found = numbers_of("gateway/_bell", "gateway/_watch")
+    assert found == {
+        "_bell.LOOK_AGAIN": 2.0,
+        "_bell._MOST_LINKS": 40,
+        "_watch._DEBOUNCE": 0.3,
+    }
