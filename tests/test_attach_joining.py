@@ -13,10 +13,16 @@ from typing import Any
 
 import pytest
 
-from greenroom.gateway import _attach
+from greenroom.gateway import _attach, _background_room
 from greenroom.gateway._attach import Refused, attach, dial, join
+from greenroom.gateway._background_log import LARGEST, end_of, keep_small, open_log
 from greenroom.gateway._background_start import NoRoom
 from greenroom.gateway._background_wire import OF_CLIENT, STOPPED, BadHello, Hello, Words
+from greenroom.gateway._cli import _attach as _cli_attach
+from greenroom.gateway._cli import _background
+from greenroom.gateway._cli._common import read_config
+from greenroom.gateway._cli._main import run
+from greenroom.protocol.version import VERSION
 
 HELLO = Hello("9")
 LEAVING: tuple[dict[str, Any], ...] = ({"leaving": True},)
@@ -220,3 +226,143 @@ def test_how_the_pipes_were_is_restored_unless_the_room_still_uses_them(
     assert changed == (was if restored else {})
     assert len(notes) == len(noted)
     assert all(part in note for part, note in zip(noted, notes, strict=True))
+
+
+# ---- the commands ----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    for name in ("HOME", "XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_STATE_HOME", "XDG_RUNTIME_DIR"):
+        monkeypatch.setenv(name, os.fspath(tmp_path))
+    monkeypatch.delenv("GREENROOM_ROOM", raising=False)
+    monkeypatch.delenv("GREENROOM_DEPTH", raising=False)
+    monkeypatch.chdir(tmp_path)
+    server = {"command": "a", "isolation": "per_session", "env": {"TOKEN": "${session.SOME_TOKEN}"}}
+    path = tmp_path / "mcp.json"
+    path.write_text(json.dumps({"mcpServers": {"a": server}, "profiles": {"work": {"servers": ["a"]}}}))
+    return path
+
+
+def test_attach_tells_who_its_client_is_and_passes_only_the_values_that_are_used(
+    config: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    heard: list[tuple[Any, Hello]] = []
+    monkeypatch.setattr(_cli_attach, "attach", lambda starting, hello, _note: heard.append((starting, hello)))  # pyright: ignore[reportUnknownLambdaType]
+    monkeypatch.setenv("SOME_TOKEN", "secret")
+    monkeypatch.setenv("ANOTHER_TOKEN", "hidden")
+    assert run(["attach", "--config", "mcp.json", "--expose", "direct", "--profile", "work"]) == 0
+    ((starting, hello),) = heard
+    assert hello == Hello(
+        VERSION, "direct", "work", pid=os.getpid(), room=None, variables={"SOME_TOKEN": "secret"}
+    )
+    assert list(starting.words) == ["--config", os.fspath(config)], (
+        "a room has a working directory of its own"
+    )
+    assert not {"SOME_TOKEN", "HOME"} <= starting.environ.keys()
+    assert starting.environ["HOME"]
+    assert list(_background.starting(read_config(config), config, ["--events", "x"]).words) == [
+        *("--config", os.fspath(config)),
+        *("--events", "x"),
+    ]
+
+
+def test_a_profile_that_is_not_there_is_refused_before_a_room_is_started(
+    config: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(_cli_attach, "attach", lambda *_: pytest.fail("it went on"))  # pyright: ignore[reportUnknownLambdaType]
+    assert run(["attach", "--config", os.fspath(config), "--profile", "home"]) == 2
+    assert "work" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("as_json", [False, True])
+@pytest.mark.parametrize(
+    ("words", "said", "told"),
+    [
+        (None, "no background room runs", {"ended": None}),
+        (({"pid": 7},), "the background room (pid 7) has ended", {"ended": 7}),
+        (({"pid": 7}, {"leaving": True}), "the background room (pid 7) has ended", {"ended": 7}),
+        ((), "the background room has ended", {"ended": None}),
+    ],
+)
+def test_stop_says_what_has_ended(
+    words: Any,
+    said: str,
+    told: dict[str, Any],
+    as_json: bool,
+    config: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with _Rooms(words).known() as rooms:
+        monkeypatch.setattr(_cli_attach, "dial", lambda _: rooms.place.dial())  # pyright: ignore[reportUnknownLambdaType]
+        assert run(["stop", "--config", os.fspath(config), *(["--json"] if as_json else [])]) == 0
+        captured = capsys.readouterr()
+        assert said in captured.err
+        assert (json.loads(captured.out) if as_json else captured.out) == (told if as_json else "")
+        for theirs in rooms.theirs:
+            hello = json.loads(theirs.recv(1 << 16))
+            assert (hello["stop"], hello["version"]) == (True, VERSION)
+        assert not any(map(is_open, rooms.dialled))
+
+
+def test_stop_gives_up_on_a_room_that_does_not_end_and_says_what_to_do(
+    config: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(_cli_attach, "_STOPS_WITHIN", 0.01)
+    with _Rooms(({"pid": 7},), stays=True).known() as rooms:
+        monkeypatch.setattr(_cli_attach, "dial", lambda _: rooms.place.dial())  # pyright: ignore[reportUnknownLambdaType]
+        assert run(["stop", "--config", os.fspath(config)]) == 1
+        assert "end its process" in capsys.readouterr().err
+        assert not is_open(rooms.dialled[0])
+
+
+# ---- its log ---------------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def standard_error(path: Path) -> Generator[None]:
+    kept, log = os.dup(2), open_log(path)
+    os.dup2(log, 2)
+    os.close(log)
+    try:
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+
+
+@pytest.mark.parametrize(("size", "is_turned"), [(LARGEST - 1, False), (LARGEST, True)])
+def test_a_log_that_has_grown_to_its_bound_is_turned_over_while_the_room_writes(
+    size: int, is_turned: bool, tmp_path: Path
+) -> None:
+    path = tmp_path / "room.log"
+    with standard_error(path):
+        os.truncate(path, size)
+        keep_small(path)
+        os.write(2, b"next")
+    assert path.with_name("room.log.old").exists() == is_turned
+    assert path.read_bytes().lstrip(b"\0") == b"next"
+    assert path.stat().st_size == (4 if is_turned else size + 4)
+
+
+def test_the_size_of_the_log_is_looked_at_every_so_many_lines(tmp_path: Path) -> None:
+    path = tmp_path / "room.log"
+    turned: list[bool] = []
+    with standard_error(path):
+        log = _background_room.RoomLog(path)
+        os.truncate(path, LARGEST)
+        for _ in range(_background_room._OFTEN):
+            turned.append(path.with_name("room.log.old").exists())
+            log.line("x")
+    assert not any(turned)
+    assert path.with_name("room.log.old").exists()
+
+
+def test_the_end_of_a_log_is_its_last_three_lines_without_our_name(tmp_path: Path) -> None:
+    path = tmp_path / "room.log"
+    assert end_of(path) == ""
+    path.write_text("".join(f"greenroom: line {number}\n" for number in range(9)))
+    assert end_of(path) == "line 6 line 7 line 8"
+    path.write_text("x" * 5000 + "end")
+    assert len(end_of(path)) == 2048
