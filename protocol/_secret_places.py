@@ -132,8 +132,7 @@ class Hider:
         return f"{self.value(userinfo, 'login')}@{host}" if at else host
 
     def _path_part(self, part: str) -> str:
-        is_key = _SHAPED.fullmatch(part) and without_references(part)
-        return self._hide(part, "key") if is_key else part
+        return self._hide(part, "key") if _SHAPED.fullmatch(part) else part
 
     def _query(self, query: str) -> str:
         pairs = (pair.partition("=") for pair in query.split("&"))

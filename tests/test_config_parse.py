@@ -368,6 +368,7 @@ def test_a_server_without_a_name_is_a_warning() -> None:
         ),
         ({"args": ["$env:NOPE"]}, ".args[0]: environment variable(s) not set, read as empty: NOPE."),
         ({3: 4}, "mcpServers.s: has a key that is no string (int); it is ignored"),
+        ({"\ud83d": 4}, "mcpServers.s: has a key that is no string (half a character); it is ignored"),
     ],
 )
 def test_a_slip_is_a_warning_and_the_server_is_served(more: dict[Any, Any], message: str) -> None:

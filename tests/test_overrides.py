@@ -233,6 +233,18 @@ def test_what_two_overrides_say_of_one_parameter_counts_together() -> None:
     assert weaker.under(stronger).own({"where": "there"}, "s") == {"repo": "there", "title": "y"}
 
 
+def test_a_hidden_parameter_is_set_under_none_of_its_names() -> None:
+    """Two overrides together may rename and hide one: it is hidden then."""
+    renamed = ToolOverride.of({"params": {"repo": {"rename": "where"}}})
+    hidden = ToolOverride.of({"params": {"repo": {"hide": True, "default": "ours/main"}}})
+    together = renamed.under(hidden)
+    assert list(together.shown({"inputSchema": ISSUE})["inputSchema"]["properties"]) == ["title", "labels"]
+    assert together.own({}, "s") == {"repo": "ours/main"}
+    assert together.own({"where": "theirs"}, "s")["repo"] == "ours/main"
+    with pytest.raises(UsageError, match='Unknown parameter "repo"'):
+        together.own({"repo": "theirs"}, "s")
+
+
 def test_the_setting_changes_tools_of_whichever_server_has_them(backend: str) -> None:
     everywhere = {
         "create": {
