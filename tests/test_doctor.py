@@ -243,3 +243,32 @@ def test_each_remark_about_a_start_comes_with_what_mends_it(
 ) -> None:
     found = [*(started_slowly("a", took) if took else ()), *([behaved_oddly("a", words)] if words else ())]
     assert [one.mend[: len(mend)] for one, mend in zip(found, expected, strict=True)] == expected
+
+
+def test_what_is_wrong_is_said_before_what_mends_it_and_the_whole_at_the_end(
+    home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = own_config(home, servers(a={"command": "nowhere-4711"}, b={"command": "nowhere-4712"}))
+    assert run(["doctor"]) == 1
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split(":")[0] for line in lines[:4:2]] == ["✗ a", "✗ b"]
+    assert all(line.startswith("    → ") for line in lines[1:4:2])
+    assert lines[-1] == f"2 servers, from {file}"
+
+
+@pytest.mark.parametrize("mode", [0o600, 0o644])
+def test_a_file_without_secrets_may_be_read_by_others(
+    mode: int, home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    own_config(home, servers(a={"command": sys.executable}), mode)
+    assert run(["doctor", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["findings"] == []
+
+
+@pytest.mark.parametrize(("names", "shown"), [("abcde", "a, b, c, d, e"), ("abcdef", "a, b, c, d, e, …")])
+def test_of_many_servers_that_nobody_has_seen_starting_some_are_named(
+    names: str, shown: str, home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    own_config(home, servers(**{name: {"command": sys.executable} for name in names}))
+    run(["doctor"])
+    assert f"--start would look: {shown}\n" in capsys.readouterr().out

@@ -18,10 +18,10 @@ from tests.support import run, run_virtual
 from tests.support.numbers import numbers_of
 
 from greenroom.gateway._http_door import Caller, Feed, Rules, _server
-from greenroom.gateway._http_door._refusals import CLOSE, Refusal
+from greenroom.gateway._http_door._refusals import CLOSE, STATUS_OF_ERROR, Refusal
 from greenroom.gateway._http_door._reply import Reply
 from greenroom.gateway._http_door._request import Hangup, Request
-from greenroom.gateway._http_door._routing import Read, Stateless, same_token
+from greenroom.gateway._http_door._routing import Read, Stateless, error_code, same_token
 from greenroom.gateway._http_door._rules import rules_of
 from greenroom.gateway._http_door._server import _Connection
 from greenroom.gateway._http_door._session import HttpSession
@@ -484,3 +484,17 @@ def test_the_bounds_are_those_that_were_decided_and_four_of_them_can_be_set() ->
     settings = {"max_body": 7, "max_sessions": 8, "session_idle": 9.0, "session_life": 10.0}
     chosen = Settings(**{f"http_{name}": value for name, value in settings.items()})  # pyright: ignore[reportArgumentType]
     assert attrs.asdict(rules_of(chosen)) == {**bounds, **settings}
+
+
+def test_each_error_of_a_request_without_a_session_has_its_status() -> None:
+    assert STATUS_OF_ERROR == {
+        -32700: 400,
+        -32600: 400,
+        -32602: 400,
+        -32020: 400,
+        -32021: 400,
+        -32022: 400,
+        -32601: 404,
+    }
+    assert error_code(rpc.error_line(b"7", rpc.RpcFault(-32022, "no"))) == -32022
+    assert error_code(b'{"jsonrpc":"2.0","id":7,"result":{}}') is None

@@ -12,16 +12,20 @@ import time
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import anyio
 import httpx2
 import pytest
 from tests.support.gateway import PATIENCE, faulty, gone_within, logged_pids, serve
 from tests.support.http_door import ACCEPT, HELLO, NO_CERTIFICATES, request
 
+from greenroom.gateway import _serve_http
 from greenroom.gateway._cli._main import run
-from greenroom.gateway._http_door import tokens_in
-from greenroom.protocol.config import Settings
+from greenroom.gateway._http_door import Token, tokens_in
+from greenroom.gateway._http_door._caller import is_loopback, is_safe
+from greenroom.protocol.config import Config, Settings
 from greenroom.protocol.errors import UsageError
 
 TOKEN = "a-token-of-the-tests-0123456789"
@@ -187,3 +191,110 @@ def test_tokens_come_from_the_settings_and_from_a_file(tmp_path: Path) -> None:
         tokens_in(settings, {"ANN": "token-of-ann-0123456789"}, file, None)
     with pytest.raises(UsageError, match="not in tokens"):
         tokens_in(Settings(http_token_profiles={"ann": "home"}), {}, None, None)
+
+
+GOOD = "0123456789abcdef"  # the shortest
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        (GOOD, [("token-1", None)]),
+        (f"# of ann\n\n  # more\n{GOOD}\n", [("token-1", None)]),
+        (f"ann {GOOD}", [("ann", None)]),
+        (f"ann {GOOD} work\n{GOOD}x", [("ann", "work"), ("token-2", None)]),
+        (f"ann {GOOD} work more", "Line 1 of the tokens in"),
+        (f"ok {GOOD}\nann {GOOD} work more", "Line 2 of the tokens in"),
+        ("\n# only this\n", "has no token. Write one into it"),
+        (GOOD[:-1], "16 or more"),
+        (GOOD + "é", "printable ASCII"),
+        (GOOD + "\x7f", "printable ASCII"),
+        (f"oauth:ann {GOOD}", "needs another name"),
+        (f"a {GOOD}\na {GOOD}x", "same name"),
+        (b"\xff" * 20, "it is not UTF-8"),
+        (None, "cannot be read: No such file"),
+    ],
+)
+def test_each_line_of_a_token_file_is_a_token_or_is_refused_with_what_is_wrong(
+    text: str | bytes | None, found: list[tuple[str, str | None]] | str, tmp_path: Path
+) -> None:
+    file = tmp_path / "tokens"
+    if text is not None:
+        file.write_bytes(text if isinstance(text, bytes) else text.encode())
+    if isinstance(found, str):
+        with pytest.raises(UsageError, match=found) as caught:
+            tokens_in(Settings(), {}, file, None)
+        assert GOOD[:-1] not in caught.value.message
+    else:
+        assert [(token.name, token.profile) for token in tokens_in(Settings(), {}, file, None)] == found
+
+
+def test_a_token_with_a_space_is_refused() -> None:
+    with pytest.raises(UsageError, match="without spaces"):
+        Token.of("ann", f"{GOOD} x")
+
+
+def test_every_setting_of_the_door_reaches_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    given: dict[str, Any] = {}
+
+    def access(*args: Any, **more: Any) -> Any:
+        given.update(args=args, **more)
+        raise UsageError("it went no further")
+
+    monkeypatch.setattr(_serve_http, "Access", access)
+    tokens = (Token.of("ann", GOOD),)
+    config = Config(settings=Settings(http_hosts=("h.example",), http_origins=("https://o.example",)))
+    options: Any = SimpleNamespace(events=None)
+    with pytest.raises(UsageError, match="no further"):
+        anyio.run(
+            _serve_http.serve_http,
+            config,
+            lambda _: pytest.fail("it went on"),  # pyright: ignore[reportUnknownLambdaType]
+            options,
+            _serve_http.HttpOptions("127.0.0.1", 0, tokens),
+        )
+    assert given == {
+        "args": ("127.0.0.1", tokens),
+        "oauth": None,
+        "hosts": ("h.example",),
+        "origins": ("https://o.example",),
+    }
+
+
+@pytest.mark.parametrize(
+    ("host", "port", "cert", "url"),
+    [
+        ("127.0.0.1", 80, None, "http://127.0.0.1:80/mcp"),
+        ("::1", 8080, None, "http://[::1]:8080/mcp"),
+        ("127.0.0.1", 8443, Path("cert"), "https://127.0.0.1:8443/mcp"),
+    ],
+)
+def test_it_says_where_it_serves(host: str, port: int, cert: Path | None, url: str) -> None:
+    serving: Any = SimpleNamespace(
+        listener=SimpleNamespace(getsockname=lambda: (host, port, 0, 0)), http=SimpleNamespace(cert=cert)
+    )
+    assert _serve_http._Serving._url(serving) == url
+
+
+@pytest.mark.parametrize(
+    ("host", "is_ours"),
+    [
+        ("127.0.0.1", True),
+        ("127.9.9.9", True),
+        ("::1", True),
+        ("localhost", True),
+        ("LOCALHOST", True),
+        ("0.0.0.0", False),
+        ("::", False),
+        ("10.0.0.1", False),
+        ("localhost.example", False),
+        ("", False),
+    ],
+)
+def test_what_only_this_machine_reaches(host: str, is_ours: bool) -> None:
+    assert is_loopback(host) == is_ours
+    named = f"[{host}]" if ":" in host else host
+    assert is_safe(f"http://{named}:8080/x") == is_ours
+    assert is_safe(f"https://{named}/x") == bool(host)
+    for url in (f"ftp://{named}", f"http://{named}:x/", f"//{named}/"):
+        assert not is_safe(url)

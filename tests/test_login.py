@@ -8,11 +8,13 @@ import json
 import os
 import queue
 import signal
+import socket
 import stat
 import sys
 import tempfile
 import threading
 import warnings
+import webbrowser
 from collections.abc import Iterator, Mapping
 from functools import partial
 from pathlib import Path
@@ -42,7 +44,7 @@ from greenroom.actors.login import (
 from greenroom.actors.login._record import Unreachable
 from greenroom.actors.login._renewal import renew, revoke
 from greenroom.gateway._cli import _auth, _auth_person, _main
-from greenroom.gateway._cli._auth_person import pasted
+from greenroom.gateway._cli._auth_person import AtTheTerminal, can_browse, pasted
 from greenroom.protocol.config import ServerDefinition, Settings, with_settings
 from greenroom.protocol.errors import ConnectFailed, NeedsAuth, Reach
 from greenroom.protocol.lifecycle import State
@@ -806,3 +808,83 @@ def test_each_token_that_there_is_is_revoked_the_longer_lived_first(
 def test_the_list_of_logins_says_which_are_over(kept: dict[str, float], state: str) -> None:
     shown = _auth._shown(Login("s", "http://h", "one", **kept))  # pyright: ignore[reportArgumentType]
     assert (shown["state"], shown["renewable"]) == (state, False)
+
+
+@pytest.mark.parametrize("option", [["--logout"], ["--no-browser"], ["--device"], ["--scope", "a"]])
+def test_what_is_about_one_login_needs_the_name_of_its_server(
+    option: list[str], data: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (data / "mcp.json").write_text('{"mcpServers": {}}')
+    assert _main.run(["auth", *option, "--config", os.fspath(data / "mcp.json")]) == 2
+    assert "Name the server" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("CODE", {"code": "CODE", "state": "S"}),
+        (" 'CODE' \n", {"code": "CODE", "state": "S"}),
+        ("<CODE>", {"code": "CODE", "state": "S"}),
+        ("http://127.0.0.1:1/callback?code=C&state=S", {"code": "C", "state": "S"}),
+        ("http://127.0.0.1:1/callback?error=access_denied&state=S", {"error": "access_denied", "state": "S"}),
+        ("?code=C&state=S", {"code": "C", "state": "S"}),
+        ("code=C&state=S", {"code": "C", "state": "S"}),
+        ("code=C", {"code": "C", "state": "S"}),
+        ("http://127.0.0.1:1/callback?code=C&state=OTHER", None),
+        ("http://127.0.0.1:1/?mycode=C&state=S", None),
+        ("http://127.0.0.1:1/callback", None),
+        ("", None),
+        ("two words", None),
+    ],
+)
+def test_what_a_person_pastes_is_an_answer_to_this_login_or_none(
+    line: str, said: dict[str, str] | None
+) -> None:
+    assert pasted(line, "S") == said
+
+
+@pytest.mark.parametrize(
+    ("environ", "platform", "can"),
+    [
+        ({"DISPLAY": ":0"}, "linux", True),
+        ({"WAYLAND_DISPLAY": "w"}, "linux", True),
+        ({"BROWSER": "w3m"}, "linux", True),
+        ({}, "linux", False),
+        ({}, "darwin", True),
+        ({"DISPLAY": ":0", "SSH_CONNECTION": "x"}, "linux", False),
+        ({"SSH_CONNECTION": "x"}, "darwin", False),
+        ({"DISPLAY": ":0", "CI": "1"}, "linux", False),
+    ],
+)
+@pytest.mark.parametrize("has_one", [True, False])
+def test_a_browser_is_opened_only_where_the_person_sees_it(
+    environ: dict[str, str], platform: str, can: bool, has_one: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER", "SSH_CONNECTION", "CI"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in environ.items():
+        monkeypatch.setenv(name, value)
+
+    def get() -> None:
+        if not has_one:
+            raise webbrowser.Error
+
+    monkeypatch.setattr(sys, "platform", platform)
+    monkeypatch.setattr(webbrowser, "get", get)
+    assert can_browse() == (can and has_one)
+
+
+def test_a_port_that_another_program_has_is_named() -> None:
+    with socket.socket() as line:
+        line.bind(("127.0.0.1", 0))
+        line.listen()
+        port = line.getsockname()[1]
+        person = AtTheTerminal(
+            "a",
+            f"http://127.0.0.1:{port}/x",
+            browses=False,
+            prefers_device=False,
+            insists_on_device=False,
+        )
+        with pytest.raises(LoginFailed, match=f"port {port} of the redirect address cannot be used"):
+            person.__enter__()
