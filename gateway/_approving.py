@@ -2,7 +2,7 @@
 
 Whoever may use the control socket is the owner. Clients have no such methods, at no door.
 
-`approvals` and `status` take `watching`: for how many seconds this look counts as watching the desk
+`approvals` takes `watching`: for how many seconds this look counts as watching the desk
 (`supervisor._approval_desk`). `approve` takes the number of a call and one of the answers of the form.
 """
 
@@ -20,12 +20,6 @@ if TYPE_CHECKING:
     from ._control import Handler
 
 _VERDICTS: Final[Mapping[Any, Verdict]] = {verdict.value: verdict for verdict in Verdict}
-
-
-def looked(room: Greenroom, params: Mapping[str, Any]) -> dict[str, Any]:
-    """What a status has of this: how many calls wait, and for whoever watches, which. Raises `UsageError`."""
-    seen = {"waitingForApproval": len(room.approvals)}
-    return {**seen, "approvals": _view(room, params)} if params.get("watching") is not None else seen
 
 
 def approval_methods(room: Greenroom) -> Mapping[str, Handler]:

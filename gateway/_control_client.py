@@ -11,7 +11,7 @@ import json
 import os
 import socket
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
@@ -109,10 +109,13 @@ def find_gateway(config: str, pid: int | None = None) -> Gateway | None:
     return None
 
 
-def find_gateways(config: str, tell: Callable[[str], object]) -> list[Gateway]:
-    """Connect to every gateway of `config`, the newest first. One that cannot be asked is told of and left out."""
+def find_gateways(config: str, tell: Callable[[str], object], without: Collection[int] = ()) -> list[Gateway]:
+    """Connect to every gateway of `config`, the newest first. One that cannot be asked is told of and left out.
+    `without`: pids of those that are not wanted. Raises `UsageError` as `find_gateway` does."""
     gateways: list[Gateway] = []
     for pid, path in _candidates(config):
+        if pid in without:
+            continue
         try:
             connection = _connect(path, pid)
         except GatewayError as error:

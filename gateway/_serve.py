@@ -33,7 +33,7 @@ from ..protocol.approval import Verdict
 from ..protocol.config import Config
 from ..supervisor.catalogue_keys import pins_file
 from . import _control as control
-from ._approving import approval_methods, looked
+from ._approving import approval_methods
 from ._control_place import identity, socket_path
 from ._control_request import number_in, object_in, text_in, texts_in
 from ._conversations import Conversations
@@ -243,9 +243,9 @@ def commands(room: Any, version: str) -> Mapping[str, control.Handler]:
     async def hello(_params: Mapping[str, Any]) -> Any:
         return {"pid": os.getpid(), "version": version}
 
-    async def status(params: Mapping[str, Any]) -> Any:
-        seen = looked(room, params)
-        return {**await in_turns(status_view(reader, room)), **seen}
+    async def status(_params: Mapping[str, Any]) -> Any:
+        said = await in_turns(status_view(reader, room))
+        return {**said, "waitingForApproval": len(room.approvals)}
 
     async def tools(params: Mapping[str, Any]) -> Any:
         return await in_turns(tools_view(reader, room, text_in(params, "server")))

@@ -36,7 +36,7 @@ from greenroom import (
     UsageError,
     Verdict,
 )
-from greenroom.gateway._approving import approval_methods, looked
+from greenroom.gateway._approving import approval_methods
 from greenroom.gateway._serve import commands
 from greenroom.protocol.bounds import APPROVALS_ENDED, APPROVALS_LISTED, APPROVALS_WAITING
 from greenroom.supervisor._approval_desk import LONGEST_LOOK, Desk, Question
@@ -277,20 +277,24 @@ def test_the_first_answer_counts_and_the_other_question_is_withdrawn(backend: st
     run_virtual(backend, body)
 
 
-def test_both_answer_in_one_turn_and_what_the_terminal_was_told_is_true(backend: str) -> None:
+@pytest.mark.parametrize("hook", [Verdict.DENY, Verdict.SESSION])
+def test_both_answer_in_one_turn_and_what_the_terminal_was_told_is_true(backend: str, hook: Verdict) -> None:
     async def body() -> None:
-        server, event = FakeServer(), anyio.Event()
-        async with open_room(server, on_approval=waiting_for(event, Verdict.DENY)) as room:
+        server, event, is_yes = FakeServer(), anyio.Event(), hook is Verdict.DENY
+        async with open_room(server, on_approval=waiting_for(event, hook)) as room:
             await teach(room, "a")
             events = record_events(room, ApprovalDecision)
             async with Outcomes() as calls:
                 one = calls.start(room, "a_echo")
                 await settle()
                 event.set()  # whoever is asked has not been heard yet
-                room.approvals.answer(only(room).number, Verdict.ONCE)
-            assert one.outcome == "{}"
-            assert moves(events) == [ASKED, ALLOWED]
-        assert len(server.calls) == 1
+                room.approvals.answer(only(room).number, Verdict.ONCE if is_yes else Verdict.DENY)
+            assert one.outcome == "{}" if is_yes else isinstance(one.outcome, ApprovalDenied)
+            assert moves(events) == [ASKED, ALLOWED if is_yes else DENIED]
+            async with Outcomes() as calls:
+                calls.start(room, "a_echo")
+            assert moves(events).count(ASKED) == 2, "what came second is not remembered"
+        assert len(server.calls) == 1, "of the two calls one was allowed"
 
     run_virtual(backend, body)
 
@@ -412,7 +416,7 @@ def test_a_thousand_calls_wait_and_each_is_answered_for_itself(backend: str) -> 
                         await session.call("a_echo", {"n": -1})
                 questions = room.approvals.waiting(2_000)
                 assert len(questions) == len(room.approvals) == sessions * APPROVALS_WAITING
-                status = looked(room, {"watching": 1})
+                status = await approval_methods(room)["approvals"]({})
                 assert len(status["approvals"]) == APPROVALS_LISTED
                 assert status["waitingForApproval"] == len(questions)
                 for place, question in enumerate(reversed(questions)):
@@ -535,9 +539,9 @@ def test_the_methods_of_the_control_socket(backend: str) -> None:
             await teach(room, "a")
             methods = commands(room, "0")
             assert (await methods["status"]({}))["waitingForApproval"] == 0
-            assert "approvals" not in await methods["status"]({})
-            assert not room.approvals.is_watched(None), "a status without a wish is no watching"
-            assert (await methods["status"]({"watching": 9}))["approvals"] == []
+            await methods["approvals"]({})
+            assert not room.approvals.is_watched(None), "a look without a wish is no watching"
+            assert (await methods["approvals"]({"watching": 9}))["approvals"] == []
             async with Outcomes() as calls:
                 one = calls.start(room, "a_echo", {"x": "\x1b[2J\u202e" + "y" * 100_000})
                 await anyio.sleep(2)

@@ -7,9 +7,11 @@ import json
 import os
 import pty
 import re
+import select
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Generator, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -24,16 +26,17 @@ from greenroom.gateway import _control_client as control
 from greenroom.gateway._cli._common import load
 from greenroom.gateway._cli._main import run
 from greenroom.gateway._cli._top_calls import DOWN, UP, WaitingCalls
+from greenroom.gateway._cli._top_desks import Desks
 from greenroom.gateway._control_place import identity
 
 # ---- the head of the screen ---------------------------------------------------------------------------------------
 
 
-def waiting(*numbers: int, count: int | None = None, question: str | None = None) -> dict[str, Any]:
+def waiting(*numbers: int, count: int | None = None, question: str | None = None, pid: int = 1) -> Any:
     text = 'Greenroom asks before it calls the tool "do" of the server "s".\nArguments: {"n":1}\nAllow this call?'
-    rest = {"server": "s", "tool": "s_do", "session": "ann", "waiting": 1.0, "left": 9.0}
+    rest = {"server": "s", "tool": "s_do", "session": "ann", "waiting": 1.0, "left": 9.0, "pid": pid}
     calls = [{"number": number, "question": question or text, **rest} for number in numbers]
-    return {"approvals": calls, "waitingForApproval": len(calls) if count is None else count}
+    return calls, len(calls) if count is None else count
 
 
 def said(calls: WaitingCalls, width: int = 100, height: int = 50) -> str:
@@ -42,27 +45,27 @@ def said(calls: WaitingCalls, width: int = 100, height: int = 50) -> str:
 
 class Decided:
     def __init__(self, error: str | None = None) -> None:
-        self.all: list[tuple[int, str]] = []
+        self.all: list[tuple[int, int, str]] = []
         self.error = error
 
-    def __call__(self, number: int, verdict: str) -> str | None:
-        self.all.append((number, verdict))
+    def __call__(self, pid: int, number: int, verdict: str) -> str | None:
+        self.all.append((pid, number, verdict))
         return self.error
 
 
 @pytest.mark.parametrize(("key", "verdict"), [("y", "once"), ("s", "session"), ("n", "deny")])
 def test_a_key_decides_about_the_call_that_was_chosen(key: str, verdict: str) -> None:
     calls, decided = WaitingCalls(), Decided()
-    calls.see(waiting(7, 8, 9))
+    calls.see(*waiting(7, 8, 9))
     assert not calls.press(key, decided), "nothing is chosen by itself"
     assert "Choose a call first" in said(calls)
     assert calls.press("\t", decided)
     assert calls.press(DOWN, decided)
-    assert calls.marked == 8
+    assert calls.marked == (1, 8)
     assert "▶ 8 s_do of s, for ann, 9 s left" in said(calls)
     assert said(calls).count("Allow this call?") == 1, "only the chosen one is shown in full"
     calls.press(key, decided)
-    assert decided.all == [(8, verdict)]
+    assert decided.all == [(1, 8, verdict)]
     assert "Call 8: " in said(calls)
     calls.press(key, decided)
     assert len(decided.all) == 1, "an answered call is not chosen any more"
@@ -71,31 +74,31 @@ def test_a_key_decides_about_the_call_that_was_chosen(key: str, verdict: str) ->
 @pytest.mark.parametrize(("keys", "marked"), [([UP], 9), (["k", "k"], 8), (["j"] * 4, 7), ([UP, DOWN], 7)])
 def test_the_choice_goes_round(keys: list[str], marked: int) -> None:
     calls = WaitingCalls()
-    calls.see(waiting(7, 8, 9))
+    calls.see(*waiting(7, 8, 9))
     for key in keys:
         calls.press(key, Decided())
-    assert calls.marked == marked
+    assert calls.marked == (1, marked)
 
 
 def test_when_the_chosen_call_goes_away_no_other_is_chosen() -> None:
     """The key that was meant for it would allow another."""
     calls, decided = WaitingCalls(), Decided()
-    calls.see(waiting(7, 8))
+    calls.see(*waiting(7, 8))
     calls.press("\t", decided)
-    calls.see(waiting(7, 8, 9))
-    assert calls.marked == 7
-    calls.see(waiting(8, 9))
+    calls.see(*waiting(7, 8, 9))
+    assert calls.marked == (1, 7)
+    calls.see(*waiting(8, 9))
     calls.press("y", decided)
     assert (decided.all, calls.marked) == ([], None)
     calls.press("\t", decided)
-    calls.see("the gateway went away")
+    calls.see([*waiting(8, pid=2)[0]], 1)
     calls.press("y", decided)
     assert not decided.all
 
 
 def test_a_late_key_is_told_why_and_text_from_outside_stays_text() -> None:
     calls = WaitingCalls()
-    calls.see(waiting(7, question='asks\nArguments: {"a":"\x1b[2J\u202e' + "x" * 3_000 + '"}\nAllow?'))
+    calls.see(*waiting(7, question='asks\nArguments: {"a":"\x1b[2J\u202e' + "x" * 3_000 + '"}\nAllow?'))
     assert "\x1b" not in said(calls)
     assert max(map(len, said(calls).splitlines()[2:])) <= 100
     calls.press("\t", Decided())
@@ -104,13 +107,13 @@ def test_a_late_key_is_told_why_and_text_from_outside_stays_text() -> None:
     assert "does not fit" not in said(calls, 200, 60)
     calls.press("y", Decided("Call 7 has been refused already."))
     assert "refused already" in said(calls)
-    calls.see(waiting())
+    calls.see(*waiting())
     assert said(calls) == "Call 7 has been refused already.", "also when nothing waits any more"
 
 
 def test_many_calls_leave_room_for_the_table() -> None:
     calls = WaitingCalls()
-    calls.see(waiting(*range(1, 101), count=1_000))
+    calls.see(*waiting(*range(1, 101), count=1_000))
     assert len(said(calls).splitlines()) < 15
     assert "1000 calls wait" in said(calls)
     assert "and 992 more" in said(calls)
@@ -260,7 +263,7 @@ def test_a_number_that_waits_in_two_gateways_is_asked_about(
 
         def ask(self, method: str, **params: Any) -> Any:
             assert method == "approvals", "none of them is answered"
-            return waiting(int(params["number"]))
+            return {"approvals": waiting(int(params["number"]))[0]}
 
         def __enter__(self) -> Both:
             return self
@@ -294,8 +297,9 @@ def top(where: list[str], environ: Mapping[str, str]) -> Generator[tuple[subproc
 
 
 def until(terminal: int, words: str) -> str:
-    seen = b""
+    seen, end = b"", time.monotonic() + PATIENCE
     while words.encode() not in seen:
+        assert select.select([terminal], [], [], max(0.0, end - time.monotonic()))[0], seen
         seen += os.read(terminal, 65536)
     return seen.decode(errors="replace")
 
@@ -320,6 +324,53 @@ def test_a_person_decides_in_top(door: RawClient, where: list[str], key: bytes, 
         assert process.wait(PATIENCE) == 0
 
 
+def test_top_decides_about_calls_of_every_gateway(tmp_path: Path, door: RawClient, where: list[str]) -> None:
+    """The table is that of the newest; the call waits in the other."""
+    with direct_door(tmp_path, {"w": whole("w")}, approve=["echo"]) as newer:
+        newer.greet()
+        newer.ask("tools/list")
+        with top(where, os.environ) as (_, terminal):
+            until(terminal, f"gateway {newer.process.pid}")
+            number = door.send("tools/call", {"name": "w_echo", "arguments": {"text": "hi"}})
+            until(terminal, "1 call waits for approval")
+            os.write(terminal, b"\t")
+            until(terminal, "Allow this call?")
+            os.write(terminal, b"y")
+            until(terminal, ": allowed once")
+            assert "isError" not in door.answer(number)["result"]
+
+
+def test_a_gateway_that_does_not_answer_is_left_alone_for_a_while(
+    door: RawClient, where: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is stopped, as by Ctrl-Z."""
+    now, name = [0.0], identity(load(Path(where[1])).files)
+    desks, asked, real = Desks(name, None, lambda: now[0]), list[int](), control.Gateway.ask
+
+    def ask(gateway: control.Gateway, *words: Any, **more: Any) -> Any:
+        asked.append(gateway.pid)
+        return real(gateway, *words, **more)
+
+    monkeypatch.setattr(control.Gateway, "ask", ask)
+    try:
+        assert desks.look(5.0) == ([], 0)
+        door.process.send_signal(signal.SIGSTOP)
+        assert desks.look(5.0) == ([], 0)
+        assert desks.look(5.0) == ([], 0)
+        assert len(asked) == 2, "it is left alone"
+        assert "gone" in str(desks.decide(door.process.pid, 7, "once"))
+        door.process.send_signal(signal.SIGCONT)
+        now[0] = 30.0
+        assert desks.look(5.0) == ([], 0)
+        assert len(asked) == 3
+        assert "No call with the number 7 waits" in str(desks.decide(door.process.pid, 7, "once"))
+        assert Desks(name, 1).look(5.0) == ([], 0), "another one was asked for"
+        assert len(asked) == 4
+    finally:
+        door.process.send_signal(signal.SIGCONT)
+        desks.close()
+
+
 def test_when_top_is_killed_its_call_is_refused_and_the_next_one_at_once(
     door: RawClient, where: list[str]
 ) -> None:
@@ -337,18 +388,25 @@ def test_when_top_is_killed_its_call_is_refused_and_the_next_one_at_once(
         assert gateway.ask("approvals") == {"approvals": [], "waitingForApproval": 0}
 
 
-def test_top_without_a_keyboard_watches_nothing(door: RawClient, where: list[str]) -> None:
+def test_top_without_a_keyboard_watches_nothing(tmp_path: Path, where: list[str]) -> None:
     """Nobody could answer there."""
     ours, theirs = pty.openpty()
+    events = tmp_path / "events"
     try:
         program = [sys.executable, "-m", "greenroom", "top", "--every", "0.2", *where]
-        process = subprocess.Popen(program, stdin=subprocess.DEVNULL, stdout=theirs, stderr=theirs)
-        try:
-            read_until(ours, b"q quits")
-            assert door.call("w_echo", {"text": "hi"})["result"]["isError"] is True
-        finally:
-            process.kill()
-            process.wait()
+        with direct_door(tmp_path, {"w": whole("w")}, approve=["echo"], events=events) as door:
+            door.greet()
+            door.ask("tools/list")
+            process = subprocess.Popen(program, stdin=subprocess.DEVNULL, stdout=theirs, stderr=theirs)
+            try:
+                read_until(ours, b"q quits")
+                assert door.call("w_echo", {"text": "hi"})["result"]["isError"] is True
+            finally:
+                process.kill()
+                process.wait()
+        told = [json.loads(line) for line in events.read_text().splitlines()]
+        moves = [event["move"] for event in told if event.get("tool") == "w_echo" and "move" in event]
+        assert moves == ["unanswered"], "nobody was asked"
     finally:
         os.close(ours)
         os.close(theirs)

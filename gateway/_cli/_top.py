@@ -4,8 +4,8 @@ It asks over the control socket once per tick, so a gateway that nobody watches 
 screen of its own, which is left as it was found, however the command ends. Anywhere else it is one table of plain text.
 While no gateway runs, the screen waits for one.
 
-Where there is a keyboard, calls that wait for approval are decided here (`_top_calls`). Each look tells the gateway
-that somebody watches, for as long as it takes to the next look and a little more.
+Where there is a keyboard, calls that wait for approval are decided here (`_top_calls`, `_top_desks`). Each look tells
+the gateways that somebody watches, for as long as it takes to the next look and a little more.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ import sys
 import time
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
@@ -29,6 +28,7 @@ from .._control_place import identity
 from ._common import common_options, open_source, read_config, show
 from ._look import calls_wait
 from ._top_calls import DOWN, UP, WaitingCalls
+from ._top_desks import Desks
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -159,43 +159,36 @@ def _watch(name: str, pid: int | None, every: float, keys: Keys) -> None:
     from rich.live import Live
 
     gateway: control.Gateway | None = None
-    calls, console = WaitingCalls(), Console()
-    asked = {"watching": every + _LATE} if keys.can_type else {}
+    calls, desks, console = WaitingCalls(), Desks(name, pid), Console()
+    watching = every + _LATE if keys.can_type else None
     try:
         with Live(console=console, screen=True, auto_refresh=False) as live:
             is_marked = False
             while True:
-                gateway, details = _ask(gateway, name, pid, asked)
-                calls.see(details)
+                gateway, details = _ask(gateway, name, pid)
+                calls.see(*desks.look(watching))
                 if is_marked:
                     keys.forget()
                 live.update(_screen(gateway, details, calls.shown(*console.size)), refresh=True)
                 key = keys.within(every)
                 if key in ("q", "Q", "\x1b"):
                     return
-                is_marked = gateway is not None and calls.press(key, partial(_decide, gateway))
+                is_marked = calls.press(key, desks.decide)
     except KeyboardInterrupt:
         return
     finally:
+        desks.close()
         if gateway is not None:
             gateway.connection.close()
 
 
-def _decide(gateway: control.Gateway, number: int, verdict: str) -> str | None:
-    try:
-        gateway.ask("approve", quickly=True, number=number, verdict=verdict)
-    except GreenroomError as error:
-        return error.message
-    return None
-
-
 def _ask(
-    gateway: control.Gateway | None, name: str, pid: int | None, asked: Mapping[str, float]
+    gateway: control.Gateway | None, name: str, pid: int | None
 ) -> tuple[control.Gateway | None, Mapping[str, Any] | str]:
     """The gateway that answered, and what it said; or why there is none."""
     try:
         gateway = gateway or control.find_gateway(name, pid)
-        return (None, _NONE) if gateway is None else (gateway, gateway.ask("status", quickly=True, **asked))
+        return (None, _NONE) if gateway is None else (gateway, gateway.ask("status", quickly=True))
     except GreenroomError as error:
         if gateway is not None:
             gateway.connection.close()

@@ -26,45 +26,43 @@ _VERDICTS: Final[Mapping[str, tuple[str, str]]] = {
 }
 _LINES: Final = 8  # of calls that are not marked
 
-Decide = Callable[
-    [int, str], str | None
-]  # the number of a call and a verdict; returns why it could not be done
+# The pid of a gateway, the number of a call there, and a verdict; returns why it could not be done.
+Decide = Callable[[int, int, str], str | None]
+Which = tuple[int, int]  # the pid of a gateway, and the number of a call there
 
 
 class WaitingCalls:
     def __init__(self) -> None:
         self.said = ""  # what the last key did
-        self.marked: int | None = None  # the number of a call
+        self.marked: Which | None = None
         self._calls: Sequence[Mapping[str, Any]] = ()
         self._count = 0
 
-    def see(self, details: Mapping[str, Any] | str) -> None:
-        """This is what the gateway says now."""
-        known = isinstance(details, Mapping)
-        self._calls = details.get("approvals", ()) if known else ()
-        self._count = details.get("waitingForApproval", 0) if known else 0
-        if self.marked not in self._numbers:
+    def see(self, calls: Sequence[Mapping[str, Any]], count: int) -> None:
+        """These wait now, the first of so many."""
+        self._calls, self._count = calls, count
+        if self.marked not in self._all:
             self.marked = None
 
     @property
-    def _numbers(self) -> list[int]:
-        return [call["number"] for call in self._calls]
+    def _all(self) -> list[Which]:
+        return [_which(call) for call in self._calls]
 
     def press(self, key: str, decide: Decide) -> bool:
         """Whether the key has marked another call."""
         if key in _STEPS and self._calls:
-            numbers = self._numbers
+            every = self._all
             step = _STEPS[key]
-            place = numbers.index(self.marked) + step if self.marked is not None else min(step, 0)
-            self.marked, self.said = numbers[place % len(numbers)], ""
+            place = every.index(self.marked) + step if self.marked is not None else min(step, 0)
+            self.marked, self.said = every[place % len(every)], ""
             return True
         if key in _VERDICTS and self._calls:
             verdict, done = _VERDICTS[key]
             if self.marked is None:
                 self.said = "Choose a call first, with Tab or the arrow keys."
             else:
-                number, self.marked = self.marked, None
-                self.said = decide(number, verdict) or f"Call {number}: {done}."
+                (pid, number), self.marked = self.marked, None
+                self.said = decide(pid, number, verdict) or f"Call {number}: {done}."
         return False
 
     def lines(self, width: int, height: int) -> list[tuple[str, str]]:
@@ -75,7 +73,7 @@ class WaitingCalls:
         lines = [(head, "bold yellow"), (KEYS, "dim")]
         if self.said:
             lines.append((one_line(self.said, 300), "bold"))
-        marked = next((call for call in self._calls if call["number"] == self.marked), None)
+        marked = next((call for call in self._calls if _which(call) == self.marked), None)
         if marked is not None:
             question = printable(marked["question"]).splitlines()
             lines += [(self._head(marked, "▶"), "bold"), *((line, "") for line in question)]
@@ -99,6 +97,10 @@ class WaitingCalls:
         from rich.text import Text
 
         return [Text(text, style=style) for text, style in self.lines(width, height)]
+
+
+def _which(call: Mapping[str, Any]) -> Which:
+    return call["pid"], call["number"]
 
 
 def _arguments(call: Mapping[str, Any]) -> str:
