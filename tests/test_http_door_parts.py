@@ -17,11 +17,11 @@ import pytest
 from tests.support import run, run_virtual
 from tests.support.numbers import numbers_of
 
-from greenroom.gateway._http_door import Caller, Feed, Rules, _server
+from greenroom.gateway._http_door import Caller, Feed, HttpDoor, Rules, _server
 from greenroom.gateway._http_door._refusals import CLOSE, STATUS_OF_ERROR, Refusal
 from greenroom.gateway._http_door._reply import Reply
-from greenroom.gateway._http_door._request import Hangup, Request
-from greenroom.gateway._http_door._routing import Read, Stateless, error_code, same_token
+from greenroom.gateway._http_door._request import Gone, Hangup, Request
+from greenroom.gateway._http_door._routing import SUBSCRIPTION_KEY, Read, Stateless, error_code, same_token
 from greenroom.gateway._http_door._rules import rules_of
 from greenroom.gateway._http_door._server import _Connection
 from greenroom.gateway._http_door._session import HttpSession
@@ -498,3 +498,129 @@ def test_each_error_of_a_request_without_a_session_has_its_status() -> None:
     }
     assert error_code(rpc.error_line(b"7", rpc.RpcFault(-32022, "no"))) == -32022
     assert error_code(b'{"jsonrpc":"2.0","id":7,"result":{}}') is None
+
+
+# ---- what a client without a session hears ---------------------------------------------------------------------------
+
+
+def visited(*keys: bytes, **rules: Any) -> tuple[Visitor, list[Reply]]:
+    """A client with an open request for each of these ids. The first has a progress token, the last wants logs."""
+    visitor = Visitor(Caller(), None, Rules(**rules), {}, lambda _work: None)
+    replies = [Reply(key, visitor._open_stream, "theirs" if key == keys[0] else None) for key in keys]
+    replies[-1].wants_logs = True
+    visitor._replies = dict(enumerate(replies, 1))
+    return visitor, replies
+
+
+def heard_by(reply: Reply) -> list[Any]:
+    stream = reply.stream
+    if stream is None:
+        return []
+    text = b"".join(stream._unread_frames()).decode()
+    return [json.loads(line.removeprefix("data: ")) for line in text.splitlines() if line[:7] == "data: {"]
+
+
+def note(method: str, **params: Any) -> bytes:
+    return rpc.encode_notification(method, params, rpc.encode)
+
+
+def test_each_notification_goes_to_the_request_it_is_about_under_the_id_of_its_client() -> None:
+    visitor, (first, second) = visited(b'"a"', b"7")
+    assert visitor.send(note("notifications/progress", progressToken=1, progress=5))
+    assert visitor.send(note("notifications/tools/list_changed", _meta={SUBSCRIPTION_KEY: 2}))
+    assert visitor.send(note("notifications/resources/updated", uri="a://b", _meta={SUBSCRIPTION_KEY: 1}))
+    assert visitor.send(note("notifications/message", level="info", data="x"))
+    assert [(said["method"], said["params"]) for said in heard_by(first)] == [
+        ("notifications/progress", {"progressToken": "theirs", "progress": 5}),
+        ("notifications/resources/updated", {"uri": "a://b", "_meta": {SUBSCRIPTION_KEY: "a"}}),
+    ]
+    assert [(said["method"], said["params"]) for said in heard_by(second)] == [
+        ("notifications/tools/list_changed", {"_meta": {SUBSCRIPTION_KEY: 7}}),
+        ("notifications/message", {"level": "info", "data": "x"}),
+    ]
+
+
+@pytest.mark.parametrize("number", [0, 3, "1", None, 1.0])
+def test_what_is_about_no_open_request_of_a_client_is_not_sent(number: Any) -> None:
+    visitor, replies = visited(b"1", b"2")
+    assert not visitor.send(note("notifications/progress", progressToken=number))
+    assert not visitor.send(note("notifications/tools/list_changed", _meta={SUBSCRIPTION_KEY: number}))
+    assert not visitor.send(b'{"jsonrpc":"2.0","id":1,"method":"roots/list"}'), "it is asked in another way"
+    assert visitor.send(b'{"jsonrpc":"2.0","id":"x","result":{}}')
+    assert visitor.send(b'{"jsonrpc":"2.0","id":9,"result":{}}')
+    assert [(reply.answer, reply.stream) for reply in replies] == [(None, None)] * 2
+
+
+def test_a_client_without_a_session_that_does_not_read_hears_no_further_notifications() -> None:
+    visitor, (only,) = visited(b"1", busy_bytes=0)
+    for _ in range(3):
+        visitor.send(note("notifications/message", level="info", data="x"))
+    assert len(heard_by(only)) == 1
+    visitor.send(b'{"jsonrpc":"2.0","id":1,"result":{}}')
+    assert [said["id"] for said in heard_by(only)] == [1]
+    assert not visitor.is_listening
+
+
+def test_what_is_open_when_a_client_without_a_session_ends_is_answered() -> None:
+    visitor, replies = visited(b'"a"', b"2")
+    visitor.close()
+    said = [json.loads(reply.answer or b"") for reply in replies]
+    assert [(each["id"], each["error"]["code"]) for each in said] == [
+        ("a", rpc.SERVER_ERROR),
+        (2, rpc.SERVER_ERROR),
+    ]
+    assert not visitor.is_listening
+
+
+# ---- what goes wrong -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("has_begun", [False, True])
+@pytest.mark.parametrize("error", [ValueError("a secret"), Gone(), Refusal(418, "no tea")])
+def test_whatever_goes_wrong_its_client_hears_of_it_once_and_no_secret(
+    error: Exception, has_begun: bool
+) -> None:
+    notes: list[str] = []
+    cut: list[bool] = []
+    wire = Wire()
+
+    async def route(request: Request) -> None:
+        if has_begun:
+            await request.begin_stream()
+        raise error
+
+    async def main() -> None:
+        door: Any = object.__new__(HttpDoor)
+        door._note = notes.append
+        door._route = route
+        state = {"hangup": wire.hangup, "abort": lambda: cut.append(True)}
+        scope = {"type": "http", "method": "GET", "raw_path": b"/mcp", "headers": [], "state": state}
+        await door(scope, wire.receive, wire.send)
+        await door({**scope, "type": "websocket"}, wire.receive, wire.send)
+
+    virtually(main)
+    is_bug = isinstance(error, ValueError)
+    statuses = [event["status"] for event in wire.sent if "status" in event]
+    status = [500] if is_bug else [418] if isinstance(error, Refusal) else []
+    assert statuses == ([200] if has_begun else status)
+    assert cut == ([True] if is_bug and has_begun else [])
+    assert b"secret" not in wire.written
+    if is_bug and not has_begun:
+        assert json.loads(wire.written)["error"]["code"] == rpc.INTERNAL_ERROR
+    assert len(notes) == is_bug
+    assert all("report it: ValueError at test_http_door_parts.py, line" in said for said in notes)
+    assert "secret" not in "".join(notes)
+
+
+def test_a_request_whose_headers_are_refused_is_answered() -> None:
+    wire = Wire()
+
+    async def main() -> None:
+        door: Any = object.__new__(HttpDoor)
+        headers = [(b"authorization", b"a"), (b"authorization", b"b")]
+        scope = {"type": "http", "method": "GET", "raw_path": b"/mcp", "headers": headers}
+        await door(scope, wire.receive, wire.send)
+
+    virtually(main)
+    assert [event["status"] for event in wire.sent if "status" in event] == [400]
+    assert b"twice" in wire.written
