@@ -323,3 +323,35 @@ def test_the_numbers_are_those_that_were_decided() -> None:
         "_events_file._MOST": 1 << 20,
         "_events_file._END": 10,
     }
+
+
+def test_an_events_file_that_cannot_be_opened_again_is_tried_later_and_what_is_missing_is_counted() -> None:
+    disk, said, now = Disk(OSError(28, "no space")), list[str](), [0.0]
+    broken = False
+
+    def open_own(path: Path, flags: int, *, is_named: bool) -> int:
+        if broken:
+            raise OSError(13, "denied")
+        return disk.open_own(path, flags, is_named=is_named)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(_events_file, "os", disk)
+        patch.setattr(_events_file, "open_own", open_own)
+        file = _events_file.EventsFile(Path("e"), Part("the file", said.append, now=lambda: now[0]))
+        file(attrs.evolve(IDLED, seq=1))  # the disk is full
+        broken = True
+        for seq in (2, 3):
+            now[0] += 100.0
+            file(attrs.evolve(IDLED, seq=seq))
+        broken = False
+        file(attrs.evolve(IDLED, seq=4))  # it is not due
+        now[0] += 100.0
+        file(attrs.evolve(IDLED, seq=5))
+        file.close()
+    records = [json.loads(line) for line in disk.content.splitlines()]
+    assert [record.get("missed", record.get("seq")) for record in records] == [4, 5]
+    assert said == [
+        "the file: no space. It is tried again.",
+        "the file: denied. It is tried again.",
+        "the file: works again",
+    ]

@@ -15,8 +15,10 @@ from tests.support.whole import RawClient, direct_door
 
 from greenroom.gateway._direct._calls import DirectCalls
 from greenroom.gateway._direct._links import LINK, Links
+from greenroom.gateway._direct._outline import learning_links
 from greenroom.gateway._direct._readable import readable, readable_tool
 from greenroom.protocol.large_message import LARGE_MESSAGE
+from greenroom.protocol.slices import finish
 
 SCHEMA = {"type": "object"}
 ERAS = pytest.mark.parametrize("modern", [False, True], ids=["2025-11-25", "2026-07-28"])
@@ -344,3 +346,34 @@ def test_a_tool_that_runs_only_as_a_task_is_refused_and_says_so(tmp_path: Path, 
         assert door.result("tools/call", params)["content"] == []
         (call,) = [each for each in asked(tmp_path, "s") if each["method"] == "tools/call"]
         assert "task" not in call["params"]
+
+
+LINKED = {"type": "resource_link", "uri": "u:one"}
+
+
+@pytest.mark.parametrize(
+    ("result", "found"),
+    [
+        ({"content": [LINKED, {"type": "resource", "resource": {"uri": "u:two"}}]}, ["u:one", "u:two"]),
+        ({"contents": [{"uri": "u:one", "text": '"resource'}]}, ["u:one"]),
+        ({"messages": [{"role": "user", "content": {**LINKED, "uri": "u:two"}}]}, ["u:two"]),
+        ({"content": 7, "contents": [{"uri": "u:one", "x": '"resource'}]}, ["u:one"]),
+        ({"content": [7], "messages": [{"content": LINKED}]}, ["u:one"]),
+        ({"structuredContent": {"content": [LINKED]}}, []),
+        ({"content": [{"type": "text", "text": "u:one"}]}, []),
+    ],
+)
+def test_a_large_result_teaches_the_same_links_as_a_small_one(
+    result: dict[str, Any], found: list[str]
+) -> None:
+    links = Links()
+    finish(learning_links(links, "a", encoded(result)))
+    assert [uri for uri in ("u:one", "u:two") if links.giver(uri)] == found
+    assert set(links._givers.values()) <= {"a"}
+
+
+def test_of_a_large_result_as_many_links_are_remembered_as_of_a_small_one() -> None:
+    links = Links()
+    many = [{"type": "resource_link", "uri": f"u:{number}"} for number in range(1025)]
+    finish(learning_links(links, "a", encoded({"content": many})))
+    assert (links.giver("u:1023"), links.giver("u:1024")) == ("a", None)

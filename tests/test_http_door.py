@@ -512,3 +512,14 @@ def test_who_drains_refuses_what_is_new_and_answers_what_is_open() -> None:
         assert text_of(ended[0]) == "late"
 
     with_door(body, AskingServer({"held": held.act}))
+
+
+@pytest.mark.parametrize("version", ["2025-06-18", "2025-11-25", "2025-03-26"])
+def test_a_session_knows_the_version_that_its_client_asked_for(version: str) -> None:
+    async def body(opened: Opened, _server: AskingServer) -> None:
+        hello = {"protocolVersion": version, "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}
+        await opened.post(request("initialize", 1, hello))
+        (session,) = opened.door.sessions._sessions.values()
+        assert session.version == version
+
+    with_door(body)

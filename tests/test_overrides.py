@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from tests.support import run_virtual
@@ -11,9 +12,10 @@ from tests.support.asking import Asking, AskingServer, asking_connectors
 from tests.test_conversations import call, talking
 
 from greenroom import Greenroom
+from greenroom.gateway._direct._answers import end
 from greenroom.gateway._mcp_tool import McpTool, ask
 from greenroom.protocol.config_parse import parse_config
-from greenroom.protocol.errors import UnknownTool, UsageError
+from greenroom.protocol.errors import ProtocolFault, Reach, RemoteError, UnknownTool, UsageError
 from greenroom.protocol.overrides import ToolOverride, _fits
 
 ISSUE = {
@@ -305,3 +307,46 @@ def test_a_default_is_of_the_type_that_its_parameter_has(kind: str) -> None:
     assert not _fits(3, {"enum": [1, 2]})
     assert _fits("x", {"const": "x"})
     assert not _fits("y", {"const": "x"})
+
+
+class _Ended:
+    """A job, of which only its end is looked at."""
+
+    method, params, modern = "tools/call", None, False
+
+    def __init__(self) -> None:
+        self.failed: tuple[Any, ...] | None = None
+        self.answered: Any = None
+
+    def fail(self, code: int, text: str, data: Any = None) -> None:
+        self.failed = (code, text, data)
+
+    def answer(self, result: Any) -> None:
+        self.answered = result
+
+
+@pytest.mark.parametrize("is_renamed", [True, False])
+def test_an_error_of_the_server_is_told_in_the_names_of_here(is_renamed: bool) -> None:
+    override = ToolOverride.of({"rename": "new_issue", "params": {"title": {"rename": "summary"}}})
+    job, target = _Ended(), SimpleNamespace(override=override if is_renamed else None, original="create")
+    error = RemoteError("no title for create", server="s", rpc_code=-32099, data={"a": 1})
+    call = SimpleNamespace(result=None, error=error, protocol_version="")
+    end(cast("Any", job), cast("Any", call), cast("Any", target))
+    assert job.failed is not None
+    code, text, data = job.failed
+    assert (code, text) == (
+        -32099,
+        "[s] no summary for new_issue" if is_renamed else "[s] no title for create",
+    )
+    assert data["a"] == 1
+
+
+def test_a_call_that_failed_here_is_told_as_any_other() -> None:
+    override = ToolOverride.of({"rename": "new_issue"})
+    job, target = _Ended(), SimpleNamespace(override=override, original="create")
+    call = SimpleNamespace(
+        result=None, error=ProtocolFault("no place", server="s", reach=Reach.ANSWERED), protocol_version=""
+    )
+    end(cast("Any", job), cast("Any", call), cast("Any", target))
+    assert (job.answered["isError"], job.answered["content"][0]["text"]) == (True, "no place")
+    assert job.answered["_meta"]["greenroom/error"]["server"] == "s"

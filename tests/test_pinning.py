@@ -504,3 +504,85 @@ def test_only_the_definition_that_would_be_accepted_is_shown(is_stale: bool) -> 
     lines = "\n".join(_accept._lines(catalogue, "bank", pins, None))
     assert ("as it is now" in lines) is not is_stale
     assert ("greenroom refresh bank" in lines) is is_stale
+
+
+@pytest.fixture
+def bank(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A configuration with the servers `bank`, of which two tools have changed, and `shop`."""
+    for name in ("HOME", "XDG_CACHE_HOME"):
+        monkeypatch.setenv(name, str(tmp_path))
+    path = tmp_path / "mcp.json"
+    path.write_text(json.dumps({"mcpServers": {"bank": {"command": "x"}, "shop": {"command": "y"}}}))
+    keys = pin_keys(load(path))
+
+    def change(_: str, pins: ServerPins | None) -> ServerPins:
+        pins = pins or ServerPins(since=1.0)
+        for print_ in ("1" * 80, "2" * 80):
+            pins.learn({"pay": print_, "look": print_}, 1.0)
+        return pins
+
+    assert pins_file(default_cache_path()).change({"bank": keys["bank"]}, change)[1] is None
+    return path
+
+
+def accepted(path: Path, capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str, set[str]]:
+    """Its code, stdout and stderr, and which tools are still quarantined."""
+    code = run_command(["accept", *words, "--config", str(path)])
+    said = capsys.readouterr()
+    pins = pins_file(default_cache_path()).load(pin_keys(load(path)))[0]["bank"]
+    return code, said.out, said.err, set(pins.changed)
+
+
+def test_without_a_server_the_changed_tools_are_shown_and_nothing_is_accepted(
+    bank: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for words in ((), ("bank", "--show"), ("bank", "pay", "--show")):
+        code, out, _, changed = accepted(bank, capsys, *words)
+        assert (code, changed) == (0, {"pay", "look"})
+        assert "To accept: greenroom accept bank" in out
+        assert ('"look" has changed' in out) == (words != ("bank", "pay", "--show"))
+        assert "to read it again: greenroom refresh bank" in out
+        details = json.loads(accepted(bank, capsys, *words, "--json")[1])
+        assert details["accepted"] == []
+        assert {each["tool"] for each in details["changed"]} == (
+            {"pay"} if "pay" in words else {"pay", "look"}
+        )
+
+
+def test_one_tool_is_accepted_or_all_of_its_server(bank: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _, changed = accepted(bank, capsys, "bank", "pay")
+    assert (code, changed) == (0, {"look"})
+    assert "Accepted: pay. A running gateway notices it." in out
+    code, out, _, changed = accepted(bank, capsys, "bank", "--json")
+    assert (code, changed, json.loads(out)["accepted"]) == (0, set(), ["look"])
+    for words in (("bank",), ()):
+        code, out, _, _ = accepted(bank, capsys, *words)
+        assert (code, "There is nothing to accept" in out) == (0, True)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("nobody",), 'There is no server "nobody" in this configuration. There are: bank, shop.'),
+        (("bank", "steal"), 'has no tool "steal" that is known. Changed tools: pay, look.'),
+        (("shop", "steal"), 'has no tool "steal" that is known. Changed tools: none.'),
+    ],
+)
+def test_what_cannot_be_accepted_is_said_with_what_could_be(
+    words: tuple[str, ...], said: str, bank: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, _, err, changed = accepted(bank, capsys, *words)
+    assert (code, changed) == (2, {"pay", "look"})
+    assert said in err
+
+
+def test_pins_that_cannot_be_read_accept_nothing(
+    bank: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("change", "load"):
+        monkeypatch.setattr(PinsFile, name, lambda *_: ({}, "the pins cannot be read"))  # pyright: ignore[reportUnknownLambdaType]
+        if name == "load":
+            assert run_command(["accept", "bank", "--config", str(bank)]) == 2
+        else:
+            assert run_command(["accept", "bank", "--config", str(bank)]) == 2
+        assert "the pins cannot be read" in capsys.readouterr().err
