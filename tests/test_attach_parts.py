@@ -620,3 +620,38 @@ def test_the_numbers_are_those_that_were_decided() -> None:
         "_background_wire.LONGEST": 1 << 20,
         "_background_wire._CHUNK": 64 << 10,
     }
+
+
+def test_what_the_client_has_not_read_is_noted_again_each_time(backend: str) -> None:
+    """And meanwhile nobody looks: the one that notes it waits until there is something to note."""
+    rounds: list[int] = []
+
+    async def main() -> None:
+        theirs, stdin = os.pipe()
+        out, stdout = os.pipe()
+        with ledger() as (kept, _memory):
+            door = AttachedDoor(current_backend(), theirs, stdout, kept, lambda *_: None, max_line=1 << 20)
+            flushed = door._writer.flushed
+
+            async def counted() -> None:
+                rounds.append(1)
+                await flushed()
+
+            door._writer.flushed = counted
+            with door.opened():
+                async with anyio.create_task_group() as tasks:
+                    tasks.start_soon(door.write)
+                    for number in (1, 2):
+                        door.send(b"x" * (1 << 18) + b"\n")
+                        got = b""
+                        while not got.endswith(b"\n"):
+                            await anyio.wait_readable(out)
+                            got += os.read(out, 1 << 16)
+                        for _ in range(50):
+                            await anyio.lowlevel.checkpoint()
+                        assert len(rounds) == number
+                    tasks.cancel_scope.cancel()
+        for descriptor in (theirs, stdin, out, stdout):
+            os.close(descriptor)
+
+    run(backend, main)

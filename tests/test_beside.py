@@ -263,3 +263,33 @@ def test_a_chosen_tool_with_the_name_of_ours_is_not_listed_twice() -> None:
     client = BesideClient(beside)
     assert [tool["name"] for tool in client.listed()] == ["other"]
     assert (client.shows("other"), client.shows("mcp")) == (True, False)
+
+
+def test_a_client_that_has_left_is_told_nothing_and_hears_nothing() -> None:
+    beside: Any = SimpleNamespace(clients={})
+    told: list[str] = []
+    client: Any = SimpleNamespace(greeted=True, tell=lambda *said: told.append(said[0]))
+    each = BesideClient(beside)
+    assert not each.hears
+    each.came(client)
+    assert (each.hears, each in beside.clients) == (True, True)
+    each._tell()
+    each.left()
+    each._tell()
+    each.left()
+    assert told == [CHANGED]
+    assert (each.hears, beside.clients) == (False, {})
+
+
+def test_a_tool_that_is_chosen_counts_as_promoted_and_takes_no_place() -> None:
+    target: Any = SimpleNamespace(name="a_one", kind="tool")
+    asked: list[bool] = []
+
+    def is_direct(_target: Any, *, beside: bool) -> bool:
+        asked.append(beside)
+        return True
+
+    beside: Any = SimpleNamespace(room=SimpleNamespace(index=SimpleNamespace(is_direct=is_direct)))
+    each = BesideClient(beside)
+    assert each.promote(target)
+    assert (each.promoted, asked) == ((), [True])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import re
@@ -24,7 +25,7 @@ from tests.support.numbers import numbers_of
 from greenroom.actors._catalogue_file import CatalogueFile, default_cache_path
 from greenroom.gateway._cli import _act, _look, _main, _refresh
 from greenroom.gateway._cli._act import given_args, patient, split_pairs
-from greenroom.gateway._cli._common import say_whose
+from greenroom.gateway._cli._common import say_whose, show_json
 from greenroom.gateway._cli._look import _status_lines
 from greenroom.gateway._cli._main import COMMANDS, _report, cli, run
 from greenroom.gateway._cli._serve import override
@@ -779,3 +780,17 @@ def test_the_numbers_are_those_that_were_decided() -> None:
         "_cli._refresh.SAY_EVERY": 5.0,
         "_cli._serve._TURN": 0.001,
     }
+
+
+@pytest.mark.parametrize(
+    ("encoding", "shown"),
+    [("utf-8", '"é"'), ("UTF8", '"é"'), ("latin-1", '"\\u00e9"'), ("ascii", '"\\u00e9"')],
+)
+def test_json_is_printed_in_characters_that_stdout_has(
+    encoding: str, shown: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    into = io.BytesIO()
+    with io.TextIOWrapper(into, encoding=encoding, write_through=True) as stdout:
+        monkeypatch.setattr(sys, "stdout", stdout)
+        show_json({"a": "é"})
+        assert shown.encode() in into.getvalue()

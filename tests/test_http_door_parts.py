@@ -624,3 +624,34 @@ def test_a_request_whose_headers_are_refused_is_answered() -> None:
     virtually(main)
     assert [event["status"] for event in wire.sent if "status" in event] == [400]
     assert b"twice" in wire.written
+
+
+def test_a_peer_that_reads_again_is_no_longer_watched(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whether it reads is judged by what waited when the look before was made."""
+    done: list[str] = []
+    waiting = [90]
+    looks: list[Callable[[], None]] = []
+
+    def call_later(seconds: float, look: Callable[[], None]) -> Any:
+        assert seconds == 7.5
+        looks.append(look)
+        return SimpleNamespace(cancel=lambda: done.append("cancelled"))
+
+    monkeypatch.setattr(_server.H11Protocol, "pause_writing", lambda _: done.append("paused"))
+    monkeypatch.setattr(_server.H11Protocol, "resume_writing", lambda _: done.append("resumed"))
+    connection: Any = object.__new__(_Connection)
+    connection._loop = SimpleNamespace(call_later=call_later)
+    connection.rules = Rules(stalled_time=7.5)
+    connection.transport = SimpleNamespace(get_write_buffer_size=lambda: waiting[0])
+    connection._stalled, connection._unread = None, 0
+    connection._abort = lambda: done.append("cut")
+    connection.pause_writing()
+    waiting[0] = 50
+    looks[-1]()
+    assert (len(looks), done) == (2, ["paused"]), "it reads, slowly"
+    connection.resume_writing()
+    assert done == ["paused", "resumed", "cancelled"]
+    assert connection._stalled is None
+    connection.pause_writing()
+    looks[-1]()
+    assert done[3:] == ["paused", "cut"], "since the last look it has read nothing"

@@ -15,8 +15,10 @@ from tests.test_http_door_parts import NOTE, Talk, wired
 
 from greenroom.gateway._http_door import Caller, Rules
 from greenroom.gateway._http_door._refusals import Refusal
+from greenroom.gateway._http_door._reply import Reply
 from greenroom.gateway._http_door._routing import Read
 from greenroom.gateway._http_door._sessions import Member, Sessions
+from greenroom.gateway._http_door._stream import Stream
 from greenroom.protocol import jsonrpc as rpc
 
 ANN, BOB = Caller("ann"), Caller("bob")
@@ -225,5 +227,18 @@ def test_what_gives_way_has_been_silent_and_nobody_of_it_waits_or_listens() -> N
         found["http-2"]()
         assert second.over.is_set()
         assert [name for name, _ in sessions.silent(start + 5.0)] == ["http-1"]
+
+    with_sessions(main)
+
+
+@pytest.mark.parametrize("is_visitor", [False, True])
+def test_who_still_waits_when_a_session_ends_is_answered(is_visitor: bool) -> None:
+    async def main(sessions: Sessions, _: Conversations) -> None:
+        member = await opened(sessions, is_visitor=is_visitor)
+        reply = Reply(b"7", lambda: Stream(1, Rules()))
+        member._replies[7 if is_visitor else b"7"] = reply
+        sessions.end(member)
+        assert reply.answer is not None
+        assert (b'"id":7' in reply.answer, b'"error"' in reply.answer) == (True, True)
 
     with_sessions(main)

@@ -24,7 +24,7 @@ from tests.support.lister import lister, tool
 from greenroom.actors._catalogue_file import CatalogueFile
 from greenroom.actors.login import LoginStore
 from greenroom.gateway._cli._main import run as run_command
-from greenroom.gateway._mcp_tool import McpTool, Spill, ask
+from greenroom.gateway._mcp_tool import McpTool, Spill, _binaries, ask
 from greenroom.gateway._mcp_tool._binaries import (
     has_binaries,
     looking_for_binaries,
@@ -447,3 +447,41 @@ def test_a_rest_that_just_fits_the_details_stays_there(over: int) -> None:
     outcome = outcome_of("s", None, rest, max_bytes=0, max_lines=0)
     assert (outcome.rest is None) is (over <= 0)
     assert (outcome.details["mcpResult"] == rest) is (over <= 0)
+
+
+def test_a_scaled_image_may_just_fit() -> None:
+    data = picture("RGB", 1_000)
+    found = _binaries._scaled(data, len(data) - 1)
+    assert found is not None
+    size = len(found[0])
+    assert _binaries._scaled(data, size) == found
+    smaller = _binaries._scaled(data, size - 1)
+    assert smaller is None or len(smaller[0]) < size
+
+
+def test_why_an_output_was_not_written_is_told_even_if_the_rest_of_it_cannot_be_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def unlink(_self: Path, missing_ok: bool = False) -> None:
+        raise PermissionError("removing")
+
+    monkeypatch.setattr(Path, "unlink", unlink)
+    pieces = (_fails() for _ in range(1))
+    with pytest.raises(OSError, match="no room"):
+        Spill(tmp_path)._write(pieces, ".txt")
+
+
+@pytest.mark.parametrize(("strerror", "said"), [("Not allowed", "Not allowed"), (None, "odd")])
+def test_outputs_that_cannot_be_cleared_say_why(
+    strerror: str | None,
+    said: str,
+    home: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def clear(_self: Spill) -> int:
+        raise OSError(1, strerror) if strerror else OSError("odd")
+
+    monkeypatch.setattr(Spill, "clear", clear)
+    assert run_command(["outputs", "--clear"]) == 2
+    assert f"cannot be cleared: {said}" in capsys.readouterr().err
