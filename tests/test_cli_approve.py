@@ -23,6 +23,7 @@ from tests.support.whole import RawClient, direct_door, whole
 from tests.test_cli_top import read_until
 
 from greenroom.gateway import _control_client as control
+from greenroom.gateway._cli import _top
 from greenroom.gateway._cli._common import load
 from greenroom.gateway._cli._main import run
 from greenroom.gateway._cli._top_calls import DOWN, UP, WaitingCalls
@@ -117,6 +118,41 @@ def test_many_calls_leave_room_for_the_table() -> None:
     assert len(said(calls).splitlines()) < 15
     assert "1000 calls wait" in said(calls)
     assert "and 992 more" in said(calls)
+
+
+def test_keys_that_were_pressed_before_a_call_was_shown_in_full_are_forgotten(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    did: list[Any] = []
+    typed = ["\t", "y", "q"]
+
+    class Typed:
+        can_type = True
+
+        def within(self, seconds: float) -> str:
+            did.append(typed[0])
+            return typed.pop(0)
+
+        def forget(self) -> None:
+            did.append("forgot")
+
+    class OneDesk:
+        def __init__(self, *_: object) -> None: ...
+
+        def look(self, watching: float | None) -> Any:
+            assert watching == 0.2 + 4.0
+            return waiting(7)
+
+        def decide(self, pid: int, number: int, verdict: str) -> None:
+            did.append((number, verdict))
+
+        def close(self) -> None:
+            did.append("closed")
+
+    monkeypatch.setattr(_top, "Desks", OneDesk)
+    monkeypatch.setattr(control, "find_gateway", lambda *_: None)
+    _top._watch("none", None, 0.2, Typed())
+    assert did == ["\t", "forgot", "y", (7, "once"), "q", "closed"]
 
 
 # ---- real processes -----------------------------------------------------------------------------------------------
@@ -314,7 +350,7 @@ def test_a_person_decides_in_top(door: RawClient, where: list[str], key: bytes, 
         os.write(terminal, key)
         until(terminal, "Choose a call first")
         assert not door.is_answered(number)
-        os.write(terminal, b"\x1b[B")
+        os.write(terminal, b"\x1b[B" + key)  # nobody can have seen what this key would be for
         question = until(terminal, "Allow this call?")
         assert re.search(r"Arguments: .*u001b", question), question
         os.write(terminal, key)
