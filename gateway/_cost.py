@@ -38,12 +38,13 @@ class ServerCost:
 
 @attrs.frozen
 class Cost:
-    """Tokens. `servers`, `direct`: every definition of every known tool. `proxy`: the `mcp` tool's. `meta`: those of
-    its tools."""
+    """Tokens. `servers`, `direct`: every definition of every known tool. `proxy`: the `mcp` tool's and those of the
+    tools that were chosen to be shown `beside` it. `meta`: those of its tools."""
 
     counted_by: str
     servers: tuple[ServerCost, ...]
     proxy: int
+    beside: int
     meta: int
 
     @property
@@ -76,12 +77,15 @@ def counter(encoding: str | None = None) -> tuple[str, Count]:
 def cost_of(index: Index, counted_by: str, count: Count) -> Cost:
     """What the tools of an index cost a model, server by server, the dearest first."""
     found: dict[str, list[int]] = {server: [] for server in index.servers}
+    beside = 0
     for target in index.tools():
-        found[target.server].append(count(_shown(target)))
+        tokens = count(_shown(target))
+        found[target.server].append(tokens)
+        beside += tokens if index.is_direct(target, beside=True) else 0
     servers = [ServerCost(server, len(tokens), sum(tokens)) for server, tokens in found.items() if tokens]
     servers.sort(key=lambda one: (-one.tokens, one.server))
     meta = sum(definition_cost(definition, count) for definition in definitions())
-    return Cost(counted_by, tuple(servers), definition_cost(DEFINITION, count), meta)
+    return Cost(counted_by, tuple(servers), definition_cost(DEFINITION, count) + beside, beside, meta)
 
 
 def definition_cost(definition: Mapping[str, Any], count: Count) -> int:

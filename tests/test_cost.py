@@ -54,6 +54,21 @@ def test_a_tool_costs_what_a_model_is_given_of_it() -> None:
     assert cost.meta == sum(definition_cost(definition, len) for definition in definitions())
 
 
+@pytest.mark.parametrize("chosen", [True, ["now"]])
+def test_tools_beside_the_mcp_tool_are_there_in_every_turn_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], chosen: Any
+) -> None:
+    known(tmp_path, monkeypatch, {"clock": {"command": "no-such-clock", "directTools": chosen}})
+    assert run(["cost", "--json"]) == 0
+    said = json.loads(capsys.readouterr().out)
+    _, count = counter()
+    assert said["proxy"] == definition_cost(DEFINITION, count) + said["beside"]
+    assert 0 < said["beside"] <= said["direct"]
+    assert (said["beside"] == said["direct"]) is (chosen is True)
+    assert run(["cost"]) == 0
+    assert f"of which {said['beside']} for the tools beside it" in capsys.readouterr().out
+
+
 def test_without_a_tokenizer_four_characters_are_a_token() -> None:
     name, count = counter()
 
@@ -80,23 +95,29 @@ def test_an_encoding_needs_its_library(monkeypatch: pytest.MonkeyPatch) -> None:
         counter("letters")
 
 
+def known(folder: Path, monkeypatch: pytest.MonkeyPatch, servers: Any) -> None:
+    """A configuration of these servers, of which one, the clock, is in the catalogue."""
+    for name in ("HOME", "XDG_CACHE_HOME", "XDG_CONFIG_HOME"):
+        monkeypatch.setenv(name, str(folder))
+    monkeypatch.chdir(folder)
+    (folder / ".mcp.json").write_text(json.dumps({"mcpServers": servers}))
+    keys = catalogue_keys(load_config(cwd=folder, home=folder, environ=os.environ))
+    entry = ServerEntry("clock", keys["clock"], tools=TOOLS, fetched_at=time.time() - 60)
+    assert CatalogueFile(default_cache_path()).save([entry], time.time()) is None
+
+
 def test_the_command_says_what_is_shown_and_what_is_not_counted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for name in ("HOME", "XDG_CACHE_HOME", "XDG_CONFIG_HOME"):
-        monkeypatch.setenv(name, str(tmp_path))
-    monkeypatch.chdir(tmp_path)
     servers = {"clock": {"command": "no-such-clock"}, "new": {"command": "nothing-known"}}
-    (tmp_path / ".mcp.json").write_text(json.dumps({"mcpServers": servers}))
-    keys = catalogue_keys(load_config(cwd=tmp_path, home=tmp_path, environ=os.environ))
-    entry = ServerEntry("clock", keys["clock"], tools=TOOLS, fetched_at=time.time() - 60)
-    assert CatalogueFile(default_cache_path()).save([entry], time.time()) is None
+    known(tmp_path, monkeypatch, servers)
 
     assert run(["cost", "--json", "--search", "time"]) == 0
     said = json.loads(capsys.readouterr().out)
     assert said["servers"] == [{"server": "clock", "tools": 2, "tokens": said["direct"]}]
     assert said["notCounted"] == ["new"]
     assert said["search"] > 10
+    assert said["beside"] == 0
     assert run(["cost", "--search", "time"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].split() == ["clock", "2", "tools", str(said["direct"]), "tokens"]

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 def cost_command(words: str | None, encoding: str | None, as_json: bool, config_path: Path | None) -> None:
     """Show how many tokens the tools take in a model's context.
 
-    With all tools shown (--expose direct), behind the one `mcp` tool, and behind the tools of --expose meta. Only tools
-    that are known count: run `greenroom refresh` first.
+    With all tools shown (--expose direct), behind the one `mcp` tool with the chosen tools beside it, and behind the
+    tools of --expose meta. Only tools that are known count: run `greenroom refresh` first.
     """
     from .._cost import cost_of, counter
     from .._mcp_tool import FOR_PEOPLE, CatalogueReader, parse_request
@@ -44,6 +44,7 @@ def cost_command(words: str | None, encoding: str | None, as_json: bool, config_
     details: dict[str, Any] = {
         "countedBy": cost.counted_by,
         "proxy": cost.proxy,
+        "beside": cost.beside,
         "meta": cost.meta,
         "direct": cost.direct,
         "tools": cost.tools,
@@ -64,7 +65,8 @@ def _lines(cost: Cost, details: Mapping[str, Any]) -> Iterator[str]:
     if cost.servers:
         yield ""
     yield f"all tools shown (--expose direct): {cost.direct:,} tokens in every turn"
-    yield f"behind the mcp tool (--expose proxy): {cost.proxy:,} tokens in every turn"
+    beside = f", of which {cost.beside:,} for the tools beside it (directTools)" if cost.beside else ""
+    yield f"behind the mcp tool (--expose proxy): {cost.proxy:,} tokens in every turn{beside}"
     yield f"behind the tools of --expose meta: {cost.meta:,} tokens in every turn"
     if "search" in details:
         yield f"the answer to that search: {details['search']:,} tokens, once"
