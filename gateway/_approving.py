@@ -26,7 +26,10 @@ def approval_methods(room: Greenroom) -> Mapping[str, Handler]:
     """The methods of the control socket about calls that wait."""
 
     async def approvals(params: Mapping[str, Any]) -> Any:
-        return {"approvals": _view(room, params), "waitingForApproval": len(room.approvals)}
+        said = {"approvals": _view(room, params), "waitingForApproval": len(room.approvals)}
+        if params.get("number") is not None:
+            said["hasEnded"] = room.approvals.has_ended(whole_in(params, "number"))
+        return said
 
     async def approve(params: Mapping[str, Any]) -> Any:
         verdict = _VERDICTS.get(text_in(params, "verdict"))

@@ -73,6 +73,10 @@ class Desk:
     def get(self, number: int) -> Question | None:
         return self._open.get(number)
 
+    def has_ended(self, number: int) -> bool:
+        """Whether a question with this number was open, not too long ago."""
+        return number in self._ended
+
     def answer(self, number: int, verdict: Verdict) -> Question:
         """Decide about the call with this number. Raises `UsageError` when it does not wait any more, or never did."""
         found = self._open.get(number)

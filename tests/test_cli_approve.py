@@ -283,6 +283,8 @@ def test_all_gateways_of_a_configuration_are_looked_at(
         assert run(["approve", str(call["number"]), *where]) == 0, "it waits in the older one"
         assert "isError" not in door.answer(number)["result"]
         assert not newer.is_answered(second)
+        assert run(["approve", str(call["number"]), *where]) == 1
+        assert "allowed already" in capsys.readouterr().err, "the older one knows"
         rest = asked("approve", *where, capsys=capsys)["approvals"]
         assert [each["pid"] for each in rest] == [newer.process.pid]
         assert run(["approve", str(rest[0]["number"]), "--deny", *where]) == 0
@@ -299,7 +301,7 @@ def test_a_number_that_waits_in_two_gateways_is_asked_about(
 
         def ask(self, method: str, **params: Any) -> Any:
             assert method == "approvals", "none of them is answered"
-            return {"approvals": waiting(int(params["number"]))[0]}
+            return {"approvals": waiting(int(params["number"]))[0], "hasEnded": False}
 
         def __enter__(self) -> Both:
             return self

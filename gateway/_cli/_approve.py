@@ -100,22 +100,24 @@ def _listed(gateways: Sequence[control.Gateway]) -> tuple[list[dict[str, Any]], 
 
 
 def _with_call(gateways: Sequence[control.Gateway], number: int) -> control.Gateway:
-    """Where the call with this number waits. Raises `UsageError` when it does so in several gateways."""
+    """Where the call with this number waits, or has waited. Raises `UsageError` when it waits in several gateways."""
     if len(gateways) == 1:
         return gateways[0]
-    waiting: list[control.Gateway] = []
+    waiting, ended = list[control.Gateway](), list[control.Gateway]()
     for gateway in gateways:
         try:
-            if gateway.ask("approvals", quickly=True, number=number)["approvals"]:
-                waiting.append(gateway)
+            said = gateway.ask("approvals", quickly=True, number=number)
         except GreenroomError as error:
             say(error.message)
+        else:
+            waiting += [gateway] if said["approvals"] else ()
+            ended += [gateway] if said["hasEnded"] else ()
     if len(waiting) > 1:
         pids = ", ".join(str(each.pid) for each in waiting)
         raise UsageError(
             f"A call {number} waits in each of the gateways {pids}. Say which is meant with --pid."
         )
-    return (waiting or gateways)[0]
+    return (waiting or ended or gateways)[0]
 
 
 def _lines(calls: Sequence[Mapping[str, Any]], count: int, with_pid: bool) -> Iterator[str]:
