@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import socket
@@ -11,13 +12,24 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import anyio
+import anyio.lowlevel
 import pytest
 
-from greenroom.gateway import _attach, _background_room
+from greenroom.gateway import _attach, _background_room, _background_start
 from greenroom.gateway._attach import Refused, attach, dial, join
+from greenroom.gateway._background_doorway import Doorway
 from greenroom.gateway._background_log import LARGEST, end_of, keep_small, open_log
 from greenroom.gateway._background_start import NoRoom
-from greenroom.gateway._background_wire import OF_CLIENT, STOPPED, BadHello, Hello, Words
+from greenroom.gateway._background_wire import (
+    OF_CLIENT,
+    REPLACED,
+    STOPPED,
+    BadHello,
+    Hello,
+    Words,
+    send_hello,
+)
 from greenroom.gateway._cli import _attach as _cli_attach
 from greenroom.gateway._cli import _background
 from greenroom.gateway._cli._common import read_config
@@ -366,3 +378,233 @@ def test_the_end_of_a_log_is_its_last_three_lines_without_our_name(tmp_path: Pat
     assert end_of(path) == "line 6 line 7 line 8"
     path.write_text("x" * 5000 + "end")
     assert len(end_of(path)) == 2048
+
+
+# ---- the room's side -------------------------------------------------------------------------------------------------
+
+
+def a_doorway(left: list[bool], notes: list[str], *, is_leaving: bool = False) -> Doorway:
+    room: Any = SimpleNamespace(run_id="run-1")
+    nothing: Any = None
+    return Doorway(
+        room, nothing, "9.0", None, 1 << 20, notes.append, lambda: left.append(True), lambda: is_leaving
+    )
+
+
+@pytest.mark.parametrize(
+    ("hello", "is_leaving", "has_clients", "said", "why"),
+    [
+        ({"stop": True}, False, True, {"pid": os.getpid(), "version": "9.0"}, STOPPED),
+        ({"stop": True}, True, False, {"pid": os.getpid(), "version": "9.0"}, STOPPED),
+        ({}, True, False, None, None),  # it finds no room now, and starts another
+        ({"version": "9.1"}, False, False, {"leaving": True}, REPLACED),
+        ({"version": "9.1"}, False, True, "without its descriptors", None),
+        ({"version": "9.0"}, False, False, "without its descriptors", None),
+        ({"version": "8.9"}, False, False, "without its descriptors", None),
+        ({"room": "run-1"}, False, False, "its own client", None),
+        ({"room": "run-2"}, False, False, "without its descriptors", None),
+    ],
+)
+def test_each_hello_is_welcomed_sent_away_or_refused(
+    hello: dict[str, Any],
+    is_leaving: bool,
+    has_clients: bool,
+    said: Any,
+    why: str | None,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    left, notes, held = list[bool](), list[str](), list[int]()
+
+    def hold(_self: Doorway, line: socket.socket) -> None:
+        held.append(line.fileno())
+
+    monkeypatch.setattr(Doorway, "_hold", hold)
+
+    async def main() -> None:
+        ours, theirs = socket.socketpair()
+        with ours:
+            doorway: Any = a_doorway(left, notes, is_leaving=is_leaving)
+            doorway._coming = 1
+            if has_clients:
+                doorway.clients["a"] = None
+            said_hello: Any = {"version": "9.0", **hello}
+            send_hello(ours, Hello(**said_hello), [])
+            await doorway._visit(theirs)
+            told = Words(ours).next()
+            assert theirs.fileno() == -1
+        if isinstance(said, str):
+            assert told is not None
+            assert said in told["error"]["message"]
+            assert told["error"]["code"]
+        else:
+            assert told == said
+        assert (bool(left), doorway.why if left else None, doorway._coming) == (why is not None, why, 0)
+        assert len(held) == (why is not None), "its end is how the other side hears that we are gone"
+        assert notes == []
+
+    anyio.run(main)
+
+
+def test_a_hello_without_memory_is_refused_and_its_descriptors_are_closed() -> None:
+    notes = list[str]()
+
+    async def main() -> None:
+        ours, theirs = socket.socketpair()
+        with ours:
+            doorway = a_doorway([], notes)
+            doorway._coming = 1
+            send_hello(ours, Hello("9.0"), [ours.fileno()] * 3)  # which is no memory
+            await doorway._visit(theirs)
+            told = Words(ours).next()
+        assert told is not None
+        assert "without memory" in told["error"]["message"]
+
+    anyio.run(main)
+    assert notes == []
+
+
+def test_a_client_whose_connection_fails_is_noted_without_its_words() -> None:
+    notes = list[str]()
+    doorway = a_doorway([], notes)
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        inner = ExceptionGroup("group", [ExceptionGroup("inner", [OSError(5, "broken")])])
+        doorway._failed(theirs, inner)
+        assert len(notes) == 1
+        assert "broken" in notes[0]
+        doorway._failed(theirs, ExceptionGroup("group", [NoRoom("none. Try again.")]))
+        assert Words(ours).next() == {"error": {"code": NoRoom.code, "message": "none. Try again."}}
+    assert len(notes) == 1
+
+
+@pytest.mark.parametrize(
+    ("error", "is_noted"),
+    [
+        (OSError(errno.EMFILE, "too many files"), True),
+        (OSError(errno.EPROTO, "odd"), False),
+        (BlockingIOError(), False),
+        (ConnectionAbortedError(), False),
+        (InterruptedError(), False),
+    ],
+)
+def test_a_room_goes_on_taking_clients_after_one_could_not_be_taken(
+    error: OSError, is_noted: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    notes, visited = list[str](), list[Any]()
+    taken: list[Any] = [error, "line"]
+    listener: Any = SimpleNamespace(is_open=True)
+
+    def accept() -> Any:
+        one = taken.pop(0)
+        listener.is_open = bool(taken)
+        if isinstance(one, OSError):
+            raise one
+        return one, None
+
+    async def readable(_line: Any) -> None:
+        await anyio.lowlevel.checkpoint()
+
+    async def main() -> None:
+        doorway = a_doorway([], notes)
+        listener.line = SimpleNamespace(accept=accept)
+        visitors: Any = SimpleNamespace(start_soon=lambda _visit, line: visited.append(line))  # pyright: ignore[reportUnknownLambdaType]
+        await doorway.take(listener, visitors)
+        assert doorway._coming == 1
+
+    monkeypatch.setattr(anyio, "wait_readable", readable)
+    anyio.run(main)
+    assert visited == ["line"]
+    assert [("too many files" in note, "tried again" in note) for note in notes] == [(True, True)] * is_noted
+
+
+@pytest.mark.parametrize("error", [anyio.ClosedResourceError(), ValueError(), OSError(9, "closed")])
+def test_a_room_takes_nobody_any_more_once_its_listener_is_shut(
+    error: Exception, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    notes = list[str]()
+    listener: Any = SimpleNamespace(is_open=True)
+
+    def accept() -> Any:
+        listener.is_open = False
+        raise error
+
+    async def readable(_line: Any) -> None:
+        await anyio.lowlevel.checkpoint()
+
+    async def main() -> None:
+        listener.line = SimpleNamespace(accept=accept)
+        nobody: Any = None
+        await a_doorway([], notes).take(listener, nobody)
+
+    monkeypatch.setattr(anyio, "wait_readable", readable)
+    anyio.run(main)
+    assert notes == []
+
+
+# ---- starting one ----------------------------------------------------------------------------------------------------
+
+
+def test_who_waits_too_long_for_the_one_that_starts_a_room_is_told_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_background_start, "_READY_WITHIN", 0.05)
+    path = tmp_path / "lock"
+    first, second = (os.open(path, os.O_RDWR | os.O_CREAT) for _ in range(2))
+    try:
+        _background_start._take(first)
+        with pytest.raises(NoRoom, match=r"Another process has been starting.*Try again"):
+            _background_start._take(second)
+        os.close(first)
+        _background_start._take(second)
+    finally:
+        os.close(second)
+
+
+@pytest.mark.parametrize(
+    ("happens", "log", "said"),
+    [
+        ("is ready", "", None),
+        ("ends", "", "it ended without a word"),
+        ("ends", "greenroom: no such file\n", "no such file"),
+        ("nothing", "greenroom: slow\n", "it was not ready within 0.05 s"),
+    ],
+)
+def test_a_room_that_does_not_become_ready_says_why_and_where_its_log_is(
+    happens: str, log: str, said: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_background_start, "_READY_WITHIN", 0.05)
+    (tmp_path / "log").write_text(log)
+    place: Any = SimpleNamespace(log=tmp_path / "log")
+    ready, theirs = os.pipe()
+    try:
+        if happens == "is ready":
+            os.write(theirs, b"ready")
+        if happens == "ends":
+            os.close(theirs)
+        if said is None:
+            _background_start._await_ready(ready, place)
+        else:
+            with pytest.raises(NoRoom, match=said) as caught:
+                _background_start._await_ready(ready, place)
+            assert os.fspath(place.log) in caught.value.message
+    finally:
+        os.close(ready)
+        if happens != "ends":
+            os.close(theirs)
+
+
+def test_what_starts_a_room_tells_that_it_is_ready_and_frees_the_lock(tmp_path: Path) -> None:
+    ready, theirs = os.pipe()
+    lock, other = (os.open(tmp_path / "lock", os.O_RDWR | os.O_CREAT) for _ in range(2))
+    try:
+        _background_start._take(lock)
+        _background_start.say_ready(theirs, lock)
+        assert os.read(ready, 64) == _background_start._READY
+        assert os.read(ready, 64) == b"", "it is closed"
+        _background_start._take(other)
+    finally:
+        os.close(ready)
+        os.close(other)
+    ready, theirs = os.pipe()
+    os.close(ready)
+    _background_start.say_ready(theirs, os.open(tmp_path / "lock", os.O_RDWR))  # nobody waits any more
