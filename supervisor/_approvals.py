@@ -194,7 +194,7 @@ class Approvals:
         session, what = held.key
         while (ahead := self._asked.get(held.key)) is not None:
             await ahead.answered.wait()
-            if ahead.verdict is Verdict.DENY:
+            if held.is_over or ahead.verdict is Verdict.DENY:  # over: its end has not reached this task yet
                 return Verdict.DENY
             if what in self._allowed.get(session, _NOTHING):
                 return Verdict.SESSION

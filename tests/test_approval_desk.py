@@ -381,6 +381,33 @@ def test_whoever_goes_right_after_the_answer_finds_the_call_sent_or_refused_once
     run_virtual(backend, body)
 
 
+def test_a_call_that_leaves_just_when_its_turn_comes_is_not_asked_about(backend: str) -> None:
+    """It waited for the answer to another with the same question."""
+
+    async def body() -> None:
+        async with open_room(FakeServer()) as room:
+            await teach(room, "a")
+            events = record_events(room, ApprovalDecision)
+            room.approvals.watch(60)
+            target = room.describe("a_echo")
+            for ticks in range(12):
+                ahead = room.start_call(target, {"n": ticks}, None)
+                await settle()
+                behind = room.start_call(target, {"n": ticks}, None)
+                await settle()
+                room.approvals.answer(only(room).number, Verdict.ONCE)
+                for _ in range(ticks):
+                    await anyio.lowlevel.checkpoint()
+                behind.cancel()
+                asked = moves(events).count(ASKED)
+                await settle()
+                assert moves(events).count(ASKED) == asked, f"after {ticks} ticks"
+                assert not room.approvals.waiting()
+                assert ahead.error is None
+
+    run_virtual(backend, body)
+
+
 def test_an_answer_for_a_server_that_was_taken_down_meanwhile_starts_nothing(backend: str) -> None:
     async def body() -> None:
         server = FakeServer()
