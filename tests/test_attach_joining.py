@@ -608,3 +608,13 @@ def test_what_starts_a_room_tells_that_it_is_ready_and_frees_the_lock(tmp_path: 
     ready, theirs = os.pipe()
     os.close(ready)
     _background_start.say_ready(theirs, os.open(tmp_path / "lock", os.O_RDWR))  # nobody waits any more
+
+
+def test_attach_takes_only_what_a_client_can_be_shown(
+    config: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_cli_attach, "attach", lambda *_: None)  # pyright: ignore[reportUnknownLambdaType]
+    for shown in ("proxy", "direct", "meta"):
+        assert run(["attach", "--config", os.fspath(config), "--expose", shown]) == 0
+    assert run(["attach", "--config", os.fspath(config), "--expose", "all"]) == 2
+    assert "'proxy', 'direct', 'meta'" in capsys.readouterr().err

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import mmap
 import os
 import socket
 from collections.abc import Generator
@@ -24,7 +25,17 @@ from greenroom.gateway import _background_doorway as _doorway
 from greenroom.gateway._answers import REFUSALS
 from greenroom.gateway._attach import Starting, attach, dial
 from greenroom.gateway._background_door import AttachedDoor, RecordedJobs
-from greenroom.gateway._background_ledger import _SLOT, Ledger, Left, new_memory
+from greenroom.gateway._background_ledger import (
+    _END,
+    _INBOX,
+    _SLOT,
+    _SLOTS_AT,
+    SIZE,
+    Ledger,
+    Left,
+    new_memory,
+)
+from greenroom.gateway._background_listener import Listener
 from greenroom.gateway._background_log import LARGEST, end_of, open_log
 from greenroom.gateway._background_place import RoomPlace, environment, room_place
 from greenroom.gateway._background_start import NoRoom
@@ -655,3 +666,30 @@ def test_what_the_client_has_not_read_is_noted_again_each_time(backend: str) -> 
             os.close(descriptor)
 
     run(backend, main)
+
+
+def test_numbers_in_the_ledger_that_cannot_be_lead_to_nothing_outside_of_their_part() -> None:
+    with ledger() as (kept, memory):
+        kept.took(b"a\nb\n", b"")
+        with mmap.mmap(memory, SIZE) as raw:
+            raw[_END : _END + 4] = b"\xff" * 4
+            raw[_SLOTS_AT] = 3
+            raw[_SLOTS_AT + 1 : _SLOTS_AT + 4] = b"123"
+        left = left_in(memory)
+    assert left.lines == [b"a", b"b"]
+    assert left.keys == [b"123"]
+    assert len(left.fragment) == _INBOX - len(b"a\nb\n")
+
+
+def test_a_listener_that_is_shut_twice_leaves_the_socket_of_the_next_room(tmp_path: Path) -> None:
+    async def main() -> None:
+        path = tmp_path / "run" / "room.sock"
+        first = Listener(path)
+        first.shut()
+        assert not path.exists()
+        path.touch()  # of the next one
+        first._inode = path.stat().st_ino
+        first.shut()
+        assert path.exists()
+
+    anyio.run(main)

@@ -25,7 +25,7 @@ from tests.support.numbers import numbers_of
 from greenroom.actors._catalogue_file import CatalogueFile, default_cache_path
 from greenroom.gateway._cli import _act, _look, _main, _refresh
 from greenroom.gateway._cli._act import given_args, patient, split_pairs
-from greenroom.gateway._cli._common import say_whose, show_json
+from greenroom.gateway._cli._common import read_config, say_whose, show_json
 from greenroom.gateway._cli._look import _status_lines
 from greenroom.gateway._cli._main import COMMANDS, _report, cli, run
 from greenroom.gateway._cli._serve import override
@@ -794,3 +794,18 @@ def test_json_is_printed_in_characters_that_stdout_has(
         monkeypatch.setattr(sys, "stdout", stdout)
         show_json({"a": "é"})
         assert shown.encode() in into.getvalue()
+
+
+@pytest.mark.parametrize(("problems", "told"), [(10, 10), (11, 11), (12, 11)])
+def test_of_many_problems_of_the_configuration_some_are_told_and_the_rest_is_counted(
+    problems: int, told: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    servers = {f"s{number}": {"command": "x", f"odd{number}": 1} for number in range(problems)}
+    path = tmp_path / "mcp.json"
+    path.write_text(json.dumps({"mcpServers": servers}))
+    assert len(read_config(path).problems) == problems
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == told
+    assert ("more about the configuration: greenroom doctor" in lines[-1]) == (problems > 10)
+    if problems > 10:
+        assert f"and {problems - 10} more" in lines[-1]

@@ -6,20 +6,23 @@ import json
 import os
 import socket
 import sys
+import threading
 import time
 from collections.abc import Callable
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.support.auth_server import auth_server
-from tests.support.gateway import FAULTY, faulty, serve
+from tests.support.gateway import FAULTY, PATIENCE, faulty, serve
 from tests.support.homes import own_config
 
 from greenroom.actors import CatalogueFile, default_cache_path
 from greenroom.actors.login import Login, keep, logins
 from greenroom.gateway._cli._main import run
 from greenroom.gateway._control_place import control_directory, identity, socket_path
+from greenroom.gateway._setup import _running
 from greenroom.gateway._setup._running import behaved_oddly, started_slowly
 from greenroom.protocol.catalogue import ServerEntry
 from greenroom.supervisor.catalogue_keys import catalogue_keys
@@ -272,3 +275,43 @@ def test_of_many_servers_that_nobody_has_seen_starting_some_are_named(
     own_config(home, servers(**{name: {"command": sys.executable} for name in names}))
     run(["doctor"])
     assert f"--start would look: {shown}\n" in capsys.readouterr().out
+
+
+def test_a_program_is_looked_for_where_its_server_would_find_it(
+    home: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = home / "programs"
+    folder.mkdir()
+    (folder / "prog-4711").write_text("#!/bin/sh\n")
+    (folder / "prog-4711").chmod(0o755)
+    there, elsewhere = os.fspath(folder), os.fspath(home)
+    own_config(
+        home,
+        servers(
+            there={"command": "prog-4711", "env": {"PATH": there}},
+            elsewhere={"command": "prog-4711", "env": {"PATH": elsewhere}},
+        ),
+    )
+    monkeypatch.setenv("PATH", elsewhere)
+    run(["doctor", "--json"])
+    found = json.loads(capsys.readouterr().out)["findings"]
+    assert [one["about"] for one in found if one["check"] == "program"] == ["elsewhere"]
+
+
+def test_a_socket_that_takes_nobody_holds_nobody_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_running, "DIALS_FOR", 0.05)
+    found: list[bool] = []
+    path = os.fspath(tmp_path / "s")
+    with socket.socket(socket.AF_UNIX) as listener, ExitStack() as stack:
+        listener.bind(path)
+        listener.listen(0)
+        for _ in range(3):  # until nobody more is let in
+            line = stack.enter_context(socket.socket(socket.AF_UNIX))
+            line.setblocking(False)
+            with suppress(BlockingIOError):
+                line.connect(path)
+        looking = threading.Thread(target=lambda: found.append(_running._is_dead(path)), daemon=True)
+        looking.start()
+        looking.join(PATIENCE / 10)
+        assert found == [False], "it is alive, and busy"
+    assert _running._is_dead(path), "nobody listens there any more"

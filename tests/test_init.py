@@ -13,9 +13,11 @@ import pytest
 from tests.support.numbers import numbers_of
 
 from greenroom.gateway._cli._main import run
-from greenroom.gateway._setup import _json_edit, _toml_edit
+from greenroom.gateway._setup import _entries, _json_edit, _toml_edit
 from greenroom.gateway._setup._clients import CLIENTS, surroundings
 from greenroom.gateway._setup._entries import meaning
+from greenroom.gateway._setup._json_edit import CannotEdit
+from greenroom.protocol.errors import ConfigError
 from greenroom.supervisor.config_files import load_config
 
 BOM = b"\xef\xbb\xbf"
@@ -335,3 +337,48 @@ def test_the_numbers_are_those_that_were_decided() -> None:
         "_setup._write._LARGEST": 64 << 20,
         "_setup._write._NEW_FILE": 0o600,
     }
+
+
+def test_a_text_that_was_not_changed_as_it_should_be_is_not_written() -> None:
+    for new, value in (('{"a": 1}', 2), ('{"b": 1}', 1), ("{}", 1)):
+        with pytest.raises(CannotEdit, match="by hand"):
+            _entries._checked(Path("a.json"), "{}", new, lambda it, value=value: it.update(a=value))
+    with pytest.raises(ConfigError):
+        _entries._checked(Path("a.json"), "{}", "{", lambda _: None)
+    assert _entries._checked(Path("a.json"), "{}", '{"a": 1}', lambda it: it.update(a=1)) == '{"a": 1}'
+
+
+@pytest.mark.parametrize(
+    ("entry", "is_us"),
+    [
+        ({"command": "greenroom"}, True),
+        ({"command": "/opt/bin/greenroom", "args": ["serve"]}, True),
+        ({"command": "uvx", "args": ["greenroom", "serve"]}, True),
+        ({"command": ["uvx", "greenroom"]}, True),
+        ({"command": "greenroomish"}, False),
+        ({"command": "npx", "args": [7, None]}, False),
+        ({"args": "greenroom"}, True),
+        ({}, False),
+        ("greenroom", False),
+        (None, False),
+    ],
+)
+def test_greenroom_never_moves_into_greenroom(entry: Any, is_us: bool) -> None:
+    assert _entries._starts_us(entry) is is_us
+
+
+@pytest.mark.parametrize(
+    ("entry", "new"),
+    [
+        ({"source": "custom", "command": "a", "args": ["b"]}, {"command": "a", "args": ["b"]}),
+        (
+            {"command": {"path": "a", "args": ["b"], "env": {"K": "v"}}, "settings": {}},
+            {"command": "a", "args": ["b"], "env": {"K": "v"}, "settings": {}},
+        ),
+        ({"source": "custom", "url": "https://h.example"}, {"url": "https://h.example"}),
+        ({"source": "extension", "settings": {}}, None),
+        ({"command": {"args": []}}, None),
+    ],
+)
+def test_what_zed_writes_is_read_in_each_of_its_forms(entry: Any, new: Any) -> None:
+    assert _entries._from_zed(entry) == new

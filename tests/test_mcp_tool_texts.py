@@ -29,7 +29,7 @@ from greenroom.gateway._mcp_tool._unknown import details as unknown_details
 from greenroom.gateway._mcp_tool._unknown import sentence, waits
 from greenroom.protocol.catalogue import ServerEntry
 from greenroom.protocol.config import PrefixMode
-from greenroom.protocol.errors import Bug, CallError, Reach, UsageError
+from greenroom.protocol.errors import AmbiguousTool, Bug, Busy, CallError, Reach, UnknownServer, UsageError
 from greenroom.protocol.index import Target
 from greenroom.protocol.lifecycle import State
 from greenroom.protocol.slices import finish
@@ -474,3 +474,31 @@ def test_a_file_holds_the_whole_text_and_a_file_that_is_gone_is_no_error(
     assert path.read_bytes() == text.encode("utf-8", "replace")
     assert path.stat().st_mode & 0o777 == 0o600
     assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize(
+    ("error", "text", "details"),
+    [
+        (
+            CallError("it broke. Try again.", server="s", reach=Reach.SENT),
+            "Failed to call tool: it broke. Try again.",
+            {"server": "s", "error": "call_failed", "message": "it broke. Try again.", "reach": "sent"},
+        ),
+        (
+            Busy("s", in_flight=7, queued=8, oldest_age=1.0, retry_after=2.5),
+            "is busy: 7 calls in flight",
+            {"server": "s", "error": "server_busy", "inFlight": 7, "queued": 8, "retryIn": 2.5},
+        ),
+        (UsageError("no such thing"), "no such thing", {"error": "invalid_request"}),
+        (AmbiguousTool("x", ("a_x", "b_x")), "a_x", {"error": "ambiguous_tool"}),
+        (UnknownServer("nobody"), "nobody", {"error": "server_not_found"}),
+    ],
+)
+def test_each_error_of_a_call_is_told_with_what_a_program_needs(
+    error: Any, text: str, details: dict[str, Any]
+) -> None:
+    answer = finish(McpTool(FakeRoom()).refused(error, parse_request({"tool": "nobody_has"})))
+    assert text in answer.content[0]["text"]
+    assert {name: answer.details.get(name) for name in details} == details
+    assert answer.details["mode"] == "call"
+    assert ("reach" in answer.details) == (isinstance(error, CallError) and not isinstance(error, UsageError))
