@@ -31,7 +31,7 @@ from greenroom.gateway._mcp_tool._binaries import (
     may_have_binaries,
     without_binaries,
 )
-from greenroom.gateway._mcp_tool._outcome import REST_LIMIT, outcome_of
+from greenroom.gateway._mcp_tool._outcome import REST_LIMIT, outcome_of, outcome_of_large
 from greenroom.gateway._mcp_tool._spill import id_of
 from greenroom.gateway._setup._write import replace
 from greenroom.protocol.slices import finish
@@ -485,3 +485,24 @@ def test_outputs_that_cannot_be_cleared_say_why(
     monkeypatch.setattr(Spill, "clear", clear)
     assert run_command(["outputs", "--clear"]) == 2
     assert f"cannot be cleared: {said}" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("structured", [{"a": [1, {"b": 2}]}, {"a": ["x" * 100] * 1_000}])
+@pytest.mark.parametrize("lines", [5, 5_000])
+def test_a_large_result_is_told_as_a_small_one_whatever_of_it_is_let_go(
+    structured: dict[str, Any], lines: int
+) -> None:
+    def result() -> dict[str, Any]:
+        text = "\n".join(map(str, range(lines)))
+        return {"content": [{"type": "text", "text": text}], "structuredContent": structured_again()}
+
+    def structured_again() -> Any:
+        return json.loads(json.dumps(structured))
+
+    bounds = {"max_bytes": 1_000, "max_lines": 100}
+    small = outcome_of("a", None, result(), **bounds)
+    large = finish(outcome_of_large("a", None, result(), **bounds))
+    assert large.details == small.details
+    assert large.rest == small.rest
+    assert large.spill_text == small.spill_text
+    assert large.is_whole == small.is_whole
