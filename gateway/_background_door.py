@@ -19,7 +19,7 @@ from ..protocol.slices import Slices
 from ._answers import OpenJobs
 from ._background_ledger import Ledger, Left
 from ._jobs import Job
-from ._stdio_door import Receiving, StdioDoor
+from ._stdio_door import CHUNK, Receiving, StdioDoor
 
 _LONGEST_KEPT: Final = (
     1 << 15
@@ -157,10 +157,7 @@ class AttachedDoor(StdioDoor):
             self._ledger.written()
 
     def _read(self) -> bytes:
-        data = super()._read()
-        if data:
-            self._ledger.took(data, self._splitter.held)
-        return data
+        return self._ledger.read(self._stdin, CHUNK, self._splitter.held)
 
     def _on_readable(self) -> More:
         more = super()._on_readable()

@@ -30,7 +30,7 @@ from ..protocol.errors import GreenroomError
 from ..protocol.jsonrpc import INVALID_REQUEST, RpcFault, error_line, read_head_id
 from ..protocol.slices import Slices
 
-_CHUNK: Final = 65_536  # what a pipe holds; a larger buffer would be mapped and unmapped for each read
+CHUNK: Final = 65_536  # what a pipe holds; a larger buffer would be mapped and unmapped for each read
 
 
 _LEFT: Final = (errno.EPIPE, errno.ECONNRESET, errno.EIO)  # the client is gone; EIO: its terminal was closed
@@ -178,7 +178,7 @@ class StdioDoor:
         return not (writer.is_over or (writer.waiting and writer.congested))
 
     def _read(self) -> bytes:
-        return os.read(self._stdin, _CHUNK)
+        return os.read(self._stdin, CHUNK)
 
     def _take_rest(self) -> More:
         """Take the remaining lines of one turn, or one slice of a large line."""

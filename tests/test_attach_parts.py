@@ -617,6 +617,7 @@ def test_the_numbers_are_those_that_were_decided() -> None:
         "_background_ledger._SLOTS": 2048,
         "_background_ledger._HEAD": 1024,
         "_background_ledger._INBOX": 256 << 10,
+        "_background_ledger._FEW": 4096,
         "_background_ledger._WITH_END": 2,
         "_background_ledger._SLOTS_AT": 260 << 10,
         "_background_ledger.SIZE": 516 << 10,

@@ -495,6 +495,6 @@ def test_a_long_line_is_taken_in_its_place(backend: str, sliced: bool) -> None:
 def test_the_numbers_are_those_that_were_decided() -> None:
     found = numbers_of("gateway/_stdio_door")
     assert found == {
-        "_stdio_door._CHUNK": 64 << 10,
+        "_stdio_door.CHUNK": 64 << 10,
         "_stdio_door._LEFT": (errno.EPIPE, errno.ECONNRESET, errno.EIO),
     }
