@@ -24,11 +24,13 @@ from tests.test_conversations import Person, asking_room, echo, talking
 from tests.test_meta import ALLOWED, ERAS, META, SUM, details, text, use
 
 from greenroom import Greenroom
+from greenroom.actors import LostReason
 from greenroom.actors._stdio._child import group_lives
 from greenroom.gateway._meta import Runs, _definitions, _execute
 from greenroom.gateway._meta._execute import Execution
 from greenroom.protocol.bounds import EXECUTE_SECONDS
 from greenroom.protocol.config import Settings
+from greenroom.protocol.jsonrpc import RpcError
 from greenroom.testing._fake import FakeServer, tool
 
 
@@ -530,3 +532,35 @@ def test_the_numbers_are_those_that_were_decided() -> None:
         "_meta._sandbox_main._ADDRESSES": 1 << 30,
         "_meta._sandbox_main._SUSPENSIONS": 4000,
     }
+
+
+def test_whatever_ends_a_child_is_told_and_nobody_waits_for_it_any_more() -> None:
+    nobody: Any = None
+
+    def child() -> Any:
+        return _execute._Child(nobody)
+
+    (refused := child()).exchange_ended(nobody, None, RpcError(-32000, "the sandbox is closed"))
+    assert (refused._raw, refused.why, refused._over.is_set()) == (None, "the sandbox is closed", True)
+    (ended := child()).exchange_ended(nobody, b"{}", None)
+    assert (ended._raw, ended.why, ended._over.is_set()) == (b"{}", "", True)
+    (lost := child()).on_lost(LostReason("exited with code 3", stderr_tail=("first", "last")))
+    assert lost.why == "its process exited with code 3: last. Calls that it had made may have run."
+    assert lost._over.is_set()
+    (silent := child()).on_lost(LostReason("exited with code 3"))
+    assert silent.why == "its process exited with code 3. Calls that it had made may have run."
+
+
+def test_an_answer_to_the_code_of_a_child_is_a_value_or_an_error() -> None:
+    replies: list[tuple[Any, ...]] = []
+    nobody: Any = None
+    child: Any = _execute._Child(nobody)
+    child._connection = SimpleNamespace(peer=SimpleNamespace(reply=lambda *said: replies.append(said)))
+    child._answer(1, b'{"a":1}', None)
+    child._answer(2, None, "it failed")
+    child._answer(3, None, None)
+    assert (replies[0][0], bytes(replies[0][1]["value"])) == (1, b'{"a":1}')
+    assert [(said[0], said[1], said[2].code, said[2].message) for said in replies[1:]] == [
+        (2, None, -32603, "it failed"),
+        (3, None, -32603, ""),
+    ]
