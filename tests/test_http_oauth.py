@@ -17,6 +17,7 @@ import attrs
 import httpx2
 import jwt
 import pytest
+from jwt.algorithms import ECAlgorithm, RSAAlgorithm
 from tests.support import run, run_virtual
 from tests.support.asking import AskingServer
 from tests.support.auth_server import KEY, AuthServer, SigningKey, auth_server
@@ -331,6 +332,7 @@ def test_an_issuer_has_only_so_many_keys() -> None:
 def test_only_keys_that_check_signatures_and_are_no_secrets_count() -> None:
     good = [{"kty": kind, **use} for kind in ("RSA", "EC", "OKP") for use in ({}, {"use": "sig"})]
     bad = [{"kty": "oct"}, {"kty": "RSA", "use": "enc"}, {}, {"use": "sig"}, {"kty": ["RSA"]}]
+    bad += [{"kty": "RSA", "d": "AQAB"}]
     assert _keys_in({"keys": [*bad[:2], *good, *bad[2:], "RSA", None]}) == good
     for keys in (bad, [], None, {"kty": "RSA"}):
         with pytest.raises(ExchangeFault, match="no key among them"):
@@ -450,6 +452,20 @@ def test_a_key_is_for_one_algorithm_and_all_scopes_are_wanted() -> None:
             assert (await opened.post(b"{}", **bearer(token))).status_code == status
 
     with_oauth(body, scopes=("mcp", "more"))
+
+
+def test_a_key_published_with_its_private_part_lets_nobody_in() -> None:
+    to_jwk = {"RS256": RSAAlgorithm.to_jwk, "ES256": ECAlgorithm.to_jwk}
+
+    async def body(opened: Opened, stage: AuthServer) -> None:
+        said = {"iss": stage.base, "sub": "ann", "aud": opened.url, "exp": int(time.time()) + 600}
+        for key, algorithm in ((RSA, "RS256"), (OTHER, "ES256")):
+            stage.keys += [{**json.loads(to_jwk[algorithm](key.private)), "kid": key.kid}]
+        for key, algorithm in ((RSA, "RS256"), (OTHER, "ES256")):
+            token = jwt.encode(said, key.private, algorithm, {"kid": key.kid})
+            assert (await opened.post(b"{}", **bearer(token))).status_code == 401
+
+    with_oauth(body)
 
 
 @pytest.mark.parametrize(

@@ -125,7 +125,12 @@ def _keys_in(said: Mapping[str, Any]) -> list[Key]:
     given = said.get("keys")
     some = cast("list[Any]", given)[:ISSUER_KEYS] if isinstance(given, list) else []
     objects = [cast("Key", key) for key in some if isinstance(key, dict)]
-    keys = [key for key in objects if key.get("kty") in _KINDS and key.get("use", "sig") == "sig"]
+    keys = [key for key in objects if _checks_signatures(key)]
     if not keys:
         raise ExchangeFault("there is no key among them that can check a signature")
     return keys
+
+
+def _checks_signatures(key: Key) -> bool:
+    """Not a key that was published with its private part (`d`): then anybody can sign with it."""
+    return key.get("kty") in _KINDS and key.get("use", "sig") == "sig" and "d" not in key
