@@ -26,7 +26,7 @@ from tests.test_meta import ALLOWED, ERAS, META, SUM, details, text, use
 from greenroom import Greenroom
 from greenroom.actors import LostReason
 from greenroom.actors._stdio._child import group_lives
-from greenroom.gateway._meta import Runs, _definitions, _execute
+from greenroom.gateway._meta import Runs, _definitions, _execute, _sandbox_main
 from greenroom.gateway._meta._execute import Execution
 from greenroom.protocol.bounds import EXECUTE_SECONDS
 from greenroom.protocol.config import Settings
@@ -564,3 +564,33 @@ def test_an_answer_to_the_code_of_a_child_is_a_value_or_an_error() -> None:
         (2, None, -32603, "it failed"),
         (3, None, -32603, ""),
     ]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "slept"), [(-1.0, 0.0), (0.0, 0.0), (2.0, 2.0), (5.0, 5.0), (100.0, 5.0)]
+)
+def test_code_sleeps_as_long_as_it_says_and_no_longer_than_it_may(
+    seconds: float, slept: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    naps: list[float] = []
+    clock = SimpleNamespace(sleep=naps.append, monotonic=lambda: 1_000.0)
+    monkeypatch.setattr(_sandbox_main, "time", clock)
+    nobody: Any = None
+    code: Any = _sandbox_main._Run({"printed": 10, "nap": 5.0, "returned": 10}, nobody)
+
+    def step(name: str) -> Any:
+        return SimpleNamespace(args=(seconds,), call_id=7, function_name=name, resume=lambda said: said)
+
+    assert code._begin_nap(step("system.sleep")) == {"return_value": None}
+    assert (naps, code._naps) == ([slept], {})
+    assert code._begin_nap(step("system.async_sleep")) == {"future": ...}
+    assert (naps, code._naps) == ([slept], {7: 1_000.0 + slept})
+
+
+def test_what_code_prints_is_kept_up_to_its_bound() -> None:
+    nobody: Any = None
+    for said, kept in (("x" * 10, "x" * 10), ("x" * 11, "x" * 10 + "\n[output truncated]")):
+        code: Any = _sandbox_main._Run({"printed": 10, "nap": 5.0, "returned": 10}, nobody)
+        for each in (said, "more") if len(said) > 10 else (said,):
+            code._print("stdout", each)
+        assert code._said("")["content"][0]["text"] == kept
