@@ -5,9 +5,9 @@ How a client is asked depends on its version (`_suspended`). A client of the han
 are greeted by handshake, because only then can they ask. For a client of 2026-07-28 either kind of greeting will do.
 
 A question names the server that asks (`_signed`), because the person who reads it has to know. A question of ours,
-whether a call may be sent, names none. Notifications pass without credentials, where results lose these (`_said`), and
-otherwise unchanged. Two kinds are sent by the door itself: changes of lists are announced once for all servers, and
-updates of resources go to the client only if it subscribed to them.
+whether a call may be sent, names none. A server's question and its notifications pass without credentials, where
+results lose these (`_said`), and otherwise unchanged. Two kinds are sent by the door itself: changes of lists are
+announced once for all servers, and updates of resources go to the client only if it subscribed to them.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ..actors import ASKED_FOR, UPDATED, Greeting, ServerRequest, not_found
 from ..protocol.address import Address
 from ..protocol.config import Scrub
 from ._extensions import extensions_of
-from ._said import scrubbed_params
+from ._said import scrubbed_params, scrubbed_question
 from ._signed import question_of, without_ours
 from ._suspended import SuspendedCalls
 
@@ -103,6 +103,7 @@ class ClientHost:
             raise not_found(request.method)
         params = request.params
         if not request.is_ours:
+            params = scrubbed_question(self._room, self._door, request.server, request.method, params)
             params = question_of(request.server, request.method, params)
         if client.modern:
             asked = {"method": request.method, "params": params}

@@ -36,6 +36,17 @@ def scrubbed_params(room: Room, door: Scrub, server: str, params: Mapping[str, A
     return params if found is raw else decode_result(found)
 
 
+def scrubbed_question(
+    room: Room, door: Scrub, server: str, method: str, params: Mapping[str, Any]
+) -> Mapping[str, Any]:
+    """The params of a question of `server` as this door may show them. Only the sentence that a person reads is looked
+    through: a form has members such as `password`, an address is opened as it is, and a model's messages are the
+    server's own."""
+    if method != "elicitation/create" or not isinstance(params.get("message"), str):
+        return params
+    return {**params, **scrubbed_params(room, door, server, {"message": params["message"]})}
+
+
 def scrubbed_progress(room: Room, door: Scrub, server: str, progress: OnProgress) -> OnProgress:
     """`progress` for a call of `server`, which is told without credentials."""
     return partial(_told, room, door, server, progress)

@@ -331,6 +331,30 @@ def test_an_older_client_is_asked_whatever_the_server_speaks(tmp_path: Path) -> 
         assert len(door.asked) == asked
 
 
+@pytest.mark.parametrize("modern", [False, True])
+def test_a_servers_question_loses_credentials_where_its_results_do_and_its_form_stays(
+    tmp_path: Path, modern: bool
+) -> None:
+    schema = {"type": "object", "properties": {"password": {"type": "string", "title": "hidden-12345"}}}
+    form = {"message": "Is hidden-12345 right?", "requestedSchema": schema}
+    own = {"env": {"API_TOKEN": "hidden-12345"}, "scrub": "all"}
+    with direct_door(
+        tmp_path, {name: {**entry, **own} for name, entry in SERVERS.items()}, modern=modern
+    ) as door:
+        door.answers["elicitation/create"] = lambda _params: {"result": {"action": "decline"}}
+        door.greet(elicitation={"form": {}})
+        for server in SERVERS:
+            params = {"name": f"{server}_ask", "arguments": {"method": "elicitation/create", "params": form}}
+            if modern:
+                ((_, request),) = door.result("tools/call", params)["inputRequests"].items()
+                asked = request["params"]
+            else:
+                door.result("tools/call", params)
+                asked = door.asked[-1]["params"]
+            assert asked["message"] == f"[{server}] Is *** right?"
+            assert asked["requestedSchema"] == schema
+
+
 def test_a_newer_client_is_answered_that_input_is_needed_whatever_the_server_speaks(tmp_path: Path) -> None:
     form = {"message": "Sure?", "requestedSchema": {"type": "object"}}
     said = {"action": "accept", "content": {"n": 1}, "x-more": [None]}

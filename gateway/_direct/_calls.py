@@ -23,7 +23,7 @@ from ...protocol.index import Target
 from ...protocol.large_message import LARGE_MESSAGE
 from .._jobs import Job
 from .._room import DirectRoom, WholeCall
-from .._said import scrubbed_progress
+from .._said import scrubbed_progress, scrubbed_question
 from .._signed import question_of, without_ours
 from .._suspended import StateSigner, SuspendableCall, SuspendedCalls
 from . import _answers as answers
@@ -214,7 +214,7 @@ class DirectCalls:
             signed = self._with_signed_state(result, what)
             if (
                 signed is not result
-            ):  # a question, which the server has to recognise: nothing of it is scrubbed
+            ):  # a question, which the server has to recognise: only its sentence is scrubbed
                 job.answer_raw(signed, modern=True)
                 return
         self._ended(job, what[0], target, call)
@@ -225,7 +225,7 @@ class DirectCalls:
             return result
         state = rpc.read_value(parts.get(_STATE))
         signed_state = {_STATE: self._signer.sign(state, *what)} if isinstance(state, str) else {}
-        return rpc.encode({**parts, **signed_state, **_asked_by(what[0], parts)})
+        return rpc.encode({**parts, **signed_state, **_asked_by(self._room, what[0], parts)})
 
 
 def _own_arguments(target: Target, job: Job) -> Mapping[str, Any] | None:
@@ -240,7 +240,7 @@ def _own_arguments(target: Target, job: Job) -> Mapping[str, Any] | None:
     return override.own(answers.arguments_of(given), target.server)
 
 
-def _asked_by(server: str, parts: Mapping[str, Any]) -> dict[str, Any]:
+def _asked_by(room: DirectRoom, server: str, parts: Mapping[str, Any]) -> dict[str, Any]:
     """The questions in a result of a server of 2026-07-28. Each gets the server's name."""
     requests = rpc.read_value(parts.get(_REQUESTS))
     if not isinstance(requests, dict):
@@ -250,8 +250,9 @@ def _asked_by(server: str, parts: Mapping[str, Any]) -> dict[str, Any]:
         asked = cast("dict[str, Any]", request) if isinstance(request, dict) else {}
         params = asked.get("params")
         if isinstance(params, dict):
-            signed = question_of(server, str(asked.get("method")), cast("dict[str, Any]", params))
-            named[key] = {**asked, "params": signed}
+            method = str(asked.get("method"))
+            plain = scrubbed_question(room, Scrub.ALL, server, method, cast("dict[str, Any]", params))
+            named[key] = {**asked, "params": question_of(server, method, plain)}
         else:
             named[key] = request
     return {_REQUESTS: named}
