@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import mmap
 import os
 import socket
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -48,8 +50,23 @@ def reads_seen(look: Callable[[], None]) -> Generator[None]:
         yield
 
 
+PIECES = [b"a", b"one\n", b"\n", b" \t\n", b"longer" * 20, b"\xff\r\n"]
+WRITTEN = st.lists(st.sampled_from(PIECES), max_size=6).map(b"".join)
+
+
+class Watched(mmap.mmap):
+    """Memory that is looked at after each change of it."""
+
+    look: Callable[[], None] | None = None
+
+    def __setitem__(self, place: Any, value: Any) -> None:
+        super().__setitem__(place, value)
+        if self.look is not None:
+            self.look()
+
+
 @given(
-    st.lists(st.tuples(st.binary(max_size=300), st.integers(1, 400), st.integers(0, 5)), max_size=25),
+    st.lists(st.tuples(WRITTEN, st.integers(1, 400), st.integers(0, 5)), max_size=25),
     st.sampled_from([600, 2_000, 1 << 18]),
 )
 def test_at_no_moment_is_a_line_lost_that_was_written(
@@ -61,38 +78,67 @@ def test_at_no_moment_is_a_line_lost_that_was_written(
     os.set_blocking(theirs, False)
     written, handled, waiting, held = b"", 0, list[bytes](), bytearray()
 
-    def check(read: int) -> None:
-        left = left_now(memory)
+    def state(read: int, handled: int) -> tuple[list[bytes], bytes]:
         whole = written[:read].split(b"\n")
         lines = [line for line in whole[:-1] if line and not line.isspace()]
-        assert (left.lines, left.fragment) == (lines[handled:], whole[-1])
+        return lines[handled:], whole[-1]
 
-    with pytest.MonkeyPatch.context() as patch, ledger() as (kept, memory):
+    def check(*states: tuple[list[bytes], bytes]) -> None:
+        left = left_now(memory)
+        assert (left.lines, left.fragment) in states
+
+    with pytest.MonkeyPatch.context() as patch:
         patch.setattr(_background_ledger, "_INBOX", inbox)
-        read = 0
-        for data, most, count in steps:
-            data = data.replace(b"\0", b"\n").replace(b"\r", b"\n")
-            os.write(stdin, data)
-            written += data
-            if not waiting and len(held) + most <= inbox:
-                there = min(most, len(written) - read)
-                with reads_seen(lambda: check(read + there)):  # noqa: B023
-                    try:
-                        came = kept.read(theirs, most, held)
-                    except BlockingIOError:
-                        came = b""
-                assert came == written[read : read + there]
-                read += there
-                assert kept._end <= inbox
-                *lines, rest = (bytes(held) + came).split(b"\n")
-                held = bytearray(rest)
-                waiting = [line for line in lines if line and not line.isspace()]
-                check(read)
-            for _ in range(min(count, len(waiting))):
-                waiting.pop(0)
-                kept.handled()
-                handled += 1
-                check(read)
+        patch.setattr(_background_ledger, "mmap", SimpleNamespace(mmap=Watched))
+        with ledger() as (kept, memory):
+            watched: Any = kept._memory
+            read = 0
+            for data, most, count in steps:
+                os.write(stdin, data)
+                written += data
+                if not waiting and len(held) + most <= inbox:
+                    there = min(most, len(written) - read)
+                    before, after = state(read, handled), state(read + there, handled)
+                    # What has come of a line is moved when the inbox is full.
+                    moved = [([], b"")] if kept._end + most > inbox else []
+                    watched.look = lambda: check(before, after, *moved)  # noqa: B023
+                    with reads_seen(lambda: check(after)):  # noqa: B023
+                        try:
+                            came = kept.read(theirs, most, held)
+                        except BlockingIOError:
+                            came = b""
+                    assert came == written[read : read + there]
+                    read += there
+                    assert kept._end <= inbox
+                    *lines, rest = (bytes(held) + came).split(b"\n")
+                    held = bytearray(rest)
+                    waiting = [line for line in lines if line and not line.isspace()]
+                    check(state(read, handled))
+                for _ in range(min(count, len(waiting))):
+                    waiting.pop(0)
+                    states = state(read, handled), state(read, handled + 1)
+                    watched.look = lambda: check(*states)  # noqa: B023
+                    kept.handled()
+                    handled += 1
+                    check(states[1])
+            watched.look = None
+    os.close(theirs)
+    os.close(stdin)
+
+
+def test_the_inbox_is_not_written_beyond_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Although a line is never whole when it is read."""
+    monkeypatch.setattr(_background_ledger, "_INBOX", 600)
+    theirs, stdin = os.pipe()
+    with ledger() as (kept, memory):
+        held = b""
+        for number in range(300):
+            os.write(stdin, b"x\n%03d" % number)
+            assert kept.read(theirs, 100, held) == b"x\n%03d" % number
+            assert kept._end <= 600
+            kept.handled()
+            held = b"%03d" % number
+            assert left_now(memory) == Left([], [], held, None, False, False)
     os.close(theirs)
     os.close(stdin)
 
