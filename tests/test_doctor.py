@@ -121,12 +121,40 @@ def test_it_is_found_and_comes_with_what_mends_it(
     assert SECRET not in said
 
 
-def cached(*tools: str) -> None:
-    """Write to the cache that the server `a` has these tools."""
+def cached(*tools: str | dict[str, Any]) -> None:
+    """Write to the cache that the server `a` has these tools, each a name or a whole definition."""
     config = load_config(None, cwd=Path.cwd(), home=Path.home(), environ=os.environ)
     key = catalogue_keys(config)["a"]
-    entry = ServerEntry("a", key, tools=tuple({"name": name} for name in tools), fetched_at=time.time())
+    records = tuple({"name": tool} if isinstance(tool, str) else tool for tool in tools)
+    entry = ServerEntry("a", key, tools=records, fetched_at=time.time())
     assert CatalogueFile(default_cache_path()).save([entry], time.time()) is None
+
+
+def test_what_the_author_cannot_mend_has_a_next_step_of_the_owner(
+    home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    entry = {"command": sys.executable}
+    file = own_config(home, servers(a=entry))
+    must = {"name": "must", "inputSchema": {"type": "object"}, "execution": {"taskSupport": "required"}}
+    odd = {"name": "odd", "inputSchema": {"type": "object", "properties": 1}}
+    lost = {"name": "lost", "inputSchema": 1}
+    for tool, more, what, mend in (
+        (must, {}, 'tool "must": it runs only as a task', "excludeTools"),
+        (must, {"excludeTools": ["must"]}, "", ""),
+        (odd, {"toolOverrides": {"gone": {"hide": False}}}, 'toolOverrides of "gone": ', "toolOverrides"),
+        (odd, {}, 'clients would refuse tool "odd"', "author; it works"),
+        (lost, {}, 'clients would refuse tool "lost"', "author"),
+    ):
+        file.write_text(servers(a={**entry, **more}))
+        cached(tool)
+        assert run(["doctor", "--json"]) == 0
+        findings = json.loads(capsys.readouterr().out)["findings"]
+        found = [one for one in findings if one["check"] == "names"]
+        assert len(found) == bool(what)
+        for one in found:
+            assert one["what"].startswith(what)
+            assert mend in one["mend"]
+            assert ("it works" in one["mend"]) == (mend == "author; it works")
 
 
 def test_names_over_the_limit_of_the_client_are_found_until_its_prefix_is_set(

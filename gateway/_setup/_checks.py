@@ -192,8 +192,14 @@ def _names(setup: Setup) -> Iterator[Finding]:
     """What clients would not take of what is known of a server."""
     for server in setup.in_service():
         for fault in setup.catalogue.index.faults(server.name)[:1]:
-            mend = "tell the server's author; it works here all the same"
-            yield Finding(Severity.NOTE, "names", server.name, f"clients would refuse {fault}", mend)
+            what, mend = fault, "correct its toolOverrides, or those of the settings or the profile"
+            if fault.endswith("(calls are refused)"):
+                mend = 'name it in "excludeTools" of its server, so that no model tries it'
+            elif not fault.startswith("toolOverrides"):  # which are not its author's
+                what, mend = f"clients would refuse {fault}", "tell the server's author"
+                if not fault.endswith("(left out)"):
+                    mend += "; it works here all the same"
+            yield Finding(Severity.NOTE, "names", server.name, what, mend)
         tools = setup.catalogue.index.tools(server.name)
         counts = setup.catalogue.index.counts(server.name)
         if counts is not None and counts.changed:
