@@ -26,7 +26,7 @@ from .config_readers import (
     count,
     word,
 )
-from .overrides import OVERRIDES
+from .overrides import OVERRIDES_OF_ANY
 
 _OBJECT: Final = Reader(dict, {"type": "object"}, "object")
 
@@ -229,7 +229,7 @@ SETTING_KEYS: Final = (
     Key(
         "toolOverrides",
         "tool_overrides",
-        OVERRIDES,
+        OVERRIDES_OF_ANY,
         "How tools of these names are shown otherwise, of whichever server has one ([below](#tools-shown-otherwise)).",
         True,
         "none",

@@ -250,11 +250,16 @@ _ATTRIBUTES: Final = {"nullIsNothing": "null_is_nothing"}  # the other keys are 
 
 
 def _read(value: Any) -> dict[str, Any]:
-    if not is_object(value):
-        raise BadValueError(f'must be an object like {{"tool": {{"rename": "…"}}}}, is {kind_of(value)}')
-    found = {str(tool): _read_tool(said, str(tool)) for tool, said in value.items()}
+    found = _read_of_any(value)
     _check_unique(found, "tools")
     return found
+
+
+def _read_of_any(value: Any) -> dict[str, Any]:
+    """Overrides for whichever server has such a tool. Two may give one name: those tools may be of two servers."""
+    if not is_object(value):
+        raise BadValueError(f'must be an object like {{"tool": {{"rename": "…"}}}}, is {kind_of(value)}')
+    return {str(tool): _read_tool(said, str(tool)) for tool, said in value.items()}
 
 
 def _read_tool(said: Any, tool: str) -> dict[str, Any]:
@@ -315,6 +320,7 @@ OVERRIDES: Final = Reader(
     {"type": "object", "additionalProperties": _schema_of(*_COMMON, ("params", _PARAMETERS))},
     "tool → override",
 )
+OVERRIDES_OF_ANY: Final = Reader(_read_of_any, OVERRIDES.schema, OVERRIDES.unit)
 OVERRIDE_KEY: Final = Key(
     "toolOverrides",
     "tool_overrides",

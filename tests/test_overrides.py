@@ -209,6 +209,23 @@ def test_tools_that_would_share_a_name_after_renaming_are_never_mistaken(backend
     run_virtual(backend, body)
 
 
+def test_tools_of_any_server_may_be_given_one_name_and_are_never_mistaken(backend: str) -> None:
+    async def body() -> None:
+        same = {"create": {"rename": "same"}, "other": {"rename": "same"}}
+        async with room_with({}, same) as room:
+            await room.connect("github")
+            await room.settled()
+            assert "github_same" in [tool.name for tool in room.tools()]
+        async with room_with({}, {**same, "list": {"rename": "same"}}) as room:
+            await room.connect("github")
+            await room.settled()
+            names = [tool.name for tool in room.tools()]
+            assert len(set(names)) == 3
+            assert "github_same" not in names
+
+    run_virtual(backend, body)
+
+
 def test_words_of_errors_are_replaced_whole_and_once() -> None:
     override = ToolOverride.of({"rename": "b", "params": {"id": {"rename": "a"}, "a": {"rename": "id"}}})
     assert override.told("id, a, idle and tool-id of t", "t") == "a, id, idle and tool-id of b"
