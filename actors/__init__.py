@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from ._room_context import Decision, Load, Next, Record, RoomContext, Spawner, Supervisor
     from ._router import Define, Learn, Router, Sync
     from ._server import ServerActor
-    from ._slices import in_turns
+    from ._slices import all_of, in_turns
     from ._start import Start
     from ._stdio import LINES_A_TURN, LinesLeft, LineSplitter, StdioConnector
     from ._step_loop import new_loop
@@ -80,7 +80,7 @@ _HOMES = {
     "._room_context": ("Decision", "Load", "Next", "Record", "RoomContext", "Spawner", "Supervisor",),
     "._router": ("Define", "Learn", "Router", "Sync",),
     "._server": ("ServerActor",),
-    "._slices": ("in_turns",),
+    "._slices": ("all_of", "in_turns"),
     "._start": ("Start",),
     "._stdio": ("LINES_A_TURN", "LinesLeft", "LineSplitter", "StdioConnector",),
     "._step_loop": ("new_loop",),
@@ -158,6 +158,7 @@ __all__ = [
     "Values",
     "Waiter",
     "WriteRules",
+    "all_of",
     "connect_failed",
     "current_backend",
     "declared_to",

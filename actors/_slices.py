@@ -12,7 +12,7 @@ from typing import TypeVar
 import anyio
 from anyio.lowlevel import RunVar
 
-from ..protocol.slices import Slices
+from ..protocol.slices import Slices, finish
 
 T = TypeVar("T")
 
@@ -41,3 +41,13 @@ def _turn_of_this_loop() -> anyio.Lock:
         turn = anyio.Lock()
         _turn.set(turn)
         return turn
+
+
+async def all_of(work: Slices[None]) -> None:
+    """Do all of `work`, in slices. Even if this task is cancelled meanwhile, all of it is done."""
+    try:
+        with anyio.CancelScope(shield=True):
+            await in_turns(work)
+    except BaseException:
+        finish(work)
+        raise

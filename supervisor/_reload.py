@@ -14,13 +14,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-import anyio
 import attrs
 
-from ..actors import in_turns
 from ..protocol.config import Config, ServerDefinition, with_settings
 from ..protocol.config_parse import policy_only_change
-from ..protocol.slices import Slices, finish
 
 
 @attrs.frozen
@@ -77,13 +74,3 @@ def _group(old: ServerDefinition | None, new: ServerDefinition) -> str:
     if policy_only_change(old, new):
         return "live"
     return "replace"
-
-
-async def all_of(work: Slices[None]) -> None:
-    """Do all of `work`, in slices. Even if this task is cancelled meanwhile, all of it is done."""
-    try:
-        with anyio.CancelScope(shield=True):
-            await in_turns(work)
-    except BaseException:
-        finish(work)
-        raise

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import anyio
 import attrs
 
-from ..actors import ConnectorFactory, ServerActor, Subscription, Sync, in_turns
+from ..actors import ConnectorFactory, ServerActor, Subscription, Sync, all_of, in_turns
 from ..actors.apart import apart
 from ..protocol.address import Address
 from ..protocol.catalogue import ServerEntry
@@ -40,7 +40,7 @@ from ._drain_report import DrainReport
 from ._files import open_config, open_store, with_objects
 from ._learned import Recalled
 from ._owner import Owner
-from ._reload import ReloadPlan, all_of, plan_reload
+from ._reload import ReloadPlan, plan_reload
 from ._runtime import Runtime
 from ._session import Session
 from ._standing import to_reconnect

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import subprocess
 import sys
@@ -11,9 +12,9 @@ from collections.abc import Callable
 import anyio
 import anyio.lowlevel
 import pytest
-from tests.support import run
+from tests.support import run, run_virtual
 
-from greenroom.actors._slices import in_turns
+from greenroom.actors._slices import all_of, in_turns
 from greenroom.actors.apart import apart
 from greenroom.protocol.slices import Slices
 
@@ -158,3 +159,53 @@ def test_a_door_has_the_function_and_not_its_module() -> None:
     )
     shown = subprocess.run([sys.executable, "-c", found], capture_output=True, text=True, check=True)
     assert shown.stdout == "True\n"
+
+
+def test_work_that_has_to_be_done_is_done_whatever_becomes_of_its_task(backend: str) -> None:
+    did: list[int] = []
+
+    def work(count: int, fault: Exception | None = None) -> Slices[None]:
+        for number in range(count):
+            did.append(number)
+            yield
+        if fault is not None:
+            raise fault
+
+    async def body() -> None:
+        went_on = False
+        with anyio.CancelScope() as scope:
+            scope.cancel()
+            await all_of(work(5))
+            went_on = True  # it was not cancelled in between
+        assert (went_on, did) == (True, list(range(5)))
+        did.clear()
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(all_of, work(5))
+            await anyio.lowlevel.checkpoint()
+            assert len(did) < 5  # others have their turn meanwhile
+            tasks.cancel_scope.cancel()
+        assert did == list(range(5))
+        with pytest.raises(ValueError, match="its own"):
+            await all_of(work(2, ValueError("its own")))
+
+    run_virtual(backend, body)
+
+
+def test_not_even_a_task_that_is_cancelled_by_its_loop_leaves_such_work_undone() -> None:
+    """No scope of ours can hold that off, so the rest is done at once."""
+    did: list[int] = []
+
+    def work() -> Slices[None]:
+        for number in range(5):
+            did.append(number)
+            yield
+
+    async def body() -> None:
+        task = asyncio.create_task(all_of(work()))
+        await asyncio.sleep(0)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert did == list(range(5))
+
+    run_virtual("asyncio", body)

@@ -228,6 +228,9 @@ def test_leaving_needs_a_reason(trigger: Trigger) -> None:
 def test_an_ending_says_its_cause_and_what_is_known_of_it() -> None:
     assert str(Ending(Cause.LOST)) == "lost"
     assert str(Ending(Cause.LOST, "exited with code 3")) == "lost: exited with code 3"
+    idle = Ending(Cause.IDLE_TIMEOUT, reason=Reason.NO_CALL, seconds=90.0)
+    assert idle.detail == "no call for 90s"
+    assert attrs.evolve(idle, words="said so").detail == "said so"
 
 
 def test_draining_without_calls_keeps_the_deadline_it_had() -> None:

@@ -474,3 +474,55 @@ def test_a_decision_over_a_thousand_servers_takes_no_time_to_speak_of() -> None:
         assert decision.evictions == (1, 2)
     assert len(read) == 50 * 3
     assert min(taken) < 100e-6
+
+
+def counted(items: list[Any], read: list[Any]) -> Iterator[Any]:
+    """The items, each noted in `read` when it is read."""
+    for item in items:
+        read.append(item)
+        yield item
+
+
+def test_of_an_order_only_as_much_is_read_as_was_asked_for_and_that_once() -> None:
+    read: list[int] = []
+    order = InOrder(counted([1, 2, 3, 4, 5], read))
+    for count, seen in ((0, 0), (2, 2), (1, 2), (2, 2), (3, 3), (-1, 3)):
+        assert order.has(count)
+        assert len(read) == seen, count
+    assert not order.has(6)
+    assert list(itertools.islice(order, 9)) == [1, 2, 3, 4, 5] == read
+
+
+def test_of_the_queue_only_those_are_read_that_may_be_helped() -> None:
+    """A room that is exactly full, and nobody rests: the first one who waits tells all there is to tell."""
+    for shared, resting, leaving, seen in ((20, (), 0, 1), (20, (1,), 0, 2), (20, (), 2, 3), (19, (), 0, 2)):
+        read: list[Waiter[int]] = []
+        waiting = [Waiter(who, 0.0) for who in range(10, 20)]
+        full = Snapshot[int](
+            1.0,
+            PoolLimits(),
+            shared=shared,
+            leaving=leaving,
+            staying=20,
+            resting=InOrder(resting),
+            waiting=counted(waiting, read),
+        )
+        decide(full)
+        assert len(read) == seen, (shared, resting, leaving)
+
+
+def test_a_group_is_granted_up_to_half_the_slots_in_one_decision() -> None:
+    waiting = [Waiter(who, 0.0, "g") for who in range(8)]
+    free = Snapshot[int](1.0, PoolLimits(slots=8), waiting=waiting)  # by default no group holds anything
+    assert decide(free).grants == (0, 1, 2, 3)
+    assert decide(attrs.evolve(free, groups=lambda _: 3)).grants == (0,)
+    assert decide(attrs.evolve(free, limits=PoolLimits(slots=2))).grants == (0,)
+
+
+def test_those_overdue_are_looked_at_only_if_one_may_go() -> None:
+    read: list[int] = []
+    kept = Snapshot[int](1.0, PoolLimits(slots=2, minimum=2), shared=3, staying=3, resting=InOrder((1, 2, 3)))
+    gone = decide(attrs.evolve(kept, overdue=counted([1, 2, 3], read)))
+    assert (gone.evictions, read) == ((1,), [])  # the surplus; with it the minimum is reached
+    more = attrs.evolve(kept, staying=4, overdue=counted([1, 2, 3], read))
+    assert (decide(more).evictions, read) == ((1, 2), [1, 2, 3])

@@ -56,6 +56,7 @@ _RELOAD = "supervisor/_reload.py"
 _NOT_SPARED = "equal settings complete both definitions alike: it only spares the work to complete them"
 _USABLE = "name: definition if is_same else with_settings(definition, config.settings)"
 EQUIVALENT: dict[Change, str] = {
+    Change("supervisor/_pool.py", "is_head = False", "is_head = None"): "only whether it is true counts",
     Change(
         _RELOAD, "is_same = old.settings.inherit_env == new.settings.inherit_env", "is_same = None"
     ): _NOT_SPARED,
