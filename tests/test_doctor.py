@@ -157,6 +157,16 @@ def test_what_the_author_cannot_mend_has_a_next_step_of_the_owner(
             assert ("it works" in one["mend"]) == (mend == "author; it works")
 
 
+def test_accept_says_why_a_server_of_this_configuration_is_left_out(
+    home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    own_config(home, servers(a={"command": 5}))
+    assert run(["accept", "a"]) == 2
+    said = capsys.readouterr().err
+    assert 'Server "a" cannot be used: ' in said
+    assert "There is no server" not in said
+
+
 def test_names_over_the_limit_of_the_client_are_found_until_its_prefix_is_set(
     home: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -45,6 +45,8 @@ def accept_command(
 
     config = load(config_path)
     if server is not None and server not in config.servers:
+        if (problem := config.broken.get(server)) is not None:
+            raise UsageError(f'Server "{server}" cannot be used: {problem}', server=server)
         there = f"There are: {', '.join(config.servers)}." if config.servers else "There are none."
         raise UsageError(f'There is no server "{server}" in this configuration. {there}', server=server)
     keys = {name: key for name, key in pin_keys(config).items() if server in (None, name)}
